@@ -1,0 +1,72 @@
+"""The axes of a plan: every value that the solver decides, its type, and how a value is written as a number in a column.
+
+Columns hold integers only. An enumerated axis holds the index of the word in its `words`; a set axis holds a bit mask
+over its `words` (bit i is ``words[i]``); a flag holds 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import frozen
+
+RECOMPUTE = ("layernorm", "moe_act", "mla_up_proj", "shared_experts", "core_attn", "mlp", "moe", "full")
+CUDA_GRAPH = ("attn", "moe_router", "moe_preprocess", "full_iteration")
+PRECISION = ("bf16", "fp8_blockwise", "fp8_current", "mxfp8", "nvfp4")
+PHASES = ("fit", "scale", "throughput")
+
+
+@frozen
+class Axis:
+    """One decided value. `kind` is int, enum, set or flag."""
+
+    name: str
+    kind: str
+    doc: str
+    words: tuple[str, ...] = ()
+
+    def encode(self, value: int | str | bool | Iterable[str]) -> int:
+        """A plan's value as the integer of a column; raises ValueError for a word that the axis does not have."""
+        if self.kind == "enum":
+            return self.words.index(str(value))
+        if self.kind == "set":
+            words = [] if value in ("none", None) else [value] if isinstance(value, str) else list(value)  # type: ignore[arg-type]
+            return sum(1 << self.words.index(w) for w in words)
+        return int(value)  # type: ignore[call-overload]
+
+    def decode(self, code: int) -> int | str | bool | list[str]:
+        """A column's integer as the plan's value: int, word, list of words, or bool."""
+        if self.kind == "enum":
+            return self.words[int(code)]
+        if self.kind == "set":
+            return [w for i, w in enumerate(self.words) if int(code) >> i & 1]
+        return bool(code) if self.kind == "flag" else int(code)
+
+
+_MESH = (
+    Axis("pp", "int", "pipeline parallel size, shared by both meshes"),
+    Axis("tp", "int", "tensor parallel size of attention and dense layers"),
+    Axis("cp", "int", "context parallel size"),
+    Axis("etp", "int", "expert tensor parallel size"),
+    Axis("ep", "int", "expert parallel size"),
+    Axis("vpp", "int", "virtual pipeline stages on a rank; 1 is none"),
+)
+_POLICY = (
+    Axis("micro_batch", "int", "sequences in a microbatch"),
+    Axis("recompute", "set", "modules recomputed in backward; full is whole layers", RECOMPUTE),
+    Axis("offload", "enum", "what is kept in host memory", ("none", "optimizer")),
+    Axis("dispatcher", "enum", "how tokens reach their experts", ("alltoall", "deepep", "hybridep")),
+    Axis("cuda_graph", "set", "what is captured in CUDA graphs", CUDA_GRAPH),
+    Axis("ep_overlap", "flag", "expert-parallel communication overlapped between microbatches (1F1B)"),
+    Axis("delay_wgrad", "flag", "weight gradients delayed to hide more of it"),
+)
+_FIXED = (
+    Axis("precision", "enum", "number format of the matrix products", PRECISION),
+    Axis("sharding", "enum", "what data parallelism shards: optimizer state, or all of it (Megatron FSDP)", ("optimizer", "fsdp")),
+    Axis("moments", "enum", "number format of the optimizer's moments", ("fp32", "bf16")),
+    Axis("grad_reduce", "enum", "number format in which gradients are kept and reduced", ("fp32", "bf16")),
+)
+AXES: tuple[Axis, ...] = _MESH + _POLICY + _FIXED
+"""Mesh axes in the order that the solver binds them, then policies, then axes that are one value unless a sweep or `auto` opens them."""
+
+BY_NAME = {a.name: a for a in AXES}

@@ -1,0 +1,92 @@
+"""Diagnostics: a user's mistake as a value. The JSON form comes first; every renderer reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl.source import Source, Span
+
+SEVERITIES = ("error", "warning", "note")
+
+
+@frozen
+class Label:
+    """One span that contributes to a diagnostic, and what happened there."""
+
+    span: Span
+    text: str = ""
+
+
+@frozen
+class Diagnostic:
+    """One thing to tell the user.
+
+    `id` is a slug (``parse.unexpected``, ``std.mesh.same_gpus``) that `moedsl explain` takes.
+    The first label is where it happened, the others contribute. `values` holds what each part was worth.
+    """
+
+    id: str
+    severity: str
+    message: str
+    labels: tuple[Label, ...] = ()
+    because: str | None = None
+    cites: tuple[str, ...] = ()
+    help: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(factory=dict)
+
+    @property
+    def is_error(self) -> bool:
+        return self.severity == "error"
+
+
+def error(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
+    """An error; spans become labels, the first of them the primary one."""
+    return _make("error", id, message, spans, help, more)
+
+
+def warning(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
+    """A warning: the program still means something."""
+    return _make("warning", id, message, spans, help, more)
+
+
+def note(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
+    """A note: something that the reader of the plan should know."""
+    return _make("note", id, message, spans, help, more)
+
+
+def _make(
+    severity: str,
+    id: str,
+    message: str,
+    spans: tuple[Span | Label, ...],
+    help: str | tuple[str, ...],
+    more: Mapping[str, Any],
+) -> Diagnostic:
+    labels = tuple(s if isinstance(s, Label) else Label(s) for s in spans)
+    return Diagnostic(id, severity, message, labels, help=(help,) if isinstance(help, str) else help, **more)
+
+
+def to_json(d: Diagnostic, sources: Mapping[str, Source]) -> dict[str, Any]:
+    """The contract: lines and columns counted from 1, columns in code points."""
+    return {
+        "id": d.id,
+        "severity": d.severity,
+        "message": d.message,
+        "labels": [_label(label, sources) for label in d.labels],
+        "because": d.because,
+        "cites": list(d.cites),
+        "help": list(d.help),
+        "values": dict(d.values),
+    }
+
+
+def _label(label: Label, sources: Mapping[str, Source]) -> dict[str, Any]:
+    out: dict[str, Any] = {"file": label.span.file, "text": label.text}
+    source = sources.get(label.span.file)
+    if source is not None:
+        (line, column), (end_line, end_column) = source.position(label.span.start), source.position(label.span.end)
+        out |= {"line": line, "column": column, "end_line": end_line, "end_column": end_column, "source": source.line(line)}
+    return out

@@ -1,0 +1,111 @@
+"""What a model and a machine are made of: the facts that a declaration may state, with their types and units.
+
+`check.py` builds these from ``model`` and ``hardware`` declarations; the cost model, the rules and the emitter read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+
+@frozen
+class Vision:
+    """The vision tower and projector of a VLM (ViT, patch merger, deepstack mergers)."""
+
+    layers: int
+    hidden: int
+    ffn_hidden: int
+    heads: int
+    patch: int
+    temporal_patch: int
+    merge: int
+    in_channels: int
+    positions: int
+    """Learned position embeddings."""
+    out_hidden: int
+    """Width of the language model that the projector feeds."""
+    deepstack: tuple[int, ...] = ()
+    """Layers whose output is also merged into the language model."""
+    image_tokens: int = 1024
+    """Language-model tokens of one image in the estimate (patches are `merge`**2 times as many)."""
+
+
+@frozen
+class Model:
+    """A mixture-of-experts transformer; names are Megatron's where Megatron has one."""
+
+    name: str
+    hf: str
+    """Hugging Face id that AutoBridge resolves."""
+    family: str
+    """The `model_type` of the Hugging Face configuration."""
+    layers: int
+    hidden: int
+    vocab: int
+    heads: int
+    query_groups: int
+    head_dim: int
+    ffn_hidden: int
+    """Width of a dense layer's MLP."""
+    experts: int
+    topk: int
+    expert_hidden: int
+    shared_expert_hidden: int = 0
+    """Total width of the shared experts; 0 without."""
+    shared_expert_gate: bool = False
+    dense_layers: int = 0
+    """Leading layers whose MLP is dense."""
+    mtp_layers: int = 0
+    attention: str = "gqa"
+    """gqa or mla."""
+    q_lora_rank: int = 0
+    kv_lora_rank: int = 0
+    qk_nope_dim: int = 0
+    qk_rope_dim: int = 0
+    v_head_dim: int = 0
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    attention_bias: bool = False
+    """Bias of the attention output projection."""
+    mlp_bias: bool = False
+    """Bias of dense and expert linears (GPT-OSS)."""
+    attention_sinks: bool = False
+    """One learned softmax offset a head (GPT-OSS)."""
+    router_bias: bool = False
+    """Bias of the router's linear; DeepSeek's expert bias is a buffer and not this."""
+    tied_embeddings: bool = False
+    window: int = 0
+    """Sliding-window attention, tokens; 0 is full attention."""
+    window_every: int = 0
+    """One layer in this many has full attention, the others the window; 0 is all alike."""
+    max_seq: int = 0
+    vision: Vision | None = None
+
+
+@frozen
+class Hardware:
+    """One GPU type in its node and its NVLink domain. Bandwidths are for one GPU and one direction."""
+
+    name: str
+    arch: str
+    """hopper or blackwell."""
+    device: str
+    """As torch.cuda.get_device_name says it."""
+    capability: float
+    memory: float
+    """Bytes that a plan may use."""
+    nvlink_domain: int
+    gpus_per_node: int
+    sms: int
+    tflops: Mapping[str, float] = field(factory=dict)
+    """Dense TFLOPS by precision: bf16, fp8, mxfp8, nvfp4 (only what the GPU has)."""
+    hbm: float = 0.0
+    """Bytes/s."""
+    nvlink: float = 0.0
+    """Bytes/s inside the NVLink domain."""
+    network: float = 0.0
+    """Bytes/s between NVLink domains."""
+    sources: Mapping[str, str] = field(factory=dict)
+    """Where each fact comes from, by fact name."""

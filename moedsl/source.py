@@ -1,0 +1,37 @@
+"""Source text and the spans that point into it."""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+
+@frozen
+class Span:
+    """A half-open range of code points, ``[start, end)``, in one source file."""
+
+    file: str
+    start: int
+    end: int
+
+    def to(self, other: Span) -> Span:
+        """The smallest span that covers both."""
+        return Span(self.file, min(self.start, other.start), max(self.end, other.end))
+
+
+@frozen
+class Source:
+    """The whole text of one file and the name that diagnostics call it by."""
+
+    name: str
+    text: str = field(repr=False)
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of a code-point offset, both counted from 1."""
+        before = self.text[:offset]
+        line = before.count("\n") + 1
+        return line, offset - (before.rfind("\n") + 1) + 1
+
+    def line(self, number: int) -> str:
+        """The text of a line counted from 1, without its newline."""
+        lines = self.text.split("\n")
+        return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
