@@ -1,0 +1,33 @@
+# make demo | test | lint | bench | clean      Each sets everything up first; a second time that costs nothing.
+MAKEFLAGS += --no-print-directory
+PYTEST = -m pytest
+DEMO = examples/qwen3_235b_gb200_128k.moe
+
+.PHONY: demo test lint bench setup clean
+
+demo: setup
+	@echo "moedsl compile $(DEMO) -o out/demo"
+	@.venv/bin/moedsl compile $(DEMO) -o out/demo
+
+test: setup
+	@if [ -x .venv311/bin/python ]; then \
+	    echo "tests of the core under Python 3.11"; \
+	    .venv311/bin/python $(PYTEST) -m "not bridge and not bench" -q; \
+	else echo "no Python 3.11 here: the core is tested under 3.12 alone"; fi
+	@echo "every test under Python 3.12, the real Megatron Bridge included"
+	@.venv/bin/python $(PYTEST) -m "not bench" -q
+
+lint: setup
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/pyright
+
+bench: setup
+	@.venv/bin/python $(PYTEST) -m bench -q
+
+setup:
+	@tools/setup
+
+clean:
+	rm -rf .venv .venv311 .setup out .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
