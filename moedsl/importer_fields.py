@@ -1,0 +1,254 @@
+"""Reading a configuration: every key that is read, required or allowed is marked; what stays unmarked is not understood."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import Factory, define, field, frozen
+
+from moedsl.diagnostics import Diagnostic, error
+
+LARGEST = 1 << 32
+"""No count of a real model comes near it."""
+
+
+@define
+class Fields:
+    """One JSON object of a configuration, which keys were understood, and what was wrong with the others.
+
+    `path` is the dotted prefix of the object in its file (``text_config.``), empty at the top.
+    """
+
+    config: Mapping[str, Any]
+    path: str = ""
+    known: set[str] = field(factory=set)
+    problems: list[Diagnostic] = field(factory=list)
+
+    def refuse(self, id: str, key: str, message: str, **more: Any) -> None:
+        """Record one refusal; `values` of the diagnostic hold the field's path and its value."""
+        values = {"field": self.path + key, "value": self.config.get(key)}
+        self.problems.append(error(id, f"{self.path}{key}: {message}", values=values, **more))
+
+    def get(self, key: str) -> Any:
+        """The value, None where the key is absent; the key counts as understood."""
+        self.known.add(key)
+        return self.config.get(key)
+
+    def integer(self, key: str, least: int, absent: int | None, null: int | None) -> int:
+        """A whole number of at least `least`; on a mistake records it and returns `least`."""
+        value = self.get(key)
+        stand_in = null if key in self.config else absent
+        if value is None and stand_in is not None:
+            return stand_in
+        if value is None:
+            self._nothing(key)
+        elif not _is_int(value):
+            self.refuse("import.wrong_type", key, f"expected a whole number, got {show(value)}")
+        elif value < least:
+            self.refuse("import.unsupported_value", key, f"expected {least} or more, got {show(value)}")
+        elif value > LARGEST:
+            self.refuse("import.unsupported_value", key, f"expected no more than {LARGEST}, got {show(value)}")
+        else:
+            return int(value)
+        return least
+
+    def flag(self, key: str, absent: bool | None) -> bool:
+        """true or false; on a mistake records it and returns False."""
+        value = self.get(key)
+        if isinstance(value, bool):
+            return value
+        if key not in self.config and absent is not None:
+            return absent
+        if value is None:
+            self._nothing(key)
+        else:
+            self.refuse("import.wrong_type", key, f"expected true or false, got {show(value)}")
+        return False
+
+    def _nothing(self, key: str) -> None:
+        if key in self.config:
+            self.refuse("import.wrong_type", key, "expected a value, got null")
+        else:
+            self.refuse("import.missing_field", key, "the configuration lacks this field, which has no safe default")
+
+    def unknown(self) -> list[str]:
+        """Keys with a value that nothing has understood; a leading underscore marks the library's own notes."""
+        return [k for k, v in self.config.items() if k not in self.known and v is not None and not k.startswith("_")]
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def show(value: Any) -> str:
+    """A JSON value as a short text: ``"softmax"``, ``null``, ``[0, 0, 1, ...]``, ``{...}``."""
+    if isinstance(value, Mapping):
+        return "{...}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(show(v) for v in value[:3]) + (", ...]" if len(value) > 3 else "]")
+    if isinstance(value, str) and len(value) > 60:
+        return f'"{value[:57]}..."'
+    return json.dumps(value)
+
+
+# ---------------------------------------------------------------- where a fact comes from
+
+
+@frozen
+class Int:
+    """A whole number of the configuration. `absent` and `null` stand in for a missing key and for JSON's null."""
+
+    key: str
+    least: int = 1
+    absent: int | None = None
+    null: int | None = None
+    note: str = ""
+    """Comment to write where the number is 0."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,)
+
+    def read(self, fields: Fields) -> int:
+        return fields.integer(self.key, self.least, self.absent, self.null)
+
+
+@frozen
+class Flag:
+    """true or false of the configuration."""
+
+    key: str
+    absent: bool | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,)
+
+    def read(self, fields: Fields) -> bool:
+        return fields.flag(self.key, self.absent)
+
+
+@frozen
+class Product:
+    """The product of two numbers: so many shared experts, each so wide."""
+
+    key: str
+    width: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key, self.width)
+
+    def read(self, fields: Fields) -> int:
+        return fields.integer(self.key, 1, None, None) * fields.integer(self.width, 1, None, None)
+
+
+@frozen
+class HeadDim:
+    """`head_dim`, or hidden size over heads where the configuration does not say it."""
+
+    hidden: str = "hidden_size"
+    heads: str = "num_attention_heads"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return ("head_dim",)
+
+    def read(self, fields: Fields) -> int:
+        if fields.get("head_dim") is not None:
+            return fields.integer("head_dim", 1, None, None)
+        hidden, heads = fields.config.get(self.hidden), fields.config.get(self.heads)
+        if not (_is_int(hidden) and _is_int(heads) and heads > 0):
+            return 1
+        if hidden % heads:
+            fields.refuse("import.missing_field", "head_dim", f"absent, and {hidden} / {heads} is not a whole number")
+        return max(1, hidden // heads)
+
+
+@frozen
+class Indexes:
+    """A list of layer numbers."""
+
+    key: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,)
+
+    def read(self, fields: Fields) -> tuple[int, ...]:
+        value = fields.get(self.key)
+        if isinstance(value, list) and all(_is_int(v) and v >= 0 for v in value):
+            return tuple(value)
+        fields.refuse("import.wrong_type", self.key, f"expected a list of layer numbers, got {show(value)}")
+        return ()
+
+
+@frozen
+class Alternating:
+    """`layer_types` that alternate windowed and full attention, a windowed layer first; absent means so too."""
+
+    key: str = "layer_types"
+    layers: str = "num_hidden_layers"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,)
+
+    def read(self, fields: Fields) -> int:
+        value, layers = fields.get(self.key), fields.config.get(self.layers)
+        pair = ["sliding_attention", "full_attention"]
+        if value is not None and _is_int(layers) and value != (pair * layers)[:layers]:
+            fields.refuse("import.unsupported_value", self.key, "only windowed and full attention in turn can be said")
+        return 2
+
+
+@frozen
+class Const:
+    """A fact that the configuration does not say: Megatron Bridge decides it for the family, in the line cited."""
+
+    value: bool | str
+    bridge: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return ()
+
+    def read(self, fields: Fields) -> bool | str:
+        return self.value
+
+
+Rule = Int | Flag | Product | HeadDim | Indexes | Alternating | Const
+
+
+@frozen
+class Only:
+    """A key that may be absent, or have one of these values: any other makes a model that the facts cannot say."""
+
+    key: str
+    allowed: tuple[Any, ...]
+    why: str
+
+    def check(self, fields: Fields) -> None:
+        """Record a refusal where the value is another one; true is not 1 here."""
+        value = fields.get(self.key)
+        if self.key in fields.config and not any(value == a and type(value) is type(a) for a in self.allowed):
+            want = " or ".join(show(a) for a in self.allowed)
+            fields.refuse("import.unsupported_value", self.key, f"{show(value)} is not {want}: {self.why}")
+
+
+@frozen
+class Family:
+    """What one `model_type` means: a rule for each fact, keys with few legal values, and remarks for the declaration."""
+
+    facts: Mapping[str, Rule]
+    only: tuple[Only, ...] = ()
+    notes: tuple[str, ...] = ()
+    vision: Mapping[str, Rule] = Factory(dict)
+    """Rules for `vision_config`; the language model is then in `text_config`."""
+    vision_only: tuple[Only, ...] = ()
+    outer: Mapping[str, Rule] = Factory(dict)
+    """Facts at the top of a configuration that has a `text_config`."""
+    bridge: bool = True
+    """Whether Megatron Bridge 0.6.2 has a bridge for it."""
