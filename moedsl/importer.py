@@ -1,7 +1,7 @@
 """`moedsl models add`: a Hugging Face `config.json` of a mixture-of-experts model as a .moe declaration, or a refusal.
 
-The tables are in `importer_families.py`. A key that no table names is refused: a model that is declared wrongly would be
-planned wrongly, and nobody would be told.
+The tables are in `importer_families.py`. A key that no table names is refused: a model that is declared wrongly would
+be planned wrongly, and nobody would be told.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.diagnostics import Diagnostic, Label, error, warning
-from moedsl.importer_families import FAMILIES, HARMLESS, INEXPRESSIBLE, NAMES, PLUMBING, SIGNS
+from moedsl.importer_families import FAMILIES, INEXPRESSIBLE, NAMES, PLUMBING, SIGNS
 from moedsl.importer_fields import Family, Fields, Only, Rule, show
+from moedsl.importer_harmless import HARMLESS
 from moedsl.importer_write import Value, write
 from moedsl.source import Source, Span
 
@@ -28,8 +29,8 @@ LARGEST = 4 << 20
 def add(path: Path, name: str | None = None, out: Path | None = None, *, hf: str | None = None) -> Result:
     """The declaration of the configuration at `path`; nothing is written.
 
-    `out` only lends its stem as a name, where neither `name` nor the table of known ids has one. `hf` is the Hugging Face
-    id; without it, it is read from the file (`_meta.hf_id`, `_name_or_path`) or from the names of file and folder
+    `out` only lends its stem as a name, where neither `name` nor the table of known ids has one. `hf` is the Hugging
+    Face id; without it, it is read from the file (`_meta.hf_id`, `_name_or_path`) or from the names of file and folder
     (``ORG--NAME/config.json``, ``ORG__NAME.json``); failing that, the folder of a ``config.json`` stands in.
     """
     text, problem = _read(path)
@@ -40,7 +41,8 @@ def add(path: Path, name: str | None = None, out: Path | None = None, *, hf: str
         whole = json.loads(text)
     except ValueError as e:
         at = getattr(e, "pos", 0)
-        return None, (error("import.not_json", f"{path}: not JSON: {e}", Span(source.name, at, min(at + 1, len(text)))),)
+        span = Span(source.name, at, min(at + 1, len(text)))
+        return None, (error("import.not_json", f"{path}: not JSON: {e}", span),)
     except RecursionError:
         return None, (error("import.not_json", f"{path}: nested too deeply"),)
     hf = hf or _id_of(whole, path)
@@ -81,13 +83,18 @@ def derived_name(hf: str) -> str:
 # ---------------------------------------------------------------- facts
 
 
-def _read_facts(config: Mapping[str, Any], table: Family) -> tuple[dict[str, Value], dict[str, Value], list[Diagnostic]]:
+Facts = dict[str, Value]
+
+
+def _read_facts(config: Mapping[str, Any], table: Family) -> tuple[Facts, Facts, list[Diagnostic]]:
     """Facts of the language model, facts of the vision tower, refusals."""
     top = Fields(config)
     if not table.vision:
         facts = _object(top, table.facts, table.only)
         return facts, {}, [*top.problems, *([] if top.problems else _sane(facts, top, table.facts))]
     text, tower = _nested(top, "text_config"), _nested(top, "vision_config")
+    if top.problems:
+        return {}, {}, top.problems
     outer = _object(top, table.outer, ())
     facts = _object(text, table.facts, table.only)
     vision = _object(tower, table.vision, table.vision_only)
@@ -97,7 +104,7 @@ def _read_facts(config: Mapping[str, Any], table: Family) -> tuple[dict[str, Val
     return {**facts, **outer}, vision, problems
 
 
-def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Only, ...]) -> dict[str, Value]:
+def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Only, ...]) -> Facts:
     for check in (*PLUMBING, *only):
         check.check(fields)
     facts = {fact: rule.read(fields) for fact, rule in rules.items()}
@@ -112,8 +119,8 @@ def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Only, ...]) -
 def _nested(top: Fields, key: str) -> Fields:
     value = top.get(key)
     if not isinstance(value, Mapping):
-        id = "import.wrong_type" if key in top.config else "import.missing_field"
-        top.refuse(id, key, f"expected an object, got {show(value)}")
+        slug = "import.wrong_type" if key in top.config else "import.missing_field"
+        top.refuse(slug, key, f"expected an object, got {show(value)}")
         return Fields({}, f"{key}.")
     return Fields(value, f"{key}.")
 
@@ -162,8 +169,8 @@ def _unknown_family(config: Mapping[str, Any]) -> list[Diagnostic]:
         why = INEXPRESSIBLE.get(family, "an architecture that the facts of a model do not describe")
         fields.refuse("import.unknown_model", "model_type", f"{show(family)}: {why}", help=known)
     nested = config.get("text_config")
-    parts = [fields, *([Fields(nested, "text_config.", problems=fields.problems)] if isinstance(nested, Mapping) else [])]
-    for part in parts:
+    text = Fields(nested if isinstance(nested, Mapping) else {}, "text_config.", problems=fields.problems)
+    for part in (fields, text):
         for key in part.unknown():
             sign = _sign(key)
             if sign and part.config[key]:
@@ -180,7 +187,8 @@ def _check_names(name: str, hf: str) -> list[Diagnostic]:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         out.append(error("import.bad_name", f"{show(name)} is not a name: letters, digits and _", help="pass --name"))
     if not hf or re.search(r'["\\\x00-\x1f#]', hf):
-        out.append(error("import.bad_id", f"{show(hf)} is not a Hugging Face id or a folder", help="pass --hf ORG/NAME"))
+        message = f"{show(hf)} is not a Hugging Face id or a folder"
+        out.append(error("import.bad_id", message, help="pass --hf ORG/NAME"))
     return out
 
 
@@ -190,8 +198,8 @@ def _no_bridge(family: str) -> Diagnostic:
 
 
 def _no_id(path: Path) -> Diagnostic:
-    help = "pass --hf ORG/NAME, or save the file as ORG--NAME/config.json"
-    return error("import.no_id", f"{path}: the file does not say which Hugging Face model it is", help=help)
+    way_out = "pass --hf ORG/NAME, or save the file as ORG--NAME/config.json"
+    return error("import.no_id", f"{path}: the file does not say which Hugging Face model it is", help=way_out)
 
 
 # ---------------------------------------------------------------- files

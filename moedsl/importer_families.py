@@ -30,15 +30,14 @@ _EVERY = (
     Only("decoder_sparse_step", (1,), "only leading layers can be dense"),
     Only("mlp_only_layers", ([], None), "only leading layers can be dense"),
 )
-_NO_WINDOW = (
-    Only("use_sliding_window", (False, None), "Megatron Bridge builds this family with full attention"),
-)
+_NO_WINDOW = (Only("use_sliding_window", (False, None), "Megatron Bridge builds this family with full attention"),)
 _QWEN_ONLY = (_SILU, _NO_BIAS, *_EVERY, *_NO_WINDOW)
 
 
 def _mla(bridge: str, qk_norm: int, mla: int) -> Mapping[str, Rule]:
     """The DeepSeek architecture: latent attention, leading dense layers, shared experts."""
-    return _CORE | {
+    return {
+        **_CORE,
         "head_dim": Int("qk_rope_head_dim"),
         "attention": Const("mla", f"{bridge}:{mla}"),
         "qk_norm": Const(True, f"{bridge}:{qk_norm}"),
@@ -63,10 +62,12 @@ _MLA_NOTES = (
 
 def _mla_only(score: str) -> tuple[Only, ...]:
     return (
-        _SILU, _NO_BIAS, _UNTIED,
+        _SILU,
+        _NO_BIAS,
+        _UNTIED,
         Only("moe_layer_freq", (1,), "behind the leading dense layers each layer has experts"),
         Only("scoring_func", (score,), "Megatron Bridge builds this family's router with that score"),
-    )  # fmt: skip
+    )
 
 
 _QWEN3_MOE: Mapping[str, Rule] = _CORE | {
@@ -87,6 +88,8 @@ _VISION: Mapping[str, Rule] = {
     "out_hidden": Int("out_hidden_size"),
     "deepstack": Indexes("deepstack_visual_indexes"),
 }
+_TEXT_TYPE = Only("model_type", ("qwen3_vl_moe_text", "qwen3_vl_moe"), "another language model")
+_VISION_TYPE = Only("model_type", ("qwen3_vl_moe", "qwen3_vl_moe_vision"), "another vision tower")
 _GPT_OSS_BIAS = Const(True, "models/gpt_oss/gpt_oss_bridge.py:62")
 
 FAMILIES: Mapping[str, Family] = {
@@ -96,14 +99,17 @@ FAMILIES: Mapping[str, Family] = {
             *_QWEN_ONLY,
             Only("qkv_bias", (False,), "Megatron Bridge builds this family without attention biases"),
             Only("use_qk_norm", (True,), "Megatron Bridge always normalises queries and keys of this family"),
-            Only("shared_expert_intermediate_size", (0, None), "Megatron Bridge builds this family without shared experts"),
+            Only("shared_expert_intermediate_size", (0, None), "this family is built without shared experts"),
         ),
     ),
     "qwen3_vl_moe": Family(
         _QWEN3_MOE | {"qk_norm": Const(True, "models/qwen_vl/qwen3_vl_bridge.py:246")},
-        (*_QWEN_ONLY, Only("tie_word_embeddings", (False,), "it is read at the top of the configuration")),
+        (*_QWEN_ONLY, _TEXT_TYPE, Only("tie_word_embeddings", (False,), "it is read at the top of the configuration")),
         vision=_VISION,
-        vision_only=(Only("hidden_act", ("gelu_pytorch_tanh",), "the vision tower's MLP is a plain GELU"),),
+        vision_only=(
+            _VISION_TYPE,
+            Only("hidden_act", ("gelu_pytorch_tanh",), "the vision tower's MLP is a plain GELU"),
+        ),
         outer=_TIED,
     ),
     "qwen2_moe": Family(
@@ -124,16 +130,10 @@ FAMILIES: Mapping[str, Family] = {
         (_SILU, Only("sliding_window", (None,), "a window on every layer is not built by Megatron Bridge")),
         bridge=False,
     ),
-    "deepseek_v2": Family(
-        _mla("models/deepseek/deepseek_v2_bridge.py", 53, 54), _mla_only("softmax"), _MLA_NOTES
-    ),
-    "deepseek_v3": Family(
-        _mla("models/deepseek/deepseek_v3_bridge.py", 62, 63), _mla_only("sigmoid"), _MLA_NOTES
-    ),
+    "deepseek_v2": Family(_mla("models/deepseek/deepseek_v2_bridge.py", 53, 54), _mla_only("softmax"), _MLA_NOTES),
+    "deepseek_v3": Family(_mla("models/deepseek/deepseek_v3_bridge.py", 62, 63), _mla_only("sigmoid"), _MLA_NOTES),
     # The published configuration names DeepseekV3ForCausalLM, so Bridge builds it with DeepSeek-V3's bridge.
-    "kimi_k2": Family(
-        _mla("models/deepseek/deepseek_v3_bridge.py", 62, 63), _mla_only("sigmoid"), _MLA_NOTES
-    ),
+    "kimi_k2": Family(_mla("models/deepseek/deepseek_v3_bridge.py", 62, 63), _mla_only("sigmoid"), _MLA_NOTES),
     "gpt_oss": Family(
         _CORE
         | {
@@ -149,11 +149,12 @@ FAMILIES: Mapping[str, Family] = {
             "window_every": Alternating(),
         },
         (
-            _SILU, _UNTIED,
+            _SILU,
+            _UNTIED,
             Only("attention_bias", (True,), "Megatron Bridge builds this family with biases"),
             Only("swiglu_limit", (7.0, 7), "Megatron Bridge clamps this family's activation at 7"),
         ),
-        ("The window counts the token itself: Bridge passes (window - 1, 0). Even layers, from 1, have full attention.",),
+        ("The window counts the token itself; Bridge passes (window - 1, 0). Layers 2, 4, ... have full attention.",),
     ),
     "glm4_moe": Family(
         _CORE
@@ -167,29 +168,33 @@ FAMILIES: Mapping[str, Family] = {
             "mtp_layers": _MTP,
         },
         (
-            _SILU, _UNTIED,
-            Only("n_shared_experts", (1,), "Megatron Bridge gives this family one shared expert (models/glm/glm45_bridge.py:88)"),
+            _SILU,
+            _UNTIED,
+            Only("n_shared_experts", (1,), "Bridge gives this family one shared expert: models/glm/glm45_bridge.py:88"),
             Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score"),
         ),
         ("The router's expert bias is a buffer, not a parameter.",),
     ),
-}  # fmt: skip
+}
+
+_WIDE_NORM = "queries and keys are normalised over all heads at once; `qk_norm` means one norm for each head"
 
 INEXPRESSIBLE: Mapping[str, str] = {
-    "olmoe": "OLMoE normalises queries and keys over all heads at once; `qk_norm` means one norm for each head",
-    "minimax_m2": "MiniMax-M2 normalises queries and keys over all heads at once; `qk_norm` means one norm for each head",
+    "olmoe": _WIDE_NORM,
+    "minimax_m2": _WIDE_NORM,
 }
 """Known `model_type`s whose architecture the facts cannot say, and what stands in the way."""
 
 SIGNS: tuple[tuple[str, str], ...] = (
     (r"index_.*|indexer_.*|sparse_attention.*", "sparse attention with an indexer"),
     (r"linear_.*|full_attention_interval|kda_.*", "linear attention in some layers"),
-    (r"mamba_.*|ssm_.*|hybrid_.*|mtp_hybrid_.*|conv_kernel|attn_layer_.*", "a hybrid of attention and state-space layers"),
+    (r"mamba_.*|ssm_.*|hybrid_.*|mtp_hybrid_.*|conv_kernel|attn_layer_.*", "a hybrid with state-space layers"),
     (r"moe_latent_.*|latent_moe_.*|o_lora_rank", "projections that the facts do not describe"),
     (r"layer_types|mlp_layer_types|sliding_window_pattern|moe_layers_enum", "layers of several kinds"),
     (r"swa_.*|attention_chunk_size|add_swa_.*|add_full_.*", "windowed layers with shapes of their own"),
     (r"compress_.*|hc_.*|num_hash_layers|attn_res_.*", "residual or attention paths that the facts do not describe"),
-    (r"attn_output_gate|attention_output_gate|use_head_wise_attn_gate|attention_k_eq_v", "gated or shared attention projections"),
+    (r"attn_output_gate|attention_output_gate|use_head_wise_attn_gate", "gated attention"),
+    (r"attention_k_eq_v|num_kv_shared_layers", "shared attention projections"),
     (r"qk_norm_type", "a norm of queries and keys that `qk_norm` does not mean"),
     (r"vision_config|audio_config", "an encoder of a kind that the facts do not describe"),
 )
@@ -202,27 +207,6 @@ PLUMBING = (
     Only("mlp_bias", (False,), "biases are what Megatron Bridge makes them for a family"),
 )
 """Checks that every configuration gets."""
-
-_HARMLESS = {
-    "token ids and prompts": """bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id decoder_start_token_id image_token_id
-        video_token_id vision_start_token_id vision_end_token_id forced_bos_token_id forced_eos_token_id tokenizer_class prefix""",
-    "number formats and stored weights": "torch_dtype dtype quantization_config use_bfloat16 torchscript tf_legacy_loss",
-    "where code and versions came from": "model_type architectures auto_map transformers_version finetuning_task task_specific_params",
-    "dropout and initialisation": "attention_dropout hidden_dropout dropout resid_pdrop initializer_range",
-    "position encoding: no shape depends on it": """rope_theta rope_scaling rope_parameters rope_interleave partial_rotary_factor
-        initial_context_length rotary_dim mrope_section""",
-    "norm epsilon": "rms_norm_eps layer_norm_eps",
-    "routing scalars, losses and group limits: no shape depends on them": """norm_topk_prob routed_scaling_factor topk_method topk_group
-        n_group router_aux_loss_coef aux_loss_alpha seq_aux output_router_logits router_jitter_noise scoring_func experts_per_token""",
-    "inference": "use_cache pretraining_tp ep_size max_window_layers sliding_window qk_head_dim",
-    "generation and library defaults": """bad_words_ids begin_suppress_tokens chunk_size_feed_forward cross_attention_hidden_size
-        diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty id2label is_decoder
-        label2id length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
-        output_attentions output_hidden_states output_scores problem_type remove_invalid_values repetition_penalty return_dict
-        return_dict_in_generate suppress_tokens temperature tie_encoder_decoder top_k top_p typical_p""",
-}
-HARMLESS: Mapping[str, str] = {key: why for why, keys in _HARMLESS.items() for key in keys.split()}
-"""Keys that change no fact, and why each is left alone."""
 
 NAMES: Mapping[str, str] = {
     "Qwen/Qwen3-30B-A3B": "qwen3_30b_a3b",

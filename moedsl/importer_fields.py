@@ -1,4 +1,4 @@
-"""Reading a configuration: every key that is read, required or allowed is marked; what stays unmarked is not understood."""
+"""Reading a configuration: keys that are read, required or allowed are marked; the others are not understood."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Fields:
     known: set[str] = field(factory=set)
     problems: list[Diagnostic] = field(factory=list)
 
-    def refuse(self, id: str, key: str, message: str, **more: Any) -> None:
+    def refuse(self, slug: str, key: str, message: str, **more: Any) -> None:
         """Record one refusal; `values` of the diagnostic hold the field's path and its value."""
         values = {"field": self.path + key, "value": self.config.get(key)}
-        self.problems.append(error(id, f"{self.path}{key}: {message}", values=values, **more))
+        self.problems.append(error(slug, f"{self.path}{key}: {message}", values=values, **more))
 
     def get(self, key: str) -> Any:
         """The value, None where the key is absent; the key counts as understood."""
@@ -160,8 +160,8 @@ class HeadDim:
         if fields.get("head_dim") is not None:
             return fields.integer("head_dim", 1, None, None)
         hidden, heads = fields.config.get(self.hidden), fields.config.get(self.heads)
-        if not (_is_int(hidden) and _is_int(heads) and heads > 0):
-            return 1
+        if not (isinstance(hidden, int) and isinstance(heads, int) and heads > 0):
+            return 1  # reported where hidden size and heads are read
         if hidden % heads:
             fields.refuse("import.missing_field", "head_dim", f"absent, and {hidden} / {heads} is not a whole number")
         return max(1, hidden // heads)
@@ -199,9 +199,13 @@ class Alternating:
     def read(self, fields: Fields) -> int:
         value, layers = fields.get(self.key), fields.config.get(self.layers)
         pair = ["sliding_attention", "full_attention"]
-        if value is not None and _is_int(layers) and value != (pair * layers)[:layers]:
+        if value is not None and not (isinstance(layers, int) and _alternates(value, pair, layers)):
             fields.refuse("import.unsupported_value", self.key, "only windowed and full attention in turn can be said")
         return 2
+
+
+def _alternates(value: Any, pair: list[str], layers: int) -> bool:
+    return isinstance(value, list) and len(value) == layers and all(v == pair[i % 2] for i, v in enumerate(value))
 
 
 @frozen
@@ -240,7 +244,7 @@ class Only:
 
 @frozen
 class Family:
-    """What one `model_type` means: a rule for each fact, keys with few legal values, and remarks for the declaration."""
+    """What one `model_type` means: a rule for each fact, keys with few legal values, remarks for the declaration."""
 
     facts: Mapping[str, Rule]
     only: tuple[Only, ...] = ()

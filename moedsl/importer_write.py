@@ -1,4 +1,4 @@
-"""The text of a `model` declaration: facts in a fixed order, each line with the configuration fields that it came from."""
+"""The text of a `model` declaration: facts in a fixed order, each line with the fields that it came from."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def write(
     out += [f"# {note}" for note in table.notes]
     out += [f"model {name} {{", f'  hf "{hf}"', f'  family {family} cite config "model_type"']
     text = "text_config." if table.vision else ""
-    out += _block(_LINES, facts, {**table.facts, **table.outer}, Model, "  ", lambda fact: "" if fact in table.outer else text)
+    out += _block(
+        _LINES, facts, {**table.facts, **table.outer}, Model, "  ", lambda fact: "" if fact in table.outer else text
+    )
     if table.vision:
         out += ["  vision {"]
         out += _block(_VISION_LINES, vision, table.vision, Vision, "    ", lambda _: "vision_config.")

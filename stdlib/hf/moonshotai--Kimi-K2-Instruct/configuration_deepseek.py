@@ -1,4 +1,4 @@
-"""The class that this model's `auto_map` names, for loading the folder without the hub: transformers has the same fields."""
+"""The class that this model's `auto_map` names, for loading the folder without the hub: transformers has its fields."""
 
 from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config as _Fields
 

@@ -1,0 +1,37 @@
+"""Configuration keys that change no fact of a model, and why each is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_GROUPS = {
+    "token ids and prompts": """
+        bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id decoder_start_token_id image_token_id
+        video_token_id vision_start_token_id vision_end_token_id forced_bos_token_id forced_eos_token_id
+        tokenizer_class prefix""",
+    "number formats and stored weights": """
+        torch_dtype dtype quantization_config use_bfloat16 torchscript tf_legacy_loss""",
+    "where code and versions came from": """
+        model_type architectures auto_map transformers_version finetuning_task task_specific_params""",
+    "dropout and initialisation": """
+        attention_dropout hidden_dropout dropout resid_pdrop initializer_range""",
+    "position encoding: no shape depends on it": """
+        rope_theta rope_scaling rope_parameters rope_interleave partial_rotary_factor initial_context_length
+        rotary_dim mrope_section""",
+    "norm epsilon": "rms_norm_eps layer_norm_eps",
+    "routing scalars, losses and group limits: no shape depends on them": """
+        norm_topk_prob routed_scaling_factor topk_method topk_group n_group router_aux_loss_coef aux_loss_alpha
+        seq_aux output_router_logits router_jitter_noise scoring_func experts_per_token""",
+    "inference, or said again by another key": """
+        use_cache pretraining_tp ep_size max_window_layers sliding_window qk_head_dim""",
+    "generation and library defaults": """
+        bad_words_ids begin_suppress_tokens chunk_size_feed_forward cross_attention_hidden_size diversity_penalty
+        do_sample early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty id2label is_decoder
+        label2id length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams
+        num_return_sequences output_attentions output_hidden_states output_scores problem_type
+        remove_invalid_values repetition_penalty return_dict return_dict_in_generate suppress_tokens temperature
+        tie_encoder_decoder top_k top_p typical_p""",
+}
+
+HARMLESS: Mapping[str, str] = {key: why for why, keys in _GROUPS.items() for key in keys.split()}
+"""Key to reason. A family that does read one of these keys says so in its own table."""

@@ -1,0 +1,80 @@
+"""Write bridge_model_facts.json: what Megatron Bridge's own recipes build for the stdlib's models.
+
+    python tests/data/extract_model_facts.py bridge_recipes.jsonl [OUT]
+
+One entry a model: the Hugging Face id of its recipes, and for each column the values in them, the commonest first.
+`moe_layer_freq` lists become the number of leading dense layers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+COLUMNS = [
+    "num_moe_experts",
+    "moe_router_topk",
+    "num_layers",
+    "hidden_size",
+    "ffn_hidden_size",
+    "moe_ffn_hidden_size",
+    "moe_shared_expert_intermediate_size",
+    "num_attention_heads",
+    "num_query_groups",
+    "kv_channels",
+    "multi_latent_attention",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_head_dim",
+    "qk_pos_emb_head_dim",
+    "v_head_dim",
+    "vocab_size",
+    "share_embeddings_and_output_weights",
+    "moe_layer_freq",
+    "mtp_num_layers",
+    "window_size",
+    "window_attn_skip_freq",
+]
+MODELS = [
+    "qwen3_30b_a3b",
+    "qwen3_235b_a22b",
+    "deepseek_v3",
+    "gpt_oss_120b",
+    "kimi_k2",
+    "moonlight_16b",
+    "qwen3_vl_30b_a3b",
+    "qwen3_vl_235b_a22b",
+]
+
+
+def extract(lines: list[str]) -> dict[str, Any]:
+    rows = [row for row in map(json.loads, lines) if row["model"] in MODELS and row["load"] == "ok"]
+    return {model: _model([row for row in rows if row["model"] == model]) for model in MODELS}
+
+
+def _model(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    values = {c: Counter(json.dumps(_plain(c, row[c])) for row in rows).most_common() for c in COLUMNS}
+    said = {c: [json.loads(v) for v, _ in counted] for c, counted in values.items()}
+    return {"recipes": len(rows), "hf_model_id": sorted({row["hf_model_id"] for row in rows}), **said}
+
+
+def _plain(column: str, value: Any) -> Any:
+    if column != "moe_layer_freq" or not isinstance(value, list):
+        return value
+    dense = value.index(1)
+    assert value == [0] * dense + [1] * (len(value) - dense)
+    return {"leading_dense": dense}
+
+
+def main() -> None:
+    facts = extract(Path(sys.argv[1]).read_text().splitlines())
+    out = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).with_name("bridge_model_facts.json")
+    lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in facts.items())
+    out.write_text("{\n" + lines + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,352 @@
+"""`moedsl models add`: what it imports, what it refuses, and that a refusal names the field."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from count_parameters import language, vision
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moedsl import ast, declare
+from moedsl.diagnostics import Diagnostic, to_json
+from moedsl.facts import Model
+from moedsl.importer import add, declaration, derived_name
+from moedsl.parser import parse
+from moedsl.source import Source
+
+ROOT = Path(__file__).parent.parent
+HF = ROOT / "stdlib" / "hf"
+PUBLISHED = ROOT.parent / "shared" / "data" / "hf_configs"
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """A fresh copy of a configuration that the stdlib ships."""
+    config: dict[str, Any] = json.loads((HF / name / "config.json").read_text())
+    return config
+
+
+def facts(text: str) -> Model:
+    module, found = parse(Source("added.moe", text))
+    assert not found and module is not None
+    (item,) = module.items
+    assert isinstance(item, ast.ModelDecl)
+    made, wrong = declare.model(item)
+    assert made is not None and not wrong, wrong
+    return made
+
+
+def fields(found: tuple[Diagnostic, ...]) -> set[str]:
+    return {str(d.values.get("field")) for d in found if d.is_error}
+
+
+QWEN, DEEPSEEK, GPT_OSS, VL = (
+    "Qwen--Qwen3-30B-A3B",
+    "deepseek-ai--DeepSeek-V3",
+    "openai--gpt-oss-120b",
+    "Qwen--Qwen3-VL-30B-A3B-Instruct",
+)
+
+# Configurations as published, shortened to what distinguishes them.
+QWEN3_NEXT = {
+    "architectures": ["Qwen3NextForCausalLM"],
+    "model_type": "qwen3_next",
+    "full_attention_interval": 4,
+    "head_dim": 256,
+    "hidden_size": 2048,
+    "linear_conv_kernel_dim": 4,
+    "linear_num_key_heads": 16,
+    "num_experts": 512,
+    "num_hidden_layers": 48,
+}
+NEMOTRON_H = {
+    "model_type": "nemotron_h",
+    "hidden_size": 4096,
+    "hybrid_override_pattern": "MEMEMEM*EMEMEMEM*",
+    "mamba_num_heads": 128,
+    "moe_latent_size": 1024,
+    "n_routed_experts": 512,
+    "num_hidden_layers": 88,
+    "ssm_state_size": 128,
+}
+DEEPSEEK_V32 = {
+    "model_type": "deepseek_v32",
+    "index_head_dim": 128,
+    "index_n_heads": 64,
+    "index_topk": 2048,
+    "hidden_size": 7168,
+}
+EXAONE = {
+    "model_type": "exaone_moe",
+    "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+    "sliding_window_pattern": "LLLG",
+    "num_experts": 128,
+}
+QWEN35 = {
+    "model_type": "qwen3_5_moe",
+    "text_config": {"attn_output_gate": True, "linear_num_key_heads": 16, "num_experts": 256},
+    "vision_config": {"depth": 27},
+}
+OLMOE = {"model_type": "olmoe", "hidden_size": 2048, "num_experts": 64, "num_experts_per_tok": 8}
+DENSE = {"model_type": "qwen3", "hidden_size": 2048, "num_hidden_layers": 28}
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (QWEN3_NEXT, {"model_type", "full_attention_interval", "linear_conv_kernel_dim", "linear_num_key_heads"}),
+        (NEMOTRON_H, {"model_type", "hybrid_override_pattern", "mamba_num_heads", "moe_latent_size", "ssm_state_size"}),
+        (DEEPSEEK_V32, {"model_type", "index_head_dim", "index_n_heads", "index_topk"}),
+        (EXAONE, {"model_type", "layer_types", "sliding_window_pattern"}),
+        (QWEN35, {"model_type", "vision_config", "text_config.attn_output_gate", "text_config.linear_num_key_heads"}),
+        (OLMOE, {"model_type"}),
+        (DENSE, {"model_type"}),
+        ({"hidden_size": 1}, {"model_type"}),
+        ({"model_type": ["qwen3_moe"]}, {"model_type"}),
+    ],
+    ids=lambda v: v.get("model_type", "none") if isinstance(v, dict) and isinstance(v.get("model_type"), str) else "",
+)
+def test_an_architecture_beyond_the_facts_is_refused_by_name(config: dict[str, Any], named: set[str]) -> None:
+    text, found = declaration(config, None, "org/name")
+    assert text is None
+    assert fields(found) == named
+
+
+GONE = object()
+
+
+@pytest.mark.parametrize(
+    ("base", "field", "value"),
+    [
+        (QWEN, "num_experts", 0),
+        (QWEN, "num_experts", GONE),
+        (QWEN, "num_experts", "128"),
+        (QWEN, "num_experts", True),
+        (QWEN, "num_experts", 128.5),
+        (QWEN, "hidden_size", None),
+        (QWEN, "hidden_size", 10**30),
+        (QWEN, "num_experts_per_tok", 129),
+        (QWEN, "num_key_value_heads", 5),
+        (QWEN, "hidden_act", "relu2"),
+        (QWEN, "attention_bias", True),
+        (QWEN, "decoder_sparse_step", 2),
+        (QWEN, "mlp_only_layers", [0, 5]),
+        (QWEN, "use_sliding_window", True),
+        (QWEN, "shared_expert_intermediate_size", 512),
+        (QWEN, "tie_word_embeddings", "no"),
+        (QWEN, "layer_types", ["linear_attention"]),
+        (QWEN, "linear_attn_config", {"heads": 1}),
+        (QWEN, "never_seen_before", 1),
+        (QWEN, "text_config", {"num_experts": 128}),
+        (QWEN, "pruned_heads", {"0": [1]}),
+        (DEEPSEEK, "q_lora_rank", GONE),
+        (DEEPSEEK, "kv_lora_rank", None),
+        (DEEPSEEK, "n_shared_experts", None),
+        (DEEPSEEK, "first_k_dense_replace", 61),
+        (DEEPSEEK, "first_k_dense_replace", GONE),
+        (DEEPSEEK, "moe_layer_freq", [0, 0, 0, 1]),
+        (DEEPSEEK, "num_key_value_heads", 64),
+        (DEEPSEEK, "scoring_func", "softmax"),
+        (DEEPSEEK, "tie_word_embeddings", True),
+        (DEEPSEEK, "num_nextn_predict_layers", -1),
+        (DEEPSEEK, "index_topk", 2048),
+        (GPT_OSS, "layer_types", ["full_attention"] * 36),
+        (GPT_OSS, "layer_types", ["sliding_attention", "full_attention"] * 17),
+        (GPT_OSS, "sliding_window", None),
+        (GPT_OSS, "swiglu_limit", 10.0),
+        (GPT_OSS, "experts_per_token", 8),
+        (VL, "text_config", GONE),
+        (VL, "vision_config", None),
+        (VL, "audio_config", {"depth": 1}),
+        (VL, "text_config.num_experts", 0),
+        (VL, "text_config.rotary_kind", "new"),
+        (VL, "vision_config.out_hidden_size", 4096),
+        (VL, "vision_config.deepstack_visual_indexes", [8, 16, 27]),
+        (VL, "vision_config.deepstack_visual_indexes", "8,16"),
+        (VL, "vision_config.hidden_act", "silu"),
+        (VL, "vision_config.fullatt_block_indexes", [7]),
+    ],
+)
+def test_one_field_that_is_not_understood_is_refused_by_name(base: str, field: str, value: Any) -> None:
+    config = shipped(base)
+    *parents, key = field.split(".")
+    inside = config
+    for parent in parents:
+        inside = inside[parent]
+    inside.pop(key, None)
+    if value is not GONE:
+        inside[key] = value
+    text, found = declaration(config, None, "org/name")
+    assert text is None
+    assert fields(found) == {field}
+    assert all(field in d.message for d in found)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("torch_dtype", "float16"), ("rope_theta", 1), ("_attn_implementation", "x"), ("new", None)]
+)
+def test_what_changes_no_shape_changes_no_declaration(key: str, value: Any) -> None:
+    before, _ = declaration(shipped(QWEN), None, "Qwen/Qwen3-30B-A3B")
+    after, found = declaration(shipped(QWEN) | {key: value}, None, "Qwen/Qwen3-30B-A3B")
+    assert after == before and not found
+
+
+def test_several_mistakes_are_all_told() -> None:
+    config = shipped(QWEN) | {"num_experts": "many", "index_topk": 1, "decoder_sparse_step": 2}
+    _, found = declaration(config, "9 lives", "org/name")
+    assert fields(found) == {"num_experts", "index_topk", "decoder_sparse_step", "None"}
+
+
+def test_families_without_a_bridge_are_imported_with_a_warning() -> None:
+    mixtral = {
+        "model_type": "mixtral",
+        "hidden_act": "silu",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_experts_per_tok": 2,
+        "num_hidden_layers": 32,
+        "num_key_value_heads": 8,
+        "num_local_experts": 8,
+        "vocab_size": 32000,
+        "max_position_embeddings": 32768,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+    }
+    text, found = declaration(mixtral, None, "mistralai/Mixtral-8x7B-v0.1")
+    assert text is not None and [d.id for d in found] == ["import.no_bridge"]
+    assert facts(text).name == "mixtral_8x7b_v0_1"
+    assert language(facts(text)) == 46_702_792_704
+
+
+def test_qwen2_moe_has_a_gated_shared_expert_and_qkv_bias() -> None:
+    qwen2 = {
+        "model_type": "qwen2_moe",
+        "hidden_act": "silu",
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_attention_heads": 16,
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+        "num_hidden_layers": 24,
+        "num_key_value_heads": 16,
+        "vocab_size": 151936,
+        "max_position_embeddings": 8192,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+        "use_sliding_window": False,
+        "sliding_window": 32768,
+        "decoder_sparse_step": 1,
+        "tie_word_embeddings": False,
+    }
+    text, _ = declaration(qwen2, None, "Qwen/Qwen1.5-MoE-A2.7B")
+    assert text is not None and facts(text).shared_expert_gate and facts(text).qkv_bias
+    assert language(facts(text)) == 14_315_784_192
+
+
+def test_names() -> None:
+    assert derived_name("org/Some-Model.5B") == "some_model_5b"
+    assert derived_name("org/123") == "model_123"
+    for bad in ("a b", "3d", "é"):
+        assert declaration(shipped(QWEN), bad, "Qwen/Qwen3-30B-A3B")[0] is None
+    text, _ = declaration(shipped(QWEN), "mine", "Qwen/Qwen3-30B-A3B")
+    assert text is not None and facts(text).name == "mine"
+
+
+# ---------------------------------------------------------------- files
+
+
+def save(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
+    return path
+
+
+def test_the_id_comes_from_the_file_or_its_place(tmp_path: Path) -> None:
+    wrapped = {"_meta": {"hf_id": "Qwen/Qwen3-30B-A3B"}, "config": shipped(QWEN)}
+    cases = {
+        "Qwen/Qwen3-30B-A3B": save(tmp_path / "x.json", wrapped),
+        "acme/big": save(tmp_path / "acme--big" / "config.json", shipped(QWEN)),
+        "acme/small": save(tmp_path / "acme__small.json", shipped(QWEN)),
+        str(tmp_path / "local"): save(tmp_path / "local" / "config.json", shipped(QWEN)),
+    }
+    for hf, path in cases.items():
+        text, found = add(path)
+        assert text is not None and facts(text).hf == hf, found
+    assert [d.id for d in add(save(tmp_path / "y.json", shipped(QWEN)))[1]] == ["import.no_id"]
+    assert add(tmp_path / "y.json", hf="a/b")[0] is not None
+    text, _ = add(tmp_path / "y.json", None, tmp_path / "ours.moe", hf="a/b")
+    assert text is not None and facts(text).name == "ours"
+
+
+def test_a_refusal_points_at_the_key(tmp_path: Path) -> None:
+    config = shipped(VL)
+    config["text_config"]["hidden_act"] = "relu"
+    path = save(tmp_path / "a--b" / "config.json", config)
+    (found,) = add(path)[1]
+    source = Source(str(path), path.read_text())
+    (label,) = to_json(found, {source.name: source})["labels"]
+    assert label["source"].strip() == '"hidden_act": "relu",'
+    assert path.read_text()[found.labels[0].span.start : found.labels[0].span.end] == '"hidden_act"'
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "3", "null", '"text"', "[" * 100_000, "{}", "nan", "\x00", '{"config": 3}']
+)
+def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path, content: str) -> None:
+    text, found = add(save(tmp_path / "a--b" / "config.json", content))
+    assert text is None and all(d.is_error for d in found) and found
+
+
+def test_unreadable_files_are_errors(tmp_path: Path) -> None:
+    binary, huge = tmp_path / "a--b.json", tmp_path / "c--d.json"
+    binary.write_bytes(b"\xff\xfe\x00{")
+    huge.write_bytes(b" " * (5 << 20))
+    for path in (binary, huge, tmp_path, tmp_path / "nowhere.json"):
+        assert [d.id for d in add(path)[1]] == ["import.unreadable"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from([QWEN, DEEPSEEK, GPT_OSS, VL]), st.data())
+def test_any_damage_gives_a_declaration_or_an_error(base: str, data: st.DataObject) -> None:
+    config = shipped(base)
+    inside = (
+        config[data.draw(st.sampled_from(["text_config", "vision_config"]))]
+        if base == VL and data.draw(st.booleans())
+        else config
+    )
+    inside[data.draw(st.sampled_from(sorted(inside)) | st.text(max_size=8))] = data.draw(json_values)
+    text, found = declaration(config, None, "org/name")
+    assert (text is None) == any(d.is_error for d in found)
+
+
+# ---------------------------------------------------------------- every published configuration at hand
+
+
+def test_every_published_configuration_is_imported_exactly_or_refused_by_field() -> None:
+    if not PUBLISHED.is_dir():
+        pytest.skip("../shared/data/hf_configs is not here")
+    paths = sorted(PUBLISHED.glob("*.json"))
+    assert len(paths) == 39
+    imported = [path.stem for path in paths if _imported_exactly(path)]
+    assert len(imported) == 14, imported
+
+
+def _imported_exactly(path: Path) -> bool:
+    text, found = add(path)
+    if text is None:
+        assert fields(found) and all(d.labels for d in found), path.stem
+        return False
+    m, published = facts(text), json.loads(path.read_text())["_meta"]["params"]["total"]
+    assert language(m) + vision(m) == published, path.stem
+    return True
