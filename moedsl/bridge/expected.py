@@ -1,0 +1,126 @@
+"""What a plan says about the resolved ConfigContainer, field by field; written apart from emit/, whose work it judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Check = tuple[str, Any, Callable[[Any], bool]]
+"""Dotted field, what the plan says, and whether a resolved value agrees."""
+
+
+def checks(plan: Mapping[str, Any]) -> Iterator[Check]:
+    """Every decided value of `plan` (docs/internals.md, Plan JSON) as checks on the config after Bridge's update."""
+    yield from _layout(plan["layout"])
+    yield from _batch(plan["batch"])
+    yield from _policy(plan.get("policy", {}))
+    for field, value in plan.get("set", {}).items():
+        yield _same(field, value)
+    for word, value in plan.get("derived", {}).items():
+        yield _same(word if "." in word else f"model.{word}", value)
+
+
+def _same(field: str, value: Any) -> Check:
+    return field, value, lambda actual: actual == value
+
+
+def _set(field: str, value: list[Any]) -> Check:
+    return field, value, lambda actual: isinstance(actual, list) and set(actual) == set(value)
+
+
+_SIZES = {
+    "tp": "tensor_model_parallel_size",
+    "cp": "context_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+}
+
+
+def _layout(layout: Mapping[str, Any]) -> Iterator[Check]:
+    for word, field in _SIZES.items():
+        yield _same(f"model.{field}", layout[word])
+    yield _same("data_parallel_size", layout["dp"])
+    vpp = layout["vpp"] or 1
+    yield "model.virtual_pipeline_model_parallel_size", vpp, lambda actual: (actual or 1) == vpp
+    yield _same("model.sequence_parallel", layout["sequence_parallel"])
+    if layout.get("pipeline_layout"):
+        yield _same("model.pipeline_model_parallel_layout", layout["pipeline_layout"])
+
+
+def _batch(batch: Mapping[str, Any]) -> Iterator[Check]:
+    yield _same("train.global_batch_size", batch["global_batch"])
+    yield _same("train.micro_batch_size", batch["micro_batch"])
+    yield _same("num_microbatches", batch["num_microbatches"])
+    yield _same("model.seq_length", batch["seq"])
+    yield _same("dataset.seq_length", batch["seq"])
+
+
+_NUMBERS: dict[str, dict[str, Any]] = {
+    "bf16": {"model.fp8": None, "model.fp4": None},
+    "fp8_current": {"model.fp8": "hybrid", "model.fp8_recipe": "tensorwise", "model.fp4": None},
+    "fp8_blockwise": {"model.fp8_recipe": "blockwise", "model.fp4": None},
+    "mxfp8": {"model.fp8_recipe": "mxfp8", "model.fp4": None},
+    "nvfp4": {"model.fp4_recipe": "nvfp4"},
+}
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+_FREEZE = {
+    "freeze_vision": "freeze_vision_model",
+    "freeze_projection": "freeze_vision_projection",
+    "freeze_language": "freeze_language_model",
+}
+
+
+def _policy(policy: Mapping[str, Any]) -> Iterator[Check]:
+    yield _same("model.bf16", True)
+    for field, value in _NUMBERS.get(str(policy.get("precision")), {}).items():
+        yield _same(field, value)
+    yield from _dispatcher(policy.get("dispatcher"))
+    yield from _recompute(policy.get("recompute"))
+    yield from _graphs(policy.get("cuda_graph"))
+    for word, field in (("ep_overlap", "overlap_moe_expert_parallel_comm"), ("delay_wgrad", "delay_wgrad_compute")):
+        if word in policy:
+            yield _same(f"model.{field}", bool(policy[word]))
+    if policy.get("grad_reduce"):
+        yield _same("ddp.grad_reduce_in_fp32", policy["grad_reduce"] == "fp32")
+    if policy.get("moments"):
+        yield _same("optimizer.exp_avg_dtype", _DTYPES[policy["moments"]])
+    if policy.get("sharding"):
+        yield _same("ddp.use_distributed_optimizer", True)
+        yield _same("ddp.use_megatron_fsdp", policy["sharding"] == "fsdp")
+    if policy.get("offload"):
+        yield _same("optimizer.optimizer_cpu_offload", policy["offload"] == "optimizer")
+    if policy.get("routing"):
+        yield _same("model.moe_router_force_load_balancing", policy["routing"] == "balanced")
+    for word, field in _FREEZE.items():
+        if policy.get(word):
+            yield _same(f"model.{field}", True)
+
+
+def _dispatcher(word: str | None) -> Iterator[Check]:
+    if word in ("alltoall", "allgather"):
+        yield _same("model.moe_token_dispatcher_type", word)
+    elif word:
+        yield _same("model.moe_token_dispatcher_type", "flex")
+        yield _same("model.moe_flex_dispatcher_backend", word)
+
+
+def _recompute(modules: list[str] | None) -> Iterator[Check]:
+    if modules is None:
+        return
+    if modules in ([], ["full"]):
+        yield _same("model.recompute_granularity", "full" if modules else None)
+        return
+    yield _same("model.recompute_granularity", "selective")
+    yield _set("model.recompute_modules", modules)
+
+
+def _graphs(modules: list[str] | None) -> Iterator[Check]:
+    if modules is None:
+        return
+    if not modules:
+        yield _same("model.cuda_graph_impl", "none")
+    elif modules == ["full_iteration"]:
+        yield "model.cuda_graph_impl", "full_iteration", lambda actual: actual in ("full_iteration", "local")
+    else:
+        yield _set("model.cuda_graph_modules", modules)

@@ -1,0 +1,75 @@
+"""A ConfigContainer as plain values by dotted field, and the attributes of it that are fields of nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterator, Mapping
+from types import CodeType
+from typing import Any
+
+
+def flat(config: Any) -> dict[str, Any]:
+    """`section.field` -> a value that JSON has; objects that are neither plain nor a dtype become their type's name."""
+    return {name: plain(value) for name, value in _walk(config)}
+
+
+def _walk(config: Any) -> Iterator[tuple[str, Any]]:
+    for section in dataclasses.fields(config):
+        value = getattr(config, section.name)
+        if not dataclasses.is_dataclass(value):
+            yield section.name, value
+            continue
+        for f in dataclasses.fields(value):
+            if not f.name.startswith("_") and hasattr(value, f.name):
+                yield f"{section.name}.{f.name}", getattr(value, f.name)
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON would hold it; an enum member and a torch dtype by name, another object by its text or type."""
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    text = str(value)
+    return text.removeprefix("torch.") if text.startswith("torch.") else f"<{type(value).__name__}>"
+
+
+def layout_text(value: Any) -> Any:
+    """Megatron-Core keeps a pipeline layout as an object; what it was made from."""
+    return getattr(value, "input_data", value)
+
+
+def unknown(config: Any, code: CodeType) -> list[tuple[str, Any]]:
+    """Attributes that the recipe's code names, and that are neither fields nor class attributes of what they lie on.
+
+    Python accepts `cfg.model.moe_a2a_overlap = True`; Bridge never reads it. `code` is the recipe module's code object.
+    """
+    words = set(_words(code))
+    return sorted((name, plain(value)) for name, value in _extras("", config) if name.rpartition(".")[2] in words)
+
+
+def _extras(prefix: str, value: Any, depth: int = 3) -> Iterator[tuple[str, Any]]:
+    if not depth or not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return
+    known = {f.name for f in dataclasses.fields(value)}
+    for name, item in vars(value).items():
+        dotted = f"{prefix}{name}"
+        if name in known or hasattr(type(value), name):
+            yield from _extras(f"{dotted}.", item, depth - 1)
+        elif not name.startswith("_"):
+            yield dotted, item
+
+
+def _words(code: CodeType) -> Iterator[str]:
+    """Every attribute name and string constant of a code object and those inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, CodeType):
+            yield from _words(constant)

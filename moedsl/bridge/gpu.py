@@ -1,0 +1,72 @@
+"""What torch.cuda answers on a target GPU. Bridge reads the major capability and how the name begins; little else decides.
+
+Bridge: training/flex_dispatcher_backend.py:59; Megatron-Core: transformer/moe/token_dispatcher.py:1546;
+Transformer Engine: pytorch/quantization.py (FP8, MXFP8 and NVFP4 support by capability).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from attrs import frozen
+
+
+@frozen
+class Device:
+    """One GPU as torch.cuda describes it."""
+
+    name: str
+    """Begins as NVIDIA's driver begins it."""
+    capability: tuple[int, int]
+    memory: int
+    """Bytes."""
+    sms: int
+
+
+DEVICES: Mapping[str, Device] = {
+    "a100": Device("NVIDIA A100-SXM4-80GB", (8, 0), 80 << 30, 108),
+    "h100": Device("NVIDIA H100 80GB HBM3", (9, 0), 80 << 30, 132),
+    "h200": Device("NVIDIA H200", (9, 0), 141 << 30, 132),
+    "b200": Device("NVIDIA B200", (10, 0), 180 << 30, 148),
+    "gb200": Device("NVIDIA GB200", (10, 0), 186 << 30, 152),
+    "b300": Device("NVIDIA B300 SXM6 AC", (10, 3), 270 << 30, 148),
+    "gb300": Device("NVIDIA GB300", (10, 3), 278 << 30, 152),
+}
+"""By the name that NVIDIA's recipes use. A plan for other hardware brings its own `device`."""
+
+
+def from_plan(plan: Mapping[str, Any]) -> Device | None:
+    """The plan's `device` {name, capability [major, minor], memory bytes, sms}, else the one that `hardware` names."""
+    device = plan.get("device")
+    if device:
+        major, minor = device["capability"]
+        return Device(device["name"], (int(major), int(minor)), int(device["memory"]), int(device["sms"]))
+    return DEVICES.get(str(plan.get("hardware")))
+
+
+def answer(device: Device, world: int, rank: int) -> None:
+    """Makes torch.cuda and the environment answer as rank `rank` of `world` on that GPU; for this process only."""
+    import torch
+
+    properties = SimpleNamespace(
+        major=device.capability[0],
+        minor=device.capability[1],
+        name=device.name,
+        total_memory=device.memory,
+        multi_processor_count=device.sms,
+    )
+    cuda: Any = torch.cuda
+    cuda.get_device_properties = lambda *args, **kwargs: properties
+    cuda.get_device_capability = lambda *args, **kwargs: device.capability
+    cuda.get_device_name = lambda *args, **kwargs: device.name
+    cuda.device_count = lambda: 8
+    cuda.is_available = lambda: True
+    be_rank(rank, world)
+
+
+def be_rank(rank: int, world: int) -> None:
+    """The environment that torchrun would give this rank."""
+    os.environ.update(WORLD_SIZE=str(world), RANK=str(rank), LOCAL_RANK=str(rank % 8))

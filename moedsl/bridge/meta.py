@@ -1,0 +1,58 @@
+"""Building modules on the meta device: shapes without memory, where Megatron's code names cuda or cpu."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_META = torch.device("meta")
+_REPLACED = ("Stream", "Event", "current_device", "current_stream")
+
+
+class _Nothing:
+    """A CUDA stream or event that does nothing."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **kwargs: None
+
+
+class _ToMeta(TorchFunctionMode):
+    """Sends every device that a torch function is given to the meta device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if kwargs.get("device") is not None:
+            kwargs["device"] = _META
+        if func is torch.Tensor.to:
+            args = (args[0], *map(_redirect, args[1:]))
+        return func(*args, **kwargs)
+
+
+def _redirect(value: Any) -> Any:
+    is_name = isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")
+    return _META if is_name or isinstance(value, torch.device) else value
+
+
+@contextmanager
+def meta_device() -> Iterator[None]:
+    """Inside it tensors have no storage, and torch.cuda has streams and a current device without a GPU."""
+    cuda: Any = torch.cuda
+    saved = {name: getattr(cuda, name) for name in _REPLACED}
+    cuda.Stream = cuda.Event = _Nothing
+    cuda.current_device = lambda: _META
+    cuda.current_stream = lambda *args, **kwargs: _Nothing()
+    try:
+        with _META, _ToMeta():
+            yield
+    finally:
+        for name, value in saved.items():
+            setattr(cuda, name, value)

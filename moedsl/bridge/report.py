@@ -1,0 +1,127 @@
+"""What the real Megatron Bridge said of one recipe: values first, JSON from them, text from the JSON's fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import asdict, field, frozen
+
+VERDICTS = ("accepted", "refused", "failed")
+
+
+@frozen
+class Refusal:
+    """NVIDIA's code raised: its own words, and the line of its code that said them."""
+
+    where: str
+    """file:line below site-packages, or in the recipe."""
+    error: str
+    message: str
+    question: str
+    """recipe, update, runtime, groups or stages."""
+
+
+@frozen
+class Mismatch:
+    """The plan and the real thing differ."""
+
+    field: str
+    """A dotted ConfigContainer field, or groups.NAME, or stages[N].params."""
+    planned: Any
+    resolved: Any
+    note: str = ""
+
+
+@frozen
+class Change:
+    """A value that the recipe had set and Bridge replaced without a word."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+@frozen
+class Report:
+    """One recipe's verdict. `accepted` and no mismatch is what a plan wants; `failed` says that the question itself broke."""
+
+    file: str
+    verdict: str
+    refusals: tuple[Refusal, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
+    changed: tuple[Change, ...] = ()
+    settled: Mapping[str, Any] = field(factory=dict)
+    """data_parallel_size, num_microbatches, dispatcher and backend after Bridge's update."""
+    groups: Mapping[str, Any] = field(factory=dict)
+    """Group name -> {count, sizes, matches}."""
+    stages: tuple[Mapping[str, Any], ...] = ()
+    """{stage, planned: {params, expert_params} or None, real: {dense, expert, layers}}; all of one rank, dense beside expert."""
+    parameters: int | None = None
+    """Parameters of the whole model, each counted once."""
+    warnings: tuple[str, ...] = ()
+    stood_in: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(factory=dict)
+    versions: Mapping[str, str] = field(factory=dict)
+    message: str = ""
+    """Why it failed; empty otherwise."""
+    id: str = ""
+    """The diagnostic id of a failure: verify.no_bridge, verify.input, verify.crash, verify.timeout."""
+    help: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Accepted, and nothing of the plan came out differently."""
+        return self.verdict == "accepted" and not self.mismatches
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"ok": self.ok}
+
+
+def failed(file: str, id: str, message: str, help: str = "") -> Report:
+    """A report that no question was answered, and why."""
+    return Report(file, "failed", message=message, id=id, help=help)
+
+
+def from_json(data: Mapping[str, Any]) -> Report:
+    """The inverse of `to_json`."""
+    values = {k: v for k, v in data.items() if k != "ok"}
+    for name, kind in (("refusals", Refusal), ("mismatches", Mismatch), ("changed", Change)):
+        values[name] = tuple(kind(**item) for item in values.get(name, ()))
+    for name in ("stages", "warnings", "stood_in"):
+        values[name] = tuple(values.get(name, ()))
+    return Report(**values)
+
+
+def render(report: Report) -> str:
+    """A few lines a person reads; the JSON form has the whole."""
+    lines = [f"{report.file}: {report.verdict}{_summary(report)}"]
+    if report.message:
+        lines += [f"  {report.id}: {report.message}"]
+    lines += [f"  refused by {r.where} ({r.question}): {r.error}: {r.message}" for r in report.refusals]
+    lines += [f"  differs  {m.field}: planned {m.planned}, is {m.resolved}{_note(m.note)}" for m in report.mismatches]
+    lines += [f"  replaced {c.field}: {c.before} -> {c.after}" for c in report.changed]
+    lines += [f"  stood in for: {text}" for text in report.stood_in]
+    return "\n".join(lines + ([f"  help: {report.help}"] if report.help else []))
+
+
+def _note(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _summary(report: Report) -> str:
+    parts: list[str] = []
+    if report.groups:
+        matching = sum(bool(g["matches"]) for g in report.groups.values())
+        parts.append(f"{matching} of {len(report.groups)} process group families as computed")
+    if report.stages:
+        compared = "equal to the plan" if _stages_equal(report) else "counted"
+        parts.append(f"parameters of {len(report.stages)} stages {compared}")
+    if report.seconds:
+        parts.append(f"{report.seconds.get('total', 0.0):.1f} s")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _stages_equal(report: Report) -> bool:
+    planned = all(stage["planned"] is not None for stage in report.stages)
+    return planned and not any(m.field.startswith("stages") for m in report.mismatches)

@@ -1,0 +1,76 @@
+"""Question: what pretrain() does first. Bridge's runtime_config_update, what it replaced, and whether the plan came through."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from moedsl.bridge.case import Case
+from moedsl.bridge.expected import checks
+from moedsl.bridge.flat import flat, layout_text, unknown
+from moedsl.bridge.report import Change, Mismatch
+
+
+def load(case: Case) -> tuple[Any, CodeType]:
+    """The recipe's ConfigContainer, as built on a worker of that GPU, and its module's code."""
+    module = _import_file(case.source) if case.source.endswith(".py") else importlib.import_module(case.source)
+    config = getattr(module, case.function)()
+    file = Path(str(module.__file__))
+    return config, compile(file.read_text(encoding="utf-8"), str(file), "exec")
+
+
+def _import_file(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("moedsl_recipe", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["moedsl_recipe"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def update(config: Any) -> tuple[Change, ...]:
+    """Runs Bridge's update and returns every value that the recipe had set and Bridge replaced; raises what Bridge raises."""
+    from megatron.bridge.training.config import runtime_config_update
+
+    before = flat(config)
+    runtime_config_update(config)
+    after = flat(config)
+    return tuple(
+        Change(name, value, after.get(name))
+        for name, value in before.items()
+        if value is not None and value != after.get(name) and not name.endswith(".timers")
+    )
+
+
+def unknown_fields(config: Any, code: CodeType) -> tuple[Mismatch, ...]:
+    """What the recipe set on names that are no field of anything."""
+    note = "no such field: Bridge never reads it"
+    return tuple(Mismatch(name, value, None, note) for name, value in unknown(config, code))
+
+
+def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mismatch, ...]:
+    """The plan's decided values against the updated config."""
+    if not case.plan:
+        return ()
+    resolved = flat(config) | {
+        "data_parallel_size": config.data_parallel_size,
+        "num_microbatches": num_microbatches,
+        "model.pipeline_model_parallel_layout": layout_text(config.model.pipeline_model_parallel_layout),
+    }
+    out: list[Mismatch] = []
+    for field, planned, agrees in checks(case.plan):
+        if field not in resolved:
+            out.append(Mismatch(field, planned, None, "no such field"))
+        elif not agrees(resolved[field]):
+            out.append(Mismatch(field, planned, resolved[field]))
+    return (*out, *_environment(config, case))
+
+
+def _environment(config: Any, case: Case) -> list[Mismatch]:
+    planned = case.plan.get("env", {})
+    has = {name: str(value) for name, value in config.env_vars.items()}
+    return [Mismatch(f"env_vars.{n}", v, has.get(n)) for n, v in planned.items() if has.get(n) != str(v)]

@@ -1,0 +1,60 @@
+"""The process groups of both meshes, computed from a layout alone, for every rank of the world.
+
+Rank order of Megatron-Core (megatron/core/parallel_state.py, order "tp-cp-ep-dp-pp"): tp fastest, then cp (dense mesh) or ep
+(expert mesh, where etp is fastest), then dp or edp, then pp; "tp-cp-ep-pp-dp" swaps the last two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+Groups = dict[str, list[list[int]]]
+
+_DENSE = {
+    "TP": {"tp"},
+    "CP": {"cp"},
+    "DP": {"dp"},
+    "DP_CP": {"cp", "dp"},
+    "PP": {"pp"},
+    "TP_CP": {"tp", "cp"},
+    "TP_PP": {"tp", "pp"},
+}
+_EXPERT = {"ETP": {"etp"}, "EP": {"ep"}, "ETP_EP": {"etp", "ep"}, "EDP": {"edp"}}
+
+
+def groups(layout: Mapping[str, Any], pp_before_dp: bool = False) -> Groups:
+    """Every group by name, sorted, each a sorted list of global ranks.
+
+    `layout` has the sizes tp cp dp pp ep etp edp. Raises ValueError where the two meshes do not hold the same ranks.
+    """
+    dense = _sizes(layout, ("tp", "cp"), "dp", pp_before_dp)
+    expert = _sizes(layout, ("etp", "ep"), "edp", pp_before_dp)
+    if prod(dense.values()) != prod(expert.values()):
+        raise ValueError(f"the dense mesh has {prod(dense.values())} ranks, the expert mesh {prod(expert.values())}")
+    out = {name: _vary(dense, axes) for name, axes in _DENSE.items()}
+    return out | {name: _vary(expert, axes) for name, axes in _EXPERT.items()}
+
+
+def world(layout: Mapping[str, Any]) -> int:
+    """How many ranks the dense mesh of `layout` holds."""
+    return prod(int(layout[axis]) for axis in ("tp", "cp", "dp", "pp"))
+
+
+def _sizes(layout: Mapping[str, Any], inner: tuple[str, str], data: str, pp_before_dp: bool) -> dict[str, int]:
+    """Axis -> size, the fastest axis first."""
+    outer = ("pp", data) if pp_before_dp else (data, "pp")
+    return {axis: int(layout[axis]) for axis in (*inner, *outer)}
+
+
+def _vary(sizes: Mapping[str, int], axes: set[str]) -> list[list[int]]:
+    """The groups whose members differ only along `axes`."""
+    names = list(reversed(sizes))
+    ranks = np.arange(prod(sizes.values())).reshape([sizes[n] for n in names])
+    last = [n for n in names if n in axes]
+    first = [n for n in names if n not in axes]
+    table = ranks.transpose([names.index(n) for n in (*first, *last)]).reshape(-1, prod(sizes[n] for n in last))
+    return sorted(sorted(row) for row in table.tolist())
