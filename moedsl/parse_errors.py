@@ -1,0 +1,185 @@
+"""What is wrong where the grammar stops: what was found, what may stand there, and what was probably meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+
+from attrs import frozen
+
+from moedsl.diagnostics import Diagnostic, Label, error
+from moedsl.source import Source, Span
+from moedsl.tokens import Lexeme, lexeme_at
+
+VALUES = frozenset("NUMBER STRING NAME LPAREN LBRACKET MINUS TRUE FALSE NOT IF".split())
+OPERATORS = frozenset("PLUS MINUS STAR SLASH FLOOR MOD EQ NE LT LE GT GE AND OR NOT IN IMPLIES".split())
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
+RESERVED = frozenset("if then else and or not in true false when because cite worth".split())
+DECLARATIONS = frozenset("hardware model cluster rules profile run use".split())
+WORDS = {
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "STRING": "a string in double quotes",
+    "WORD": "an option",
+    "VERSION": "a version",
+    "IMPLIES": "`=>`",
+    "EQ": "`==`",
+    "NE": "`!=`",
+    "LE": "`<=`",
+    "GE": "`>=`",
+    "LT": "`<`",
+    "GT": "`>`",
+    "FLOOR": "`//`",
+    "SLASH": "`/`",
+    "STAR": "`*`",
+    "MOD": "`%`",
+    "PLUS": "`+`",
+    "MINUS": "`-`",
+    "EQUAL": "`=`",
+    "COLON": "`:`",
+    "COMMA": "`,`",
+    "LPAREN": "`(`",
+    "RPAREN": "`)`",
+    "LBRACKET": "`[`",
+    "RBRACKET": "`]`",
+    "LBRACE": "`{`",
+    "RBRACE": "`}`",
+}
+_TYPED = {"&&": "and", "||": "or", "!": "not", "&": "and", "|": "or", "'": '"', "\u2018": '"', "\u2019": '"', "\u201c": '"', "\u201d": '"'}
+
+
+@frozen
+class Stop:
+    """Where the parser stopped. `accepts` and `starters` are terminals: those it could take there and at the statement's start."""
+
+    source: Source
+    statement: int
+    """Offset at which the statement starts."""
+    offset: int
+    """Offset of what cannot stand there; a newline or the end of the text is the end of the statement."""
+    last: int
+    """End of the last word that was taken."""
+    accepts: frozenset[str]
+    starters: frozenset[str]
+
+
+def unexpected(stop: Stop) -> Diagnostic:
+    """The one error for a statement that does not parse."""
+    found = _found(stop)
+    if found is None:
+        return _unfinished(stop)
+    if found.kind == "badstring":
+        span = Span(stop.source.name, found.start, found.end)
+        return error("parse.string", "this string is not closed", span, help='end it with " on the same line')
+    return _mistyped(stop, found) or _unknown(stop, found)
+
+
+def _found(stop: Stop) -> Lexeme | None:
+    """What stands at the offset, or None for the end of a line or of the text."""
+    text = stop.source.text
+    return None if text[stop.offset : stop.offset + 1] == "\n" else lexeme_at(text, stop.offset)
+
+
+def _unfinished(stop: Stop) -> Diagnostic:
+    at_end = stop.offset >= len(stop.source.text)
+    span = Span(stop.source.name, stop.last, stop.last)
+    message = f"the {'text' if at_end else 'line'} ends too early: expected {expected(stop.accepts)}"
+    return error("parse.unexpected", message, Label(span, "something is missing here"), help=tuple(_hints(stop, None)))
+
+
+def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:
+    """A keyword with a typo: the word that was found, or the one that starts the statement."""
+    first = lexeme_at(stop.source.text, stop.statement)
+    places = [(found, keywords(stop.accepts))]
+    if first is not None and first.start < found.start:
+        places.insert(0, (first, keywords(stop.starters)))
+    for word, known in places:
+        match = get_close_matches(word.text.lower(), sorted(known), 1, 0.7) if word.kind == "word" and word.text not in known else []
+        if match and word.text not in RESERVED:
+            span = Span(stop.source.name, word.start, word.end)
+            return error("parse.unexpected", f"`{word.text}` is not a word that may stand here", span, help=f"did you mean `{match[0]}`?")
+    return None
+
+
+def _unknown(stop: Stop, found: Lexeme) -> Diagnostic:
+    span = Span(stop.source.name, found.start, found.end)
+    message = f"found {_quote(found)}, expected {expected(stop.accepts)}"
+    return error("parse.unexpected", message, span, help=tuple(_hints(stop, found)))
+
+
+def _quote(found: Lexeme) -> str:
+    if found.kind == "other" and not found.text.isprintable():
+        return f"the character U+{ord(found.text):04X}"
+    text = found.text if len(found.text) <= 40 else found.text[:37] + "..."
+    return f"the string {text}" if found.kind == "string" else f"`{text}`"
+
+
+def keywords(terminals: Collection[str]) -> set[str]:
+    """The keywords among terminals, as they are written."""
+    return {t.lower() for t in terminals if t not in WORDS and t[0].isalpha() and t not in ("NEWLINE", "SEMICOLON")}
+
+
+def expected(accepts: Collection[str]) -> str:
+    """Terminals in human words: ``a value``, ``an operator``, ``the end of the statement``."""
+    words = list(dict.fromkeys(_expected(set(accepts))))
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1] if words else "nothing more"
+
+
+def _expected(left: set[str]) -> Iterator[str]:
+    ends = "NEWLINE" in left
+    if {"REQUIRE", "PIN"} <= left:
+        yield "a statement"
+        left = left & {"RBRACE"}
+    if {"REQUIRE", "LET"} <= left:
+        yield "a rule (require, prefer, let, default, candidates, derive, env, rank, measured)"
+        left = left & {"RBRACE"}
+    if {"NUMBER", "NAME", "LPAREN"} <= left:
+        yield "a value"
+        left = left - VALUES
+    if "PLUS" in left:
+        yield "an operator"
+        left = left - OPERATORS - {"LPAREN"}
+    yield from (WORDS[t] for t in WORDS if t in left)
+    yield from sorted(f"`{word}`" for word in keywords(left))
+    if ends:
+        yield "the end of the statement"
+
+
+def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
+    """Ways out for the usual slips."""
+    text, accepts = found.text if found else "", stop.accepts
+    first = lexeme_at(stop.source.text, stop.statement)
+    if found and "X" in accepts and re.fullmatch(r"x[0-9]\w*", text):
+        yield f"words are whole words: write `x {text[1:]}`"
+    if found and "X" in accepts and found.kind == "number":
+        yield f"a number of GPUs follows `x`: write `x {text}`"
+    if text == "=" and "EQ" in accepts:
+        yield "write == to compare"
+    if text in COMPARISONS and "PLUS" in accepts and "EQ" not in accepts:
+        yield "comparisons do not chain and no value is one: write `a < b and b < c`, or put the comparison in ( )"
+    if text in RESERVED and "NAME" in accepts:
+        yield f"`{text}` is a word of the language and cannot be a name"
+    if text in _TYPED:
+        yield f"write {_TYPED[text]}"
+    if text == "\u00a0":
+        yield "this is a no-break space: type a plain one"
+    if "COLON" in accepts and first and first.text in ("require", "prefer") and "STAR" not in accepts and "NAME" not in accepts:
+        yield f"a rule has a name: write `{first.text} NAME: ...`"
+    if first and first.text in DECLARATIONS and "RBRACE" in stop.starters:
+        yield f"`{first.text}` cannot stand inside this block: close it with }} first"
+
+
+def unclosed(source: Source, opened: int, noticed: int) -> Diagnostic:
+    """A bracket that nothing closes: where it was opened, and where that was noticed."""
+    char = source.text[opened]
+    closer = {"(": ")", "[": "]", "{": "}"}[char]
+    noticed = min(noticed, len(source.text))
+    labels = (Label(Span(source.name, opened, opened + 1), "opened here"), Label(Span(source.name, noticed, noticed), "still open here"))
+    return error("parse.unclosed", f"this `{char}` is never closed", *labels, help=f"add the missing `{closer}`")
+
+
+def stray(source: Source, offset: int) -> Diagnostic:
+    """A closing bracket that closes nothing."""
+    message = f"this `{source.text[offset]}` closes nothing"
+    return error("parse.unclosed", message, Span(source.name, offset, offset + 1), help="remove it, or open it earlier")

@@ -1,0 +1,240 @@
+"""Source -> ast.Module. The only module that imports Lark; `cache.py` keeps its results so that most starts do not.
+
+Lark's LALR parser is driven token by token. Where a statement does not parse, one error is reported, the parser goes
+back to where the statement began, and reading goes on behind it; so a file with three wrong statements gives three errors.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from moedsl import ast, store
+from moedsl.build import Builder
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.nesting import MAX_HEIGHT, too_deep, too_tall
+from moedsl.parse_errors import DECLARATIONS, Stop, stray, unclosed, unexpected
+from moedsl.paths import grammar_file
+from moedsl.source import Source, Span
+from moedsl.tokens import Brackets, brackets, lexeme_at, lexemes
+
+MAX_ERRORS = 50
+"""After so many errors the rest of a file is not read."""
+CLAUSES = ("because", "cite", "worth", "when")
+_OTHER_WORDS = ("NAME", "WORD", "VERSION")
+
+_lock = threading.Lock()
+_builder = Builder()
+
+
+class _KeepNewlines:
+    """Lark's hook for a terminal that is lexed in every state."""
+
+    always_accept = ("NEWLINE",)
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        return stream
+
+
+@cache
+def _lark() -> Lark:
+    """The parser of grammar/moe.lark; its tables are kept in the user's cache directory where that can be written."""
+    options: dict[str, Any] = {"parser": "lalr", "start": "module", "keep_all_tokens": True, "maybe_placeholders": False}
+    path = store.path_for("grammar")
+    return Lark(
+        grammar_file().read_text(encoding="utf-8"),
+        transformer=_builder,
+        postlex=_KeepNewlines(),  # type: ignore[arg-type]
+        cache=str(path) if path else False,
+        **options,
+    )
+
+
+@cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    """The terminals that a keyword or a number may be instead."""
+    return {t.name: re.compile(t.pattern.to_regexp()) for t in _lark().terminals if t.name in _OTHER_WORDS}
+
+
+def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
+    """The module and what is wrong with the text, in its order.
+
+    With errors the module holds the statements that did parse; it is None where the text is nested too deeply to read.
+    """
+    pairs = brackets(source.text)
+    deep = too_deep(source, pairs)
+    if deep is not None:
+        return None, (deep,)
+    with _lock:
+        _builder.start(source.name)
+        parsing = _Parse(source, pairs)
+        module, diagnostics = parsing.run()
+    tall = too_tall(module) if module is not None and parsing.longest > MAX_HEIGHT else None
+    return (None, (*diagnostics, tall)) if tall else (module, diagnostics)
+
+
+class _Parse:
+    """One parse. `mark` is the parser's stacks where the present statement began."""
+
+    def __init__(self, source: Source, pairs: Brackets) -> None:
+        self.source, self.pairs = source, pairs
+        self.open = set(pairs.unclosed)
+        self.parser = _lark().parse_interactive(source.text)
+        self.errors: list[Diagnostic] = []
+        self.last = self.statement = self.longest = 0
+        self.set_mark()
+
+    def run(self) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
+        module: ast.Module | None = None
+        while module is None and len(self.errors) < MAX_ERRORS:
+            try:
+                self.feed_tokens()
+                module = self.feed_end()
+            except UnexpectedInput as e:
+                self.recover(e)
+        found = sorted(self.errors + _builder.problems, key=lambda d: d.labels[0].span.start)
+        if module is None:
+            found.append(self.gave_up())
+        return module, tuple(found)
+
+    def gave_up(self) -> Diagnostic:
+        return error("parse.too_many", f"more than {MAX_ERRORS} errors: the rest was not read", Span(self.source.name, self.last, self.last))
+
+    # ------------------------------------------------------------ forwards
+
+    def feed_tokens(self) -> None:
+        """All tokens from the lexer's position on; newlines inside ( ) and [ ] are dropped."""
+        depth = words = 0
+        state = self.parser.parser_state
+        for token in self.parser.lexer_thread.lex(state):
+            kind = token.type
+            if kind == "NEWLINE" and depth:
+                continue
+            if kind in ("LPAREN", "LBRACKET"):
+                depth += token.start_pos not in self.open
+            elif kind in ("RPAREN", "RBRACKET"):
+                depth -= depth > 0
+            self.feed(token)
+            self.last = token.end_pos or 0
+            words += 1
+            if kind in ("NEWLINE", "SEMICOLON", "LBRACE", "RBRACE"):
+                self.longest, words = max(self.longest, words), 0
+                self.statement = self.last
+                self.set_mark()
+        self.longest = max(self.longest, words)
+
+    def feed(self, token: Token) -> None:
+        """One token; a keyword that cannot stand here (``seq`` in a model's facts) is a plain word."""
+        state = self.parser.parser_state
+        try:
+            state.feed_token(token)
+        except UnexpectedToken:
+            taken = state.parse_conf.states[state.position]
+            kind = next((k for k in _OTHER_WORDS if k in taken and self.is_word(k, str(token))), None)
+            if kind is None:
+                raise
+            state.feed_token(token.update(type=kind))
+
+    def is_word(self, kind: str, text: str) -> bool:
+        return _patterns()[kind].fullmatch(text) is not None
+
+    def feed_end(self) -> ast.Module:
+        end = Token("$END", "", len(self.source.text), 1, 1, 1, 1, len(self.source.text))
+        module = self.parser.feed_token(end)
+        return ast.Module(module.items, Span(self.source.name, 0, len(self.source.text)))
+
+    def set_mark(self) -> None:
+        state = self.parser.parser_state
+        self.mark = (list(state.state_stack), list(state.value_stack))
+
+    def back_to_mark(self) -> None:
+        state = self.parser.parser_state
+        state.state_stack[:], state.value_stack[:] = self.mark
+
+    # ------------------------------------------------------------ recovery
+
+    def recover(self, e: UnexpectedInput) -> None:
+        """Reports the error of the present statement and moves behind it, or closes the block that was never closed."""
+        stop = self.stop(e)
+        _builder.problems[:] = [p for p in _builder.problems if p.labels[0].span.start < self.statement]
+        opened = self.unclosed_block(stop)
+        if opened is not None:
+            self.errors.append(unclosed(self.source, opened, stop.statement))
+            self.open.discard(opened)
+            self.close_block()
+            self.last = self.move_to(stop.statement if stop.offset < len(self.source.text) else stop.offset)
+            return
+        self.errors.append(self.diagnose(stop))
+        self.last = self.move_to(self.boundary(stop.offset))
+
+    def stop(self, e: UnexpectedInput) -> Stop:
+        """Where the parser stands; afterwards it stands at the mark again."""
+        accepts = frozenset(self.parser.accepts())
+        self.back_to_mark()
+        text = self.source.text
+        first = lexeme_at(text, self.statement)
+        offset = e.token.start_pos if isinstance(e, UnexpectedToken) else e.pos_in_stream
+        if isinstance(e, UnexpectedCharacters) or not text[offset or 0 :].startswith("\n"):
+            return self._stop(offset or 0, first.start if first else len(text), accepts)
+        return self._stop(self.clause_offset(offset or 0), first.start if first else len(text), accepts)
+
+    def _stop(self, offset: int, statement: int, accepts: frozenset[str]) -> Stop:
+        return Stop(self.source, statement, offset, self.last, accepts, frozenset(self.parser.accepts()))
+
+    def clause_offset(self, offset: int) -> int:
+        """A clause that cannot stand here is pointed at itself, not at the newline before it."""
+        word = lexeme_at(self.source.text, offset)
+        return word.start if word and word.text in CLAUSES else offset
+
+    def unclosed_block(self, stop: Stop) -> int | None:
+        """The `{` that was forgotten, where the text ends inside a block or a declaration starts in it."""
+        blocks = [at for at in self.pairs.unclosed if at < self.statement and at in self.open and self.source.text[at] == "{"]
+        first = lexeme_at(self.source.text, stop.statement)
+        if not blocks or "RBRACE" not in stop.starters:
+            return None
+        ends = stop.offset >= len(self.source.text) or (first is not None and first.text in DECLARATIONS)
+        return blocks[-1] if ends else None
+
+    def close_block(self) -> None:
+        """As if the block had been closed and its statement ended."""
+        for kind, text in (("RBRACE", "}"), ("NEWLINE", "\n")):
+            self.parser.feed_token(Token(kind, text, self.last, 1, 1, 1, 1, self.last))
+        self.set_mark()
+
+    def diagnose(self, stop: Stop) -> Diagnostic:
+        brackets = [at for at in self.pairs.unclosed if stop.statement <= at < stop.offset and at in self.open]
+        if brackets:
+            return unclosed(self.source, brackets[0], stop.last)
+        return stray(self.source, stop.offset) if stop.offset in self.pairs.stray else unexpected(stop)
+
+    def boundary(self, offset: int) -> int:
+        """Where the statement ends: a newline, ``;`` or ``}`` outside its brackets, at the error or behind it."""
+        text, at = self.source.text, self.statement
+        while at < len(text):
+            for word in lexemes(text, at):
+                if word.start in self.pairs.partner:
+                    at = self.pairs.partner[word.start] + 1
+                    break
+                if word.start >= offset and self.ends_statement(word):
+                    return word.start
+            else:
+                return len(text)
+        return len(text)
+
+    def ends_statement(self, word: Any) -> bool:
+        if word.kind == "newline":
+            following = lexeme_at(self.source.text, word.start)
+            return following is None or following.text not in CLAUSES
+        return word.kind == "semicolon" or (word.text == "}" and word.start not in self.pairs.stray)
+
+    def move_to(self, offset: int) -> int:
+        """Makes the lexer go on at an offset."""
+        state = self.parser.lexer_thread.state
+        assert state is not None
+        state.line_ctr.char_pos = offset
+        return offset

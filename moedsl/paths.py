@@ -1,0 +1,28 @@
+"""Where the grammar and the stdlib live: inside an installed wheel (``moedsl/_data``), else beside the package in a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def data_dir(name: str) -> Path:
+    """The directory of `name` (``grammar`` or ``stdlib``)."""
+    installed = PACKAGE / "_data" / name
+    return installed if installed.is_dir() else PACKAGE.parent / name
+
+
+def grammar_file() -> Path:
+    """The one grammar of .moe files."""
+    return data_dir("grammar") / "moe.lark"
+
+
+def stdlib_dir() -> Path:
+    """The root of the stdlib; its files are named relative to the parent of this in diagnostics."""
+    return data_dir("stdlib")
+
+
+def stdlib_files() -> list[Path]:
+    """Every .moe file of the stdlib, sorted by path."""
+    return sorted(stdlib_dir().rglob("*.moe"))
