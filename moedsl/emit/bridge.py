@@ -1,0 +1,155 @@
+"""A plan as a Megatron Bridge recipe: one Python module with one public function that returns a ``ConfigContainer``."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from moedsl.emit import fields
+from moedsl.emit.families import family
+from moedsl.emit.values import Call, Dtype, parts, python
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_WIDTH = 116
+_CONFIG = "megatron.bridge.training.config"
+_BASE = {
+    "AutoBridge": "megatron.bridge",
+    "distributed_fused_adam_with_cosine_annealing": "megatron.bridge.recipes.utils.optimizer_utils",
+    **dict.fromkeys(
+        (
+            "CheckpointConfig",
+            "ConfigContainer",
+            "DistributedDataParallelConfig",
+            "LoggerConfig",
+            "RNGConfig",
+            "TokenizerConfig",
+            "TrainingConfig",
+            "ValidationConfig",
+        ),
+        _CONFIG,
+    ),
+}
+"""Names that the template itself uses, by module."""
+
+_NOTES = {
+    "dispatcher": "apply_flex_dispatcher_backend falls back without a word on a GPU that it does not know: set again here",
+    "routing": "balanced routing is for benchmarks only: the router's choice is ignored",
+}
+
+
+@frozen
+class Line:
+    """One line of the recipe's body; a comment has no statement."""
+
+    text: str
+    comment: bool = False
+
+
+def function_name(plan: Mapping[str, Any]) -> str:
+    """As Bridge names its own (bridge recipes/utils/naming.py:34): ``MODEL_TASK_Ngpu_HARDWARE_PRECISION_config``."""
+    name = f"{plan['model']}_{plan['task']}_{plan['gpus']}gpu_{plan['hardware']}_{plan['policy']['precision']}_config"
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def recipe_text(plan: Mapping[str, Any]) -> str:
+    """The recipe's source. The same plan gives the same bytes; nothing of Bridge or torch is imported to write it."""
+    sections = fields.sections(plan)
+    settings = [s for _, group in sections for s in group]
+    values = [p for s in settings for p in parts(s.value)]
+    kin, sft = family(plan["family"]), plan["task"] == "sft"
+    return _template().render(
+        title=_plain(f"{plan['model']}: {plan['task']} on {plan['gpus']} x {plan['hardware']}"),
+        target=_plain(str(plan["target"]["bridge"])),
+        function=function_name(plan),
+        imports=_imports(values, flex=plan["policy"]["dispatcher"] != "alltoall"),
+        torch=any(isinstance(v, Dtype) for v in values),
+        hf=python(plan["hf"]),
+        remote_code=kin.remote_code,
+        backend=python(plan["policy"]["dispatcher"]),
+        flex=plan["policy"]["dispatcher"] != "alltoall",
+        sft=sft,
+        mock=plan["policy"]["data"] == "mock",
+        sections=[(title, _lines(plan, group)) for title, group in sections],
+        env=[_env(plan, name, value) for name, value in plan["env"].items()],
+        step=kin.step,
+        entry="finetune" if sft else "pretrain",
+    )
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    # Python source, not HTML: every value is a Python literal or a cleaned comment before it gets here
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    env = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    return env.get_template("recipe.py.j2")
+
+
+def _imports(values: Iterable[Any], *, flex: bool) -> list[tuple[str, list[str]]]:
+    """``from`` imports, sorted by module; each with its sorted names."""
+    wanted = dict(_BASE)
+    wanted.update({v.name: v.module for v in values if isinstance(v, Call)})
+    if flex:
+        wanted["apply_flex_dispatcher_backend"] = "megatron.bridge.training.flex_dispatcher_backend"
+    modules = sorted(set(wanted.values()))
+    return [(m, sorted(n for n in wanted if wanted[n] == m)) for m in modules]
+
+
+def _lines(plan: Mapping[str, Any], group: Iterable[fields.Setting]) -> list[Line]:
+    """Statements, each run of one decision under a comment with its value, its origin and its reason."""
+    out: list[Line] = []
+    told: str | None = None
+    for setting in group:
+        if setting.word and setting.word != told:
+            out += [Line(text, comment=True) for text in _reasons(plan, setting.word)]
+        told = setting.word
+        out.append(Line(_assignment(setting)))
+    return out
+
+
+def _assignment(setting: fields.Setting) -> str:
+    head, _, name = setting.path.partition(".")
+    if head == "env_vars":
+        return f"cfg.env_vars[{python(name)}] = {python(setting.value)}"
+    text = f"cfg.{setting.path} = {python(setting.value)}"
+    if len(text) <= _WIDTH or not isinstance(setting.value, Call):
+        return text
+    inside = "".join(f"    {k}={python(v)},\n" for k, v in setting.value.kwargs.items())
+    return f"cfg.{setting.path} = {setting.value.name}(\n{inside})"
+
+
+def _reasons(plan: Mapping[str, Any], word: str) -> list[str]:
+    """What was decided and why, one short line; and a note where a reader could go wrong."""
+    lines = [_reason(d) for d in plan["decisions"] if d["name"] == word]
+    note = _NOTES.get(word)
+    applies = {"dispatcher": plan["policy"]["dispatcher"] != "alltoall", "routing": plan["policy"]["routing"] == "balanced"}
+    return [*lines, *([note] if note and applies[word] else [])]
+
+
+def _reason(decision: Mapping[str, Any]) -> str:
+    value = decision["value"]
+    said = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+    because = _plain(decision.get("because") or "")
+    text = _plain(f"{decision['name']} {said} ({decision['origin']})") + (f": {because}" if because else "")
+    return textwrap.shorten(text, _WIDTH - 2, placeholder=" ...")
+
+
+def _env(plan: Mapping[str, Any], name: str, value: Any) -> tuple[list[str], str]:
+    """The comment lines and the dictionary entry of one environment variable."""
+    reasons = [_reason(d) for d in plan["decisions"] if d["name"] in (name, f"env.{name}")]
+    return reasons, f"{python(name)}: {python(value)},"
+
+
+def _plain(text: str) -> str:
+    """Text that may stand in a comment or docstring: one line, printable, no quotes or backslashes that could end it."""
+    line = "".join(c for c in " ".join(text.split()) if c.isprintable())
+    return line.replace("\\", "/").replace('"""', "'''")

@@ -1,0 +1,37 @@
+"""What a recipe must know about a Hugging Face model family, by its `model_type`."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+_GPT_STEP = "megatron.bridge.training.gpt_step"
+
+
+@frozen
+class Family:
+    """How Bridge loads and trains the models of one family."""
+
+    step: str = _GPT_STEP
+    """Module of the `forward_step` that `pretrain` and `finetune` take."""
+    remote_code: bool = False
+    """The configuration class lives in the model's repository, not in transformers."""
+    encoder: str | None = None
+    """Bridge's Energon task encoder; a family that has one reads images."""
+
+    @property
+    def vision(self) -> bool:
+        return self.encoder is not None
+
+
+_QWEN3_VL = Family("megatron.bridge.models.qwen_vl.qwen3_vl_step", encoder="QwenVLEnergonTaskEncoderConfig")
+
+_FAMILIES = {
+    "qwen3_vl_moe": _QWEN3_VL,
+    "qwen3_5_moe": _QWEN3_VL,
+    "kimi_k2": Family(remote_code=True),  # bridge recipes/kimi/h100/kimi_k2.py:99
+}
+
+
+def family(model_type: str) -> Family:
+    """The family's facts; a family without a line here is a text model that transformers knows."""
+    return _FAMILIES.get(model_type, Family())

@@ -1,0 +1,373 @@
+"""From the plan's words to Megatron's field names, one to many. No other module knows those names.
+
+A `Row` says which word of the plan decides a field and how its value is written there. Paths start at Bridge's
+``ConfigContainer``. Citations are to megatron-bridge 0.6.2 and megatron-core 0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.emit.data import dataset, is_mock, masks_tokens, tokenizer
+from moedsl.emit.families import family
+from moedsl.emit.values import Call, Dtype, normalise
+
+Words = Mapping[str, Any]
+Value = Callable[[Words], Any]
+
+
+@frozen
+class Setting:
+    """One assignment of the recipe. `word` names the decision behind it; without one the plan does not decide it."""
+
+    path: str
+    value: Any
+    word: str | None
+
+
+@frozen
+class Row:
+    """One field: the word that decides it, its path, its value (the word's own without one), and when it is set at all."""
+
+    word: str | None
+    path: str
+    value: Value | None = None
+    when: Value = lambda w: True
+
+    def setting(self, words: Words) -> Setting:
+        value = self.value(words) if self.value else words[self.word or ""]
+        return Setting(self.path, value, self.word)
+
+
+@frozen
+class Section:
+    """Rows that belong together, under the heading that the recipe prints."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+@frozen
+class Precision:
+    """One of Bridge's mixed-precision recipes and the fields that make it (bridge training/mixed_precision.py)."""
+
+    factory: str
+    fp8: str | None = None
+    fp8_recipe: str = "tensorwise"
+    fp8_param_gather: bool = False
+    first_last_layers_bf16: bool = False
+    fp4: str | None = None
+    fp4_param_gather: bool = False
+
+
+_PRECISION = {
+    "bf16": Precision("bf16_mixed"),
+    "fp8_blockwise": Precision("bf16_with_fp8_subchannel_scaling_mixed", "hybrid", "blockwise"),
+    "fp8_current": Precision(
+        "bf16_with_fp8_current_scaling_mixed", "hybrid", "tensorwise", fp8_param_gather=True, first_last_layers_bf16=True
+    ),
+    "mxfp8": Precision("bf16_with_mxfp8_mixed", "e4m3", "mxfp8", fp8_param_gather=True),
+    "nvfp4": Precision("bf16_with_nvfp4_mixed", fp4="e2m1", fp4_param_gather=True),
+}
+_SMS = {"deepep": 20, "hybridep": 32}
+"""SMs for the dispatcher's kernels: DeepEP's historical default (core transformer_config.py:931), and what NVIDIA's
+HybridEP benchmarks use (bridge perf_recipes/_common.py:92)."""
+
+_OVERLAP = "megatron.bridge.training.comm_overlap"
+_MIXED = "megatron.bridge.training.mixed_precision"
+
+
+def _const(value: Any) -> Value:
+    return lambda w: value
+
+
+def _many(word: str) -> Value:
+    """A size of 1 is written as None: virtual stages."""
+    return lambda w: w[word] if w[word] > 1 else None
+
+
+def _flex(w: Words) -> bool:
+    return w["dispatcher"] != "alltoall"
+
+
+def _full(w: Words) -> bool:
+    return "full" in w["recompute"]
+
+
+def _selective(w: Words) -> bool:
+    return bool(w["recompute"]) and not _full(w)
+
+
+def _whole_graph(w: Words) -> bool:
+    return "full_iteration" in w["cuda_graph"]
+
+
+def _graph_impl(w: Words) -> str:
+    return "full_iteration" if _whole_graph(w) else "transformer_engine" if w["cuda_graph"] else "none"
+
+
+def _paged(w: Words) -> bool:
+    """A whole-iteration graph holds no dropless expert shapes: HybridEP with paged stashing makes them static."""
+    return _whole_graph(w) and w["dispatcher"] == "hybridep"
+
+
+def _fsdp(w: Words) -> bool:
+    return w["sharding"] == "fsdp"
+
+
+def _offload(w: Words) -> bool:
+    return w["offload"] == "optimizer"
+
+
+def _aware(w: Words) -> bool:
+    """Only the precision-aware optimizer keeps moments in BF16, and the hybrid CPU optimizer reuses its code path."""
+    return w["moments"] != "fp32" or _offload(w)
+
+
+def _overlap(w: Words) -> bool:
+    """Data-parallel communication overlaps with compute, except where a batch may leave the vision tower without gradients
+    (bridge recipes/qwen_vl/h100/qwen3_vl.py:123); FSDP needs it always."""
+    return _fsdp(w) or not w["vision"]
+
+
+def _gathers(w: Words) -> bool:
+    return w["precision_facts"].fp8_param_gather and not _fsdp(w)
+
+
+def _moment(w: Words) -> Dtype:
+    return Dtype("float32" if w["moments"] == "fp32" else "bfloat16")
+
+
+def _main_grads(w: Words) -> Dtype:
+    return Dtype("bfloat16" if _aware(w) and w["grad_reduce"] == "bf16" else "float32")
+
+
+def _per_token(w: Words) -> bool:
+    return w["cp"] > 1 and w["masks_tokens"]
+
+
+def _fact(name: str) -> Value:
+    return lambda w: getattr(w["precision_facts"], name)
+
+
+def _mixed(w: Words) -> Call:
+    return Call(_MIXED, w["precision_facts"].factory)
+
+
+SECTIONS = (
+    Section(
+        "Parallelism: attention mesh tp x cp x dp x pp, expert mesh etp x ep x edp x pp",
+        (
+            Row("tp", "model.tensor_model_parallel_size"),
+            Row("sequence_parallel", "model.sequence_parallel"),
+            Row("cp", "model.context_parallel_size"),
+            Row("pp", "model.pipeline_model_parallel_size"),
+            Row("vpp", "model.virtual_pipeline_model_parallel_size", _many("vpp")),
+            Row("pipeline_layout", "model.pipeline_model_parallel_layout"),
+            Row("ep", "model.expert_model_parallel_size"),
+            Row("etp", "model.expert_tensor_parallel_size"),
+        ),
+    ),
+    Section(
+        "Batch and sequence",
+        (
+            Row("seq", "model.seq_length"),
+            Row("data", "dataset", lambda w: w["dataset"]),
+            Row("seq", "dataset.seq_length"),
+            Row("micro_batch", "train.micro_batch_size"),
+            Row("global_batch", "train.global_batch_size"),
+            Row("cp", "model.calculate_per_token_loss", _const(True), _per_token),
+            Row("sharding", "ddp.average_in_collective", lambda w: not _per_token(w) and not _fsdp(w)),
+        ),
+    ),
+    Section(
+        "Experts: dispatcher and router",
+        (
+            Row("dispatcher", "model.moe_token_dispatcher_type", lambda w: "flex" if _flex(w) else "alltoall"),
+            Row("dispatcher", "model.moe_flex_dispatcher_backend", lambda w: w["dispatcher"] if _flex(w) else None),
+            Row("dispatcher", "model.moe_flex_dispatcher_num_sms", lambda w: _SMS[w["dispatcher"]], _flex),
+            Row("dispatcher", "model.moe_shared_expert_overlap", _const(False)),
+            Row("routing", "model.moe_router_force_load_balancing", lambda w: w["routing"] == "balanced"),
+        ),
+    ),
+    Section(
+        "Activation memory",
+        (
+            Row(
+                "recompute",
+                "model.recompute_granularity",
+                lambda w: "full" if _full(w) else "selective" if w["recompute"] else None,
+            ),
+            Row("recompute", "model.recompute_modules", lambda w: list(w["recompute"]) if _selective(w) else []),
+            Row("recompute", "model.recompute_method", lambda w: "uniform" if _full(w) else None),
+            Row("recompute", "model.recompute_num_layers", lambda w: 1 if _full(w) else None),
+        ),
+    ),
+    Section(
+        "CUDA graphs",
+        (
+            Row("cuda_graph", "model.cuda_graph_impl", _graph_impl),
+            Row("cuda_graph", "model.cuda_graph_modules", lambda w: [] if _whole_graph(w) else list(w["cuda_graph"])),
+            Row("cuda_graph", "model.use_te_rng_tracker", lambda w: bool(w["cuda_graph"])),
+            Row("cuda_graph", "rng.te_rng_tracker", lambda w: bool(w["cuda_graph"])),
+            Row("cuda_graph", "rerun_state_machine.check_for_nan_in_loss", lambda w: not _whole_graph(w)),
+            Row("cuda_graph", "ddp.check_for_nan_in_grad", lambda w: not _whole_graph(w)),
+            # bridge perf_recipes/qwen/common.py:36
+            Row("cuda_graph", "model.moe_expert_rank_capacity_factor", _const(1.5), _paged),
+            Row("cuda_graph", "model.moe_paged_stash", _const(True), _paged),
+            Row("cuda_graph", "model.moe_paged_stash_buffer_size_factor_cuda", _const(1.2), _paged),
+            Row("cuda_graph", "model.moe_paged_stash_buffer_size_factor_cpu", _const(1.0), _paged),
+            Row("cuda_graph", "model.use_transformer_engine_op_fuser", _const(True), _paged),
+            Row("cuda_graph", "model.moe_mlp_glu_interleave_size", _const(32), _paged),
+            Row("cuda_graph", "model.moe_hybridep_num_sms_preprocessing", _const(32), _paged),
+            Row("cuda_graph", "model.moe_pad_experts_for_cuda_graph_inference", _const(True), _paged),
+            Row("cuda_graph", "model.offload_modules", _const([]), _paged),
+        ),
+    ),
+    Section(
+        "Precision",
+        (
+            Row("precision", "mixed_precision", _mixed),
+            Row("precision", "mixed_precision.bf16", _const(True)),
+            Row("precision", "mixed_precision.fp8", _fact("fp8")),
+            Row("precision", "mixed_precision.fp8_recipe", _fact("fp8_recipe")),
+            Row("precision", "mixed_precision.fp8_param_gather", _gathers),
+            Row(
+                "precision",
+                "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag",
+                lambda w: w["precision"] == "mxfp8" and _gathers(w),
+            ),
+            Row("precision", "mixed_precision.first_last_layers_bf16", _fact("first_last_layers_bf16")),
+            Row("precision", "mixed_precision.fp4", _fact("fp4")),
+            Row(
+                "precision", "mixed_precision.fp4_param_gather", lambda w: w["precision_facts"].fp4_param_gather and not _fsdp(w)
+            ),
+            Row("grad_reduce", "mixed_precision.grad_reduce_in_fp32", lambda w: w["grad_reduce"] == "fp32"),
+            Row("grad_reduce", "ddp.grad_reduce_in_fp32", lambda w: w["grad_reduce"] == "fp32"),
+        ),
+    ),
+    Section(
+        "Communication overlap",
+        (
+            Row("ep_overlap", "comm_overlap", _const(Call(_OVERLAP, "CommOverlapConfig", {"tp_comm_overlap": False}))),
+            Row("ep_overlap", "comm_overlap.overlap_moe_expert_parallel_comm"),
+            Row("ep_overlap", "model.overlap_moe_expert_parallel_comm"),
+            Row("delay_wgrad", "comm_overlap.delay_wgrad_compute"),
+            Row("delay_wgrad", "model.delay_wgrad_compute"),
+            Row("sharding", "comm_overlap.overlap_grad_reduce", _overlap),
+            Row("sharding", "ddp.overlap_grad_reduce", _overlap),
+            Row("sharding", "comm_overlap.overlap_param_gather", _overlap),
+            Row("sharding", "ddp.overlap_param_gather", _overlap),
+        ),
+    ),
+    Section(
+        "Optimizer and sharding",
+        (
+            Row("sharding", "ddp.use_distributed_optimizer", _const(True)),
+            Row("sharding", "optimizer.use_distributed_optimizer", _const(True)),
+            Row("sharding", "ddp.use_megatron_fsdp", _fsdp),
+            Row("sharding", "dist.use_megatron_fsdp", _fsdp),
+            Row(
+                "sharding",
+                "ddp.data_parallel_sharding_strategy",
+                lambda w: "optim_grads_params" if _fsdp(w) else "no_shard",
+            ),
+            Row("sharding", "checkpoint.ckpt_format", lambda w: "fsdp_dtensor" if _fsdp(w) else "torch_dist"),
+            Row("sharding", "model.init_model_with_meta_device", _fsdp),
+            Row("sharding", "ddp.keep_fp8_transpose_cache", _const(False), _fsdp),
+            Row("moments", "optimizer.use_precision_aware_optimizer", _aware),
+            Row("moments", "optimizer.exp_avg_dtype", _moment),
+            Row("moments", "optimizer.exp_avg_sq_dtype", _moment),
+            Row("moments", "optimizer.main_params_dtype", _const(Dtype("float32"))),
+            Row("grad_reduce", "optimizer.main_grads_dtype", _main_grads),
+            Row("offload", "optimizer.optimizer_cpu_offload", _offload),
+            Row("offload", "optimizer.optimizer_offload_fraction", lambda w: 1.0 if _offload(w) else 0.0),
+            Row("offload", "optimizer.overlap_cpu_optimizer_d2h_h2d", _offload),
+        ),
+    ),
+    Section(
+        "Vision",
+        tuple(
+            Row(f"freeze_{ours}", f"model.freeze_{theirs}", when=lambda w: w["vision"])
+            for ours, theirs in (
+                ("vision", "vision_model"),
+                ("projection", "vision_projection"),
+                ("language", "language_model"),
+            )
+        ),
+    ),
+    Section(
+        "Length of the run: Bridge's own defaults, a short run on mock data; change them freely",
+        (
+            Row(None, "train.train_iters", lambda w: 50 if w["mock"] else 1000 if w["task"] == "sft" else 300000),
+            Row(None, "scheduler.lr_warmup_iters", lambda w: 10 if w["mock"] else 50 if w["task"] == "sft" else 500),
+            Row(None, "validation.eval_iters", lambda w: 0 if w["mock"] else 32),
+            Row(None, "validation.eval_interval", lambda w: 100 if w["task"] == "sft" else 500),
+        ),
+    ),
+)
+
+RESETS = {
+    "model.cuda_graph_scope": None,
+    "model.num_layers_in_first_pipeline_stage": None,
+    "model.num_layers_in_last_pipeline_stage": None,
+    "model.account_for_embedding_in_pipeline_split": False,
+    "model.account_for_loss_in_pipeline_split": False,
+    "model.fine_grained_activation_offloading": False,
+}
+"""Fields that Bridge's own recipes set and that contradict a decided one; AutoBridge leaves them so."""
+
+
+def words(plan: Mapping[str, Any]) -> Words:
+    """The plan's words on one level, with the few facts that several rows share."""
+    shared = {
+        "task": plan["task"],
+        "mock": is_mock(plan),
+        "vision": family(plan["family"]).vision,
+        "dataset": dataset(plan),
+        "masks_tokens": masks_tokens(plan),
+        "precision_facts": _PRECISION[plan["policy"]["precision"]],
+    }
+    return {**plan["layout"], **plan["batch"], **plan["policy"], **shared}
+
+
+def sections(plan: Mapping[str, Any]) -> list[tuple[str, list[Setting]]]:
+    """Every assignment of the recipe under its heading, in order; the user's own `set` statements come last."""
+    known = words(plan)
+    out = [(s.title, [r.setting(known) for r in s.rows if r.when(known)]) for s in SECTIONS]
+    out.append(("Tokenizer", [Setting(f"tokenizer.{k}", v, "data") for k, v in tokenizer(plan).items()]))
+    derived = {path: Setting(path, value, word) for word, path, value in _derived(plan)}
+    out = [(title, [derived.pop(s.path, s) for s in settings]) for title, settings in out]
+    out.append(("Derived", list(derived.values())))
+    out.append(("Set by the run file", [Setting(p, _spelled(v), "set") for p, v in plan.get("set", {}).items()]))
+    return [(title, settings) for title, settings in out if settings]
+
+
+def decided_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Each field that the plan decides, by path, in the form of `values.normalise`: plain JSON, so a lock can hold it.
+
+    What `normalise` makes of the resolved configuration's value must equal it. The tokenizer's vocabulary is the model's
+    own and therefore absent here; environment variables are in ``plan["env"]``.
+    """
+    found = (s for _, settings in sections(plan) for s in settings if s.word)
+    return {s.path: normalise(s.path, s.value) for s in found if comparable(s)}
+
+
+def comparable(setting: Setting) -> bool:
+    """Whether a setting is a field's value rather than an object to build or a reference to another field."""
+    value = setting.value
+    return not setting.path.startswith("env_vars.") and (value is None or isinstance(value, (bool, int, float, str, list, Dtype)))
+
+
+def _derived(plan: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """`derive` rules name a field of the model by Megatron's own name, or any other by its whole path."""
+    for word, value in plan.get("derived", {}).items():
+        yield word, word if "." in word else f"model.{word}", _spelled(value)
+
+
+def _spelled(value: Any) -> Any:
+    """``torch.bfloat16`` written as a word is the dtype."""
+    return Dtype(value.removeprefix("torch.")) if isinstance(value, str) and value.startswith("torch.") else value

@@ -1,0 +1,91 @@
+"""Values that a recipe assigns and JSON has no word for, and the comparable form of a resolved configuration's values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+
+@frozen
+class Dtype:
+    """A torch dtype by its name (``bfloat16``)."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+
+@frozen
+class Ref:
+    """Another field of the same configuration, by its path (``model.vocab_size``), known once Bridge has built it."""
+
+    path: str
+
+
+@frozen
+class Call:
+    """A call of one of Bridge's public names with keyword arguments."""
+
+    module: str
+    name: str
+    kwargs: Mapping[str, Any] = field(factory=dict)
+
+    @property
+    def target(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+def python(value: Any) -> str:
+    """The value as a Python expression inside the recipe function."""
+    if isinstance(value, Dtype):
+        return str(value)
+    if isinstance(value, Ref):
+        return f"cfg.{value.path}"
+    if isinstance(value, Call):
+        inside = ", ".join(f"{k}={python(v)}" for k, v in value.kwargs.items())
+        return f"{value.name}({inside})"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(python(v) for v in value) + "]"
+    return quoted(value) if isinstance(value, str) else repr(value)
+
+
+def quoted(text: str) -> str:
+    """A Python string literal in double quotes, ASCII only, on one line."""
+    return '"' + "".join('\\"' if c == '"' else ascii(c)[1:-1] for c in text) + '"'
+
+
+def parts(value: Any) -> list[Any]:
+    """The value and everything inside it, outermost first."""
+    inside = value.kwargs.values() if isinstance(value, Call) else value if isinstance(value, (list, tuple)) else ()
+    return [value, *(p for v in inside for p in parts(v))]
+
+
+def normalise(path: str, value: Any) -> Any:
+    """A decided or a resolved value in the form in which the two compare.
+
+    Dtypes and enum members become words, a pipeline layout becomes the list of its stages in layer order (Bridge replaces
+    the string by an object), and one path that is given alone becomes a list.
+    """
+    if path.endswith("pipeline_model_parallel_layout"):
+        return None if value is None else stages(str(value))
+    if isinstance(value, (list, tuple)):
+        return [normalise(path, v) for v in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    name = getattr(value, "name", None)
+    return str(value) if isinstance(value, Dtype) or not isinstance(name, str) else name
+
+
+def stages(layout: str) -> list[str]:
+    """A pipeline layout's stages, each written out as its letters: ``Et*2|(t|)*2tL`` is Ett, t, t, tL.
+
+    The notation is Megatron-Core's (core/transformer/pipeline_parallel_layer_layout.py:144).
+    """
+    text = layout.replace(",", "")
+    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
+        text = re.sub(pattern, lambda m: m[1] * int(m[2]), text)
+    return text.split("|")

@@ -1,0 +1,95 @@
+"""Real Megatron Bridge for the emitter's tests: builds each job's configuration and reports the fields that were asked for.
+
+Run as a script: jobs as JSON on stdin, one JSON list of answers on stdout. One import, then one forked process for each job.
+A job is {"recipe": file, "function": name, "gpu", "world", "on_gpu": bool, "fields": [path, ...]} or, in place of recipe,
+{"library": name, "overrides": [text, ...]}. An answer is {"built": {...}, "fields": {...}, "env": {...}} or {"error": text}.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def ask(job: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    from megatron.bridge.training.config import runtime_config_update
+    from moedsl.bridge.gpu import DEVICES, answer
+
+    answer(DEVICES[job["gpu"]], job["world"], 0)
+    torch.cuda.is_available = lambda: job.get("on_gpu", True)
+    cfg = _build(job)
+    built = _read(cfg, job["fields"])
+    torch.cuda.is_available = lambda: True
+    runtime_config_update(cfg)
+    return {"built": built, "fields": _read(cfg, job["fields"]), "env": {k: str(v) for k, v in cfg.env_vars.items()}}
+
+
+def _build(job: dict[str, Any]) -> Any:
+    if "recipe" in job:
+        spec = importlib.util.spec_from_file_location("recipe", job["recipe"])
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return getattr(module, job["function"])()
+    import megatron.bridge.recipes as recipes
+    from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
+
+    return process_config_with_overrides(getattr(recipes, job["library"])(), cli_overrides=job["overrides"])
+
+
+def _read(cfg: Any, paths: list[str]) -> dict[str, Any]:
+    from moedsl.emit.values import normalise
+
+    found = {}
+    for path in paths:
+        try:
+            found[path] = normalise(path, functools.reduce(getattr, path.split("."), cfg))
+        except AttributeError:
+            found[path] = "no such field"
+    return found
+
+
+def _forked(job: dict[str, Any], out: Path) -> dict[str, Any]:
+    child = os.fork()
+    if child == 0:
+        try:
+            reply = ask(job)
+        except BaseException as refusal:
+            reply = {"error": "".join(traceback.format_exception(refusal)[-4:])}
+        out.write_text(json.dumps(reply, default=str))
+        os._exit(0)
+    os.waitpid(child, 0)
+    return json.loads(out.read_text())
+
+
+def main() -> None:
+    jobs, stdout = json.load(sys.stdin), os.dup(1)
+    os.dup2(2, 1)  # Bridge prints; only the answers go to stdout
+    warnings.filterwarnings("ignore")
+    from moedsl.bridge import hub, te
+
+    with tempfile.TemporaryDirectory() as home:
+        hub.build(Path(home), ROOT / "stdlib" / "hf", Path(home) / "none")
+        os.environ.update(hub.environment(Path(home)))
+        te.install()
+        import megatron.bridge.recipes
+        import megatron.bridge.training.config  # noqa: F401
+
+        answers = [_forked(job, Path(home) / "answer.json") for job in jobs]
+    os.write(stdout, json.dumps(answers).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Plans written by hand, in the shape of docs/internals.md: the emitter's inputs until a solver makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_LAYOUT = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "etp": 1, "sequence_parallel": False, "pipeline_layout": None}
+_POLICY = {
+    "precision": "bf16",
+    "dispatcher": "alltoall",
+    "recompute": [],
+    "offload": "none",
+    "cuda_graph": [],
+    "ep_overlap": False,
+    "delay_wgrad": False,
+    "sharding": "optimizer",
+    "moments": "fp32",
+    "grad_reduce": "fp32",
+    "data": "mock",
+    "routing": "natural",
+    "freeze_vision": False,
+    "freeze_projection": False,
+    "freeze_language": False,
+}
+_MODELS = {
+    "qwen3_30b_a3b": ("Qwen/Qwen3-30B-A3B", "qwen3_moe"),
+    "qwen3_235b_a22b": ("Qwen/Qwen3-235B-A22B", "qwen3_moe"),
+    "deepseek_v3": ("deepseek-ai/DeepSeek-V3", "deepseek_v3"),
+    "moonlight_16b": ("moonshotai/Moonlight-16B-A3B", "deepseek_v3"),
+    "kimi_k2": ("moonshotai/Kimi-K2-Instruct", "kimi_k2"),
+    "gpt_oss_120b": ("openai/gpt-oss-120b", "gpt_oss"),
+    "qwen3_vl_30b_a3b": ("Qwen/Qwen3-VL-30B-A3B-Instruct", "qwen3_vl_moe"),
+    "qwen3_vl_235b_a22b": ("Qwen/Qwen3-VL-235B-A22B-Instruct", "qwen3_vl_moe"),
+}
+
+
+def plan(
+    model: str,
+    hardware: str,
+    gpus: int,
+    layout: dict[str, Any],
+    policy: dict[str, Any] | None = None,
+    batch: tuple[int, int, int] = (256, 1, 4096),
+    **more: Any,
+) -> dict[str, Any]:
+    """A whole plan from what makes it special. `batch` is global batch, microbatch, sequence length."""
+    hf, kin = _MODELS[model]
+    full = {**_LAYOUT, **layout}
+    full["dp"] = gpus // (full["tp"] * full["cp"] * full["pp"])
+    full["edp"] = gpus // (full["etp"] * full["ep"] * full["pp"])
+    full["sequence_parallel"] = full["tp"] > 1
+    settled = {**_POLICY, **(policy or {})}
+    size, micro, seq = batch
+    return {
+        "version": 1,
+        "name": "main",
+        "model": model,
+        "hf": hf,
+        "family": kin,
+        "hardware": hardware,
+        "gpus": gpus,
+        "phase": "fit",
+        "task": "pretrain",
+        "target": {"bridge": "0.6.2"},
+        "layout": full,
+        "batch": {"global_batch": size, "micro_batch": micro, "num_microbatches": size // (micro * full["dp"]), "seq": seq},
+        "policy": settled,
+        "derived": {"moe_router_dtype": "fp32"},
+        "env": {"TORCH_NCCL_HIGH_PRIORITY": 1, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        "set": {},
+        "decisions": [
+            {"name": "tp", "value": full["tp"], "origin": "chosen", "rule": "std.mesh", "because": "the smallest that fits"},
+            {"name": "dispatcher", "value": settled["dispatcher"], "origin": "chosen", "because": "fit first"},
+            {"name": "recompute", "value": settled["recompute"], "origin": "pinned", "because": None},
+        ],
+        **more,
+    }
+
+
+_TE_GRAPH = ["attn", "moe_router", "moe_preprocess"]
+_OVERLAP = {"ep_overlap": True, "delay_wgrad": True}
+
+PLANS: dict[str, dict[str, Any]] = {
+    "qwen3_30b_h100_bf16": plan("qwen3_30b_a3b", "h100", 16, {"ep": 16}, {"recompute": ["moe_act", "layernorm"]}),
+    "qwen3_30b_h100_fp8_full_recompute": plan(
+        "qwen3_30b_a3b",
+        "h100",
+        16,
+        {"ep": 8, "tp": 2, "etp": 2, "cp": 2},
+        {"precision": "fp8_blockwise", "recompute": ["full"], "dispatcher": "deepep", "offload": "optimizer"},
+        (64, 1, 32768),
+    ),
+    "qwen3_30b_h100_fsdp": plan(
+        "qwen3_30b_a3b", "h100", 32, {"ep": 8}, {"sharding": "fsdp", "grad_reduce": "bf16", "recompute": ["moe_act"]}
+    ),
+    "qwen3_30b_h100_sft": plan(
+        "qwen3_30b_a3b",
+        "h100",
+        16,
+        {"ep": 8, "cp": 2},
+        {"data": "/data/sft", "recompute": ["layernorm"]},
+        task="sft",
+    ),
+    "qwen3_235b_gb200_mxfp8_overlap": plan(
+        "qwen3_235b_a22b",
+        "gb200",
+        256,
+        {"pp": 8, "vpp": 3, "ep": 32, "pipeline_layout": "Et*3|(t*4|)*22t*3L"},
+        {
+            "precision": "mxfp8",
+            "dispatcher": "hybridep",
+            "moments": "bf16",
+            "grad_reduce": "bf16",
+            "cuda_graph": _TE_GRAPH,
+            "recompute": ["moe_act"],
+            "routing": "balanced",
+            **_OVERLAP,
+        },
+        (1024, 1, 4096),
+    ),
+    "qwen3_235b_gb200_whole_graph_nvfp4": plan(
+        "qwen3_235b_a22b",
+        "gb200",
+        256,
+        {"pp": 8, "vpp": 4, "ep": 32, "pipeline_layout": "Et*2|(t*3|)*30t*2L"},
+        {"precision": "nvfp4", "dispatcher": "hybridep", "moments": "bf16", "cuda_graph": ["full_iteration"], **_OVERLAP},
+        (1024, 1, 4096),
+    ),
+    "deepseek_v3_gb200_uneven": plan(
+        "deepseek_v3",
+        "gb200",
+        256,
+        {"pp": 4, "vpp": 4, "ep": 64, "pipeline_layout": "Et*4|(t*4|)*14tmL"},
+        {"precision": "mxfp8", "dispatcher": "hybridep", "moments": "bf16", "recompute": ["mla_up_proj"], "cuda_graph": _TE_GRAPH},
+        (2048, 1, 4096),
+    ),
+    "gpt_oss_b200_long": plan(
+        "gpt_oss_120b",
+        "b200",
+        64,
+        {"tp": 2, "cp": 4, "ep": 16},
+        {"precision": "bf16", "dispatcher": "hybridep", "recompute": ["layernorm"]},
+        (64, 1, 131072),
+        derived={"moe_router_dtype": "fp32", "cp_comm_type": "a2a"},
+    ),
+    "qwen3_vl_30b_h100_frozen": plan(
+        "qwen3_vl_30b_a3b",
+        "h100",
+        16,
+        {"ep": 8, "tp": 2, "cp": 2},
+        {"freeze_vision": True, "recompute": ["layernorm", "moe_act"]},
+    ),
+    "qwen3_vl_235b_gb200_energon": plan(
+        "qwen3_vl_235b_a22b",
+        "gb200",
+        64,
+        {"ep": 8, "pp": 8, "pipeline_layout": "Et*10|(t*12|)*6t*12L"},
+        {"dispatcher": "hybridep", "data": "/data/energon", "precision": "fp8_current", "recompute": ["moe_act"]},
+    ),
+    "qwen3_30b_h100_real_data": plan(
+        "qwen3_30b_a3b",
+        "h100",
+        16,
+        {"ep": 8, "pp": 2, "vpp": 4},
+        {"data": "/data/corpus one_text_document", "dispatcher": "deepep", **_OVERLAP},
+        set={
+            "model.moe_router_dtype": "fp64",
+            "optimizer.main_params_dtype": "torch.float32",
+            "env_vars.NCCL_DEBUG": "WARN",
+            "train.train_iters": 7,
+        },
+    ),
+}
