@@ -1,0 +1,210 @@
+"""How the layers of a model fall on the pp x vpp chunks of a pipeline.
+
+A layout lists chunks in the order in which a token meets them: chunk `i` lives on stage ``i % pp`` as its virtual stage
+``i // pp`` (megatron/core/transformer/pipeline_parallel_layer_layout.py:46). Its text is Megatron's own: `E` embedding,
+`t` transformer layer, `m` multi-token prediction, `L` loss, ``|`` between chunks, ``x*n`` and ``(xy|)*n`` repeats (:279).
+
+Without a layout Megatron splits evenly and refuses a remainder (megatron/core/transformer/transformer_block.py:117-155);
+MTP and the loss go to the last chunk (megatron/core/transformer/multi_token_prediction.py:mtp_on_this_rank).
+Qwen3-VL's provider takes layouts too; its vision tower is always on the first stage (bridge
+models/qwen_vl/modelling_qwen3_vl/model.py:287). It does not hand a virtual stage on, so Megatron-Core refuses to build it
+with vpp > 1; that is a law of the stdlib and not of the layout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import ArrayLike, NDArray
+
+from moedsl.facts import Model
+
+MAX_TEXT = 20_000
+"""Characters of an unrolled layout; more is refused before it is unrolled."""
+
+
+@frozen
+class Chunk:
+    """What one virtual stage of one rank holds; dense + moe are its transformer layers."""
+
+    dense: int
+    moe: int
+    embedding: bool = False
+    mtp: int = 0
+    loss: bool = False
+    last_layer: bool = False
+    """The model's last transformer layer is here (the final norm of a model with MTP is beside it)."""
+
+    @property
+    def layers(self) -> int:
+        """Transformer layers, MTP layers not counted."""
+        return self.dense + self.moe
+
+    @property
+    def text(self) -> str:
+        """The chunk in Megatron's letters, not compressed: ``Etttt``."""
+        return "E" * self.embedding + "t" * self.layers + "m" * self.mtp + "L" * self.loss
+
+
+@frozen
+class Layout:
+    """All chunks in Megatron's order, pp x vpp of them. `text` is None where Megatron needs no layout."""
+
+    pp: int
+    vpp: int
+    chunks: tuple[Chunk, ...]
+    text: str | None
+
+    def stage(self, stage: int) -> tuple[Chunk, ...]:
+        """The vpp chunks of one pipeline rank, in virtual-stage order."""
+        return self.chunks[stage :: self.pp]
+
+
+@lru_cache(maxsize=4096)
+def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
+    """The layout for pp stages of vpp chunks: Megatron's even split, or else the most balanced one; None where there is none.
+
+    A layout needs a transformer layer in every chunk but the last, which may hold the loss (and MTP) alone, as NVIDIA's
+    own ``Et|(tt|)*30mL`` does. Virtual stages need a pipeline.
+    """
+    if pp < 1 or vpp < 1 or (pp == 1 and vpp > 1):
+        return None
+    chunks = pp * vpp
+    if model.layers % chunks == 0:
+        return _layout(model, pp, vpp, [model.layers // chunks] * chunks, explicit=False)
+    counts = _balanced(model, pp, chunks)
+    return None if counts is None else _layout(model, pp, vpp, counts, explicit=True)
+
+
+def layout_string(model: Model, pp: int, vpp: int) -> str | None:
+    """Megatron's pipeline_model_parallel_layout, or None where the even split needs none (or there is no layout)."""
+    layout = layout_for(model, pp, vpp)
+    return None if layout is None else layout.text
+
+
+def has_layout(model: Model, pp: ArrayLike, vpp: ArrayLike) -> NDArray[np.bool_]:
+    """Where a layout exists, by row; `pp` and `vpp` are columns (or numbers) of the same length."""
+    p, v = np.broadcast_arrays(np.asarray(pp, np.int64), np.asarray(vpp, np.int64))
+    keys, index = np.unique(p.ravel() << 20 | v.ravel(), return_inverse=True)
+    found = [layout_for(model, int(k) >> 20, int(k) & 0xFFFFF) is not None for k in keys]
+    return np.array(found, bool)[index].reshape(p.shape)
+
+
+def weights(model: Model) -> tuple[float, float]:
+    """What MTP and loss weigh in the balance, in transformer layers, by matrix-product FLOPs of a token.
+
+    A layer weighs 1, dense or MoE (DeepSeek chose them alike); the embedding is a look-up and weighs nothing; the loss is
+    one product with the vocabulary; an MTP layer is a layer, its projection of two hidden states to one, and a loss.
+    """
+    h = model.hidden
+    if model.attention == "mla":
+        qk, v = model.qk_nope_dim + model.qk_rope_dim, model.v_head_dim
+        query = model.q_lora_rank * (h + model.heads * qk) if model.q_lora_rank else h * model.heads * qk
+        attention = query + h * (model.kv_lora_rank + model.qk_rope_dim) + model.heads * v * h
+        attention += model.kv_lora_rank * model.heads * (model.qk_nope_dim + v)
+    else:
+        attention = 2 * h * (model.heads + model.query_groups) * model.head_dim
+    layer = attention + 3 * h * (model.topk * model.expert_hidden + model.shared_expert_hidden)
+    loss = h * model.vocab / layer
+    return 1 + 2 * h * h / layer + loss, loss
+
+
+def _balanced(model: Model, pp: int, chunks: int) -> list[int] | None:
+    """Transformer layers by chunk: the most loaded chunk as light as can be, then the stages as even as can be."""
+    if model.layers < chunks - 1:
+        return None
+    mtp, loss = weights(model)
+    tail = loss + mtp * model.mtp_layers
+    tops = sorted({float(n) for n in range(1, model.layers + 1)} | {n + tail for n in range(model.layers + 1)})
+    top = next(t for t in tops if t >= tail and int(t) * (chunks - 1) + int(t - tail) >= model.layers)
+    counts = [int(top)] * (chunks - 1) + [int(top - tail)]
+    while sum(counts) > model.layers:
+        _lighten(counts, pp, tail)
+    return counts
+
+
+def _lighten(counts: list[int], pp: int, tail: float) -> None:
+    """Takes a layer from the fullest chunk of the most loaded stage; of equals, from the first."""
+    load = [sum(counts[s::pp]) + (tail if s == pp - 1 else 0.0) for s in range(pp)]
+    free = [i for i in range(len(counts)) if counts[i] > (0 if i == len(counts) - 1 else 1)]
+    counts[max(free, key=lambda i: (load[i % pp], counts[i], -i))] -= 1
+
+
+def _layout(model: Model, pp: int, vpp: int, counts: Sequence[int], explicit: bool) -> Layout:
+    last = len(counts) - 1
+    rows = [(i == 0, n, model.mtp_layers if i == last else 0, i == last) for i, n in enumerate(counts)]
+    chunks = _chunks(model, rows)
+    return Layout(pp, vpp, chunks, _text(chunks) if explicit else None)
+
+
+def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[Chunk, ...]:
+    """Chunks from (embedding, layers, mtp, loss); the leading layers of a model are its dense ones."""
+    out, done = list[Chunk](), 0
+    for embedding, layers, mtp, loss in rows:
+        dense = max(0, min(model.dense_layers - done, layers))
+        done += layers
+        final = layers > 0 and done == model.layers
+        out.append(Chunk(dense, layers - dense, embedding, mtp, loss, final))
+    return tuple(out)
+
+
+def _text(chunks: Sequence[Chunk]) -> str:
+    """Chunks as Megatron's text: ``Et*4|(t*4|)*14tmL``."""
+    words = [re.sub(r"t{2,}", lambda m: f"t*{len(m[0])}", c.text) for c in chunks]
+    out, i = "", 0
+    while i < len(words) - 1:
+        n = 1
+        while i + n < len(words) - 1 and words[i + n] == words[i]:
+            n += 1
+        out += f"({words[i]}|)*{n}" if n > 1 else f"{words[i]}|"
+        i += n
+    return out + words[-1]
+
+
+def parse_layout(text: str, model: Model, pp: int, vpp: int) -> tuple[Layout | None, tuple[str, ...]]:
+    """A user's layout for `model`, or None and what Megatron would refuse in it (all of it, in the order that it asks)."""
+    words, wrong = unroll(text)
+    if wrong:
+        return None, (wrong,)
+    reasons = tuple(_reasons(words, model, pp, vpp))
+    if reasons:
+        return None, reasons
+    rows = [("E" in w, w.count("t"), w.count("m"), "L" in w) for w in words]
+    return Layout(pp, vpp, _chunks(model, rows), text), ()
+
+
+def unroll(text: str) -> tuple[list[str], str]:
+    """The chunks of a layout text with all repeats unrolled, and what is wrong with it ("" where nothing is)."""
+    text = text.replace(",", "")
+    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
+        size = sum(len(m[1]) * int(m[2]) if len(m[2]) < 6 else MAX_TEXT + 1 for m in re.finditer(pattern, text))
+        if size > MAX_TEXT:
+            return [], f"a layout of more than {MAX_TEXT} letters"
+        text = re.sub(pattern, lambda m: m[1] * int(m[2]), text)
+    odd = sorted(set(text) - set("EtmL|"))
+    if odd:
+        return [], f"{odd[0]!r} is no letter of a layout: E embedding, t layer, m MTP, L loss, | between chunks"
+    return text.split("|"), ""
+
+
+def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]:
+    """As PipelineParallelLayerLayout.validate_layer_layout asks (pipeline_parallel_layer_layout.py:90-157)."""
+    flat = "".join(words)
+    mtp = [i for i, w in enumerate(words) if "m" in w]
+    asked = (
+        (len(words) == pp * vpp, f"{len(words)} chunks, and pp x vpp is {pp} x {vpp} = {pp * vpp}"),
+        (flat.startswith("E"), "E, the embedding, has to come first"),
+        (flat.endswith("L"), "L, the loss, has to come last"),
+        (flat.count("E") == 1, f"{flat.count('E')} times E; there is one embedding"),
+        (flat.count("L") == 1, f"{flat.count('L')} times L; there is one loss"),
+        (flat.count("t") == model.layers, f"{flat.count('t')} layers t; {model.name} has {model.layers}"),
+        (flat.count("m") == model.mtp_layers, f"{flat.count('m')} MTP layers m; {model.name} has {model.mtp_layers}"),
+        ("t" not in flat[flat.find("m") :] or "m" not in flat, "layers t have to come before MTP layers m"),
+        (len(mtp) < 2, "all MTP layers m belong in one chunk"),
+        (all(i // pp == vpp - 1 for i in mtp), f"MTP layers m belong in a rank's last virtual stage, one of the last {pp} chunks"),
+    )
+    return [why for fine, why in asked if not fine]

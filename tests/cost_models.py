@@ -1,0 +1,36 @@
+"""The stdlib's models and hardware as facts, read through the compiler's own declarations."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from moedsl import declare
+from moedsl.facts import Hardware, Model
+from moedsl.parser import parse
+from moedsl.source import Source
+
+STDLIB = Path(__file__).parents[1] / "stdlib"
+
+
+def _declaration(folder: str, name: str):
+    text = (STDLIB / folder / f"{name}.moe").read_text()
+    module, wrong = parse(Source(f"{name}.moe", text))
+    assert not wrong
+    return module.items[0]
+
+
+@cache
+def model(name: str) -> Model:
+    """A model of the stdlib."""
+    made, wrong = declare.model(_declaration("models", name))
+    assert made is not None, wrong
+    return made
+
+
+@cache
+def hardware(name: str) -> Hardware:
+    """A GPU of the stdlib."""
+    made, wrong = declare.hardware(_declaration("hardware", name))
+    assert made is not None, wrong
+    return made
