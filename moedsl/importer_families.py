@@ -34,6 +34,11 @@ _NO_WINDOW = (Only("use_sliding_window", (False, None), "Megatron Bridge builds 
 _QWEN_ONLY = (_SILU, _NO_BIAS, *_EVERY, *_NO_WINDOW)
 
 
+_NO_Q_LORA = (
+    "q_lora_rank null: queries are not compressed; Megatron-Core normalises the input of linear_q_proj once more"
+)
+
+
 def _mla(bridge: str, qk_norm: int, mla: int) -> Mapping[str, Rule]:
     """The DeepSeek architecture: latent attention, leading dense layers, shared experts."""
     return {
@@ -41,7 +46,7 @@ def _mla(bridge: str, qk_norm: int, mla: int) -> Mapping[str, Rule]:
         "head_dim": Int("qk_rope_head_dim"),
         "attention": Const("mla", f"{bridge}:{mla}"),
         "qk_norm": Const(True, f"{bridge}:{qk_norm}"),
-        "q_lora_rank": Int("q_lora_rank", null=0, note="q_lora_rank null: queries are projected without compression"),
+        "q_lora_rank": Int("q_lora_rank", null=0, note=_NO_Q_LORA),
         "kv_lora_rank": Int("kv_lora_rank"),
         "qk_nope_dim": Int("qk_nope_head_dim"),
         "qk_rope_dim": Int("qk_rope_head_dim"),

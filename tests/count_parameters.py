@@ -17,6 +17,15 @@ def mtp(m: Model) -> int:
     return m.mtp_layers * (2 * m.hidden + 2 * m.hidden * m.hidden + _attention(m) + _experts(m) + m.hidden)
 
 
+def megatron_only(m: Model) -> int:
+    """Parameters that Megatron-Core has and the published model has not.
+
+    Without a q_lora_rank, `linear_q_proj` has a norm of its own behind the layer's input norm
+    (megatron/core/transformer/multi_latent_attention.py:505, _resolve_qk_norm_config).
+    """
+    return m.layers * m.hidden if m.attention == "mla" and not m.q_lora_rank else 0
+
+
 def vision(m: Model) -> int:
     """Parameters of the vision tower and its mergers; 0 without."""
     v = m.vision

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from count_parameters import language, mtp, vision
+from count_parameters import language, megatron_only, mtp, vision
 
 from moedsl import ast, declare
 from moedsl.facts import Hardware, Model
@@ -104,7 +104,7 @@ def test_facts_are_what_bridge_builds(path: Path) -> None:
         assert value in built[column] and sorted(others) == EXPLAINED.get((path.stem, column), []), column
 
 
-# Parameters without MTP as Hugging Face's own classes count them, and with MTP as Megatron-Core's model has them.
+# Parameters without MTP, as Hugging Face's own classes count them on the meta device (transformers 5.12.1).
 PUBLISHED = {
     "qwen3_30b_a3b": 30_532_122_624,
     "qwen3_235b_a22b": 235_093_634_560,
@@ -123,9 +123,21 @@ def test_facts_give_the_published_total(path: Path) -> None:
     assert language(m) + vision(m) == PUBLISHED[path.stem]
 
 
-def test_deepseek_v3_has_one_mtp_layer_of_megatrons_size() -> None:
-    m = model(ROOT / "stdlib" / "models" / "deepseek_v3.moe")
-    assert language(m) + mtp(m) == 682_636_472_320
+# Unique parameters of the model that Megatron Bridge's _create_model builds on the meta device, all pipeline stages.
+BUILT = {
+    "qwen3_30b_a3b": 30_532_122_624,
+    "qwen3_235b_a22b": 235_093_634_560,
+    "deepseek_v3": 682_636_472_320,
+    "gpt_oss_120b": 116_829_156_672,
+    "moonlight_16b": 15_960_163_840,
+    "qwen3_vl_30b_a3b": 31_070_754_032,
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_facts_give_the_total_that_megatron_builds(name: str) -> None:
+    m = model(ROOT / "stdlib" / "models" / f"{name}.moe")
+    assert language(m) + vision(m) + mtp(m) + megatron_only(m) == BUILT[name]
 
 
 def test_gpt_oss_window_alternates_as_published() -> None:
