@@ -19,11 +19,13 @@ from moedsl.source import Span
 
 UNITS = ("GB/s", "TB/s", "GiB", "TiB", "GB", "TB", "TFLOPS", "PFLOPS", "%")
 MULTIPLIERS = {"": 1, "k": 1024, "M": 1024**2, "G": 1024**3}
+NUMBER_HELP = "write 128k, 4M, 2G (binary), 1.5, 2e9 or 186 GB; the units are " + " ".join(UNITS)
 LARGEST = 1e300
 """Numbers beyond this are refused: a float has no room for them."""
 
 _NUMBER = re.compile(
-    r"(?P<digits>[0-9]+)(?P<rest>(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)(?P<scale>[kMG]?)[ \t]*(?P<unit>" + "|".join(UNITS) + ")?"
+    r"(?P<digits>[0-9]+)(?P<rest>(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
+    rf"(?P<scale>[kMG]?)[ \t]*(?P<unit>{'|'.join(UNITS)})?"
 )
 _ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
 
@@ -97,7 +99,7 @@ def _string(b: Builder, c: Sequence[Any]) -> ast.String:
     def unescape(match: re.Match[str]) -> str:
         if match[1] not in _ESCAPES:
             at = Span(b.file, c[0].start_pos + 1 + match.start(), c[0].start_pos + 1 + match.end())
-            b.problem("parse.string", f"`{match[0]}` is no escape", at, r'the escapes are \" \\ and \n')
+            b.problem("parse.string", f"`{match[0]}` is no escape", at, r"the escapes are \" \\ and \n")
         return _ESCAPES.get(match[1], match[0])
 
     text = str(c[0])[1:-1]
@@ -108,7 +110,7 @@ def _number(b: Builder, c: Sequence[Any]) -> ast.Number:
     text, span = str(c[0]), b.span(c)
     parsed = number_value(text)
     if isinstance(parsed, str):
-        b.problem("parse.number", parsed, span, "write 128k, 4M, 2G (binary), 1.5, 2e9 or 186 GB; units: " + " ".join(UNITS))
+        b.problem("parse.number", parsed, span, NUMBER_HELP)
         return ast.Number(0, None, text, span)
     return ast.Number(*parsed, text, span)
 

@@ -12,11 +12,33 @@ from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.source import Source, Span
 from moedsl.tokens import Lexeme, lexeme_at
 
-VALUES = frozenset("NUMBER STRING NAME LPAREN LBRACKET MINUS TRUE FALSE NOT IF".split())
-OPERATORS = frozenset("PLUS MINUS STAR SLASH FLOOR MOD EQ NE LT LE GT GE AND OR NOT IN IMPLIES".split())
+VALUES = frozenset(["NUMBER", "STRING", "NAME", "LPAREN", "LBRACKET", "MINUS", "TRUE", "FALSE", "NOT", "IF"])
+OPERATORS = frozenset(
+    [
+        "PLUS",
+        "MINUS",
+        "STAR",
+        "SLASH",
+        "FLOOR",
+        "MOD",
+        "EQ",
+        "NE",
+        "LT",
+        "LE",
+        "GT",
+        "GE",
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "IMPLIES",
+    ]
+)
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
-RESERVED = frozenset("if then else and or not in true false when because cite worth".split())
-DECLARATIONS = frozenset("hardware model cluster rules profile run use".split())
+RESERVED = frozenset(
+    ["if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth"]
+)
+DECLARATIONS = frozenset(["hardware", "model", "cluster", "rules", "profile", "run", "use"])
 WORDS = {
     "NAME": "a name",
     "NUMBER": "a number",
@@ -46,12 +68,23 @@ WORDS = {
     "LBRACE": "`{`",
     "RBRACE": "`}`",
 }
-_TYPED = {"&&": "and", "||": "or", "!": "not", "&": "and", "|": "or", "'": '"', "\u2018": '"', "\u2019": '"', "\u201c": '"', "\u201d": '"'}
+_TYPED = {
+    "&&": "and",
+    "||": "or",
+    "!": "not",
+    "&": "and",
+    "|": "or",
+    "'": '"',
+    "\u2018": '"',
+    "\u2019": '"',
+    "\u201c": '"',
+    "\u201d": '"',
+}
 
 
 @frozen
 class Stop:
-    """Where the parser stopped. `accepts` and `starters` are terminals: those it could take there and at the statement's start."""
+    """Where the parser stopped. `accepts` are terminals it could take there, `starters` at the statement's start."""
 
     source: Source
     statement: int
@@ -95,10 +128,11 @@ def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:
     if first is not None and first.start < found.start:
         places.insert(0, (first, keywords(stop.starters)))
     for word, known in places:
-        match = get_close_matches(word.text.lower(), sorted(known), 1, 0.7) if word.kind == "word" and word.text not in known else []
-        if match and word.text not in RESERVED:
+        match = get_close_matches(word.text.lower(), sorted(known), 1, 0.7)
+        if match and word.kind == "word" and word.text not in known | RESERVED:
             span = Span(stop.source.name, word.start, word.end)
-            return error("parse.unexpected", f"`{word.text}` is not a word that may stand here", span, help=f"did you mean `{match[0]}`?")
+            message = f"`{word.text}` is not a word that may stand here"
+            return error("parse.unexpected", message, span, help=f"did you mean `{match[0]}`?")
     return None
 
 
@@ -164,7 +198,7 @@ def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
         yield f"write {_TYPED[text]}"
     if text == "\u00a0":
         yield "this is a no-break space: type a plain one"
-    if "COLON" in accepts and first and first.text in ("require", "prefer") and "STAR" not in accepts and "NAME" not in accepts:
+    if first and first.text in ("require", "prefer") and "COLON" in accepts and not accepts & {"STAR", "NAME"}:
         yield f"a rule has a name: write `{first.text} NAME: ...`"
     if first and first.text in DECLARATIONS and "RBRACE" in stop.starters:
         yield f"`{first.text}` cannot stand inside this block: close it with }} first"
@@ -175,7 +209,10 @@ def unclosed(source: Source, opened: int, noticed: int) -> Diagnostic:
     char = source.text[opened]
     closer = {"(": ")", "[": "]", "{": "}"}[char]
     noticed = min(noticed, len(source.text))
-    labels = (Label(Span(source.name, opened, opened + 1), "opened here"), Label(Span(source.name, noticed, noticed), "still open here"))
+    labels = (
+        Label(Span(source.name, opened, opened + 1), "opened here"),
+        Label(Span(source.name, noticed, noticed), "still open here"),
+    )
     return error("parse.unclosed", f"this `{char}` is never closed", *labels, help=f"add the missing `{closer}`")
 
 

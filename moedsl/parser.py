@@ -1,7 +1,7 @@
 """Source -> ast.Module. The only module that imports Lark; `cache.py` keeps its results so that most starts do not.
 
 Lark's LALR parser is driven token by token. Where a statement does not parse, one error is reported, the parser goes
-back to where the statement began, and reading goes on behind it; so a file with three wrong statements gives three errors.
+back to where the statement began, and reading goes on behind it; three wrong statements give three errors.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ class _KeepNewlines:
 @cache
 def _lark() -> Lark:
     """The parser of grammar/moe.lark; its tables are kept in the user's cache directory where that can be written."""
-    options: dict[str, Any] = {"parser": "lalr", "start": "module", "keep_all_tokens": True, "maybe_placeholders": False}
     path = store.path_for("grammar")
     return Lark(
         grammar_file().read_text(encoding="utf-8"),
+        parser="lalr",
+        start="module",
+        keep_all_tokens=True,
+        maybe_placeholders=False,
         transformer=_builder,
         postlex=_KeepNewlines(),  # type: ignore[arg-type]
         cache=str(path) if path else False,
-        **options,
     )
 
 
@@ -103,7 +105,8 @@ class _Parse:
         return module, tuple(found)
 
     def gave_up(self) -> Diagnostic:
-        return error("parse.too_many", f"more than {MAX_ERRORS} errors: the rest was not read", Span(self.source.name, self.last, self.last))
+        span = Span(self.source.name, self.last, self.last)
+        return error("parse.too_many", f"more than {MAX_ERRORS} errors: the rest was not read", span)
 
     # ------------------------------------------------------------ forwards
 
@@ -193,7 +196,8 @@ class _Parse:
 
     def unclosed_block(self, stop: Stop) -> int | None:
         """The `{` that was forgotten, where the text ends inside a block or a declaration starts in it."""
-        blocks = [at for at in self.pairs.unclosed if at < self.statement and at in self.open and self.source.text[at] == "{"]
+        text = self.source.text
+        blocks = [at for at in self.pairs.unclosed if at < self.statement and at in self.open and text[at] == "{"]
         first = lexeme_at(self.source.text, stop.statement)
         if not blocks or "RBRACE" not in stop.starters:
             return None

@@ -1,4 +1,4 @@
-"""Where the grammar and the stdlib live: inside an installed wheel (``moedsl/_data``), else beside the package in a checkout."""
+"""Where the grammar and the stdlib live: in an installed wheel ``moedsl/_data``, in a checkout beside the package."""
 
 from __future__ import annotations
 

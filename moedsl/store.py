@@ -1,4 +1,4 @@
-"""Files that may be lost at any time: the user's cache directory, safe where it cannot be written and against damage."""
+"""Files that may be lost at any time, in the user's cache directory. It may be unwritable, and a file damaged."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from pathlib import Path
 
 from moedsl import paths
 
+PARTS = ("ast", "source", "build", "parser", "nesting", "tokens", "cache", "store")
+"""The modules that a cached module depends on."""
+
 
 def cache_dir() -> Path:
     """``$XDG_CACHE_HOME/moedsl``, else ``~/.cache/moedsl``."""
@@ -22,7 +25,7 @@ def cache_dir() -> Path:
 def version() -> str:
     """A hash of everything that a parsed module depends on besides its text: grammar, syntax tree, parser, Python."""
     digest = hashlib.sha256(repr(sys.version_info[:3]).encode())
-    for name in ("ast", "source", "diagnostics", "build", "parser", "parse_errors", "nesting", "tokens", "cache", "store"):
+    for name in PARTS:
         digest.update((paths.PACKAGE / f"{name}.py").read_bytes())
     digest.update(paths.grammar_file().read_bytes())
     return digest.hexdigest()[:16]

@@ -1,5 +1,6 @@
 """The words of a source text, found without the grammar: for brackets, error recovery and the formatter.
 
+A number takes its unit along as the grammar's NUMBER does, so that `2%` and `seq % 4` come apart here too.
 Linear in the length of the text, whatever the text is; every character belongs to exactly one lexeme.
 """
 
@@ -21,7 +22,9 @@ _LEXEME = re.compile(
   | (?P<close>[)}\]])
   | (?P<semicolon>;)
   | (?P<word>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)
-  | (?P<number>\d[\w.]*(?:(?<=[eE])[+-]\d+)?)
+  | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[kMG]?(?:[ \t]*(?:GB/s|TB/s|GiB|TiB|GB|TB|TFLOPS|PFLOPS)(?!\w)
+      | %(?![\w("\[])|[ \t]+%(?=[ \t]*(?:$|[\n\#;}\]),]|(?:because|cite|when)(?!\w))))
+      | [0-9][\w.]*(?:(?<=[eE])[+-][0-9]+)?)
   | (?P<op>=>|==|!=|<=|>=|//|[=<>+\-*/%,:])
   | (?P<other>.)
     """,
