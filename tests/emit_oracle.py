@@ -44,8 +44,11 @@ def _build(job: dict[str, Any]) -> Any:
         spec.loader.exec_module(module)
         return getattr(module, job["function"])()
     import megatron.bridge.recipes as recipes
+    from megatron.bridge import AutoBridge
     from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
 
+    real = AutoBridge.from_hf_pretrained  # library recipes pin a commit; the stand-in hub has one of its own
+    AutoBridge.from_hf_pretrained = lambda path, revision=None, **rest: real(path, **rest)
     return process_config_with_overrides(getattr(recipes, job["library"])(), cli_overrides=job["overrides"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ ORACLE = Path(__file__).with_name("emit_oracle.py")
 
 def oracle(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Answers of the real Bridge, in the order of the jobs."""
-    path = {"PYTHONPATH": str(ORACLE.parent.parent), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ORACLE.parent.parent), *filter(None, sys.path)])}
     ran = subprocess.run([sys.executable, str(ORACLE)], input=json.dumps(jobs), capture_output=True, text=True, env=path)
     assert ran.returncode == 0, ran.stderr[-4000:]
     return json.loads(ran.stdout)

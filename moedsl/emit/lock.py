@@ -1,0 +1,35 @@
+"""``moedsl.lock.json``: what was decided, from what, for which versions. No dates and no paths: same input, same bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from moedsl.emit.bridge import function_name
+from moedsl.emit.fields import decided_fields
+
+_KEPT = ("name", "model", "hf", "hardware", "gpus", "phase", "task", "layout", "batch", "policy", "derived", "env", "set")
+
+
+def lock_text(plan: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+    """The lock as indented JSON. `inputs` names each input (``source``, ``stdlib``) and its hash (`write.hash_of`)."""
+    lock = {
+        "version": 1,
+        "moedsl": _own_version(),
+        "target": plan["target"],
+        "inputs": dict(sorted(inputs.items())),
+        "function": function_name(plan),
+        "decided": {key: plan[key] for key in _KEPT},
+        "fields": decided_fields(plan),
+    }
+    return json.dumps(lock, indent=2, ensure_ascii=False) + "\n"
+
+
+def _own_version() -> str:
+    """The installed version; a checkout that is not installed says so."""
+    try:
+        return version("moedsl")
+    except PackageNotFoundError:
+        return "source"

@@ -1,0 +1,129 @@
+"""The plan as Hydra overrides, for Bridge's `run_recipe.py` on top of one of its own library recipes.
+
+The values are those of the recipe (`fields.sections`). Objects are built anew (null, then added with ``_target_``), because
+a library recipe holds another dataset, a precision by name, or no overlap settings at all.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from moedsl.emit import fields
+from moedsl.emit.families import family
+from moedsl.emit.values import Call, Dtype, Ref
+
+_PRECISION = Call(
+    "megatron.bridge.training.mixed_precision",
+    "MixedPrecisionConfig",
+    {"bf16": True, "params_dtype": Dtype("bfloat16"), "pipeline_dtype": Dtype("bfloat16")},
+)
+"""A precision that takes fields: the named ones of Bridge are functions without parameters."""
+
+_LIBRARY = {
+    ("qwen3_30b_a3b", "pretrain"): "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config",
+    ("qwen3_30b_a3b", "sft"): "qwen3_30b_a3b_sft_16gpu_h100_bf16_config",
+    ("qwen3_235b_a22b", "pretrain"): "qwen3_235b_a22b_pretrain_256gpu_h100_bf16_config",
+    ("qwen3_235b_a22b", "sft"): "qwen3_235b_a22b_sft_64gpu_h100_bf16_config",
+    ("deepseek_v3", "pretrain"): "deepseek_v3_pretrain_1024gpu_h100_bf16_config",
+    ("kimi_k2", "pretrain"): "kimi_k2_pretrain_512gpu_h100_bf16_config",
+    ("moonlight_16b", "pretrain"): "moonlight_16b_pretrain_16gpu_h100_bf16_config",
+    ("moonlight_16b", "sft"): "moonlight_16b_sft_8gpu_h100_bf16_tp1_config",
+    ("gpt_oss_120b", "pretrain"): "gpt_oss_120b_pretrain_64gpu_h100_bf16_config",
+    ("gpt_oss_120b", "sft"): "gpt_oss_120b_sft_32gpu_h100_bf16_config",
+    ("qwen3_vl_30b_a3b", "pretrain"): "qwen3_vl_30b_a3b_pretrain_8gpu_h100_bf16_mock_config",
+    ("qwen3_vl_30b_a3b", "sft"): "qwen3_vl_30b_a3b_sft_8gpu_h100_bf16_config",
+    ("qwen3_vl_235b_a22b", "pretrain"): "qwen3_vl_235b_a22b_pretrain_256gpu_h100_bf16_mock_config",
+    ("qwen3_vl_235b_a22b", "sft"): "qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config",
+}
+"""Bridge's own recipe of a model and task (0.6.2, megatron.bridge.recipes): the nearest start, whatever its layout."""
+
+
+def library_recipe(plan: Mapping[str, Any]) -> str | None:
+    """The library recipe that the overrides change; None where Bridge ships none for this model and task."""
+    return _LIBRARY.get((plan["model"], plan["task"]))
+
+
+def overrides(plan: Mapping[str, Any]) -> list[str]:
+    """Every assignment as a Hydra override, unquoted for the shell, in the recipe's order."""
+    out = [f"{path}={hydra(value)}" for path, value in fields.RESETS.items()]
+    plain = [s for _, group in fields.sections(plan) for s in group]
+    for setting in plain:
+        out += _override(setting.path, setting.value)
+    return out + [f"++env_vars.{name}={hydra(value)}" for name, value in plan["env"].items()]
+
+
+def overrides_text(plan: Mapping[str, Any]) -> str:
+    """One override a line, quoted for a shell; comments at the top say how to use them."""
+    return "\n".join([*(f"# {line}" for line in _usage(plan)), *map(shlex.quote, overrides(plan))]) + "\n"
+
+
+def hydra(value: Any) -> str:
+    """A value in Hydra's override grammar."""
+    if isinstance(value, Dtype):
+        return str(value)
+    if isinstance(value, Ref):
+        return f"${{{value.path}}}"
+    if isinstance(value, Call):
+        return _object(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{k}:{_inside(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(_inside, value)) + "]"
+    return _scalar(value)
+
+
+def _override(path: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, Call):
+        yield f"{'++' if _added(path) else ''}{path}={hydra(value)}"
+        return
+    yield f"{path}=null"
+    yield f"++{path}={hydra(_PRECISION if path == 'mixed_precision' else value)}"
+
+
+def _added(path: str) -> bool:
+    """Whether the object above the field is one that an override made: then the field may not be there yet."""
+    return path.startswith(("mixed_precision.", "comm_overlap.", "dataset.", "env_vars."))
+
+
+def _object(call: Call) -> str:
+    inside = {"_target_": call.target, **call.kwargs}
+    return hydra(inside)
+
+
+def _inside(value: Any) -> str:
+    """Inside an object that Bridge instantiates, a dtype is a target that is not called."""
+    return f"{{_target_:{value},_call_:false}}" if isinstance(value, Dtype) else hydra(value)
+
+
+def _scalar(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _text(value) if isinstance(value, str) else repr(value)
+
+
+def _text(value: str) -> str:
+    """Bare where Hydra reads it as this very string, else quoted with its quotes, backslashes and ``${`` escaped."""
+    if re.fullmatch(r"[A-Za-z_][\w./-]*", value) and value.lower() not in ("true", "false", "null", "nan", "inf"):
+        return value
+    escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + (f"\\{m[2]}" if m[2] else ""), value)
+    return "'" + escaped.replace("${", "\\${") + "'"
+
+
+def _usage(plan: Mapping[str, Any]) -> list[str]:
+    recipe = library_recipe(plan)
+    if recipe is None:
+        return [
+            f"Megatron Bridge {plan['target']['bridge']} ships no recipe of this model for {plan['task']}:",
+            "give these to run_recipe.py with a recipe of your own, or run recipe.py beside this file.",
+        ]
+    step = family(plan["family"]).step.rpartition(".")[2]
+    return [
+        f"The plan on top of Megatron Bridge's own recipe {recipe}",
+        f"(its forward step is {step}):",
+        "grep -v '^#' overrides.txt | xargs torchrun --nproc-per-node gpu scripts/training/run_recipe.py --recipe " + recipe,
+    ]
