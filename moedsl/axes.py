@@ -28,7 +28,7 @@ class Axis:
     def encode(self, value: int | str | bool | Iterable[str]) -> int:
         """A plan's value as the integer of a column; raises ValueError for a word that the axis does not have."""
         if self.kind == "enum":
-            return self.words.index(str(value))
+            return self.words.index(str(value) if value else "none")
         if self.kind == "set":
             words = [] if value in ("none", None) else [value] if isinstance(value, str) else list(value)  # type: ignore[arg-type]
             return sum(1 << self.words.index(w) for w in words)

@@ -1,0 +1,315 @@
+"""ast.Module -> Program: every name resolved, every value typed and in its range, each run of the file on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl import ast, axes, rules
+from moedsl.bridge import fields
+from moedsl.declare import cite_text
+from moedsl.diagnostics import Diagnostic, error, note
+from moedsl.facts import Hardware, Model
+from moedsl.infer import Inference, suggest
+from moedsl.ir import Allow, Pin, Program, Rule
+from moedsl.library import Library
+from moedsl.scalar import evaluate, number
+from moedsl.source import Span
+from moedsl.statements import Draft, runs
+from moedsl.symbols import AXES, ROUTINGS, TASKS, VLM_WORDS, Type
+
+PRECISIONS = ("bf16", "fp8", "mxfp8", "nvfp4", "auto", "fp8_blockwise", "fp8_current")
+DERIVED = ("dp", "edp", "num_microbatches", "sequence_parallel")
+"""Not axes, but what a person may pin: held as a requirement."""
+REFERENCE_VLM = "reference_vlm"
+"""The profile of the stdlib that says which model `vlm` stands for."""
+SWEEPABLE = ("seq", "batch", "gpus")
+
+
+def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], list[Diagnostic]]:
+    """The programs of a file. Every mistake of every run is reported, not only the first."""
+    known, scope, found = rules.collect(library.rules)
+    drafts, more = runs(module, library)
+    found = [*library.diagnostics, *found, *more]
+    programs: list[Program] = []
+    for name, draft in drafts:
+        reader = _Reader(name, draft, library, known, scope, found)
+        program = reader.program()
+        if program is not None:
+            programs.extend(_sweep(program))
+    return tuple(programs), _unique(found)
+
+
+def _unique(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """What several runs inherit is said once."""
+    out: list[Diagnostic] = []
+    for d in found:
+        if d not in out:
+            out.append(d)
+    return out
+
+
+def _sweep(p: Program) -> list[Program]:
+    """One program for each value of a sweep."""
+    if p.sweep is None:
+        return [p]
+    axis, codes = p.sweep
+    return [_at(p, axis, code) for code in codes]
+
+
+def _at(p: Program, axis: str, code: int) -> Program:
+    span = p.spans["sweep"]
+    if axis in SWEEPABLE:
+        return evolve(p, name=f"{p.name}.{axis}_{code}", **{axis: code}, spans={**p.spans, axis: span})
+    value = axes.BY_NAME[axis].decode(code)
+    label = "_".join(value) or "none" if isinstance(value, list) else str(value)
+    return evolve(p, name=f"{p.name}.{axis}_{label}", pins={**p.pins, axis: Pin(axis, code, span)})
+
+
+@frozen
+class _Reader:
+    """Reads one draft into a program."""
+
+    name: str
+    draft: Draft
+    library: Library
+    rules: tuple[Rule, ...]
+    scope: dict[str, Type]
+    found: list[Diagnostic]
+
+    def program(self) -> Program | None:
+        before = sum(d.is_error for d in self.found)
+        model, hardware = self._model(), self._hardware()
+        vlm, sharding = self._vlm(model)
+        parts: dict[str, Any] = {
+            "gpus": self._count(), "seq": self._size("seq") or 0, "batch": self._size("batch"),
+            "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
+            "routing": self._word("routing", ROUTINGS, "natural"), "precision": self._word("precision", PRECISIONS, ""),
+            "data": self._data(), "vlm": vlm, "allows": self._allows(), "sweep": self._sweep(), "sets": self._sets(),
+            "target": self._target(), "pipeline_layout": self._layout(),
+        }  # fmt: skip
+        pins = sharding | self._pins()
+        wishes = tuple(self._wishes())
+        if model is None or hardware is None or sum(d.is_error for d in self.found) > before:
+            return None
+        spans = {k: s.span for k, s in self.draft.fixed.items()}
+        return Program(name=self.name, model=model, hardware=hardware, pins=pins, rules=self.rules + wishes, spans=spans, **parts)
+
+    def _error(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
+        self.found.append(error(id, message, span, help=help))
+
+    # ------------------------------------------------------------ what is trained, and on what
+
+    def _model(self) -> Model | None:
+        stmt = self.draft.fixed.get("model")
+        if isinstance(stmt, ast.ModelStmt):
+            return self._look_up(stmt.name, "model")
+        if "vlm" in self.draft.fixed and REFERENCE_VLM in self.library.profiles:
+            return self._reference_vlm()
+        self._absent("check.no_model", f"run `{self.name}` names no model", "write `model qwen3_30b_a3b`; `moedsl models` lists them")
+        return None
+
+    def _reference_vlm(self) -> Model | None:
+        body = self.library.profiles[REFERENCE_VLM].body
+        name = next(s.name for s in body if isinstance(s, ast.ModelStmt | ast.BareStmt))
+        text = f"`vlm` without a model stands for the reference VLM, {name.id}"
+        self.found.append(note("check.reference_vlm", text, self.draft.fixed["vlm"].span, help=f"name it to be explicit: `model {name.id}`"))
+        return self._look_up(name, "model")
+
+    def _hardware(self) -> Hardware | None:
+        stmt = self.draft.fixed.get("hardware")
+        if isinstance(stmt, ast.HardwareStmt):
+            return self._look_up(stmt.name, "hardware")
+        help = "write `gb200 x 256`; `moedsl hardware` lists them"
+        self._absent("check.no_hardware", f"run `{self.name}` names no hardware", help)
+        return None
+
+    def _absent(self, id: str, message: str, help: str) -> None:
+        """Nothing names it; where some name is unknown, that one may have been meant."""
+        if not any(d.id == "check.unknown_name" for d in self.found):
+            self._error(id, message, self._anywhere(), help)
+
+    def _look_up(self, name: ast.Name, kind: str) -> Any | None:
+        table = self.library.models if kind == "model" else self.library.hardware
+        if name.id not in table:
+            help = suggest(name.id, list(table)) or (f"`moedsl {'models' if kind == 'model' else kind}` lists them",)
+            return self._error(f"check.unknown_{kind}", f"no {kind} is called `{name.id}`", name.span, help)
+        made, more = self.library.model(name.id) if kind == "model" else self.library.gpu(name.id)
+        self.found.extend(more)
+        return made
+
+    def _anywhere(self) -> Span:
+        spans = [s.span for s in self.draft.fixed.values()] or [b.span for b in self.draft.pins.values()]
+        return spans[0] if spans else Span(next(reversed(self.library.sources)), 0, 0)
+
+    def _count(self) -> int | None:
+        stmt = self.draft.fixed.get("hardware")
+        count = stmt.count if isinstance(stmt, ast.HardwareStmt) else None
+        return None if count is None else self._whole(count, "the number of GPUs")
+
+    # ------------------------------------------------------------ words and sizes
+
+    def _size(self, key: str) -> int | None:
+        stmt = self.draft.fixed.get(key)
+        return None if stmt is None else self._whole(stmt.value, f"`{key}`")  # type: ignore[union-attr, arg-type]
+
+    def _whole(self, n: Any, what: str) -> int | None:
+        value = number(n) if isinstance(n, ast.Number) and n.unit is None else None
+        if isinstance(value, int) and 0 < value <= 1 << 40:
+            return value
+        return self._error("check.size", f"{what} is a whole number of at least 1", n.span)
+
+    def _word(self, key: str, words: tuple[str, ...], default: str) -> str:
+        stmt = self.draft.fixed.get(key)
+        if stmt is None:
+            return default
+        name: ast.Name = stmt.value  # type: ignore[union-attr, assignment]
+        if name.id not in words:
+            help = suggest(name.id, list(words))
+            self._error("check.unknown_word", f"`{key}` is one of {', '.join(words)}, not `{name.id}`", name.span, help)
+        return name.id
+
+    def _data(self) -> str:
+        stmt = self.draft.fixed.get("data")
+        if not isinstance(stmt, ast.DataStmt):
+            return "mock"
+        if isinstance(stmt.value, ast.String):
+            if stmt.value.value in ("", "mock"):
+                self._error("check.data", "a data path is not empty and not `mock`", stmt.value.span, 'write `data mock` or `data "path"`')
+            return stmt.value.value
+        return self._word("data", ("mock",), "mock")
+
+    def _vlm(self, model: Model | None) -> tuple[frozenset[str], dict[str, Pin]]:
+        """What is frozen, and how the tower and the decoder are sharded."""
+        stmt = self.draft.fixed.get("vlm")
+        if not isinstance(stmt, ast.VlmStmt):
+            return frozenset(), {}
+        if model is not None and model.vision is None:
+            self._error("check.not_a_vlm", f"{model.name} has no vision tower", stmt.span, "drop `vlm`, or name a VLM")
+        how = {"fsdp": "fsdp", "3d": "optimizer"}
+        known = (*VLM_WORDS, *how)
+        for o in stmt.options:
+            if o.id not in known:
+                self._error("check.unknown_word", f"`vlm` knows {', '.join(known)}, not `{o.id}`", o.span, suggest(o.id, list(known)))
+        sharding = axes.BY_NAME["sharding"]
+        pins = {"sharding": Pin("sharding", sharding.encode(how[o.id]), o.span) for o in stmt.options if o.id in how}
+        return frozenset(o.id for o in stmt.options if o.id in VLM_WORDS), pins
+
+    def _target(self) -> str:
+        stmt, versions = self.draft.fixed.get("target"), fields.versions()
+        if not isinstance(stmt, ast.TargetStmt):
+            return versions[-1]
+        if stmt.product.id != "bridge":
+            self._error("check.target", "the target is `bridge`", stmt.product.span, f"write `target bridge {versions[-1]}`")
+        elif stmt.version.value not in versions:
+            text = f"Bridge {stmt.version.value} is not known here; {', '.join(versions)} is"
+            self._error("check.target", text, stmt.version.span, f"write `target bridge {versions[-1]}`")
+        return stmt.version.value
+
+    # ------------------------------------------------------------ pins, sweeps, wishes
+
+    def _pins(self) -> dict[str, Pin]:
+        pins: dict[str, Pin] = {}
+        micro = self.draft.fixed.get("micro_batch")
+        if isinstance(micro, ast.MicroBatchStmt):
+            pins["micro_batch"] = Pin("micro_batch", self._whole(micro.value, "`micro_batch`") or 1, micro.span)
+        for b in self.draft.pins.values():
+            if b.name.id not in (*DERIVED, "pipeline_layout"):
+                code = self._code(b.name, b.value)
+                if code is not None:
+                    pins[b.name.id] = Pin(b.name.id, code, b.span)
+        return pins
+
+    def _code(self, name: ast.Name, value: ast.Expr) -> int | None:
+        """A pinned value as its column's integer."""
+        axis = axes.BY_NAME.get(name.id)
+        if axis is None:
+            known = [*axes.BY_NAME, *DERIVED, "pipeline_layout"]
+            help = suggest(name.id, known) or (f"an axis is one of {', '.join(known)}",)
+            return self._error("check.unknown_axis", f"`{name.id}` is not an axis", name.span, help)
+        if axis.kind == "int":
+            return self._whole(value, f"`{name.id}`")
+        if isinstance(value, ast.Name) and axis.kind == "flag" and value.id in ("on", "off", "none"):
+            return int(value.id == "on")
+        if isinstance(value, ast.Name) and axis.kind == "set" and value.id in axis.words:
+            return axis.encode([value.id])
+        before = len(self.found)
+        Inference({}, self.found).value(value, AXES[name.id])
+        if len(self.found) > before:
+            return None
+        return axis.encode(evaluate(value, {}))
+
+    def _layout(self) -> str | None:
+        binding = self.draft.pins.get("pipeline_layout")
+        if binding is None:
+            return None
+        if not isinstance(binding.value, ast.String):
+            self._error("check.type", "a pipeline layout is a string", binding.value.span, 'write `pin pipeline_layout="Et*3|t*4|t*4|t*3mL"`')
+            return None
+        return binding.value.value
+
+    def _wishes(self) -> Iterable[Rule]:
+        for i, w in enumerate(self.draft.wishes, 1):
+            Inference(self.scope, self.found).condition(w.expr)
+            name = w.name.id if w.name else f"{type(w).__name__.lower()}_{i}"
+            because = w.because.value if w.because else None
+            cites = tuple(cite_text(c) for c in w.cites)
+            kind = type(w).__name__.lower()
+            yield Rule(f"run.{self.name}.{name}", kind, name, w.expr, None, because, cites, w.span, rules.worth(w), wish=True)
+        for b in self.draft.pins.values():
+            if b.name.id in DERIVED:
+                expr = ast.Binary("==", b.name, b.value, b.span)
+                Inference(self.scope, self.found).condition(expr)
+                yield Rule(f"run.{self.name}.{b.name.id}", "require", b.name.id, expr, None, "pinned", (), b.span, wish=True)
+
+    def _sweep(self) -> tuple[str, tuple[int, ...]] | None:
+        stmt = self.draft.fixed.get("sweep")
+        if not isinstance(stmt, ast.SweepStmt):
+            return None
+        if stmt.axis.id in SWEEPABLE:
+            codes = [self._whole(v, f"`{stmt.axis.id}`") for v in stmt.values]
+        elif stmt.axis.id in axes.BY_NAME:
+            codes = [self._code(stmt.axis, v) for v in stmt.values]
+        else:
+            known = [*axes.BY_NAME, *SWEEPABLE]
+            help = suggest(stmt.axis.id, known) or (f"one of {', '.join(known)}",)
+            return self._error("check.unknown_axis", f"`{stmt.axis.id}` cannot be swept", stmt.axis.span, help)
+        if stmt.axis.id in self.draft.pins:
+            return self._error("check.twice", f"`{stmt.axis.id}` is both pinned and swept", stmt.axis.span, "drop the pin")
+        return stmt.axis.id, tuple(c for c in codes if c is not None)
+
+    # ------------------------------------------------------------ allow and set
+
+    def _allows(self) -> dict[str, Allow]:
+        ids = {r.id: r for r in self.rules if r.kind in ("require", "prefer")}
+        short = {i.split(".", 1)[1]: i for i in ids} | {i: i for i in ids}
+        out: dict[str, Allow] = {}
+        for key, s in self.draft.allows.items():
+            if key not in short:
+                help = suggest(key, list(short)) or ("`moedsl explain rules` lists them",)
+                self._error("check.unknown_rule", f"no rule is called `{key}`", s.rule.span, help)
+            else:
+                out[short[key]] = Allow(short[key], s.because.value if s.because else None, s.span)
+        return out
+
+    def _sets(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for path, s in self.draft.sets.items():
+            known = fields.field_names(fields.versions()[-1])
+            if path not in known:
+                help = suggest(path, sorted(known))
+                self._error("check.unknown_field", f"Bridge has no field `{path}`", s.path.span, help)
+                continue
+            out[path] = _plain(s.value)
+        return out
+
+
+def _plain(e: ast.Expr) -> Any:
+    """The Python value of a `set`: a bare word is itself, `none` is None."""
+    if isinstance(e, ast.Name):
+        return None if e.id == "none" else e.id
+    if isinstance(e, ast.List):
+        return [_plain(i) for i in e.items]
+    return evaluate(e, {})

@@ -1,0 +1,104 @@
+"""Program -> the chosen layout: on the GPUs that the run names, or on the fewest that work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+
+from moedsl import explain
+from moedsl.cost import Cost
+from moedsl.diagnostics import Diagnostic, error, note
+from moedsl.ir import Problem, Program
+from moedsl.lower import lower
+from moedsl.solve import Search, Solution
+from moedsl.tables import Compiled, compile_problem
+
+MOST_GPUS = 16_384
+KEEP = 6
+
+
+@frozen
+class Chosen:
+    """The best layouts of a program; the first is the plan. `steps` are larger GPU counts and what they would buy."""
+
+    problem: Problem
+    compiled: Compiled
+    cost: Cost
+    solution: Solution
+    steps: tuple[tuple[int, float], ...] = field(factory=tuple)
+
+
+def choose(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | None, list[Diagnostic]]:
+    """The best layout, or why there is none."""
+    if p.gpus is None:
+        return _smallest(p, progress)
+    chosen = solve(p, p.gpus)
+    if chosen.solution.rows:
+        return chosen, _whole_nodes(p, p.gpus)
+    progress("nothing fits: looking for what collides")
+    return None, explain.conflict(chosen.compiled, chosen.cost, solve)
+
+
+def solve(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
+    """One search on a number of GPUs; with `keep` 0 the problem is only compiled."""
+    problem = lower(p, gpus, overrides)
+    cost = make_cost(problem)
+    compiled = compile_problem(problem, {"has_layout": cost.has_layout})
+    return Chosen(problem, compiled, cost, Search(compiled, cost, keep).run() if keep else Solution((), 0, 0))
+
+
+def make_cost(problem: Problem) -> Cost:
+    """The prices of a problem's model on its machine."""
+    p = problem.program
+    return Cost(p.model, p.hardware, problem.gpus, problem.values["seq"], problem.global_batch, p.task, p.vlm, p.pipeline_layout)
+
+
+def _whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:
+    node = p.hardware.gpus_per_node
+    if gpus <= node or gpus % node == 0:
+        return []
+    text = f"{gpus} GPUs are not whole nodes of {node}"
+    help = f"write `{p.hardware.name} x {(gpus // node + 1) * node}`"
+    return [note("plan.partial_node", text, p.spans["hardware"], help=help)]
+
+
+def _smallest(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | None, list[Diagnostic]]:
+    """The fewest GPUs with a layout that fits, and what the next steps up would buy."""
+    for gpus in counts(p):
+        progress(f"trying {gpus} GPUs")
+        chosen = solve(p, gpus)
+        if chosen.solution.rows:
+            return _with_steps(chosen, progress), [_found(p, gpus)]
+    text = f"no layout of {p.model.name} fits on up to {MOST_GPUS} {p.hardware.name}"
+    found = error("solve.no_gpu_count", text, p.spans["hardware"], help="shorten the sequence, drop a pin, or name a number of GPUs to see why")
+    return None, [found]
+
+
+def _found(p: Program, gpus: int) -> Diagnostic:
+    text = f"{gpus} {p.hardware.name} is the smallest number of GPUs that works"
+    return note("plan.smallest", text, p.spans["hardware"], help=f"write `{p.hardware.name} x {gpus}` to keep it")
+
+
+def counts(p: Program) -> Iterator[int]:
+    """GPU counts in ascending order: what divides a node, every whole node up to 32, then eight counts an octave."""
+    node = p.hardware.gpus_per_node
+    yield from (g for g in range(1, node) if node % g == 0)
+    nodes = np.unique([*range(1, 33), *(m * 2**e for e in range(2, 12) for m in range(8, 16))])
+    yield from (int(n) * node for n in nodes if n * node <= MOST_GPUS)
+
+
+def _with_steps(c: Chosen, progress: Callable[[str], None]) -> Chosen:
+    """Twice and four times the GPUs, at the same global batch."""
+    p, steps = c.problem.program, []
+    for times in (2, 4):
+        gpus = c.problem.gpus * times
+        if gpus > MOST_GPUS:
+            break
+        progress(f"pricing {gpus} GPUs")
+        more = solve(p, gpus, keep=1, global_batch=c.problem.global_batch)
+        if more.solution.rows:
+            steps.append((gpus, more.solution.rows[0].step_time))
+    return Chosen(c.problem, c.compiled, c.cost, c.solution, tuple(steps))

@@ -1,0 +1,100 @@
+"""The pipeline in one place: Source -> Module -> Programs -> Problems -> Solutions -> Plans -> Artifacts.
+
+Each stage is a function from its input to its output and a list of diagnostics; a stage runs only while there are no
+errors. `--stop-after` prints any stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from moedsl import ast, cache, library, paths
+from moedsl.check import check
+from moedsl.choose import Chosen, choose
+from moedsl.diagnostics import Diagnostic
+from moedsl.ir import Program
+from moedsl.library import Library
+from moedsl.parser import parse
+from moedsl.plan import make_plan
+from moedsl.source import Source
+
+STAGES = ("parse", "check", "lower", "solve", "plan")
+ABSENT = ("check.no_model", "check.no_hardware")
+"""What a statement that did not parse may have said."""
+ABSENT = ("check.no_model", "check.no_hardware")
+"""What a statement that did not parse may have said."""
+Progress = Callable[[str], None]
+
+
+@define
+class Result:
+    """What each stage made, as far as it came; `plans` are JSON-ready."""
+
+    source: Source
+    module: ast.Module | None = None
+    library: Library = field(factory=Library)
+    programs: tuple[Program, ...] = ()
+    chosen: tuple[Chosen, ...] = ()
+    plans: tuple[dict[str, Any], ...] = ()
+    diagnostics: list[Diagnostic] = field(factory=list)
+
+    @property
+    def failed(self) -> bool:
+        return any(d.is_error for d in self.diagnostics)
+
+
+def load_stdlib() -> Library:
+    """The stdlib, parsed or from the cache."""
+    return library.load(paths.stdlib_files(), cache.cached_parse)
+
+
+def compile_source(source: Source, stop_after: str = "plan", progress: Progress = lambda _: None) -> Result:
+    """Runs the stages up to and including `stop_after`."""
+    result = Result(source, library=load_stdlib())
+    for stage in STAGES[: STAGES.index(stop_after) + 1]:
+        _STEPS[stage](result, progress)
+        if result.failed and stage != "parse":
+            break
+    return result
+
+
+def _parse(r: Result, _: Progress) -> None:
+    r.module, found = parse(r.source)
+    r.diagnostics.extend(found)
+    if r.module is not None:
+        library.use(r.library, r.source, r.module, parse)
+
+
+def _check(r: Result, _: Progress) -> None:
+    if r.module is None:
+        return
+    r.programs, found = check(r.module, r.library)
+    half_read = r.failed
+    r.diagnostics.extend(d for d in found if not (half_read and d.id in ABSENT))
+
+
+def _solve(r: Result, progress: Progress) -> None:
+    for program in r.programs:
+        chosen, found = choose(program, progress)
+        r.diagnostics.extend(found)
+        if chosen is not None:
+            r.chosen += (chosen,)
+
+
+def _plan(r: Result, _: Progress) -> None:
+    r.plans = tuple(make_plan(c, _of(r.diagnostics, r.programs, c.problem.program), r.library.sources) for c in r.chosen)
+
+
+def _of(found: Sequence[Diagnostic], programs: tuple[Program, ...], _: Program) -> list[Diagnostic]:
+    """Warnings and notes belong to every plan of the file."""
+    return [d for d in found if not d.is_error]
+
+
+def _lower(_: Result, __: Progress) -> None:
+    """Lowering depends on the number of GPUs, so `choose` asks for it as it goes."""
+
+
+_STEPS: dict[str, Callable[[Result, Progress], None]] = {"parse": _parse, "check": _check, "lower": _lower, "solve": _solve, "plan": _plan}

@@ -1,0 +1,151 @@
+"""From a ``model`` or ``hardware`` declaration to its facts, each checked for name, type and unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from moedsl import ast
+from moedsl.diagnostics import Diagnostic, Label, error
+from moedsl.facts import Hardware, Model, Vision
+from moedsl.infer import suggest
+from moedsl.scalar import number
+from moedsl.symbols import ARCHS
+
+_WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
+    (Model, "attention"): ("gqa", "mla"),
+    (Hardware, "arch"): ARCHS,
+}
+_UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
+    (Hardware, "memory"): ("GB", "GiB", "TB", "TiB"),
+    (Hardware, "hbm"): ("GB/s", "TB/s"),
+    (Hardware, "nvlink"): ("GB/s", "TB/s"),
+    (Hardware, "network"): ("GB/s", "TB/s"),
+}
+_FILLED = {"name", "sources"}
+
+
+@frozen
+class _Block:
+    """One block of facts being read into one facts class."""
+
+    cls: type
+    title: str
+    diagnostics: list[Diagnostic]
+
+    def read(self, entries: tuple[ast.FactEntry, ...], filled: dict[str, Any], name: ast.Name) -> Any | None:
+        """An instance of `cls`, or None with diagnostics."""
+        before = len(self.diagnostics)
+        fields = {f.name: f for f in attrs.fields(self.cls)}
+        seen: dict[str, ast.FactEntry] = {}
+        values = dict(filled)
+        for entry in entries:
+            self._entry(entry, fields, seen, values)
+        missing = [n for n, f in fields.items() if f.default is attrs.NOTHING and n not in values and n not in seen]
+        if missing:
+            self._error("check.missing_fact", f"{self.title} needs {', '.join(missing)}", name)
+        return self.cls(**values) if len(self.diagnostics) == before else None
+
+    def _entry(self, e: ast.FactEntry, fields: Mapping[str, Any], seen: dict[str, ast.FactEntry], out: dict[str, Any]) -> None:
+        known = [n for n in fields if n not in _FILLED]
+        if e.name.id not in known:
+            return self._error("check.unknown_fact", f"{self.title} has no fact `{e.name.id}`", e.name, suggest(e.name.id, known))
+        if e.name.id in seen:
+            first = Label(seen[e.name.id].name.span, "first here")
+            self.diagnostics.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
+            return
+        seen[e.name.id] = e
+        value = self._value(e, str(fields[e.name.id].type))
+        if value is not None:
+            out[e.name.id] = value
+
+    def _value(self, e: ast.FactEntry, type_: str) -> Any | None:
+        if type_ == "Vision | None":
+            return self._vision(e)
+        if type_.startswith("Mapping"):
+            return self._mapping(e)
+        if isinstance(e.value, tuple):
+            return self._error("check.type", f"`{e.name.id}` is one value", e.name)
+        return self._plain(e.name, e.value, type_)
+
+    def _vision(self, e: ast.FactEntry) -> Vision | None:
+        entries = tuple(v for v in e.value if isinstance(v, ast.FactEntry)) if isinstance(e.value, tuple) else ()
+        return _Block(Vision, "a vision tower", self.diagnostics).read(entries, {}, e.name)
+
+    def _mapping(self, e: ast.FactEntry) -> dict[str, float] | None:
+        pairs = [v for v in e.value if isinstance(v, ast.Binding)] if isinstance(e.value, tuple) else []
+        if not pairs:
+            return self._error("check.type", f"`{e.name.id}` is written `{e.name.id} bf16=989 fp8=1979`", e.name)
+        return {b.name.id: float(number(b.value)) for b in pairs if isinstance(b.value, ast.Number)}
+
+    def _plain(self, name: ast.Name, value: ast.Expr, type_: str) -> Any | None:
+        match type_, value:
+            case ("int", ast.Number(unit=None)) if isinstance(number(value), int):
+                return number(value)
+            case ("float", ast.Number()):
+                return self._float(name, value)
+            case ("bool", ast.Bool()):
+                return value.value
+            case ("str", ast.String() | ast.Name()):
+                return self._text(name, value)
+            case ("tuple[int, ...]", ast.List()):
+                return tuple(int(number(i)) for i in value.items if isinstance(i, ast.Number))
+            case _:
+                return self._error("check.type", f"`{name.id}` wants {_WANTED[type_]}", value)
+
+    def _float(self, name: ast.Name, value: ast.Number) -> float | None:
+        units = _UNITS.get((self.cls, name.id))
+        if units and value.unit not in units:
+            return self._error("check.unit", f"`{name.id}` needs a unit: {', '.join(units)}", value)
+        return float(number(value))
+
+    def _text(self, name: ast.Name, value: ast.String | ast.Name) -> str | None:
+        text = value.value if isinstance(value, ast.String) else value.id
+        words = _WORDS.get((self.cls, name.id))
+        if words and text not in words:
+            return self._error("check.unknown_word", f"`{name.id}` is one of {', '.join(words)}", value, suggest(text, list(words)))
+        return text
+
+    def _error(self, id: str, message: str, at: Any, help: tuple[str, ...] = ()) -> None:
+        self.diagnostics.append(error(id, message, at.span, help=help))
+
+
+_WANTED = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word or a string", "tuple[int, ...]": "a list of numbers"}
+
+
+def model(decl: ast.ModelDecl) -> tuple[Model | None, list[Diagnostic]]:
+    """The model that a declaration states."""
+    found: list[Diagnostic] = []
+    made = _Block(Model, "a model", found).read(decl.facts, {"name": decl.name.id}, decl.name)
+    return made, found + (_consistent_model(made, decl) if made else [])
+
+
+def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
+    """What the parts of a model must agree on."""
+    wrong: list[str] = []
+    if m.topk > m.experts:
+        wrong.append(f"topk {m.topk} is more than its {m.experts} experts")
+    if m.attention == "mla" and not (m.kv_lora_rank and m.qk_nope_dim and m.qk_rope_dim and m.v_head_dim):
+        wrong.append("MLA needs kv_lora_rank, qk_nope_dim, qk_rope_dim and v_head_dim")
+    if min(m.layers, m.hidden, m.vocab, m.heads, m.query_groups, m.head_dim, m.experts, m.topk, m.expert_hidden) < 1:
+        wrong.append("sizes are at least 1")
+    elif m.heads % m.query_groups:
+        wrong.append(f"{m.heads} heads do not fall on {m.query_groups} query groups")
+    if m.dense_layers > m.layers:
+        wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
+    return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
+
+
+def hardware(decl: ast.HardwareDecl) -> tuple[Hardware | None, list[Diagnostic]]:
+    """The hardware that a declaration states, with the source of each fact."""
+    found: list[Diagnostic] = []
+    sources = {e.name.id: "; ".join(cite_text(c) for c in e.cites) for e in decl.facts if e.cites}
+    return _Block(Hardware, "a hardware", found).read(decl.facts, {"name": decl.name.id, "sources": sources}, decl.name), found
+
+
+def cite_text(cite: ast.Cite) -> str:
+    """A citation as one string: ``bridge training/comm_overlap.py:520``."""
+    return f"{cite.kind.id} {cite.where.value}"

@@ -1,0 +1,212 @@
+"""Why nothing fits: the smallest set of wishes and laws that collide, and what each single relaxation would open.
+
+QuickXplain (Junker, AAAI 2004) over the user's statements, the candidates of the phase and the laws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from attrs import evolve, frozen
+
+from moedsl import axes
+from moedsl.diagnostics import Diagnostic, Label, error
+from moedsl.ir import Program, Rule
+from moedsl.nearest import nearest
+from moedsl.solve import Solution, some_layout
+from moedsl.source import Span
+from moedsl.tables import Compiled
+
+GIB = 2**30
+
+
+class Chosen(Protocol):
+    """What a solve returns, as far as it is read here."""
+
+    compiled: Compiled
+    solution: Solution
+
+
+Solve = Callable[..., Any]
+
+
+@frozen
+class Member:
+    """One thing that could give way: a pin, a wish, a phase's candidates, or a law."""
+
+    kind: str
+    """pin, wish, candidates or law."""
+    key: str
+    span: Span
+    text: str
+    rule: Rule | None = None
+
+    @property
+    def stated(self) -> bool:
+        """Whether the run file says it."""
+        return self.kind in ("pin", "wish")
+
+
+def conflict(c: Compiled, cost: Any, solve: Solve) -> list[Diagnostic]:
+    """The diagnostics of an infeasible program: one error, its contributing spans, its ways out."""
+    p, gpus = c.problem.program, c.problem.gpus
+    members = _members(c)
+    legal = some_layout(c)
+    if legal:
+        background = [m for m in members if not m.stated and m.kind != "candidates"]
+        soft = [m for m in members if m not in background]
+        test = lambda active: _fits(p, gpus, members, background + active, solve)  # noqa: E731
+    else:
+        soft, background = members, []
+        test = lambda active: _legal(p, gpus, members, active, solve)  # noqa: E731
+    core = _quickxplain(soft, test)
+    return [_diagnostic(c, cost, core, members, legal, solve)]
+
+
+def _members(c: Compiled) -> list[Member]:
+    """Laws on few axes first and wishes last: QuickXplain keeps the earlier ones where it can choose."""
+    p = c.problem.program
+    simple_first = sorted((law for law in c.laws if not law.rule.wish), key=lambda law: len(law.needs))
+    laws = [Member("law", law.rule.id, law.rule.span, law.rule.because or "", law.rule) for law in simple_first]
+    wishes = [Member("wish", law.rule.id, law.rule.span, "required here", law.rule) for law in c.laws if law.rule.wish]
+    pins = [Member("pin", pin.axis, pin.span, f"{pin.axis}={_shown(pin.axis, pin.code)} pinned here") for pin in p.pins.values()]
+    narrowed = [(a, r) for a, r in c.problem.origins.items() if isinstance(r, Rule) and r.kind == "candidates" and len(c.problem.domains[a]) == 1]
+    # A phase that leaves one value may be what collides; a ladder of several is not worth naming.
+    candidates = [Member("candidates", r.id + "." + a, r.span, f"{a} may be {_values(c, a)}", r) for a, r in narrowed]
+    return [*laws, *candidates, *wishes, *pins]
+
+
+def _shown(axis: str, code: int) -> str:
+    value = axes.BY_NAME[axis].decode(code)
+    return f"[{', '.join(value)}]" if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _values(c: Compiled, axis: str) -> str:
+    return ", ".join(_shown(axis, int(v)) for v in c.problem.domains[axis])
+
+
+def without(p: Program, dropped: Sequence[Member]) -> Program:
+    """The program with some members gone."""
+    pins = {a: pin for a, pin in p.pins.items() if a not in {m.key for m in dropped if m.kind == "pin"}}
+    ids = {m.rule.id for m in dropped if m.rule is not None}
+    return evolve(p, pins=pins, rules=tuple(r for r in p.rules if r.id not in ids or r.kind not in ("require", "candidates")))
+
+
+def _inactive(members: Sequence[Member], active: Sequence[Member]) -> list[Member]:
+    keys = {(m.kind, m.key) for m in active}
+    return [m for m in members if (m.kind, m.key) not in keys]
+
+
+def _legal(p: Program, gpus: int, members: Sequence[Member], active: Sequence[Member], solve: Solve) -> bool:
+    """Whether some layout obeys the active members, memory aside."""
+    q = without(p, _inactive(members, active))
+    return some_layout(solve(q, gpus, keep=0).compiled)
+
+
+def _fits(p: Program, gpus: int, members: Sequence[Member], active: Sequence[Member], solve: Solve) -> bool:
+    """Whether some layout obeys the active members and the laws on memory and time."""
+    return bool(solve(without(p, _inactive(members, active)), gpus, keep=1).solution.rows)
+
+
+def _quickxplain(soft: list[Member], test: Callable[[list[Member]], bool]) -> list[Member]:
+    """A minimal subset of `soft` without which the test would pass; empty when it fails even without any."""
+    if not test([]):
+        return []
+    return _explain([], [], soft, test)
+
+
+def _explain(background: list[Member], delta: list[Member], soft: list[Member], test: Callable[[list[Member]], bool]) -> list[Member]:
+    if delta and not test(background):
+        return []
+    if len(soft) == 1:
+        return soft
+    half = len(soft) // 2
+    first, second = soft[:half], soft[half:]
+    late = _explain(background + first, first, second, test)
+    early = _explain(background + late, late, first, test)
+    return early + late
+
+
+# ---------------------------------------------------------------- the diagnostic
+
+
+def _diagnostic(c: Compiled, cost: Any, core: list[Member], members: list[Member], legal: bool, solve: Solve) -> Diagnostic:
+    p = c.problem.program
+    stated = [m for m in core if m.stated]
+    laws = [m for m in core if m.kind == "law"]
+    near = nearest(without(p, stated) if not legal else p, c.problem.gpus, laws, cost, solve, {m.key: p.pins[m.key].code for m in stated if m.kind == "pin"})
+    labels = [Label(m.span, m.text) for m in stated] + [Label(m.span, "required here") for m in laws]
+    labels += [Label(m.span, m.text) for m in core if m.kind == "candidates"]
+    if "hardware" in p.spans:
+        at = min(len(stated), 1)
+        labels.insert(at if stated else 0, Label(p.spans["hardware"], f"{c.problem.gpus} {p.hardware.name}"))
+    rule = laws[0].rule if laws else None
+    help = tuple(_relaxations(c, core, members, solve))
+    id = "solve.does_not_fit" if legal else rule.id if rule is not None else "solve.conflict"
+    message = _message(c, core, legal, near.summary)
+    because = rule.because if rule is not None else "no layout leaves the most loaded rank within the memory of its GPU" if legal else None
+    return error(id, message, *labels, help=help, because=because, cites=rule.cites if rule else (), values=near.values)
+
+
+def _message(c: Compiled, core: list[Member], legal: bool, summary: str) -> str:
+    p = c.problem.program
+    where = f"{p.model.name} on {c.problem.gpus} {p.hardware.name}"
+    wishes = [f"{m.key}={_shown(m.key, p.pins[m.key].code)}" if m.kind == "pin" else m.key for m in core if m.stated]
+    if legal:
+        return f"no layout of {where} fits in memory{' with ' + ', '.join(wishes) if wishes else ''}: {summary}"
+    named = ", ".join([*wishes, *(m.key for m in core if m.kind in ("law", "candidates"))])
+    return f"no layout of {where} is legal: {named} collide{summary}"
+
+
+def _relaxations(c: Compiled, core: list[Member], members: list[Member], solve: Solve) -> list[str]:
+    """What each single change would open, one line each."""
+    p, gpus = c.problem.program, c.problem.gpus
+    out: list[str] = []
+    for m in core:
+        if m.stated or m.kind == "candidates":
+            out += _drop(p, gpus, m, solve)
+    out += _more_gpus(p, gpus, solve)
+    seq = c.problem.values["seq"]
+    out += _try(p, gpus, solve, f"seq {_tokens(seq // 2)}", seq=seq // 2) if seq >= 2048 else []
+    return out or ["no single change opens a layout: relax two of the above, or name no number of GPUs to let the solver find one"]
+
+
+def _tokens(n: int) -> str:
+    return f"{n // 1024}k" if n % 1024 == 0 else str(n)
+
+
+def _drop(p: Program, gpus: int, m: Member, solve: Solve) -> list[str]:
+    q = without(p, [m])
+    found = solve(q, gpus, keep=3)
+    if not found.solution.rows:
+        return []
+    best = found.solution.rows[0]
+    if m.kind == "pin":
+        values = dict.fromkeys(_shown(m.key, r.codes[m.key]) for r in found.solution.rows)
+        return [f"drop the pin of {m.key}: {m.key} could be {', '.join(values)} ({found.solution.legal} layouts open)"]
+    if m.kind == "wish":
+        return [f"drop `{m.rule.name if m.rule else m.key}` ({found.solution.legal} layouts open)"]
+    axis = m.key.rsplit(".", 1)[1]
+    return [f"pin {axis}={_shown(axis, best.codes[axis])}, which the phase leaves out"]
+
+
+def _more_gpus(p: Program, gpus: int, solve: Solve) -> list[str]:
+    """The next number of GPUs that works: whole nodes first, then doublings."""
+    node = p.hardware.gpus_per_node
+    counts = dict.fromkeys([-(-gpus // node) * node, *(gpus * 2**e for e in range(1, 7))])
+    for n in counts:
+        if n != gpus and n <= 16_384:
+            found = _try(p, n, solve, f"{p.hardware.name} x {n}")
+            if found:
+                return found
+    return []
+
+
+def _try(p: Program, gpus: int, solve: Solve, what: str, **overrides: int) -> list[str]:
+    found = solve(p, gpus, keep=1, **overrides).solution
+    if not found.rows:
+        return []
+    best = found.rows[0].codes
+    layout = " ".join(f"{n}={best[n]}" for n in ("tp", "cp", "pp", "ep") if best[n] > 1) or "no model parallelism"
+    return [f"write `{what}`: {found.legal} layouts open, the best with {layout}"]

@@ -1,0 +1,164 @@
+"""Types of expressions: what each name means, and a diagnostic where two sides cannot meet."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl import ast
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.source import Span
+from moedsl.symbols import ALIASES, FLAG, FUNCTIONS, LIST, NUMBER, TEXT, Type
+
+Scope = Mapping[str, Type]
+WORD = Type("word")
+"""A bare word whose meaning depends on the other side."""
+
+
+def suggest(word: str, known: list[str]) -> tuple[str, ...]:
+    """A did-you-mean for a word, or nothing."""
+    near = difflib.get_close_matches(word, known, 1, 0.6)
+    return (f"did you mean `{near[0]}`?",) if near else ()
+
+
+@frozen
+class Inference:
+    """Collects diagnostics while types are inferred."""
+
+    scope: Scope
+    diagnostics: list[Diagnostic] = field(factory=list)
+
+    def condition(self, expr: ast.Expr | None) -> None:
+        """An expression that must be true or false."""
+        if expr is None:
+            return
+        t = self.of(expr)
+        if t is not None and t != FLAG:
+            self._complain("check.not_a_condition", f"this is {_said(t)}, not a condition", expr.span, "compare it: `tp > 1`")
+
+    def value(self, expr: ast.Expr, want: Type) -> None:
+        """An expression that must have the type `want`."""
+        t = self.of(expr)
+        if t is not None:
+            self._meet(expr, t, want)
+
+    def of(self, expr: ast.Expr) -> Type | None:
+        """The type of an expression, or None when it is already wrong."""
+        return _OF[type(expr)](self, expr)
+
+    def _complain(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
+        self.diagnostics.append(error(id, message, span, help=help))
+
+    def _name(self, e: ast.Name) -> Type | None:
+        return self.scope.get(ALIASES.get(e.id, e.id), WORD)
+
+    def _list(self, e: ast.List) -> Type | None:
+        for item in e.items:
+            self.of(item)
+        return LIST
+
+    def _call(self, e: ast.Call) -> Type | None:
+        f = FUNCTIONS.get(e.func.id)
+        if f is None:
+            self._complain("check.unknown_function", f"no function `{e.func.id}`", e.func.span, suggest(e.func.id, [*FUNCTIONS]))
+            return None
+        if f.arity not in (-1, len(e.args)) or not e.args:
+            self._complain("check.arguments", f"`{f.name}` takes {max(f.arity, 1)} argument(s), not {len(e.args)}", e.span)
+        for a in e.args:
+            t = self.of(a)
+            if f.name != "count" and t is not None:
+                self._meet(a, t, NUMBER)
+        return f.result
+
+    def _unary(self, e: ast.Unary) -> Type | None:
+        if e.op == "not":
+            self.condition(e.value)
+            return FLAG
+        self.value(e.value, NUMBER)
+        return NUMBER
+
+    def _if(self, e: ast.If) -> Type | None:
+        self.condition(e.test)
+        a, b = self.of(e.then), self.of(e.otherwise)
+        return b if a == WORD else a
+
+    def _binary(self, e: ast.Binary) -> Type | None:
+        if e.op in ("and", "or", "=>"):
+            self.condition(e.left)
+            self.condition(e.right)
+            return FLAG
+        if e.op in ("in", "not in"):
+            return self._membership(e)
+        if e.op in ("==", "!="):
+            return self._equality(e)
+        self.value(e.left, NUMBER)
+        self.value(e.right, NUMBER)
+        return FLAG if e.op in ("<", "<=", ">", ">=") else NUMBER
+
+    def _equality(self, e: ast.Binary) -> Type:
+        a, b = self.of(e.left), self.of(e.right)
+        if a is not None and b is not None:
+            if a in (WORD, LIST) and b not in (WORD, LIST):
+                self._meet(e.left, a, b)
+            else:
+                self._meet(e.right, b, a)
+        return FLAG
+
+    def _membership(self, e: ast.Binary) -> Type:
+        a, b = self.of(e.left), self.of(e.right)
+        if b is not None and b.kind == "set":
+            self._meet(e.left, a or WORD, Type("enum", b.words))
+        elif isinstance(e.right, ast.List) and a is not None:
+            for item in e.right.items:
+                self._meet(item, self.of(item) or WORD, a)
+        elif b is not None:
+            self._complain("check.not_a_set", f"this is {_said(b)}, not a set or a list", e.right.span)
+        return FLAG
+
+    def _meet(self, expr: ast.Expr, have: Type, want: Type) -> None:
+        """Complains unless a value of type `have`, written as `expr`, can stand where `want` is wanted."""
+        if want in (WORD, LIST):
+            if have == WORD:
+                self._unknown(expr)
+            return
+        if have == want or (have.kind == want.kind == "enum") or (have.kind == "set" and want.kind == "set"):
+            return
+        if have == WORD and isinstance(expr, ast.Name):
+            return self._word(expr, want)
+        if have == LIST and want.kind == "set" and isinstance(expr, ast.List):
+            for item in expr.items:
+                self._meet(item, self.of(item) or WORD, Type("enum", want.words))
+            return
+        self._complain("check.type", f"this is {_said(have)}, but {want} is needed", expr.span)
+
+    def _word(self, e: ast.Name, want: Type) -> None:
+        if want == TEXT or e.id in want.words or (want.kind == "set" and e.id == "none"):
+            return
+        if want.kind in ("enum", "set"):
+            self._complain("check.unknown_word", f"`{e.id}` is not {want}", e.span, suggest(e.id, list(want.words)))
+        else:
+            self._unknown(e)
+
+    def _unknown(self, e: ast.Expr) -> None:
+        if isinstance(e, ast.Name):
+            self._complain("check.unknown_name", f"no such name: `{e.id}`", e.span, suggest(e.id, list(self.scope)))
+
+
+def _said(t: Type) -> str:
+    return "a word" if t == WORD else str(t)
+
+
+_OF: dict[type, Callable[[Inference, Any], Type | None]] = {
+    ast.Number: lambda _, __: NUMBER,
+    ast.String: lambda _, __: TEXT,
+    ast.Bool: lambda _, __: FLAG,
+    ast.Name: Inference._name,  # pyright: ignore[reportPrivateUsage]
+    ast.List: Inference._list,  # pyright: ignore[reportPrivateUsage]
+    ast.Call: Inference._call,  # pyright: ignore[reportPrivateUsage]
+    ast.Unary: Inference._unary,  # pyright: ignore[reportPrivateUsage]
+    ast.Binary: Inference._binary,  # pyright: ignore[reportPrivateUsage]
+    ast.If: Inference._if,  # pyright: ignore[reportPrivateUsage]
+}

@@ -1,0 +1,107 @@
+"""What may be named: models, hardware, profiles and rules, from the stdlib and from the user's files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from attrs import field, frozen
+
+from moedsl import ast, declare, reader
+from moedsl.diagnostics import Diagnostic, Label, error
+from moedsl.facts import Hardware, Model
+from moedsl.source import Source, Span
+
+Parse = Callable[[Source], tuple[ast.Module | None, tuple[Diagnostic, ...]]]
+
+
+@frozen
+class Library:
+    """Declarations by name; facts are built when a name is used, so that an unused model costs nothing."""
+
+    models: dict[str, ast.ModelDecl] = field(factory=dict)
+    hardware: dict[str, ast.HardwareDecl] = field(factory=dict)
+    clusters: dict[str, ast.ClusterDecl] = field(factory=dict)
+    profiles: dict[str, ast.ProfileDecl] = field(factory=dict)
+    rules: list[tuple[str, ast.RulesDecl]] = field(factory=list)
+    """Each with the prefix of its rules' names: ``std`` or ``run``."""
+    sources: dict[str, Source] = field(factory=dict)
+    diagnostics: list[Diagnostic] = field(factory=list)
+
+    def add(self, source: Source, module: ast.Module, prefix: str) -> None:
+        """Collects a module's declarations; a name declared twice is an error that shows both."""
+        self.sources[source.name] = source
+        for item in module.items:
+            table = self._table(item)
+            if table is not None:
+                self._declare(table, item)
+            elif isinstance(item, ast.RulesDecl):
+                self.rules.append((prefix, item))
+
+    def _table(self, item: ast.Item) -> dict[str, ast.Item] | None:
+        tables = {ast.ModelDecl: self.models, ast.HardwareDecl: self.hardware, ast.ClusterDecl: self.clusters, ast.ProfileDecl: self.profiles}
+        return tables.get(type(item))  # type: ignore[return-value, arg-type]
+
+    def _declare(self, table: dict[str, ast.Item], item: ast.Item) -> None:
+        name = item.name  # type: ignore[union-attr]
+        assert isinstance(name, ast.Name)
+        if name.id in table:
+            first = table[name.id].name.span  # type: ignore[union-attr]
+            text = f"`{name.id}` is declared twice"
+            self.diagnostics.append(error("check.twice", text, name.span, Label(first, "first declared here")))
+        table.setdefault(name.id, item)
+
+    def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:
+        """The facts of a declared model."""
+        return declare.model(self.models[name])
+
+    def gpu(self, name: str) -> tuple[Hardware | None, list[Diagnostic]]:
+        """The facts of a declared hardware."""
+        return declare.hardware(self.hardware[name])
+
+
+def load(files: Iterable[Path], parse: Parse) -> Library:
+    """The stdlib; its files are called ``stdlib/...`` in diagnostics, wherever they are installed."""
+    library = Library()
+    for path in files:
+        source = Source(_shown(path), path.read_text(encoding="utf-8"))
+        module, found = parse(source)
+        library.diagnostics.extend(found)
+        if module is not None:
+            library.add(source, module, "std")
+    return library
+
+
+def _shown(path: Path) -> str:
+    parts = path.parts
+    at = max(i for i, p in enumerate(parts) if p == "stdlib")
+    return "/".join(parts[at:])
+
+
+def use(library: Library, source: Source, module: ast.Module, parse: Parse) -> None:
+    """Adds the user's module and, once each, whatever it uses; a path is relative to the file that names it."""
+    library.add(source, module, "run")
+    for item in module.items:
+        if isinstance(item, ast.UseDecl):
+            _use_one(library, source, item, parse)
+
+
+def _use_one(library: Library, source: Source, item: ast.UseDecl, parse: Parse) -> None:
+    name = os.path.normpath(os.path.join(os.path.dirname(source.name), item.path.value))
+    if name in library.sources:
+        return
+    used, found = reader.read(name)
+    library.diagnostics.extend(_pointing(d, item.span) for d in found)
+    if used is None:
+        return
+    library.sources[name] = used
+    module, found = parse(used)
+    library.diagnostics.extend(found)
+    if module is not None:
+        use(library, used, module, parse)
+
+
+def _pointing(d: Diagnostic, span: Span) -> Diagnostic:
+    """A file that cannot be read is the fault of the `use` that names it."""
+    return error(d.id, d.message, span, help=d.help) if not d.labels else d

@@ -1,0 +1,174 @@
+"""Program -> Problem: what is fixed becomes values, what is open becomes a domain for each axis, each with its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moedsl import ast, axes
+from moedsl.columns import names
+from moedsl.ir import Pin, Problem, Program, Rule
+from moedsl.scalar import evaluate, holds
+from moedsl.symbols import BUILTIN, HARDWARE, MODEL, Type
+
+Values = dict[str, Any]
+_MESH = ("tp", "cp", "pp", "etp", "ep")
+
+
+def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:  # noqa: B006 - read only
+    """The problem of one program on `gpus` GPUs. `overrides` replaces fixed values, for a relaxation."""
+    values = _fixed(program, gpus)
+    defaults: dict[str, Rule | None] = {}
+    _default(program, "seq", overrides.get("seq", program.seq), values, defaults)
+    _default(program, "global_batch", overrides.get("global_batch", program.batch), values, defaults)
+    domains: dict[str, NDArray[np.int64]] = {}
+    origins: dict[str, Rule | Pin | None] = {}
+    known = dict(values)
+    for axis in reversed(axes.AXES):
+        domains[axis.name], origins[axis.name] = _domain(program, axis, gpus, known)
+        known |= _settled(axis, domains[axis.name])
+    return Problem(program, gpus, values["global_batch"], values, _encode(values), domains, origins, defaults)
+
+
+def _fixed(p: Program, gpus: int) -> Values:
+    values: Values = {n: getattr(p.model, n) for n in MODEL if hasattr(p.model, n)}
+    values |= {n: getattr(p.hardware, n) for n in HARDWARE if hasattr(p.hardware, n)}
+    values |= {"model": p.model.name, "has_vision": p.model.vision is not None, "hardware": p.hardware.name}
+    values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
+    return values | {"data": "mock" if p.data == "mock" else "real"}
+
+
+def _default(p: Program, name: str, said: int | None, values: Values, origins: dict[str, Rule | None]) -> None:
+    """A value that the run states, or that the first applicable default gives."""
+    if said:
+        values[name], origins[name] = said, None
+        return
+    rule = first(p, "default", name, values)
+    assert rule is not None, f"the stdlib gives no default for {name}"
+    values[name], origins[name] = int(evaluate(rule.expr, with_lets(p, values))), rule
+
+
+def first(p: Program, kind: str, name: str, values: Mapping[str, Any]) -> Rule | None:
+    """The first rule of a kind for a name whose condition holds; the user's own come before the stdlib's."""
+    rules = [r for r in p.of(kind) if r.name == name]
+    rules.sort(key=lambda r: r.id.startswith("std."))
+    env = with_lets(p, values)
+    return next((r for r in rules if _known(r.when, env) and holds(r.when, env)), None)
+
+
+def _known(expr: ast.Expr | None, env: Mapping[str, Any]) -> bool:
+    """Whether every variable of an expression has a value."""
+    return all(n in env or n not in BUILTIN for n in names(expr))
+
+
+def with_lets(p: Program, values: Mapping[str, Any], functions: Mapping[str, Any] = {}) -> Values:  # noqa: B006 - read only
+    """The values and every `let` that they are enough for."""
+    env = dict(values)
+    lets = {r.name: r for r in p.of("let")}
+    for rule in lets.values():
+        if all(n in env or (n not in BUILTIN and n not in lets) for n in names(rule.expr)) and not _calls(rule.expr, functions):
+            env[rule.name] = evaluate(rule.expr, env, functions)
+    return env
+
+
+def _calls(expr: ast.Expr, functions: Mapping[str, Any]) -> bool:
+    """Whether an expression calls an extern that is not at hand."""
+    return "has_layout" not in functions and any(isinstance(e, ast.Call) and e.func.id == "has_layout" for e in _walk(expr))
+
+
+def _walk(e: ast.Expr) -> Iterable[ast.Expr]:
+    yield e
+    match e:
+        case ast.Call():
+            children: tuple[ast.Expr, ...] = e.args
+        case ast.Binary():
+            children = (e.left, e.right)
+        case ast.Unary():
+            children = (e.value,)
+        case ast.If():
+            children = (e.test, e.then, e.otherwise)
+        case ast.List():
+            children = e.items
+        case _:
+            children = ()
+    for c in children:
+        yield from _walk(c)
+
+
+def _domain(p: Program, axis: axes.Axis, gpus: int, values: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
+    """The codes that an axis may take, best advice first, and who says so."""
+    if axis.name in p.pins:
+        return np.array([p.pins[axis.name].code], dtype=np.int64), p.pins[axis.name]
+    if axis.name == "precision":
+        return _precision(p, axis, values)
+    for kind in ("candidates", "default"):
+        rule = first(p, kind, axis.name, values)
+        if rule is not None:
+            return _codes(axis, rule, with_lets(p, values)), rule
+    return _natural(axis, gpus), None
+
+
+def _settled(axis: axes.Axis, domain: NDArray[np.int64]) -> Values:
+    """An axis with one value is as good as a fact to the conditions of the axes that follow: policies come first."""
+    if len(domain) != 1:
+        return {}
+    value = axis.decode(int(domain[0]))
+    return {axis.name: frozenset(value) if isinstance(value, list) else value}
+
+
+def _codes(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.int64]:
+    items = rule.expr.items if rule.kind == "candidates" and isinstance(rule.expr, ast.List) else (rule.expr,)
+    codes = dict.fromkeys(axis.encode(evaluate(i, env)) for i in items)
+    return np.array(list(codes), dtype=np.int64)
+
+
+def _precision(p: Program, axis: axes.Axis, values: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
+    """`precision fp8` is what the documents recommend for the GPU, `auto` every candidate, unsaid the default."""
+    env = with_lets(p, values)
+    if p.precision in axis.words:
+        return np.array([axis.encode(p.precision)]), Pin("precision", axis.encode(p.precision), p.spans["precision"])
+    if p.precision == "fp8":
+        rule = next(r for r in p.of("let") if r.name == "fp8_here")
+        return np.array([axis.encode(env["fp8_here"])]), rule
+    rule = first(p, "candidates" if p.precision == "auto" else "default", "precision", values)
+    assert rule is not None, "the stdlib gives no default for precision"
+    return _codes(axis, rule, env), rule
+
+
+def _natural(axis: axes.Axis, gpus: int) -> NDArray[np.int64]:
+    """Every value that could divide the GPUs, or every word; of a set, nothing and each member alone."""
+    if axis.kind == "int":
+        return np.array(divisors(gpus) if axis.name in _MESH else [1], dtype=np.int64)
+    if axis.kind == "set":
+        return np.array([0, *(1 << i for i in range(len(axis.words)))], dtype=np.int64)
+    return np.arange(2 if axis.kind == "flag" else len(axis.words), dtype=np.int64)
+
+
+def divisors(n: int) -> list[int]:
+    """All divisors, ascending."""
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d != n]
+
+
+def _encode(values: Values) -> Values:
+    """Words and sets as the integers that columns hold; text stays text."""
+    return {n: encode(v, BUILTIN[n]) for n, v in values.items()}
+
+
+def encode(value: Any, type_: Type) -> Any:
+    """One plain value as a column's."""
+    if type_.kind == "enum":
+        return type_.words.index(value)
+    if type_.kind == "set":
+        return sum(1 << type_.words.index(w) for w in value)
+    return value
+
+
+def plain(row: Mapping[str, int], problem: Problem) -> Values:
+    """A row of codes as plain values, with everything that is the same in every row."""
+    decoded = {a.name: a.decode(row[a.name]) for a in axes.AXES}
+    sets = {n: frozenset(v) for n, v in decoded.items() if isinstance(v, list)}
+    return {**problem.values, **decoded, **sets}

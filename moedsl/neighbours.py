@@ -1,0 +1,89 @@
+"""What else each axis could have been: one value changed at a time, and what refuses, spoils or slows the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from moedsl import axes
+from moedsl.lower import divisors
+from moedsl.solve import Prices, Row, as_mask
+from moedsl.tables import Compiled, Table
+
+GIB = 2**30
+
+
+@frozen
+class Neighbour:
+    """A row that differs from the chosen one in one axis. `refused_by` is the id of the first law that it breaks."""
+
+    axis: str
+    code: int
+    refused_by: str | None
+    peak_memory: float
+    step_time: float
+
+
+def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
+    """All rows one value away, priced in one batch."""
+    changes = [(a, v) for a in axes.AXES for v in _values(c, a) if v != row.codes[a.name]]
+    if not changes:
+        return []
+    table = _table(c, row.codes, changes)
+    refused = _refused(c, table)
+    legal = np.array([r is None for r in refused])
+    memory, time = np.full(len(changes), np.nan), np.full(len(changes), np.nan)
+    if legal.any():
+        part = table.take(legal)
+        memory[legal], time[legal] = prices.memory(part), prices.time(part)
+        table = table.with_columns(peak_memory=memory, step_time=time, score=time)
+        refused = _refused_by_price(c, table, refused)
+    return [Neighbour(a.name, v, refused[i], memory[i], time[i]) for i, (a, v) in enumerate(changes)]
+
+
+def _values(c: Compiled, axis: axes.Axis) -> list[int]:
+    """The values that the solver chose from, and for a mesh axis every divisor of the GPUs up to four times either way."""
+    domain = [int(v) for v in c.problem.domains[axis.name]]
+    if axis.name in c.problem.program.pins or len(domain) < 2:
+        return []
+    return domain if axis.name not in ("tp", "cp", "pp", "ep", "etp") else divisors(c.problem.gpus)
+
+
+def _table(c: Compiled, codes: Mapping[str, int], changes: list[tuple[axes.Axis, int]]) -> Table:
+    columns = {a.name: np.full(len(changes), codes[a.name], dtype=np.int64) for a in axes.AXES}
+    for i, (axis, value) in enumerate(changes):
+        columns[axis.name][i] = value
+    return Table(columns, c.problem.codes, c.lets)
+
+
+def _refused(c: Compiled, table: Table) -> list[str | None]:
+    """The first law that each row breaks, prices aside."""
+    out: list[str | None] = [None] * table.rows
+    for law in c.laws:
+        if not law.priced:
+            _mark(out, as_mask(law.holds(table), table.rows), law.rule.id)
+    return out
+
+
+def _refused_by_price(c: Compiled, table: Table, out: list[str | None]) -> list[str | None]:
+    for law in c.laws:
+        if law.priced:
+            _mark(out, as_mask(law.holds(table), table.rows), law.rule.id)
+    return out
+
+
+def _mark(out: list[str | None], holds: Any, rule: str) -> None:
+    for i in np.flatnonzero(~holds):
+        out[i] = out[i] or rule
+
+
+def effect(n: Neighbour, row: Row) -> str:
+    """What a neighbour would do, in a few words."""
+    if n.refused_by is not None:
+        over = f" ({n.peak_memory / GIB:.0f} GiB)" if n.refused_by.endswith(".fits") else ""
+        return f"refused by {n.refused_by}{over}"
+    change = (n.step_time / row.step_time - 1) * 100
+    return f"{change:+.1f}% step time, {(n.peak_memory - row.peak_memory) / GIB:+.1f} GiB"

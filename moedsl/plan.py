@@ -1,0 +1,208 @@
+"""The chosen layout as the plan: values, where each came from, what it costs, what else it could have been. JSON first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import evolve
+
+from moedsl import axes, neighbours
+from moedsl.choose import Chosen
+from moedsl.diagnostics import Diagnostic, to_json
+from moedsl.ir import Pin, Program, Rule
+from moedsl.lower import first, plain, with_lets
+from moedsl.neighbours import GIB, Neighbour
+from moedsl.scalar import evaluate, holds
+from moedsl.solve import Row, Search
+from moedsl.source import Source
+from moedsl.tables import Compiled, Law
+
+VERSION = 1
+DERIVED = ("dp", "edp", "sequence_parallel", "num_microbatches")
+Json = dict[str, Any]
+
+
+def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str, Source]) -> Json:
+    """The whole plan of one run, with the keys of the contract."""
+    p, row = chosen.problem.program, chosen.solution.rows[0]
+    env = environment(chosen, row)
+    return {
+        "version": VERSION,
+        "name": p.name,
+        "model": p.model.name,
+        "hf": p.model.hf,
+        "family": p.model.family,
+        "hardware": p.hardware.name,
+        "gpus": chosen.problem.gpus,
+        "phase": p.phase,
+        "task": p.task,
+        "target": {"bridge": p.target},
+        "machine": _machine(p),
+        "layout": _layout(chosen, env),
+        "batch": {k: int(env[k]) for k in ("global_batch", "micro_batch", "num_microbatches", "seq")},
+        "policy": _policy(p, env),
+        "derived": {r.name: _value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)},
+        "env": {r.name: _value(evaluate(r.expr, env)) for r in _applying(p, "env", env)},
+        "set": dict(p.sets),
+        "estimate": _estimate(chosen, row, env),
+        "decisions": _decisions(chosen, row, env),
+        "advice": [_advice(chosen, law, env, row) for law in chosen.compiled.advice + chosen.compiled.wishes],
+        "allowed": [{"rule": a.rule, "because": a.because} for a in p.allows.values()],
+        "measured": [_measured(r, env) for r in p.of("measured") if holds(r.when, env)],
+        "diagnostics": [to_json(d, sources) for d in found],
+        "alternatives": [_alternative(chosen, r, row) for r in chosen.solution.rows[1:]],
+        "steps": [{"gpus": g, "step_time_s": t, "speedup": row.step_time / t} for g, t in chosen.steps],
+        "search": {"legal_layouts": chosen.solution.legal, "rows_priced": chosen.solution.priced},
+    }
+
+
+def environment(chosen: Chosen, row: Row) -> dict[str, Any]:
+    """Every name of an expression with its value in one row."""
+    functions = {"has_layout": lambda pp, vpp: bool(chosen.cost.has_layout(pp, vpp))}
+    values = plain(row.codes, chosen.problem)
+    prices = {"peak_memory": row.peak_memory, "step_time": row.step_time, "score": row.score}
+    return with_lets(chosen.problem.program, {**values, **prices}, functions)
+
+
+def _value(v: Any) -> Any:
+    """As JSON has it: a set is a list in the order of its axis, a whole float an integer."""
+    if isinstance(v, frozenset):
+        order = (*axes.RECOMPUTE, *axes.CUDA_GRAPH)
+        return sorted(v, key=lambda w: order.index(w) if w in order else len(order))
+    return int(v) if isinstance(v, float) and v.is_integer() else v
+
+
+def _machine(p: Program) -> Json:
+    """What the verifier answers when Bridge asks for the GPU."""
+    h = p.hardware
+    return {"device": h.device, "capability": h.capability, "memory_gib": h.memory / GIB, "sms": h.sms, "nvlink_domain": h.nvlink_domain,
+            "gpus_per_node": h.gpus_per_node}  # fmt: skip
+
+
+def _layout(chosen: Chosen, env: Mapping[str, Any]) -> Json:
+    sizes = {n: int(env[n]) for n in ("tp", "cp", "dp", "pp", "vpp", "ep", "etp", "edp")}
+    layout = chosen.cost.layout_string(sizes["pp"], sizes["vpp"])
+    return {**sizes, "sequence_parallel": bool(env["sequence_parallel"]), "pipeline_layout": layout}
+
+
+_POLICIES = ("precision", "dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap", "delay_wgrad", "sharding", "moments", "grad_reduce")
+
+
+def _policy(p: Program, env: Mapping[str, Any]) -> Json:
+    policy = {n: _value(env[n]) for n in _POLICIES}
+    frozen = {f"freeze_{w}": f"freeze_{w}" in p.vlm for w in ("vision", "projection", "language")}
+    return {**policy, "data": p.data, "routing": p.routing, **frozen}
+
+
+def _applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
+    """The first rule of each name whose condition holds, in the order of the files."""
+    names = dict.fromkeys(r.name for r in p.of(kind))
+    found = (first(p, kind, n, env) for n in names)
+    return [r for r in found if r is not None]
+
+
+# ---------------------------------------------------------------- prices
+
+
+def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
+    breakdown = chosen.cost.time_report(row.codes)
+    tokens = env["global_batch"] * env["seq"]
+    per_gpu = tokens / row.step_time / chosen.problem.gpus
+    return {
+        "memory": {
+            "peak_gib": row.peak_memory / GIB,
+            "capacity_gib": chosen.problem.program.hardware.memory / GIB,
+            "stages": [s.to_json() for s in chosen.cost.memory_report(row.codes)],
+            "covers": chosen.cost.covers["memory"],
+        },
+        "step_time_s": row.step_time,
+        "tokens_per_s_per_gpu": per_gpu,
+        "model_tflops_per_gpu": chosen.cost.model_flops() / row.step_time / chosen.problem.gpus / 1e12,
+        "breakdown": {k: float(v) for k, v in breakdown.items()},
+        "covers": {"step_time": chosen.cost.covers["time"]},
+    }
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> list[Json]:
+    near = neighbours.neighbours(chosen.compiled, chosen.cost, row)
+    out = [_decision(chosen, a, env, row, [n for n in near if n.axis == a.name]) for a in axes.AXES]
+    out += [_derived(chosen.problem.program, n, env) for n in DERIVED]
+    out += [_fixed(chosen, n, env) for n in ("seq", "global_batch")]
+    out += [_from_rule(r, _value(evaluate(r.expr, env)), "derived") for r in _applying(chosen.problem.program, "derive", env)]
+    return out
+
+
+def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, near: list[Neighbour]) -> Json:
+    origin = chosen.problem.origins[axis.name]
+    alternatives = [{"value": axis.decode(n.code), "effect": neighbours.effect(n, row)} for n in near]
+    value = _value(env[axis.name])
+    if isinstance(origin, Pin):
+        return _entry(axis.name, value, "pinned", None, "pinned by the run file", (), [])
+    if len(chosen.problem.domains[axis.name]) > 1:
+        return _entry(axis.name, value, "chosen", *_why_chosen(chosen, origin), alternatives)
+    if origin is not None:
+        return _entry(axis.name, value, "defaulted", origin.id, origin.because, origin.cites, alternatives)
+    return _entry(axis.name, value, "defaulted", None, "the only value that it may take", (), [])
+
+
+def _why_chosen(chosen: Chosen, origin: Rule | None) -> tuple[str | None, str, tuple[str, ...]]:
+    """A choice is made by the phase's ranking, among the candidates of a rule where one narrows them."""
+    rank = chosen.compiled.ranks[0].rule if chosen.compiled.ranks else None
+    because = f"best of {chosen.solution.legal} legal layouts by {rank.name}: {rank.because}" if rank else "best of all"
+    return (rank.id if rank else None), because, (*(rank.cites if rank else ()), *(origin.cites if origin else ()))
+
+
+def _entry(name: str, value: Any, origin: str, rule: str | None, because: str | None, cites: Sequence[str], alternatives: list[Json]) -> Json:
+    return {"name": name, "value": value, "origin": origin, "rule": rule, "because": because, "cite": list(dict.fromkeys(cites)),
+            "alternatives": alternatives}  # fmt: skip
+
+
+def _derived(p: Program, name: str, env: Mapping[str, Any]) -> Json:
+    wish = next((r for r in p.rules if r.wish and r.name == name), None)
+    rule = next(r for r in p.of("let") if r.name == name)
+    if wish is not None:
+        return _entry(name, _value(env[name]), "pinned", None, "pinned by the run file", (), [])
+    return _from_rule(rule, _value(env[name]), "derived")
+
+
+def _fixed(chosen: Chosen, name: str, env: Mapping[str, Any]) -> Json:
+    rule = chosen.problem.defaults[name]
+    if rule is not None:
+        return _from_rule(rule, _value(env[name]), "defaulted")
+    return _entry(name, _value(env[name]), "pinned", None, "stated by the run file", (), [])
+
+
+def _from_rule(r: Rule, value: Any, origin: str) -> Json:
+    return _entry(r.name, value, origin, r.id, r.because, r.cites, [])
+
+
+# ---------------------------------------------------------------- advice, alternatives
+
+
+def _advice(chosen: Chosen, law: Law, env: Mapping[str, Any], row: Row) -> Json:
+    followed = holds(law.rule.when, env) and bool(evaluate(law.rule.expr, env)) or not holds(law.rule.when, env)
+    cost = None if followed else _cost_of(chosen.compiled, chosen, law, row)
+    return {"rule": law.rule.id, "followed": followed, "because": law.rule.because, "cite": list(law.rule.cites), "worth": law.rule.worth, "cost": cost}
+
+
+def _cost_of(c: Compiled, chosen: Chosen, law: Law, row: Row) -> str:
+    """What the best layout that follows an advice costs against the plan."""
+    best = Search(evolve(c, laws=(*c.laws, law)), chosen.cost, 1).run().rows
+    if not best:
+        return "no layout that fits follows it"
+    return f"{(best[0].step_time / row.step_time - 1) * 100:+.1f}% step time, {(best[0].peak_memory - row.peak_memory) / GIB:+.1f} GiB"
+
+
+def _measured(r: Rule, env: Mapping[str, Any]) -> Json:
+    return {"rule": r.id, "result": evaluate(r.expr, env), "because": r.because, "cite": list(r.cites)}
+
+
+def _alternative(chosen: Chosen, other: Row, row: Row) -> Json:
+    values = plain(other.codes, chosen.problem)
+    changed = {a.name: _value(values[a.name]) for a in axes.AXES if other.codes[a.name] != row.codes[a.name]}
+    return {"changes": changed, "step_time_s": other.step_time, "peak_gib": other.peak_memory / GIB,
+            "against_plan": f"{(other.step_time / row.step_time - 1) * 100:+.1f}% step time, {(other.peak_memory - row.peak_memory) / GIB:+.1f} GiB"}  # fmt: skip

@@ -1,0 +1,144 @@
+"""The plan as text, read from its JSON form: what a person reads before spending money on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Json = Mapping[str, Any]
+
+
+def plan_text(p: Json) -> str:
+    """One plan: the layout first, then what it needs, how fast it goes, and why."""
+    parts = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _steps(p), _decisions(p), _advice(p), _measured(p), _alternatives(p)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(p: Json) -> str:
+    task = "" if p["task"] == "pretrain" else f", {p['task']}"
+    return f"{p['name']}: {p['model']} on {p['gpus']} {p['hardware']}, {_tokens(p['batch']['seq'])} tokens, {p['phase']} first{task}"
+
+
+def _tokens(n: int) -> str:
+    return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
+
+
+def _meshes(p: Json) -> str:
+    m = p["layout"]
+    lines = [
+        f"  attention  tp {m['tp']} x cp {m['cp']} x dp {m['dp']} x pp {m['pp']}" + (f", vpp {m['vpp']}" if m["vpp"] > 1 else ""),
+        f"  experts    etp {m['etp']} x ep {m['ep']} x edp {m['edp']} x pp {m['pp']}",
+    ]
+    if m["pipeline_layout"]:
+        lines.append(f"  layers     {m['pipeline_layout']}")
+    return "Meshes\n" + "\n".join(lines)
+
+
+def _batch(p: Json) -> str:
+    b = p["batch"]
+    tokens = b["global_batch"] * b["seq"]
+    return f"Batch\n  {b['global_batch']} sequences ({tokens / 2**20:.1f} Mi tokens) a step: {b['num_microbatches']} microbatches of {b['micro_batch']} on each of {p['layout']['dp']} replicas"
+
+
+def _policy(p: Json) -> str:
+    q = p["policy"]
+    shown = [f"{n} {_word(q[n])}" for n in ("precision", "dispatcher", "recompute", "cuda_graph", "ep_overlap", "offload", "sharding")]
+    shown += [f"{n} {_word(q[n])}" for n in ("moments", "grad_reduce") if q[n] != "fp32"]
+    shown += [n for n in ("freeze_vision", "freeze_projection", "freeze_language", "delay_wgrad") if q[n]]
+    lines = ["  " + ", ".join(shown)]
+    if q["data"] == "mock":
+        lines.append("  data is mock" + (": images are missing, so speed is no proxy for real data" if "freeze_vision" in q and _is_vlm(p) else ""))
+    if q["routing"] == "balanced":
+        lines.append("  routing is forced to balance: for benchmarks only, the model does not learn to route")
+    return "Policy\n" + "\n".join(lines)
+
+
+def _is_vlm(p: Json) -> bool:
+    return "_vl" in p["family"]
+
+
+def _word(v: Any) -> str:
+    if isinstance(v, bool):
+        return "on" if v else "off"
+    return "+".join(v) or "none" if isinstance(v, list) else str(v)
+
+
+def _memory(p: Json) -> str:
+    m = p["estimate"]["memory"]
+    share = 100 * m["peak_gib"] / m["capacity_gib"]
+    lines = [f"Memory  {m['peak_gib']:.1f} of {m['capacity_gib']:.1f} GiB ({share:.0f}%) on the most loaded rank", _stages(m["stages"])]
+    return "\n".join([*lines, *(f"  {line}" for line in m["covers"])])
+
+
+_COLUMNS = ("stage", "parameters", "weights", "gradients", "optimizer", "activations", "buffers", "total GiB")
+
+
+def _stages(stages: Sequence[Json]) -> str:
+    """A table with a line for each run of equal stages."""
+    rows = [_COLUMNS]
+    for first, last, s in _runs(stages):
+        name = str(first) if first == last else f"{first}-{last}"
+        sizes = (f"{s[k + '_gib']:.1f}" for k in ("weights", "gradients", "optimizer", "activations", "buffers", "total"))
+        rows.append((name, f"{(s['params'] + s['expert_params']) / 1e9:.2f}B", *sizes))
+    return _table(rows)
+
+
+def _runs(stages: Sequence[Json]) -> Iterable[tuple[int, int, Json]]:
+    groups: list[tuple[int, int, Json]] = []
+    for s in stages:
+        if groups and {**groups[-1][2], "stage": 0} == {**s, "stage": 0}:
+            groups[-1] = (groups[-1][0], s["stage"], groups[-1][2])
+        else:
+            groups.append((s["stage"], s["stage"], s))
+    return groups
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+    return "\n".join("  " + "  ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in rows)
+
+
+def _time(p: Json) -> str:
+    e = p["estimate"]
+    head = f"Speed  {e['step_time_s']:.2f} s a step, {e['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, {e['model_tflops_per_gpu']:.0f} model TFLOPS/GPU"
+    parts = sorted(((v, k) for k, v in e["breakdown"].items() if v > 0), reverse=True)
+    lines = [f"  {k.replace('_', ' '):<24}{v:8.3f} s {100 * v / e['step_time_s']:5.1f}%" for v, k in parts]
+    return "\n".join([head, *lines, *(f"  {line}" for line in e["covers"]["step_time"])])
+
+
+def _steps(p: Json) -> str:
+    if not p["steps"]:
+        return ""
+    return "More GPUs, same batch\n" + "\n".join(f"  {s['gpus']} GPUs: {s['step_time_s']:.2f} s a step, {s['speedup']:.2f}x as fast" for s in p["steps"])
+
+
+def _decisions(p: Json) -> str:
+    lines = [f"  {d['name']:<18}{_word(d['value']):<28}{d['origin']:<10} {_why(d)}" for d in p["decisions"]]
+    return "Decisions\n" + "\n".join(lines)
+
+
+def _why(d: Json) -> str:
+    if d["origin"] != "chosen":
+        return d["because"] or ""
+    shown = [f"{_word(a['value'])}: {a['effect']}" for a in d["alternatives"][:3]]
+    return "; ".join(shown)
+
+
+def _advice(p: Json) -> str:
+    lines = []
+    for a in p["advice"]:
+        if a["followed"]:
+            lines.append(f"  followed      {a['rule']}")
+        else:
+            lines.append(f"  not followed  {a['rule']}: {a['because']}; following it: {a['cost']}")
+    lines += [f"  allowed       {a['rule']}: {a['because'] or 'no reason given'}" for a in p["allowed"]]
+    return "Advice\n" + "\n".join(lines) if lines else ""
+
+
+def _measured(p: Json) -> str:
+    return "Measured elsewhere\n" + "\n".join(f"  {m['result']} ({'; '.join(m['cite'])})" for m in p["measured"]) if p["measured"] else ""
+
+
+def _alternatives(p: Json) -> str:
+    lines = [f"  {' '.join(f'{k}={_word(v)}' for k, v in a['changes'].items())}: {a['against_plan']}" for a in p["alternatives"]]
+    return "Next best\n" + "\n".join(lines) if lines else ""

@@ -1,0 +1,233 @@
+"""The search: exact over the whole space, with bounds that spare it most of the pricing.
+
+1. The mesh table grows one axis at a time; each law applies as soon as its axes are bound.
+2. Every row gets a lower bound of its rank: prices with the best policies, other keys at their least.
+3. Rows are expanded with every policy in the order of their bounds, in chunks that grow, until the next bound cannot
+   beat the worst row that is kept. A bound is never above the true key, so nothing better is missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from moedsl import axes
+from moedsl.columns import Column
+from moedsl.tables import Compiled, Law, Mask, Table
+
+MESH = ("pp", "vpp", "tp", "cp", "etp", "ep", "micro_batch")
+HELD = ("recompute", "offload", "precision", "sharding", "moments", "grad_reduce")
+"""Policies that decide what is held in memory."""
+MOVED = ("dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad")
+"""Policies that decide how it moves and is launched."""
+FIRST_CHUNK, LARGEST_CHUNK = 512, 120_000
+"""Expanded rows in the first chunk and at most."""
+
+
+class Prices(Protocol):
+    """What the search asks of a cost model: bytes and seconds for whole columns."""
+
+    def memory(self, cols: Mapping[str, Column]) -> NDArray[np.float64]: ...
+
+    def time(self, cols: Mapping[str, Column]) -> NDArray[np.float64]: ...
+
+
+@frozen
+class Row:
+    """One complete layout: codes by axis, its prices and its rank."""
+
+    codes: Mapping[str, int]
+    peak_memory: float
+    step_time: float
+    score: float
+    keys: tuple[float, ...] = field(repr=False)
+
+
+@frozen
+class Solution:
+    """The best rows in order, each of another mesh; how many meshes were legal, and how many rows were priced."""
+
+    rows: tuple[Row, ...]
+    legal: int
+    priced: int
+
+
+def mesh_table(c: Compiled, dropped: frozenset[str] = frozenset(), watch: Callable[[Law, int, int], None] | None = None) -> Table:
+    """All legal meshes. `dropped` are ids of laws to leave out; `watch` hears of each law: rows before and after."""
+    table, bound = c.empty(), frozenset[str]()
+    pending = [law for law in c.laws if not law.priced and law.rule.id not in dropped]
+    for name in MESH:
+        table, bound = table.grow(name, np.sort(c.problem.domains[name])), bound | {name}
+        ready = [law for law in pending if law.needs <= bound]
+        pending = [law for law in pending if law not in ready]
+        table = _apply(table, ready, watch)
+    return table
+
+
+def some_layout(c: Compiled, chunk: int = 20_000) -> bool:
+    """Whether any mesh and policy obey the laws, prices aside. Depth first, so that a space with few laws is not built."""
+    policies = policy_table(c, HELD + MOVED)
+    laws = [law for law in c.laws if not law.priced]
+
+    def extend(table: Table, at: int) -> bool:
+        if at == len(MESH):
+            return bool(_apply(table.times(policies.axes), laws).rows)
+        table = table.grow(MESH[at], np.sort(c.problem.domains[MESH[at]]))
+        before, bound = frozenset(MESH[:at]), frozenset(MESH[: at + 1])
+        table = _apply(table, [w for w in laws if w.needs <= bound and (at == 0 or not w.needs <= before)])
+        size = chunk if at + 1 < len(MESH) else max(1, chunk * 4 // max(1, policies.rows))
+        return any(extend(table.take(np.arange(i, min(i + size, table.rows))), at + 1) for i in range(0, table.rows, size))
+
+    return bool(policies.rows) and extend(c.empty(), 0)
+
+
+def _apply(table: Table, laws: Iterable[Law], watch: Callable[[Law, int, int], None] | None = None) -> Table:
+    for law in laws:
+        keep = as_mask(law.holds(table), table.rows)
+        if watch is not None:
+            watch(law, table.rows, int(keep.sum()))
+        if not keep.all():
+            table = table.take(keep)
+    return table
+
+
+def as_mask(value: Column, rows: int) -> Mask:
+    """A condition's column, broadcast to the rows."""
+    return np.broadcast_to(np.asarray(value, dtype=bool), (rows,))
+
+
+def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
+    """Every combination of some policies that no law on policies alone forbids."""
+    table = c.empty()
+    for name in names:
+        table = table.grow(name, c.problem.domains[name])
+    return _apply(table, [law for law in c.laws if law.needs and law.needs <= frozenset(names)])
+
+
+@frozen
+class Search:
+    """One solve: keeps the best `keep` meshes; `dropped` are ids of laws to leave out."""
+
+    c: Compiled
+    prices: Prices
+    keep: int
+    dropped: frozenset[str] = frozenset()
+
+    def run(self) -> Solution:
+        """The best rows of different meshes, best first."""
+        meshes = mesh_table(self.c, self.dropped)
+        policies = policy_table(self.c, HELD + MOVED)
+        if not meshes.rows or not policies.rows:
+            return Solution((), meshes.rows, 0)
+        bounds = self._bounds(meshes, policies)
+        order = np.lexsort(bounds[::-1])
+        return self._visit(meshes, policies, bounds, order)
+
+    def _visit(self, meshes: Table, policies: Table, bounds: NDArray[np.float64], order: NDArray[np.intp]) -> Solution:
+        best: list[Row] = []
+        at, priced, chunk = 0, 0, FIRST_CHUNK
+        while at < len(order):
+            if len(best) >= self.keep and tuple(bounds[:, order[at]]) > best[-1].keys[: len(bounds)]:
+                break
+            step = max(1, chunk // policies.rows)
+            part = meshes.take(order[at : at + step])
+            found, n = self._expand(part, policies, best)
+            best = sorted([*best, *found], key=lambda r: r.keys)[: self.keep]
+            at, priced, chunk = at + step, priced + n, min(chunk * 4, LARGEST_CHUNK)
+        return Solution(tuple(best), meshes.rows, priced)
+
+    # ------------------------------------------------------------ bounds
+
+    def _bounds(self, meshes: Table, policies: Table) -> NDArray[np.float64]:
+        """A row for each key, a column for each mesh; never above the true key."""
+        ideal = meshes.assume(**self._ideal())
+        time = self.prices.time(ideal)
+        ideal = ideal.assume(**self._ideal(), step_time=time, score=time, peak_memory=0.0)
+        keys = [self._bound(law, negate, ideal, meshes, policies) for law, negate in self._laws()]
+        return np.array(keys).reshape(len(keys), meshes.rows)
+
+    def _laws(self) -> list[tuple[Law, bool]]:
+        """The user's own preferences first (violated is 1), then the keys of the phase."""
+        return [(w, True) for w in self.c.wishes] + [(k, False) for k in self.c.ranks]
+
+    def _bound(self, law: Law, negate: bool, ideal: Table, meshes: Table, policies: Table) -> NDArray[np.float64]:
+        rows = meshes.rows
+        if law.needs <= frozenset(MESH):
+            return _number(law.holds(meshes), rows, negate)
+        if law.needs.isdisjoint(MESH) and not law.priced:
+            return np.full(rows, _number(law.holds(policies), policies.rows, negate).min())
+        if law.is_price:
+            return _number(law.holds(ideal), rows, False)
+        return np.full(rows, -np.inf)
+
+    def _ideal(self) -> dict[str, Any]:
+        """The policies with which no step is slower, one value each."""
+        d = self.c.problem.domains
+        graphs = max((int(v) for v in d["cuda_graph"]), key=_graph_strength)
+        moved = {n: int(d[n].max()) for n in ("dispatcher", "ep_overlap", "delay_wgrad")}
+        held = {n: int(d[n].min()) for n in ("offload", "sharding", "moments", "grad_reduce")}
+        return {**moved, **held, "cuda_graph": graphs, "recompute": 0, "precision": int(d["precision"].max())}
+
+    # ------------------------------------------------------------ expansion
+
+    def _expand(self, part: Table, policies: Table, best: list[Row]) -> tuple[list[Row], int]:
+        """The best policy of each mesh of a chunk, and how many rows were priced."""
+        table = self._legal(part.with_columns(mesh=np.arange(part.rows)).times(policies.axes))
+        table = self._priced(table)
+        if not table.rows:
+            return [], 0
+        keys = self._keys(table)
+        order = np.lexsort([*[table.axes[a.name] for a in reversed(axes.AXES)], *keys[::-1]])
+        _, first = np.unique(table.axes["mesh"][order], return_index=True)
+        chosen = order[np.sort(first)][: self.keep]
+        return [self._row(table, keys, int(i)) for i in chosen], table.rows
+
+    def _legal(self, table: Table) -> Table:
+        done = frozenset(MESH)
+        laws = [w for w in self.c.laws if not w.priced and w.rule.id not in self.dropped]
+        return _apply(table, [w for w in laws if not w.needs <= done and w.needs])
+
+    def _priced(self, table: Table) -> Table:
+        """Rows whose prices obey the laws on prices; memory first, since it refuses most."""
+        laws = [w for w in self.c.laws if w.priced and w.rule.id not in self.dropped]
+        by_memory = [w for w in laws if not w.needs & {"step_time", "score"}]
+        if not table.rows:
+            return table
+        table = _apply(table.with_columns(peak_memory=self.prices.memory(table)), by_memory)
+        if not table.rows:
+            return table
+        time = self.prices.time(table)
+        table = table.with_columns(step_time=time)
+        table = table.with_columns(score=time * self._advice(table))
+        return _apply(table, [w for w in laws if w not in by_memory])
+
+    def _advice(self, table: Table) -> Column:
+        """What the advice that is not followed multiplies the step time with."""
+        factor: Column = np.ones(table.rows)
+        for law in self.c.advice:
+            factor = factor * np.where(as_mask(law.holds(table), table.rows), 1.0, 1.0 + law.rule.worth)
+        return factor
+
+    def _keys(self, table: Table) -> NDArray[np.float64]:
+        keys = [_number(law.holds(table), table.rows, negate) for law, negate in self._laws()]
+        return np.array(keys).reshape(len(keys), table.rows)
+
+    def _row(self, table: Table, keys: NDArray[np.float64], i: int) -> Row:
+        codes = {a.name: int(table.axes[a.name][i]) for a in axes.AXES}
+        prices = (float(table.axes[n][i]) for n in ("peak_memory", "step_time", "score"))
+        return Row(codes, *prices, keys=(*(float(k) for k in keys[:, i]), *codes.values()))
+
+
+def _graph_strength(mask: int) -> tuple[bool, int]:
+    graphs = axes.BY_NAME["cuda_graph"]
+    full = bool(mask & graphs.encode("full_iteration"))
+    return full, mask.bit_count()
+
+
+def _number(value: Column, rows: int, negate: bool) -> NDArray[np.float64]:
+    out = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
+    return 1.0 - out if negate else out

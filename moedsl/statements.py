@@ -1,0 +1,170 @@
+"""Run statements gathered into a draft: one entry for each thing that a run fixes, the latest layer winning.
+
+Layers are a file's top level, the run that another is `from`, and the run itself. Saying a thing twice in one layer is
+an error; saying it again in a later layer overrides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from moedsl import ast
+from moedsl.diagnostics import Diagnostic, Label, error
+from moedsl.infer import suggest
+from moedsl.library import Library
+
+
+@frozen
+class Draft:
+    """`fixed` holds one statement for each word; the others add up."""
+
+    fixed: dict[str, ast.Stmt] = field(factory=dict)
+    pins: dict[str, ast.Binding] = field(factory=dict)
+    sets: dict[str, ast.SetStmt] = field(factory=dict)
+    allows: dict[str, ast.AllowStmt] = field(factory=dict)
+    wishes: tuple[ast.Require | ast.Prefer, ...] = ()
+
+    def over(self, base: Draft) -> Draft:
+        """This layer on top of another."""
+        return Draft(
+            base.fixed | self.fixed, base.pins | self.pins, base.sets | self.sets, base.allows | self.allows, base.wishes + self.wishes
+        )
+
+
+_KEYS: dict[type, str] = {
+    ast.ModelStmt: "model",
+    ast.HardwareStmt: "hardware",
+    ast.SeqStmt: "seq",
+    ast.BatchStmt: "batch",
+    ast.MicroBatchStmt: "micro_batch",
+    ast.PrecisionStmt: "precision",
+    ast.TaskStmt: "task",
+    ast.PhaseStmt: "phase",
+    ast.VlmStmt: "vlm",
+    ast.DataStmt: "data",
+    ast.RoutingStmt: "routing",
+    ast.SweepStmt: "sweep",
+    ast.TargetStmt: "target",
+}
+
+
+@frozen
+class Gather:
+    """Reads one layer of statements."""
+
+    library: Library
+    diagnostics: list[Diagnostic]
+
+    def layer(self, statements: tuple[Any, ...], profiles: tuple[str, ...] = ()) -> Draft:
+        """The draft of one layer; `profiles` are those already being expanded."""
+        draft, base = Draft(), Draft()
+        for s in statements:
+            if isinstance(s, ast.BareStmt) and self._is_profile(s):
+                base = self._profile(s, profiles).over(base)
+            else:
+                draft = self._add(draft, s)
+        return draft.over(base)
+
+    def _is_profile(self, s: ast.BareStmt) -> bool:
+        n = s.name.id
+        return n in self.library.profiles and n not in self.library.models and n not in self.library.hardware
+
+    def _profile(self, s: ast.BareStmt, profiles: tuple[str, ...]) -> Draft:
+        if s.name.id in profiles:
+            self.diagnostics.append(error("check.circular", f"profile `{s.name.id}` is made of itself", s.name.span))
+            return Draft()
+        return self.layer(self.library.profiles[s.name.id].body, (*profiles, s.name.id))
+
+    def _add(self, d: Draft, s: Any) -> Draft:
+        if isinstance(s, ast.BareStmt):
+            s = self._bare(s)
+        add = _ADD.get(type(s))
+        if add is not None:
+            return add(self, d, s)
+        key = _KEYS.get(type(s))
+        return d if key is None else self._fix(d, key, s)
+
+    def _bare(self, s: ast.BareStmt) -> ast.Stmt | None:
+        """A bare name is a model, then a hardware."""
+        if s.name.id in self.library.models and s.count is None:
+            return ast.ModelStmt(s.name, s.span)
+        if s.name.id in self.library.hardware:
+            return ast.HardwareStmt(s.name, s.count, s.span)
+        known = [*self.library.models, *self.library.hardware, *self.library.profiles]
+        text = f"no model, hardware or profile is called `{s.name.id}`"
+        help = suggest(s.name.id, [*known, *STATEMENTS]) or ("`moedsl models` and `moedsl hardware` list what there is",)
+        self.diagnostics.append(error("check.unknown_name", text, s.name.span, help=help))
+        return None
+
+    def _fix(self, d: Draft, key: str, s: ast.Stmt) -> Draft:
+        if key in d.fixed:
+            self._twice(key, s.span, d.fixed[key].span)
+        return evolve(d, fixed=d.fixed | {key: s})
+
+    def _pin(self, d: Draft, s: ast.PinStmt) -> Draft:
+        pins = dict(d.pins)
+        for b in s.bindings:
+            if b.name.id in pins:
+                self._twice(b.name.id, b.span, pins[b.name.id].span)
+            pins[b.name.id] = b
+        return evolve(d, pins=pins)
+
+    def _set(self, d: Draft, s: ast.SetStmt) -> Draft:
+        if s.path.id in d.sets:
+            self._twice(s.path.id, s.span, d.sets[s.path.id].span)
+        return evolve(d, sets=d.sets | {s.path.id: s})
+
+    def _allow(self, d: Draft, s: ast.AllowStmt) -> Draft:
+        return evolve(d, allows=d.allows | {s.rule.id: s})
+
+    def _wish(self, d: Draft, s: ast.Require | ast.Prefer) -> Draft:
+        return evolve(d, wishes=(*d.wishes, s))
+
+    def _twice(self, what: str, here: Any, first: Any) -> None:
+        self.diagnostics.append(error("check.twice", f"`{what}` is said twice", here, Label(first, "first here"), help="keep one of them"))
+
+
+_ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
+    ast.PinStmt: Gather._pin,  # pyright: ignore[reportPrivateUsage]
+    ast.SetStmt: Gather._set,  # pyright: ignore[reportPrivateUsage]
+    ast.AllowStmt: Gather._allow,  # pyright: ignore[reportPrivateUsage]
+    ast.Require: Gather._wish,  # pyright: ignore[reportPrivateUsage]
+    ast.Prefer: Gather._wish,  # pyright: ignore[reportPrivateUsage]
+}
+
+STATEMENTS = ("model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "fit", "scale", "throughput", "vlm", "data",
+              "routing", "pin", "require", "prefer", "allow", "sweep", "set", "target", "cluster", "run", "use", "rules", "profile")  # fmt: skip
+
+
+def runs(module: ast.Module, library: Library) -> tuple[list[tuple[str, Draft]], list[Diagnostic]]:
+    """Each run of a file by name. Without a ``run`` block the top level is the run ``main``; with one, their common ground."""
+    found: list[Diagnostic] = []
+    gather = Gather(library, found)
+    top = gather.layer(module.items)
+    blocks: dict[str, ast.RunDecl] = {}
+    for item in module.items:
+        if isinstance(item, ast.RunDecl):
+            if item.name.id in blocks:
+                first = Label(blocks[item.name.id].name.span, "first here")
+                found.append(error("check.twice", f"run `{item.name.id}` is declared twice", item.name.span, first))
+            blocks[item.name.id] = item
+    if not blocks:
+        return [("main", top)], found
+    return [(n, _inherit(b, blocks, gather, ()).over(top)) for n, b in blocks.items()], found
+
+
+def _inherit(run: ast.RunDecl, blocks: dict[str, ast.RunDecl], gather: Gather, chain: tuple[str, ...]) -> Draft:
+    own = gather.layer(run.body)
+    if run.base is None:
+        return own
+    if run.base.id in (*chain, run.name.id):
+        gather.diagnostics.append(error("check.circular", f"run `{run.name.id}` comes from itself", run.base.span))
+        return own
+    if run.base.id not in blocks:
+        help = suggest(run.base.id, list(blocks))
+        gather.diagnostics.append(error("check.unknown_name", f"no run is called `{run.base.id}`", run.base.span, help=help))
+        return own
+    return own.over(_inherit(blocks[run.base.id], blocks, gather, (*chain, run.name.id)))

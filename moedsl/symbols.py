@@ -1,0 +1,92 @@
+"""Every name that an expression may use, with its type: axes, what the run fixes, facts, costs and functions."""
+
+from __future__ import annotations
+
+import attrs
+from attrs import frozen
+
+from moedsl import axes
+from moedsl.facts import Hardware, Model
+
+
+@frozen
+class Type:
+    """`kind` is number, flag, enum, set, text or list; `words` are the words of an enum or a set."""
+
+    kind: str
+    words: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return {"enum": f"one of {', '.join(self.words)}", "set": f"a set of {', '.join(self.words)}"}.get(self.kind, f"a {self.kind}")
+
+
+NUMBER, FLAG, TEXT, LIST = Type("number"), Type("flag"), Type("text"), Type("list")
+
+ALIASES = {"overlap.ep": "ep_overlap", "overlap.wgrad": "delay_wgrad"}
+
+VLM_WORDS = ("freeze_vision", "freeze_projection", "freeze_language")
+TASKS = ("pretrain", "sft")
+ROUTINGS = ("natural", "balanced")
+DATA = ("mock", "real")
+ARCHS = ("hopper", "blackwell")
+
+RUN: dict[str, Type] = {
+    "gpus": NUMBER,
+    "seq": NUMBER,
+    "global_batch": NUMBER,
+    "phase": Type("enum", axes.PHASES),
+    "task": Type("enum", TASKS),
+    "routing": Type("enum", ROUTINGS),
+    "data": Type("enum", DATA),
+    "vlm": Type("set", VLM_WORDS),
+}
+"""Fixed by the run before the solver starts."""
+
+_WORDS = {"attention": ("gqa", "mla"), "arch": ARCHS}
+_KINDS = {"int": NUMBER, "float": NUMBER, "bool": FLAG, "str": TEXT}
+
+
+def _facts(cls: type, skip: tuple[str, ...]) -> dict[str, Type]:
+    out: dict[str, Type] = {}
+    for f in attrs.fields(cls):
+        if f.name not in skip and str(f.type) in _KINDS:
+            out[f.name] = Type("enum", _WORDS[f.name]) if f.name in _WORDS else _KINDS[str(f.type)]
+    return out
+
+
+MODEL = _facts(Model, ("name", "hf")) | {"model": TEXT, "has_vision": FLAG}
+HARDWARE = _facts(Hardware, ("name", "device")) | {"hardware": TEXT}
+
+_AXIS_KINDS = {"int": NUMBER, "flag": FLAG}
+AXES: dict[str, Type] = {a.name: _AXIS_KINDS.get(a.kind) or Type(a.kind, a.words) for a in axes.AXES}
+
+COSTS: dict[str, Type] = {"peak_memory": NUMBER, "step_time": NUMBER, "score": NUMBER}
+"""Known once a row is priced: bytes, seconds, and seconds with the worth of every advice not followed."""
+
+BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS
+
+
+@frozen
+class Function:
+    """`arity` is the number of arguments, or -1 for one or more; all are numbers."""
+
+    name: str
+    arity: int
+    result: Type
+    doc: str
+
+
+FUNCTIONS = {
+    f.name: f
+    for f in (
+        Function("min", -1, NUMBER, "the smallest"),
+        Function("max", -1, NUMBER, "the largest"),
+        Function("abs", 1, NUMBER, "the absolute value"),
+        Function("ceil", 1, NUMBER, "the next whole number"),
+        Function("floor", 1, NUMBER, "the whole part"),
+        Function("log2", 1, NUMBER, "the binary logarithm; 0 for what has none"),
+        Function("pow2", 1, NUMBER, "the nearest power of two, at least 1"),
+        Function("count", 1, NUMBER, "how many members a set has"),
+        Function("has_layout", 2, FLAG, "whether the layers fall on pp x vpp chunks"),
+    )
+}
