@@ -1,0 +1,146 @@
+"""Diagnostics as text for people, made from their JSON form (`diagnostics.to_json`) and nothing else.
+
+error[parse.unexpected]: found `=`, expected an operator
+  --> run.moe:7:12
+   |  require tp = 4
+   |             ^
+help: write == to compare
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+WINDOW = 100
+"""Columns of a source line that are shown; a longer one is cut around the carets."""
+TAB = 4
+_COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "place": "2"}
+
+
+def render(diagnostic: Mapping[str, Any], *, colour: bool = False) -> str:
+    """One diagnostic, without a newline at its end. `colour` adds ANSI colours; the text is the same."""
+    return "\n".join(_lines(diagnostic, colour))
+
+
+def render_all(diagnostics: Iterable[Mapping[str, Any]], *, colour: bool = False) -> str:
+    """Several, a blank line between them; behind more than one, how many. Ends with a newline; "" for none."""
+    many = list(diagnostics)
+    parts = [render(d, colour=colour) for d in many] + _count(many)
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def _count(many: list[Mapping[str, Any]]) -> list[str]:
+    counts = [(sum(d["severity"] == s for d in many), s) for s in ("error", "warning")]
+    words = [f"{n} {s}{'s' if n > 1 else ''}" for n, s in counts if n]
+    return [", ".join(words)] if len(many) > 1 and words else []
+
+
+def _lines(d: Mapping[str, Any], colour: bool) -> Iterator[str]:
+    head = _paint(f"{d['severity']}[{d['id']}]", d["severity"], colour)
+    yield f"{head}: {printable(d['message'])}"
+    yield from _labels(d.get("labels") or [], d["severity"], colour)
+    if d.get("because"):
+        yield f"   = because: {printable(d['because'])}"
+    yield from (f"   = cite: {printable(cite)}" for cite in d.get("cites") or ())
+    yield from (f"   = {name}: {printable(_value(v))}" for name, v in (d.get("values") or {}).items())
+    yield from (f"{_paint('help', 'help', colour)}: {printable(text)}" for text in d.get("help") or ())
+
+
+def _value(value: Any) -> str:
+    """A value as the language writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(v) for v in value) + "]"
+    return str(value)
+
+
+def _paint(text: str, name: str, colour: bool) -> str:
+    return f"\x1b[{_COLOURS.get(name, '1')}m{text}\x1b[0m" if colour else text
+
+
+def printable(text: str) -> str:
+    """Control characters of a message as escapes, so that a file cannot drive the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+# ---------------------------------------------------------------- places
+
+
+def _labels(labels: list[Mapping[str, Any]], severity: str, colour: bool) -> Iterator[str]:
+    """The first label and others of its file with their source, labels in other files as one line each."""
+    for i, label in enumerate(labels):
+        if i == 0 or (label["file"] == labels[0]["file"] and "line" in label):
+            yield f"  {_paint('-->', 'place', colour)} {_place(label)}"
+            yield from _source(label, severity, colour)
+        else:
+            text = printable(label["text"])
+            yield f"  {_paint(':::', 'place', colour)} {_place(label)}" + (f"  {text}" if text else "")
+
+
+def _place(label: Mapping[str, Any]) -> str:
+    where = f":{label['line']}:{label['column']}" if "line" in label else ""
+    return printable(label["file"]) + where
+
+
+def _source(label: Mapping[str, Any], severity: str, colour: bool) -> Iterator[str]:
+    """The line and its carets; a span over several lines is marked to the end of its first one."""
+    if "source" not in label:
+        return
+    line, column = label["source"], label["column"] - 1
+    several = label["end_line"] > label["line"]
+    end = len(line) if several else label["end_column"] - 1
+    shown, start, width = _cut(line, column, max(end, column + 1))
+    until = f"to line {label['end_line']}" if several else ""
+    note = ": ".join(t for t in (until, printable(label["text"])) if t)
+    bar = _paint("|", "place", colour)
+    yield f"   {bar}  {shown}"
+    yield f"   {bar}  {' ' * start}{_paint('^' * width, severity, colour)}{' ' + note if note else ''}"
+
+
+def _cut(line: str, start: int, end: int) -> tuple[str, int, int]:
+    """The line as shown, and where on the screen its carets start and how many there are."""
+    cells = [_cell(c) for c in line]
+    widths = [_width(c) for c in cells]
+    first, last = _window(widths, start)
+    before = "..." if first else ""
+    after = "..." if last < len(cells) else ""
+    left = len(before) + sum(widths[first:start])
+    marked = sum(widths[start : min(end, last)]) + max(0, end - len(cells) if start >= len(cells) else 0)
+    return before + "".join(cells[first:last]) + after, left, max(marked, 1)
+
+
+def _window(widths: list[int], start: int) -> tuple[int, int]:
+    """The part of a line that is shown: all of it where it fits, else some columns before `start` and what follows."""
+    if sum(widths) <= WINDOW:
+        return 0, len(widths)
+    first = start
+    while first > 0 and sum(widths[first - 1 : start]) <= WINDOW // 3:
+        first -= 1
+    last, used = first, 0
+    while last < len(widths) and used + widths[last] <= WINDOW:
+        used += widths[last]
+        last += 1
+    return first, last
+
+
+def _cell(char: str) -> str:
+    """What a terminal shows for a character of the source: a tab as blanks, a control character as an escape."""
+    if char == "\t":
+        return " " * TAB
+    if char.isprintable() or unicodedata.category(char) == "Cf":
+        return char
+    return char.encode("unicode_escape").decode()
+
+
+def _width(text: str) -> int:
+    return sum(map(_char_width, text))
+
+
+def _char_width(char: str) -> int:
+    """Columns on a terminal: 2 for wide East Asian characters and emoji, 0 for combining marks and joiners."""
+    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
