@@ -1,8 +1,8 @@
-"""Real Megatron Bridge for the emitter's tests: builds each job's configuration and reports the fields that were asked for.
+"""Real Megatron Bridge for the emitter's tests: builds each job's configuration and reports the fields asked for.
 
-Run as a script: jobs as JSON on stdin, one JSON list of answers on stdout. One import, then one forked process for each job.
-A job is {"recipe": file, "function": name, "gpu", "world", "on_gpu": bool, "fields": [path, ...]} or, in place of recipe,
-{"library": name, "overrides": [text, ...]}. An answer is {"built": {...}, "fields": {...}, "env": {...}} or {"error": text}.
+Run as a script: jobs as JSON on stdin, a JSON list of answers on stdout. One import, then a forked process a job.
+A job is {"recipe": file, "function": name, "gpu", "world", "on_gpu": bool, "fields": [path, ...]} or, in place of
+recipe, {"library": name, "overrides": [text, ...]}. An answer is {"built", "fields", "env"} or {"error": text}.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def ask(job: dict[str, Any]) -> dict[str, Any]:
     import torch
-
     from megatron.bridge.training.config import runtime_config_update
+
     from moedsl.bridge.gpu import DEVICES, answer
 
     answer(DEVICES[job["gpu"]], job["world"], 0)

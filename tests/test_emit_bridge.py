@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plans import PLANS
 
 from moedsl.emit.bridge import function_name, recipe_text
 from moedsl.emit.fields import decided_fields
-from plans import PLANS
 
 pytestmark = pytest.mark.bridge
 ORACLE = Path(__file__).with_name("emit_oracle.py")
@@ -22,7 +22,9 @@ ORACLE = Path(__file__).with_name("emit_oracle.py")
 def oracle(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Answers of the real Bridge, in the order of the jobs."""
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ORACLE.parent.parent), *filter(None, sys.path)])}
-    ran = subprocess.run([sys.executable, str(ORACLE)], input=json.dumps(jobs), capture_output=True, text=True, env=path)
+    ran = subprocess.run(
+        [sys.executable, str(ORACLE)], input=json.dumps(jobs), capture_output=True, text=True, env=path, check=False
+    )
     assert ran.returncode == 0, ran.stderr[-4000:]
     return json.loads(ran.stdout)
 

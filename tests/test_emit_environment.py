@@ -1,4 +1,4 @@
-"""The environment rules against what NVIDIA's own performance recipes put into cfg.env_vars (tests/data/env_truth.json)."""
+"""The environment rules against what NVIDIA's own performance recipes put into cfg.env_vars."""
 
 from __future__ import annotations
 

@@ -8,20 +8,38 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from moedsl.emit.fields import RESETS, decided_fields
-from moedsl.emit.overrides import hydra, library_recipe, overrides, overrides_text
 from plans import PLANS
 from test_emit_bridge import oracle
 
-ODD = ["a b", "it's", "back\\slash", "end\\", "quote'\\'", "${model.x}", "$(id)", "a,b=[c]", "", "true", "é", "1e5", "-x"]
+from moedsl.emit.fields import RESETS, decided_fields
+from moedsl.emit.overrides import hydra, library_recipe, overrides, overrides_text
+
+ODD = [
+    "a b",
+    "it's",
+    "back\\slash",
+    "end\\",
+    "quote'\\'",
+    "${model.x}",
+    "$(id)",
+    "a,b=[c]",
+    "",
+    "true",
+    "é",
+    "1e5",
+    "-x",
+]
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_file_survives_a_shell(name: str, tmp_path: Path) -> None:
     (tmp_path / "o.txt").write_text(overrides_text(PLANS[name]))
     ran = subprocess.run(
-        ["bash", "-c", r"grep -v '^#' o.txt | xargs printf '%s\n'"], cwd=tmp_path, capture_output=True, text=True, check=True
+        ["bash", "-c", r"grep -v '^#' o.txt | xargs printf '%s\n'"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert ran.stdout.splitlines() == overrides(PLANS[name])
     assert shlex.split(overrides_text(PLANS[name]), comments=True) == overrides(PLANS[name])

@@ -8,11 +8,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from plans import PLANS
 
 from moedsl.emit import write
 from moedsl.emit.lock import lock_text
 from moedsl.emit.write import hash_of, stamp, write_all, written_by_us
-from plans import PLANS
 
 FILES = {"recipe.py": "x = 1\n", "plan.json": '{\n  "a": 1\n}\n', "overrides.txt": "a=1\n"}
 
@@ -43,9 +43,13 @@ def test_the_user_may_read_what_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(
     ("change", "expected"),
-    [(lambda t: t + " ", "emit.edited"), (lambda t: t.replace("1", "2"), "emit.edited"), (lambda t: "mine", "emit.not_ours")],
+    [
+        (lambda t: t + " ", "emit.edited"),
+        (lambda t: t.replace("1", "2"), "emit.edited"),
+        (lambda t: "mine", "emit.not_ours"),
+    ],
 )
-def test_an_edited_file_stays(tmp_path: Path, name: str, change, expected: str) -> None:  # noqa: ANN001
+def test_an_edited_file_stays(tmp_path: Path, name: str, change, expected: str) -> None:
     write_all(tmp_path, FILES)
     (tmp_path / name).write_text(change((tmp_path / name).read_text()))
     before = contents(tmp_path)

@@ -40,7 +40,7 @@ _BASE = {
 """Names that the template itself uses, by module."""
 
 _NOTES = {
-    "dispatcher": "apply_flex_dispatcher_backend falls back without a word on a GPU that it does not know: set again here",
+    "dispatcher": "apply_flex_dispatcher_backend falls back silently on a GPU that it does not know: set again here",
     "routing": "balanced routing is for benchmarks only: the router's choice is ignored",
 }
 
@@ -90,7 +90,9 @@ def _template() -> Template:
 
     # Python source, not HTML: every value is a Python literal or a cleaned comment before it gets here
     loader = FileSystemLoader(Path(__file__).parent / "templates")
-    env = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    env = Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
     return env.get_template("recipe.py.j2")
 
 
@@ -130,9 +132,9 @@ def _assignment(setting: fields.Setting) -> str:
 def _reasons(plan: Mapping[str, Any], word: str) -> list[str]:
     """What was decided and why, one short line; and a note where a reader could go wrong."""
     lines = [_reason(d) for d in plan["decisions"] if d["name"] == word]
-    note = _NOTES.get(word)
-    applies = {"dispatcher": plan["policy"]["dispatcher"] != "alltoall", "routing": plan["policy"]["routing"] == "balanced"}
-    return [*lines, *([note] if note and applies[word] else [])]
+    quiet = {"dispatcher": "alltoall", "routing": "natural"}
+    noted = word in _NOTES and plan["policy"][word] != quiet[word]
+    return [*lines, _NOTES[word]] if noted else lines
 
 
 def _reason(decision: Mapping[str, Any]) -> str:
@@ -150,6 +152,6 @@ def _env(plan: Mapping[str, Any], name: str, value: Any) -> tuple[list[str], str
 
 
 def _plain(text: str) -> str:
-    """Text that may stand in a comment or docstring: one line, printable, no quotes or backslashes that could end it."""
+    """Text that may stand in a comment or a docstring: one line, printable, nothing that could end it."""
     line = "".join(c for c in " ".join(text.split()) if c.isprintable())
     return line.replace("\\", "/").replace('"""', "'''")

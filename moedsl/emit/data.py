@@ -39,10 +39,15 @@ def masks_tokens(plan: Mapping[str, Any]) -> bool:
 
 
 def tokenizer(plan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Tokenizer fields by name. The model keeps its published vocabulary either way: the plan counted its parameters."""
+    """Tokenizer fields by name. The model keeps its published vocabulary: the plan counted its parameters."""
     kept = {"use_tokenizer_vocab_size": False}
     if is_mock(plan) or family(plan["family"]).vision:
-        return {"tokenizer_type": "NullTokenizer", "tokenizer_model": None, "vocab_size": Ref("model.vocab_size"), **kept}
+        return {
+            "tokenizer_type": "NullTokenizer",
+            "tokenizer_model": None,
+            "vocab_size": Ref("model.vocab_size"),
+            **kept,
+        }
     return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": plan["hf"], **kept}
 
 

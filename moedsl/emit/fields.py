@@ -30,7 +30,7 @@ class Setting:
 
 @frozen
 class Row:
-    """One field: the word that decides it, its path, its value (the word's own without one), and when it is set at all."""
+    """One field: the word that decides it, its path, its value (else the word's own), and when it is set at all."""
 
     word: str | None
     path: str
@@ -67,7 +67,11 @@ _PRECISION = {
     "bf16": Precision("bf16_mixed"),
     "fp8_blockwise": Precision("bf16_with_fp8_subchannel_scaling_mixed", "hybrid", "blockwise"),
     "fp8_current": Precision(
-        "bf16_with_fp8_current_scaling_mixed", "hybrid", "tensorwise", fp8_param_gather=True, first_last_layers_bf16=True
+        "bf16_with_fp8_current_scaling_mixed",
+        "hybrid",
+        "tensorwise",
+        fp8_param_gather=True,
+        first_last_layers_bf16=True,
     ),
     "mxfp8": Precision("bf16_with_mxfp8_mixed", "e4m3", "mxfp8", fp8_param_gather=True),
     "nvfp4": Precision("bf16_with_nvfp4_mixed", fp4="e2m1", fp4_param_gather=True),
@@ -128,8 +132,10 @@ def _aware(w: Words) -> bool:
 
 
 def _overlap(w: Words) -> bool:
-    """Data-parallel communication overlaps with compute, except where a batch may leave the vision tower without gradients
-    (bridge recipes/qwen_vl/h100/qwen3_vl.py:123); FSDP needs it always."""
+    """Data-parallel communication overlaps with compute; FSDP needs it.
+
+    Not where a batch may leave the vision tower without gradients (bridge recipes/qwen_vl/h100/qwen3_vl.py:123).
+    """
     return _fsdp(w) or not w["vision"]
 
 
@@ -243,7 +249,9 @@ SECTIONS = (
             Row("precision", "mixed_precision.first_last_layers_bf16", _fact("first_last_layers_bf16")),
             Row("precision", "mixed_precision.fp4", _fact("fp4")),
             Row(
-                "precision", "mixed_precision.fp4_param_gather", lambda w: w["precision_facts"].fp4_param_gather and not _fsdp(w)
+                "precision",
+                "mixed_precision.fp4_param_gather",
+                lambda w: w["precision_facts"].fp4_param_gather and not _fsdp(w),
             ),
             Row("grad_reduce", "mixed_precision.grad_reduce_in_fp32", lambda w: w["grad_reduce"] == "fp32"),
             Row("grad_reduce", "ddp.grad_reduce_in_fp32", lambda w: w["grad_reduce"] == "fp32"),
@@ -349,8 +357,8 @@ def sections(plan: Mapping[str, Any]) -> list[tuple[str, list[Setting]]]:
 def decided_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Each field that the plan decides, by path, in the form of `values.normalise`: plain JSON, so a lock can hold it.
 
-    What `normalise` makes of the resolved configuration's value must equal it. The tokenizer's vocabulary is the model's
-    own and therefore absent here; environment variables are in ``plan["env"]``.
+    What `normalise` makes of the resolved configuration's value must equal it. The tokenizer's vocabulary is the
+    model's own and therefore absent here; environment variables are in ``plan["env"]``.
     """
     found = (s for _, settings in sections(plan) for s in settings if s.word)
     return {s.path: normalise(s.path, s.value) for s in found if comparable(s)}
@@ -359,7 +367,8 @@ def decided_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
 def comparable(setting: Setting) -> bool:
     """Whether a setting is a field's value rather than an object to build or a reference to another field."""
     value = setting.value
-    return not setting.path.startswith("env_vars.") and (value is None or isinstance(value, (bool, int, float, str, list, Dtype)))
+    plain = value is None or isinstance(value, (bool, int, float, str, list, Dtype))
+    return plain and not setting.path.startswith("env_vars.")
 
 
 def _derived(plan: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:

@@ -1,4 +1,4 @@
-"""``moedsl.lock.json``: what was decided, from what, for which versions. No dates and no paths: same input, same bytes."""
+"""``moedsl.lock.json``: what was decided, from what, for which versions. No dates: same input, same bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 from moedsl.emit.bridge import function_name
 from moedsl.emit.fields import decided_fields
 
-_KEPT = ("name", "model", "hf", "hardware", "gpus", "phase", "task", "layout", "batch", "policy", "derived", "env", "set")
+_RUN = ("name", "model", "hf", "hardware", "gpus", "phase", "task")
+_DECIDED = ("layout", "batch", "policy", "derived", "env", "set")
 
 
 def lock_text(plan: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
@@ -21,7 +22,7 @@ def lock_text(plan: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
         "target": plan["target"],
         "inputs": dict(sorted(inputs.items())),
         "function": function_name(plan),
-        "decided": {key: plan[key] for key in _KEPT},
+        "decided": {key: plan[key] for key in (*_RUN, *_DECIDED)},
         "fields": decided_fields(plan),
     }
     return json.dumps(lock, indent=2, ensure_ascii=False) + "\n"

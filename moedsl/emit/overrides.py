@@ -1,7 +1,7 @@
 """The plan as Hydra overrides, for Bridge's `run_recipe.py` on top of one of its own library recipes.
 
-The values are those of the recipe (`fields.sections`). Objects are built anew (null, then added with ``_target_``), because
-a library recipe holds another dataset, a precision by name, or no overlap settings at all.
+The values are those of the recipe (`fields.sections`). Objects are built anew (null, then added with ``_target_``),
+because a library recipe holds another dataset, a precision by name, or no overlap settings at all.
 """
 
 from __future__ import annotations
@@ -125,5 +125,5 @@ def _usage(plan: Mapping[str, Any]) -> list[str]:
     return [
         f"The plan on top of Megatron Bridge's own recipe {recipe}",
         f"(its forward step is {step}):",
-        "grep -v '^#' overrides.txt | xargs torchrun --nproc-per-node gpu scripts/training/run_recipe.py --recipe " + recipe,
+        f"grep -v '^#' overrides.txt | xargs torchrun --nproc-per-node gpu run_recipe.py --recipe {recipe}",
     ]

@@ -1,4 +1,4 @@
-"""Values that a recipe assigns and JSON has no word for, and the comparable form of a resolved configuration's values."""
+"""Values that a recipe assigns and JSON has no word for, and the form in which resolved values compare."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def parts(value: Any) -> list[Any]:
 def normalise(path: str, value: Any) -> Any:
     """A decided or a resolved value in the form in which the two compare.
 
-    Dtypes and enum members become words, a pipeline layout becomes the list of its stages in layer order (Bridge replaces
-    the string by an object), and one path that is given alone becomes a list.
+    Dtypes and enum members become words, and a pipeline layout the list of its stages in layer order: Bridge replaces
+    the string by an object.
     """
     if path.endswith("pipeline_model_parallel_layout"):
         return None if value is None else stages(str(value))

@@ -1,8 +1,8 @@
 """Files written whole or not at all, and never over one that moedsl did not write or that someone has edited since.
 
-Each file carries a marker with the hash of its own text without the marker: a comment in its first line, or the first key of a
-JSON object. All files are staged in a hidden folder beside their places and renamed into them; what goes wrong on the way,
-an interrupt included, puts back what was there.
+Each file carries a marker with the hash of its own text without the marker: a comment in its first line, or the first
+key of a JSON object. All files are staged in a hidden folder beside their places and renamed into them; what goes wrong
+on the way, an interrupt included, puts back what was there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def stamp(name: str, text: str) -> str:
 
 
 def written_by_us(name: str, text: str) -> str:
-    """"ours", "edited" (ours once) or "foreign"."""
+    """One of "ours", "edited" (ours once) and "foreign"."""
     found = (_KEY if name.endswith(".json") else _COMMENT).match(text)
     if not found:
         return "foreign"
@@ -148,6 +148,6 @@ def _remove_empty(folder: Path) -> None:
 
 
 def hash_of(texts: Iterable[tuple[str, str]]) -> str:
-    """One hash of named texts, whatever their order: what the lock says of a source file with its includes, or the stdlib."""
+    """One hash of named texts, whatever their order: a source file with its includes, or the stdlib, for the lock."""
     lines = sorted(f"{name}\0{digest(text)}\n" for name, text in texts)
     return digest("".join(lines))

@@ -1,8 +1,8 @@
-"""Extracts env_truth.json from a dump of Megatron Bridge's recipes, one JSON object a line: what each performance recipe puts
-into cfg.env_vars, keyed by the facts that a plan knows. Usage: extract_env_truth.py bridge_recipes.jsonl > env_truth.json
+"""Extracts env_truth.json from a dump of Megatron Bridge's recipes, one JSON object a line.
 
-Left out, because no plan can ask for them: recipes with NCCL user buffers, with the NCCL EP dispatcher, and the variables
-that single models tune by hand (`HAND`).
+What each performance recipe puts into cfg.env_vars, keyed by the facts that a plan knows. Left out, because no plan can
+ask for them: recipes with NCCL user buffers, with the NCCL EP dispatcher, and the variables that single models tune by
+hand (`HAND`). Usage: extract_env_truth.py bridge_recipes.jsonl > env_truth.json
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ HAND = (
 
 
 def facts(row: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's layout in a plan's words. The dispatcher is the backend that it names: an `alltoall` recipe may carry one
-    that does nothing, and its environment is written for that backend."""
+    """A recipe's layout in a plan's words.
+
+    The dispatcher is the backend that it names: an `alltoall` recipe may carry one that does nothing, and its
+    environment is written for that backend.
+    """
     overlap = (row["comm_overlap"] or {}).get("overlap_moe_expert_parallel_comm")
     return {
         "hardware": row["hardware"],
