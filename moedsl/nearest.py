@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from moedsl import ast
 from moedsl.columns import names
@@ -26,7 +26,7 @@ class Nearest:
 
 def nearest(p: Program, gpus: int, laws: Sequence[Any], cost: Any, solve: Any, pins: Mapping[str, int]) -> Nearest:
     """Solves without what collides, puts the wishes back, and evaluates the laws there."""
-    found = solve(p_without_price(p), gpus, keep=1)
+    found = solve(p if laws else _without_price(p), gpus, keep=1)
     if not found.solution.rows:
         return Nearest("", {})
     row = {**found.solution.rows[0].codes, **pins}
@@ -38,18 +38,14 @@ def nearest(p: Program, gpus: int, laws: Sequence[Any], cost: Any, solve: Any, p
     return _failing([m.rule for m in laws if m.rule is not None], env, cost)
 
 
-def p_without_price(p: Program) -> Program:
+def _without_price(p: Program) -> Program:
     """The program without laws on prices, so that the row that comes nearest to fitting is found."""
-    from attrs import evolve
-
     free = tuple(r for r in p.rules if not (r.kind == "require" and names(r.expr) & {"peak_memory", "step_time"}))
     ranks = tuple(_by_memory(r) if r.kind == "rank" else r for r in free)
     return evolve(p, rules=ranks)
 
 
 def _by_memory(r: Any) -> Any:
-    from attrs import evolve
-
     return evolve(r, expr=ast.List((ast.Name("peak_memory", r.span),), r.span))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from moedsl import axes
@@ -70,12 +70,13 @@ def mesh_table(c: Compiled, dropped: frozenset[str] = frozenset(), watch: Callab
 
 def some_layout(c: Compiled, chunk: int = 20_000) -> bool:
     """Whether any mesh and policy obey the laws, prices aside. Depth first, so that a space with few laws is not built."""
-    policies = policy_table(c, HELD + MOVED)
     laws = [law for law in c.laws if not law.priced]
+    mixed = [w for w in laws if w.needs & frozenset(HELD + MOVED) and w.needs & frozenset(MESH)]
+    policies = _project(policy_table(c, HELD + MOVED), frozenset[str]().union(*(w.needs for w in mixed)))
 
     def extend(table: Table, at: int) -> bool:
         if at == len(MESH):
-            return bool(_apply(table.times(policies.axes), laws).rows)
+            return bool(_apply(table.times(policies.axes), mixed).rows)
         table = table.grow(MESH[at], np.sort(c.problem.domains[MESH[at]]))
         before, bound = frozenset(MESH[:at]), frozenset(MESH[: at + 1])
         table = _apply(table, [w for w in laws if w.needs <= bound and (at == 0 or not w.needs <= before)])
@@ -83,6 +84,15 @@ def some_layout(c: Compiled, chunk: int = 20_000) -> bool:
         return any(extend(table.take(np.arange(i, min(i + size, table.rows))), at + 1) for i in range(0, table.rows, size))
 
     return bool(policies.rows) and extend(c.empty(), 0)
+
+
+def _project(policies: Table, axes_: frozenset[str]) -> Table:
+    """The distinct combinations of the policies that matter."""
+    names = [n for n in policies.axes if n in axes_] or [HELD[0]]
+    if not policies.rows:
+        return policies
+    _, first = np.unique(np.stack([policies.axes[n] for n in names]), axis=1, return_index=True)
+    return policies.take(np.sort(first))
 
 
 def _apply(table: Table, laws: Iterable[Law], watch: Callable[[Law, int, int], None] | None = None) -> Table:
@@ -123,9 +133,12 @@ class Search:
         policies = policy_table(self.c, HELD + MOVED)
         if not meshes.rows or not policies.rows:
             return Solution((), meshes.rows, 0)
+        legal, meshes = meshes.rows, self._could_fit(meshes)
+        if not meshes.rows:
+            return Solution((), legal, legal)
         bounds = self._bounds(meshes, policies)
         order = np.lexsort(bounds[::-1])
-        return self._visit(meshes, policies, bounds, order)
+        return evolve(self._visit(meshes, policies, bounds, order), legal=legal)
 
     def _visit(self, meshes: Table, policies: Table, bounds: NDArray[np.float64], order: NDArray[np.intp]) -> Solution:
         best: list[Row] = []
@@ -142,11 +155,26 @@ class Search:
 
     # ------------------------------------------------------------ bounds
 
+    def _could_fit(self, meshes: Table) -> Table:
+        """The meshes that fit with the policies that hold the least; their least memory becomes a column."""
+        least = meshes.with_columns(peak_memory=self.prices.memory(meshes.assume(**self._least())))
+        caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
+        return _apply(least, caps)
+
+    def _least(self) -> dict[str, Any]:
+        """The policies with which no rank holds more, one value each: whole layers recomputed, all that can be offloaded."""
+        d = self.c.problem.domains
+        full = axes.BY_NAME["recompute"].encode("full")
+        recompute = full if full in d["recompute"] else max((int(v) for v in d["recompute"]), key=int.bit_count)
+        low = {n: int(d[n].min()) for n in ("cuda_graph", "dispatcher", "ep_overlap", "delay_wgrad")}
+        high = {n: int(d[n].max()) for n in ("offload", "sharding", "moments", "grad_reduce")}
+        return {**low, **high, "recompute": recompute, "precision": int(d["precision"].min())}
+
     def _bounds(self, meshes: Table, policies: Table) -> NDArray[np.float64]:
         """A row for each key, a column for each mesh; never above the true key."""
         ideal = meshes.assume(**self._ideal())
         time = self.prices.time(ideal)
-        ideal = ideal.assume(**self._ideal(), step_time=time, score=time, peak_memory=0.0)
+        ideal = ideal.assume(**self._ideal(), step_time=time, score=time)
         keys = [self._bound(law, negate, ideal, meshes, policies) for law, negate in self._laws()]
         return np.array(keys).reshape(len(keys), meshes.rows)
 

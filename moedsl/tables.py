@@ -77,6 +77,15 @@ class Law:
         """Whether it is a price itself, so that a bound of the price bounds it."""
         return isinstance(self.expr, ast.Name) and self.expr.id in COSTS
 
+    @property
+    def is_memory_cap(self) -> bool:
+        """Whether it only caps memory, so that a lower bound of the memory may already refuse a row."""
+        e = self.rule.expr
+        if not (isinstance(e, ast.Binary) and e.op in ("<", "<=") and isinstance(e.left, ast.Name)):
+            return False
+        priced = (names(e.right) | names(self.rule.when)) & COSTS.keys()
+        return e.left.id == "peak_memory" and not priced and not self.needs - {"peak_memory"}
+
 
 @frozen
 class Compiled:

@@ -1,0 +1,108 @@
+"""The command line: words to commands. Each command imports what it needs, so that `--help` imports nothing else.
+
+Exit codes: 0 fine, 1 the user's file is wrong or infeasible, 2 our bug. Data on stdout, talk on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+_STAGES = ("parse", "check", "lower", "solve", "plan")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    arguments = _parser().parse_args(argv)
+    module = importlib.import_module(f"moedsl.commands.{arguments.module}")
+    try:
+        return module.run(arguments)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted; nothing half written", file=sys.stderr)
+        return 130
+    except Exception:  # a mistake of the user's is a diagnostic, so whatever arrives here is ours
+        return _bug()
+
+
+def _bug() -> int:
+    import traceback
+
+    traceback.print_exc()
+    print("\nerror[internal]: this is a bug of moedsl, not of your file; please report it with the lines above", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe.")
+    parser.add_argument("--version", action="store_true", help="print the version and the Bridge versions that it writes for")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    parser.set_defaults(module="version", parser=parser)
+    _programs(commands)
+    _verify(commands)
+    _fmt(commands)
+    _models(commands)
+    hardware = _command(commands, "hardware", "list the hardware that a run may name")
+    hardware.add_argument("--json", action="store_true")
+    explain = _command(commands, "explain", "what a rule, a diagnostic, an axis or a fact is")
+    explain.add_argument("id", help="an id such as std.mesh.heads, a name such as vpp, or `rules` for all of them")
+    return parser
+
+
+def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help: str) -> argparse.ArgumentParser:  # pyright: ignore[reportPrivateUsage]
+    parser = commands.add_parser(name, help=help, description=help)
+    parser.set_defaults(module=name)
+    return parser
+
+
+def _programs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    """compile, plan and check read a program."""
+    for name, help in (
+        ("compile", "write recipe.py, overrides.txt, plan.json and the lock, and print the plan"),
+        ("plan", "print the plan alone"),
+        ("check", "print what is wrong with a file, and nothing else"),
+    ):
+        parser = _command(commands, name, help)
+        parser.add_argument("file", nargs="?", help="a .moe file, or - for standard input")
+        parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        if name != "check":
+            parser.add_argument("--stop-after", choices=_STAGES, help="print what this stage made, and stop")
+        if name == "compile":
+            parser.add_argument("-o", "--output", metavar="DIR", default="out", help="where to write (default: out)")
+            parser.add_argument("--force", action="store_true", help="overwrite files that moedsl did not write, or that were edited")
+
+
+def _verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    parser = _command(commands, "verify", "ask the real Megatron Bridge about recipes, in one warm process")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a folder that `compile` wrote, a recipe.py, a .moe file, or module:function")
+    parser.add_argument("--gpu", help="the hardware of a recipe without a plan")
+    parser.add_argument("--world", type=int, help="the number of GPUs of a recipe without a plan")
+    parser.add_argument("--jobs", type=int, default=2, help="recipes judged at once (default: 2)")
+    parser.add_argument("--json", action="store_true")
+
+
+def _fmt(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    parser = _command(commands, "fmt", "lay out .moe files; comments stay")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="files to rewrite, or - to filter standard input")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
+
+
+def _models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    parser = _command(commands, "models", "list the models that a run may name, or add one")
+    parser.add_argument("--json", action="store_true")
+    more = parser.add_subparsers(dest="action", metavar="add")
+    add = more.add_parser("add", help="the .moe declaration of a Hugging Face config.json")
+    add.add_argument("config", help="a Hugging Face config.json of an MoE model")
+    add.add_argument("--name", help="the name that runs will use")
+    add.add_argument("--hf", help="the Hugging Face id that AutoBridge resolves")
+    add.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: standard output)")
+    add.add_argument("--force", action="store_true", help="overwrite the file")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,17 @@
+"""`moedsl --version`, and the help where no command is given."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+
+def run(a: Namespace) -> int:
+    if not a.version:
+        a.parser.print_help()
+        return 1
+    from importlib.metadata import version
+
+    from moedsl.bridge import fields
+
+    print(f"moedsl {version('moedsl')}, for Megatron Bridge {', '.join(fields.versions())}")
+    return 0
