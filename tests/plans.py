@@ -193,4 +193,30 @@ PLANS: dict[str, dict[str, Any]] = {
             "train.train_iters": 7,
         },
     ),
+    "kimi_k2_h200_uneven": plan(
+        "kimi_k2",
+        "h200",
+        512,
+        {"tp": 2, "pp": 16, "ep": 32, "pipeline_layout": "Et*4|(t*4|)*14tL"},
+        {"dispatcher": "deepep", "moments": "bf16", "recompute": ["moe_act", "mla_up_proj"]},
+        (1024, 1, 4096),
+    ),
+    "moonlight_h100_scoped_graphs": plan(
+        "moonlight_16b",
+        "h100",
+        8,
+        {"ep": 8},
+        {"precision": "fp8_current", "cuda_graph": ["moe_router", "moe_preprocess"], "recompute": ["mla_up_proj"]},
+        derived={"moe_router_dtype": "fp32", "moe_router_fusion": True},
+    ),
+    "qwen3_vl_30b_h100_fsdp": plan(
+        "qwen3_vl_30b_a3b",
+        "h100",
+        32,
+        {"ep": 8, "cp": 2},
+        {"sharding": "fsdp", "freeze_vision": True, "freeze_projection": True, "recompute": ["moe_act"]},
+    ),
+    "qwen3_30b_b300_mxfp8_fsdp": plan(
+        "qwen3_30b_a3b", "b300", 16, {"ep": 8}, {"sharding": "fsdp", "precision": "mxfp8", "moments": "bf16"}
+    ),
 }

@@ -286,6 +286,7 @@ SECTIONS = (
             Row("sharding", "checkpoint.ckpt_format", lambda w: "fsdp_dtensor" if _fsdp(w) else "torch_dist"),
             Row("sharding", "model.init_model_with_meta_device", _fsdp),
             Row("sharding", "ddp.keep_fp8_transpose_cache", _const(False), _fsdp),
+            Row("moments", "optimizer.optimizer", _const("adam")),
             Row("moments", "optimizer.use_precision_aware_optimizer", _aware),
             Row("moments", "optimizer.exp_avg_dtype", _moment),
             Row("moments", "optimizer.exp_avg_sq_dtype", _moment),
