@@ -9,7 +9,6 @@ Bridge's providers take the Hugging Face vocabulary as it is and do not pad it (
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 from attrs import frozen
@@ -112,9 +111,14 @@ def chunk(m: Model, c: Chunk, tp: int, ep: int, etp: int) -> Parameters:
 
 def _words(m: Model, c: Chunk, tp: int) -> int:
     """Embedding and output layer; MTP brings its own embedding (core models/gpt/gpt_model.py:167), tied ones share it."""
-    table = math.ceil(m.vocab / tp) * m.hidden
+    table = table_size(m, tp)
     embedded = c.embedding or c.mtp > 0
     return table * embedded + table * (c.loss and not (m.tied_embeddings and embedded))
+
+
+def table_size(m: Model, tp: int) -> int:
+    """One table of the vocabulary, split over TP."""
+    return -(-m.vocab // tp) * m.hidden
 
 
 def _tower(m: Model, c: Chunk, tp: int) -> int:

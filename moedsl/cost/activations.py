@@ -1,0 +1,138 @@
+"""Bytes that one microbatch leaves for backward in each kind of layer, and the largest working set beside them.
+
+What is kept is what the modules of Megatron-Core 0.19.2 with Transformer Engine save: the input of each norm, linear and
+activation function, and of attention its q, k, v, output and log-sum-exp (no score matrix: fused attention).
+With TP there is SP, so tensors between the linears are split over TP as well. `tokens` is a rank's: micro_batch x seq / cp.
+Selective recompute drops outputs by module (megatron/core/transformer/transformer_config.py:recompute_modules).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from attrs import frozen
+
+from moedsl.axes import RECOMPUTE
+from moedsl.cost.formats import BF16, SAVED, by_precision
+from moedsl.cost.rows import Floats, Table
+from moedsl.facts import Model, Vision
+
+IMBALANCE = 1.1
+"""Routed tokens of the fullest expert rank over the mean: natural routing with an auxiliary loss, dropless."""
+BIT = {word: i for i, word in enumerate(RECOMPUTE)}
+
+
+@frozen
+class Sizes:
+    """Tokens and number formats by row."""
+
+    tokens: Floats
+    """Tokens of a microbatch on a rank, sequence parallelism not counted."""
+    split: Floats
+    """Those tokens over TP: what sequence parallelism leaves on a rank."""
+    routed: Floats
+    """Token copies that reach this rank's experts."""
+    saved: Floats
+    """Bytes of a number in a linear's saved input."""
+    tp: Floats
+    etp: Floats
+    keep: Mapping[str, Floats]
+    """1 where a recompute module's tensors are kept, 0 where they are recomputed."""
+
+
+def sizes(m: Model, t: Table, seq: int) -> Sizes:
+    """What the formulas below share."""
+    tokens = t["micro_batch"] * (seq / t["cp"])
+    split = tokens / t["tp"]
+    keep = {word: 1.0 - t.has("recompute", bit) for word, bit in BIT.items()}
+    routed = split * m.topk * t["etp"] * IMBALANCE
+    return Sizes(tokens, split, routed, by_precision(SAVED, t), t["tp"] * 1.0, t["etp"] * 1.0, keep)
+
+
+def attention(m: Model, s: Sizes) -> Floats:
+    """One attention block with its norm; the layer's input is counted by the layer."""
+    return _mla(m, s) if m.attention == "mla" else _gqa(m, s)
+
+
+def _gqa(m: Model, s: Sizes) -> Floats:
+    """The input norm is fused into the linear, which keeps its output whatever is recomputed."""
+    q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
+    normed = (q + kv) * m.qk_norm
+    out = q * (BF16 + np.where(s.saved < BF16, s.saved, 0.0))
+    return s.split * (m.hidden * s.saved + BF16 * (q + 2 * kv + normed) + out + 4 * m.heads * s.keep["core_attn"])
+
+
+def _mla(m: Model, s: Sizes) -> Floats:
+    """Up-projected q, k and v are what `mla_up_proj` recomputes; the latents and the output stay."""
+    qk, v = m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim
+    latents = (m.q_lora_rank + m.kv_lora_rank) * (BF16 + s.saved) + m.qk_rope_dim * BF16
+    up = BF16 * m.heads * (2 * qk + m.qk_nope_dim + v) * s.keep["mla_up_proj"]
+    out = m.heads * v * (BF16 + np.where(s.saved < BF16, s.saved, 0.0)) + 4 * m.heads * s.keep["core_attn"]
+    return s.split * (m.hidden * s.saved * s.keep["layernorm"] + latents + up + out)
+
+
+def dense_mlp(m: Model, s: Sizes) -> Floats:
+    """A gated MLP: norm output, both halves of the first linear, the product."""
+    return s.split * s.keep["mlp"] * (m.hidden * s.saved + m.ffn_hidden * (2 * BF16 + s.saved))
+
+
+def moe_mlp(m: Model, s: Sizes) -> Floats:
+    """Norm output, router, routed experts and shared experts."""
+    normed = s.split * m.hidden * BF16 * s.keep["layernorm"]
+    return normed + s.keep["moe"] * (_router(m, s) + experts(m, s) + shared(m, s))
+
+
+def _router(m: Model, s: Sizes) -> Floats:
+    """FP32 logits and probabilities and the routing map, over all experts."""
+    return s.split * m.experts * 9.0
+
+
+def experts(m: Model, s: Sizes) -> Floats:
+    """The permuted input, both halves of the first grouped linear and the product, which `moe_act` recomputes."""
+    width = m.expert_hidden / s.etp
+    return s.routed * (m.hidden * s.saved + 4 + width * (2 * BF16 + s.saved * s.keep["moe_act"]))
+
+
+def shared(m: Model, s: Sizes) -> Floats:
+    """Shared experts are split over TP and see every token."""
+    return s.split * m.shared_expert_hidden * (2 * BF16 + s.saved) * s.keep["shared_experts"]
+
+
+def layers(m: Model, s: Sizes) -> tuple[Floats, Floats]:
+    """(dense layer, MoE layer): bytes kept for one microbatch; full recompute keeps the layer's input alone."""
+    entry = s.split * m.hidden * BF16
+    inside = attention(m, s) + entry
+    return tuple(entry + s.keep["full"] * (inside + mlp) for mlp in (dense_mlp(m, s), moe_mlp(m, s)))  # type: ignore[return-value]
+
+
+def working_set(m: Model, s: Sizes) -> Floats:
+    """Gradients alive in the backward of the largest layer, and what it recomputes."""
+    kept = {word: np.ones_like(s.tokens) for word in s.keep}
+    whole = Sizes(s.tokens, s.split, s.routed, s.saved, s.tp, s.etp, kept)
+    again = [a - b for a, b in zip(layers(m, whole), layers(m, s), strict=True)]
+    moe = again[1] + BF16 * s.routed * (2 * m.hidden + 3 * m.expert_hidden / s.etp)
+    dense = again[0] + BF16 * s.split * (3 * m.ffn_hidden + 2 * m.hidden)
+    return np.maximum(moe, dense if m.dense_layers else 0.0)
+
+
+def logits(m: Model, s: Sizes) -> tuple[Floats, Floats]:
+    """(loss, MTP): bytes of the vocabulary's logits. The loss has them in BF16, their softmax in FP32 and its gradient in BF16.
+
+    An MTP loss keeps logits and softmax until backward.
+    """
+    each = s.split * m.vocab
+    return each * 8.0, each * 6.0
+
+
+def vision(v: Vision, t: Table, trained: tuple[bool, bool]) -> Floats:
+    """A microbatch's images in the tower: one image a sample, whole on each CP and TP rank but for what TP splits.
+
+    A frozen tower keeps nothing; trainable mergers keep their own input. Full recompute keeps each layer's input.
+    """
+    tower, projection = trained
+    patches = t["micro_batch"] * float(v.image_tokens * v.merge**2)
+    inside = 3 * v.hidden + (7 * v.hidden + 2 * v.ffn_hidden) / t["tp"]
+    kept = v.hidden + (1 - t.has("recompute", BIT["full"])) * inside
+    merged = v.hidden * (2 + 2 / t["tp"]) * (1 + len(v.deepstack))
+    return BF16 * patches * (v.layers * kept * tower + merged * (tower or projection))

@@ -1,0 +1,157 @@
+"""Seconds that a layer computes for one microbatch on a rank: matrix products, attention, and passes over memory.
+
+A matrix product runs at a stated share of its precision's dense peak; a grouped one reaches that share only with enough
+tokens for each expert. Everything else streams through HBM. Backward is twice forward, 2.5 times for attention.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from attrs import frozen
+
+from moedsl.axes import BY_NAME, CUDA_GRAPH, PRECISION
+from moedsl.cost.activations import BIT
+from moedsl.cost.rows import Floats, Table
+from moedsl.facts import Hardware, Model
+
+GEMM = {"bf16": 0.62, "fp8": 0.45, "mxfp8": 0.70, "nvfp4": 0.40}
+"""Share of the dense peak that a large product reaches, quantisation not counted."""
+ATTENTION = 0.50
+"""Share of the BF16 peak that fused attention reaches, forward and backward together."""
+HALF_FULL = 192.0
+"""Tokens for each expert at which a grouped product reaches half of its share."""
+STREAM = 0.50
+"""Share of the HBM bandwidth that norms, activations, permutations and casts reach."""
+RATE = {"bf16": "bf16", "fp8_blockwise": "fp8", "fp8_current": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+"""The peak of `Hardware.tflops` that a precision uses."""
+PERMUTES = (6.0, 4.0, 3.0)
+"""Passes over the routed tokens in forward, by dispatcher: alltoall sorts twice on each side, HybridEP permutes while it sends."""
+HOST_ATTENTION, HOST_ROUTER, HOST_PREPROCESS, HOST_EXPERTS, HOST_DENSE = 0.45e-3, 0.20e-3, 0.20e-3, 0.60e-3, 0.30e-3
+"""Seconds of launches from the host for one layer, forward and backward; CUDA graphs take their part away."""
+
+
+@frozen
+class Work:
+    """Forward seconds by part of a layer, one microbatch on a rank."""
+
+    linear: Floats
+    """Attention's linears."""
+    up: Floats
+    """Of them, MLA's up-projections."""
+    core: Floats
+    norm: Floats
+    """One norm with its residual."""
+    passes: Floats
+    """Rotary, residuals, router and casts."""
+    dense: Floats
+    experts: Floats
+    activation: Floats
+    """The routed experts' activation function."""
+    permute: Floats
+    shared: Floats
+    mtp: Floats
+    loss: Floats
+    vision: Floats
+
+
+def flops_rate(hw: Hardware, t: Table) -> Floats:
+    """FLOP/s of a large matrix product by row; a precision that the GPU lacks runs as its BF16."""
+    each = [GEMM[RATE[p]] * hw.tflops[RATE[p]] if RATE[p] in hw.tflops else GEMM["bf16"] * hw.tflops["bf16"] for p in PRECISION]
+    return np.array(each)[t["precision"]] * 1e12
+
+
+def attention_weights(m: Model) -> tuple[int, int]:
+    """(all, up-projections of MLA): weights of one layer's attention linears, whole."""
+    if m.attention != "mla":
+        return 2 * m.hidden * (m.heads + m.query_groups) * m.head_dim, 0
+    qk, v = m.heads * (m.qk_nope_dim + m.qk_rope_dim), m.heads * m.v_head_dim
+    up = (m.q_lora_rank or m.hidden) * qk + m.kv_lora_rank * (m.heads * m.qk_nope_dim + v)
+    return up + m.hidden * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_dim + v), up
+
+
+def context(m: Model, seq: int) -> float:
+    """Mean keys that a query attends to over the layers: half the sequence, or what a window leaves."""
+    full = seq / 2
+    window = min(full, m.window - m.window * (m.window - 1) / (2 * seq)) if m.window else full
+    return (full + (m.window_every - 1) * window) / m.window_every if m.window_every else window
+
+
+def work(m: Model, hw: Hardware, t: Table, seq: int) -> Work:
+    """Forward seconds of every part."""
+    split = t["micro_batch"] * (seq / t["cp"]) / t["tp"]
+    rate, bf16, hbm = flops_rate(hw, t), hw.tflops["bf16"] * 1e12, hw.hbm * STREAM
+    attention, up = attention_weights(m)
+    qkv = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else 2 * m.head_dim)
+    routed = split * m.topk * t["etp"]
+    cast = np.where(t["precision"] > 0, 4.0, 0.0)
+    return Work(
+        linear=2 * split * attention / rate,
+        up=2 * split * up / rate,
+        core=2 * split * context(m, seq) * qkv / (bf16 * ATTENTION),
+        norm=split * m.hidden * 6 / hbm,
+        passes=split * (m.hidden * (8 + 2 * cast) + qkv * (10 + cast) + m.experts * 12) / hbm,
+        dense=split * (6 * m.hidden * m.ffn_hidden / rate + m.ffn_hidden * (6 + cast) / hbm),
+        experts=_experts(m, hw, t, routed, rate) + routed * (m.hidden + m.expert_hidden / t["etp"]) * cast / hbm,
+        activation=routed * (m.expert_hidden * (6 + 8 * m.mlp_bias) / t["etp"] + m.hidden * 4 * m.mlp_bias) / hbm,
+        permute=routed * m.hidden * 2 * np.array(PERMUTES)[t["dispatcher"]] / hbm,
+        shared=split * m.shared_expert_hidden * (6 * m.hidden / rate + (6 + cast) / hbm),
+        mtp=4 * split * m.hidden**2 / rate,
+        loss=split * m.vocab * (2 * m.hidden / (bf16 * GEMM["bf16"]) + 8 / hbm),
+        vision=_vision(m, t, hw),
+    )
+
+
+def _experts(m: Model, hw: Hardware, t: Table, routed: Floats, rate: Floats) -> Floats:
+    """Grouped products; with few tokens for each expert they are slow, and never faster than reading the weights."""
+    local = m.experts / t["ep"]
+    filled = routed / local / (routed / local + HALF_FULL)
+    width = m.expert_hidden / t["etp"]
+    return np.maximum(6 * routed * m.hidden * width / (rate * filled), local * 6 * m.hidden * width / hw.hbm)
+
+
+def _vision(m: Model, t: Table, hw: Hardware) -> Floats:
+    """The tower over one image a sample, BF16, split over TP and the same on every CP rank."""
+    v = m.vision
+    if v is None:
+        return np.zeros(t.rows)
+    patches = v.image_tokens * v.merge**2
+    layer = 2 * (4 * v.hidden**2 + 2 * v.hidden * v.ffn_hidden) + 4 * patches * v.hidden
+    wide = v.hidden * v.merge**2
+    merge = 2 * wide * (wide + v.out_hidden) * (1 + len(v.deepstack)) / v.merge**2
+    return t["micro_batch"] * patches * (layer * v.layers + merge) / t["tp"] / (hw.tflops["bf16"] * 1e12 * ATTENTION)
+
+
+def forward(w: Work) -> tuple[Floats, Floats]:
+    """(dense layer, MoE layer): forward seconds."""
+    block = w.linear + w.core + 2 * w.norm + w.passes
+    return block + w.dense, block + w.experts + w.activation + w.permute + w.shared
+
+
+def backward(w: Work) -> tuple[Floats, Floats]:
+    """(dense layer, MoE layer): backward seconds."""
+    return tuple(2 * f + 0.5 * w.core for f in forward(w))  # type: ignore[return-value]
+
+
+def recomputed(w: Work, t: Table) -> tuple[Floats, Floats]:
+    """(dense layer, MoE layer): forward seconds spent again in backward. A set that holds another never costs less."""
+    on = {word: t.has("recompute", bit) * 1.0 for word, bit in BIT.items()}
+    shared = w.norm * on["layernorm"] + w.up * on["mla_up_proj"] + w.core * on["core_attn"]
+    moe = np.where(
+        on["moe"] > 0,
+        w.experts + w.activation + w.permute + w.shared,
+        w.activation * on["moe_act"] + w.shared * on["shared_experts"],
+    )
+    parts = shared + w.dense * on["mlp"], shared + moe
+    return tuple(np.where(on["full"] > 0, np.maximum(f, p), p) for f, p in zip(forward(w), parts, strict=True))  # type: ignore[return-value]
+
+
+def host(t: Table) -> tuple[Floats, Floats]:
+    """(dense layer, MoE layer): seconds that the host needs to launch what is not captured, forward and backward."""
+    free = {word: 1.0 - t.has("cuda_graph", i) for i, word in enumerate(CUDA_GRAPH)}
+    again = (1 + 0.4 * t.has("recompute", BIT["full"])) * free["full_iteration"]
+    attention = HOST_ATTENTION * free["attn"]
+    moe = HOST_ROUTER * free["moe_router"] + HOST_PREPROCESS * free["moe_preprocess"] + HOST_EXPERTS
+    return (attention + HOST_DENSE) * again, (attention + moe) * again
+
+
+assert len(PERMUTES) == len(BY_NAME["dispatcher"].words)

@@ -1,0 +1,53 @@
+"""Bytes of weights, gradients, optimizer state and saved inputs in each number format. Columns are codes of `moedsl.axes`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from moedsl.axes import BY_NAME, PRECISION
+from moedsl.cost.rows import Floats, Table
+
+BF16 = 2.0
+PRIMARY_FP8 = ("fp8_current", "mxfp8")
+"""Precisions whose recipes keep the parameters themselves in FP8 (`fp8_param_gather` in bridge training/mixed_precision.py)."""
+WEIGHT = {"bf16": 2.0, "fp8_blockwise": 4.0, "fp8_current": 2.0, "mxfp8": 2.0625, "nvfp4": 3.125}
+"""Bytes of a linear's parameter: primary copy, and rows and columns quantised; MXFP8 has a scale for 32 numbers, NVFP4 for 16."""
+SAVED = {"bf16": 2.0, "fp8_blockwise": 1.03, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625}
+"""Bytes of a number in a linear's input that is kept for its weight gradient."""
+GATHERED = {"bf16": 2.0, "fp8_blockwise": 2.0, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 2.0}
+"""Bytes of a parameter on the wire when data parallelism gathers it."""
+
+
+def by_precision(values: dict[str, float], t: Table) -> Floats:
+    """The value of each row's precision."""
+    return np.array([values[p] for p in PRECISION])[t["precision"]]
+
+
+def weight(t: Table, hopper: bool) -> Floats:
+    """Bytes of a linear's parameter; Blackwell multiplies per-tensor FP8 in any orientation and keeps no transpose."""
+    values = WEIGHT if hopper else {**WEIGHT, "fp8_current": 1.0}
+    return by_precision(values, t)
+
+
+def gradient(t: Table) -> Floats:
+    """Bytes of a gradient in Megatron's buffer."""
+    return np.where(t["grad_reduce"] == BY_NAME["grad_reduce"].words.index("bf16"), 2.0, 4.0)
+
+
+def moments(t: Table) -> Floats:
+    """Bytes of both moments."""
+    return np.where(t["moments"] == BY_NAME["moments"].words.index("bf16"), 4.0, 8.0)
+
+
+def master(t: Table) -> Floats:
+    """Bytes of the master copy: FP32, or with precision-aware moments the 16 bits that a BF16 parameter lacks.
+
+    megatron/core/optimizer/optimizer_config.py:store_param_remainders; an FP8 parameter has no such remainder.
+    """
+    primary = np.isin(t["precision"], [PRECISION.index(p) for p in PRIMARY_FP8])
+    return np.where((t["moments"] == BY_NAME["moments"].words.index("bf16")) & ~primary, 2.0, 4.0)
+
+
+def fsdp(t: Table) -> Floats:
+    """1 where Megatron FSDP shards everything."""
+    return (t["sharding"] == BY_NAME["sharding"].words.index("fsdp")).astype(float)

@@ -1,0 +1,152 @@
+"""Bytes on a rank, stage by stage: what torch.cuda.max_memory_allocated would say. CUDA context, NCCL and DeepEP buffers are not in it.
+
+A stage's bytes are its profile (`profiles.MEMORY`: counts of layers, tables, live microbatches) times a price for each
+feature, so the peak over a whole column is a small matrix product for each pipeline shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from attrs import frozen
+
+from moedsl.axes import BY_NAME, CUDA_GRAPH
+from moedsl.cost import activations, formats, parameters
+from moedsl.cost.parameters import Parameters
+from moedsl.cost.profiles import HELD, MEMORY
+from moedsl.cost.rows import Floats, Table
+from moedsl.facts import Hardware, Model
+
+Prices = dict[str, Floats]
+"""Bytes by feature of `profiles.MEMORY`."""
+KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
+FRAMEWORK = 0.6 * 2**30
+"""Bytes: cuBLAS and Transformer Engine workspaces, RNG states, data and rotary tables in torch's allocator."""
+COLUMNS = ("tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "cuda_graph", "precision", "sharding", "moments", "grad_reduce")
+"""The axes that prices of memory depend on; pp, vpp and the number of microbatches are the profile's."""
+
+COVERS = (
+    "peak memory is torch's max_memory_allocated on the most loaded rank: weights, gradients, optimizer state, saved "
+    "activations, the working set of one layer and the logits. It leaves out the CUDA context, NCCL, the buffers of DeepEP "
+    "and HybridEP and fragmentation (3 to 8 GiB together). Routed tokens are taken 10% above their mean on the fullest rank; "
+    "a VLM's sample has one image."
+)
+
+
+@frozen
+class StageMemory:
+    """Bytes on one rank of a pipeline stage."""
+
+    stage: int
+    params: int
+    expert_params: int
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    buffers: float
+
+    @property
+    def total(self) -> float:
+        """All five together."""
+        return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+
+
+@frozen
+class Trained:
+    """Which parts learn."""
+
+    language: bool = True
+    tower: bool = True
+    projection: bool = True
+
+
+def trained(freeze: frozenset[str]) -> Trained:
+    """From the `vlm` words of a run."""
+    return Trained("freeze_language" not in freeze, "freeze_vision" not in freeze, "freeze_projection" not in freeze)
+
+
+@frozen
+class Counts:
+    """Parameters by feature of `profiles.HELD`: all, and those that learn."""
+
+    all: Mapping[str, Parameters]
+    learning: Mapping[str, Parameters]
+
+
+def counts(m: Model, t: Table, learns: Trained) -> Counts:
+    """Parameters of one of each feature on a rank; columns instead of numbers."""
+    tp = t["tp"]
+    attention, block = parameters.attention(m, tp), parameters.moe(m, tp, t["ep"], t["etp"])  # type: ignore[arg-type]
+    none = Parameters()
+    every = {
+        "dense": Parameters(attention + parameters.mlp(m, tp)),  # type: ignore[arg-type]
+        "moe": Parameters(attention) + block,
+        "mtp": Parameters(3 * m.hidden + 2 * m.hidden**2 // tp),  # type: ignore[arg-type]
+        "words": Parameters(parameters.table_size(m, tp)),  # type: ignore[arg-type]
+        "norm": Parameters(m.hidden),
+        "vision": none,
+    }
+    learning = every if learns.language else dict.fromkeys(every, none)
+    if m.vision is None:
+        return Counts(every, learning)
+    mergers = sum(parameters.mergers(m.vision, tp))  # type: ignore[arg-type]
+    tower = parameters.vision(m.vision, tp)  # type: ignore[arg-type]
+    learnt = (tower - mergers) * learns.tower + mergers * learns.projection
+    return Counts({**every, "vision": Parameters(tower)}, {**learning, "vision": Parameters(learnt)})
+
+
+def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Trained) -> dict[str, Prices]:
+    """Bytes of each kind by feature, for every row of `t`."""
+    n = counts(m, t, learns)
+    size = activations.sizes(m, t, seq)
+    return {
+        **_held(n, t, gpus, hw.arch == "hopper"),
+        "activations": _kept(m, t, size, learns),
+        "buffers": _buffers(m, t, size, n),
+    }
+
+
+def _held(n: Counts, t: Table, gpus: int, hopper: bool) -> dict[str, Prices]:
+    """Weights, gradients and optimizer state, whole or sharded over data parallelism."""
+    linear, grad, sharded = formats.weight(t, hopper), formats.gradient(t), formats.fsdp(t)
+    state = formats.master(t) + formats.moments(t) * (t["offload"] != BY_NAME["offload"].words.index("optimizer"))
+    dense, expert = t["tp"] / gpus, t["etp"] * t["ep"] / gpus
+    out: dict[str, Prices] = {"weights": {}, "gradients": {}, "optimizer": {}}
+    for name in HELD:
+        weight = linear if name in ("dense", "moe", "mtp") else formats.BF16
+        for kind, each, of in (("weights", weight, n.all[name]), ("gradients", grad, n.learning[name])):
+            out[kind][name] = each * of.total * (1 - sharded)
+            out[kind][f"{name}_shard"] = each * (of.dense * dense + of.expert * expert) * sharded
+        learns = n.learning[name]
+        out["optimizer"][f"{name}_shard"] = state * (learns.dense * dense + learns.expert * expert)
+    return out
+
+
+def _kept(m: Model, t: Table, s: activations.Sizes, learns: Trained) -> Prices:
+    dense, moe = activations.layers(m, s)
+    captured = t.has("cuda_graph", CUDA_GRAPH.index("attn")) * 1.0 + t.has("cuda_graph", CUDA_GRAPH.index("moe_router"))
+    static = captured * s.split * m.hidden * formats.BF16
+    out = {"dense_live": dense + static, "moe_live": moe + static}
+    if m.vision is not None:
+        out["vision_live"] = activations.vision(m.vision, t, (learns.tower, learns.projection))
+    return out
+
+
+def _buffers(m: Model, t: Table, s: activations.Sizes, n: Counts) -> Prices:
+    """The working set of a layer, or the logits where they are more; a whole-iteration graph's pool keeps both."""
+    work = activations.working_set(m, s)
+    loss, mtp = activations.logits(m, s)
+    whole = t.has("cuda_graph", CUDA_GRAPH.index("full_iteration"))
+    unit = n.all["moe"].total * (2 * formats.BF16 + formats.gradient(t)) * formats.fsdp(t)
+    return {"one": work + unit + FRAMEWORK, "loss": np.where(whole, loss, np.maximum(loss - work, 0.0)), "mtp": mtp}
+
+
+def matrix(kinds: Mapping[str, Prices], rows: int) -> Floats:
+    """(rows, features): all kinds together."""
+    out = np.zeros((rows, len(MEMORY)))
+    for priced in kinds.values():
+        for name, column in priced.items():
+            out[:, MEMORY.index(name)] += column
+    return out
