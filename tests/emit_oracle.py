@@ -7,6 +7,7 @@ recipe, {"library": name, "overrides": [text, ...]}. An answer is {"built", "fie
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import json
@@ -53,14 +54,15 @@ def _build(job: dict[str, Any]) -> Any:
 
 
 def _read(cfg: Any, paths: list[str]) -> dict[str, Any]:
+    """Values of declared fields: Bridge takes an assignment to any other name without a word."""
     from moedsl.emit.values import normalise
 
     found = {}
     for path in paths:
-        try:
-            found[path] = normalise(path, functools.reduce(getattr, path.split("."), cfg))
-        except AttributeError:
-            found[path] = "no such field"
+        *above, name = path.split(".")
+        owner = functools.reduce(getattr, above, cfg)
+        declared = name in {f.name for f in dataclasses.fields(owner)}
+        found[path] = normalise(path, getattr(owner, name)) if declared else "no such field"
     return found
 
 
