@@ -13,27 +13,8 @@ from moedsl.source import Source, Span
 from moedsl.tokens import Lexeme, lexeme_at
 
 VALUES = frozenset(["NUMBER", "STRING", "NAME", "LPAREN", "LBRACKET", "MINUS", "TRUE", "FALSE", "NOT", "IF"])
-OPERATORS = frozenset(
-    [
-        "PLUS",
-        "MINUS",
-        "STAR",
-        "SLASH",
-        "FLOOR",
-        "MOD",
-        "EQ",
-        "NE",
-        "LT",
-        "LE",
-        "GT",
-        "GE",
-        "AND",
-        "OR",
-        "NOT",
-        "IN",
-        "IMPLIES",
-    ]
-)
+COMPARISON_TERMINALS = frozenset(["EQ", "NE", "LT", "LE", "GT", "GE", "NOT", "IN"])
+OPERATORS = COMPARISON_TERMINALS | {"PLUS", "MINUS", "STAR", "SLASH", "FLOOR", "MOD", "AND", "OR", "IMPLIES"}
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 RESERVED = frozenset(
     ["if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth"]

@@ -25,6 +25,8 @@ from moedsl.tokens import Brackets, brackets, lexeme_at, lexemes
 
 MAX_ERRORS = 50
 """After so many errors the rest of a file is not read."""
+MAX_WORDS = 50_000
+"""Tokens of a file; more would take longer than anybody waits for an error."""
 CLAUSES = ("because", "cite", "worth", "when")
 _OTHER_WORDS = ("NAME", "WORD", "VERSION")
 
@@ -88,15 +90,14 @@ class _Parse:
         self.open = set(pairs.unclosed)
         self.parser = _lark().parse_interactive(source.text)
         self.errors: list[Diagnostic] = []
-        self.last = self.statement = self.longest = 0
+        self.last = self.statement = self.longest = self.words = 0
         self.set_mark()
 
     def run(self) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
         module: ast.Module | None = None
-        while module is None and len(self.errors) < MAX_ERRORS:
+        while module is None and len(self.errors) < MAX_ERRORS and self.words <= MAX_WORDS:
             try:
-                self.feed_tokens()
-                module = self.feed_end()
+                module = self.feed_end() if self.feed_tokens() else None
             except UnexpectedInput as e:
                 self.recover(e)
         found = sorted(self.errors + _builder.problems, key=lambda d: d.labels[0].span.start)
@@ -106,13 +107,17 @@ class _Parse:
 
     def gave_up(self) -> Diagnostic:
         span = Span(self.source.name, self.last, self.last)
+        if self.words > MAX_WORDS:
+            message = f"the text has more than {MAX_WORDS} words"
+            return error("parse.too_large", message, span, help="a run file is a few lines; is this the right file?")
         return error("parse.too_many", f"more than {MAX_ERRORS} errors: the rest was not read", span)
 
     # ------------------------------------------------------------ forwards
 
-    def feed_tokens(self) -> None:
-        """All tokens from the lexer's position on; newlines inside ( ) and [ ] are dropped."""
-        depth = words = 0
+    def feed_tokens(self) -> bool:
+        """All tokens from the lexer's position on, without newlines inside ( ) and [ ]. False: there are too many."""
+        depth = 0
+        started = self.words
         state = self.parser.parser_state
         for token in self.parser.lexer_thread.lex(state):
             kind = token.type
@@ -124,12 +129,15 @@ class _Parse:
                 depth -= depth > 0
             self.feed(token)
             self.last = token.end_pos or 0
-            words += 1
+            self.words += 1
+            if self.words > MAX_WORDS:
+                return False
             if kind in ("NEWLINE", "SEMICOLON", "LBRACE", "RBRACE"):
-                self.longest, words = max(self.longest, words), 0
+                self.longest, started = max(self.longest, self.words - started), self.words
                 self.statement = self.last
                 self.set_mark()
-        self.longest = max(self.longest, words)
+        self.longest = max(self.longest, self.words - started)
+        return True
 
     def feed(self, token: Token) -> None:
         """One token; a keyword that cannot stand here (``seq`` in a model's facts) is a plain word."""

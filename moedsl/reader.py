@@ -15,7 +15,7 @@ from moedsl.nesting import too_deep
 from moedsl.source import Source, Span
 from moedsl.tokens import brackets
 
-LIMIT = 1 << 20
+LIMIT = 1 << 18
 """Bytes; a larger file is no run file."""
 _NOTHING = re.compile(r"(?:\s|#[^\n]*)*")
 _BOMS = (

@@ -14,6 +14,9 @@ from moedsl import paths
 PARTS = ("ast", "source", "build", "parser", "nesting", "tokens", "cache", "store")
 """The modules that a cached module depends on."""
 
+MOST = 500
+"""Entries that are kept."""
+
 
 def cache_dir() -> Path:
     """``$XDG_CACHE_HOME/moedsl``, else ``~/.cache/moedsl``."""
@@ -65,6 +68,14 @@ def save(name: str, body: bytes) -> bool:
         with os.fdopen(handle, "wb") as f:
             f.write(hashlib.sha256(body).digest() + body)
         os.replace(temporary, path)
+        _prune(path.parent)
     except OSError:
         return False
     return True
+
+
+def _prune(directory: Path) -> None:
+    """Removes the oldest entries beyond `MOST`."""
+    entries = sorted(directory.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True)
+    for old in entries[MOST:]:
+        old.unlink(missing_ok=True)
