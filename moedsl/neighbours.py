@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class Neighbour:
 
 def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
     """All rows one value away, priced in one batch."""
-    changes = [(a, v) for a in axes.AXES for v in _values(c, a) if v != row.codes[a.name]]
+    changes = [(a, v) for a in axes.AXES for v in _values(c, a, row.codes[a.name]) if v != row.codes[a.name]]
     if not changes:
         return []
     table = _table(c, row.codes, changes)
@@ -44,12 +45,13 @@ def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
     return [Neighbour(a.name, v, refused[i], memory[i], time[i]) for i, (a, v) in enumerate(changes)]
 
 
-def _values(c: Compiled, axis: axes.Axis) -> list[int]:
-    """The values that the solver chose from, and for a mesh axis every divisor of the GPUs up to four times either way."""
+def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
+    """The values that the solver chose from, the nearest sizes first; for a mesh axis every divisor of the GPUs."""
     domain = [int(v) for v in c.problem.domains[axis.name]]
     if axis.name in c.problem.program.pins or len(domain) < 2:
         return []
-    return domain if axis.name not in ("tp", "cp", "pp", "ep", "etp") else divisors(c.problem.gpus)
+    values = divisors(c.problem.gpus) if axis.name in ("tp", "cp", "pp", "ep", "etp") else domain
+    return sorted(values, key=lambda v: abs(log2(v / chosen))) if axis.kind == "int" else values
 
 
 def _table(c: Compiled, codes: Mapping[str, int], changes: list[tuple[axes.Axis, int]]) -> Table:

@@ -9,6 +9,8 @@ from attrs import evolve
 
 from moedsl import axes, neighbours
 from moedsl.choose import Chosen
+from moedsl.cost import StageMemory, pipeline
+from moedsl.cost.memory import KINDS
 from moedsl.diagnostics import Diagnostic, to_json
 from moedsl.ir import Pin, Program, Rule
 from moedsl.lower import first, plain, with_lets
@@ -82,7 +84,8 @@ def _machine(p: Program) -> Json:
 
 def _layout(chosen: Chosen, env: Mapping[str, Any]) -> Json:
     sizes = {n: int(env[n]) for n in ("tp", "cp", "dp", "pp", "vpp", "ep", "etp", "edp")}
-    layout = chosen.cost.layout_string(sizes["pp"], sizes["vpp"])
+    p = chosen.problem.program
+    layout = p.pipeline_layout or pipeline.layout_string(p.model, sizes["pp"], sizes["vpp"])
     return {**sizes, "sequence_parallel": bool(env["sequence_parallel"]), "pipeline_layout": layout}
 
 
@@ -113,15 +116,20 @@ def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
         "memory": {
             "peak_gib": row.peak_memory / GIB,
             "capacity_gib": chosen.problem.program.hardware.memory / GIB,
-            "stages": [s.to_json() for s in chosen.cost.memory_report(row.codes)],
+            "stages": [_stage(s) for s in chosen.cost.memory_report(row.codes)],
             "covers": chosen.cost.covers["memory"],
         },
         "step_time_s": row.step_time,
         "tokens_per_s_per_gpu": per_gpu,
-        "model_tflops_per_gpu": chosen.cost.model_flops() / row.step_time / chosen.problem.gpus / 1e12,
+        "model_tflops_per_gpu": float(chosen.cost.model_tflops_per_gpu(row.step_time, int(env["tp"]))),
         "breakdown": {k: float(v) for k, v in breakdown.items()},
         "covers": {"step_time": chosen.cost.covers["time"]},
     }
+
+
+def _stage(s: StageMemory) -> Json:
+    sizes = {f"{k}_gib": getattr(s, k) / GIB for k in (*KINDS, "total")}
+    return {"stage": s.stage, "params": s.params + s.expert_params, "expert_params": s.expert_params, **sizes}
 
 
 # ---------------------------------------------------------------- decisions
@@ -143,17 +151,22 @@ def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row,
     if isinstance(origin, Pin):
         return _entry(axis.name, value, "pinned", None, "pinned by the run file", (), [])
     if len(chosen.problem.domains[axis.name]) > 1:
-        return _entry(axis.name, value, "chosen", *_why_chosen(chosen, origin), alternatives)
+        return _entry(axis.name, value, "chosen", *_why_chosen(chosen, origin, alternatives), alternatives)
     if origin is not None:
         return _entry(axis.name, value, "defaulted", origin.id, origin.because, origin.cites, alternatives)
     return _entry(axis.name, value, "defaulted", None, "the only value that it may take", (), [])
 
 
-def _why_chosen(chosen: Chosen, origin: Rule | None) -> tuple[str | None, str, tuple[str, ...]]:
+def _why_chosen(chosen: Chosen, origin: Rule | None, alternatives: list[Json]) -> tuple[str | None, str, tuple[str, ...]]:
     """A choice is made by the phase's ranking, among the candidates of a rule where one narrows them."""
-    rank = chosen.compiled.ranks[0].rule if chosen.compiled.ranks else None
-    because = f"best of {chosen.solution.legal} legal layouts by {rank.name}: {rank.because}" if rank else "best of all"
-    return (rank.id if rank else None), because, (*(rank.cites if rank else ()), *(origin.cites if origin else ()))
+    rank = chosen.compiled.ranks[0].rule
+    others = [f"{_word(a['value'])} is {a['effect']}" for a in alternatives[:2]]
+    because = f"best by {rank.name}" + (f"; {'; '.join(others)}" if others else "")
+    return rank.id, because, (*rank.cites, *(origin.cites if origin else ()))
+
+
+def _word(value: Any) -> str:
+    return "+".join(value) or "none" if isinstance(value, list) else str(value)
 
 
 def _entry(name: str, value: Any, origin: str, rule: str | None, because: str | None, cites: Sequence[str], alternatives: list[Json]) -> Json:

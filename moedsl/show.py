@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -67,7 +68,11 @@ def _memory(p: Json) -> str:
     m = p["estimate"]["memory"]
     share = 100 * m["peak_gib"] / m["capacity_gib"]
     lines = [f"Memory  {m['peak_gib']:.1f} of {m['capacity_gib']:.1f} GiB ({share:.0f}%) on the most loaded rank", _stages(m["stages"])]
-    return "\n".join([*lines, *(f"  {line}" for line in m["covers"])])
+    return "\n".join([*lines, _wrapped(m["covers"])])
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")
 
 
 _COLUMNS = ("stage", "parameters", "weights", "gradients", "optimizer", "activations", "buffers", "total GiB")
@@ -79,7 +84,7 @@ def _stages(stages: Sequence[Json]) -> str:
     for first, last, s in _runs(stages):
         name = str(first) if first == last else f"{first}-{last}"
         sizes = (f"{s[k + '_gib']:.1f}" for k in ("weights", "gradients", "optimizer", "activations", "buffers", "total"))
-        rows.append((name, f"{(s['params'] + s['expert_params']) / 1e9:.2f}B", *sizes))
+        rows.append((name, f"{s['params'] / 1e9:.2f}B", *sizes))
     return _table(rows)
 
 
@@ -103,7 +108,7 @@ def _time(p: Json) -> str:
     head = f"Speed  {e['step_time_s']:.2f} s a step, {e['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, {e['model_tflops_per_gpu']:.0f} model TFLOPS/GPU"
     parts = sorted(((v, k) for k, v in e["breakdown"].items() if v > 0), reverse=True)
     lines = [f"  {k.replace('_', ' '):<24}{v:8.3f} s {100 * v / e['step_time_s']:5.1f}%" for v, k in parts]
-    return "\n".join([head, *lines, *(f"  {line}" for line in e["covers"]["step_time"])])
+    return "\n".join([head, *lines, _wrapped(e["covers"]["step_time"])])
 
 
 def _steps(p: Json) -> str:
@@ -118,10 +123,7 @@ def _decisions(p: Json) -> str:
 
 
 def _why(d: Json) -> str:
-    if d["origin"] != "chosen":
-        return d["because"] or ""
-    shown = [f"{_word(a['value'])}: {a['effect']}" for a in d["alternatives"][:3]]
-    return "; ".join(shown)
+    return d["because"] or ""
 
 
 def _advice(p: Json) -> str:
