@@ -1,7 +1,7 @@
 """The process groups of both meshes, computed from a layout alone, for every rank of the world.
 
-Rank order of Megatron-Core (megatron/core/parallel_state.py, order "tp-cp-ep-dp-pp"): tp fastest, then cp (dense mesh) or ep
-(expert mesh, where etp is fastest), then dp or edp, then pp; "tp-cp-ep-pp-dp" swaps the last two.
+Rank order of Megatron-Core (megatron/core/parallel_state.py, order "tp-cp-ep-dp-pp"): tp fastest, then cp (dense
+mesh) or ep (expert mesh, where etp is fastest), then dp or edp, then pp; "tp-cp-ep-pp-dp" swaps the last two.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _sizes(layout: Mapping[str, Any], inner: tuple[str, str], data: str, pp_befo
     return {axis: int(layout[axis]) for axis in (*inner, *outer)}
 
 
-def _vary(sizes: Mapping[str, int], axes: set[str]) -> list[list[int]]:
+def _vary(sizes: dict[str, int], axes: set[str]) -> list[list[int]]:
     """The groups whose members differ only along `axes`."""
     names = list(reversed(sizes))
     ranks = np.arange(prod(sizes.values())).reshape([sizes[n] for n in names])

@@ -39,8 +39,10 @@ class Case:
 
 
 def from_json(data: Mapping[str, Any]) -> Case:
-    device = data["device"]
-    return Case(**{**data, "device": Device(**{**device, "capability": tuple(device["capability"])})})
+    device: dict[str, Any] = dict(data["device"])
+    device["capability"] = tuple(device["capability"])
+    values: dict[str, Any] = {**data, "device": Device(**device)}
+    return Case(**values)
 
 
 def read(target: str, gpu: str | None = None, world: int | None = None) -> Case | Report:
@@ -74,11 +76,15 @@ def _locate(target: str) -> tuple[str, str, Mapping[str, Any]] | Report:
     if not path.exists():
         if name and re.fullmatch(r"\w+(\.\w+)+", head):
             return head, name, _NEVER
-        return failed(target, "verify.input", "no such file", "name a directory that moedsl compile wrote, or a recipe.py")
+        return failed(
+            target, "verify.input", "no such file", "name a directory that moedsl compile wrote, or a recipe.py"
+        )
     if path.is_dir():
         path = path / "recipe.py"
         if not path.exists():
-            return failed(target, "verify.input", "there is no recipe.py in it", "moedsl compile RUN.moe -o DIR writes one")
+            return failed(
+                target, "verify.input", "there is no recipe.py in it", "moedsl compile RUN.moe -o DIR writes one"
+            )
     function = name or _function(path)
     if function is None:
         return failed(target, "verify.input", "not a Python file with one public function ending in _config")

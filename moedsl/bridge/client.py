@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -40,7 +41,7 @@ class Server:
         self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
         home = Path(self._home.name)
         hub.build(home, stdlib_dir() / "hf", hub.user_cache())
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "moedsl.bridge.server", str(jobs), str(home / "hub")],
             stdin=subprocess.PIPE,
@@ -83,10 +84,8 @@ class Server:
     def close(self) -> None:
         """Ends the process and removes its temporary files."""
         assert self._process.stdin and self._process.stdout
-        try:
+        with suppress(BrokenPipeError):  # it may have ended already
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended already
         self._process.terminate()
         self._process.wait()
         self._process.stdout.close()

@@ -1,9 +1,10 @@
-"""Bridge's own initialisation of every process group, over torch's fake process group: any world size in one process."""
+"""Bridge's own initialisation of every process group, over torch's fake process group; any world size, one process."""
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
@@ -16,7 +17,7 @@ Made = dict[str, list[list[int]]]
 
 
 @contextmanager
-def _recorded(made: Made) -> Iterator[None]:
+def _recorded(made: Made) -> Generator[None]:
     """Megatron-Core asks for the groups of all ranks on each rank, naming each family."""
     real = dist.new_group
 
@@ -33,11 +34,11 @@ def _recorded(made: Made) -> Iterator[None]:
 
 
 def initialise(config: Any, world: int, rank: int) -> tuple[Any, Made]:
-    """The process groups of `rank`: Bridge's collection, and what was made for the whole world. Replaces earlier ones."""
-    from megatron.bridge.training import initialize
+    """The process groups of `rank`: Bridge's collection, and all made for the world. Replaces earlier ones."""
     from megatron.core import parallel_state
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
+    initialize: Any = importlib.import_module("megatron.bridge.training.initialize")
     parallel_state.destroy_model_parallel()
     if dist.is_initialized():
         dist.destroy_process_group()

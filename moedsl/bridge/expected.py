@@ -1,4 +1,4 @@
-"""What a plan says about the resolved ConfigContainer, field by field; written apart from emit/, whose work it judges."""
+"""What a plan says about the resolved ConfigContainer, field by field; written apart from emit/, which it judges."""
 
 from __future__ import annotations
 
@@ -10,18 +10,30 @@ Check = tuple[str, Any, Callable[[Any], bool]]
 
 
 def checks(plan: Mapping[str, Any]) -> Iterator[Check]:
-    """Every decided value of `plan` (docs/internals.md, Plan JSON) as checks on the config after Bridge's update."""
+    """Every decided value of `plan` (docs/internals.md, Plan JSON) as checks on the config after Bridge's update.
+
+    The user's own `set` has the last word on a field, whatever else decided it.
+    """
+    own = plan.get("set", {})
+    for check in _decided(plan):
+        if check[0] not in own:
+            yield check
+    for field, value in own.items():
+        if not field.startswith("env_vars."):
+            yield _same(field, value)
+
+
+def _decided(plan: Mapping[str, Any]) -> Iterator[Check]:
     yield from _layout(plan["layout"])
     yield from _batch(plan["batch"])
     yield from _policy(plan.get("policy", {}))
-    for field, value in plan.get("set", {}).items():
-        yield _same(field, value)
     for word, value in plan.get("derived", {}).items():
         yield _same(word if "." in word else f"model.{word}", value)
 
 
 def _same(field: str, value: Any) -> Check:
-    return field, value, lambda actual: actual == value
+    plain = value.removeprefix("torch.") if isinstance(value, str) else value
+    return field, plain, lambda actual: actual == plain
 
 
 def _set(field: str, value: list[Any]) -> Check:
@@ -64,7 +76,9 @@ _NUMBERS: dict[str, dict[str, Any]] = {
     "nvfp4": {"model.fp4_recipe": "nvfp4"},
 }
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-_FREEZE = {
+_FLAGS = {
+    "ep_overlap": "overlap_moe_expert_parallel_comm",
+    "delay_wgrad": "delay_wgrad_compute",
     "freeze_vision": "freeze_vision_model",
     "freeze_projection": "freeze_vision_projection",
     "freeze_language": "freeze_language_model",
@@ -78,9 +92,15 @@ def _policy(policy: Mapping[str, Any]) -> Iterator[Check]:
     yield from _dispatcher(policy.get("dispatcher"))
     yield from _recompute(policy.get("recompute"))
     yield from _graphs(policy.get("cuda_graph"))
-    for word, field in (("ep_overlap", "overlap_moe_expert_parallel_comm"), ("delay_wgrad", "delay_wgrad_compute")):
-        if word in policy:
-            yield _same(f"model.{field}", bool(policy[word]))
+    yield from _optimizer(policy)
+    if policy.get("routing"):
+        yield _same("model.moe_router_force_load_balancing", policy["routing"] == "balanced")
+    for word, field in _FLAGS.items():
+        if policy.get(word):
+            yield _same(f"model.{field}", True)
+
+
+def _optimizer(policy: Mapping[str, Any]) -> Iterator[Check]:
     if policy.get("grad_reduce"):
         yield _same("ddp.grad_reduce_in_fp32", policy["grad_reduce"] == "fp32")
     if policy.get("moments"):
@@ -90,11 +110,6 @@ def _policy(policy: Mapping[str, Any]) -> Iterator[Check]:
         yield _same("ddp.use_megatron_fsdp", policy["sharding"] == "fsdp")
     if policy.get("offload"):
         yield _same("optimizer.optimizer_cpu_offload", policy["offload"] == "optimizer")
-    if policy.get("routing"):
-        yield _same("model.moe_router_force_load_balancing", policy["routing"] == "balanced")
-    for word, field in _FREEZE.items():
-        if policy.get(word):
-            yield _same(f"model.{field}", True)
 
 
 def _dispatcher(word: str | None) -> Iterator[Check]:

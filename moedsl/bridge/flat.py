@@ -8,10 +8,15 @@ from collections.abc import Iterator, Mapping
 from types import CodeType
 from typing import Any
 
+LAYOUT = "model.pipeline_model_parallel_layout"
+
 
 def flat(config: Any) -> dict[str, Any]:
     """`section.field` -> a value that JSON has; objects that are neither plain nor a dtype become their type's name."""
-    return {name: plain(value) for name, value in _walk(config)}
+    out = {name: plain(value) for name, value in _walk(config)}
+    if LAYOUT in out:
+        out[LAYOUT] = layout(config.model.pipeline_model_parallel_layout)
+    return out
 
 
 def _walk(config: Any) -> Iterator[tuple[str, Any]]:
@@ -39,9 +44,14 @@ def plain(value: Any) -> Any:
     return text.removeprefix("torch.") if text.startswith("torch.") else f"<{type(value).__name__}>"
 
 
-def layout_text(value: Any) -> Any:
-    """Megatron-Core keeps a pipeline layout as an object; what it was made from."""
-    return getattr(value, "input_data", value)
+def layout(value: Any) -> Any:
+    """A pipeline layout in one form, a list of lists of layer names: an object, a list or text makes it."""
+    value = getattr(value, "input_data", value)
+    if isinstance(value, str):
+        from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
+
+        value = PipelineParallelLayerLayout.parse_str_to_list(value)
+    return None if value is None else [[str(getattr(t, "name", t)) for t in chunk] for chunk in value]
 
 
 def unknown(config: Any, code: CodeType) -> list[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""What torch.cuda answers on a target GPU. Bridge reads the major capability and how the name begins; little else decides.
+"""What torch.cuda answers on a target GPU. Bridge reads the major capability and how the name begins.
 
 Bridge: training/flex_dispatcher_backend.py:59; Megatron-Core: transformer/moe/token_dispatcher.py:1546;
 Transformer Engine: pytorch/quantization.py (FP8, MXFP8 and NVFP4 support by capability).

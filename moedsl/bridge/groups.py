@@ -41,7 +41,9 @@ def compare(made: Made, config: Any, case: Case) -> tuple[dict[str, Any], tuple[
     wanted = mesh.groups(layout, config.dist.use_tp_pp_dp_mapping)
     real = {NAMES[name]: sorted(lists) for name, lists in made.items() if name in NAMES}
     report = {name: _describe(lists, wanted[name]) for name, lists in sorted(real.items())}
-    missing = tuple(Mismatch(f"groups.{n}", len(wanted[n]), None, "Megatron-Core made none") for n in wanted if n not in real)
+    missing = tuple(
+        Mismatch(f"groups.{n}", len(wanted[n]), None, "Megatron-Core made none") for n in wanted if n not in real
+    )
     differing = tuple(_difference(n, wanted[n], real[n]) for n, described in report.items() if not described["matches"])
     return report, (*missing, *differing)
 

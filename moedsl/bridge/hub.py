@@ -1,29 +1,19 @@
-"""Hugging Face without the network: a HF_HOME in the hub's cache layout, made of what the stdlib ships and the user has.
+"""Hugging Face without the network: a HF_HOME in the hub's cache layout, of what the stdlib ships and the user has.
 
-`AutoBridge.from_hf_pretrained("org/name")` then works unchanged. Layout: hub/models--ORG--NAME/{refs/main, snapshots/REV/...}.
+`AutoBridge.from_hf_pretrained("org/name")` then works unchanged.
+Layout: hub/models--ORG--NAME/{refs/main, snapshots/REV/...}.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
+from shutil import copyfile
+from types import SimpleNamespace
 from typing import Any
 
 REVISION = "0" * 40
 """The revision under which a stand-in lies: no commit has it."""
-
-# a model whose configuration class is code in its own repository: the class is written again over transformers' own
-_CONFIG_CLASS = '''from transformers import PretrainedConfig
-import transformers
-
-_base = getattr(transformers, "{name}", PretrainedConfig)
-
-
-class {name}(_base):
-    model_type = "{model_type}"
-'''
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -40,9 +30,9 @@ def user_cache() -> Path:
 
 
 def build(home: Path, shipped: Path, cache: Path) -> list[str]:
-    """Fills `home`: links the models of `cache`, stands in for those of `shipped` (ORG--NAME/config.json) that it lacks.
+    """Fills `home`: links the models of `cache`, stands in for those of `shipped` that it lacks.
 
-    Returns the names stood in for, as org/name.
+    `shipped` holds ORG--NAME/config.json and what lies beside it. Returns the names stood in for, as org/name.
     """
     hub = home / "hub"
     hub.mkdir(parents=True, exist_ok=True)
@@ -53,36 +43,35 @@ def build(home: Path, shipped: Path, cache: Path) -> list[str]:
     for config in sorted(shipped.glob("*--*/config.json")):
         folder = hub / f"models--{config.parent.name}"
         if not folder.exists():
-            _stand_in(folder, config)
+            _stand_in(folder, config.parent)
             stood_in.append(config.parent.name.replace("--", "/", 1))
     return stood_in
 
 
-def _stand_in(folder: Path, config: Path) -> None:
+def _stand_in(folder: Path, shipped: Path) -> None:
     snapshot = folder / "snapshots" / REVISION
     snapshot.mkdir(parents=True)
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text(REVISION)
-    data: dict[str, Any] = json.loads(config.read_text(encoding="utf-8"))
-    (snapshot / "config.json").write_text(json.dumps(data))
-    for name, text in _config_code(data).items():
-        (snapshot / name).write_text(text)
+    for file in shipped.iterdir():
+        if file.is_file():
+            copyfile(file, snapshot / file.name)
 
 
-def _config_code(data: Mapping[str, Any]) -> dict[str, str]:
-    """File name -> source of the configuration class that `auto_map` names; empty for a class that transformers has."""
-    target = (data.get("auto_map") or {}).get("AutoConfig")
-    if not target:
-        return {}
-    module, _, name = str(target).rpartition("--")[2].rpartition(".")
-    return {f"{module}.py": _CONFIG_CLASS.format(name=name, model_type=data.get("model_type", ""))}
+def stay_offline(stand_ins: Path) -> None:
+    """Two habits of Bridge's configuration loader that do not help offline (hf_pretrained/safe_config_loader.py).
 
-
-def do_not_wait() -> None:
-    """Bridge retries a missing configuration for 7 s (models/hf_pretrained/safe_config_loader.py); offline no retry helps."""
-    from types import SimpleNamespace
-
+    It retries a missing configuration for 7 s, and asks for the commit that a recipe names: a stand-in answers for any.
+    """
     from megatron.bridge.models.hf_pretrained import safe_config_loader
+    from transformers import AutoConfig
+
+    def from_pretrained(path: Any, *args: Any, **kwargs: Any) -> Any:
+        name = str(path).replace("/", "--")
+        if (stand_ins / f"models--{name}" / "snapshots" / REVISION).is_dir():
+            kwargs.pop("revision", None)
+        return AutoConfig.from_pretrained(path, *args, **kwargs)
 
     loader: Any = safe_config_loader
+    loader.AutoConfig = SimpleNamespace(from_pretrained=from_pretrained)
     loader.time = SimpleNamespace(time=lambda: 0.0, sleep=lambda seconds: None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,7 +43,7 @@ def _redirect(value: Any) -> Any:
 
 
 @contextmanager
-def meta_device() -> Iterator[None]:
+def meta_device() -> Generator[None]:
     """Inside it tensors have no storage, and torch.cuda has streams and a current device without a GPU."""
     cuda: Any = torch.cuda
     saved = {name: getattr(cuda, name) for name in _REPLACED}

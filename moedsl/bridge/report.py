@@ -44,7 +44,7 @@ class Change:
 
 @frozen
 class Report:
-    """One recipe's verdict. `accepted` and no mismatch is what a plan wants; `failed` says that the question itself broke."""
+    """One recipe's verdict. `accepted` without a mismatch is what a plan wants; `failed`: the question itself broke."""
 
     file: str
     verdict: str
@@ -56,7 +56,7 @@ class Report:
     groups: Mapping[str, Any] = field(factory=dict)
     """Group name -> {count, sizes, matches}."""
     stages: tuple[Mapping[str, Any], ...] = ()
-    """{stage, planned: {params, expert_params} or None, real: {dense, expert, layers}}; all of one rank, dense beside expert."""
+    """{stage, planned: {params, expert_params} or None, real: {dense, expert, chunks}} of one rank."""
     parameters: int | None = None
     """Parameters of the whole model, each counted once."""
     warnings: tuple[str, ...] = ()

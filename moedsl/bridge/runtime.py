@@ -1,10 +1,11 @@
-"""Question: what NVIDIA's code refuses only once training has started, asked now by calling the lines that would refuse.
+"""Question: what NVIDIA's code refuses only once training has started, by calling the lines that would.
 
 Each function is called with objects that stop it behind the check: getting that far is a yes.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -68,8 +69,8 @@ def microbatches(config: Any) -> int:
 def _schedule(config: Any, groups: Any, count: int) -> None:
     """core/pipeline_parallel/schedules.py, the interleaved schedule: microbatch groups against PP and their number."""
     import torch
-    from megatron.core.pipeline_parallel import schedules
 
+    schedules: Any = importlib.import_module("megatron.core.pipeline_parallel.schedules")
     model = config.model
     chunks = model.virtual_pipeline_model_parallel_size or 1
     if model.pipeline_model_parallel_size == 1 or chunks == 1:
@@ -95,14 +96,13 @@ def _schedule(config: Any, groups: Any, count: int) -> None:
 
 def _moe_forward(config: Any, groups: Any) -> None:
     """core/transformer/moe/moe_layer.py, MoELayer.forward: tensor parallel training without sequence parallel."""
-    from megatron.core.transformer.moe.moe_layer import MoELayer
 
     class Layer(_Stop):
         training, attn_tp_group = True, groups.tp
 
     layer: Any = Layer()
     layer.config = SimpleNamespace(sequence_parallel=config.model.sequence_parallel)
-    MoELayer.forward(layer, _Stop())
+    importlib.import_module("megatron.core.transformer.moe.moe_layer").MoELayer.forward(layer, _Stop())
 
 
 def _quantisation(model: Any) -> None:
@@ -110,12 +110,12 @@ def _quantisation(model: Any) -> None:
     if not (model.fp8 or getattr(model, "fp4", None)):
         return
     import torch
-    from megatron.core.fp8_utils import get_fp8_recipe
-    from transformer_engine.pytorch import quantization
 
+    recipes: Any = importlib.import_module("megatron.core.fp8_utils")
+    quantization: Any = importlib.import_module("transformer_engine.pytorch.quantization")
     with patch.object(torch.cuda, "current_device", lambda: 0):
         if not getattr(model, "fp4", None):
-            quantization.check_recipe_support(get_fp8_recipe(model))
+            quantization.check_recipe_support(recipes.get_fp8_recipe(model))
             return
         supported, why = quantization.check_nvfp4_support()
         if not supported:

@@ -1,12 +1,13 @@
 """The warm process: imports Bridge once, then forks for each case. JSON lines: cases on stdin, answers on stdout.
 
-First line out: {"ready": true, "seconds", "versions", "stood_in"} or {"ready": false, "error"}. Then {"id", "report"} for each
-{"id", "case"} line in, as they finish; the end of stdin ends the process.
+First line out: {"ready": true, "seconds", "versions", "stood_in"} or {"ready": false, "error"}. Then {"id", "report"}
+for each {"id", "case"} line in, as they finish; the end of stdin ends the process.
 usage: python -m moedsl.bridge.server JOBS STAND_INS
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import selectors
@@ -18,6 +19,7 @@ import traceback
 from collections import deque
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from attrs import define, field
@@ -27,6 +29,14 @@ from moedsl.bridge import hub, te
 from moedsl.bridge.report import failed
 
 PACKAGES = ("megatron-bridge", "megatron-core", "torch", "transformers", "transformer-engine")
+USED = (
+    "megatron.bridge",
+    "megatron.bridge.models.model_provider",
+    "megatron.bridge.training.config",
+    "megatron.bridge.training.initialize",
+    "moedsl.bridge.worker",
+)
+"""What the questions import: loaded once, before any fork."""
 
 
 @define
@@ -43,22 +53,24 @@ class _Child:
     answer: bytearray = field(factory=bytearray)
 
 
-def warm() -> dict[str, Any]:
+def warm(stand_ins: str) -> dict[str, Any]:
     """Imports Bridge and what its questions use; the first line out."""
     start = time.monotonic()
     engine = te.install()
-    import megatron.bridge
-    import megatron.bridge.models.model_provider
-    import megatron.bridge.training.config
-    import megatron.bridge.training.initialize
+    for name in USED:
+        importlib.import_module(name)
     import torch
 
-    import moedsl.bridge.worker  # noqa: F401
-
     torch.set_num_threads(1)
-    hub.do_not_wait()
-    absent = [] if engine == "real" else [f"transformer_engine_torch ({engine}: classes register parameters, none computes)"]
-    gpus = [] if torch.cuda.is_available() else ["the GPU (torch.cuda answers as the target), NCCL (torch's fake process group)"]
+    hub.stay_offline(Path(stand_ins))
+    absent = (
+        [] if engine == "real" else [f"transformer_engine_torch ({engine}: classes register parameters, none computes)"]
+    )
+    gpus = (
+        []
+        if torch.cuda.is_available()
+        else ["the GPU (torch.cuda answers as the target), NCCL (torch's fake process group)"]
+    )
     seconds = round(time.monotonic() - start, 2)
     return {"ready": True, "seconds": seconds, "versions": _versions(), "stood_in": absent + gpus}
 
@@ -110,7 +122,7 @@ def _lines(unread: bytearray) -> list[Mapping[str, Any]]:
 
 def _start(job: Mapping[str, Any], stand_ins: str) -> _Child:
     case = cases.from_json(job["case"])
-    log = tempfile.TemporaryFile()
+    log = tempfile.TemporaryFile()  # noqa: SIM115, closed in _finish
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -171,7 +183,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the imports print is no answer
     try:
-        first = warm()
+        first = warm(sys.argv[2])
     except Exception:
         first = {"ready": False, "error": traceback.format_exc()[-3000:]}
     print(json.dumps(first), file=out, flush=True)

@@ -14,7 +14,7 @@ from moedsl.bridge.report import Mismatch
 
 
 def count(config: Any, case: Case, pp_ranks: list[int]) -> tuple[list[dict[str, Any]], int]:
-    """Each stage {stage, rank, dense, expert, chunks} for one rank of it, and the whole model's parameters counted once.
+    """Each stage {stage, rank, dense, expert, chunks} for one rank of it, and the whole model's parameters.
 
     A parameter is an expert's where Megatron-Core marks it so: its gradient is reduced over EDP (`allreduce` False).
     """
@@ -29,9 +29,7 @@ def prepare(model: Any) -> None:
     _stand_in_for_kernels()
     model.init_model_with_meta_device, model.perform_initialization = True, False
     model.gradient_accumulation_fusion = False
-    for name in ("fp8", "fp4"):
-        if hasattr(model, name):
-            setattr(model, name, None)
+    model.fp8_param = model.fp4_param = False
 
 
 def _stand_in_for_kernels() -> None:
@@ -49,13 +47,13 @@ def _stand_in_for_kernels() -> None:
 
 
 def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int]) -> dict[str, Any]:
-    from megatron.bridge.models.model_provider import _create_model
     from megatron.core.enums import ModelType
 
+    provider: Any = importlib.import_module("megatron.bridge.models.model_provider")
     groups, _ = initialise(config, world, rank)
     config.model._pg_collection = groups
     with meta_device():
-        chunks = _create_model(config.model, ModelType.encoder_or_decoder, groups)
+        chunks = provider._create_model(config.model, ModelType.encoder_or_decoder, groups)
         chunks = chunks if isinstance(chunks, list) else [chunks]
         for chunk in chunks:
             whole.update(_unique(chunk, groups))
@@ -87,19 +85,20 @@ def _unique(model: Any, groups: Any) -> Iterator[tuple[str, int]]:
 
 
 def compare(stages: list[dict[str, Any]], plan: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[Mismatch, ...]]:
-    """Stages beside the plan's estimate: `params` is all that a rank of the stage holds but experts, `expert_params` those."""
+    """Stages beside the plan's: `params` is all that a rank of the stage holds, `expert_params` those of experts."""
     planned = (plan.get("estimate", {}).get("memory") or {}).get("stages")
     if planned is None:
         return [{"stage": s["stage"], "planned": None, "real": s} for s in stages], ()
     out: list[Mismatch] = []
     if len(planned) != len(stages):
         out.append(Mismatch("stages", len(planned), len(stages), "pipeline stages"))
+    pairs: list[dict[str, Any]] = []
     for want, real in zip(planned, stages, strict=False):
-        for key, kind in (("params", "dense"), ("expert_params", "expert")):
-            if want[key] != real[kind]:
-                out.append(Mismatch(f"stages[{real['stage']}].{key}", want[key], real[kind]))
-    pairs = [
-        {"stage": real["stage"], "planned": {k: want[k] for k in ("params", "expert_params")}, "real": real}
-        for want, real in zip(planned, stages, strict=False)
-    ]
+        counted = {"params": real["dense"] + real["expert"], "expert_params": real["expert"]}
+        pairs.append({"stage": real["stage"], "planned": {name: want[name] for name in counted}, "real": real})
+        out += [
+            Mismatch(f"stages[{real['stage']}].{name}", want[name], value)
+            for name, value in counted.items()
+            if want[name] != value
+        ]
     return pairs, tuple(out)

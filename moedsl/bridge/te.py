@@ -1,7 +1,7 @@
 """Transformer Engine without its compiled extension: its Python classes register their real parameters and never run.
 
-A module in the extension's place makes a class for whatever name is asked of it; calling one raises. Transformer Engine's
-own switches (NVTE_PROJECT_BUILDING, NVTE_FRAMEWORK; transformer_engine/common/__init__.py) keep it from loading its library.
+A module in the extension's place makes a class for whatever name is asked of it; calling one raises. Its own
+switches (NVTE_PROJECT_BUILDING, NVTE_FRAMEWORK; transformer_engine/common/__init__.py) keep its library from loading.
 """
 
 from __future__ import annotations

@@ -1,18 +1,22 @@
-"""Question: what pretrain() does first. Bridge's runtime_config_update, what it replaced, and whether the plan came through."""
+"""Question: what pretrain() does first. Bridge's runtime_config_update, and what it replaced."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 from moedsl.bridge.case import Case
 from moedsl.bridge.expected import checks
-from moedsl.bridge.flat import flat, layout_text, unknown
+from moedsl.bridge.flat import LAYOUT, flat, layout, unknown
 from moedsl.bridge.report import Change, Mismatch
+from moedsl.emit.fields import decided_fields
+from moedsl.emit.values import normalise
 
 
 def load(case: Case) -> tuple[Any, CodeType]:
@@ -33,7 +37,7 @@ def _import_file(path: str) -> ModuleType:
 
 
 def update(config: Any) -> tuple[Change, ...]:
-    """Runs Bridge's update and returns every value that the recipe had set and Bridge replaced; raises what Bridge raises."""
+    """Runs Bridge's update; every value that the recipe had set and Bridge replaced. Raises what Bridge raises."""
     from megatron.bridge.training.config import runtime_config_update
 
     before = flat(config)
@@ -59,18 +63,39 @@ def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mism
     resolved = flat(config) | {
         "data_parallel_size": config.data_parallel_size,
         "num_microbatches": num_microbatches,
-        "model.pipeline_model_parallel_layout": layout_text(config.model.pipeline_model_parallel_layout),
     }
     out: list[Mismatch] = []
     for field, planned, agrees in checks(case.plan):
+        planned = layout(planned) if field == LAYOUT else planned
         if field not in resolved:
             out.append(Mismatch(field, planned, None, "no such field"))
-        elif not agrees(resolved[field]):
+        elif not (resolved[field] == planned or agrees(resolved[field])):
             out.append(Mismatch(field, planned, resolved[field]))
+    known = {m.field for m in out}
+    out += [m for m in _emitted(config, case) if m.field not in known]
     return (*out, *_environment(config, case))
 
 
+def _emitted(config: Any, case: Case) -> Iterator[Mismatch]:
+    """What the emitter says that the plan decides, field by field (emit/fields.py)."""
+    for field, planned in decided_fields(case.plan).items():
+        if not _has(config, field):
+            yield Mismatch(field, planned, None, "no such field")
+        elif (resolved := normalise(field, attrgetter(field)(config))) != planned:
+            yield Mismatch(field, planned, resolved)
+
+
+def _has(config: Any, field: str) -> bool:
+    try:
+        attrgetter(field)(config)
+    except AttributeError:
+        return False
+    return True
+
+
 def _environment(config: Any, case: Case) -> list[Mismatch]:
-    planned = case.plan.get("env", {})
+    prefix = "env_vars."
+    own = {n.removeprefix(prefix): v for n, v in case.plan.get("set", {}).items() if n.startswith(prefix)}
+    planned = {**case.plan.get("env", {}), **own}
     has = {name: str(value) for name, value in config.env_vars.items()}
     return [Mismatch(f"env_vars.{n}", v, has.get(n)) for n, v in planned.items() if has.get(n) != str(v)]

@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -128,7 +128,7 @@ def _watch(folder: str) -> set[str]:
 
 
 @contextmanager
-def _listening() -> Iterator[list[str]]:
+def _listening() -> Generator[list[str]]:
     """What NVIDIA's code logs at WARNING and above, each line once."""
     said: list[str] = []
 

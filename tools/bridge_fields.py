@@ -1,0 +1,124 @@
+"""Writes every field of Bridge's ConfigContainer, as installed, to moedsl/data/bridge_fields_VERSION.json.
+
+usage: .venv/bin/python tools/bridge_fields.py [FILE]     needs the real Bridge, as .venv has it
+Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes]}}}}. A section that
+several classes may fill (the model's providers, the datasets) is their union; "in" is absent where all have the field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib
+import inspect
+import json
+import re
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from moedsl.bridge import te
+
+# The providers that AutoBridge makes of the stdlib's models, and every dataset that a recipe may hold.
+MODEL = (
+    "megatron.bridge.models.gpt_provider:GPTModelProvider",
+    "megatron.bridge.models.mla_provider:MLAModelProvider",
+    "megatron.bridge.models.qwen_vl.qwen3_vl_provider:Qwen3VLMoEModelProvider",
+)
+OPTIONAL = {
+    "comm_overlap": ("megatron.bridge.training.comm_overlap:CommOverlapConfig",),
+    "mixed_precision": ("megatron.bridge.training.mixed_precision:MixedPrecisionConfig",),
+}
+
+
+def classes(section: str, annotation: str, config: Any) -> list[type]:
+    """The dataclasses that may fill a section, by its annotation's names as Bridge's config module knows them."""
+    if section == "model":
+        return [_load(name) for name in MODEL]
+    if section in OPTIONAL:
+        return [_load(name) for name in OPTIONAL[section]]
+    named = [getattr(config, word, None) for word in re.findall(r"\w+", annotation)]
+    return [c for c in named if inspect.isclass(c) and dataclasses.is_dataclass(c)]
+
+
+def _load(name: str) -> type:
+    module, _, cls = name.partition(":")
+    return getattr(importlib.import_module(module), cls)
+
+
+def union(kinds: list[type]) -> dict[str, dict[str, Any]]:
+    """Field -> {type, default, in}, over all classes of a section; the first class that has a field describes it."""
+    out: dict[str, dict[str, Any]] = {}
+    for kind in kinds:
+        for f in dataclasses.fields(kind):
+            if not f.name.startswith("_"):
+                entry = out.setdefault(f.name, {"type": text(f.type), "default": default(f), "in": []})
+                entry["in"].append(kind.__name__)
+    for entry in out.values():
+        if len(entry["in"]) == len(kinds):
+            del entry["in"]
+    return dict(sorted(out.items()))
+
+
+def text(annotation: Any) -> str:
+    """The annotation as it would be written; addresses and module paths left out."""
+    written = (
+        annotation if isinstance(annotation, str) else annotation.__name__ if _is_plain(annotation) else str(annotation)
+    )
+    return re.sub(r" at 0x\w+", "", re.sub(r"\b(?:\w+\.)+(?=\w)", "", written))
+
+
+def _is_plain(annotation: Any) -> bool:
+    return isinstance(annotation, type) and not getattr(annotation, "__args__", None)
+
+
+def default(f: dataclasses.Field[Any]) -> Any:
+    """The default as JSON has it, as text where it has none; "required" where there is no default."""
+    if f.default is not dataclasses.MISSING:
+        return _json(f.default)
+    if f.default_factory is dataclasses.MISSING:
+        return "required"
+    kind: Any = f.default_factory
+    return _json(kind()) if kind in (list, dict, tuple, set) else "factory"
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return value
+    if isinstance(value, (list, tuple, set)):
+        return [_json(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): _json(v) for k, v in value.items()}
+    named = getattr(value, "__name__", None) or str(value)
+    return named if " object at " not in named and not named.startswith("functools.partial(") else type(value).__name__
+
+
+def generate() -> dict[str, Any]:
+    """The whole document; imports Bridge."""
+    te.install()
+    config: Any = importlib.import_module("megatron.bridge.training.config")
+    sections: dict[str, Any] = {}
+    for f in dataclasses.fields(config.ConfigContainer):
+        kinds = classes(f.name, str(f.type), config)
+        if kinds and not f.name.startswith("_"):
+            sections[f.name] = union(kinds)
+    return {
+        "bridge": version("megatron-bridge"),
+        "core": version("megatron-core"),
+        "sections": dict(sorted(sections.items())),
+    }
+
+
+def main() -> None:
+    document = generate()
+    root = Path(__file__).resolve().parent.parent
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else root / f"moedsl/data/bridge_fields_{document['bridge']}.json"
+    file.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    print(f"{file}: {sum(map(len, document['sections'].values()))} fields in {len(document['sections'])} sections")
+
+
+if __name__ == "__main__":
+    main()
