@@ -17,7 +17,6 @@ from moedsl.choose import Chosen, choose
 from moedsl.diagnostics import Diagnostic
 from moedsl.ir import Program
 from moedsl.library import Library
-from moedsl.parser import parse
 from moedsl.plan import make_plan
 from moedsl.source import Source
 
@@ -62,10 +61,10 @@ def compile_source(source: Source, stop_after: str = "plan", progress: Progress 
 
 
 def _parse(r: Result, _: Progress) -> None:
-    r.module, found = parse(r.source)
+    r.module, found = cache.cached_parse(r.source)
     r.diagnostics.extend(found)
     if r.module is not None:
-        library.use(r.library, r.source, r.module, parse)
+        library.use(r.library, r.source, r.module, cache.cached_parse)
 
 
 def _check(r: Result, _: Progress) -> None:

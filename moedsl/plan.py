@@ -140,7 +140,8 @@ def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> list[Json]:
     out = [_decision(chosen, a, env, row, [n for n in near if n.axis == a.name]) for a in axes.AXES]
     out += [_derived(chosen.problem.program, n, env) for n in DERIVED]
     out += [_fixed(chosen, n, env) for n in ("seq", "global_batch")]
-    out += [_from_rule(r, _value(evaluate(r.expr, env)), "derived") for r in _applying(chosen.problem.program, "derive", env)]
+    for kind in ("derive", "env"):
+        out += [_from_rule(r, _value(evaluate(r.expr, env)), "derived") for r in _applying(chosen.problem.program, kind, env)]
     return out
 
 

@@ -118,12 +118,16 @@ def _steps(p: Json) -> str:
 
 
 def _decisions(p: Json) -> str:
-    lines = [f"  {d['name']:<18}{_word(d['value']):<28}{d['origin']:<10} {_why(d)}" for d in p["decisions"]]
-    return "Decisions\n" + "\n".join(lines)
+    """Settings first, then what only goes into the environment."""
+    lines = _columns([(d["name"], _word(d["value"]), d["origin"], d["because"] or "") for d in p["decisions"] if d["name"] not in p["env"]])
+    env = _columns([(d["name"], _word(d["value"]), d["because"] or "") for d in p["decisions"] if d["name"] in p["env"]])
+    return "Decisions\n" + "\n".join(lines) + ("\n\nEnvironment\n" + "\n".join(env) if env else "")
 
 
-def _why(d: Json) -> str:
-    return d["because"] or ""
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows with each column but the last padded to its widest cell."""
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))] if rows else []
+    return ["  " + "  ".join([*(c.ljust(w) for c, w in zip(r[:-1], widths, strict=False)), r[-1]]).rstrip() for r in rows]
 
 
 def _advice(p: Json) -> str:
