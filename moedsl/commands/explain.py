@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from argparse import Namespace
 from collections.abc import Iterator
 
@@ -72,4 +73,4 @@ def _names(name: str) -> Iterator[str]:
 
 def _diagnostic(id: str) -> Iterator[str]:
     if id in pages.PAGES:
-        yield f"diagnostic {id}\n  {pages.PAGES[id]}"
+        yield f"diagnostic {id}\n{textwrap.indent(pages.PAGES[id], '  ')}"
