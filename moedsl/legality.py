@@ -1,0 +1,53 @@
+"""Which laws a fully pinned run breaks, by the slow evaluator: the judge of a known layout, no search and no price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from moedsl import axes
+from moedsl.choose import make_cost
+from moedsl.columns import names
+from moedsl.ir import Problem, Program, Rule
+from moedsl.lower import lower, plain, with_lets
+from moedsl.scalar import holds
+from moedsl.symbols import COSTS
+
+
+def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
+    """The laws that the one layout of a fully pinned program breaks, in the order of the rules; those it allows excepted.
+
+    Laws on memory and time are left out: they need prices. Raises ValueError where an axis is open.
+    """
+    problem = lower(program, gpus)
+    env = environment(problem)
+    functions = {"has_layout": env.pop("has_layout")}
+    laws = [r for r in program.of("require") if r.id not in program.allows and not is_priced(r, program)]
+    return tuple(r for r in laws if holds(r.when, env, functions) and not holds(r.expr, env, functions))
+
+
+def environment(problem: Problem) -> dict[str, Any]:
+    """Every name of an expression with its plain value in the one layout, `has_layout` among them."""
+    cost = make_cost(problem)
+    functions = {"has_layout": lambda pp, vpp: bool(cost.has_layout(pp, vpp))}
+    values = plain(pinned_row(problem), problem)
+    return {**with_lets(problem.program, values, functions), **functions}
+
+
+def pinned_row(problem: Problem) -> Mapping[str, int]:
+    """The code of every axis; raises ValueError where one may take several."""
+    open_axes = [a.name for a in axes.AXES if len(problem.domains[a.name]) != 1]
+    if open_axes:
+        raise ValueError(f"not pinned: {', '.join(open_axes)}")
+    return {a.name: int(problem.domains[a.name][0]) for a in axes.AXES}
+
+
+def is_priced(rule: Rule, program: Program) -> bool:
+    """Whether a rule reads a price, directly or through a let."""
+    lets = {r.name: r for r in program.of("let")}
+    used, todo = set[str](), [rule.expr, *([rule.when] if rule.when else [])]
+    while todo:
+        new = names(todo.pop()) - used
+        used |= new
+        todo += [lets[n].expr for n in new & lets.keys()]
+    return bool(used & COSTS.keys())

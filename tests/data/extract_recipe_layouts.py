@@ -1,0 +1,116 @@
+"""Extracts recipe_layouts.jsonl: the layouts of NVIDIA's own recipes for the models of the stdlib, and Bridge's verdicts.
+
+    python tests/data/extract_recipe_layouts.py bridge_recipes.jsonl > tests/data/recipe_layouts.jsonl
+
+`bridge_recipes.jsonl` holds every MoE recipe that the megatron-bridge 0.6.2 wheel exports, as built, and what
+`runtime_config_update` says of each. A row here keeps what a layout is made of, in the words of the language:
+fields at their defaults are left out. `pipeline_layout` is in Megatron's letters, also where the recipe splits layers
+by `account_for_embedding_in_pipeline_split` or `num_layers_in_first_pipeline_stage`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+MODELS = {p.stem for p in (Path(__file__).parents[2] / "stdlib" / "models").glob("*.moe")}
+PRECISION = {"bf16": "bf16", "fp8cs": "fp8_current", "fp8sc": "fp8_blockwise", "fp8mx": "mxfp8", "nvfp4": "nvfp4"}
+LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+DEFAULTS: dict[str, Any] = {
+    "tp": 1, "pp": 1, "vpp": 1, "cp": 1, "etp": 1, "sequence_parallel": False, "pipeline_layout": None, "recompute": [],
+    "dispatcher": "alltoall", "cuda_graph": [], "ep_overlap": False, "delay_wgrad": False, "moments": "fp32",
+    "grad_reduce": "fp32", "sharding": "optimizer", "activation_offload": [], "verdict": "ok", "seq_of_data": None,
+}  # fmt: skip
+"""What a row leaves out."""
+
+
+def row(r: dict[str, Any]) -> dict[str, Any]:
+    """One recipe in the words of the language."""
+    overlap = r["comm_overlap"] or {}
+    full = {
+        **{k: r[k] for k in ("kind", "function", "model", "hardware", "gpus", "task", "tp", "pp", "cp", "ep")},
+        "precision": PRECISION[r["precision"]],
+        "vpp": r["vpp"] or 1,
+        "etp": r["etp"] or 1,  # megatron-core 0.19: unset is 1 where EP > 1, and every row has EP > 1
+        "sequence_parallel": r["sequence_parallel"],
+        "pipeline_layout": pipeline_layout(r),
+        "recompute": recompute(r),
+        "dispatcher": r["dispatcher_backend"] if r["dispatcher_type"] == "flex" else "alltoall",
+        "cuda_graph": graphs(r),
+        "ep_overlap": bool(overlap.get("overlap_moe_expert_parallel_comm")),
+        "delay_wgrad": bool(overlap.get("delay_wgrad_compute")),
+        "global_batch": r["gbs"],
+        "micro_batch": r["mbs"],
+        "seq": r["seq_length"],
+        "seq_of_data": r["dataset_seq_length"] if r["dataset_seq_length"] != r["seq_length"] else None,
+        "moments": "bf16" if r["optimizer"]["exp_avg_dtype"] == "torch.bfloat16" else "fp32",
+        "grad_reduce": "fp32" if r["ddp"]["grad_reduce_in_fp32"] else "bf16",
+        "sharding": "fsdp" if r["fsdp"]["use_megatron_fsdp"] else "optimizer",
+        "activation_offload": r["offload_modules"] if r["fine_grained_activation_offloading"] else [],
+        "verdict": r["runtime_config_update"],
+    }
+    return {k: v for k, v in full.items() if k not in DEFAULTS or v != DEFAULTS[k]}
+
+
+def recompute(r: dict[str, Any]) -> list[str]:
+    """Modules recomputed; without a list Megatron's selective recompute is of core_attn (transformer_config.py:1763)."""
+    if r["recompute_granularity"] == "full":
+        return ["full"]
+    if r["recompute_granularity"] is None:
+        return []
+    return ["core_attn"] if r["recompute_modules"] is None else r["recompute_modules"]
+
+
+def graphs(r: dict[str, Any]) -> list[str]:
+    """What is captured; `cuda_graph_scope` is inert where there is no implementation."""
+    impl, scope = r["cuda_graph_impl"], r["cuda_graph_scope"]
+    if impl == "none":
+        return []
+    return ["full_iteration"] if "full_iteration" in (impl, scope) else list(scope)
+
+
+def pipeline_layout(r: dict[str, Any]) -> str | None:
+    """The recipe's layout, or the one that its other ways of splitting amount to; None for an even split."""
+    given = r["pipeline_layout"]
+    if given is None:
+        counts = split(r)
+        return counts and "|".join(words(counts, r["mtp_num_layers"] or 0))
+    if isinstance(given, str):
+        return given
+    return "|".join(shorten("".join(LETTERS[w] for w in chunk)) for chunk in given)
+
+
+def split(r: dict[str, Any]) -> list[int] | None:
+    """Layers of each chunk where Megatron counts embedding and loss as layers, or the first stage apart."""
+    pp, vpp, layers, first = r["pp"], r["vpp"] or 1, r["num_layers"], r["num_layers_in_first_pipeline_stage"]
+    if first is not None:
+        rest = (layers - first) // (pp - 1)
+        return [(first if i % pp == 0 else rest) // vpp for i in range(pp * vpp)]
+    extra = (r["account_for_embedding_in_pipeline_split"], r["account_for_loss_in_pipeline_split"])
+    if pp == 1 or not any(extra):
+        return None
+    counts = [(layers + sum(extra)) // (pp * vpp)] * (pp * vpp)
+    return [counts[0] - extra[0], *counts[1:-1], counts[-1] - extra[1]]
+
+
+def words(counts: list[int], mtp: int) -> list[str]:
+    last = len(counts) - 1
+    return [shorten("E" * (i == 0) + "t" * n + ("m" * mtp + "L") * (i == last)) for i, n in enumerate(counts)]
+
+
+def shorten(chunk: str) -> str:
+    return "".join(f"{c}*{n}" if (n := len(list(g))) > 1 else c for c, g in groupby(chunk))
+
+
+def main(path: str) -> None:
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        recipe = json.loads(line)
+        if recipe["model"] in MODELS:
+            print(json.dumps(row(recipe)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
