@@ -19,14 +19,25 @@ from moedsl.axes import BY_NAME, CUDA_GRAPH, RECOMPUTE
 from moedsl.cost import Cost
 
 MODELS = {
-    "qwen3_30b_a3b", "qwen3_235b_a22b", "deepseek_v3", "gpt_oss_120b",
-    "kimi_k2", "moonlight_16b", "qwen3_vl_30b_a3b", "qwen3_vl_235b_a22b",
-}  # fmt: skip
+    "qwen3_30b_a3b",
+    "qwen3_235b_a22b",
+    "deepseek_v3",
+    "gpt_oss_120b",
+    "kimi_k2",
+    "moonlight_16b",
+    "qwen3_vl_30b_a3b",
+    "qwen3_vl_235b_a22b",
+}
 GPUS = {"h100", "h200", "b200", "b300", "gb200", "gb300"}
 FORMATS = {
-    "bf16": "bf16", "fp8": "fp8_current", "fp8cs": "fp8_current", "fp8sc": "fp8_blockwise",
-    "mxfp8": "mxfp8", "fp8mx": "mxfp8", "nvfp4": "nvfp4",
-}  # fmt: skip
+    "bf16": "bf16",
+    "fp8": "fp8_current",
+    "fp8cs": "fp8_current",
+    "fp8sc": "fp8_blockwise",
+    "mxfp8": "mxfp8",
+    "fp8mx": "mxfp8",
+    "nvfp4": "nvfp4",
+}
 LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 
@@ -41,8 +52,14 @@ def policy(r: dict[str, Any]) -> dict[str, int]:
     """A recipe's policies as codes."""
     granularity, modules = r["recompute_granularity"], r["recompute_modules"]
     recompute = ["full"] if granularity == "full" else modules or [] if granularity == "selective" else []
-    graphs = [g for g in r["cuda_graph_scope"] or [] if g in CUDA_GRAPH] if isinstance(r["cuda_graph_scope"], list) else []
-    graphs += [g for g in r["cuda_graph_modules"] or [] if g in CUDA_GRAPH] if isinstance(r["cuda_graph_modules"], list) else []
+    graphs = (
+        [g for g in r["cuda_graph_scope"] or [] if g in CUDA_GRAPH] if isinstance(r["cuda_graph_scope"], list) else []
+    )
+    graphs += (
+        [g for g in r["cuda_graph_modules"] or [] if g in CUDA_GRAPH]
+        if isinstance(r["cuda_graph_modules"], list)
+        else []
+    )
     if r["cuda_graph_impl"] == "none":
         graphs = []
     if r["cuda_graph_impl"] == "full_iteration":
@@ -95,11 +112,19 @@ def speed(folder: Path) -> None:
         parts = cost.time_report(row)
         said = cost.tokens_per_second_per_gpu(sum(parts.values())).item()
         ratios.append((r["release"], published / said))
-        shares = " ".join(f"{k[:6]}={v / sum(parts.values()):.2f}" for k, v in parts.items() if v > 0.01 * sum(parts.values()))
-        print(f"{r['id']} {r['release']:<10} {r['model_key']:<16} {r['hardware']:<5} {r['gpus']:>4} {r['precision'] or '':<6} "
-              f"tok/s/gpu {published:>8.0f} said {said:>8.0f}  time x{published / said:.2f}  {shares}")  # fmt: skip
+        shares = " ".join(
+            f"{k[:6]}={v / sum(parts.values()):.2f}" for k, v in parts.items() if v > 0.01 * sum(parts.values())
+        )
+        print(
+            f"{r['id']} {r['release']:<10} {r['model_key']:<16} {r['hardware']:<5} {r['gpus']:>4} "
+            f"{r['precision'] or '':<6} tok/s/gpu {published:>8.0f} "
+            f"said {said:>8.0f}  time x{published / said:.2f}  {shares}"
+        )
     summary("step time, all releases", [x for _, x in ratios])
-    summary("step time, releases since 26.06", [x for rel, x in ratios if rel.removeprefix("20").replace("-", ".") >= "26.06"])
+    summary(
+        "step time, releases since 26.06",
+        [x for rel, x in ratios if rel.removeprefix("20").replace("-", ".") >= "26.06"],
+    )
 
 
 def stated(r: dict[str, Any]) -> dict[str, int]:
@@ -121,7 +146,10 @@ def summary(title: str, ratios: list[float]) -> None:
     """Median error, median ratio and the middle 80%."""
     x = np.array(ratios)
     low, mid, high = np.quantile(x, [0.1, 0.5, 0.9])
-    print(f"{title}: {len(x)} rows, median |error| {np.median(np.abs(x - 1)):.0%}, ratio {mid:.2f}, 80% in {low:.2f} to {high:.2f}")
+    print(
+        f"{title}: {len(x)} rows, median |error| {np.median(np.abs(x - 1)):.0%}, "
+        f"ratio {mid:.2f}, 80% in {low:.2f} to {high:.2f}"
+    )
 
 
 def room(folder: Path) -> None:
@@ -131,9 +159,9 @@ def room(folder: Path) -> None:
     for r in table:
         m, gpu = model(r["model"]), hardware(r["hardware"])
         row = {**policy(r), **mesh(r)}
-        cost = Cost(m, gpu, r["gpus"], r["seq_length"], r["gbs"], layout=layout(r))
+        cost = Cost(m, gpu, r["gpus"], r["dataset_seq_length"] or r["seq_length"], r["gbs"], layout=layout(r))
         if not cost.has_layout(row["pp"], row["vpp"]):
-            cost = Cost(m, gpu, r["gpus"], r["seq_length"], r["gbs"])
+            cost = Cost(m, gpu, r["gpus"], r["dataset_seq_length"] or r["seq_length"], r["gbs"])
         if not cost.has_layout(row["pp"], row["vpp"]):
             print(f"{r['function']}: no layout for pp={row['pp']} vpp={row['vpp']}")
             continue
@@ -141,8 +169,11 @@ def room(folder: Path) -> None:
         parts = (stage.weights, stage.gradients, stage.optimizer, stage.activations, stage.buffers)
         over += stage.total > gpu.memory
         words = BY_NAME["recompute"].decode(row["recompute"])
-        print(f"{r['function']:<62} {stage.total / 1e9:>6.1f} / {gpu.memory / 1e9:.0f} GB {'OVER' if stage.total > gpu.memory else '':<5}"
-              f"stage {stage.stage}: {' '.join(f'{p / 1e9:.1f}' for p in parts)} {words}")  # fmt: skip
+        print(
+            f"{r['function']:<62} {stage.total / 1e9:>6.1f} / {gpu.memory / 1e9:.0f} GB "
+            f"{'OVER' if stage.total > gpu.memory else '':<5}"
+            f"stage {stage.stage}: {' '.join(f'{p / 1e9:.1f}' for p in parts)} {words}"
+        )
     print(f"{over} of {len(table)} recipes over their GPU's memory")
 
 

@@ -1,4 +1,5 @@
-"""Parameters of every pipeline stage against the real Megatron model on the meta device (tests/data/make_param_truth.py)."""
+"""Parameters of every pipeline stage against the real Megatron model on the meta device
+(tests/data/make_param_truth.py)."""
 
 from __future__ import annotations
 

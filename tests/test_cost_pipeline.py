@@ -85,5 +85,7 @@ def test_the_column_is_the_scalar_answer():
     pp = np.array([1, 1, 2, 64, 4, 16, 48])
     vpp = np.array([1, 2, 8, 4, 4, 4, 1])
     said = has_layout(model("deepseek_v3"), pp, vpp)
-    assert said.tolist() == [layout_for(model("deepseek_v3"), int(p), int(v)) is not None for p, v in zip(pp, vpp, strict=True)]
+    assert said.tolist() == [
+        layout_for(model("deepseek_v3"), int(p), int(v)) is not None for p, v in zip(pp, vpp, strict=True)
+    ]
     assert said.tolist() == [True, False, True, False, True, False, True]

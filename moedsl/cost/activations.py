@@ -1,9 +1,10 @@
 """Bytes that one microbatch leaves for backward in each kind of layer, and the largest working set beside them.
 
-What is kept is what the modules of Megatron-Core 0.19.2 with Transformer Engine save: the input of each norm, linear and
-activation function, and of attention its q, k, v, output and log-sum-exp (no score matrix: fused attention).
-With TP there is SP, so tensors between the linears are split over TP as well. `tokens` is a rank's: micro_batch x seq / cp.
-Selective recompute drops outputs by module (megatron/core/transformer/transformer_config.py:recompute_modules).
+What is kept is what the modules of Megatron-Core 0.19.2 with Transformer Engine save: the input of each norm, linear
+and activation function, and of attention its q, k, v, output and log-sum-exp (no score matrix: fused attention).
+With TP there is SP, so tensors between the linears are split over TP as well. `tokens` is a rank's: micro_batch x
+seq / cp. Selective recompute drops outputs by module
+(megatron/core/transformer/transformer_config.py:recompute_modules).
 """
 
 from __future__ import annotations
@@ -117,12 +118,12 @@ def working_set(m: Model, s: Sizes) -> Floats:
 
 
 def logits(m: Model, s: Sizes) -> tuple[Floats, Floats]:
-    """(loss, MTP): bytes of the vocabulary's logits. The loss has them in BF16, their softmax in FP32 and its gradient in BF16.
+    """(loss, MTP): bytes of the vocabulary's logits and their gradient in BF16.
 
-    An MTP loss keeps logits and softmax until backward.
+    Transformer Engine's fused cross entropy, which NVIDIA's recipes choose, makes no FP32 copy; the native one would.
     """
     each = s.split * m.vocab
-    return each * 8.0, each * 6.0
+    return each * 4.0, each * 4.0
 
 
 def vision(v: Vision, t: Table, trained: tuple[bool, bool]) -> Floats:

@@ -1,7 +1,7 @@
 """Seconds on the wire, for one microbatch and layer or for one step. Bandwidths are one GPU's, one direction.
 
-Ranks are numbered tp (etp for experts) fastest, then cp or ep, dp, pp (megatron/core/parallel_state.py), so a group of n
-ranks at a stride lies in one NVLink domain when n x stride fits in it.
+Ranks are numbered tp (etp for experts) fastest, then cp or ep, dp, pp (megatron/core/parallel_state.py), so a group
+of n ranks at a stride lies in one NVLink domain when n x stride fits in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from moedsl.cost import formats
 from moedsl.cost.activations import BIT
 from moedsl.cost.parameters import Parameters
-from moedsl.cost.rows import Floats, Table
+from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
 
 DISPATCH_NVLINK, DISPATCH_NETWORK = (0.45, 0.65, 0.75), (0.70, 0.80, 0.85)
@@ -49,7 +49,8 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     once = t["dispatcher"] > 0
     near = np.where(once, np.minimum(m.topk, _distinct(ep, m.topk)), m.topk) * (local - 1) / ep
     far = np.where(once, _distinct(domains, m.topk) * (1 - 1 / domains), m.topk * (1 - local / ep))
-    nvlink, network = (band * np.array(share)[t["dispatcher"]] for band, share in ((hw.nvlink, DISPATCH_NVLINK), (hw.network, DISPATCH_NETWORK)))
+    nvlink = hw.nvlink * np.array(DISPATCH_NVLINK)[t["dispatcher"]]
+    network = hw.network * np.array(DISPATCH_NETWORK)[t["dispatcher"]]
     seconds = np.maximum(near * payload / nvlink, far * payload / network)
     return seconds + payload * m.topk * (etp - 1) / ring(hw, etp, np.ones_like(etp))
 
@@ -59,14 +60,14 @@ def _distinct(places: Floats, topk: int) -> Floats:
     return places * (1 - (1 - 1 / np.maximum(places, 1)) ** topk)
 
 
-def expert_exposed(m: Model, hw: Hardware, t: Table, seq: int, hideable: Floats) -> Floats:
+def exposed(t: Table, transfer: Floats, hideable: Floats) -> Floats:
     """Expert communication of one MoE layer, forward and backward, that compute does not hide.
 
     Two transfers forward, two backward, two more where the MoE layer is recomputed. The overlap hides a stated share,
     and no more than the compute that runs meanwhile.
     """
     again = t.has("recompute", BIT["moe"]) | t.has("recompute", BIT["full"])
-    whole = (4.0 + 2.0 * again) * expert(m, hw, t, seq)
+    whole = (4.0 + 2.0 * again) * transfer
     share = t["ep_overlap"] * np.where(t["delay_wgrad"] > 0, HIDDEN_WGRAD, HIDDEN)
     return whole - np.minimum(share * whole, 0.9 * hideable)
 
@@ -75,7 +76,7 @@ def tensor(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     """TP of one block with SP: gather and scatter forward, two and one more backward for the weight gradient."""
     tp = t["tp"] * 1.0
     moved = t["micro_batch"] * (seq / t["cp"]) * m.hidden * 2.0 * (tp - 1) / tp
-    return (5.0 + 2.0 * t.has("recompute", BIT["full"])) * moved / ring(hw, tp, np.ones_like(tp))
+    return 5.0 * moved / ring(hw, tp, np.ones_like(tp))
 
 
 def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
@@ -89,14 +90,16 @@ def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     return 3.0 * moved / ring(hw, cp, t["tp"] * 1.0)
 
 
-def pipeline(m: Model, hw: Hardware, t: Table, gpus: int, seq: int) -> Floats:
+def pipeline(m: Model, hw: Hardware, t: Mapping[str, Ints], gpus: int, seq: int) -> Floats:
     """One microbatch's hidden state to the next stage and its gradient back, once for each virtual stage."""
     moved = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * m.hidden * 2.0
-    band = np.where(gpus <= hw.nvlink_domain, hw.nvlink, hw.network) * RING
+    band = (hw.nvlink if gpus <= hw.nvlink_domain else hw.network) * RING
     return np.where(t["pp"] > 1, 2.0 * t["vpp"] * moved / band, 0.0)
 
 
-def data(hw: Hardware, t: Table, gpus: int, every: Mapping[str, Parameters], learning: Mapping[str, Parameters]) -> dict[str, Floats]:
+def data(
+    hw: Hardware, t: Table, gpus: int, every: Mapping[str, Parameters], learning: Mapping[str, Parameters]
+) -> dict[str, Floats]:
     """By feature: reduce-scatter of its gradients and all-gather of its parameters, once."""
     dense, expert_ranks = gpus / (t["tp"] * t["pp"]), gpus / (t["etp"] * t["ep"] * t["pp"])
     slow = ring(hw, dense, t["tp"] * 1.0), ring(hw, expert_ranks, t["etp"] * t["ep"] * 1.0)

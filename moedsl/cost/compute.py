@@ -7,11 +7,11 @@ tokens for each expert. Everything else streams through HBM. Backward is twice f
 from __future__ import annotations
 
 import numpy as np
-from attrs import frozen
+from attrs import astuple, frozen
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH, PRECISION
 from moedsl.cost.activations import BIT
-from moedsl.cost.rows import Floats, Table
+from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
 
 GEMM = {"bf16": 0.62, "fp8": 0.45, "mxfp8": 0.70, "nvfp4": 0.40}
@@ -25,7 +25,8 @@ STREAM = 0.50
 RATE = {"bf16": "bf16", "fp8_blockwise": "fp8", "fp8_current": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 """The peak of `Hardware.tflops` that a precision uses."""
 PERMUTES = (6.0, 4.0, 3.0)
-"""Passes over the routed tokens in forward, by dispatcher: alltoall sorts twice on each side, HybridEP permutes while it sends."""
+"""Passes over the routed tokens in forward, by dispatcher: alltoall sorts twice on each side, HybridEP permutes
+while it sends."""
 HOST_ATTENTION, HOST_ROUTER, HOST_PREPROCESS, HOST_EXPERTS, HOST_DENSE = 0.45e-3, 0.20e-3, 0.20e-3, 0.60e-3, 0.30e-3
 """Seconds of launches from the host for one layer, forward and backward; CUDA graphs take their part away."""
 
@@ -53,10 +54,17 @@ class Work:
     loss: Floats
     vision: Floats
 
+    def take(self, at: Ints) -> Work:
+        """The same for the rows `at`."""
+        return Work(*(seconds[at] for seconds in astuple(self, recurse=False)))
+
 
 def flops_rate(hw: Hardware, t: Table) -> Floats:
     """FLOP/s of a large matrix product by row; a precision that the GPU lacks runs as its BF16."""
-    each = [GEMM[RATE[p]] * hw.tflops[RATE[p]] if RATE[p] in hw.tflops else GEMM["bf16"] * hw.tflops["bf16"] for p in PRECISION]
+    each = [
+        GEMM[RATE[p]] * hw.tflops[RATE[p]] if RATE[p] in hw.tflops else GEMM["bf16"] * hw.tflops["bf16"]
+        for p in PRECISION
+    ]
     return np.array(each)[t["precision"]] * 1e12
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.cost import communication, flops, formats, memory, parameters, pipeline, profiles, rows, step
+from moedsl.axes import BY_NAME
+from moedsl.cost import communication, flops, memory, parameters, pipeline, profiles, rows, step
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
 
 Columns = Mapping[str, ArrayLike]
 """Axis name to a column of codes (`moedsl.axes`) or one number; what is missing takes its default."""
+FSDP = BY_NAME["sharding"].words.index("fsdp")
+_PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3
 """More microbatches than DEEPEST x pp fill a pipeline no further."""
 
@@ -32,11 +35,6 @@ class Cost:
     freeze: frozenset[str] = frozenset()
     layout: str | None = None
     """A pinned pipeline layout; it is then the only one, and pp x vpp its number of chunks."""
-    _chunks: int = field(init=False, repr=False)
-
-    @_chunks.default
-    def _count(self) -> int:
-        return len(pipeline.unroll(self.layout)[0]) if self.layout else 0
 
     @property
     def covers(self) -> dict[str, str]:
@@ -47,7 +45,7 @@ class Cost:
         """The pinned layout where its chunks are pp x vpp, else the one that `pipeline.layout_for` finds."""
         if self.layout is None:
             return pipeline.layout_for(self.model, pp, vpp)
-        return pipeline.parse_layout(self.layout, self.model, pp, vpp)[0] if self._chunks == pp * vpp else None
+        return pipeline.parse_layout(self.layout, self.model, pp, vpp)[0]
 
     def has_layout(self, pp: ArrayLike, vpp: ArrayLike) -> NDArray[np.bool_]:
         """Where a pipeline layout exists, by row."""
@@ -59,58 +57,65 @@ class Cost:
         return np.array(found, bool)[index].reshape(p.shape)
 
     def memory(self, cols: Columns) -> Floats:
-        """Peak bytes on the most loaded rank, by row."""
-        full = rows.complete(cols)
+        """Peak bytes on the most loaded rank, by row, in whole bytes."""
+        full = self._keyed(cols)
+        return np.concatenate([self._memory(part) for part in rows.chunks(full, rows.length(full))])
+
+    def _memory(self, full: dict[str, Ints]) -> Floats:
         n = rows.length(full)
-        pipes = self._pipes(full, n)
-        t = rows.unique(full, memory.COLUMNS, n)
+        levels = rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
+        pipes, t = levels.table(_PIPE, n), levels.table(memory.COLUMNS, n)
         priced = memory.matrix(memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained), t.rows)
-        return rows.largest([self._live(pipes, i) for i in range(pipes.rows)], pipes.inverse, priced, t.inverse)
+        peak = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
+        return np.where(peak > 0, np.rint(peak), np.inf)
 
     def time(self, cols: Columns) -> Floats:
-        """Seconds of one step, by row."""
-        full = rows.complete(cols)
+        """Seconds of one step, by row, in whole nanoseconds."""
+        full = self._keyed(cols)
+        return np.concatenate([self._time(part) for part in rows.chunks(full, rows.length(full))])
+
+    def _time(self, full: dict[str, Ints]) -> Floats:
         n = rows.length(full)
-        shape = rows.unique(full, ("pp", "vpp"), n)
-        t = rows.unique(full, step.COLUMNS, n)
-        stages = [self._timed(int(p), int(v)) for p, v in zip(shape["pp"], shape["vpp"], strict=True)]
-        priced = self._step(t)
-        slowest, wire, adam = (
-            rows.largest(stages, shape.inverse, step.matrix(priced, parts, t.rows), t.inverse)
-            for parts in (step.MICROBATCH, ("data_communication",), ("optimizer",))
-        )
-        return sum(self._outside(full, t, slowest, wire).values()) + adam
+        levels = rows.Levels.of(full, (*step.LAYER, *step.ONCE))
+        shape, t = levels.table(("pp", "vpp"), n), levels.table(step.LAYER, n)
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained)
+        each = step.matrix(priced, step.MICROBATCH, t.rows)
+        slowest = rows.largest(shape.rows, lambda i: self._timed(shape, i), shape.inverse, each, t.inverse)
+        once = levels.table(step.ONCE, n)
+        wire, adam = self._once(once)
+        total = sum(self._outside(full, slowest, wire[once.inverse]).values()) + adam[once.inverse]
+        return np.where(slowest > 0, np.round(total, 9), np.inf)
 
     def memory_report(self, row: Mapping[str, int]) -> list[memory.StageMemory]:
         """Every stage of one row in parts; raises ValueError where its (pp, vpp) have no layout."""
-        full = rows.complete(row)
+        full = self._keyed(row)
         layout = self._layout(full)
-        t = rows.unique(full, memory.COLUMNS, 1)
+        t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
         priced = memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained)
-        counts = profiles.memory(self.model, layout, int(self._deep(full)))
+        counts = profiles.memory(self.model, layout, int(full["deep"]))
         tp, ep, etp = (int(full[name]) for name in ("tp", "ep", "etp"))
         report = list[memory.StageMemory]()
         for s, profile in enumerate(counts):
             held = parameters.stage(self.model, layout, s, tp, ep, etp)
-            kinds = {k: float((memory.matrix({k: priced[k]}, 1)[0] * profile).sum()) for k in memory.KINDS}
+            kinds = {k: float(profile @ memory.matrix({k: priced[k]}, 1)[:, 0]) for k in memory.KINDS}
             report.append(memory.StageMemory(s, held.dense, held.expert, **kinds))
         return report
 
     def time_report(self, row: Mapping[str, int]) -> dict[str, float]:
-        """One row's seconds by part of `step.PARTS`; they sum to the step."""
-        full = rows.complete(row)
+        """One row's seconds by part of `step.PARTS`; they sum to the step. ValueError as in `memory_report`."""
+        full = self._keyed(row)
         layout = self._layout(full)
-        t = rows.unique(full, step.COLUMNS, 1)
-        priced = self._step(t)
+        t, once = (rows.Levels.of(full, names).table(names, 1) for names in (step.LAYER, step.ONCE))
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained)
         stages = profiles.time(self.model, layout)
-        by = {part: stages @ step.matrix(priced, (part,), 1)[0] for part in (*step.MICROBATCH, *step.STEP)}
-        slowest = int(np.argmax(sum(by[part] for part in step.MICROBATCH)))
-        m = float(self.microbatches(full))
-        out = {part: float(by[part][slowest]) * m for part in step.MICROBATCH}
-        total = np.array([sum(float(by[part][slowest]) for part in step.MICROBATCH)])
-        outside = self._outside(full, t, total, by["data_communication"].max(keepdims=True))
+        by = np.array([stages @ step.matrix(priced, (part,), 1)[:, 0] for part in step.MICROBATCH])
+        slowest = int(np.argmax(by.sum(axis=0)))
+        wire, adam = self._once(once)
+        outside = self._outside(full, by[:, slowest].sum(keepdims=True), wire)
+        m = float(full["microbatches"])
+        out = {part: float(seconds) * m for part, seconds in zip(step.MICROBATCH, by[:, slowest], strict=True)}
         out |= {name: float(seconds[0]) for name, seconds in outside.items() if name != "microbatches"}
-        return out | {"optimizer": float(by["optimizer"].max())}
+        return out | {"optimizer": float(adam[0])}
 
     def microbatches(self, cols: Columns) -> Ints:
         """Microbatches of a step: global batch over data parallelism and micro batch, at least 1."""
@@ -124,11 +129,18 @@ class Cost:
 
     def model_tflops_per_gpu(self, seconds: ArrayLike, tp: int = 1) -> Floats:
         """TFLOPS of one GPU as Bridge logs them."""
-        return flops.of_step(self.model, self.seq, self.global_batch, tp) / (np.asarray(seconds, float) * self.gpus) / 1e12
+        return flops.of_step(self.model, self.seq, self.global_batch, tp) / (
+            self.gpus * 1e12 * np.asarray(seconds, float)
+        )
 
     @property
     def _trained(self) -> memory.Trained:
         return memory.trained(self.freeze)
+
+    def _keyed(self, cols: Columns) -> dict[str, Ints]:
+        """All columns, with the microbatches of a step and how many of them fill the pipeline."""
+        full, m = rows.complete(cols), self.microbatches(cols)
+        return {**full, "microbatches": m, "deep": np.minimum(m, DEEPEST * full["pp"])}
 
     def _layout(self, full: Mapping[str, Ints]) -> Layout:
         layout = self.layout_for(int(full["pp"]), int(full["vpp"]))
@@ -136,37 +148,34 @@ class Cost:
             raise ValueError(f"no pipeline layout for pp={int(full['pp'])} vpp={int(full['vpp'])}")
         return layout
 
-    def _deep(self, full: Mapping[str, Ints]) -> Ints:
-        return np.minimum(self.microbatches(full), DEEPEST * full["pp"])
+    def _live(self, pipes: Table, i: int) -> Floats | None:
+        """The stages that can be the most loaded."""
+        layout = self.layout_for(int(pipes["pp"][i]), int(pipes["vpp"][i]))
+        return None if layout is None else profiles.fullest(self.model, layout, int(pipes["deep"][i]))
 
-    def _pipes(self, full: dict[str, Ints], n: int) -> Table:
-        keyed = {"pp": full["pp"], "vpp": full["vpp"], "deep": self._deep(full)}
-        return rows.unique(keyed, tuple(keyed), n)
+    def _timed(self, shape: Table, i: int) -> Floats | None:
+        layout = self.layout_for(int(shape["pp"][i]), int(shape["vpp"][i]))
+        return None if layout is None else profiles.slowest(self.model, layout)
 
-    def _live(self, pipes: Table, i: int) -> Floats:
-        pp, vpp, deep = (int(pipes[name][i]) for name in ("pp", "vpp", "deep"))
-        layout = self.layout_for(pp, vpp)
-        return _nowhere(len(profiles.MEMORY)) if layout is None else rows.undominated(profiles.memory(self.model, layout, deep))
+    def _once(self, t: Table) -> tuple[Floats, Floats]:
+        """(data parallelism, optimizer): seconds of the stage that spends most, by row of a table of `step.ONCE`."""
+        shape = t.narrow(("pp", "vpp"))
+        priced = step.once(self.hardware, t, self.gpus, memory.counts(self.model, t, self._trained))
+        each, stages = np.arange(t.rows), lambda i: self._timed(shape, i)
+        wire, adam = (
+            rows.largest(shape.rows, stages, shape.inverse, step.matrix(priced, (part,), t.rows), each)
+            for part in step.STEP
+        )
+        return wire, adam
 
-    def _timed(self, pp: int, vpp: int) -> Floats:
-        layout = self.layout_for(pp, vpp)
-        return _nowhere(len(profiles.TIME)) if layout is None else rows.undominated(profiles.time(self.model, layout))
-
-    def _step(self, t: Table) -> dict[str, step.Prices]:
-        n = memory.counts(self.model, t, self._trained)
-        return step.prices(self.model, self.hardware, t, self.gpus, self.seq, n, self._trained)
-
-    def _outside(self, full: Mapping[str, Ints], t: Table, slowest: Floats, wire: Floats) -> dict[str, Floats]:
-        """What comes on top of a microbatch's parts: the microbatches themselves, the bubble and the wires."""
-        m = self.microbatches(full) * np.ones(1)
-        hop = communication.pipeline(self.model, self.hardware, t, self.gpus, self.seq)[t.inverse]
+    def _outside(self, full: Mapping[str, Ints], slowest: Floats, wire: Floats) -> dict[str, Floats]:
+        """What a microbatch's seconds become: all of them, the bubble, and the wires between stages and replicas."""
+        m = full["microbatches"] * 1.0
+        hop = communication.pipeline(self.model, self.hardware, full, self.gpus, self.seq)
+        sharded = full["sharding"] == FSDP
         return {
             "microbatches": slowest * m,
-            "pipeline_communication": hop * m,
-            "bubble": step.bubble(slowest, full["pp"] * 1.0, full["vpp"] * 1.0),
-            "data_communication": step.after_overlap(wire, slowest, formats.fsdp(t)[t.inverse], m),
+            "pipeline_communication": np.broadcast_to(hop * m, slowest.shape),
+            "bubble": step.bubble(slowest, full["pp"], full["vpp"]),
+            "data_communication": step.after_overlap(wire, slowest, sharded, m),
         }
-
-
-def _nowhere(features: int) -> Floats:
-    return np.full((1, features), np.inf)

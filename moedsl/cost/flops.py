@@ -1,4 +1,5 @@
-"""Model FLOPs as Megatron Bridge reports them (bridge training/utils/flop_utils.py:transformer_flops), for TFLOPS a GPU.
+"""Model FLOPs as Megatron Bridge reports them (bridge training/utils/flop_utils.py:transformer_flops), for TFLOPS a
+GPU.
 
 Forward and backward, causal attention at half the square, MTP layers and logits included, recompute and routing not.
 """
@@ -13,7 +14,11 @@ from moedsl.facts import Model
 def of_token(m: Model, seq: int, tp: int = 1) -> float:
     """FLOPs of one token, forward and backward. Bridge counts the padded vocabulary even where the model has none."""
     moe_layers = m.layers - m.dense_layers + m.mtp_layers
-    mlp = 3 * m.hidden * (m.ffn_hidden * m.dense_layers + (m.expert_hidden * m.topk + m.shared_expert_hidden) * moe_layers)
+    mlp = (
+        3
+        * m.hidden
+        * (m.ffn_hidden * m.dense_layers + (m.expert_hidden * m.topk + m.shared_expert_hidden) * moe_layers)
+    )
     mtp = m.mtp_layers * (3 * m.hidden + 2 * m.hidden**2)
     vocab = padded_vocab(m.vocab, 1280 if m.attention == "mla" else 128, tp)
     logits = m.hidden * vocab * (m.mtp_layers + 1)

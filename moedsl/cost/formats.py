@@ -1,4 +1,5 @@
-"""Bytes of weights, gradients, optimizer state and saved inputs in each number format. Columns are codes of `moedsl.axes`."""
+"""Bytes of weights, gradients, optimizer state and saved inputs in each number format. Columns are codes of
+`moedsl.axes`."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ from moedsl.cost.rows import Floats, Table
 
 BF16 = 2.0
 PRIMARY_FP8 = ("fp8_current", "mxfp8")
-"""Precisions whose recipes keep the parameters themselves in FP8 (`fp8_param_gather` in bridge training/mixed_precision.py)."""
+"""Precisions whose recipes keep the parameters themselves in FP8 (`fp8_param_gather` in bridge
+training/mixed_precision.py)."""
 WEIGHT = {"bf16": 2.0, "fp8_blockwise": 4.0, "fp8_current": 2.0, "mxfp8": 2.0625, "nvfp4": 3.125}
-"""Bytes of a linear's parameter: primary copy, and rows and columns quantised; MXFP8 has a scale for 32 numbers, NVFP4 for 16."""
+"""Bytes of a linear's parameter: primary copy, and rows and columns quantised; MXFP8 has a scale for 32 numbers,
+NVFP4 for 16."""
 SAVED = {"bf16": 2.0, "fp8_blockwise": 1.03, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625}
 """Bytes of a number in a linear's input that is kept for its weight gradient."""
 GATHERED = {"bf16": 2.0, "fp8_blockwise": 2.0, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 2.0}

@@ -1,4 +1,5 @@
-"""Bytes on a rank, stage by stage: what torch.cuda.max_memory_allocated would say. CUDA context, NCCL and DeepEP buffers are not in it.
+"""Bytes on a rank, stage by stage: what torch.cuda.max_memory_allocated would say. CUDA context, NCCL and DeepEP
+buffers are not in it.
 
 A stage's bytes are its profile (`profiles.MEMORY`: counts of layers, tables, live microbatches) times a price for each
 feature, so the peak over a whole column is a small matrix product for each pipeline shape.
@@ -18,19 +19,22 @@ from moedsl.cost.profiles import HELD, MEMORY
 from moedsl.cost.rows import Floats, Table
 from moedsl.facts import Hardware, Model
 
-Prices = dict[str, Floats]
+Prices = Mapping[str, Floats]
 """Bytes by feature of `profiles.MEMORY`."""
 KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
 FRAMEWORK = 0.6 * 2**30
 """Bytes: cuBLAS and Transformer Engine workspaces, RNG states, data and rotary tables in torch's allocator."""
-COLUMNS = ("tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "cuda_graph", "precision", "sharding", "moments", "grad_reduce")
+COLUMNS = (
+    "tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "cuda_graph", "ep_overlap",
+    "precision", "sharding", "moments", "grad_reduce",
+)  # fmt: skip
 """The axes that prices of memory depend on; pp, vpp and the number of microbatches are the profile's."""
 
 COVERS = (
     "peak memory is torch's max_memory_allocated on the most loaded rank: weights, gradients, optimizer state, saved "
-    "activations, the working set of one layer and the logits. It leaves out the CUDA context, NCCL, the buffers of DeepEP "
-    "and HybridEP and fragmentation (3 to 8 GiB together). Routed tokens are taken 10% above their mean on the fullest rank; "
-    "a VLM's sample has one image."
+    "activations, the working set of one layer and the logits. It leaves out the CUDA context, NCCL, the buffers of "
+    "DeepEP and HybridEP, and fragmentation. Routed tokens are taken 10% above their mean on the fullest rank, and a "
+    "VLM's sample has one image."
 )
 
 
@@ -108,12 +112,12 @@ def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Traine
     }
 
 
-def _held(n: Counts, t: Table, gpus: int, hopper: bool) -> dict[str, Prices]:
+def _held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
     """Weights, gradients and optimizer state, whole or sharded over data parallelism."""
     linear, grad, sharded = formats.weight(t, hopper), formats.gradient(t), formats.fsdp(t)
     state = formats.master(t) + formats.moments(t) * (t["offload"] != BY_NAME["offload"].words.index("optimizer"))
     dense, expert = t["tp"] / gpus, t["etp"] * t["ep"] / gpus
-    out: dict[str, Prices] = {"weights": {}, "gradients": {}, "optimizer": {}}
+    out: dict[str, dict[str, Floats]] = {"weights": {}, "gradients": {}, "optimizer": {}}
     for name in HELD:
         weight = linear if name in ("dense", "moe", "mtp") else formats.BF16
         for kind, each, of in (("weights", weight, n.all[name]), ("gradients", grad, n.learning[name])):
@@ -128,15 +132,19 @@ def _kept(m: Model, t: Table, s: activations.Sizes, learns: Trained) -> Prices:
     dense, moe = activations.layers(m, s)
     captured = t.has("cuda_graph", CUDA_GRAPH.index("attn")) * 1.0 + t.has("cuda_graph", CUDA_GRAPH.index("moe_router"))
     static = captured * s.split * m.hidden * formats.BF16
-    out = {"dense_live": dense + static, "moe_live": moe + static}
+    out: dict[str, Floats] = {"dense_live": dense + static, "moe_live": moe + static}
     if m.vision is not None:
         out["vision_live"] = activations.vision(m.vision, t, (learns.tower, learns.projection))
     return out
 
 
 def _buffers(m: Model, t: Table, s: activations.Sizes, n: Counts) -> Prices:
-    """The working set of a layer, or the logits where they are more; a whole-iteration graph's pool keeps both."""
-    work = activations.working_set(m, s)
+    """The working set of a layer, or the logits where they are more; a whole-iteration graph's pool keeps both.
+
+    Expert overlap has a layer's forward under way beside another's backward; FSDP has two gathered layers and one's
+    gradients.
+    """
+    work = activations.working_set(m, s) + t["ep_overlap"] * activations.layers(m, s)[1]
     loss, mtp = activations.logits(m, s)
     whole = t.has("cuda_graph", CUDA_GRAPH.index("full_iteration"))
     unit = n.all["moe"].total * (2 * formats.BF16 + formats.gradient(t)) * formats.fsdp(t)
@@ -144,9 +152,9 @@ def _buffers(m: Model, t: Table, s: activations.Sizes, n: Counts) -> Prices:
 
 
 def matrix(kinds: Mapping[str, Prices], rows: int) -> Floats:
-    """(rows, features): all kinds together."""
-    out = np.zeros((rows, len(MEMORY)))
+    """(features, rows): all kinds together."""
+    out = np.zeros((len(MEMORY), rows))
     for priced in kinds.values():
         for name, column in priced.items():
-            out[:, MEMORY.index(name)] += column
+            out[MEMORY.index(name)] += column
     return out

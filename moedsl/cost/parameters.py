@@ -37,7 +37,8 @@ class Parameters:
 
 
 def padded_vocab(vocab: int, divisible_by: int, tp: int) -> int:
-    """The vocabulary padded to a multiple of divisible_by x tp (bridge utils/vocab_utils.py:calculate_padded_vocab_size)."""
+    """The vocabulary padded to a multiple of divisible_by x tp (bridge
+    utils/vocab_utils.py:calculate_padded_vocab_size)."""
     step = divisible_by * tp
     return -(-vocab // step) * step
 
@@ -55,7 +56,8 @@ def _gqa(m: Model, tp: int) -> int:
 
 
 def _mla(m: Model, tp: int) -> int:
-    """megatron/core/transformer/multi_latent_attention.py:MLASelfAttention. Without a q_lora_rank queries have no down projection.
+    """megatron/core/transformer/multi_latent_attention.py:MLASelfAttention. Without a q_lora_rank queries have no
+    down projection.
 
     With QK norm the query's projection is then a norm over the hidden state and a linear, beside the layer's own norm.
     """
@@ -110,7 +112,8 @@ def chunk(m: Model, c: Chunk, tp: int, ep: int, etp: int) -> Parameters:
 
 
 def _words(m: Model, c: Chunk, tp: int) -> int:
-    """Embedding and output layer; MTP brings its own embedding (core models/gpt/gpt_model.py:167), tied ones share it."""
+    """Embedding and output layer; MTP brings its own embedding (core models/gpt/gpt_model.py:167), tied ones share
+    it."""
     table = table_size(m, tp)
     embedded = c.embedding or c.mtp > 0
     return table * embedded + table * (c.loss and not (m.tied_embeddings and embedded))

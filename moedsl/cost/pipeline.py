@@ -2,13 +2,14 @@
 
 A layout lists chunks in the order in which a token meets them: chunk `i` lives on stage ``i % pp`` as its virtual stage
 ``i // pp`` (megatron/core/transformer/pipeline_parallel_layer_layout.py:46). Its text is Megatron's own: `E` embedding,
-`t` transformer layer, `m` multi-token prediction, `L` loss, ``|`` between chunks, ``x*n`` and ``(xy|)*n`` repeats (:279).
+`t` transformer layer, `m` multi-token prediction, `L` loss, ``|`` between chunks, ``x*n`` and ``(xy|)*n`` repeats
+(:279).
 
-Without a layout Megatron splits evenly and refuses a remainder (megatron/core/transformer/transformer_block.py:117-155);
-MTP and the loss go to the last chunk (megatron/core/transformer/multi_token_prediction.py:mtp_on_this_rank).
-Qwen3-VL's provider takes layouts too; its vision tower is always on the first stage (bridge
-models/qwen_vl/modelling_qwen3_vl/model.py:287). It does not hand a virtual stage on, so Megatron-Core refuses to build it
-with vpp > 1; that is a law of the stdlib and not of the layout.
+Without a layout Megatron splits evenly and refuses a remainder
+(megatron/core/transformer/transformer_block.py:117-155); MTP and the loss go to the last chunk
+(megatron/core/transformer/multi_token_prediction.py:mtp_on_this_rank). Qwen3-VL's provider takes layouts too; its
+vision tower is always on the first stage (bridge models/qwen_vl/modelling_qwen3_vl/model.py:287). It does not hand a
+virtual stage on, so Megatron-Core refuses to build it with vpp > 1; that is a law of the stdlib and not of the layout.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Layout:
 
 @lru_cache(maxsize=4096)
 def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
-    """The layout for pp stages of vpp chunks: Megatron's even split, or else the most balanced one; None where there is none.
+    """The layout for pp stages of vpp chunks: Megatron's even split, or else the most balanced one; None where there
+    is none.
 
     A layout needs a transformer layer in every chunk but the last, which may hold the loss (and MTP) alone, as NVIDIA's
     own ``Et|(tt|)*30mL`` does. Virtual stages need a pipeline.
@@ -97,8 +99,9 @@ def has_layout(model: Model, pp: ArrayLike, vpp: ArrayLike) -> NDArray[np.bool_]
 def weights(model: Model) -> tuple[float, float]:
     """What MTP and loss weigh in the balance, in transformer layers, by matrix-product FLOPs of a token.
 
-    A layer weighs 1, dense or MoE (DeepSeek chose them alike); the embedding is a look-up and weighs nothing; the loss is
-    one product with the vocabulary; an MTP layer is a layer, its projection of two hidden states to one, and a loss.
+    A layer weighs 1, dense or MoE (DeepSeek chose them alike); the embedding is a look-up and weighs nothing; the
+    loss is one product with the vocabulary; an MTP layer is a layer, its projection of two hidden states to one, and
+    a loss.
     """
     h = model.hidden
     if model.attention == "mla":
@@ -165,8 +168,9 @@ def _text(chunks: Sequence[Chunk]) -> str:
     return out + words[-1]
 
 
+@lru_cache(maxsize=4096)
 def parse_layout(text: str, model: Model, pp: int, vpp: int) -> tuple[Layout | None, tuple[str, ...]]:
-    """A user's layout for `model`, or None and what Megatron would refuse in it (all of it, in the order that it asks)."""
+    """A user's layout for `model`, or None and what Megatron would refuse in it, in the order that it asks."""
     words, wrong = unroll(text)
     if wrong:
         return None, (wrong,)
@@ -205,6 +209,9 @@ def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]
         (flat.count("m") == model.mtp_layers, f"{flat.count('m')} MTP layers m; {model.name} has {model.mtp_layers}"),
         ("t" not in flat[flat.find("m") :] or "m" not in flat, "layers t have to come before MTP layers m"),
         (len(mtp) < 2, "all MTP layers m belong in one chunk"),
-        (all(i // pp == vpp - 1 for i in mtp), f"MTP layers m belong in a rank's last virtual stage, one of the last {pp} chunks"),
+        (
+            all(i // pp == vpp - 1 for i in mtp),
+            f"MTP layers m belong in a rank's last virtual stage, one of the last {pp} chunks",
+        ),
     )
     return [why for fine, why in asked if not fine]

@@ -5,24 +5,28 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from moedsl.cost.pipeline import Chunk, Layout
+from moedsl.cost.rows import Floats, undominated
 from moedsl.facts import Model
 
 HELD = ("dense", "moe", "mtp", "words", "norm", "vision")
 """Layers of each kind (an MTP layer is a MoE layer too), tables of the vocabulary, final norms, vision towers."""
 FLOWING = ("dense_live", "moe_live", "vision_live", "loss", "one")
-"""Layers times the microbatches whose activations they keep; the vision tower's microbatches; whether the loss is here; 1."""
+"""Layers times the microbatches whose activations they keep; the vision tower's microbatches; whether the loss is
+here; 1."""
 MEMORY = (*HELD, *(f"{n}_shard" for n in HELD), *FLOWING)
-"""Features of memory; a shard's is the count times pp, because data parallelism is the wider the fewer stages there are."""
+"""Features of memory; a shard's is the count times pp, because data parallelism is the wider the fewer stages there
+are."""
 TIME = (*HELD, "loss")
 
 
 def held(model: Model, chunks: tuple[Chunk, ...]) -> tuple[int, ...]:
     """The counts of `HELD` for the chunks of one stage."""
     embedded = [c.embedding or c.mtp > 0 for c in chunks]
-    words = sum(embedded) + sum(c.loss and not (model.tied_embeddings and e) for c, e in zip(chunks, embedded, strict=True))
+    words = sum(embedded) + sum(
+        c.loss and not (model.tied_embeddings and e) for c, e in zip(chunks, embedded, strict=True)
+    )
     norm = sum(c.last_layer if model.mtp_layers else c.loss for c in chunks)
     mtp = sum(c.mtp for c in chunks)
     tower = sum(c.embedding for c in chunks) if model.vision else 0
@@ -33,8 +37,8 @@ def live(pp: int, vpp: int, microbatches: int, stage: int) -> tuple[int, ...]:
     """Microbatches whose activations each chunk of a stage keeps when the most are kept.
 
     1F1B keeps pp - stage; the interleaved schedule warms up with 2 (pp - stage - 1) + (vpp - 1) pp forwards over all
-    chunks, and then keeps one more (megatron/core/pipeline_parallel/schedules.py:927-943). Chunks take turns in groups of
-    pp microbatches. Expert overlap warms up with that one more, and then frees a layer for each that it adds.
+    chunks, and then keeps one more (megatron/core/pipeline_parallel/schedules.py:927-943). Chunks take turns in
+    groups of pp microbatches. Expert overlap warms up with that one more, and then frees a layer for each that it adds.
     """
     if vpp == 1:
         return (min(pp - stage, microbatches),)
@@ -45,7 +49,7 @@ def live(pp: int, vpp: int, microbatches: int, stage: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=65536)
-def memory(model: Model, layout: Layout, microbatches: int) -> NDArray[np.float64]:
+def memory(model: Model, layout: Layout, microbatches: int) -> Floats:
     """(pp, len(MEMORY)): every stage of a layout."""
     rows = [_stage(model, layout, s, microbatches) for s in range(layout.pp)]
     return np.array(rows, float)
@@ -63,6 +67,20 @@ def _stage(model: Model, layout: Layout, stage: int, microbatches: int) -> list[
 
 
 @lru_cache(maxsize=65536)
-def time(model: Model, layout: Layout) -> NDArray[np.float64]:
+def time(model: Model, layout: Layout) -> Floats:
     """(pp, len(TIME)): what each stage computes for one microbatch."""
-    return np.array([[*held(model, layout.stage(s)), sum(c.loss for c in layout.stage(s))] for s in range(layout.pp)], float)
+    return np.array(
+        [[*held(model, layout.stage(s)), sum(c.loss for c in layout.stage(s))] for s in range(layout.pp)], float
+    )
+
+
+@lru_cache(maxsize=65536)
+def fullest(model: Model, layout: Layout, microbatches: int) -> Floats:
+    """The stages of `memory` that can be the most loaded."""
+    return undominated(memory(model, layout, microbatches))
+
+
+@lru_cache(maxsize=65536)
+def slowest(model: Model, layout: Layout) -> Floats:
+    """The stages of `time` that can be the slowest."""
+    return undominated(time(model, layout))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -11,10 +12,14 @@ from numpy.typing import NDArray
 from moedsl.axes import AXES
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
+Index = NDArray[np.intp]
 DEFAULTS: Mapping[str, int] = {a.name: 1 if a.kind == "int" else 0 for a in AXES}
 """What a missing column holds: sizes of 1, and none, alltoall, bf16, fp32."""
+CHUNK = 100_000
+"""Rows priced at a time."""
 FLAGS_UP_TO = 1 << 22
+"""Values below this are found with a table of flags; sorting takes over above."""
 
 
 @frozen
@@ -22,7 +27,7 @@ class Table:
     """Unique rows: columns of equal length, and for every input row the index of its unique row."""
 
     columns: Mapping[str, Ints]
-    inverse: NDArray[np.intp]
+    inverse: Index
 
     def __getitem__(self, name: str) -> Ints:
         return self.columns[name]
@@ -36,10 +41,50 @@ class Table:
         """Where a set column holds the word of `bit`."""
         return (self.columns[column] >> bit & 1).astype(bool)
 
+    def narrow(self, names: Sequence[str]) -> Table:
+        """The unique combinations of fewer columns; its inverse leads from this table's rows."""
+        return Levels.of(self.columns, names).table(names)
+
+
+@frozen
+class Levels:
+    """Each column as its distinct values and every row's index among them, found once and combined for any key."""
+
+    values: Mapping[str, Ints]
+    index: Mapping[str, NDArray[np.int32]]
+    rows: int
+
+    @classmethod
+    def of(cls, cols: Mapping[str, Ints], names: Sequence[str]) -> Levels:
+        """The levels of the named columns; scalars (0-d) are one level."""
+        values, index = dict[str, Ints](), dict[str, NDArray[np.int32]]()
+        for name in names:
+            values[name], at = _levels(cols[name])
+            if len(values[name]) > 1:
+                index[name] = at.astype(np.int32)
+        return cls(values, index, length({n: cols[n] for n in names}))
+
+    def table(self, names: Sequence[str], rows: int = 0) -> Table:
+        """The unique combinations of some of the columns, for `rows` rows where all of them are scalars."""
+        codes, size = np.zeros(max(self.rows, rows), np.int64), 1
+        for name in names:
+            if name in self.index:
+                codes *= len(self.values[name])
+                codes += self.index[name]
+                size *= len(self.values[name])
+        kept, inverse = _compact(codes, size)
+        return Table(_decode(kept, {n: self.values[n] for n in names}), inverse)
+
 
 def complete(cols: Mapping[str, object]) -> dict[str, Ints]:
     """Every axis as a column of integers; columns that are missing take their default, scalars stay scalars (0-d)."""
     return {name: np.asarray(cols.get(name, default), np.int64) for name, default in DEFAULTS.items()}
+
+
+def chunks(cols: Mapping[str, Ints], rows: int) -> Iterator[dict[str, Ints]]:
+    """The columns in pieces of at most CHUNK rows, which bounds what a price takes in memory."""
+    for start in range(0, rows, CHUNK):
+        yield {name: c[start : start + CHUNK] if c.ndim else c for name, c in cols.items()}
 
 
 def length(cols: Mapping[str, Ints]) -> int:
@@ -47,24 +92,10 @@ def length(cols: Mapping[str, Ints]) -> int:
     return max((c.shape[0] for c in cols.values() if c.ndim), default=1)
 
 
-def unique(cols: Mapping[str, Ints], names: Sequence[str], rows: int) -> Table:
-    """The unique combinations of the columns `names`, in ascending order of their first differing column."""
-    codes = np.zeros(rows, np.int64)
-    size, values = 1, dict[str, Ints]()
-    for name in names:
-        values[name], index = _levels(cols[name])
-        if len(values[name]) > 1:
-            codes *= len(values[name])
-            codes += index
-            size *= len(values[name])
-    kept, inverse = _compact(codes, size)
-    return Table(_decode(kept, values), inverse)
-
-
-def _levels(column: Ints) -> tuple[Ints, NDArray[np.intp]]:
+def _levels(column: Ints) -> tuple[Ints, Index]:
     """The values that occur, ascending, and each row's index among them."""
     if column.ndim == 0 or not column.size:
-        return column.reshape(-1)[:1], np.zeros(1, np.intp)
+        return column.reshape(-1)[:1], np.zeros(column.size, np.intp)
     top = int(column.max())
     if int(column.min()) < 0 or top >= FLAGS_UP_TO:
         values, index = np.unique(column, return_inverse=True)
@@ -72,13 +103,13 @@ def _levels(column: Ints) -> tuple[Ints, NDArray[np.intp]]:
     return _flagged(column, top + 1)
 
 
-def _flagged(column: Ints, size: int) -> tuple[Ints, NDArray[np.intp]]:
+def _flagged(column: Ints, size: int) -> tuple[Ints, Index]:
     seen = np.zeros(size, bool)
     seen[column] = True
     return np.flatnonzero(seen), (np.cumsum(seen) - 1)[column]
 
 
-def _compact(codes: Ints, size: int) -> tuple[Ints, NDArray[np.intp]]:
+def _compact(codes: Ints, size: int) -> tuple[Ints, Index]:
     if size <= FLAGS_UP_TO:
         return _flagged(codes, size)
     values, index = np.unique(codes, return_inverse=True)
@@ -87,31 +118,39 @@ def _compact(codes: Ints, size: int) -> tuple[Ints, NDArray[np.intp]]:
 
 def _decode(codes: Ints, values: Mapping[str, Ints]) -> dict[str, Ints]:
     out = dict[str, Ints]()
-    for name in reversed(values):
+    for name in reversed(list(values)):
+        if len(values[name]) == 1:
+            out[name] = np.full(len(codes), values[name][0])
+            continue
         codes, at = np.divmod(codes, len(values[name]))
         out[name] = values[name][at]
     return out
 
 
-def largest(profiles: Sequence[Floats], which: Ints, prices: Floats, at: NDArray[np.intp]) -> Floats:
+Profile = Callable[[int], Floats | None]
+"""The stages of one kind of row, (stages, features); None where there are none, and the largest is 0."""
+
+
+def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Index) -> Floats:
     """For each row the largest over stages of profile x prices.
 
-    `profiles[i]` is (stages, features); `which` says each row's profile; `prices` is (unique rows, features) and `at`
-    each row's row in it. Rows are taken profile by profile, so that temporaries stay as small as the largest group.
+    `which` says each row's kind; `prices` is (features, unique rows) and `at` each row's column in it. Rows are taken
+    kind by kind, so that temporaries stay as small as the largest group.
     """
-    order = np.argsort(which.astype(np.int16) if len(profiles) < 1 << 15 else which, kind="stable")
-    ends = np.cumsum(np.bincount(which, minlength=len(profiles)))
+    order = np.argsort(which.astype(np.int16) if kinds < 1 << 15 else which, kind="stable")
+    ends = np.cumsum(np.bincount(which, minlength=kinds))
     out = np.empty(len(which))
     start = 0
-    for profile, end in zip(profiles, ends, strict=True):
-        rows = order[start:end]
-        out[rows] = (prices[at[rows]] @ profile.T).max(axis=1) if len(rows) else 0.0
+    for kind, end in enumerate(ends):
+        rows, stages = order[start:end], profile(kind)
+        out[rows] = 0.0 if stages is None else (stages @ prices[:, at[rows]]).max(axis=0)
         start = end
     return out
 
 
 def undominated(profile: Floats) -> Floats:
-    """The stages that no other stage reaches in every feature; prices are never negative, so one of them is the largest."""
+    """The stages that no other stage reaches in every feature; prices are never negative, so one of them is the
+    largest."""
     rows = np.unique(profile, axis=0)
     covers = (rows[:, None, :] >= rows[None, :, :]).all(axis=2)
     return rows[covers.sum(axis=0) == 1]

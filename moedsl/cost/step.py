@@ -1,16 +1,19 @@
-"""Step time: the slowest stage's microbatches, the pipeline's bubble, and what is left of data parallelism and the optimizer."""
+"""Step time: the slowest stage's microbatches, the pipeline's bubble, and what is left of data parallelism and the
+optimizer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moedsl.axes import BY_NAME
 from moedsl.cost import communication, compute, formats
+from moedsl.cost.activations import BIT
 from moedsl.cost.memory import Counts, Trained
 from moedsl.cost.profiles import TIME
-from moedsl.cost.rows import Floats, Table
+from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
 
 MICROBATCH = ("compute", "recompute", "expert_communication", "tensor_communication", "context_communication", "launch")
@@ -18,61 +21,84 @@ MICROBATCH = ("compute", "recompute", "expert_communication", "tensor_communicat
 STEP = ("data_communication", "optimizer")
 """What a stage spends once a step."""
 PARTS = (*MICROBATCH, "pipeline_communication", "bubble", *STEP)
-COLUMNS = (
-    "pp", "vpp", "tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "dispatcher", "cuda_graph", "ep_overlap",
-    "delay_wgrad", "precision", "sharding", "moments", "grad_reduce",
-)  # fmt: skip
+SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision")
+"""The axes that a layer's work and messages depend on; policies decide what of it is repeated, hidden or launched."""
+LAYER = (*SHAPE, "recompute", "cuda_graph", "ep_overlap", "delay_wgrad")
+ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "sharding", "moments", "grad_reduce", "offload")
+"""The axes of what is spent once a step."""
 HOST_ADAM = 0.6e9
-"""Parameters a second that one GPU's share of the host steps with offloaded moments, copies included (an H100 node of eight)."""
+"""Parameters a second that one GPU's share of the host steps with offloaded moments, copies included (an H100 node
+of eight)."""
 
 COVERS = (
-    "step time is a roofline with stated efficiencies: matrix products, attention and memory passes of the slowest stage, "
-    "recompute, expert, tensor and context communication, launches where no CUDA graph holds them, the bubble, data "
-    "parallelism after overlap, and the optimizer. It leaves out data loading, stragglers, checkpoints and power limits. "
-    "Against published steps its median error is about a quarter."
+    "step time is a roofline with stated efficiencies: matrix products, attention and memory passes of the slowest "
+    "stage, recompute, expert, tensor and context communication, launches where no CUDA graph holds them, the bubble, "
+    "data parallelism after overlap, and the optimizer. Routing is taken as balanced. It leaves out data loading, "
+    "stragglers, checkpoints and power limits."
 )
 
 Prices = dict[str, Floats]
 
 
-def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, n: Counts, learns: Trained) -> dict[str, Prices]:
-    """Seconds by part and feature of `profiles.TIME`, for every row of `t`."""
-    w = compute.work(m, hw, t, seq)
-    out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, *STEP)}
+def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> dict[str, Prices]:
+    """Seconds by part of `MICROBATCH` and feature of `profiles.TIME`, for every row of a table of `LAYER`."""
+    shape = t.narrow(SHAPE)
+    w = compute.work(m, hw, shape, seq)
     back = _backward_share(learns)
-    _layers(out, m, hw, t, seq, w, back)
-    out["compute"].update(mtp=(1 + back) * w.mtp, loss=3 * w.loss, vision=w.vision * (1 + 2 * learns.tower))
-    moved = communication.data(hw, t, gpus, n.all, n.learning)
-    out["data_communication"] = moved
-    out["optimizer"] = _optimizer(hw, t, gpus, n)
+    out: dict[str, Prices] = {part: {} for part in MICROBATCH}
+    _layers(out, t, shape, w, _wires(m, hw, shape, seq, w), back)
+    extra = {"mtp": (1 + back) * w.mtp, "loss": 3 * w.loss, "vision": w.vision * (1 + 2 * learns.tower)}
+    out["compute"].update({name: seconds[shape.inverse] for name, seconds in extra.items()})
+    if m.shared_expert_hidden:
+        out["tensor_communication"]["moe"] = 2 * out["tensor_communication"]["moe"]
     return out
 
 
+def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, Prices]:
+    """Seconds by part of `STEP` and feature, for every row of a table of `ONCE`."""
+    return {
+        "data_communication": communication.data(hw, t, gpus, n.all, n.learning),
+        "optimizer": _optimizer(hw, t, gpus, n),
+    }
+
+
 def _backward_share(learns: Trained) -> float:
-    """Backward over forward of the language model's matrix products: a frozen one still passes gradients to the tower."""
+    """Backward over forward of the language model's matrix products: a frozen one still passes gradients to the
+    tower."""
     if learns.language:
         return 2.0
     return 1.0 if learns.tower or learns.projection else 0.0
 
 
-def _layers(out: dict[str, Prices], m: Model, hw: Hardware, t: Table, seq: int, w: compute.Work, back: float) -> None:
-    tensor, ring = communication.tensor(m, hw, t, seq), communication.context(m, hw, t, seq)
-    ring = np.maximum(ring - 3 * w.core, 0.1 * ring)
-    kinds = zip(("dense", "moe"), compute.forward(w), compute.backward(w), compute.recomputed(w, t), compute.host(t), strict=True)
-    for name, ahead, behind, again, launch in kinds:
-        busy = ahead + behind * back / 2
-        sent = communication.expert_exposed(m, hw, t, seq, busy) if name == "moe" else np.zeros_like(busy)
-        blocks = 2.0 if name == "dense" or m.shared_expert_hidden else 1.0
-        parts = {
-            "compute": busy,
-            "recompute": again,
-            "expert_communication": sent,
-            "tensor_communication": blocks * tensor,
-            "context_communication": ring,
-        }
-        for part, seconds in parts.items():
+def _wires(m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work) -> tuple[Floats, Floats, Floats]:
+    """(one expert transfer, TP of a block, CP of a layer after overlap) by shape."""
+    ring = communication.context(m, hw, shape, seq)
+    hidden = np.maximum(ring - 3 * w.core, 0.1 * ring)
+    return communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), hidden
+
+
+def _layers(
+    out: dict[str, Prices], t: Table, shape: Table, w: compute.Work, wires: tuple[Floats, ...], back: float
+) -> None:
+    at = shape.inverse
+    transfer, block, ring = (x[at] for x in wires)
+    full = t.has("recompute", BIT["full"])
+    again = _again(t, shape, w)
+    launch = compute.host(t)
+    for i, name in enumerate(("dense", "moe")):
+        busy = (compute.forward(w)[i] + compute.backward(w)[i] * back / 2)[at]
+        sent = communication.exposed(t, transfer, busy) if name == "moe" else np.zeros_like(busy)
+        tensor = block * (1.0 + 0.4 * full) * (2.0 if name == "dense" else 1.0)
+        parts = (busy, again[i], sent, tensor, ring)
+        for part, seconds in zip(MICROBATCH, (*parts, np.maximum(launch[i] - sum(parts), 0.0)), strict=True):
             out[part][name] = seconds
-        out["launch"][name] = np.maximum(launch - sum(parts.values()), 0.0)
+
+
+def _again(t: Table, shape: Table, w: compute.Work) -> tuple[Floats, Floats]:
+    """Recomputed seconds, found once for each shape and recompute set."""
+    keyed = Table({"shape": shape.inverse, "recompute": t["recompute"]}, shape.inverse).narrow(("shape", "recompute"))
+    parts = compute.recomputed(w.take(keyed["shape"]), keyed)
+    return parts[0][keyed.inverse], parts[1][keyed.inverse]
 
 
 def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
@@ -84,20 +110,21 @@ def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
 
 
 def matrix(prices: Mapping[str, Prices], parts: tuple[str, ...], rows: int) -> Floats:
-    """(rows, features): the named parts together."""
-    out = np.zeros((rows, len(TIME)))
+    """(features, rows): the named parts together."""
+    out = np.zeros((len(TIME), rows))
     for part in parts:
         for name, column in prices[part].items():
-            out[:, TIME.index(name)] += column
+            out[TIME.index(name)] += column
     return out
 
 
-def after_overlap(wire: Floats, microbatch: Floats, fsdp: Floats, microbatches: Floats) -> Floats:
-    """Data parallelism that is left: behind the last backward and the first forward, or with FSDP behind every microbatch."""
+def after_overlap(wire: Floats, microbatch: Floats, fsdp: NDArray[np.bool_], microbatches: Floats) -> Floats:
+    """Data parallelism that is left: behind the last backward and the first forward, or with FSDP behind every
+    microbatch."""
     left = np.maximum(wire - 0.7 * microbatch, communication.DP_EXPOSED * wire)
-    return np.where(fsdp > 0, left * microbatches, left)
+    return np.where(fsdp, left * microbatches, left)
 
 
-def bubble(microbatch: Floats, pp: Floats, vpp: Floats) -> Floats:
+def bubble(microbatch: Floats, pp: Ints, vpp: Ints) -> Floats:
     """(pp - 1) / vpp microbatches of the slowest stage, warm-up and cool-down together."""
-    return microbatch * (pp - 1) / vpp
+    return microbatch * ((pp - 1) / vpp)

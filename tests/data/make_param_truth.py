@@ -2,9 +2,9 @@
 
     python tests/data/make_param_truth.py --probe verify_probe.py --configs DIR > tests/data/param_truth.json
 
-`--probe` is a module with ``install_te``, ``target`` and ``build_stages``: the real model, stage by stage, on the meta device.
-`--configs` holds ``ORG--NAME/config.json`` (or ``ORG__NAME.json`` with the configuration under "config"), one a model.
-Each case runs in a forked process, because Megatron keeps global state.
+`--probe` is a module with ``install_te``, ``target`` and ``build_stages``: the real model, stage by stage, on the
+meta device. `--configs` holds ``ORG--NAME/config.json`` (or ``ORG__NAME.json`` with the configuration under
+"config"), one a model. Each case runs in a forked process, because Megatron keeps global state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ def config_of(folder: Path, hf: str) -> dict:
     """The Hugging Face configuration of `hf` without remote code and quantisation."""
     org, name = hf.split("/")
     plain = folder / f"{org}--{name}" / "config.json"
-    config = json.loads(plain.read_text()) if plain.exists() else json.loads((folder / f"{org}__{name}.json").read_text())["config"]
+    config = (
+        json.loads(plain.read_text())
+        if plain.exists()
+        else json.loads((folder / f"{org}__{name}.json").read_text())["config"]
+    )
     return {k: v for k, v in config.items() if k not in ("auto_map", "quantization_config")}
 
 
@@ -82,7 +86,7 @@ def forked(work) -> dict:
         os.dup2(2, 1)
         try:
             said = work()
-        except BaseException as e:  # noqa: BLE001  the refusal is what we record
+        except BaseException as e:  # the refusal is what we record
             said = {"refused": f"{type(e).__name__}: {str(e).strip()[:300]}"}
         with os.fdopen(write, "w") as f:
             f.write(json.dumps(said))
