@@ -1,8 +1,9 @@
 """Writes every field of Bridge's ConfigContainer, as installed, to moedsl/data/bridge_fields_VERSION.json.
 
 usage: .venv/bin/python tools/bridge_fields.py [FILE]     needs the real Bridge, as .venv has it
-Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes]}}}}. A section that
-several classes may fill (the model's providers, the datasets) is their union; "in" is absent where all have the field.
+Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes]}}}}.
+A section that several classes may fill (the model's providers, the datasets) is their union; "in" is absent where all
+have the field.
 """
 
 from __future__ import annotations

@@ -73,14 +73,17 @@ def _chunk(model: Any) -> dict[str, int]:
 
 
 def _unique(model: Any, groups: Any) -> Iterator[tuple[str, int]]:
-    """Distributed checkpoint key -> size over all ranks, of parameters only."""
+    """Distributed checkpoint key -> size over all ranks, of parameters only.
+
+    A fused parameter is saved in its parts, so keys need not be names of parameters.
+    """
     from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
 
-    names = {name for name, _ in model.named_parameters()}
+    buffers = {name for name, _ in model.named_buffers()}  # the router's expert bias
     for name, value in model.sharded_state_dict(prefix="", metadata={"dp_cp_group": groups.dp_cp}).items():
         parts = value.build() if isinstance(value, ShardedTensorFactory) else value
         for part in parts if isinstance(parts, (list, tuple)) else [parts]:
-            if name in names and isinstance(part, ShardedTensor):
+            if name not in buffers and isinstance(part, ShardedTensor):
                 yield part.key, prod(part.global_shape)
 
 
