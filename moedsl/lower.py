@@ -37,8 +37,15 @@ def _fixed(p: Program, gpus: int) -> Values:
     values: Values = {n: getattr(p.model, n) for n in MODEL if hasattr(p.model, n)}
     values |= {n: getattr(p.hardware, n) for n in HARDWARE if hasattr(p.hardware, n)}
     values |= {"model": p.model.name, "has_vision": p.model.vision is not None, "hardware": p.hardware.name}
+    values |= _vision(p)
     values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
     return values | {"data": "mock" if p.data == "mock" else "real"}
+
+
+def _vision(p: Program) -> Values:
+    """What the laws ask of the vision tower; 0 without one."""
+    v = p.model.vision
+    return {"vision_heads": v.heads if v else 0, "vision_ffn_hidden": v.ffn_hidden if v else 0, "deepstack_layers": len(v.deepstack) if v else 0}
 
 
 def _default(p: Program, name: str, said: int | None, values: Values, origins: dict[str, Rule | None]) -> None:

@@ -54,7 +54,9 @@ def _facts(cls: type, skip: tuple[str, ...]) -> dict[str, Type]:
     return out
 
 
-MODEL = _facts(Model, ("name", "hf")) | {"model": TEXT, "has_vision": FLAG}
+VISION = {"vision_heads": NUMBER, "vision_ffn_hidden": NUMBER, "deepstack_layers": NUMBER}
+"""Of the vision tower; 0 without one."""
+MODEL = _facts(Model, ("name", "hf")) | {"model": TEXT, "has_vision": FLAG} | VISION
 HARDWARE = _facts(Hardware, ("name", "device")) | {"hardware": TEXT}
 
 _AXIS_KINDS = {"int": NUMBER, "flag": FLAG}

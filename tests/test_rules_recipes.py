@@ -1,0 +1,100 @@
+"""NVIDIA's own recipes as pinned layouts: what Bridge accepts is legal here, what it refuses for its layout is refused.
+
+`recipe_layouts.jsonl` has every recipe of megatron-bridge 0.6.2 whose model the stdlib declares, with the verdict of
+`runtime_config_update`. Some that it accepts Megatron-Core refuses a moment later, before the first step, when it makes
+the process groups or the model. Those are named in `LATE`; `test_rules_recipes_bridge.py` asks the real Bridge about them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from layouts import DATA, broken, checked, run_text
+
+ROWS: dict[str, dict[str, Any]] = {
+    f"{r['kind']}-{r['function']}": r
+    for r in map(json.loads, (DATA / "recipe_layouts.jsonl").read_text(encoding="utf-8").splitlines())
+}
+UNSAYABLE = {"perf-gpt_oss_120b_pretrain_64gpu_gb200_bf16_ncclep_config"}
+"""The ncclep backend is no word of the language: it needs a capacity budget that the published recipes alone tune."""
+
+REFUSED = {
+    "perf-deepseek_v3_pretrain_256gpu_gb200_fp8mx_partial_cg_dev_config": ["mesh.layers"],
+    "perf-deepseek_v3_pretrain_256gpu_gb300_fp8mx_partial_cg_dev_config": ["mesh.layers"],
+}
+"""Refused by `runtime_config_update` for the layout: VPP 2 against a layout of four chunks on a stage."""
+
+REFUSED_OTHERWISE = {
+    "library-kimi_k2_pretrain_512gpu_h100_bf16_config": "sequence length",
+    "library-kimi_k2_pretrain_config": "sequence length",
+    "perf-qwen3_235b_a22b_pretrain_128gpu_b200_fp8mx_deepep_dev_config": "SM-count knobs",
+}
+"""Refused by `runtime_config_update` for fields that a plan cannot get wrong: model and data differ in their sequence
+length (a plan has one), and two deprecated knobs for the dispatcher's SMs contradict (a plan sets the new one)."""
+
+_MESH, _VISION = ["mesh.expert_mesh"], ["vision.no_vpp"]
+LATE = {
+    # ETP x EP x PP is more than the GPUs that the name says: megatron/core/parallel_state.py:882 refuses.
+    "perf-deepseek_v3_pretrain_64gpu_h100_bf16_config": _MESH,
+    "perf-deepseek_v3_pretrain_64gpu_h100_fp8cs_config": _MESH,
+    "perf-deepseek_v3_pretrain_128gpu_vr200_bf16_config": _MESH,
+    "perf-deepseek_v3_pretrain_128gpu_vr200_fp8cs_config": _MESH,
+    "perf-deepseek_v3_pretrain_128gpu_vr200_fp8mx_config": _MESH,
+    "perf-deepseek_v3_pretrain_128gpu_vr200_nvfp4_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_fp8cs_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_fp8mx_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_nvfp4_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_nvfp4_full_iteration_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_bf16_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_fp8cs_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_fp8mx_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_nvfp4_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_nvfp4_full_iteration_config": _MESH,
+    # Qwen3-VL does not hand its virtual stage on: megatron/core/transformer/transformer_layer.py:190 refuses.
+    "perf-qwen3_vl_30b_a3b_pretrain_16gpu_h100_bf16_config": _VISION,
+    "perf-qwen3_vl_30b_a3b_pretrain_16gpu_h100_fp8cs_config": _VISION,
+    "perf-qwen3_vl_235b_a22b_pretrain_256gpu_h100_bf16_config": _VISION,
+    "perf-qwen3_vl_235b_a22b_pretrain_256gpu_h100_fp8cs_config": _VISION,
+}
+"""Accepted by `runtime_config_update`, refused by Megatron-Core before the first step."""
+
+WITHOUT_SEQUENCE_PARALLEL = {"library-qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config", "library-qwen3_vl_235b_a22b_sft_config"}
+"""TP > 1 without sequence parallelism, which the MoE layer refuses in training: Bridge turns it on. Here it is derived."""
+
+
+@pytest.mark.parametrize("name", sorted(ROWS.keys() - UNSAYABLE))
+def test_a_recipe_is_as_legal_here_as_in_megatron(name: str) -> None:
+    expected = REFUSED.get(name) or LATE.get(name) or []
+    assert broken(ROWS[name]) == expected
+
+
+def test_what_bridge_refuses_is_known() -> None:
+    refused = {name: r["verdict"] for name, r in ROWS.items() if "verdict" in r}
+    assert refused.keys() == REFUSED.keys() | REFUSED_OTHERWISE.keys()
+    assert all(reason in refused[name] for name, reason in REFUSED_OTHERWISE.items())
+    assert all("conflicts with pipeline_model_parallel_layout" in refused[name] for name in REFUSED)
+
+
+def test_the_recipes_that_fail_late_are_ones_that_bridge_accepts() -> None:
+    assert all("verdict" not in ROWS[name] for name in LATE)
+
+
+def test_what_the_language_cannot_say() -> None:
+    assert {n for n, r in ROWS.items() if r.get("dispatcher") == "ncclep"} == UNSAYABLE
+    (name,) = UNSAYABLE
+    assert [d.id for d in checked(run_text(ROWS[name])).diagnostics] == ["check.unknown_word"]
+
+
+def test_sequence_parallel_is_derived() -> None:
+    without = {n for n, r in ROWS.items() if r.get("tp", 1) > 1 and not r.get("sequence_parallel")}
+    assert without == WITHOUT_SEQUENCE_PARALLEL
+    needless = {n for n, r in ROWS.items() if r.get("tp", 1) == 1 and r.get("sequence_parallel")}
+    assert needless == REFUSED.keys()
+
+
+def test_every_recipe_is_there() -> None:
+    """212 of the 476 MoE recipes are of the stdlib's models; of those, 207 pass Bridge's own update."""
+    assert len(ROWS) == 212
+    assert sum("verdict" not in r for r in ROWS.values()) == 207
