@@ -40,7 +40,7 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "phase": p.phase,
         "task": p.task,
         "target": {"bridge": p.target},
-        "machine": _machine(p),
+        "device": _device(p),
         "layout": _layout(chosen, env),
         "batch": {k: int(env[k]) for k in ("global_batch", "micro_batch", "num_microbatches", "seq")},
         "policy": _policy(p, env),
@@ -75,11 +75,11 @@ def _value(v: Any) -> Any:
     return int(v) if isinstance(v, float) and v.is_integer() else v
 
 
-def _machine(p: Program) -> Json:
-    """What the verifier answers when Bridge asks for the GPU."""
+def _device(p: Program) -> Json:
+    """What the verifier answers when Bridge asks for the GPU; memory in bytes."""
     h = p.hardware
-    return {"device": h.device, "capability": h.capability, "memory_gib": h.memory / GIB, "sms": h.sms, "nvlink_domain": h.nvlink_domain,
-            "gpus_per_node": h.gpus_per_node}  # fmt: skip
+    capability = [int(h.capability), round(h.capability % 1 * 10)]
+    return {"name": h.device, "capability": capability, "memory": int(h.memory), "sms": h.sms}
 
 
 def _layout(chosen: Chosen, env: Mapping[str, Any]) -> Json:

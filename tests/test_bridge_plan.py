@@ -18,7 +18,7 @@ from moedsl.emit.bridge import recipe_text
 pytestmark = pytest.mark.bridge
 Judge = Callable[[dict[str, Any], dict[str, Any]], Report]
 BASE = PLANS["qwen3_30b_h100_bf16"]
-STAGES = [{"stage": 0, "params": 1_541_093_376, "expert_params": 1_811_939_328}]
+STAGES = [{"stage": 0, "params": 1_541_093_376 + 1_811_939_328, "expert_params": 1_811_939_328}]
 
 
 @pytest.fixture

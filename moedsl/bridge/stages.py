@@ -88,7 +88,7 @@ def _unique(model: Any, groups: Any) -> Iterator[tuple[str, int]]:
 
 
 def compare(stages: list[dict[str, Any]], plan: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[Mismatch, ...]]:
-    """Stages beside the plan's: a rank of the stage holds `params` and, beside them, `expert_params`."""
+    """Stages beside the plan's: `params` is all that a rank of the stage holds, `expert_params` those of experts."""
     planned = (plan.get("estimate", {}).get("memory") or {}).get("stages")
     if planned is None:
         return [{"stage": s["stage"], "planned": None, "real": s} for s in stages], ()
@@ -97,7 +97,7 @@ def compare(stages: list[dict[str, Any]], plan: Mapping[str, Any]) -> tuple[list
         out.append(Mismatch("stages", len(planned), len(stages), "pipeline stages"))
     pairs: list[dict[str, Any]] = []
     for want, real in zip(planned, stages, strict=False):
-        counted = {"params": real["dense"], "expert_params": real["expert"]}
+        counted = {"params": real["dense"] + real["expert"], "expert_params": real["expert"]}
         pairs.append({"stage": real["stage"], "planned": {name: want[name] for name in counted}, "real": real})
         out += [
             Mismatch(f"stages[{real['stage']}].{name}", want[name], value)
