@@ -20,7 +20,7 @@ class _Pages(Mapping[str, str]):
         if self._pages is None:
             _, *parts = re.split(r"^## ", self._path.read_text(encoding="utf-8"), flags=re.MULTILINE)
             split = (part.partition("\n") for part in parts)
-            self._pages = {id.strip(): text.strip() for id, _, text in split}
+            self._pages = {head.strip(): text.strip() for head, _, text in split}
         return self._pages
 
     def __getitem__(self, id: str) -> str:

@@ -13,13 +13,23 @@ from moedsl.cli import main
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.moe"))
 
-KEYS = {"version", "model", "hardware", "gpus", "phase", "layout", "batch", "policy", "estimate", "decisions", "diagnostics", "alternatives"}
-LAYOUT = {"tp", "cp", "dp", "pp", "vpp", "ep", "etp", "edp", "sequence_parallel", "pipeline_layout"}
-BATCH = {"global_batch", "micro_batch", "num_microbatches", "seq"}
-POLICY = {"precision", "dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap", "delay_wgrad", "sharding"}
-ESTIMATE = {"memory", "step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "breakdown"}
-DECISION = {"name", "value", "origin", "rule", "because", "cite", "alternatives"}
-STAGE = {"stage", "params", "weights_gib", "optimizer_gib", "activations_gib"}
+
+def words(text: str) -> set[str]:
+    return set(text.split())
+
+
+KEYS = words("version model hardware gpus phase layout batch policy estimate decisions diagnostics alternatives")
+LAYOUT = words("tp cp dp pp vpp ep etp edp sequence_parallel pipeline_layout")
+BATCH = words("global_batch micro_batch num_microbatches seq")
+POLICY = words("precision dispatcher recompute offload cuda_graph ep_overlap delay_wgrad sharding")
+ESTIMATE = words("memory step_time_s tokens_per_s_per_gpu model_tflops_per_gpu breakdown")
+DECISION = words("name value origin rule because cite alternatives")
+STAGE = words("stage params weights_gib optimizer_gib activations_gib")
+ORIGINS = ("pinned", "defaulted", "derived", "chosen")
+STATEMENTS = words(
+    "ModelStmt BareStmt SeqStmt BatchStmt PrecisionStmt TaskStmt PhaseStmt VlmStmt DataStmt PinStmt Require Prefer "
+    "AllowStmt SweepStmt SetStmt TargetStmt HardwareDecl ModelDecl RulesDecl RunDecl"
+)
 
 every = pytest.mark.parametrize("file", EXAMPLES, ids=lambda p: p.stem)
 
@@ -51,7 +61,7 @@ def test_plan_keeps_the_contract(file: Path, capsys: pytest.CaptureFixture[str])
         assert plan.keys() >= KEYS and plan["version"] == 1
         assert plan["layout"].keys() >= LAYOUT and plan["batch"].keys() >= BATCH and plan["policy"].keys() >= POLICY
         assert plan["estimate"].keys() >= ESTIMATE
-        assert all(d.keys() >= DECISION and d["origin"] in ("pinned", "defaulted", "derived", "chosen") for d in plan["decisions"])
+        assert all(d.keys() >= DECISION and d["origin"] in ORIGINS for d in plan["decisions"])
         assert all(s.keys() >= STAGE for s in plan["estimate"]["memory"]["stages"])
 
 
@@ -84,7 +94,8 @@ def test_compiles_to_a_recipe_twice_alike(file: Path, tmp_path: Path) -> None:
 
 
 def test_the_one_line_of_the_design_is_an_example() -> None:
-    assert "\nfit first; gb200; seq 128k; vlm freeze_vision\n" in (ROOT / "examples/vlm_bring_up.moe").read_text(encoding="utf-8")
+    text = (ROOT / "examples/vlm_bring_up.moe").read_text(encoding="utf-8")
+    assert "\nfit first; gb200; seq 128k; vlm freeze_vision\n" in text
 
 
 def test_examples_say_every_statement(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,10 +104,7 @@ def test_examples_say_every_statement(capsys: pytest.CaptureFixture[str]) -> Non
     for file in EXAMPLES:
         assert main(["plan", str(file), "--stop-after", "parse"]) == 0
         kinds |= _kinds(json.loads(capsys.readouterr().out))
-    statements = {"ModelStmt", "BareStmt", "SeqStmt", "BatchStmt", "PrecisionStmt", "TaskStmt", "PhaseStmt", "VlmStmt", "DataStmt",
-                  "PinStmt", "Require", "Prefer", "AllowStmt", "SweepStmt", "SetStmt", "TargetStmt", "HardwareDecl", "ModelDecl",
-                  "RulesDecl", "RunDecl"}  # fmt: skip
-    assert statements <= kinds
+    assert kinds >= STATEMENTS
 
 
 def _kinds(tree: Any) -> set[str]:

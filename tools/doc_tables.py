@@ -1,0 +1,221 @@
+"""docs/rules.md, docs/models.md and docs/hardware.md, made from the standard library: a fact has one home."""
+
+from __future__ import annotations
+
+import ast as python
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+
+from moedsl import ast, rules
+from moedsl.compiler import load_stdlib
+from moedsl.cost import parameters
+from moedsl.declare import cite_text
+from moedsl.facts import Hardware, Model, Vision
+from moedsl.ir import Rule
+from moedsl.library import Library
+from moedsl.printer import print_expr
+
+NOTICE = "<!-- Written by tools/make_docs.py from stdlib/; edit the .moe files instead. -->\n"
+
+
+def tables() -> dict[str, str]:
+    """File name below docs/ to its text."""
+    library = load_stdlib()
+    return {"rules.md": rules_page(library), "models.md": models_page(library), "hardware.md": hardware_page(library)}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; a bar inside a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(map(_cell, line)) + " |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+# ---------------------------------------------------------------- rules
+
+RULES = """`moedsl explain NAME` prints one of them, `moedsl explain rules` the list.
+A rule is named `std.BLOCK.NAME`; `allow` takes it without `std.` too. Sources: *bridge* and *core* are files of
+Megatron Bridge 0.6.2 and Megatron-Core 0.19.2, *te* is Transformer Engine, *seed* a section of NVIDIA's performance
+guides for MoE training, *slurm* what NVIDIA's own recipes have in common, *design* a decision of this project.
+"""
+SECTIONS = {
+    "require": """## Laws
+
+What the framework or the machine would refuse. Only these cut the space; `allow NAME because "..."` overrules one.
+""",
+    "prefer": """## Advice
+
+Documented advice. It ranks and never cuts; a plan says whether it was followed and what following it costs. *Worth* is
+the share of the step time that following it is held to be worth when layouts are ranked.
+""",
+    "rank": """## What each phase minimises
+
+The first key decides, the next ones break ties. `score` is the step time with the worth of every advice that is not
+followed added.
+""",
+    "candidates": """## What is chosen from
+
+The first that applies wins, a run's own before these. A pin overrides it.
+""",
+    "default": """## Defaults
+
+The value where the run says nothing; the first that applies wins.
+""",
+    "derive": """## Derived
+
+Follows from the rest and is set in the recipe.
+""",
+    "env": """## Environment of the training process
+
+Set in the recipe; the first of a name that applies wins, and a launcher's own value wins over it.
+""",
+    "let": """## Names
+
+Any rule or wish may use them.
+""",
+    "measured": """## Measured
+
+Published results, shown beside a plan that resembles their conditions.
+""",
+}
+MODELS = """Facts are those of the published `config.json`; *config* in a source is its key. Parameters are counted as
+Megatron builds them. `moedsl models add config.json` writes the declaration of another model.
+"""
+HARDWARE = """Rates are dense, bandwidths for one GPU and one direction. A cluster that differs is declared with
+`hardware NAME { ... }`, see examples/own_hardware.moe.
+"""
+
+
+def rules_page(library: Library) -> str:
+    """Every rule of the stdlib by kind."""
+    known, _, _ = rules.collect(library.rules)
+    parts = ["# The rules\n", NOTICE, RULES]
+    for kind, intro in SECTIONS.items():
+        chosen = [r for r in known if r.kind == kind]
+        if chosen:
+            parts += [intro, table(*_rule_rows(kind, chosen))]
+    return "\n".join(parts)
+
+
+def _rule_rows(kind: str, chosen: list[Rule]) -> tuple[list[str], list[list[str]]]:
+    worth = kind == "prefer"
+    head = ["Rule", "Says", "Where", *(["Worth"] if worth else []), "Because", "Source"]
+    return head, [
+        [
+            code(r.id.removeprefix("std.")),
+            code(print_expr(r.expr)),
+            code(print_expr(r.when)) if r.when is not None else "",
+            *([f"{r.worth:.0%}"] if worth else []),
+            r.because or "",
+            "; ".join(r.cites),
+        ]
+        for r in chosen
+    ]
+
+
+# ---------------------------------------------------------------- models and hardware
+
+
+def models_page(library: Library) -> str:
+    """An overview, the facts of each model with their sources, and the facts that a declaration may state."""
+    models = [m for m in (library.model(n)[0] for n in sorted(library.models)) if m is not None]
+    head = ["Model", "Parameters", "Layers", "Experts", "Attention", "Longest sequence", "Hugging Face"]
+    parts = ["# The models\n", NOTICE, MODELS, table(head, map(_overview, models))]
+    for m in models:
+        parts += [f"## {m.name}\n", table(["Fact", "Value", "Source"], _facts(library.models[m.name].facts))]
+    parts += ["## Facts that a model may state\n", fact_table(Model)]
+    return "\n".join([*parts, "## Facts of its `vision` block\n", fact_table(Vision)])
+
+
+def _overview(m: Model) -> list[str]:
+    size = f"{parameters.unique(m) / 1e9:.1f} B"
+    return [code(m.name), size, _layers(m), _experts(m), _attention(m), f"{m.max_seq:,}", m.hf]
+
+
+def _layers(m: Model) -> str:
+    dense = f", {m.dense_layers} of them dense" if m.dense_layers else ""
+    return f"{m.layers}{dense}" + (f", {m.mtp_layers} MTP" if m.mtp_layers else "")
+
+
+def _experts(m: Model) -> str:
+    return f"{m.experts}, top {m.topk}" + (", shared" if m.shared_expert_hidden else "")
+
+
+def _attention(m: Model) -> str:
+    return m.attention.upper() + (f", window {m.window}" if m.window else "") + (", vision tower" if m.vision else "")
+
+
+def hardware_page(library: Library) -> str:
+    """The facts of each GPU with their sources."""
+    parts = ["# The hardware\n", NOTICE, HARDWARE]
+    for name in sorted(library.hardware):
+        parts += [f"## {name}\n", table(["Fact", "Value", "Source"], _facts(library.hardware[name].facts))]
+    parts += ["## Facts that a hardware may state\n", fact_table(Hardware)]
+    return "\n".join(parts)
+
+
+def _facts(entries: Iterable[ast.FactEntry], prefix: str = "") -> list[list[str]]:
+    rows: list[list[str]] = []
+    for e in entries:
+        if isinstance(e.value, tuple) and all(isinstance(v, ast.FactEntry) for v in e.value):
+            rows += _facts((v for v in e.value if isinstance(v, ast.FactEntry)), f"{prefix}{e.name.id}.")
+        else:
+            rows.append([prefix + e.name.id, _value(e), "; ".join(cite_text(c) for c in e.cites)])
+    return rows
+
+
+def _value(e: ast.FactEntry) -> str:
+    if isinstance(e.value, tuple):
+        return " ".join(f"{b.name.id}={print_expr(b.value)}" for b in e.value if isinstance(b, ast.Binding))
+    return print_expr(e.value)
+
+
+def fact_table(cls: type) -> str:
+    """What a declaration may state: the fields of a facts class with their types, defaults and docs."""
+    docs = _field_docs(cls)
+    stated = [f for f in attrs.fields(cls) if f.name not in ("name", "sources")]
+    rows = [[code(f.name), _type(str(f.type)), _default(f), docs.get(f.name, "")] for f in stated]
+    return table(["Fact", "Type", "Default", "Meaning"], rows)
+
+
+_TYPES = {
+    "int": "whole number",
+    "float": "number",
+    "str": "word or string",
+    "bool": "true or false",
+    "tuple[int, ...]": "list of numbers",
+}
+
+
+def _type(name: str) -> str:
+    return _TYPES.get(name, "block" if "Vision" in name else "values by name")
+
+
+def _default(f: Any) -> str:
+    if f.default is attrs.NOTHING:
+        return "required"
+    return "none" if f.default in (None, "", ()) or isinstance(f.default, attrs.Factory) else str(f.default).lower()  # type: ignore[arg-type]
+
+
+def _field_docs(cls: type) -> dict[str, str]:
+    """The string under each field of a class."""
+    body = python.parse(inspect.getsource(cls)).body[0]
+    assert isinstance(body, python.ClassDef)
+    out: dict[str, str] = {}
+    for field, doc in zip(body.body, body.body[1:], strict=False):
+        match field, doc:
+            case python.AnnAssign(target=python.Name(id=name)), python.Expr(value=python.Constant(value=str(text))):
+                out[name] = inspect.cleandoc(text)
+            case _:
+                pass
+    return out

@@ -1,0 +1,79 @@
+"""Regenerates what the documents take from the program: the tables of docs/ and the output under each `$ moedsl` line.
+
+usage: .venv/bin/python tools/make_docs.py [--check]     --check writes nothing and exits 1 where a file would change
+
+A ```text block whose first line is `$ moedsl ...` holds what that command prints, stderr before stdout; `| head -N`
+keeps the first N lines. tests/test_docs.py holds the documents to this.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import doc_tables
+
+from moedsl.cli import main as moedsl
+from moedsl.commands import talk
+
+ROOT = Path(__file__).resolve().parents[1]
+_BLOCK = re.compile(r"^```text\n\$ moedsl (?P<command>.*)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE)
+_HEAD = re.compile(r" \| head -(\d+)$")
+HARMLESS = ("plan", "check", "explain", "models", "hardware")
+"""Commands that a document may run: they write no files."""
+
+
+def documents() -> list[Path]:
+    """README.md and docs/."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def regenerated() -> Iterator[tuple[Path, str]]:
+    """Every document with its text as it should be."""
+    tables = {ROOT / "docs" / name: text for name, text in doc_tables.tables().items()}
+    yield from tables.items()
+    for path in documents():
+        if path not in tables:
+            yield path, _BLOCK.sub(_refresh, path.read_text(encoding="utf-8"))
+
+
+def _refresh(block: re.Match[str]) -> str:
+    return f"```text\n$ moedsl {block['command']}\n{output_of(block['command'])}```"
+
+
+def output_of(command: str) -> str:
+    """What a command prints when it runs at the root of the repository."""
+    head = _HEAD.search(command)
+    words = shlex.split(_HEAD.sub("", command))
+    if words[0] not in HARMLESS:
+        raise ValueError(f"a document runs {', '.join(HARMLESS)}, not {words[0]}")
+    err, out = io.StringIO(), io.StringIO()
+    talk.QUIET_FOR = float("inf")
+    with redirect_stderr(err), redirect_stdout(out):
+        moedsl(words)
+    lines = (err.getvalue() + out.getvalue()).rstrip("\n").split("\n")
+    return "".join(f"{line}\n" for line in lines[: int(head[1]) if head else None])
+
+
+def _now(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def main(check: bool) -> int:
+    os.chdir(ROOT)
+    stale = [(path, text) for path, text in regenerated() if _now(path) != text]
+    for path, text in stale:
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        print(f"{'would change' if check else 'wrote'} {path.relative_to(ROOT)}", file=sys.stderr)
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
