@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from moedsl.compiler import Result, compile_source
 from moedsl.legality import violations
+from moedsl.paths import stdlib_dir
 from moedsl.source import Source
 
 DEFAULTS: dict[str, Any] = {
@@ -40,6 +42,16 @@ def run_text(layout: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def variant(layout: Mapping[str, Any], facts: Mapping[str, int]) -> str:
+    """A run of a model of its own: the layout's model with some facts replaced."""
+    text = (stdlib_dir() / "models" / f"{layout['model']}.moe").read_text(encoding="utf-8")
+    text = text.replace(f"model {layout['model']} ", "model variant ", 1)
+    for fact, value in facts.items():
+        text, n = re.subn(rf"\b{fact} \d+", f"{fact} {value}", text, count=1)
+        assert n, fact
+    return text + run_text({**layout, "model": "variant"})
+
+
 def _spelled(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -51,9 +63,9 @@ def checked(text: str) -> Result:
     return compile_source(Source(str(DATA / "run.moe"), text), "check")
 
 
-def broken(layout: Mapping[str, Any]) -> list[str]:
-    """Ids of the laws that a layout breaks, without ``std.``; the text must pass the check."""
-    result = checked(run_text(layout))
+def broken(layout: Mapping[str, Any], facts: Mapping[str, int] | None = None) -> list[str]:
+    """Ids of the laws that a layout breaks, without ``std.``; the text must pass the check. `facts` replace the model's."""
+    result = checked(variant(layout, facts) if facts else run_text(layout))
     assert not result.failed, [d.message for d in result.diagnostics]
     (program,) = result.programs
     return [r.id.removeprefix("std.") for r in violations(program, layout["gpus"])]
