@@ -31,7 +31,7 @@ class Axis:
             return self.words.index(str(value) if value else "none")
         if self.kind == "set":
             words = [] if value in ("none", None) else [value] if isinstance(value, str) else list(value)  # type: ignore[arg-type]
-            return sum(1 << self.words.index(w) for w in words)
+            return sum(1 << self.words.index(w) for w in set(words))
         return int(value)  # type: ignore[call-overload]
 
     def decode(self, code: int) -> int | str | bool | list[str]:
