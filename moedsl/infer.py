@@ -16,6 +16,12 @@ from moedsl.symbols import ALIASES, FLAG, FUNCTIONS, LIST, NUMBER, TEXT, Type
 Scope = Mapping[str, Type]
 WORD = Type("word")
 """A bare word whose meaning depends on the other side."""
+UNTYPED = (WORD, LIST)
+"""What has a type only beside something that has one."""
+SET = Type("set")
+"""Any set, where which one does not matter."""
+LARGEST = 2**53
+"""The largest number that may be written: the two evaluators agree up to here."""
 
 
 def suggest(word: str, known: list[str]) -> tuple[str, ...]:
@@ -69,8 +75,10 @@ class Inference:
             self._complain("check.arguments", f"`{f.name}` takes {max(f.arity, 1)} argument(s), not {len(e.args)}", e.span)
         for a in e.args:
             t = self.of(a)
-            if f.name != "count" and t is not None:
+            if t is not None and f.name != "count":
                 self._meet(a, t, NUMBER)
+            elif t is not None and t.kind != "set":
+                self._mismatch(a, t, SET)
         return f.result
 
     def _unary(self, e: ast.Unary) -> Type | None:
@@ -83,7 +91,8 @@ class Inference:
     def _if(self, e: ast.If) -> Type | None:
         self.condition(e.test)
         a, b = self.of(e.then), self.of(e.otherwise)
-        return b if a == WORD else a
+        self._pair(e.then, a, e.otherwise, b)
+        return b if a in UNTYPED else a
 
     def _binary(self, e: ast.Binary) -> Type | None:
         if e.op in ("and", "or", "=>"):
@@ -100,17 +109,27 @@ class Inference:
 
     def _equality(self, e: ast.Binary) -> Type:
         a, b = self.of(e.left), self.of(e.right)
-        if a is not None and b is not None:
-            if a in (WORD, LIST) and b not in (WORD, LIST):
-                self._meet(e.left, a, b)
-            else:
-                self._meet(e.right, b, a)
+        self._pair(e.left, a, e.right, b)
+        if a in UNTYPED and b in UNTYPED:
+            self._meaningless(e.left)
+            self._meaningless(e.right)
         return FLAG
+
+    def _pair(self, left: ast.Expr, a: Type | None, right: ast.Expr, b: Type | None) -> None:
+        """Two expressions of one type; a word or a list takes the type of the other side."""
+        if a is None or b is None or (a in UNTYPED and b in UNTYPED):
+            return
+        if a in UNTYPED:
+            self._meet(left, a, b)
+        else:
+            self._meet(right, b, a)
 
     def _membership(self, e: ast.Binary) -> Type:
         a, b = self.of(e.left), self.of(e.right)
         if b is not None and b.kind == "set":
             self._meet(e.left, a or WORD, Type("enum", b.words))
+        elif isinstance(e.right, ast.List) and a in UNTYPED:
+            self._meaningless(e.left)
         elif isinstance(e.right, ast.List) and a is not None:
             for item in e.right.items:
                 self._meet(item, self.of(item) or WORD, a)
@@ -120,31 +139,57 @@ class Inference:
 
     def _meet(self, expr: ast.Expr, have: Type, want: Type) -> None:
         """Complains unless a value of type `have`, written as `expr`, can stand where `want` is wanted."""
-        if want in (WORD, LIST):
-            if have == WORD:
-                self._unknown(expr)
+        if have == want:
             return
-        if have == want or (have.kind == want.kind == "enum") or (have.kind == "set" and want.kind == "set"):
-            return
-        if have == WORD and isinstance(expr, ast.Name):
-            return self._word(expr, want)
-        if have == LIST and want.kind == "set" and isinstance(expr, ast.List):
-            for item in expr.items:
-                self._meet(item, self.of(item) or WORD, Type("enum", want.words))
-            return
+        if have in UNTYPED and isinstance(expr, ast.If):
+            self._meet(expr.then, self._quietly(expr.then), want)
+            self._meet(expr.otherwise, self._quietly(expr.otherwise), want)
+        elif have == WORD and isinstance(expr, ast.Name):
+            self._word(expr, want)
+        elif have == LIST and want.kind == "set" and isinstance(expr, ast.List):
+            self._members(expr, Type("enum", want.words))
+        else:
+            self._mismatch(expr, have, want)
+
+    def _quietly(self, expr: ast.Expr) -> Type:
+        """The type of an expression that has been looked at already."""
+        return Inference(self.scope).of(expr) or WORD
+
+    def _members(self, expr: ast.List, want: Type) -> None:
+        """The members of a set are words, written out."""
+        for item in expr.items:
+            have = self._quietly(item)
+            if have == WORD and isinstance(item, ast.Name):
+                self._word(item, want)
+            else:
+                self._mismatch(item, have, want)
+
+    def _mismatch(self, expr: ast.Expr, have: Type, want: Type) -> None:
         self._complain("check.type", f"this is {_said(have)}, but {want} is needed", expr.span)
 
     def _word(self, e: ast.Name, want: Type) -> None:
-        if want == TEXT or e.id in want.words or (want.kind == "set" and e.id == "none"):
+        if (want == TEXT and e.id != "none") or e.id in want.words or (want.kind == "set" and e.id == "none"):
             return
         if want.kind in ("enum", "set"):
             self._complain("check.unknown_word", f"`{e.id}` is not {want}", e.span, suggest(e.id, list(want.words)))
         else:
             self._unknown(e)
 
-    def _unknown(self, e: ast.Expr) -> None:
+    def _unknown(self, e: ast.Name) -> None:
+        self._complain("check.unknown_name", f"no such name: `{e.id}`", e.span, suggest(e.id, list(self.scope)))
+
+    def _meaningless(self, e: ast.Expr) -> None:
+        """A word or a list whose other side does not say what it is."""
         if isinstance(e, ast.Name):
-            self._complain("check.unknown_name", f"no such name: `{e.id}`", e.span, suggest(e.id, list(self.scope)))
+            self._unknown(e)
+        else:
+            self._complain("check.type", "nothing here says what these are", e.span, "compare with an axis or a fact: `recompute == [moe_act]`")
+
+    def _number(self, e: ast.Number) -> Type | None:
+        if abs(e.value) <= LARGEST:
+            return NUMBER
+        self._complain("check.size", f"`{e.text}` is more than 2**53, where whole numbers stop being exact", e.span)
+        return None
 
 
 def _said(t: Type) -> str:
@@ -152,7 +197,7 @@ def _said(t: Type) -> str:
 
 
 _OF: dict[type, Callable[[Inference, Any], Type | None]] = {
-    ast.Number: lambda _, __: NUMBER,
+    ast.Number: Inference._number,  # pyright: ignore[reportPrivateUsage]
     ast.String: lambda _, __: TEXT,
     ast.Bool: lambda _, __: FLAG,
     ast.Name: Inference._name,  # pyright: ignore[reportPrivateUsage]
