@@ -31,12 +31,18 @@ class Compiler:
 
     def compile(self, expr: ast.Expr) -> Evaluate:
         """A function from columns to the expression's column; the expression must have passed the check."""
-        return self._any(expr, None)
+        value = self._any(expr, self._type(expr))
+
+        def quiet(c: Columns) -> Column:
+            with np.errstate(all="ignore"):
+                return value(c)
+
+        return quiet
 
     def _any(self, e: ast.Expr, want: Type | None) -> Evaluate:
         match e:
             case ast.Number():
-                return _constant(number(e))
+                return _constant(safe(number(e)))
             case ast.Bool():
                 return _constant(e.value)
             case ast.String():
@@ -63,7 +69,7 @@ class Compiler:
         return _constant(_word(key, want))
 
     def _call(self, e: ast.Call) -> Evaluate:
-        args = [self._any(a, None) for a in e.args]
+        args = [self._any(a, self._type(a)) for a in e.args]
         f = self.externs.get(e.func.id) or _FUNCTIONS[e.func.id]
         return lambda c: f(*(a(c) for a in args))
 
@@ -93,6 +99,11 @@ class Compiler:
         return self.types.get(ALIASES.get(e.id, e.id)) if isinstance(e, ast.Name) else None
 
 
+def safe(value: Any) -> Any:
+    """A whole number so large that a product with it could leave 64 bits, as a float."""
+    return float(value) if isinstance(value, int) and abs(value) > 2**31 else value
+
+
 def _constant(value: Any) -> Evaluate:
     return lambda _: value
 
@@ -107,7 +118,7 @@ def _word(word: str, want: Type | None) -> Any:
 
 def _mask(words: list[str], want: Type | None) -> int:
     known = want.words if want is not None else ()
-    return sum(1 << known.index(w) for w in words if w in known)
+    return sum(1 << known.index(w) for w in set(words) if w in known)
 
 
 def _any_of(parts: list[Column]) -> Column:
@@ -152,8 +163,8 @@ def _log2(x: Column) -> Column:
 
 
 def _pow2(x: Column) -> Column:
-    low = np.exp2(np.floor(np.log2(np.maximum(x, 1))))
-    return np.where(x - low < 2 * low - x, low, 2 * low).astype(np.int64) * (np.asarray(x) > 1) + (np.asarray(x) <= 1)
+    low = np.ldexp(0.5, np.frexp(np.maximum(x, 1.0))[1])
+    return np.where(np.subtract(x, low) < 2 * low - x, low, 2 * low)
 
 
 def _fold(op: Callable[[Column, Column], Column]) -> Extern:
@@ -174,7 +185,7 @@ _FUNCTIONS: dict[str, Extern] = {
     "floor": np.floor,
     "log2": _log2,
     "pow2": _pow2,
-    "count": lambda s: np.bitwise_count(np.asarray(s, dtype=np.int64)),
+    "count": lambda s: np.bitwise_count(np.asarray(s, dtype=np.int64)).astype(np.int64),
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl import ast, axes
-from moedsl.columns import names
+from moedsl.columns import names, safe
 from moedsl.ir import Pin, Problem, Program, Rule
 from moedsl.scalar import evaluate, holds
 from moedsl.symbols import BUILTIN, HARDWARE, MODEL, Type
@@ -171,7 +171,7 @@ def encode(value: Any, type_: Type) -> Any:
         return type_.words.index(value)
     if type_.kind == "set":
         return sum(1 << type_.words.index(w) for w in value)
-    return value
+    return safe(value)
 
 
 def plain(row: Mapping[str, int], problem: Problem) -> Values:

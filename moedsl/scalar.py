@@ -62,6 +62,11 @@ def _contains(item: Value, group: Value) -> bool:
     return any(_same(item, g) for g in group)
 
 
+def _held(x: float) -> float:
+    """A whole number beyond what a float holds exactly goes on as a float, so that nothing overflows."""
+    return float(x) if isinstance(x, int) and abs(x) > 2**53 else x
+
+
 def _divide(a: float, b: float) -> float:
     return a / b if b else 0
 
@@ -83,20 +88,20 @@ _OPS: dict[str, Callable[[Value, Value], Value]] = {
     ">=": lambda a, b: a >= b,
     "in": _contains,
     "not in": lambda a, b: not _contains(a, b),
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
+    "+": lambda a, b: _held(a + b),
+    "-": lambda a, b: _held(a - b),
+    "*": lambda a, b: _held(a * b),
     "/": _divide,
     "//": _floor,
     "%": _mod,
 }
 
 
-def pow2(x: float) -> int:
+def pow2(x: float) -> float:
     """The nearest power of two, at least 1; half-way goes up."""
-    if x <= 1:
-        return 1
-    low = 1 << (math.ceil(x).bit_length() - 1 if math.ceil(x) == x else int(x).bit_length() - 1)
+    if x <= 1 or not math.isfinite(x):
+        return max(x, 1)
+    low = 1 << (int(x).bit_length() - 1)
     return low if x - low < 2 * low - x else 2 * low
 
 
@@ -108,8 +113,8 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "min": min,
     "max": max,
     "abs": abs,
-    "ceil": math.ceil,
-    "floor": math.floor,
+    "ceil": lambda x: math.ceil(x) if math.isfinite(x) else x,
+    "floor": lambda x: math.floor(x) if math.isfinite(x) else x,
     "log2": _log2,
     "pow2": pow2,
     "count": lambda s: len(_as_set(s)),
