@@ -12,6 +12,7 @@ from attrs import evolve
 
 from moedsl import bridge, reader
 from moedsl.artifact import files_of
+from moedsl.bridge.client import is_installed
 from moedsl.bridge.report import Report
 from moedsl.commands import talk
 from moedsl.compiler import compile_source
@@ -58,7 +59,8 @@ class _Progress:
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0
-        print("starting the real Megatron Bridge (about ten seconds)", file=sys.stderr, flush=True)
+        if is_installed():
+            print("starting the real Megatron Bridge (about ten seconds)", file=sys.stderr, flush=True)
 
     def __call__(self, report: Report) -> None:
         self._done += 1
