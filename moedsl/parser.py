@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from moedsl import ast, store
 from moedsl.build import Builder
@@ -162,10 +162,14 @@ class _Parse:
     def set_mark(self) -> None:
         state = self.parser.parser_state
         self.mark = (list(state.state_stack), list(state.value_stack))
+        self.sizes = [(v.children, len(v.children)) for v in state.value_stack if isinstance(v, Tree)]
 
     def back_to_mark(self) -> None:
+        """Lark grows the list of a repeated rule in place, so its end is cut off too."""
         state = self.parser.parser_state
         state.state_stack[:], state.value_stack[:] = self.mark
+        for children, size in self.sizes:
+            del children[size:]
 
     # ------------------------------------------------------------ recovery
 
