@@ -215,6 +215,10 @@ class _Reader:
         micro = self.draft.fixed.get("micro_batch")
         if isinstance(micro, ast.MicroBatchStmt):
             pins["micro_batch"] = Pin("micro_batch", self._whole(micro.value, "`micro_batch`") or 1, micro.span)
+        precision = self.draft.fixed.get("precision")
+        if isinstance(precision, ast.PrecisionStmt) and precision.value.id in axes.PRECISION:
+            code = axes.BY_NAME["precision"].encode(precision.value.id)
+            pins["precision"] = Pin("precision", code, precision.span)
         for b in self.draft.pins.values():
             if b.name.id not in (*DERIVED, "pipeline_layout"):
                 code = self._code(b.name, b.value)

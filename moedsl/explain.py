@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from moedsl import axes
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.ir import Program, Rule
-from moedsl.nearest import nearest
+from moedsl.nearest import Nearest, nearest
 from moedsl.solve import Solution, some_layout
 from moedsl.source import Span
 from moedsl.tables import Compiled
@@ -135,7 +135,7 @@ def _diagnostic(c: Compiled, cost: Any, core: list[Member], members: list[Member
     p = c.problem.program
     stated = [m for m in core if m.stated]
     laws = [m for m in core if m.kind == "law"]
-    near = nearest(without(p, stated) if not legal else p, c.problem.gpus, laws, cost, solve, {m.key: p.pins[m.key].code for m in stated if m.kind == "pin"})
+    near = Nearest("", {}) if not legal and not laws else nearest(without(p, stated) if not legal else p, c.problem.gpus, laws, cost, solve, {m.key: p.pins[m.key].code for m in stated if m.kind == "pin"})
     labels = [Label(m.span, m.text) for m in stated] + [Label(m.span, "required here") for m in laws]
     labels += [Label(m.span, m.text) for m in core if m.kind == "candidates"]
     if "hardware" in p.spans:
@@ -155,8 +155,8 @@ def _message(c: Compiled, core: list[Member], legal: bool, summary: str) -> str:
     wishes = [f"{m.key}={_shown(m.key, p.pins[m.key].code)}" if m.kind == "pin" else m.key for m in core if m.stated]
     if legal:
         return f"no layout of {where} fits in memory{' with ' + ', '.join(wishes) if wishes else ''}: {summary}"
-    named = ", ".join([*wishes, *(m.key for m in core if m.kind in ("law", "candidates"))])
-    return f"no layout of {where} is legal: {named} collide{summary}"
+    named = [*wishes, *(m.key for m in core if m.kind in ("law", "candidates"))]
+    return f"no layout of {where} is legal: {', '.join(named)} {'collide' if len(named) > 1 else 'cannot hold'}{summary}"
 
 
 def _relaxations(c: Compiled, core: list[Member], members: list[Member], solve: Solve) -> list[str]:

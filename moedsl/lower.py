@@ -135,8 +135,6 @@ def _codes(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.in
 def _precision(p: Program, axis: axes.Axis, values: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
     """`precision fp8` is what the documents recommend for the GPU, `auto` every candidate, unsaid the default."""
     env = with_lets(p, values)
-    if p.precision in axis.words:
-        return np.array([axis.encode(p.precision)]), Pin("precision", axis.encode(p.precision), p.spans["precision"])
     if p.precision == "fp8":
         rule = next(r for r in p.of("let") if r.name == "fp8_here")
         return np.array([axis.encode(env["fp8_here"])]), rule

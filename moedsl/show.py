@@ -38,7 +38,7 @@ def _meshes(p: Json) -> str:
 def _batch(p: Json) -> str:
     b = p["batch"]
     tokens = b["global_batch"] * b["seq"]
-    return f"Batch\n  {b['global_batch']} sequences ({tokens / 2**20:.1f} Mi tokens) a step: {b['num_microbatches']} microbatches of {b['micro_batch']} on each of {p['layout']['dp']} replicas"
+    return f"Batch\n  {b['global_batch']} sequences ({tokens / 2**20:.3g} Mi tokens) a step: {b['num_microbatches']} microbatch{'es' if b['num_microbatches'] > 1 else ''} of {b['micro_batch']} on each of {p['layout']['dp']} replicas"
 
 
 def _policy(p: Json) -> str:

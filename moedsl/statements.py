@@ -6,12 +6,13 @@ an error; saying it again in a later layer overrides.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve, field, frozen
 
-from moedsl import ast
+from moedsl import ast, axes
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.infer import suggest
 from moedsl.library import Library
@@ -95,9 +96,18 @@ class Gather:
             return ast.HardwareStmt(s.name, s.count, s.span)
         known = [*self.library.models, *self.library.hardware, *self.library.profiles]
         text = f"no model, hardware or profile is called `{s.name.id}`"
-        help = suggest(s.name.id, [*known, *STATEMENTS]) or ("`moedsl models` and `moedsl hardware` list what there is",)
+        help = self._meant(s.name.id, known) or ("`moedsl models` and `moedsl hardware` list what there is",)
         self.diagnostics.append(error("check.unknown_name", text, s.name.span, help=help))
         return None
+
+    def _meant(self, word: str, known: list[str]) -> tuple[str, ...]:
+        """A phase without `first`, a number of GPUs without blanks, or the nearest word whatever its case."""
+        glued = re.fullmatch(r"(\w+?)x([0-9]+)", word)
+        if word in axes.PHASES:
+            return (f"write `{word} first`",)
+        if glued and glued[1] in self.library.hardware:
+            return (f"words are whole words: write `{glued[1]} x {glued[2]}`",)
+        return suggest(word.lower(), [*known, *STATEMENTS])
 
     def _fix(self, d: Draft, key: str, s: ast.Stmt) -> Draft:
         if key in d.fixed:

@@ -9,9 +9,13 @@ def run(a: Namespace) -> int:
     if not a.version:
         a.parser.print_help()
         return 1
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
     from moedsl.bridge import fields
 
-    print(f"moedsl {version('moedsl')}, for Megatron Bridge {', '.join(fields.versions())}")
+    try:
+        own = version("moedsl")
+    except PackageNotFoundError:
+        own = "(not installed)"
+    print(f"moedsl {own}, for Megatron Bridge {', '.join(fields.versions())}")
     return 0

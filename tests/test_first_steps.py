@@ -1,0 +1,31 @@
+"""What a newcomer gets wrong: one error, which names the thing and says what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from moedsl.cli import main
+
+SLIPS = {
+    "qwen3_30b_a3b; h100x8": ("check.unknown_name", "words are whole words: write `h100 x 8`"),
+    "qwen3_30b_a3b; h100 x 8; fit": ("check.unknown_name", "write `fit first`"),
+    "qwen3_30b_a3b; GB200 x 8": ("check.unknown_name", "did you mean `gb200`?"),
+    "qwen3_30b; h100 x 8": ("check.unknown_name", "did you mean `qwen3_30b_a3b`?"),
+    "qwen3_30b_a3b; h100 x 8; require tp = 2": ("parse.unexpected", "write == to compare"),
+    "qwen3_30b_a3b; h100 x 8; precison fp8": ("parse.unexpected", "did you mean `precision`?"),
+    "qwen3_30b_a3b; h100 x 8; pin dispatcher=hybrid": ("check.unknown_word", "did you mean `hybridep`?"),
+    "qwen3_30b_a3b; h100 x 8; precision mxfp8": ("std.precision.mxfp8_gpu", "drop the pin of precision"),
+    "qwen3_30b_a3b; h100 x 8; require dp > 100": ("solve.conflict", "drop `require_1`"),
+    "qwen3_30b_a3b; h100 x 8; pin tp=3": ("std.mesh.heads", "drop the pin of tp"),
+    "kimi_k2; h100 x 8": ("solve.does_not_fit", "write `h100 x "),
+}
+
+
+@pytest.mark.parametrize("text", SLIPS)
+def test_one_error_and_a_way_out(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    slug, way_out = SLIPS[text]
+    assert main(["check", "-e", text]) == 1
+    said = capsys.readouterr().err
+    assert said.count("error[") == 1
+    assert said.startswith(f"error[{slug}]: ")
+    assert f"help: {way_out}" in said
