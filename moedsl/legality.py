@@ -15,7 +15,7 @@ from moedsl.symbols import COSTS
 
 
 def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
-    """The laws that the one layout of a fully pinned program breaks, in the order of the rules; those it allows excepted.
+    """The laws that the one layout of a fully pinned program breaks, in the order of the rules, but those it allows.
 
     Laws on memory and time are left out: they need prices. Raises ValueError where an axis is open.
     """

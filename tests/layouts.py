@@ -13,7 +13,8 @@ from moedsl.paths import stdlib_dir
 from moedsl.source import Source
 
 DEFAULTS: dict[str, Any] = {
-    "task": "pretrain", "tp": 1, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 1, "precision": "bf16", "pipeline_layout": None,
+    "task": "pretrain", "tp": 1, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 1, "precision": "bf16",
+    "pipeline_layout": None,
     "recompute": [], "dispatcher": "alltoall", "cuda_graph": [], "ep_overlap": False, "delay_wgrad": False,
     "moments": "fp32", "grad_reduce": "fp32", "sharding": "optimizer", "offload": "none", "micro_batch": 1,
     "global_batch": 256, "seq": 4096, "vlm": [],
@@ -64,7 +65,7 @@ def checked(text: str) -> Result:
 
 
 def broken(layout: Mapping[str, Any], facts: Mapping[str, int] | None = None) -> list[str]:
-    """Ids of the laws that a layout breaks, without ``std.``; the text must pass the check. `facts` replace the model's."""
+    """Ids of the laws that a layout breaks, without ``std.``. `facts` replace some of the model's."""
     result = checked(variant(layout, facts) if facts else run_text(layout))
     assert not result.failed, [d.message for d in result.diagnostics]
     (program,) = result.programs

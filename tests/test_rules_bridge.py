@@ -1,8 +1,4 @@
-"""The laws against the real Megatron Bridge: what it refuses they refuse, by name, and what it accepts they accept.
-
-Each case breaks one law and no other, and has a neighbour that breaks none. `LATER` are laws that stand for what no CPU
-can ask: it happens in a kernel, in a collective or while a graph is captured.
-"""
+"""The laws against the real Megatron Bridge: what it refuses they refuse, by name, and what it accepts they accept."""
 
 from __future__ import annotations
 
@@ -10,190 +6,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve, frozen
-from layouts import DEFAULTS, broken
+from attrs import evolve
+from layouts import broken
 from plans import plan
+from rule_cases import ALSO, CASES, ELSEWHERE, EVERY, Case
 
 from moedsl.bridge import Server
 from moedsl.bridge import case as cases
 from moedsl.bridge.report import Report
-from moedsl.cost import pipeline
 from moedsl.compiler import load_stdlib
+from moedsl.cost import pipeline
 from moedsl.emit.bridge import function_name, recipe_text
 
 pytestmark = pytest.mark.bridge
 
+_SIZES = ("tp", "cp", "pp", "vpp", "ep", "etp")
+_POLICY = (
+    "precision", "dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap", "delay_wgrad", "sharding", "moments",
+    "grad_reduce",
+)  # fmt: skip
 _FIELDS = {
     "heads": "num_attention_heads", "query_groups": "num_query_groups", "ffn_hidden": "ffn_hidden_size",
     "shared_expert_hidden": "moe_shared_expert_intermediate_size", "expert_hidden": "moe_ffn_hidden_size",
     "vocab": "vocab_size", "mtp_layers": "mtp_num_layers",
 }  # fmt: skip
 """A fact of a model that a case changes, and Megatron's field for it."""
-
-_BASE = {"model": "qwen3_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
-_DEEPSEEK = {"model": "deepseek_v3", "hardware": "gb200", "gpus": 64, "ep": 64, "precision": "bf16"}
-_MOONLIGHT = {"model": "moonlight_16b", "hardware": "h100", "gpus": 8, "ep": 8}
-_OSS = {"model": "gpt_oss_120b", "hardware": "h100", "gpus": 16, "ep": 16}
-_VL = {"model": "qwen3_vl_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
-_OVERLAP = {"ep_overlap": True}
-_WGRAD = {"ep_overlap": True, "delay_wgrad": True}
-
-
-@frozen
-class Case:
-    """A layout, as what it changes of a base, the law that it breaks, and whether the model has to be built to see it."""
-
-    layout: dict[str, Any]
-    law: str | None
-    facts: dict[str, int]
-    build: bool
-
-
-def _case(law: str | None, base: dict[str, Any] = _BASE, build: bool = False, facts: dict[str, int] | None = None, **layout: Any) -> Case:
-    return Case({**DEFAULTS, **base, **layout}, law, facts or {}, build)
-
-
-CASES: dict[str, Case] = {
-    # both meshes
-    "attention mesh: cp 3 on 16": _case("mesh.attention_mesh", cp=3, seq=4098, global_batch=60),
-    "attention mesh: cp 2 on 16": _case(None, cp=2),
-    "expert mesh: ep 32 on 16": _case("mesh.expert_mesh", ep=32),
-    "expert mesh: ep 16 on 16": _case(None, ep=16),
-    "expert mesh: etp 4 x ep 8 on 16": _case("mesh.expert_mesh", etp=4),
-    "expert mesh: etp 2 x ep 8 on 16": _case(None, etp=2),
-    "experts: 128 over 48": _case("mesh.experts", gpus=48, ep=48, global_batch=96, build=True),
-    "experts: 128 over 16": _case(None, gpus=48, ep=16, global_batch=96, build=True),
-    # widths
-    "heads: 36 over 8": _case("mesh.heads", tp=8, facts={"heads": 36}),
-    "heads: 40 over 8": _case(None, tp=8, facts={"heads": 40}),
-    "query groups: 3 over 2": _case("mesh.query_groups", tp=2, facts={"heads": 36, "query_groups": 3}),
-    "query groups: 3 over 6": _case(None, tp=6, gpus=48, global_batch=96, seq=4098, facts={"heads": 36, "query_groups": 3, "vocab": 151938}),
-    "dense width: 11265 over 2": _case("mesh.dense_width", _MOONLIGHT, tp=2, facts={"ffn_hidden": 11265}, build=True),
-    "dense width: 11266 over 2": _case(None, _MOONLIGHT, tp=2, facts={"ffn_hidden": 11266}, build=True),
-    "dense width without a dense layer": _case(None, tp=2, facts={"ffn_hidden": 6145}, build=True),
-    "shared width: 2817 over 2": _case("mesh.shared_width", _MOONLIGHT, tp=2, facts={"shared_expert_hidden": 2817}, build=True),
-    "expert width: 768 over 5": _case("mesh.expert_width", gpus=40, ep=8, etp=5, global_batch=80, build=True),
-    "expert width: 768 over 3": _case(None, gpus=24, ep=8, etp=3, global_batch=48, build=True),
-    "vocabulary: 151937 over 2": _case("mesh.vocabulary", tp=2, facts={"vocab": 151937}, build=True),
-    "vocabulary: 151938 over 2": _case(None, tp=2, facts={"vocab": 151938}, build=True),
-    # layers
-    "layers: 48 on 16 x 4": _case("mesh.layers", ep=1, pp=16, vpp=4, build=True),
-    "layers: 48 on 16 x 3": _case(None, ep=1, pp=16, vpp=3),
-    "vpp without pp": _case("mesh.vpp_needs_pp", vpp=2),
-    "layout one short": _case("mesh.layers", pp=2, pipeline_layout="Et*24|t*23L"),
-    "layout uneven": _case(None, pp=2, pipeline_layout="Et*25|t*23L"),
-    "layout of 4 chunks with vpp 3": _case("mesh.layers", pp=2, vpp=3, pipeline_layout="Et*12|t*12|t*12|t*12L"),
-    "layout of 4 chunks with vpp 2": _case(None, pp=2, vpp=2, pipeline_layout="Et*12|t*12|t*12|t*12L"),
-    "layout without the MTP layer": _case("mesh.layers", _DEEPSEEK, pp=4, ep=16, pipeline_layout="Et*15|t*16|t*16|t*14L"),
-    "layout with the MTP layer": _case(None, _DEEPSEEK, pp=4, ep=16, pipeline_layout="Et*15|t*16|t*16|t*14mL"),
-    "layout with the loss first": _case("mesh.layers", pp=2, pipeline_layout="Lt*24|t*24E"),
-    "61 layers on 4 stages": _case(None, _DEEPSEEK, pp=4, ep=16),
-    # batch and sequence
-    "batch: 250 over 16": _case("batch.batch_over_dp", global_batch=250),
-    "batch: 240 over 16": _case(None, global_batch=240),
-    "interleaved: 6 microbatches on 4": _case("batch.interleaved_microbatches", pp=4, vpp=2, ep=4, global_batch=24),
-    "interleaved: 2 microbatches on 4": _case("batch.interleaved_microbatches", pp=4, vpp=2, ep=4, global_batch=8),
-    "interleaved: 8 microbatches on 4": _case(None, pp=4, vpp=2, ep=4, global_batch=32),
-    "not interleaved: 6 microbatches on 4": _case(None, pp=4, ep=4, global_batch=24),
-    "context shards: 4098 over 2 x 2": _case("batch.context_shards", cp=2, seq=4098),
-    "context shards: 4100 over 2 x 2": _case(None, cp=2, seq=4100),
-    # recompute
-    "mla_up_proj without MLA": _case("recompute.mla_up_proj_needs_mla", recompute=["mla_up_proj"]),
-    "mla_up_proj with MLA": _case(None, _MOONLIGHT, recompute=["mla_up_proj"]),
-    "shared_experts without any": _case(None, recompute=["shared_experts"]),
-    # CUDA graphs
-    "full recompute under attn graphs": _case("cuda_graph.no_full_recompute", recompute=["full"], cuda_graph=["attn"]),
-    "full recompute under a whole graph": _case(
-        None, hardware="gb200", recompute=["full"], cuda_graph=["full_iteration"], dispatcher="hybridep"
-    ),
-    "moe_act recompute under attn graphs": _case(None, recompute=["moe_act"], cuda_graph=["attn"]),
-    "moe recompute under router graphs": _case("cuda_graph.no_moe_recompute", recompute=["moe"], cuda_graph=["moe_router"]),
-    "moe recompute under attn graphs": _case(None, recompute=["moe"], cuda_graph=["attn"]),
-    "moe_preprocess without moe_router": _case("cuda_graph.preprocess_with_router", cuda_graph=["moe_preprocess"]),
-    "moe_preprocess with moe_router": _case(None, cuda_graph=["moe_router", "moe_preprocess"]),
-    # overlap
-    "overlap without EP": _case("ep_overlap.needs_ep", ep=1, **_OVERLAP),
-    "overlap with EP": _case(None, **_WGRAD),
-    "overlap, pp 2 without vpp": _case("ep_overlap.needs_vpp", pp=2, **_OVERLAP),
-    "overlap, pp 2 with vpp": _case(None, pp=2, vpp=2, **_WGRAD),
-    "overlap with full recompute": _case("ep_overlap.no_full_recompute", recompute=["full"], **_OVERLAP),
-    "overlap with moe recompute": _case("ep_overlap.no_moe_recompute", recompute=["moe"], **_OVERLAP),
-    "overlap with moe_act recompute": _case(None, recompute=["moe_act", "layernorm"], **_OVERLAP),
-    "overlap with two MTP layers": _case("ep_overlap.one_mtp_layer", _DEEPSEEK, facts={"mtp_layers": 2}, **_OVERLAP),
-    "overlap with one MTP layer": _case(None, _DEEPSEEK, **_OVERLAP),
-    "delayed weight gradients alone": _case("delay_wgrad.needs_overlap", delay_wgrad=True),
-    "delayed weight gradients, biased attention in a graph": _case("delay_wgrad.no_bias_in_graph", _OSS, cuda_graph=["attn"], **_WGRAD),
-    "delayed weight gradients, biased model, router in a graph": _case(None, _OSS, cuda_graph=["moe_router"], **_WGRAD),
-    # dispatcher and precision against the GPU
-    "deepep on gb200": _case("dispatch.deepep_gpu", hardware="gb200", dispatcher="deepep"),
-    "deepep on b200": _case(None, hardware="b200", dispatcher="deepep"),
-    "hybridep on gb200": _case(None, hardware="gb200", dispatcher="hybridep"),
-    "hybridep on h100": _case(None, dispatcher="hybridep"),
-    "deepep alone in its group": _case("dispatch.deepep_group", ep=1, dispatcher="deepep", build=True),
-    "deepep in a group": _case(None, ep=16, dispatcher="deepep", build=True),
-    "hybridep alone in its group": _case(None, _MOONLIGHT, ep=1, dispatcher="hybridep", build=True),
-    "mxfp8 on h100": _case("precision.mxfp8_gpu", precision="mxfp8"),
-    "mxfp8 on b200": _case(None, hardware="b200", precision="mxfp8"),
-    "nvfp4 on h100": _case("precision.nvfp4_gpu", precision="nvfp4"),
-    "nvfp4 on gb300": _case(None, hardware="gb300", precision="nvfp4"),
-    "fp8_blockwise on h100": _case(None, precision="fp8_blockwise"),
-    "fp8_blockwise on b200": _case(None, hardware="b200", precision="fp8_blockwise"),
-    "fp8_current on gb200": _case(None, hardware="gb200", precision="fp8_current"),
-    # vision, FSDP
-    "vision heads: 16 over 32": _case("vision.heads", _VL, gpus=32, tp=32, build=True),
-    "vision heads: 16 over 16": _case(None, _VL, tp=16, build=True),
-    "vision with vpp": _case("vision.no_vpp", _VL, pp=2, vpp=2, build=True),
-    "vision with pp": _case(None, _VL, pp=2, build=True),
-    "vision with a layout": _case(None, _VL, pp=2, pipeline_layout="Et*20|t*28L", build=True),
-    "vision with cp": _case(None, _VL, cp=2, build=True),
-    "deepstack: 2 layers on the first of 24 stages": _case("vision.deepstack_on_first_stage", _VL, gpus=24, ep=1, pp=24, build=True),
-    "deepstack: 3 layers on the first of 16 stages": _case(None, _VL, gpus=128, pp=16, build=True),
-    "FSDP with pp": _case(None, sharding="fsdp", pp=2),
-    "FSDP with vpp and overlap": _case(None, sharding="fsdp", pp=2, vpp=2, **_OVERLAP),
-}  # fmt: skip
-ALSO: dict[str, list[str]] = {"vision heads: 16 over 32": ["vision.heads", "vision.width"]}
-"""Where two laws hold the same thing: 4304, the tower's width, and its 16 heads are divisible by the same powers of two."""
-
-LATER: dict[str, tuple[Case, str]] = {
-    "sequence shards: 4098 over 4": (
-        _case("batch.sequence_shards", tp=4, seq=4098),
-        "core/tensor_parallel/mappings.py:72 asserts in the first forward pass",
-    ),
-    "whole-iteration graph over alltoall": (
-        _case("cuda_graph.whole_graph_dispatcher", cuda_graph=["full_iteration"]),
-        "a copy to the host while the graph is captured",
-    ),
-    "hybridep on part of a domain": (
-        _case("dispatch.hybridep_domain", hardware="gb200", gpus=128, ep=128, dispatcher="hybridep"),
-        "HybridEP's buffer is made by the first dispatch",
-    ),
-    "mxfp8 with 4100 tokens": (
-        _case("precision.quantised_tokens", hardware="b200", precision="mxfp8", seq=4100),
-        "Transformer Engine asks when it quantises",
-    ),
-    "mxfp8 experts of 48": (
-        _case("precision.quantised_widths", hardware="b200", precision="mxfp8", etp=16, ep=1),
-        "Transformer Engine asks when it quantises",
-    ),
-    "FSDP, overlap and graphs of modules": (
-        _case("cuda_graph.overlap_with_fsdp", sharding="fsdp", cuda_graph=["moe_router"], **_OVERLAP),
-        "core/distributed/fsdp/mcore_fsdp_adapter.py:173 asserts when the model is wrapped",
-    ),
-}  # fmt: skip
-"""What Bridge accepts and the framework breaks later, with where."""
-
-STRICTER: dict[str, tuple[Case, str]] = {
-    "full and another": (_case("recompute.full_alone", recompute=["full", "moe_act"]), "Megatron-Core would recompute whole layers and ignore the modules"),
-    "whole iteration and attn": (
-        _case("cuda_graph.full_iteration_alone", hardware="gb200", dispatcher="hybridep", cuda_graph=["full_iteration", "attn"]),
-        "the emitter writes one implementation, so Bridge sees no modules; with them transformer_config.py:2452 refuses",
-    ),
-}  # fmt: skip
-"""Contradictions in the words of a run that reach Bridge as something else than was said."""
-
-ELSEWHERE = {"precision.fp8_gpu", "dispatch.hybridep_gpu"}
-"""The stdlib has no GPU that breaks them; test_rules_hardware.py declares some."""
-EVERY = CASES | {n: c for n, (c, _) in (LATER | STRICTER).items()}
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -213,7 +50,12 @@ def test_bridge_refuses_what_the_laws_refuse(name: str, reports: dict[str, Repor
 
 def test_every_law_has_a_case() -> None:
     """Every stdlib law that needs no price is broken by a case."""
-    laws = {f"{block.name.id}.{m.name.id}" for _, block in load_stdlib().rules for m in block.members if type(m).__name__ == "Require" and m.name}
+    laws = {
+        f"{block.name.id}.{m.name.id}"
+        for _, block in load_stdlib().rules
+        for m in block.members
+        if type(m).__name__ == "Require" and m.name
+    }
     tried = {c.law for c in EVERY.values()} | {law for more in ALSO.values() for law in more}
     assert laws - tried == {"memory.fits", *ELSEWHERE}
 
@@ -230,7 +72,9 @@ def _asked(folder: Path, case: Case) -> cases.Case:
     folder.mkdir()
     made = _plan(case)
     (folder / "recipe.py").write_text(recipe_text(made), encoding="utf-8")
-    read = cases.read(f"{folder / 'recipe.py'}:{function_name(made)}", gpu=case.layout["hardware"], world=case.layout["gpus"])
+    read = cases.read(
+        f"{folder / 'recipe.py'}:{function_name(made)}", gpu=case.layout["hardware"], world=case.layout["gpus"]
+    )
     assert isinstance(read, cases.Case), read
     return evolve(read, stages=case.build)
 
@@ -238,8 +82,8 @@ def _asked(folder: Path, case: Case) -> cases.Case:
 def _plan(case: Case) -> dict[str, Any]:
     """The plan that the emitter would get, were the layout legal."""
     w = case.layout
-    sizes = {k: w[k] for k in ("tp", "cp", "pp", "vpp", "ep", "etp")}
-    policy = {k: w[k] for k in ("precision", "dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap", "delay_wgrad", "sharding", "moments", "grad_reduce")}
+    sizes = {k: w[k] for k in _SIZES}
+    policy = {k: w[k] for k in _POLICY}
     ranks = w["tp"] * w["cp"] * w["pp"] * w["ep"] * w["etp"]
     made = plan(
         w["model"], w["hardware"], ranks, {**sizes, "pipeline_layout": w["pipeline_layout"] or _layout(w)}, policy,

@@ -2,7 +2,7 @@
 
 `recipe_layouts.jsonl` has every recipe of megatron-bridge 0.6.2 whose model the stdlib declares, with the verdict of
 `runtime_config_update`. Some that it accepts Megatron-Core refuses a moment later, before the first step, when it makes
-the process groups or the model. Those are named in `LATE`; `test_rules_recipes_bridge.py` asks the real Bridge about them.
+the process groups or the model. Those are named in `LATE`; `test_rules_late_bridge.py` asks the real Bridge about them.
 """
 
 from __future__ import annotations
@@ -60,8 +60,11 @@ LATE = {
 }
 """Accepted by `runtime_config_update`, refused by Megatron-Core before the first step."""
 
-WITHOUT_SEQUENCE_PARALLEL = {"library-qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config", "library-qwen3_vl_235b_a22b_sft_config"}
-"""TP > 1 without sequence parallelism, which the MoE layer refuses in training: Bridge turns it on. Here it is derived."""
+WITHOUT_SEQUENCE_PARALLEL = {
+    "library-qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config",
+    "library-qwen3_vl_235b_a22b_sft_config",
+}
+"""TP > 1 without sequence parallelism, which the MoE layer refuses in training: Bridge turns it on, we derive it."""
 
 
 @pytest.mark.parametrize("name", sorted(ROWS.keys() - UNSAYABLE))

@@ -1,4 +1,4 @@
-"""Extracts recipe_layouts.jsonl: the layouts of NVIDIA's own recipes for the models of the stdlib, and Bridge's verdicts.
+"""Extracts recipe_layouts.jsonl: NVIDIA's own recipes for the models of the stdlib, as layouts with Bridge's verdicts.
 
     python tests/data/extract_recipe_layouts.py bridge_recipes.jsonl > tests/data/recipe_layouts.jsonl
 
@@ -32,6 +32,7 @@ def row(r: dict[str, Any]) -> dict[str, Any]:
     overlap = r["comm_overlap"] or {}
     full = {
         **{k: r[k] for k in ("kind", "function", "model", "hardware", "gpus", "task", "tp", "pp", "cp", "ep")},
+        "module": r["module"].removeprefix("megatron.bridge."),
         "precision": PRECISION[r["precision"]],
         "vpp": r["vpp"] or 1,
         "etp": r["etp"] or 1,  # megatron-core 0.19: unset is 1 where EP > 1, and every row has EP > 1
@@ -56,7 +57,7 @@ def row(r: dict[str, Any]) -> dict[str, Any]:
 
 
 def recompute(r: dict[str, Any]) -> list[str]:
-    """Modules recomputed; without a list Megatron's selective recompute is of core_attn (transformer_config.py:1763)."""
+    """Modules recomputed; without a list Megatron's selective recompute is core_attn (transformer_config.py:1764)."""
     if r["recompute_granularity"] == "full":
         return ["full"]
     if r["recompute_granularity"] is None:

@@ -1,0 +1,43 @@
+"""A pinned pipeline layout in the engine: the solver judges it by the law that the scalar evaluator judges it by."""
+
+from __future__ import annotations
+
+import pytest
+
+from moedsl.compiler import compile_source
+from moedsl.source import Source
+
+RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; fit first; pin pp=2 {vpp} tp=1 ep=8 cp=1\n"
+
+
+def solved(layout: str, vpp: str = "") -> tuple[list[str], list[dict[str, object]]]:
+    """Ids of the errors, and the layouts of the plans."""
+    text = RUN.format(vpp=vpp) + f'pin pipeline_layout="{layout}"\n'
+    result = compile_source(Source("run.moe", text))
+    return [d.id for d in result.diagnostics if d.is_error], [p["layout"] for p in result.plans]
+
+
+def test_a_pinned_layout_is_the_plans() -> None:
+    errors, (layout,) = solved("Et*25|t*23L")
+    assert (errors, layout["pipeline_layout"], layout["vpp"]) == ([], "Et*25|t*23L", 1)
+
+
+def test_a_pinned_layout_with_virtual_stages() -> None:
+    errors, (layout,) = solved("Et*12|t*12|t*12|t*12L", "vpp=2")
+    assert (errors, layout["vpp"]) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    ("layout", "vpp"),
+    [
+        ("Et*24|t*23L", ""),  # a layer short
+        ("Et*24|t*24mL", ""),  # the model has no MTP layer
+        ("t*24|t*24L", ""),  # no embedding
+        ("Et*12|t*12|t*12|t*12L", "vpp=3"),  # four chunks are not 2 x 3
+        ("Et*24|x*24L", ""),  # no such letter
+    ],
+)
+def test_a_wrong_layout_breaks_the_law_on_layers(layout: str, vpp: str) -> None:
+    errors, plans = solved(layout, vpp)
+    assert errors == ["std.mesh.layers"]
+    assert not plans
