@@ -65,8 +65,8 @@ def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int]
 def _chunk(model: Any) -> dict[str, int]:
     """What one virtual chunk holds; layers are the decoder's, mtp the prediction blocks."""
     sizes = {"dense": 0, "expert": 0}
-    for _, parameter in model.named_parameters():
-        sizes["dense" if getattr(parameter, "allreduce", True) else "expert"] += parameter.numel()
+    for name, parameter in model.named_parameters():  # `allreduce` marks them only where EP > 1
+        sizes["expert" if ".experts." in name else "dense"] += parameter.numel()
     language = getattr(model, "language_model", model)
     mtp = getattr(language, "mtp", None)
     return sizes | {"layers": len(language.decoder.layers), "mtp": len(mtp.layers) if mtp is not None else 0}
