@@ -79,7 +79,10 @@ class _Block:
         pairs = [v for v in e.value if isinstance(v, ast.Binding)] if isinstance(e.value, tuple) else []
         if not pairs:
             return self._error("check.type", f"`{e.name.id}` is written `{e.name.id} bf16=989 fp8=1979`", e.name)
-        return {b.name.id: float(number(b.value)) for b in pairs if isinstance(b.value, ast.Number)}
+        found = {b.name.id: float(number(b.value)) for b in pairs if isinstance(b.value, ast.Number)}
+        if "bf16" not in found:
+            self._error("check.missing_fact", f"`{e.name.id}` needs bf16: every other rate falls back to it", e.name)
+        return found
 
     def _plain(self, name: ast.Name, value: ast.Expr, type_: str) -> Any | None:
         match type_, value:

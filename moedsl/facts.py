@@ -99,13 +99,13 @@ class Hardware:
     nvlink_domain: int
     gpus_per_node: int
     sms: int
-    tflops: Mapping[str, float] = field(factory=dict)
+    tflops: Mapping[str, float]
     """Dense TFLOPS by precision: bf16, fp8, mxfp8, nvfp4 (only what the GPU has)."""
-    hbm: float = 0.0
+    hbm: float
     """Bytes/s."""
-    nvlink: float = 0.0
+    nvlink: float
     """Bytes/s inside the NVLink domain."""
-    network: float = 0.0
+    network: float
     """Bytes/s between NVLink domains."""
     sources: Mapping[str, str] = field(factory=dict)
     """Where each fact comes from, by fact name."""

@@ -29,3 +29,30 @@ def test_one_error_and_a_way_out(text: str, capsys: pytest.CaptureFixture[str]) 
     assert said.count("error[") == 1
     assert said.startswith(f"error[{slug}]: ")
     assert f"help: {way_out}" in said
+
+
+HARDWARE = """hardware mine {
+  arch hopper
+  device "NVIDIA H100 80GB HBM3"
+  capability 9.0
+  memory 80 GB
+  nvlink_domain 8
+  gpus_per_node 8
+  sms 132
+  tflops bf16=989
+  hbm 3.35 TB/s
+  nvlink 450 GB/s
+  network 50 GB/s
+}
+qwen3_30b_a3b; mine x 16
+"""
+
+
+LACKING = ("memory 80 GB", "tflops bf16=989", "bf16=989", "hbm 3.35 TB/s", "nvlink 450 GB/s", "network 50 GB/s")
+
+
+@pytest.mark.parametrize("fact", LACKING)
+def test_a_machine_that_lacks_a_fact_is_refused(fact: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-e", HARDWARE]) == 0
+    assert main(["check", "-e", HARDWARE.replace(fact, "fp8=1979" if fact == "bf16=989" else "")]) == 1
+    assert "error[check.missing_fact]" in capsys.readouterr().err
