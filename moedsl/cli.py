@@ -9,6 +9,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 
@@ -29,6 +30,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _bug()
 
 
+class _Parser(argparse.ArgumentParser):
+    """Wrong words on the command line are the user's mistake: exit code 1."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(1, f"{self.prog}: {message}\n")
+
+
 def _bug() -> int:
     import traceback
 
@@ -38,7 +47,7 @@ def _bug() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe.")
+    parser = _Parser(prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe.")
     parser.add_argument("--version", action="store_true", help="print the version and the Bridge versions that it writes for")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     parser.set_defaults(module="version", parser=parser)

@@ -23,8 +23,6 @@ from moedsl.source import Source
 STAGES = ("parse", "check", "lower", "solve", "plan")
 ABSENT = ("check.no_model", "check.no_hardware")
 """What a statement that did not parse may have said."""
-ABSENT = ("check.no_model", "check.no_hardware")
-"""What a statement that did not parse may have said."""
 Progress = Callable[[str], None]
 
 

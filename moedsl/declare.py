@@ -25,6 +25,7 @@ _UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Hardware, "nvlink"): ("GB/s", "TB/s"),
     (Hardware, "network"): ("GB/s", "TB/s"),
 }
+_RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
 _FILLED = {"name", "sources"}
 
 
@@ -79,6 +80,9 @@ class _Block:
         pairs = [v for v in e.value if isinstance(v, ast.Binding)] if isinstance(e.value, tuple) else []
         if not pairs:
             return self._error("check.type", f"`{e.name.id}` is written `{e.name.id} bf16=989 fp8=1979`", e.name)
+        for b in pairs:
+            if b.name.id not in _RATES:
+                self._error("check.unknown_word", f"no rate is called `{b.name.id}`", b.name, suggest(b.name.id, list(_RATES)))
         found = {b.name.id: float(number(b.value)) for b in pairs if isinstance(b.value, ast.Number)}
         if "bf16" not in found:
             self._error("check.missing_fact", f"`{e.name.id}` needs bf16: every other rate falls back to it", e.name)

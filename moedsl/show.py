@@ -11,7 +11,8 @@ Json = Mapping[str, Any]
 
 def plan_text(p: Json) -> str:
     """One plan: the layout first, then what it needs, how fast it goes, and why."""
-    parts = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _steps(p), _decisions(p), _advice(p), _measured(p), _alternatives(p)]
+    above = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _steps(p), _alternatives(p)]
+    parts = [*above, _decisions(p), _advice(p), _measured(p), _covers(p)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -68,7 +69,7 @@ def _memory(p: Json) -> str:
     m = p["estimate"]["memory"]
     share = 100 * m["peak_gib"] / m["capacity_gib"]
     lines = [f"Memory  {m['peak_gib']:.1f} of {m['capacity_gib']:.1f} GiB ({share:.0f}%) on the most loaded rank", _stages(m["stages"])]
-    return "\n".join([*lines, _wrapped(m["covers"])])
+    return "\n".join(lines)
 
 
 def _wrapped(text: str) -> str:
@@ -108,7 +109,12 @@ def _time(p: Json) -> str:
     head = f"Speed  {e['step_time_s']:.2f} s a step, {e['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, {e['model_tflops_per_gpu']:.0f} model TFLOPS/GPU"
     parts = sorted(((v, k) for k, v in e["breakdown"].items() if v > 0), reverse=True)
     lines = [f"  {k.replace('_', ' '):<24}{v:8.3f} s {100 * v / e['step_time_s']:5.1f}%" for v, k in parts]
-    return "\n".join([head, *lines, _wrapped(e["covers"]["step_time"])])
+    return "\n".join([head, *lines])
+
+
+def _covers(p: Json) -> str:
+    e = p["estimate"]
+    return f"What the estimates cover\n{_wrapped(e['memory']['covers'])}\n{_wrapped(e['covers']['step_time'])}"
 
 
 def _steps(p: Json) -> str:
