@@ -205,6 +205,8 @@ def _advice(chosen: Chosen, law: Law, env: Mapping[str, Any], row: Row) -> Json:
 
 def _cost_of(c: Compiled, chosen: Chosen, law: Law, row: Row) -> str:
     """What the best layout that follows an advice costs against the plan."""
+    if not law.needs:
+        return "the run itself decides it, no layout does"
     best = Search(evolve(c, laws=(*c.laws, law)), chosen.cost, 1).run().rows
     if not best:
         return "no layout that fits follows it"
