@@ -9,8 +9,9 @@ from attrs import evolve, frozen
 
 from moedsl import ast, axes, rules
 from moedsl.bridge import fields
+from moedsl.cost import pipeline
 from moedsl.declare import cite_text
-from moedsl.diagnostics import Diagnostic, error, note
+from moedsl.diagnostics import Diagnostic, Label, error, note
 from moedsl.facts import Hardware, Model
 from moedsl.infer import Inference, suggest
 from moedsl.ir import Allow, Pin, Program, Rule
@@ -25,6 +26,8 @@ DERIVED = ("dp", "edp", "num_microbatches", "sequence_parallel")
 """Not axes, but what a person may pin: held as a requirement."""
 REFERENCE_VLM = "reference_vlm"
 """The profile of the stdlib that says which model `vlm` stands for."""
+MOST_RANKS = 1_000_000
+"""The most GPUs, and the largest size of an axis, that a run may name: products of four still fit a column's integer."""
 SWEEPABLE = ("seq", "batch", "gpus")
 
 
@@ -88,13 +91,14 @@ class _Reader:
             "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
             "routing": self._word("routing", ROUTINGS, "natural"), "precision": self._word("precision", PRECISIONS, ""),
             "data": self._data(), "vlm": vlm, "allows": self._allows(), "sweep": self._sweep(), "sets": self._sets(),
-            "target": self._target(), "pipeline_layout": self._layout(),
+            "target": self._target(), "pipeline_layout": self._layout(model),
         }  # fmt: skip
         pins = sharding | self._pins()
         wishes = tuple(self._wishes())
         if model is None or hardware is None or sum(d.is_error for d in self.found) > before:
             return None
         spans = {k: s.span for k, s in self.draft.fixed.items()}
+        spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         return Program(name=self.name, model=model, hardware=hardware, pins=pins, rules=self.rules + wishes, spans=spans, **parts)
 
     def _error(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
@@ -128,7 +132,7 @@ class _Reader:
 
     def _absent(self, id: str, message: str, help: str) -> None:
         """Nothing names it; where some name is unknown, that one may have been meant."""
-        if not any(d.id == "check.unknown_name" for d in self.found):
+        if not any(d.id in ("check.unknown_name", "check.circular") for d in self.found):
             self._error(id, message, self._anywhere(), help)
 
     def _look_up(self, name: ast.Name, kind: str) -> Any | None:
@@ -147,7 +151,7 @@ class _Reader:
     def _count(self) -> int | None:
         stmt = self.draft.fixed.get("hardware")
         count = stmt.count if isinstance(stmt, ast.HardwareStmt) else None
-        return None if count is None else self._whole(count, "the number of GPUs")
+        return None if count is None else self._whole(count, "the number of GPUs", MOST_RANKS)
 
     # ------------------------------------------------------------ words and sizes
 
@@ -155,11 +159,11 @@ class _Reader:
         stmt = self.draft.fixed.get(key)
         return None if stmt is None else self._whole(stmt.value, f"`{key}`")  # type: ignore[union-attr, arg-type]
 
-    def _whole(self, n: Any, what: str) -> int | None:
+    def _whole(self, n: Any, what: str, most: int = 1 << 40) -> int | None:
         value = number(n) if isinstance(n, ast.Number) and n.unit is None else None
-        if isinstance(value, int) and 0 < value <= 1 << 40:
+        if isinstance(value, int) and 0 < value <= most:
             return value
-        return self._error("check.size", f"{what} is a whole number of at least 1", n.span)
+        return self._error("check.size", f"{what} is a whole number from 1 to {most}", n.span)
 
     def _word(self, key: str, words: tuple[str, ...], default: str) -> str:
         stmt = self.draft.fixed.get(key)
@@ -193,6 +197,12 @@ class _Reader:
         for o in stmt.options:
             if o.id not in known:
                 self._error("check.unknown_word", f"`vlm` knows {', '.join(known)}, not `{o.id}`", o.span, suggest(o.id, list(known)))
+        said = [o for o in stmt.options if o.id in how]
+        if len(said) > 1:
+            self.found.append(error("check.twice", "`fsdp` and `3d` exclude each other", said[1].span, Label(said[0].span, "first here")))
+        if said and "sharding" in self.draft.pins:
+            first = Label(self.draft.pins["sharding"].span, "pinned here")
+            self.found.append(error("check.twice", f"`vlm {said[0].id}` decides the sharding", said[0].span, first, help="keep one of them"))
         sharding = axes.BY_NAME["sharding"]
         pins = {"sharding": Pin("sharding", sharding.encode(how[o.id]), o.span) for o in stmt.options if o.id in how}
         return frozenset(o.id for o in stmt.options if o.id in VLM_WORDS), pins
@@ -212,9 +222,6 @@ class _Reader:
 
     def _pins(self) -> dict[str, Pin]:
         pins: dict[str, Pin] = {}
-        micro = self.draft.fixed.get("micro_batch")
-        if isinstance(micro, ast.MicroBatchStmt):
-            pins["micro_batch"] = Pin("micro_batch", self._whole(micro.value, "`micro_batch`") or 1, micro.span)
         precision = self.draft.fixed.get("precision")
         if isinstance(precision, ast.PrecisionStmt) and precision.value.id in axes.PRECISION:
             code = axes.BY_NAME["precision"].encode(precision.value.id)
@@ -234,7 +241,7 @@ class _Reader:
             help = suggest(name.id, known) or (f"an axis is one of {', '.join(known)}",)
             return self._error("check.unknown_axis", f"`{name.id}` is not an axis", name.span, help)
         if axis.kind == "int":
-            return self._whole(value, f"`{name.id}`")
+            return self._whole(value, f"`{name.id}`", MOST_RANKS)
         if isinstance(value, ast.Name) and axis.kind == "flag" and value.id in ("on", "off", "none"):
             return int(value.id == "on")
         if isinstance(value, ast.Name) and axis.kind == "set" and value.id in axis.words:
@@ -245,14 +252,23 @@ class _Reader:
             return None
         return axis.encode(evaluate(value, {}))
 
-    def _layout(self) -> str | None:
+    def _layout(self, model: Model | None) -> str | None:
         binding = self.draft.pins.get("pipeline_layout")
         if binding is None:
             return None
         if not isinstance(binding.value, ast.String):
             self._error("check.type", "a pipeline layout is a string", binding.value.span, 'write `pin pipeline_layout="Et*3|t*4|t*4|t*3mL"`')
             return None
+        self._check_layout(binding.value, model)
         return binding.value.value
+
+    def _check_layout(self, text: ast.String, model: Model | None) -> None:
+        """What Megatron would refuse in a pipeline layout whatever pp and vpp are."""
+        if model is None:
+            return
+        words, _ = pipeline.unroll(text.value)
+        for why in pipeline.parse_layout(text.value, model, len(words), 1)[1]:
+            self._error("check.pipeline_layout", f"this pipeline layout has {why}" if why[0].isdigit() else why, text.span)
 
     def _wishes(self) -> Iterable[Rule]:
         for i, w in enumerate(self.draft.wishes, 1):
@@ -261,7 +277,7 @@ class _Reader:
             because = w.because.value if w.because else None
             cites = tuple(cite_text(c) for c in w.cites)
             kind = type(w).__name__.lower()
-            yield Rule(f"run.{self.name}.{name}", kind, name, w.expr, None, because, cites, w.span, rules.worth(w), wish=True)
+            yield Rule(f"run.{self.name}.{name}", kind, name, w.expr, None, because, cites, w.span, rules.worth(w, self.found), wish=True)
         for b in self.draft.pins.values():
             if b.name.id in DERIVED:
                 expr = ast.Binary("==", b.name, b.value, b.span)
@@ -273,16 +289,15 @@ class _Reader:
         if not isinstance(stmt, ast.SweepStmt):
             return None
         if stmt.axis.id in SWEEPABLE:
-            codes = [self._whole(v, f"`{stmt.axis.id}`") for v in stmt.values]
+            most = MOST_RANKS if stmt.axis.id == "gpus" else 1 << 40
+            codes = [self._whole(v, f"`{stmt.axis.id}`", most) for v in stmt.values]
         elif stmt.axis.id in axes.BY_NAME:
             codes = [self._code(stmt.axis, v) for v in stmt.values]
         else:
             known = [*axes.BY_NAME, *SWEEPABLE]
             help = suggest(stmt.axis.id, known) or (f"one of {', '.join(known)}",)
             return self._error("check.unknown_axis", f"`{stmt.axis.id}` cannot be swept", stmt.axis.span, help)
-        if stmt.axis.id in self.draft.pins:
-            return self._error("check.twice", f"`{stmt.axis.id}` is both pinned and swept", stmt.axis.span, "drop the pin")
-        return stmt.axis.id, tuple(c for c in codes if c is not None)
+        return stmt.axis.id, tuple(dict.fromkeys(c for c in codes if c is not None))
 
     # ------------------------------------------------------------ allow and set
 
@@ -306,8 +321,21 @@ class _Reader:
                 help = suggest(path, sorted(known))
                 self._error("check.unknown_field", f"Bridge has no field `{path}`", s.path.span, help)
                 continue
-            out[path] = _plain(s.value)
+            if _is_written_out(s.value):
+                out[path] = _plain(s.value)
+            else:
+                self._error("check.type", "a field is set to a value, not to an expression", s.value.span, "write the value out")
         return out
+
+
+def _is_written_out(e: ast.Expr) -> bool:
+    match e:
+        case ast.List():
+            return all(_is_written_out(i) for i in e.items)
+        case ast.Unary():
+            return e.op == "-" and isinstance(e.value, ast.Number)
+        case _:
+            return isinstance(e, ast.Number | ast.String | ast.Bool | ast.Name)
 
 
 def _plain(e: ast.Expr) -> Any:

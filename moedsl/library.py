@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from attrs import field, frozen
 
@@ -46,11 +47,16 @@ class Library:
     def _declare(self, table: dict[str, ast.Item], item: ast.Item) -> None:
         name = item.name  # type: ignore[union-attr]
         assert isinstance(name, ast.Name)
-        if name.id in table:
-            first = table[name.id].name.span  # type: ignore[union-attr]
+        taken = next((t for t in self._shadowing(item, table) if name.id in t), None)
+        if taken is not None:
+            first = taken[name.id].name.span  # type: ignore[union-attr]
             text = f"`{name.id}` is declared twice"
             self.diagnostics.append(error("check.twice", text, name.span, Label(first, "first declared here")))
         table.setdefault(name.id, item)
+
+    def _shadowing(self, item: ast.Item, table: dict[str, ast.Item]) -> tuple[dict[str, Any], ...]:
+        """Where a bare name is looked up before it would reach this declaration: a profile behind a model is out of reach."""
+        return (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
 
     def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:
         """The facts of a declared model."""
@@ -92,7 +98,7 @@ def _use_one(library: Library, source: Source, item: ast.UseDecl, parse: Parse) 
     if name in library.sources:
         return
     used, found = reader.read(name)
-    library.diagnostics.extend(_pointing(d, item.span) for d in found)
+    library.diagnostics.extend(_pointing(d, item.path.span) if used is None else d for d in found)
     if used is None:
         return
     library.sources[name] = used
@@ -104,4 +110,4 @@ def _use_one(library: Library, source: Source, item: ast.UseDecl, parse: Parse) 
 
 def _pointing(d: Diagnostic, span: Span) -> Diagnostic:
     """A file that cannot be read is the fault of the `use` that names it."""
-    return error(d.id, d.message, span, help=d.help) if not d.labels else d
+    return error(d.id, d.message, span, help=d.help)

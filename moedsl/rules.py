@@ -12,10 +12,14 @@ from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.infer import Inference, suggest
 from moedsl.ir import Rule
 from moedsl.scalar import number
-from moedsl.symbols import AXES, BUILTIN, FLAG, NUMBER, RUN, TEXT, Type
+from moedsl.symbols import AXES, BUILTIN, COSTS, FLAG, FUNCTIONS, NUMBER, RUN, TEXT, Type
 
 DEFAULT_WORTH = 0.01
 """What following an advice is worth where the rule does not say."""
+
+DEFAULTED = ("seq", "global_batch")
+"""What has a default and is no axis."""
+WORDS = frozenset(w for t in BUILTIN.values() for w in t.words) | {"none"}
 
 Blocks = Iterable[tuple[str, ast.RulesDecl]]
 
@@ -27,8 +31,8 @@ def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Dia
     rules: list[Rule] = []
     seen: dict[str, Rule] = {}
     for prefix, block in blocks:
-        rules += [_rule(prefix, block, member) for member in block.members]
-    rules = _lets_first(rules, found)
+        rules += [_rule(prefix, block, member, found) for member in block.members]
+    rules = _lets_first(rules, scope, found)
     for rule in rules:
         _declare(rule, scope, seen, found)
     for rule in rules:
@@ -36,35 +40,54 @@ def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Dia
     return tuple(rules), scope, found
 
 
-def _lets_first(rules: list[Rule], found: list[Diagnostic]) -> list[Rule]:
+def _lets_first(rules: list[Rule], scope: dict[str, Type], found: list[Diagnostic]) -> list[Rule]:
     """The lets, each behind those that it uses, then everything else in its order."""
-    lets = {r.name: r for r in rules if r.kind == "let"}
+    lets: dict[str, Rule] = {}
+    for r in rules:
+        if r.kind == "let":
+            lets.setdefault(r.name, r)
     graph = {n: {u for u in names(r.expr) if u in lets} for n, r in lets.items()}
-    try:
-        order = [*TopologicalSorter(graph).static_order()]
-    except CycleError as e:
-        circle: list[str] = e.args[1]
-        found.append(error("check.circular", f"these lets need each other: {', '.join(circle[1:])}", lets[circle[0]].span))
-        return [r for r in rules if r.kind != "let"]
-    again = [r for r in rules if r.kind == "let" and lets[r.name] is not r]
+    order = _order(graph, lets, scope, found)
+    again = [r for r in rules if r.kind == "let" and lets[r.name] is not r and r.name in order]
     return [*(lets[n] for n in order), *again, *(r for r in rules if r.kind != "let")]
 
 
-def _rule(prefix: str, block: ast.RulesDecl, m: ast.Member) -> Rule:
+def _order(
+    graph: dict[str, set[str]], lets: dict[str, Rule], scope: dict[str, Type], found: list[Diagnostic]
+) -> list[str]:
+    """The lets' names, each behind those that it uses. A circle is reported once: its names count as numbers from there on."""
+    try:
+        return [*TopologicalSorter(graph).static_order()]
+    except CycleError as e:
+        circle: list[str] = e.args[1]
+        text = f"these lets need each other: {', '.join(circle[1:])}"
+        labels = [Label(lets[n].span, "part of the circle") for n in dict.fromkeys(circle[1:-1])]
+        found.append(error("check.circular", text, lets[circle[0]].span, *labels, help="let one of them do without"))
+        scope |= dict.fromkeys(circle, NUMBER)
+        rest = {n: needs - {*circle} for n, needs in graph.items() if n not in circle}
+        return _order(rest, lets, scope, found)
+
+
+def _rule(prefix: str, block: ast.RulesDecl, m: ast.Member, found: list[Diagnostic]) -> Rule:
     name = m.name.id if m.name else "unnamed"
     when = _both(block.when, getattr(m, "when", None))
     because = m.because.value if m.because else None
     return Rule(
         f"{prefix}.{block.name.id}.{name}", type(m).__name__.lower(), name, m.expr, when, because,
-        tuple(cite_text(c) for c in m.cites), m.name.span if m.name else m.span, worth(m),
+        tuple(cite_text(c) for c in m.cites), m.name.span if m.name else m.span, worth(m, found),
     )  # fmt: skip
 
 
-def worth(m: ast.Member) -> float:
-    """A `prefer`'s worth as a share of the step time."""
+def worth(m: ast.Member, found: list[Diagnostic]) -> float:
+    """A `prefer`'s worth as a share of the step time, at most all of it."""
     if not isinstance(m, ast.Prefer):
         return 0.0
-    return float(number(m.worth)) if m.worth is not None else DEFAULT_WORTH
+    if m.worth is None:
+        return DEFAULT_WORTH
+    if m.worth.unit not in (None, "%") or number(m.worth) > 1:
+        text = f"`worth {m.worth.text}` is not a share of the step time"
+        found.append(error("check.unit", text, m.worth.span, help="write `worth 2%`, 100% at most"))
+    return float(number(m.worth))
 
 
 def _both(a: ast.Expr | None, b: ast.Expr | None) -> ast.Expr | None:
@@ -77,12 +100,22 @@ def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: l
     """Laws, advice and lets have a name of their own; a let's type is known before its use."""
     if rule.kind in ("require", "prefer", "let", "measured"):
         if rule.id in seen:
-            found.append(error("check.twice", f"`{rule.id}` is declared twice", rule.span, Label(seen[rule.id].span, "first here")))
+            first = Label(seen[rule.id].span, "first here")
+            found.append(error("check.twice", f"`{rule.id}` is declared twice", rule.span, first))
+            return
         seen[rule.id] = rule
     if rule.kind == "let":
-        if rule.name in scope:
-            found.append(error("check.twice", f"`{rule.name}` already means something else", rule.span))
-        scope[rule.name] = Inference(scope).of(rule.expr) or NUMBER
+        _declare_let(rule, scope, seen, found)
+
+
+def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
+    """A let's name is free: no fact, axis, word or function, and no other let."""
+    if rule.name in scope or rule.name in FUNCTIONS or rule.name in WORDS:
+        first = [Label(r.span, "first here") for r in seen.values() if r.kind == "let" and r.name == rule.name and r is not rule]
+        text = f"`{rule.name}` already means something else"
+        found.append(error("check.twice", text, rule.span, *first, help="give it another name"))
+        return
+    scope[rule.name] = Inference(scope).of(rule.expr) or NUMBER
 
 
 def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
@@ -90,7 +123,7 @@ def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
     inference.condition(rule.when)
     if rule.kind in ("require", "prefer"):
         inference.condition(rule.expr)
-    elif rule.kind == "let":
+    elif rule.kind in ("let", "derive", "env"):
         inference.of(rule.expr)
     elif rule.kind in ("default", "candidates"):
         _check_choice(rule, inference, found)
@@ -101,16 +134,34 @@ def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
 
 
 def _check_choice(rule: Rule, inference: Inference, found: list[Diagnostic]) -> None:
-    want = AXES.get(rule.name) or RUN.get(rule.name)
+    """Defaults and candidates: values of an axis (or of what else has a default) that are known before the search."""
+    known = AXES if rule.kind == "candidates" else AXES | {n: RUN[n] for n in DEFAULTED}
+    want = known.get(rule.name)
     if want is None:
-        found.append(error("check.unknown_axis", f"`{rule.name}` is not an axis", rule.span, help=suggest(rule.name, [*AXES, *RUN])))
-    elif rule.kind == "default":
-        inference.value(rule.expr, want)
-    elif isinstance(rule.expr, ast.List):
-        for item in rule.expr.items:
-            inference.value(item, want)
-    else:
-        found.append(error("check.type", "candidates are a list", rule.expr.span, help="write `candidates vpp = [1, 2, 4]`"))
+        help = suggest(rule.name, [*known]) or (f"one of {', '.join(known)}",)
+        found.append(error("check.unknown_axis", f"`{rule.name}` is not an axis", rule.span, help=help))
+        return
+    items = rule.expr.items if rule.kind == "candidates" and isinstance(rule.expr, ast.List) else (rule.expr,)
+    if rule.kind == "candidates" and not (isinstance(rule.expr, ast.List) and rule.expr.items):
+        text = "candidates are a list of at least one value"
+        found.append(error("check.type", text, rule.expr.span, help="write `candidates vpp = [1, 2, 4]`"))
+        return
+    for item in items:
+        inference.value(item, want)
+        _check_early(item, found)
+        _check_size(item, want, found)
+
+
+def _check_early(item: ast.Expr, found: list[Diagnostic]) -> None:
+    late = sorted(names(item) & (AXES.keys() | COSTS.keys()))
+    if late:
+        text = f"`{late[0]}` has no value before the search"
+        found.append(error("check.too_late", text, item.span, help="use facts of the model, the hardware and the run, or a `require`"))
+
+
+def _check_size(item: ast.Expr, want: Type, found: list[Diagnostic]) -> None:
+    if want == NUMBER and isinstance(item, ast.Number) and not (isinstance(number(item), int) and number(item) >= 1):
+        found.append(error("check.size", "a size is a whole number of at least 1", item.span))
 
 
 def _check_rank(rule: Rule, inference: Inference) -> None:

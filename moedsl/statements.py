@@ -29,10 +29,18 @@ class Draft:
     wishes: tuple[ast.Require | ast.Prefer, ...] = ()
 
     def over(self, base: Draft) -> Draft:
-        """This layer on top of another."""
-        return Draft(
-            base.fixed | self.fixed, base.pins | self.pins, base.sets | self.sets, base.allows | self.allows, base.wishes + self.wishes
-        )
+        """This layer on top of another. A sweep takes the place of a value of the same thing, and the other way round."""
+        mine, theirs = self.swept, base.swept
+        fixed = {k: s for k, s in base.fixed.items() if k != mine and not (k == "sweep" and theirs in {*self.fixed, *self.pins})}
+        pins = {k: b for k, b in base.pins.items() if k != mine}
+        wishes = base.wishes + self.wishes
+        return Draft(fixed | self.fixed, pins | self.pins, base.sets | self.sets, base.allows | self.allows, wishes)
+
+    @property
+    def swept(self) -> str | None:
+        """What a sweep goes over, by the key that a statement or a pin of it would have."""
+        stmt = self.fixed.get("sweep")
+        return {"gpus": "hardware"}.get(stmt.axis.id, stmt.axis.id) if isinstance(stmt, ast.SweepStmt) else None
 
 
 _KEYS: dict[type, str] = {
@@ -40,7 +48,6 @@ _KEYS: dict[type, str] = {
     ast.HardwareStmt: "hardware",
     ast.SeqStmt: "seq",
     ast.BatchStmt: "batch",
-    ast.MicroBatchStmt: "micro_batch",
     ast.PrecisionStmt: "precision",
     ast.TaskStmt: "task",
     ast.PhaseStmt: "phase",
@@ -67,13 +74,22 @@ class Gather:
                 base = self._profile(s, profiles).over(base)
             else:
                 draft = self._add(draft, s)
+        self._swept_and_said(draft)
         return draft.over(base)
+
+    def _swept_and_said(self, d: Draft) -> None:
+        said = d.fixed.get(d.swept or "") or d.pins.get(d.swept or "")
+        if said is not None and d.swept != "hardware":
+            self._twice(d.swept or "", d.fixed["sweep"].span, said.span)
 
     def _is_profile(self, s: ast.BareStmt) -> bool:
         n = s.name.id
         return n in self.library.profiles and n not in self.library.models and n not in self.library.hardware
 
     def _profile(self, s: ast.BareStmt, profiles: tuple[str, ...]) -> Draft:
+        if s.count is not None:
+            text = f"`{s.name.id}` is a profile; only hardware has a number of GPUs"
+            self.diagnostics.append(error("check.type", text, s.count.span, help=f"write `{s.name.id}`"))
         if s.name.id in profiles:
             self.diagnostics.append(error("check.circular", f"profile `{s.name.id}` is made of itself", s.name.span))
             return Draft()
@@ -94,6 +110,10 @@ class Gather:
             return ast.ModelStmt(s.name, s.span)
         if s.name.id in self.library.hardware:
             return ast.HardwareStmt(s.name, s.count, s.span)
+        if s.name.id in self.library.models:
+            text = f"`{s.name.id}` is a model; only hardware has a number of GPUs"
+            self.diagnostics.append(error("check.type", text, s.span, help=f"write `{s.name.id}` and, apart from it, `gb200 x 8`"))
+            return ast.ModelStmt(s.name, s.span)
         known = [*self.library.models, *self.library.hardware, *self.library.profiles]
         text = f"no model, hardware or profile is called `{s.name.id}`"
         help = self._meant(s.name.id, known) or ("`moedsl models` and `moedsl hardware` list what there is",)
@@ -115,12 +135,21 @@ class Gather:
         return evolve(d, fixed=d.fixed | {key: s})
 
     def _pin(self, d: Draft, s: ast.PinStmt) -> Draft:
-        pins = dict(d.pins)
         for b in s.bindings:
-            if b.name.id in pins:
-                self._twice(b.name.id, b.span, pins[b.name.id].span)
-            pins[b.name.id] = b
-        return evolve(d, pins=pins)
+            if b.name.id == "precision" and isinstance(b.value, ast.Name):
+                d = self._fix(d, "precision", ast.PrecisionStmt(b.value, b.span))
+            else:
+                d = self._bind(d, b)
+        return d
+
+    def _bind(self, d: Draft, b: ast.Binding) -> Draft:
+        if b.name.id in d.pins:
+            self._twice(b.name.id, b.span, d.pins[b.name.id].span)
+        return evolve(d, pins=d.pins | {b.name.id: b})
+
+    def _micro_batch(self, d: Draft, s: ast.MicroBatchStmt) -> Draft:
+        """``micro_batch 2`` says what ``pin micro_batch=2`` does."""
+        return self._bind(d, ast.Binding(ast.Name("micro_batch", s.span), s.value, s.span))
 
     def _set(self, d: Draft, s: ast.SetStmt) -> Draft:
         if s.path.id in d.sets:
@@ -131,6 +160,9 @@ class Gather:
         return evolve(d, allows=d.allows | {s.rule.id: s})
 
     def _wish(self, d: Draft, s: ast.Require | ast.Prefer) -> Draft:
+        first = next((w.name for w in d.wishes if w.name and s.name and w.name.id == s.name.id), None)
+        if first is not None and s.name is not None:
+            self._twice(first.id, s.name.span, first.span)
         return evolve(d, wishes=(*d.wishes, s))
 
     def _twice(self, what: str, here: Any, first: Any) -> None:
@@ -138,6 +170,7 @@ class Gather:
 
 
 _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
+    ast.MicroBatchStmt: Gather._micro_batch,  # pyright: ignore[reportPrivateUsage]
     ast.PinStmt: Gather._pin,  # pyright: ignore[reportPrivateUsage]
     ast.SetStmt: Gather._set,  # pyright: ignore[reportPrivateUsage]
     ast.AllowStmt: Gather._allow,  # pyright: ignore[reportPrivateUsage]
