@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from moedsl import ast, axes
 from moedsl.columns import Column, Compiler, Evaluate, Extern, names
+from moedsl.infer import WORD, Inference
 from moedsl.ir import Problem, Rule
 from moedsl.symbols import BUILTIN, COSTS, NUMBER, Type
 
@@ -109,9 +110,9 @@ _ALWAYS = frozenset(a.name for a in axes.AXES) | COSTS.keys()
 def compile_problem(problem: Problem, externs: Mapping[str, Extern]) -> Compiled:
     """Compiles every rule; one whose condition is fixed and false is left out, one that the user allowed too."""
     p = problem.program
-    types: dict[str, Type] = {**BUILTIN, **{r.name: NUMBER for r in p.of("let")}}
+    types = _types(p.of("let"))
     compiler = Compiler(types, externs)
-    lets = {r.name: compiler.compile(r.expr) for r in p.of("let") if not _is_word(r.expr)}
+    lets = {r.name: compiler.compile(r.expr) for r in p.of("let") if types[r.name] != WORD}
     needs = _needs(p.of("let"))
     make = _Maker(compiler, needs, Table({}, problem.codes, lets))
     requires = [r for r in p.of("require") if r.id not in p.allows]
@@ -122,10 +123,12 @@ def compile_problem(problem: Problem, externs: Mapping[str, Extern]) -> Compiled
     )  # fmt: skip
 
 
-def _is_word(e: ast.Expr) -> bool:
-    """A let that stands for a word is for the scalar evaluator alone."""
-    branch = e.then if isinstance(e, ast.If) else e
-    return isinstance(branch, ast.Name) and branch.id not in BUILTIN
+def _types(lets: tuple[Rule, ...]) -> dict[str, Type]:
+    """The type of every name; a let that stands for a word is for the scalar evaluator alone."""
+    types = dict(BUILTIN)
+    for r in lets:
+        types[r.name] = Inference(types).of(r.expr) or NUMBER
+    return types
 
 
 def _needs(lets: tuple[Rule, ...]) -> dict[str, frozenset[str]]:
