@@ -14,6 +14,7 @@ from moedsl import axes
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.ir import Program, Rule
 from moedsl.nearest import Nearest, nearest
+from moedsl.printer import print_expr
 from moedsl.solve import Solution, some_layout
 from moedsl.source import Span
 from moedsl.tables import Compiled
@@ -138,6 +139,8 @@ def _diagnostic(c: Compiled, cost: Any, core: list[Member], members: list[Member
     near = Nearest("", {}) if not legal and not laws else nearest(without(p, stated) if not legal else p, c.problem.gpus, laws, cost, solve, {m.key: p.pins[m.key].code for m in stated if m.kind == "pin"})
     labels = [Label(m.span, m.text) for m in stated] + [Label(m.span, "required here") for m in laws]
     labels += [Label(m.span, m.text) for m in core if m.kind == "candidates"]
+    if "pipeline_layout" in p.spans and any("has_layout" in print_expr(m.rule.expr) for m in laws if m.rule is not None):
+        labels.insert(0, Label(p.spans["pipeline_layout"], "the pipeline layout pinned here"))
     if "hardware" in p.spans:
         at = min(len(stated), 1)
         labels.insert(at if stated else 0, Label(p.spans["hardware"], f"{c.problem.gpus} {p.hardware.name}"))
@@ -152,11 +155,18 @@ def _diagnostic(c: Compiled, cost: Any, core: list[Member], members: list[Member
 def _message(c: Compiled, core: list[Member], legal: bool, summary: str) -> str:
     p = c.problem.program
     where = f"{p.model.name} on {c.problem.gpus} {p.hardware.name}"
-    wishes = [f"{m.key}={_shown(m.key, p.pins[m.key].code)}" if m.kind == "pin" else m.key for m in core if m.stated]
+    wishes = [_wish_text(p, m) for m in core if m.stated]
     if legal:
-        return f"no layout of {where} fits in memory{' with ' + ', '.join(wishes) if wishes else ''}: {summary}"
+        return f"no layout of {where} fits{' with ' + ', '.join(wishes) if wishes else ' in memory'}{': ' + summary if summary else ''}"
     named = [*wishes, *(m.key for m in core if m.kind in ("law", "candidates"))]
     return f"no layout of {where} is legal: {', '.join(named)} {'collide' if len(named) > 1 else 'cannot hold'}{summary}"
+
+
+def _wish_text(p: Program, m: Member) -> str:
+    """What the user said, in a few words."""
+    if m.kind == "pin":
+        return f"{m.key}={_shown(m.key, p.pins[m.key].code)}"
+    return f"`{print_expr(m.rule.expr)}`" if m.rule is not None else m.key
 
 
 def _relaxations(c: Compiled, core: list[Member], members: list[Member], solve: Solve) -> list[str]:
@@ -186,7 +196,7 @@ def _drop(p: Program, gpus: int, m: Member, solve: Solve) -> list[str]:
         values = dict.fromkeys(_shown(m.key, r.codes[m.key]) for r in found.solution.rows)
         return [f"drop the pin of {m.key}: {m.key} could be {', '.join(values)} ({found.solution.legal} layouts open)"]
     if m.kind == "wish":
-        return [f"drop `{m.rule.name if m.rule else m.key}` ({found.solution.legal} layouts open)"]
+        return [f"drop {_wish_text(p, m)} ({found.solution.legal} layouts open)"]
     axis = m.key.rsplit(".", 1)[1]
     return [f"pin {axis}={_shown(axis, best.codes[axis])}, which the phase leaves out"]
 

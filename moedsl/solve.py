@@ -158,6 +158,7 @@ class Search:
     def _could_fit(self, meshes: Table) -> Table:
         """The meshes that fit with the policies that hold the least; their least memory becomes a column."""
         least = meshes.with_columns(peak_memory=self.prices.memory(meshes.assume(**self._least())))
+        least = least.take(np.isfinite(least["peak_memory"]))
         caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
         return _apply(least, caps)
 
@@ -190,7 +191,7 @@ class Search:
             return np.full(rows, _number(law.holds(policies), policies.rows, negate).min())
         if law.is_price:
             return _number(law.holds(ideal), rows, False)
-        return np.full(rows, -np.inf)
+        return np.full(rows, 0.0 if negate else -np.inf)
 
     def _ideal(self) -> dict[str, Any]:
         """The policies with which no step is slower, one value each."""
@@ -229,6 +230,7 @@ class Search:
         if not table.rows:
             return table
         time = self.prices.time(table)
+        table, time = table.take(np.isfinite(time)), time[np.isfinite(time)]
         table = table.with_columns(step_time=time)
         table = table.with_columns(score=time * self._advice(table))
         return _apply(table, [w for w in laws if w not in by_memory])
