@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
-from moedsl import ast
+from moedsl import ast, axes
 from moedsl.scalar import number
 from moedsl.symbols import ALIASES, Type
 
@@ -177,6 +177,9 @@ def _fold(op: Callable[[Column, Column], Column]) -> Extern:
     return apply
 
 
+_COUNTS = np.array([i.bit_count() for i in range(1 << max(len(a.words) for a in axes.AXES if a.kind == "set"))])
+"""How many members the set of each mask has."""
+
 _FUNCTIONS: dict[str, Extern] = {
     "min": _fold(np.minimum),
     "max": _fold(np.maximum),
@@ -185,7 +188,7 @@ _FUNCTIONS: dict[str, Extern] = {
     "floor": np.floor,
     "log2": _log2,
     "pow2": _pow2,
-    "count": lambda s: np.bitwise_count(np.asarray(s, dtype=np.int64)).astype(np.int64),
+    "count": lambda s: _COUNTS[np.asarray(s, dtype=np.int64)],
 }
 
 
