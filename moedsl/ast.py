@@ -309,8 +309,8 @@ class Let:
 
 
 @frozen
-class Default:
-    """``default AXIS = EXPR [when EXPR]``: the value when nobody says otherwise; the first that applies wins."""
+class Conditional:
+    """What the members with a condition have in common; among those of one name, the first that applies wins."""
 
     name: Name
     expr: Expr
@@ -321,63 +321,33 @@ class Default:
 
 
 @frozen
-class Candidates:
+class Default(Conditional):
+    """``default AXIS = EXPR [when EXPR]``: the value when nobody says otherwise."""
+
+
+@frozen
+class Candidates(Conditional):
     """``candidates AXIS = [..] [when EXPR]``: the values that the solver may choose from, best advice first."""
 
-    name: Name
-    expr: Expr
-    when: Expr | None
-    because: String | None
-    cites: tuple[Cite, ...]
-    span: Span = field(eq=False, repr=False)
-
 
 @frozen
-class Derive:
+class Derive(Conditional):
     """``derive NAME = EXPR [when EXPR]``: a setting that follows from the layout; shown in the plan and emitted."""
 
-    name: Name
-    expr: Expr
-    when: Expr | None
-    because: String | None
-    cites: tuple[Cite, ...]
-    span: Span = field(eq=False, repr=False)
-
 
 @frozen
-class Env:
+class Env(Conditional):
     """``env NAME = EXPR [when EXPR]``: an environment variable of the run."""
 
-    name: Name
-    expr: Expr
-    when: Expr | None
-    because: String | None
-    cites: tuple[Cite, ...]
-    span: Span = field(eq=False, repr=False)
-
 
 @frozen
-class Rank:
+class Rank(Conditional):
     """``rank NAME: [KEY, KEY, ..] [when EXPR]``: lexicographic, smaller is better."""
 
-    name: Name
-    expr: Expr
-    when: Expr | None
-    because: String | None
-    cites: tuple[Cite, ...]
-    span: Span = field(eq=False, repr=False)
-
 
 @frozen
-class Measured:
+class Measured(Conditional):
     """``measured NAME: "result" [when EXPR]``: a published result and the conditions it was taken under."""
-
-    name: Name
-    expr: Expr
-    when: Expr | None
-    because: String | None
-    cites: tuple[Cite, ...]
-    span: Span = field(eq=False, repr=False)
 
 
 Member = Union[Require, Prefer, Let, Default, Candidates, Derive, Env, Rank, Measured]
