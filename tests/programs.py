@@ -1,0 +1,38 @@
+"""What the tests of whole programs share: text in, plans and folders out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from moedsl.artifact import files_of
+from moedsl.bridge import case as cases
+from moedsl.bridge.case import Case
+from moedsl.compiler import Result, compile_source
+from moedsl.emit.write import write_all
+from moedsl.source import Source
+
+
+def compiled(text: str, name: str = "run.moe") -> Result:
+    """Every stage of one program."""
+    return compile_source(Source(name, text))
+
+
+def plan_of(text: str) -> dict[str, Any]:
+    """The plan of a program with one run that must compile."""
+    result = compiled(text)
+    assert not result.failed, result.diagnostics
+    (plan,) = result.plans
+    return plan
+
+
+def written(result: Result, folder: Path) -> list[Case]:
+    """Every plan of a result on disk, as cases for the verifier."""
+    out: list[Case] = []
+    for plan in result.plans:
+        where = folder / plan["name"]
+        assert not write_all(where, files_of(plan, result.source, result.library))
+        case = cases.read(str(where))
+        assert isinstance(case, Case), case
+        out.append(case)
+    return out

@@ -1,0 +1,94 @@
+"""`make bench`: whole processes, cold start included, medians of several runs. Nothing here fails for being slow."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DEMO = ROOT / "examples" / "qwen3_235b_gb200_128k.moe"
+RUNS = 7
+GOALS = {
+    "compile, stdlib cache warm": "0.5 s",
+    "compile, stdlib cache cold": "1.2 s",
+    "solve, 256 GPUs, nothing pinned": "0.1 s",
+    "solve, 16,384 GPUs, nothing pinned": "1.5 s",
+}
+SOLVES = {
+    "solve, 256 GPUs, nothing pinned": ("fit", 256),
+    "solve, 256 GPUs, scale first": ("scale", 256),
+    "solve, 256 GPUs, throughput first": ("throughput", 256),
+    "solve, 16,384 GPUs, nothing pinned": ("fit", 16384),
+    "solve, 16,384 GPUs, throughput first": ("throughput", 16384),
+}
+
+pytestmark = pytest.mark.bench
+
+
+def median(run: Callable[[int], None]) -> float:
+    """Median seconds of several runs."""
+    times: list[float] = []
+    for i in range(RUNS):
+        start = time.perf_counter()
+        run(i)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def compile_into(folder: Path, cache: Path) -> None:
+    command = [sys.executable, "-m", "moedsl.cli", "compile", str(DEMO), "-o", str(folder)]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env={**os.environ, "XDG_CACHE_HOME": str(cache)})
+
+
+def report(capsys: pytest.CaptureFixture[str], name: str, seconds: float, more: str = "") -> None:
+    goal = f"  (goal {GOALS[name]})" if name in GOALS else ""
+    with capsys.disabled():
+        print(f"\n  {name:<42}{seconds:7.3f} s{goal}{more}", end="")
+
+
+def test_compile_warm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compile_into(tmp_path / "first", tmp_path / "cache")
+    seconds = median(lambda i: compile_into(tmp_path / f"out{i}", tmp_path / "cache"))
+    report(capsys, "compile, stdlib cache warm", seconds)
+
+
+def test_compile_cold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = median(lambda i: compile_into(tmp_path / f"out{i}", tmp_path / f"cache{i}"))
+    report(capsys, "compile, stdlib cache cold", seconds)
+
+
+SOLVE = """
+import json, resource, statistics, sys, time
+from moedsl.choose import solve
+from moedsl.compiler import compile_source
+from moedsl.source import Source
+phase, gpus, runs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+text = f"model MODEL; gb200 x {gpus}; {phase} first"
+out = {}
+for model in ("qwen3_235b_a22b", "deepseek_v3"):
+    (p,) = compile_source(Source("bench", text.replace("MODEL", model)), "check").programs
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        found = solve(p, gpus)
+        times.append(time.perf_counter() - start)
+    out[model] = (statistics.median(times), found.solution.legal)
+print(json.dumps({"models": out, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+"""
+
+
+@pytest.mark.parametrize("name", SOLVES)
+def test_solve(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    phase, gpus = SOLVES[name]
+    command = [sys.executable, "-c", SOLVE, phase, str(gpus), str(RUNS)]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT, text=True).stdout)
+    for model, (seconds, legal) in found["models"].items():
+        report(capsys, name, seconds, f"  {model}, {legal:,} legal meshes, peak {found['mb']:.0f} MB")
