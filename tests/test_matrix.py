@@ -1,4 +1,4 @@
-"""Models x hardware x phases x sequence lengths: every plan goes to the real Megatron Bridge, every refusal is explained."""
+"""Models x hardware x phases x sequences: every plan goes to the real Megatron Bridge, every refusal is explained."""
 
 from __future__ import annotations
 
