@@ -63,19 +63,21 @@ CASES: dict[str, Case] = {
     "expert width: 768 over 3": _case(None, gpus=24, ep=8, etp=3, global_batch=48, build=True),
     "vocabulary: 151937 over 2": _case("mesh.vocabulary", tp=2, facts={"vocab": 151937}, build=True),
     "vocabulary: 151938 over 2": _case(None, tp=2, facts={"vocab": 151938}, build=True),
+    "biased experts over etp 2": _case("mesh.expert_bias", _OSS, gpus=32, etp=2),
+    "biased experts over etp 1": _case(None, _OSS, gpus=32),
     # layers
     "layers: 48 on 16 x 4": _case("mesh.layers", ep=1, pp=16, vpp=4, build=True),
     "layers: 48 on 16 x 3": _case(None, ep=1, pp=16, vpp=3),
     "vpp without pp": _case("mesh.vpp_needs_pp", vpp=2),
-    "layout one short": _case("mesh.layers", pp=2, pipeline_layout="Et*24|t*23L"),
+    "layout one short": _case("check.pipeline_layout", pp=2, pipeline_layout="Et*24|t*23L"),
     "layout uneven": _case(None, pp=2, pipeline_layout="Et*25|t*23L"),
     "layout of 4 chunks with vpp 3": _case("mesh.layers", pp=2, vpp=3, pipeline_layout="Et*12|t*12|t*12|t*12L"),
     "layout of 4 chunks with vpp 2": _case(None, pp=2, vpp=2, pipeline_layout="Et*12|t*12|t*12|t*12L"),
     "layout without the MTP layer": _case(
-        "mesh.layers", _DEEPSEEK, pp=4, ep=16, pipeline_layout="Et*15|t*16|t*16|t*14L"
+        "check.pipeline_layout", _DEEPSEEK, pp=4, ep=16, pipeline_layout="Et*15|t*16|t*16|t*14L"
     ),
     "layout with the MTP layer": _case(None, _DEEPSEEK, pp=4, ep=16, pipeline_layout="Et*15|t*16|t*16|t*14mL"),
-    "layout with the loss first": _case("mesh.layers", pp=2, pipeline_layout="Lt*24|t*24E"),
+    "layout with the loss first": _case("check.pipeline_layout", pp=2, pipeline_layout="Lt*24|t*24E"),
     "61 layers on 4 stages": _case(None, _DEEPSEEK, pp=4, ep=16),
     # batch and sequence
     "batch: 250 over 16": _case("batch.batch_over_dp", global_batch=250),
@@ -156,7 +158,7 @@ LATER: dict[str, tuple[Case, str]] = {
         "core/tensor_parallel/mappings.py:72 asserts in the first forward pass",
     ),
     "sinks: 8 query groups over tp 4 x cp 4": (
-        _case("batch.context_heads", _OSS, tp=4, cp=4, gpus=64),
+        _case("sinks.heads_over_cp", _OSS, tp=4, cp=4, gpus=64),
         "Transformer Engine asserts in the first forward pass (context_parallel.py:4644)",
     ),
     "whole-iteration graph over alltoall": (

@@ -64,11 +64,11 @@ def test_every_law_has_a_case() -> None:
 def reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     """Bridge's word on every case, from the one warm process."""
     folder = tmp_path_factory.mktemp("rules")
-    asked = [_asked(folder / str(i), c) for i, c in enumerate(EVERY.values())]
-    return dict(zip(EVERY, server.judge(asked), strict=True))
+    wanted = [asked(folder / str(i), c) for i, c in enumerate(EVERY.values())]
+    return dict(zip(EVERY, server.judge(wanted), strict=True))
 
 
-def _asked(folder: Path, case: Case) -> cases.Case:
+def asked(folder: Path, case: Case) -> cases.Case:
     folder.mkdir()
     made = _plan(case)
     (folder / "recipe.py").write_text(recipe_text(made), encoding="utf-8")
