@@ -65,7 +65,7 @@ def checked(text: str) -> Result:
 
 
 def broken(layout: Mapping[str, Any], facts: Mapping[str, int] | None = None) -> list[str]:
-    """Ids of the laws that a layout breaks, without ``std.``, or of the checker's errors. `facts` replace the model's."""
+    """Ids of the laws that a layout breaks, without ``std.``, or the checker's errors. `facts` replace the model's."""
     result = checked(variant(layout, facts) if facts else run_text(layout))
     if result.failed:
         return list(dict.fromkeys(d.id for d in result.diagnostics if d.is_error))
