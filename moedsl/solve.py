@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -157,25 +159,44 @@ class Search:
 
     def _could_fit(self, meshes: Table) -> Table:
         """The meshes that fit with the policies that hold the least; their least memory becomes a column."""
-        least = meshes.with_columns(peak_memory=self.prices.memory(meshes.assume(**self._least())))
+        least = meshes.with_columns(peak_memory=self._least_memory(meshes))
         least = least.take(np.isfinite(least["peak_memory"]))
         caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
         return _apply(least, caps)
 
-    def _least(self) -> dict[str, Any]:
-        """The policies with which no rank holds more, one value each: whole layers recomputed, all that can be offloaded."""
+    def _least_memory(self, meshes: Table) -> NDArray[np.float64]:
+        """Bytes that no policy goes below, by mesh."""
+        priced = (self.prices.memory(meshes.assume(**values)) for values in self._frugal())
+        return functools.reduce(np.minimum, priced)
+
+    def _least_time(self, meshes: Table) -> NDArray[np.float64]:
+        """Seconds that no policy goes below, by mesh."""
+        priced = (self.prices.time(meshes.assume(**values)) for values in self._swift())
+        return functools.reduce(np.minimum, priced)
+
+    def _frugal(self) -> Iterable[dict[str, int]]:
+        """Policies with which some rank holds the least: the one value that always does, every value where it depends."""
         d = self.c.problem.domains
-        full = axes.BY_NAME["recompute"].encode("full")
-        recompute = full if full in d["recompute"] else max((int(v) for v in d["recompute"]), key=int.bit_count)
         low = {n: int(d[n].min()) for n in ("cuda_graph", "dispatcher", "ep_overlap", "delay_wgrad")}
-        high = {n: int(d[n].max()) for n in ("offload", "sharding", "moments", "grad_reduce")}
-        return {**low, **high, "recompute": recompute, "precision": int(d["precision"].min())}
+        high = {n: int(d[n].max()) for n in ("offload", "moments", "grad_reduce")}
+        full = axes.BY_NAME["recompute"].encode("full")
+        recompute = [full] if full in d["recompute"] else d["recompute"]
+        for r, precision, sharding in itertools.product(recompute, d["precision"], d["sharding"]):
+            yield {**low, **high, "recompute": int(r), "precision": int(precision), "sharding": int(sharding)}
+
+    def _swift(self) -> Iterable[dict[str, int]]:
+        """Policies with which some step is fastest: the one value that always is, every value where it depends."""
+        d = self.c.problem.domains
+        graphs = max((int(v) for v in d["cuda_graph"]), key=_graph_strength)
+        high = {n: int(d[n].max()) for n in ("dispatcher", "ep_overlap", "delay_wgrad", "moments", "grad_reduce")}
+        one = {**high, "offload": int(d["offload"].min()), "cuda_graph": graphs, "recompute": 0}
+        for precision, sharding in itertools.product(d["precision"], d["sharding"]):
+            yield {**one, "precision": int(precision), "sharding": int(sharding)}
 
     def _bounds(self, meshes: Table, policies: Table) -> NDArray[np.float64]:
         """A row for each key, a column for each mesh; never above the true key."""
-        ideal = meshes.assume(**self._ideal())
-        time = self.prices.time(ideal)
-        ideal = ideal.assume(**self._ideal(), step_time=time, score=time)
+        time = self._least_time(meshes)
+        ideal = meshes.assume(step_time=time, score=time)
         keys = [self._bound(law, negate, ideal, meshes, policies) for law, negate in self._laws()]
         return np.array(keys).reshape(len(keys), meshes.rows)
 
@@ -192,14 +213,6 @@ class Search:
         if law.is_price:
             return _number(law.holds(ideal), rows, False)
         return np.full(rows, 0.0 if negate else -np.inf)
-
-    def _ideal(self) -> dict[str, Any]:
-        """The policies with which no step is slower, one value each."""
-        d = self.c.problem.domains
-        graphs = max((int(v) for v in d["cuda_graph"]), key=_graph_strength)
-        moved = {n: int(d[n].max()) for n in ("dispatcher", "ep_overlap", "delay_wgrad")}
-        held = {n: int(d[n].min()) for n in ("offload", "sharding", "moments", "grad_reduce")}
-        return {**moved, **held, "cuda_graph": graphs, "recompute": 0, "precision": int(d["precision"].max())}
 
     # ------------------------------------------------------------ expansion
 
