@@ -17,6 +17,7 @@ import pytest
 from attrs import evolve
 from fake_prices import FakePrices
 from hypothesis import HealthCheck, given, settings
+from ortools.sat.python import cp_model
 
 from moedsl import ast, axes
 from moedsl.choose import make_cost
@@ -24,7 +25,7 @@ from moedsl.compiler import compile_source
 from moedsl.ir import Problem, Program, Rule
 from moedsl.lower import lower
 from moedsl.scalar import evaluate, holds
-from moedsl.solve import Search, Solution, mesh_table, some_layout
+from moedsl.solve import HELD, MOVED, Search, Solution, mesh_table, policy_table, some_layout
 from moedsl.source import Source
 from moedsl.tables import compile_problem
 
@@ -242,3 +243,128 @@ def test_the_search_finds_what_the_naive_one_finds(text: str) -> None:
 def test_with_real_prices(text: str) -> None:
     """The bounds rest on what the cost model promises: no policy is faster than the ideal, none holds less than the least."""
     compare(text, fake=False)
+
+
+# ---------------------------------------------------------------- bounds, oracles, order
+
+WIDE = [
+    "qwen3_235b_a22b; gb200 x 64; throughput first; precision auto",
+    "qwen3_30b_a3b; h100 x 48; scale first; seq 16k; precision fp8",
+    "deepseek_v3; b200 x 64; throughput first; pin moments=bf16 grad_reduce=bf16",
+    "gpt_oss_120b; h200 x 24; fit first; seq 32k",
+    "qwen3_vl_30b_a3b; gb300 x 16; throughput first; vlm freeze_vision fsdp",
+    "moonlight_16b; h100 x 32; throughput first; rules r { candidates sharding = [optimizer, fsdp]\n candidates moments = [fp32, bf16]\n candidates grad_reduce = [fp32, bf16] }",
+    "kimi_k2; gb200 x 128; scale first; seq 64k; sweep micro_batch in 1",
+]  # fmt: skip
+
+
+def _search(text: str) -> Search:
+    p = program(text)
+    problem = lower(p, p.gpus or 8)
+    cost = make_cost(problem)
+    return Search(compile_problem(problem, {"has_layout": cost.has_layout}), cost, KEEP)
+
+
+@pytest.mark.parametrize("text", WIDE)
+def test_no_row_is_better_than_its_bound(text: str) -> None:
+    """Ideal policies are never slower and the least policies never hold more, in every row of a sample of meshes."""
+    search = _search(text)
+    meshes, policies = mesh_table(search.c), policy_table(search.c, HELD + MOVED)
+    sample = meshes.take(np.random.default_rng(0).permutation(meshes.rows)[:150])
+    sample = sample.with_columns(least=search._least_memory(sample))
+    bounds = search._bounds(sample, policies)
+    rows = sample.with_columns(mesh=np.arange(sample.rows)).times(policies.axes)
+    rows = rows.with_columns(peak_memory=search.prices.memory(rows), step_time=search.prices.time(rows))
+    rows = rows.with_columns(score=rows["step_time"] * search._advice(rows))
+    assert np.all(rows["peak_memory"] >= rows["least"] * (1 - 1e-12)), _worst(rows, rows["peak_memory"] / rows["least"])
+    for key, bound in zip(search._keys(rows), bounds, strict=True):
+        assert np.all(key >= bound[rows["mesh"]] - 1e-12 * np.abs(key)), _worst(rows, key / bound[rows["mesh"]])
+
+
+def _worst(rows: Any, ratio: Any) -> dict[str, Any]:
+    i = int(np.argmin(ratio))
+    return {a.name: a.decode(int(rows[a.name][i])) for a in axes.AXES} | {"ratio": float(ratio[i])}
+
+
+@pytest.mark.parametrize("text", ["qwen3_30b_a3b; h100 x 24; scale first", "deepseek_v3; gb200 x 16; throughput first; seq 8k; batch 48"])
+def test_cp_sat_finds_the_same_meshes(text: str) -> None:
+    """The structural laws again, as products and divisions of a constraint solver."""
+    p = program(text)
+    problem = lower(p, p.gpus or 8)
+    cost = make_cost(problem)
+    table = mesh_table(compile_problem(problem, {"has_layout": cost.has_layout}))
+    found = {tuple(int(table[n][i]) for n in MESH) for i in range(table.rows)}
+    assert found == _cp_sat(problem, cost)
+
+
+def _cp_sat(problem: Problem, cost: Any) -> set[tuple[int, ...]]:
+    m, v = cp_model.CpModel(), problem.values
+    at = {n: m.new_int_var_from_domain(cp_model.Domain.from_values([int(x) for x in problem.domains[n]]), n) for n in MESH}
+    pairs = [(pp, vpp) for pp in problem.domains["pp"] for vpp in problem.domains["vpp"]]
+    m.add_allowed_assignments([at["pp"], at["vpp"]], [(int(a), int(b)) for a, b in pairs if cost.has_layout(a, b) and (b == 1 or a > 1)])
+    model = problem.program.model
+    dp, edp = m.new_int_var(1, problem.gpus, "dp"), m.new_int_var(1, problem.gpus, "edp")
+    _product(m, [at["tp"], at["cp"], at["pp"], dp], problem.gpus)
+    _product(m, [at["etp"], at["ep"], at["pp"], edp], problem.gpus)
+    microbatches = m.new_int_var(1, problem.global_batch, "microbatches")
+    _product(m, [at["micro_batch"], dp, microbatches], problem.global_batch)
+    for n, size in (("tp", model.heads), ("tp", model.ffn_hidden if model.dense_layers else 0), ("tp", model.vocab), ("ep", model.experts), ("etp", model.expert_hidden), ("tp", model.shared_expert_hidden)):
+        _divides(m, at[n], size, problem.gpus)
+    groups = [t for t in range(1, problem.gpus + 1) if model.query_groups % t == 0 or t % model.query_groups == 0]
+    m.add_allowed_assignments([at["tp"]], [(t,) for t in groups])
+    m.add_allowed_assignments([at["cp"]], [(c,) for c in range(1, problem.gpus + 1) if c == 1 or v["seq"] % (2 * c) == 0])
+    shards = [(t, c) for t in range(1, problem.gpus + 1) for c in range(1, problem.gpus + 1) if t == 1 or v["seq"] % (t * c) == 0]
+    m.add_allowed_assignments([at["tp"], at["cp"]], shards)
+    interleaved = m.new_bool_var("interleaved")
+    m.add(at["vpp"] > 1).only_enforce_if(interleaved)
+    m.add(at["vpp"] == 1).only_enforce_if(~interleaved)
+    rest = m.new_int_var(0, problem.gpus, "rest")
+    m.add_modulo_equality(rest, microbatches, at["pp"])
+    m.add(rest == 0).only_enforce_if(interleaved)
+    return _all(m, [at[n] for n in MESH])
+
+
+def _product(m: Any, factors: list[Any], value: int) -> None:
+    first, *rest = factors
+    for i, f in enumerate(rest):
+        product = m.new_int_var(1, value, f"product{i}{f}")
+        m.add_multiplication_equality(product, [first, f])
+        first = product
+    m.add(first == value)
+
+
+def _divides(m: Any, divisor: Any, value: int, most: int) -> None:
+    m.add_allowed_assignments([divisor], [(d,) for d in range(1, most + 1) if value % d == 0])
+
+
+def _all(m: Any, variables: list[Any]) -> set[tuple[int, ...]]:
+    class Collect(cp_model.CpSolverSolutionCallback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: set[tuple[int, ...]] = set()
+
+        def on_solution_callback(self) -> None:
+            self.found.add(tuple(self.value(x) for x in variables))
+
+    solver, collect = cp_model.CpSolver(), Collect()
+    solver.parameters.enumerate_all_solutions = True
+    assert solver.solve(m, collect) == cp_model.OPTIMAL
+    return collect.found
+
+
+TWICE = """
+import json, sys
+from moedsl.compiler import compile_source
+from moedsl.source import Source
+print(json.dumps(compile_source(Source("run.moe", sys.argv[1])).plans))
+"""
+
+
+def test_the_same_bytes_whatever_the_hash_seed() -> None:
+    text = "qwen3_30b_a3b; gb200 x 32; throughput first; prefer tp == 2; precision auto"
+    out = [
+        subprocess.run([sys.executable, "-c", TWICE, text], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in ("0", "1", "77")
+    ]
+    assert len(json.loads(out[0])) == 1
+    assert out[0] == out[1] == out[2]
