@@ -11,9 +11,10 @@ from typing import Any, Protocol
 from attrs import evolve, frozen
 
 from moedsl import axes
+from moedsl.columns import names
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.ir import Program, Rule
-from moedsl.nearest import Nearest, nearest
+from moedsl.nearest import breaking, too_large, too_slow
 from moedsl.printer import print_expr
 from moedsl.solve import Solution, some_layout
 from moedsl.source import Span
@@ -80,7 +81,7 @@ def _members(c: Compiled) -> list[Member]:
 
 def _shown(axis: str, code: int) -> str:
     value = axes.BY_NAME[axis].decode(code)
-    return f"[{', '.join(value)}]" if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+    return f"[{', '.join(value)}]" if isinstance(value, list) and value else "none" if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _values(c: Compiled, axis: str) -> str:
@@ -133,33 +134,55 @@ def _explain(background: list[Member], delta: list[Member], soft: list[Member], 
 
 
 def _diagnostic(c: Compiled, cost: Any, core: list[Member], members: list[Member], legal: bool, solve: Solve) -> Diagnostic:
+    laws = [m.rule for m in core if m.kind == "law" and m.rule is not None]
+    help = tuple(_relaxations(c, core, members, solve))
+    labels = _labels(c, core, laws)
+    if legal:
+        return _priced(c, core, labels, help, solve)
     p = c.problem.program
-    stated = [m for m in core if m.stated]
-    laws = [m for m in core if m.kind == "law"]
-    near = Nearest("", {}) if not legal and not laws else nearest(without(p, stated) if not legal else p, c.problem.gpus, laws, cost, solve, {m.key: p.pins[m.key].code for m in stated if m.kind == "pin"})
-    labels = [Label(m.span, m.text) for m in stated] + [Label(m.span, "required here") for m in laws]
-    labels += [Label(m.span, m.text) for m in core if m.kind == "candidates"]
-    if "pipeline_layout" in p.spans and any("has_layout" in print_expr(m.rule.expr) for m in laws if m.rule is not None):
+    pins = {m.key: p.pins[m.key].code for m in core if m.kind == "pin"}
+    near = breaking(without(p, [m for m in core if m.stated]), c.problem.gpus, laws, cost, solve, pins)
+    named = [*_wishes(p, core), *(m.key for m in core if m.kind in ("law", "candidates"))]
+    verb = "collide" if len(named) > 1 else "cannot hold"
+    message = f"no layout of {_where(c)} is legal: {', '.join(named)} {verb}{near.summary}"
+    if not laws:
+        return error("solve.conflict", message, *labels, help=help, values=near.values)
+    return error(laws[0].id, message, *labels, help=help, because=laws[0].because, cites=laws[0].cites, values=near.values)
+
+
+def _priced(c: Compiled, core: list[Member], labels: list[Label], help: tuple[str, ...], solve: Solve) -> Diagnostic:
+    """Legal layouts exist, but each needs too much memory or, where a wish caps it, too much time."""
+    p, gpus = c.problem.program, c.problem.gpus
+    wishes = _wishes(p, core)
+    within = f" with {', '.join(wishes)}" if wishes else ""
+    if any(m.rule is not None and "step_time" in names(m.rule.expr) for m in core if m.kind == "wish"):
+        near = too_slow(p, gpus, solve)
+        return error("solve.too_slow", f"no layout of {_where(c)} is as fast as wished{within}: {near.summary}", *labels, help=help, values=near.values)
+    near = too_large(p, gpus, solve)
+    because = "no layout leaves the most loaded rank within the memory of its GPU"
+    message = f"no layout of {_where(c)} fits{within or ' in memory'}: {near.summary}"
+    return error("solve.does_not_fit", message, *labels, help=help, because=because, values=near.values)
+
+
+def _labels(c: Compiled, core: list[Member], laws: list[Rule]) -> list[Label]:
+    """Every span that contributes: the statements first, then where a law or a phase says so."""
+    p = c.problem.program
+    labels = [Label(m.span, m.text) for m in core if m.stated]
+    if "pipeline_layout" in p.spans and any("has_layout" in print_expr(r.expr) for r in laws):
         labels.insert(0, Label(p.spans["pipeline_layout"], "the pipeline layout pinned here"))
     if "hardware" in p.spans:
-        at = min(len(stated), 1)
-        labels.insert(at if stated else 0, Label(p.spans["hardware"], f"{c.problem.gpus} {p.hardware.name}"))
-    rule = laws[0].rule if laws else None
-    help = tuple(_relaxations(c, core, members, solve))
-    id = "solve.does_not_fit" if legal else rule.id if rule is not None else "solve.conflict"
-    message = _message(c, core, legal, near.summary)
-    because = rule.because if rule is not None else "no layout leaves the most loaded rank within the memory of its GPU" if legal else None
-    return error(id, message, *labels, help=help, because=because, cites=rule.cites if rule else (), values=near.values)
+        labels.insert(1 if labels else 0, Label(p.spans["hardware"], f"{c.problem.gpus} {p.hardware.name}"))
+    labels += [Label(r.span, "required here") for r in laws]
+    return labels + [Label(m.span, m.text) for m in core if m.kind == "candidates"]
 
 
-def _message(c: Compiled, core: list[Member], legal: bool, summary: str) -> str:
+def _where(c: Compiled) -> str:
     p = c.problem.program
-    where = f"{p.model.name} on {c.problem.gpus} {p.hardware.name}"
-    wishes = [_wish_text(p, m) for m in core if m.stated]
-    if legal:
-        return f"no layout of {where} fits{' with ' + ', '.join(wishes) if wishes else ' in memory'}{': ' + summary if summary else ''}"
-    named = [*wishes, *(m.key for m in core if m.kind in ("law", "candidates"))]
-    return f"no layout of {where} is legal: {', '.join(named)} {'collide' if len(named) > 1 else 'cannot hold'}{summary}"
+    return f"{p.model.name} on {c.problem.gpus} {p.hardware.name}"
+
+
+def _wishes(p: Program, core: list[Member]) -> list[str]:
+    return [_wish_text(p, m) for m in core if m.stated]
 
 
 def _wish_text(p: Program, m: Member) -> str:
@@ -194,7 +217,8 @@ def _drop(p: Program, gpus: int, m: Member, solve: Solve) -> list[str]:
     best = found.solution.rows[0]
     if m.kind == "pin":
         values = dict.fromkeys(_shown(m.key, r.codes[m.key]) for r in found.solution.rows)
-        return [f"drop the pin of {m.key}: {m.key} could be {', '.join(values)} ({found.solution.legal} layouts open)"]
+        others = f", or {', '.join([*values][1:])}" if len(values) > 1 else ""
+        return [f"write `pin {m.key}={next(iter(values))}`{others}, or drop the pin ({found.solution.legal} layouts open)"]
     if m.kind == "wish":
         return [f"drop {_wish_text(p, m)} ({found.solution.legal} layouts open)"]
     axis = m.key.rsplit(".", 1)[1]

@@ -111,6 +111,8 @@ def _domain(p: Program, axis: axes.Axis, gpus: int, values: Values) -> tuple[NDA
         return np.array([p.pins[axis.name].code], dtype=np.int64), p.pins[axis.name]
     if axis.name == "precision":
         return _precision(p, axis, values)
+    if axis.name == "vpp" and p.pipeline_layout is not None:
+        return np.array(divisors(len(unroll(p.pipeline_layout)[0])), dtype=np.int64), None
     for kind in ("candidates", "default"):
         rule = first(p, kind, axis.name, values)
         if rule is not None:
