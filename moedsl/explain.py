@@ -218,7 +218,9 @@ def _drop(p: Program, gpus: int, m: Member, solve: Solve) -> list[str]:
     if m.kind == "pin":
         values = dict.fromkeys(_shown(m.key, r.codes[m.key]) for r in found.solution.rows)
         others = f", or {', '.join([*values][1:])}" if len(values) > 1 else ""
-        return [f"write `pin {m.key}={next(iter(values))}`{others}, or drop the pin ({found.solution.legal} layouts open)"]
+        first = next(iter(values))
+        statement, said = (f"{m.key} {first}", "it") if m.key in p.spans else (f"pin {m.key}={first}", "the pin")
+        return [f"write `{statement}`{others}, or drop {said} ({found.solution.legal} layouts open)"]
     if m.kind == "wish":
         return [f"drop {_wish_text(p, m)} ({found.solution.legal} layouts open)"]
     axis = m.key.rsplit(".", 1)[1]

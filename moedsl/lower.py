@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from moedsl import ast, axes
 from moedsl.columns import names, safe
+from moedsl.cost.pipeline import unroll
 from moedsl.ir import Pin, Problem, Program, Rule
 from moedsl.scalar import evaluate, holds
 from moedsl.symbols import BUILTIN, HARDWARE, MODEL, Type
