@@ -42,8 +42,20 @@ class FakePrices:
         dp = self.gpus / (c["tp"] * c["cp"] * c["pp"])
         microbatches = np.maximum(self.global_batch / (dp * c["micro_batch"]), 1)
         work = self.global_batch * self.seq * 18 * m.layers * m.topk * m.hidden * m.expert_hidden / self.gpus / 4e14
-        talk = 1 + 0.02 * np.log2(c["tp"]) + 0.01 * np.log2(c["cp"]) + 0.013 * np.log2(c["ep"]) + 0.03 * np.log2(c["etp"])
+        talk = (
+            1 + 0.02 * np.log2(c["tp"]) + 0.01 * np.log2(c["cp"]) + 0.013 * np.log2(c["ep"]) + 0.03 * np.log2(c["etp"])
+        )
         again = 1 + 0.05 * _members(c["recompute"]) + 0.1 * np.asarray(c["offload"])
-        saved = 1 - 0.05 * np.asarray(c["dispatcher"]) - 0.01 * _members(c["cuda_graph"]) - 0.04 * np.asarray(c["ep_overlap"])
-        fewer = 1 - 0.02 * np.asarray(c["delay_wgrad"]) - 0.1 * np.asarray(c["precision"]) - 0.03 * np.log2(c["micro_batch"])
+        saved = (
+            1
+            - 0.05 * np.asarray(c["dispatcher"])
+            - 0.01 * _members(c["cuda_graph"])
+            - 0.04 * np.asarray(c["ep_overlap"])
+        )
+        fewer = (
+            1
+            - 0.02 * np.asarray(c["delay_wgrad"])
+            - 0.1 * np.asarray(c["precision"])
+            - 0.03 * np.log2(c["micro_batch"])
+        )
         return np.asarray(work * (1 + (c["pp"] - 1) / (microbatches * c["vpp"])) * talk * again * saved * fewer, float)

@@ -96,7 +96,9 @@ class Naive:
 
     def may_apply(self, law: Law) -> bool:
         """Whether its condition is open, or fixed and true."""
-        return bool(words_of(law[0]) & {*MESH, *POLICIES, *PRICES}) or holds(law[0], self.problem.values, self.functions)
+        return bool(words_of(law[0]) & {*MESH, *POLICIES, *PRICES}) or holds(
+            law[0], self.problem.values, self.functions
+        )
 
     def about(self, names: set[str]) -> list[Law]:
         return [law for law in self.laws if (words_of(law[0]) | words_of(law[1])) & names]
@@ -117,7 +119,11 @@ class Naive:
     def legal(self) -> list[tuple[dict[str, int], dict[str, Any]]]:
         """(row, every value) of each row that obeys the laws that need no price."""
         priced = self.about(PRICES)
-        alone = [law for law in self.about({*POLICIES}) if law not in priced and not (words_of(law[0]) | words_of(law[1])) & {*MESH}]
+        alone = [
+            law
+            for law in self.about({*POLICIES})
+            if law not in priced and not (words_of(law[0]) | words_of(law[1])) & {*MESH}
+        ]
         mixed = [law for law in self.about({*POLICIES}) if law not in priced and law not in alone]
         policies = [(codes, decoded(codes)) for codes in self.product(POLICIES)]
         policies = [(c, d) for c, d in policies if not self.broken(alone, self.problem.values | d)]
@@ -286,7 +292,9 @@ def _worst(rows: Any, ratio: Any) -> dict[str, Any]:
     return {a.name: a.decode(int(rows[a.name][i])) for a in axes.AXES} | {"ratio": float(ratio[i])}
 
 
-@pytest.mark.parametrize("text", ["qwen3_30b_a3b; h100 x 24; scale first", "deepseek_v3; gb200 x 16; throughput first; seq 8k; batch 48"])
+@pytest.mark.parametrize(
+    "text", ["qwen3_30b_a3b; h100 x 24; scale first", "deepseek_v3; gb200 x 16; throughput first; seq 8k; batch 48"]
+)
 def test_cp_sat_finds_the_same_meshes(text: str) -> None:
     """The structural laws again, as products and divisions of a constraint solver."""
     p = program(text)
@@ -299,21 +307,39 @@ def test_cp_sat_finds_the_same_meshes(text: str) -> None:
 
 def _cp_sat(problem: Problem, cost: Any) -> set[tuple[int, ...]]:
     m, v = cp_model.CpModel(), problem.values
-    at = {n: m.new_int_var_from_domain(cp_model.Domain.from_values([int(x) for x in problem.domains[n]]), n) for n in MESH}
+    at = {
+        n: m.new_int_var_from_domain(cp_model.Domain.from_values([int(x) for x in problem.domains[n]]), n) for n in MESH
+    }
     pairs = [(pp, vpp) for pp in problem.domains["pp"] for vpp in problem.domains["vpp"]]
-    m.add_allowed_assignments([at["pp"], at["vpp"]], [(int(a), int(b)) for a, b in pairs if cost.has_layout(a, b) and (b == 1 or a > 1)])
+    m.add_allowed_assignments(
+        [at["pp"], at["vpp"]], [(int(a), int(b)) for a, b in pairs if cost.has_layout(a, b) and (b == 1 or a > 1)]
+    )
     model = problem.program.model
     dp, edp = m.new_int_var(1, problem.gpus, "dp"), m.new_int_var(1, problem.gpus, "edp")
     _product(m, [at["tp"], at["cp"], at["pp"], dp], problem.gpus)
     _product(m, [at["etp"], at["ep"], at["pp"], edp], problem.gpus)
     microbatches = m.new_int_var(1, problem.global_batch, "microbatches")
     _product(m, [at["micro_batch"], dp, microbatches], problem.global_batch)
-    for n, size in (("tp", model.heads), ("tp", model.ffn_hidden if model.dense_layers else 0), ("tp", model.vocab), ("ep", model.experts), ("etp", model.expert_hidden), ("tp", model.shared_expert_hidden)):
+    for n, size in (
+        ("tp", model.heads),
+        ("tp", model.ffn_hidden if model.dense_layers else 0),
+        ("tp", model.vocab),
+        ("ep", model.experts),
+        ("etp", model.expert_hidden),
+        ("tp", model.shared_expert_hidden),
+    ):
         _divides(m, at[n], size, problem.gpus)
     groups = [t for t in range(1, problem.gpus + 1) if model.query_groups % t == 0 or t % model.query_groups == 0]
     m.add_allowed_assignments([at["tp"]], [(t,) for t in groups])
-    m.add_allowed_assignments([at["cp"]], [(c,) for c in range(1, problem.gpus + 1) if c == 1 or v["seq"] % (2 * c) == 0])
-    shards = [(t, c) for t in range(1, problem.gpus + 1) for c in range(1, problem.gpus + 1) if t == 1 or v["seq"] % (t * c) == 0]
+    m.add_allowed_assignments(
+        [at["cp"]], [(c,) for c in range(1, problem.gpus + 1) if c == 1 or v["seq"] % (2 * c) == 0]
+    )
+    shards = [
+        (t, c)
+        for t in range(1, problem.gpus + 1)
+        for c in range(1, problem.gpus + 1)
+        if t == 1 or v["seq"] % (t * c) == 0
+    ]
     m.add_allowed_assignments([at["tp"], at["cp"]], shards)
     interleaved = m.new_bool_var("interleaved")
     m.add(at["vpp"] > 1).only_enforce_if(interleaved)
@@ -363,7 +389,12 @@ print(json.dumps(compile_source(Source("run.moe", sys.argv[1])).plans))
 def test_the_same_bytes_whatever_the_hash_seed() -> None:
     text = "qwen3_30b_a3b; gb200 x 32; throughput first; prefer tp == 2; precision auto"
     out = [
-        subprocess.run([sys.executable, "-c", TWICE, text], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", TWICE, text],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
         for seed in ("0", "1", "77")
     ]
     assert len(json.loads(out[0])) == 1

@@ -1,0 +1,126 @@
+"""Impossible wishes: the core is minimal, it names what the user said and only that, and its ways out are ways out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+
+from moedsl import explain
+from moedsl.compiler import Result, compile_source
+from moedsl.diagnostics import Diagnostic
+from moedsl.source import Source
+
+
+def solved(text: str) -> Result:
+    return compile_source(Source("run.moe", text), "solve")
+
+
+def only_error(text: str) -> tuple[Diagnostic, list[str]]:
+    """The one error of a program, and what its labels point at in the run file, less the hardware."""
+    result = solved(text)
+    errors = [d for d in result.diagnostics if d.is_error]
+    assert len(errors) == 1, errors
+    spans = [label.span for label in errors[0].labels if label.span.file == "run.moe"]
+    return errors[0], [t for s in spans if " x " not in (t := text[s.start : s.end])]
+
+
+CASES = [
+    ("qwen3_235b_a22b; gb200 x 256; pin tp=3 cp=1", {"tp=3"}, r"std\.mesh\.\w+"),
+    ("qwen3_30b_a3b; h100 x 3", set(), r"solve\.does_not_fit"),
+    ("qwen3_30b_a3b; gb200 x 64; throughput first; pin ep_overlap=true pp=4 vpp=1 tp=1", {"ep_overlap=true", "pp=4", "vpp=1"}, r"std\.ep_overlap\.needs_vpp"),
+    ("qwen3_30b_a3b; gb200 x 64; scale first; pin dispatcher=deepep cp=1", {"dispatcher=deepep"}, r"std\.dispatch\.deepep_gpu"),
+    ("deepseek_v3; h100 x 8", set(), r"solve\.does_not_fit"),
+    ("qwen3_30b_a3b; gb200 x 8; require tp > 4; pin tp=2 ep=4", {"require tp > 4", "tp=2"}, r"solve\.conflict"),
+    ("qwen3_30b_a3b; gb200 x 8; seq 100; pin cp=4", {"cp=4"}, r"std\.batch\.context_shards"),
+    ("qwen3_30b_a3b; gb200 x 8; pin dp=3 ep=2", {"dp=3"}, r"solve\.conflict|std\.mesh\.\w+"),
+    ("deepseek_v3; h100 x 64; throughput first; pin recompute=none tp=1", None, r"solve\.does_not_fit"),
+    ("qwen3_30b_a3b; h100 x 16; precision nvfp4; pin tp=2", {"precision nvfp4"}, r"std\.precision\.nvfp4_gpu"),
+    ("qwen3_30b_a3b; gb200 x 8; rules mine {\n require odd: tp % 2 == 1\n}\npin tp=2 ep=2", {"tp=2", "odd"}, r"run\.mine\.odd"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said", "id"), CASES)
+def test_the_statements_that_collide_and_only_those(text: str, said: set[str] | None, id: str) -> None:
+    error, spans = only_error(text)
+    assert re.fullmatch(id, error.id), (error.id, error.message)
+    assert said is None or set(spans) == said, (spans, error.message)
+    assert error.help
+
+
+@pytest.mark.parametrize(("text", "said", "id"), CASES)
+def test_a_way_out_leads_out(text: str, said: set[str] | None, id: str) -> None:
+    """Each line of help that says what to write, written into the program, compiles."""
+    error, _ = only_error(text)
+    for line in error.help:
+        for changed in applied(text, line):
+            result = solved(changed)
+            assert result.chosen, (line, changed, [d.message for d in result.diagnostics])
+
+
+def applied(text: str, line: str) -> list[str]:
+    """The program with a help line followed; none where the line says that nothing helps."""
+    if found := re.match(r"write `pin (\w+)=([^`]*)`", line):
+        if re.search(rf"\b{found[1]}=", text):
+            return [re.sub(rf"\b{found[1]}=(\[[^\]]*\]|\S+?)(?=[\s;]|$)", f"{found[1]}={found[2]}", text, count=1)]
+        return [re.sub(rf"\b{found[1]} \w+", f"{found[1]} {found[2]}", text, count=1)]
+    if found := re.match(r"write `(\w+ x \d+)`", line):
+        return [re.sub(r"\w+ x \d+", found[1], text, count=1)]
+    if found := re.match(r"write `(seq \w+)`", line):
+        return [re.sub(r"; seq \w+", "", text) + f"; {found[1]}"]
+    if found := re.match(r"drop `([^`]*)`", line):
+        name, _, value = found[1].partition(" == ")
+        return [text.replace(f"require {found[1]}", "").replace(f" {name}={value}", "")]
+    if found := re.match(r"pin (\w+=\S+?),? which the phase leaves out", line):
+        return [f"{text}\npin {found[1]}"]
+    assert line.startswith(("no single change", "write `precision", "allow", "drop")), line
+    return []
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, Any]]:
+    """Every core that is found, with the test that it was found by."""
+    seen: list[tuple[Any, Any, Any]] = []
+    found = explain._quickxplain
+
+    def spy(soft: list[Any], test: Callable[[list[Any]], bool]) -> list[Any]:
+        core = found(soft, test)
+        seen.append((soft, test, core))
+        return core
+
+    monkeypatch.setattr(explain, "_quickxplain", spy)
+    return seen
+
+
+WISHES = [
+    "pin tp={n}", "pin cp={n}", "pin pp={n}", "pin ep={n}", "pin vpp={n}", "pin etp={n}", "pin micro_batch={n}", "pin dispatcher=deepep",
+    "pin recompute=[moe]", "pin cuda_graph=[moe_router]", "pin ep_overlap=true", "pin delay_wgrad=true", "require dp >= {n}", "require tp * cp == {n}",
+    "require peak_memory < {n} GB", "require num_microbatches < {n}", "require full in recompute", "precision nvfp4",
+]  # fmt: skip
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> str:
+    wishes = draw(st.lists(st.sampled_from(WISHES), min_size=2, max_size=5, unique=True))
+    numbers = st.sampled_from([1, 2, 3, 4, 7, 8])
+    head = draw(st.sampled_from(["qwen3_30b_a3b; h100 x 8", "moonlight_16b; gb200 x 8", "gpt_oss_120b; gb200 x 12"]))
+    phase = draw(st.sampled_from(["fit", "scale", "throughput"]))
+    return "; ".join([head, f"{phase} first", *(w.format(n=draw(numbers)) for w in wishes)])
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_a_core_is_minimal(cores: list[tuple[Any, Any, Any]], text: str) -> None:
+    """Together its members are impossible; without any one of them they are not."""
+    cores.clear()
+    result = solved(text)
+    assume(cores)
+    _, test, core = cores[0]
+    assert result.failed
+    assert not test(core), (text, core)
+    for member in core:
+        assert test([m for m in core if m is not member]), (text, member.key, [m.key for m in core])
