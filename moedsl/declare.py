@@ -26,6 +26,9 @@ _UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Hardware, "network"): ("GB/s", "TB/s"),
 }
 _RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
+"""The precisions whose dense rate a machine may state."""
+MOST_LAYERS, LARGEST = 10_000, 1 << 31
+"""More layers, or a wider part, than any model has: what a slip of the keyboard writes."""
 _FILLED = {"name", "sources"}
 
 
@@ -80,13 +83,19 @@ class _Block:
         pairs = [v for v in e.value if isinstance(v, ast.Binding)] if isinstance(e.value, tuple) else []
         if not pairs:
             return self._error("check.type", f"`{e.name.id}` is written `{e.name.id} bf16=989 fp8=1979`", e.name)
-        for b in pairs:
-            if b.name.id not in _RATES:
-                self._error("check.unknown_word", f"no rate is called `{b.name.id}`", b.name, suggest(b.name.id, list(_RATES)))
-        found = {b.name.id: float(number(b.value)) for b in pairs if isinstance(b.value, ast.Number)}
+        found = {b.name.id: self._rate(b) for b in pairs}
         if "bf16" not in found:
             self._error("check.missing_fact", f"`{e.name.id}` needs bf16: every other rate falls back to it", e.name)
         return found
+
+    def _rate(self, b: ast.Binding) -> float:
+        """The rate of one precision, in the unit of the facts."""
+        if b.name.id not in _RATES:
+            text = f"no rate is called `{b.name.id}`"
+            self._error("check.unknown_word", text, b.name, suggest(b.name.id, list(_RATES)) or (f"one of {', '.join(_RATES)}",))
+        elif not isinstance(b.value, ast.Number):
+            self._error("check.type", f"`{b.name.id}` wants a number", b.value)
+        return float(number(b.value)) if isinstance(b.value, ast.Number) else 0.0
 
     def _plain(self, name: ast.Name, value: ast.Expr, type_: str) -> Any | None:
         match type_, value:
@@ -141,6 +150,8 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append("sizes are at least 1")
     elif m.heads % m.query_groups:
         wrong.append(f"{m.heads} heads do not fall on {m.query_groups} query groups")
+    if m.layers > MOST_LAYERS or max(v for v in attrs.astuple(m, recurse=False) if isinstance(v, int)) > LARGEST:
+        wrong.append(f"a size is out of range: at most {MOST_LAYERS} layers, and {LARGEST} of anything")
     if m.dense_layers > m.layers:
         wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
     return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
@@ -150,7 +161,18 @@ def hardware(decl: ast.HardwareDecl) -> tuple[Hardware | None, list[Diagnostic]]
     """The hardware that a declaration states, with the source of each fact."""
     found: list[Diagnostic] = []
     sources = {e.name.id: "; ".join(cite_text(c) for c in e.cites) for e in decl.facts if e.cites}
-    return _Block(Hardware, "a hardware", found).read(decl.facts, {"name": decl.name.id, "sources": sources}, decl.name), found
+    made = _Block(Hardware, "a hardware", found).read(decl.facts, {"name": decl.name.id, "sources": sources}, decl.name)
+    return made, found + (_consistent_hardware(made, decl) if made else [])
+
+
+def _consistent_hardware(h: Hardware, decl: ast.HardwareDecl) -> list[Diagnostic]:
+    """Rates and sizes that may be divided by."""
+    sizes = {n: getattr(h, n) for n in ("memory", "nvlink_domain", "gpus_per_node", "sms", "hbm", "nvlink", "network")}
+    sizes |= {f"tflops {k}": v for k, v in h.tflops.items()}
+    zero = [n for n, v in sizes.items() if v <= 0]
+    if not zero:
+        return []
+    return [error("check.hardware", f"hardware {h.name}: {', '.join(zero)} must be more than 0", decl.name.span)]
 
 
 def cite_text(cite: ast.Cite) -> str:

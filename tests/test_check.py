@@ -1,0 +1,237 @@
+"""Every mistake that the check knows: its id, the exact text that it points at, and no second diagnostic for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from moedsl.compiler import Result, compile_source
+from moedsl.source import Source
+
+RUN = "qwen3_30b_a3b; gb200 x 8\n"
+GPU = (
+    'hardware mine { arch blackwell; device "X"; capability 10.0; memory 180 GB; nvlink_domain 8; gpus_per_node 8; sms 100\n'
+    "tflops bf16=1000; hbm 8 TB/s; nvlink 900 GB/s; network 50 GB/s }\n"
+)
+MODEL = (
+    'model tiny { hf "a/b"; family qwen3_moe; layers 4; hidden 256; vocab 1024; heads 4; query_groups 4; head_dim 64\n'
+    "ffn_hidden 512; experts 8 topk 2; expert_hidden 128 }\n"
+)
+ONE = [
+    ("check.unknown_name", "qwen3_30b; gb200 x 8", "qwen3_30b"),
+    ("check.unknown_name", RUN + "require foo > 1", "foo"),
+    ("check.unknown_name", RUN + "pin dp=foo", "foo"),
+    ("check.unknown_name", "run a from x { qwen3_30b_a3b; gb200 x 8 }", "x"),
+    ("check.unknown_model", "model qwen3; gb200 x 8", "qwen3"),
+    ("check.unknown_hardware", "qwen3_30b_a3b; hardware gb2 x 8", "gb2"),
+    ("check.unknown_word", RUN + "precision fp9", "fp9"),
+    ("check.unknown_word", RUN + "task dpo", "dpo"),
+    ("check.unknown_word", RUN + "routing none", "none"),
+    ("check.unknown_word", RUN + "fast first", "fast"),
+    ("check.unknown_word", RUN + "data foo", "foo"),
+    ("check.unknown_word", RUN + "pin recompute=[moe, actt]", "actt"),
+    ("check.unknown_word", RUN + "pin dispatcher=none", "none"),
+    ("check.unknown_word", RUN + "require dispatcher == deepp", "deepp"),
+    ("check.unknown_word", "qwen3_vl_30b_a3b; gb200 x 8; vlm freeze_visio", "freeze_visio"),
+    ("check.unknown_axis", RUN + "pin tq=3", "tq"),
+    ("check.unknown_axis", RUN + "pin gpus=4", "gpus"),
+    ("check.unknown_axis", RUN + "sweep phase in fit, scale", "phase"),
+    ("check.unknown_axis", RUN + "rules a { candidates sequence = [1] }", "sequence"),
+    ("check.unknown_axis", RUN + "rules a { default phase = fit }", "phase"),
+    ("check.unknown_rule", RUN + "allow mesh.headz", "mesh.headz"),
+    ("check.unknown_field", RUN + "set model.moe_router_dtypo = 1", "model.moe_router_dtypo"),
+    ("check.unknown_function", RUN + "require maxi(tp, cp) > 1", "maxi"),
+    ("check.unknown_fact", GPU.replace("sms 100", "sms 100; smss 3") + RUN.replace("gb200", "mine"), "smss"),
+    ("check.missing_fact", GPU.replace("; sms 100", "") + RUN.replace("gb200", "mine"), "mine"),
+    ("check.missing_fact", GPU.replace("bf16=", "fp8=") + RUN.replace("gb200", "mine"), "tflops"),
+    ("check.unit", GPU.replace("180 GB", "180") + RUN.replace("gb200", "mine"), "180"),
+    ("check.unit", RUN + "prefer tp > 1 worth 2 GB", "2 GB"),
+    ("check.unit", RUN + "prefer tp > 1 worth 120%", "120%"),
+    ("check.model", MODEL.replace("topk 2", "topk 9") + "tiny; gb200 x 4", "tiny"),
+    ("check.model", MODEL.replace("layers 4", "layers 99999999") + "tiny; gb200 x 4", "tiny"),
+    ("check.hardware", GPU.replace("gpus_per_node 8", "gpus_per_node 0") + RUN.replace("gb200", "mine"), "mine"),
+    ("check.hardware", GPU.replace("hbm 8", "hbm 0") + RUN.replace("gb200", "mine"), "mine"),
+    ("check.hardware", GPU.replace("bf16=1000", "bf16=0") + RUN.replace("gb200", "mine"), "mine"),
+    ("check.type", GPU.replace("bf16=1000", "bf16=1000 fp8=fast") + RUN.replace("gb200", "mine"), "fast"),
+    ("check.unknown_word", GPU.replace("bf16=1000", "bf16=1000 fp7=2") + RUN.replace("gb200", "mine"), "fp7"),
+    ("check.no_model", "gb200 x 8", "gb200 x 8"),
+    ("check.no_hardware", "qwen3_30b_a3b", "qwen3_30b_a3b"),
+    ("check.not_a_condition", RUN + "require tp + 1", "tp + 1"),
+    ("check.not_a_condition", RUN + "rules a when tp { let x = 1 }", "tp"),
+    ("check.not_a_set", RUN + "require moe in tp", "tp"),
+    ("check.not_a_vlm", RUN + "vlm", "vlm"),
+    ("check.arguments", RUN + "require has_layout(pp)", "has_layout(pp)"),
+    ("check.arguments", RUN + "require max() > 1", "max()"),
+    ("check.type", RUN + 'require tp == "4"', '"4"'),
+    ("check.type", RUN + "require tp + (cp > 1) > 2", "(cp > 1)"),
+    ("check.type", RUN + "require count(tp) > 2", "tp"),
+    ("check.type", RUN + "require dispatcher == precision", "precision"),
+    ("check.type", RUN + "require recompute == cuda_graph", "cuda_graph"),
+    ("check.type", RUN + "pin sequence_parallel=1", "1"),
+    ("check.type", RUN + "pin ep_overlap=1", "1"),
+    ("check.type", RUN + "pin pipeline_layout=3", "3"),
+    ("check.type", RUN + "set model.moe_router_dtype = 1 + 1", "1 + 1"),
+    ("check.type", RUN + "rules a { candidates tp = 2 }", "2"),
+    ("check.type", RUN + "rules a { candidates tp = [] }", "[]"),
+    ("check.type", RUN + "rules a { default tp = [2] }", "[2]"),
+    ("check.type", RUN + "rules a { measured m: 5 }", "5"),
+    ("check.type", RUN + "profile p { seq 8k }\np x 8", "8"),
+    ("check.type", "qwen3_30b_a3b x 8; gb200 x 8", "qwen3_30b_a3b x 8"),
+    ("check.too_late", RUN + "rules a { candidates tp = [cp] }", "cp"),
+    ("check.size", RUN + "seq 1.5", "1.5"),
+    ("check.size", RUN + "seq 4 GB", "4 GB"),
+    ("check.size", RUN + "batch 0", "0"),
+    ("check.size", RUN + "pin tp=0", "0"),
+    ("check.size", RUN + "pin tp=-4", "-4"),
+    ("check.size", RUN + "pin tp=10000000000", "10000000000"),
+    ("check.size", RUN + "require tp < 9999999999999G", "9999999999999G"),
+    ("check.size", "qwen3_30b_a3b; gb200 x 100000000000000000000", "100000000000000000000"),
+    ("check.size", RUN + "rules a { candidates tp = [1, 2.5] }", "2.5"),
+    ("check.data", RUN + 'data ""', '""'),
+    ("check.target", RUN + "target bridge 9.9", "9.9"),
+    ("check.target", RUN + "target nemo 1", "nemo"),
+    ("check.pipeline_layout", RUN + 'pin pipeline_layout="Et*47L"', '"Et*47L"'),
+    ("check.pipeline_layout", RUN + 'pin pipeline_layout="Et*999999999L"', '"Et*999999999L"'),
+    ("check.twice", RUN + "seq 4k; seq 8k", "seq 8k"),
+    ("check.twice", RUN + "model deepseek_v3", "model deepseek_v3"),
+    ("check.twice", RUN + "gb200 x 16", "gb200 x 16"),
+    ("check.twice", RUN + "fit first; scale first", "scale first"),
+    ("check.twice", RUN + "pin tp=2; pin tp=4", "tp=4"),
+    ("check.twice", RUN + "micro_batch 2; pin micro_batch=1", "micro_batch=1"),
+    ("check.twice", RUN + "precision bf16; pin precision=mxfp8", "precision=mxfp8"),
+    ("check.twice", RUN + "pin tp=2; sweep tp in 1, 2", "sweep tp in 1, 2"),
+    ("check.twice", RUN + "set model.moe_router_dtype = fp32; set model.moe_router_dtype = fp64", "set model.moe_router_dtype = fp64"),
+    ("check.twice", RUN + "require a: tp > 0; require a: cp > 0", "a"),
+    ("check.twice", "run a { qwen3_30b_a3b; gb200 x 8 }\nrun a { qwen3_30b_a3b; gb200 x 4 }", "a"),
+    ("check.twice", RUN + "rules a { let x = 1\nlet x = 2 }", "x"),
+    ("check.twice", RUN + "rules a { let x = 1 }\nrules b { let x = 2 }", "x"),
+    ("check.twice", RUN + "rules a { let dp = 1 }", "dp"),
+    ("check.twice", RUN + "rules a { let moe = tp }", "moe"),
+    ("check.twice", RUN + "rules a { let log2 = tp }", "log2"),
+    ("check.twice", RUN + "rules a { let tp = cp }", "tp"),
+    ("check.twice", RUN + "rules a { require x: tp > 0\nrequire x: cp > 0 }", "x"),
+    ("check.twice", GPU.replace("mine", "gb200") + RUN, "gb200"),
+    ("check.twice", RUN + "profile gb200 { seq 8k }", "gb200"),
+    ("check.twice", "qwen3_vl_30b_a3b; gb200 x 8; vlm fsdp 3d", "3d"),
+    ("check.circular", "profile p { q }\nprofile q { p }\np", "p"),
+    ("check.circular", "run a from a { qwen3_30b_a3b; gb200 x 8 }", "a"),
+    ("check.circular", RUN + "rules a { let y = z\nlet z = y\nrequire w: y > 1 }", None),
+    ("read.missing", RUN + 'use "nope.moe"', '"nope.moe"'),
+    ("read.directory", RUN + 'use "/"', '"/"'),
+    ("read.special", RUN + 'use "/dev/zero"', '"/dev/zero"'),
+]  # fmt: skip
+
+
+def checked(text: str, name: str = "run.moe") -> Result:
+    return compile_source(Source(name, text), "check")
+
+
+def errors(text: str) -> list[tuple[str, str]]:
+    """(id, text pointed at) of every error."""
+    found = [d for d in checked(text).diagnostics if d.is_error]
+    assert all(d.labels and d.labels[0].span.file == "run.moe" for d in found), found
+    return [(d.id, text[d.labels[0].span.start : d.labels[0].span.end]) for d in found]
+
+
+@pytest.mark.parametrize(("id", "text", "at"), ONE)
+def test_one_mistake_one_error(id: str, text: str, at: str | None) -> None:
+    found = errors(text)
+    assert [i for i, _ in found] == [id], found
+    assert at is None or found[0][1] == at
+
+
+def test_every_id_of_the_check_is_here() -> None:
+    """The ids in the source of the stages, less those that are no errors."""
+    folder = Path(__file__).parent.parent / "moedsl"
+    files = ("check", "statements", "rules", "declare", "infer", "library")
+    ids = {i for f in files for i in re.findall(r'"(check\.\w+)"', (folder / f"{f}.py").read_text(encoding="utf-8"))}
+    assert ids - {id for id, _, _ in ONE} - {"check.reference_vlm", "check.unknown_"} == set()
+
+
+def test_all_mistakes_are_reported() -> None:
+    text = "qwen3_30b; gb20 x 8; pin tq=3 tp=x; precision fp9; set a.b = 1; allow mesh.headz; seq 0; require foo > 1\nrules r { let k = bar + 1 }"
+    assert sorted(i for i, _ in errors(text)) == [
+        "check.size", "check.size", "check.unknown_axis", "check.unknown_field", "check.unknown_name", "check.unknown_name", "check.unknown_name",
+        "check.unknown_name", "check.unknown_rule", "check.unknown_word",
+    ]  # fmt: skip
+
+
+SUGGESTED = [
+    ("qwen3_30b_a3; gb200 x 8", "qwen3_30b_a3b"), ("model deepsek_v3; gb200 x 8", "deepseek_v3"), (RUN + "precision mxfp", "mxfp8"),
+    (RUN + "pin micro_bach=1", "micro_batch"), (RUN + "require gpu > 1", "gpus"), (RUN + "allow ep_overlap.need_vpp", "ep_overlap.needs_vpp"),
+    (RUN + "require flor(tp) > 1", "floor"), (RUN + "sweep precison in bf16", "precision"), ("run a { }\nrun b from aa { }", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "word"), SUGGESTED)
+def test_did_you_mean(text: str, word: str) -> None:
+    assert any(word in h for d in checked(text).diagnostics for h in d.help) or not word
+
+
+# ---------------------------------------------------------------- what is right
+
+
+def test_runs_inherit_and_override() -> None:
+    text = (
+        "qwen3_30b_a3b; seq 4k; fit first\nrun a { gb200 x 8; pin tp=2; micro_batch 1 }\n"
+        "run b from a { seq 8k; sweep micro_batch in 1, 2, 2; gb200 x 16 }\nrun c from b { pin micro_batch=4 tp=1; precision fp8 }"
+    )
+    result = checked(text)
+    assert not result.failed, result.diagnostics
+    said = {p.name: (p.gpus, p.seq, {n: pin.code for n, pin in p.pins.items()}) for p in result.programs}
+    assert said["a"] == (8, 4096, {"tp": 2, "micro_batch": 1})
+    assert said["b.micro_batch_1"] == (16, 8192, {"tp": 2, "micro_batch": 1})
+    assert said["b.micro_batch_2"] == (16, 8192, {"tp": 2, "micro_batch": 2})
+    assert said["c"] == (16, 8192, {"tp": 1, "micro_batch": 4})
+
+
+def test_a_users_rules_are_like_the_stdlibs() -> None:
+    """They cut, rank, default and explain with the spans of the run file."""
+    text = RUN + (
+        "throughput first\nrules mine {\n  let r = recompute\n  default seq = 8192\n  candidates tp = [2, 4]\n"
+        "  require kept: moe_act in r\n  prefer much: cp > 1 worth 90%\n  rank slow: [-step_time]\n}"
+    )
+    result = compile_source(Source("run.moe", text))
+    assert not result.failed, result.diagnostics
+    plan = result.plans[0]
+    assert plan["batch"]["seq"] == 8192 and plan["layout"]["tp"] in (2, 4) and "moe_act" in plan["policy"]["recompute"]
+    assert any(a["rule"] == "run.mine.much" for a in plan["advice"])
+    refused = compile_source(Source("run.moe", text + "\npin recompute=none"), "solve")
+    law = next(d for d in refused.diagnostics if d.id == "run.mine.kept")
+    assert {text[s.start : s.end] for s in (label.span for label in law.labels) if s.end <= len(text)} >= {"kept"}
+
+
+@pytest.mark.parametrize("name", ["std.mesh.attention_mesh", "mesh.attention_mesh"])
+def test_allow_with_or_without_std(name: str) -> None:
+    result = checked(RUN + f'allow {name} because "a test"')
+    assert list(result.programs[0].allows) == ["std.mesh.attention_mesh"]
+
+
+@pytest.mark.parametrize(
+    "pin", ["dp=8", "dp=4 tp=2", "edp=2", "num_microbatches=128", "sequence_parallel=false", "sequence_parallel=true"]
+)
+def test_derived_values_may_be_pinned(pin: str) -> None:
+    result = compile_source(Source("run.moe", RUN + "pin " + pin))
+    assert not result.failed, result.diagnostics
+    plan = result.plans[0]
+    values = {**plan["layout"], **plan["batch"]}
+    for name, value in (p.split("=") for p in pin.split()):
+        assert str(values[name]).lower() == value
+
+
+def test_files_used_once_each(tmp_path: Path) -> None:
+    (tmp_path / "a.moe").write_text('use "b.moe"\nuse "run.moe"\nprofile long { seq 8k }', encoding="utf-8")
+    (tmp_path / "b.moe").write_text('use "a.moe"\n' + MODEL, encoding="utf-8")
+    (tmp_path / "run.moe").write_text('use "a.moe"; use "b.moe"\ntiny; gb200 x 4; long', encoding="utf-8")
+    result = checked((tmp_path / "run.moe").read_text(encoding="utf-8"), str(tmp_path / "run.moe"))
+    assert not result.failed, result.diagnostics
+    assert result.programs[0].seq == 8192
+
+
+def test_a_broken_used_file_is_shown_where_it_breaks(tmp_path: Path) -> None:
+    (tmp_path / "a.moe").write_text("profile long { seq }", encoding="utf-8")
+    result = checked(f'{RUN}use "a.moe"', str(tmp_path / "run.moe"))
+    assert result.failed
+    assert {d.labels[0].span.file for d in result.diagnostics} == {str(tmp_path / "a.moe")}
