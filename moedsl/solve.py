@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -58,15 +58,15 @@ class Solution:
     priced: int
 
 
-def mesh_table(c: Compiled, dropped: frozenset[str] = frozenset(), watch: Callable[[Law, int, int], None] | None = None) -> Table:
-    """All legal meshes. `dropped` are ids of laws to leave out; `watch` hears of each law: rows before and after."""
+def mesh_table(c: Compiled, dropped: frozenset[str] = frozenset()) -> Table:
+    """All legal meshes. `dropped` are ids of laws to leave out."""
     table, bound = c.empty(), frozenset[str]()
     pending = [law for law in c.laws if not law.priced and law.rule.id not in dropped]
     for name in MESH:
         table, bound = table.grow(name, np.sort(c.problem.domains[name])), bound | {name}
         ready = [law for law in pending if law.needs <= bound]
         pending = [law for law in pending if law not in ready]
-        table = _apply(table, ready, watch)
+        table = _apply(table, ready)
     return table
 
 
@@ -97,14 +97,18 @@ def _project(policies: Table, axes_: frozenset[str]) -> Table:
     return policies.take(np.sort(first))
 
 
-def _apply(table: Table, laws: Iterable[Law], watch: Callable[[Law, int, int], None] | None = None) -> Table:
+def _combinations(policies: Table, names: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
+    """The columns of some policies, each combination once."""
+    distinct = _project(policies, frozenset(names))
+    return {n: distinct.axes[n] for n in names}
+
+
+def _apply(table: Table, laws: Iterable[Law]) -> Table:
+    """The rows that obey every law; masks are joined first, since copying columns costs more than a condition."""
+    keep = np.ones(table.rows, dtype=bool)
     for law in laws:
-        keep = as_mask(law.holds(table), table.rows)
-        if watch is not None:
-            watch(law, table.rows, int(keep.sum()))
-        if not keep.all():
-            table = table.take(keep)
-    return table
+        keep &= as_mask(law.holds(table), table.rows)
+    return table if keep.all() else table.take(keep)
 
 
 def as_mask(value: Column, rows: int) -> Mask:
@@ -177,12 +181,15 @@ class Search:
     def _frugal(self) -> Iterable[dict[str, int]]:
         """Policies with which some rank holds the least: the one value that always does, every value where it depends."""
         d = self.c.problem.domains
-        low = {n: int(d[n].min()) for n in ("cuda_graph", "dispatcher", "ep_overlap", "delay_wgrad")}
+        low = self._frugal_moves()
         high = {n: int(d[n].max()) for n in ("offload", "moments", "grad_reduce")}
         full = axes.BY_NAME["recompute"].encode("full")
         recompute = [full] if full in d["recompute"] else d["recompute"]
         for r, precision, sharding in itertools.product(recompute, d["precision"], d["sharding"]):
             yield {**low, **high, "recompute": int(r), "precision": int(precision), "sharding": int(sharding)}
+
+    def _frugal_moves(self) -> dict[str, int]:
+        return {n: int(self.c.problem.domains[n].min()) for n in MOVED}
 
     def _swift(self) -> Iterable[dict[str, int]]:
         """Policies with which some step is fastest: the one value that always is, every value where it depends."""
@@ -218,8 +225,8 @@ class Search:
 
     def _expand(self, part: Table, policies: Table, best: list[Row]) -> tuple[list[Row], int]:
         """The best policy of each mesh of a chunk, and how many rows were priced."""
-        table = self._legal(part.with_columns(mesh=np.arange(part.rows)).times(policies.axes))
-        table = self._priced(table)
+        held = self._could_hold(part.with_columns(mesh=np.arange(part.rows)).times(_combinations(policies, HELD)))
+        table = self._priced(self._legal(held.times(_combinations(policies, MOVED))))
         if not table.rows:
             return [], 0
         keys = self._keys(table)
@@ -227,6 +234,12 @@ class Search:
         _, first = np.unique(table.axes["mesh"][order], return_index=True)
         chosen = order[np.sort(first)][: self.keep]
         return [self._row(table, keys, int(i)) for i in chosen], table.rows
+
+    def _could_hold(self, table: Table) -> Table:
+        """The rows that fit with the least that communication and graphs may hold: most are refused before those multiply."""
+        least = self.prices.memory(table.assume(**self._frugal_moves()))
+        caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
+        return _apply(table.with_columns(peak_memory=least), caps)
 
     def _legal(self, table: Table) -> Table:
         done = frozenset(MESH)
