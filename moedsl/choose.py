@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
-from moedsl import explain
 from moedsl.cost import Cost
 from moedsl.diagnostics import Diagnostic, error, note
 from moedsl.ir import Problem, Program
@@ -38,6 +37,8 @@ def choose(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | None, 
     chosen = solve(p, p.gpus)
     if chosen.solution.rows:
         return chosen, _whole_nodes(p, p.gpus)
+    from moedsl import explain  # only a failure pays for it
+
     progress("nothing fits: looking for what collides")
     return None, explain.conflict(chosen.compiled, chosen.cost, solve)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from moedsl.commands import stages, talk
+from moedsl.commands import talk
 from moedsl.commands.programs import compiled
 from moedsl.compiler import Result
 from moedsl.show import plan_text
@@ -23,6 +23,8 @@ def run(a: Namespace) -> int:
 def show(a: Namespace, result: Result) -> None:
     """Prints the plans, or what the stage that was asked for made."""
     if a.stop_after and a.stop_after != "plan":
+        from moedsl.commands import stages
+
         talk.print_json(stages.dump(result, a.stop_after))
     elif a.json:
         talk.print_json(one(result.plans))
