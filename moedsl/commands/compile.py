@@ -26,13 +26,15 @@ def run(a: Namespace) -> int:
 
 
 def _write(a: Namespace, result: Result) -> int:
-    """One folder, or one below it for each of several runs."""
-    folder = Path(a.output)
+    """One folder, or one below it for each of several runs: all of them or none."""
+    folder, files = Path(a.output), dict[str, str]()
     for plan in result.plans:
-        where = folder / plan["name"] if len(result.plans) > 1 else folder
-        found = write_all(where, files_of(plan, result.source, result.library), a.force)
-        if found:
-            talk.say(found, {})
-            return 1
+        below = f"{plan['name']}/" if len(result.plans) > 1 else ""
+        files |= {below + name: text for name, text in files_of(plan, result.source, result.library).items()}
+    found = write_all(folder, files, a.force)
+    if found:
+        talk.say(found, {})
+        return 1
+    for where in dict.fromkeys((folder / name).parent for name in files):
         print(f"wrote {where}/", file=sys.stderr)
     return 0

@@ -46,7 +46,7 @@ def written_by_us(name: str, text: str) -> str:
 
 
 def write_all(directory: str | Path, files: Mapping[str, str], force: bool = False) -> list[Diagnostic]:
-    """Writes `files` (plain names to texts) into `directory`, which is made if need be; errors, or an empty list.
+    """Writes `files` (names, or paths below, to texts) into `directory`, made if need be; errors, or an empty list.
 
     Errors: emit.exists (the directory is something else), emit.not_ours and emit.edited (without `force`),
     emit.unwritable (the system refuses). With any error nothing has changed.
@@ -62,11 +62,17 @@ def write_all(directory: str | Path, files: Mapping[str, str], force: bool = Fal
 
 
 def _refusals(folder: Path, files: Mapping[str, str], force: bool) -> Iterator[Diagnostic]:
-    if os.path.lexists(folder) and not folder.is_dir():
-        yield error("emit.exists", f"{folder} is not a directory", help="name a directory with -o")
+    wrong = [d for d in _folders(folder, files) if os.path.lexists(d) and not d.is_dir()]
+    if wrong:
+        yield error("emit.exists", f"{wrong[0]} is not a directory", help="name a directory with -o")
         return
     for name in files:
         yield from _refusal(folder / name, force)
+
+
+def _folders(folder: Path, names: Iterable[str]) -> list[Path]:
+    """The folder and those below it that the names speak of, each once."""
+    return list(dict.fromkeys([folder, *((folder / name).parent for name in names)]))
 
 
 def _refusal(path: Path, force: bool) -> Iterator[Diagnostic]:
@@ -97,16 +103,18 @@ def _unwritable(path: Path, refused: OSError) -> Diagnostic:
 def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Stages everything, keeps what is there, then renames; undoes it all unless the last rename is done."""
     with ExitStack() as tidy:
-        for made in _make(folder):
-            tidy.callback(_remove_empty, made)
+        for part in _folders(folder, contents):
+            for made in _make(part):
+                tidy.callback(_remove_empty, made)
         stage = Path(tempfile.mkdtemp(prefix=".moedsl-", dir=folder))
         tidy.callback(shutil.rmtree, stage, ignore_errors=True)
+        staged = {name: stage / str(i) for i, name in enumerate(contents)}
         for name, data in contents.items():
-            _write(stage / name, data)
+            _write(staged[name], data)
         with ExitStack() as undo:
-            for name in contents:
-                undo.callback(_put_back, folder / name, _keep(folder / name, stage / f"{name}.old"))
-                os.replace(stage / name, folder / name)
+            for name, new in staged.items():
+                undo.callback(_put_back, folder / name, _keep(folder / name, new.with_suffix(".old")))
+                os.replace(new, folder / name)
             undo.pop_all()
 
 
