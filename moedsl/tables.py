@@ -42,8 +42,11 @@ class Table(dict[str, Column]):
         return Table({**columns, name: np.tile(domain, n)}, self._fixed, self._lets)
 
     def take(self, index: NDArray[Any]) -> Table:
-        """Some rows, by mask or by position."""
-        return Table({k: v[index] for k, v in self.axes.items()}, self._fixed, self._lets)
+        """Some rows, by mask or by position. A mask becomes positions once, not once a column."""
+        at = np.flatnonzero(index) if index.dtype == bool else index
+        if at is not index and len(at) == self.rows:
+            return self
+        return Table({k: v.take(at) for k, v in self.axes.items()}, self._fixed, self._lets)
 
     def times(self, other: Mapping[str, NDArray[np.int64]]) -> Table:
         """Every row with every row of another table."""
