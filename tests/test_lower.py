@@ -1,0 +1,106 @@
+"""What is fixed becomes values, what is open a domain, and each says who gave it."""
+
+from __future__ import annotations
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from moedsl import axes
+from moedsl.compiler import compile_source
+from moedsl.ir import Pin, Problem, Rule
+from moedsl.lower import divisors, lower
+from moedsl.source import Source
+
+
+def problem(text: str, gpus: int = 64) -> Problem:
+    result = compile_source(Source("run.moe", text), "check")
+    assert not result.failed, result.diagnostics
+    return lower(result.programs[0], gpus)
+
+
+def domain(p: Problem, name: str) -> list[object]:
+    return [axes.BY_NAME[name].decode(int(v)) for v in p.domains[name]]
+
+
+@given(st.integers(1, 20_000))
+def test_divisors(n: int) -> None:
+    assert divisors(n) == [d for d in range(1, n + 1) if n % d == 0]
+
+
+@pytest.mark.parametrize("name", ["tp", "cp", "pp", "ep", "etp"])
+def test_an_open_mesh_axis_may_be_any_divisor(name: str) -> None:
+    p = problem("qwen3_30b_a3b; h100 x 48", 48)
+    assert domain(p, name) == divisors(48) and p.origins[name] is None
+
+
+def test_every_axis_has_a_domain() -> None:
+    for phase in axes.PHASES:
+        p = problem(f"deepseek_v3; gb200 x 64; {phase} first")
+        assert all(len(p.domains[a.name]) for a in axes.AXES)
+        assert p.domains.keys() == p.origins.keys() == {a.name for a in axes.AXES}
+
+
+def test_a_pin_is_the_domain() -> None:
+    p = problem(
+        "qwen3_30b_a3b; h100 x 64; pin tp=4 recompute=[moe, layernorm] ep_overlap=on cuda_graph=none; precision fp8_current"
+    )
+    assert domain(p, "tp") == [4] and domain(p, "recompute") == [["layernorm", "moe"]]
+    assert (
+        domain(p, "ep_overlap") == [True]
+        and domain(p, "cuda_graph") == [[]]
+        and domain(p, "precision") == ["fp8_current"]
+    )
+    assert all(isinstance(p.origins[n], Pin) for n in ("tp", "recompute", "ep_overlap", "cuda_graph", "precision"))
+
+
+@pytest.mark.parametrize(
+    ("text", "precision"),
+    [
+        ("h100 x 64; precision fp8", ["fp8_blockwise"]), ("gb200 x 64; precision fp8", ["mxfp8"]), ("gb200 x 64", ["bf16"]),
+        ("h100 x 64; precision auto; throughput first", ["bf16", "fp8_blockwise"]), ("gb200 x 64; precision auto; throughput first", ["bf16", "mxfp8"]),
+        ("gb200 x 64; precision auto; fit first", ["bf16"]),
+    ],
+)  # fmt: skip
+def test_precision(text: str, precision: list[str]) -> None:
+    assert domain(problem("qwen3_30b_a3b; " + text), "precision") == precision
+
+
+def test_the_users_rules_come_first() -> None:
+    p = problem(
+        "qwen3_30b_a3b; h100 x 64\nrules mine { candidates tp = [8, 2]\n default seq = 8k\n candidates cp = [1] when phase == scale\n default moments = bf16 }"
+    )
+    assert domain(p, "tp") == [8, 2] and domain(p, "cp") == divisors(64) and domain(p, "moments") == ["bf16"]
+    assert p.values["seq"] == 8192
+    origin = p.origins["tp"]
+    assert isinstance(origin, Rule) and origin.id == "run.mine.tp"
+
+
+def test_what_is_said_beats_a_default() -> None:
+    p = problem("qwen3_30b_a3b; h100 x 64; seq 16k; batch 96")
+    assert (p.values["seq"], p.global_batch, p.defaults) == (16384, 96, {"seq": None, "global_batch": None})
+
+
+@pytest.mark.parametrize("gpus", [1, 3, 8, 12, 100, 256, 1000, 4096])
+def test_the_default_batch_can_be_split(gpus: int) -> None:
+    """At least about 4 Mi tokens, and a whole number of sequences for some data parallelism."""
+    p = problem("qwen3_30b_a3b; h100", gpus)
+    assert p.global_batch * p.values["seq"] >= 4 * 2**20
+    assert math.gcd(p.global_batch, gpus) > 1 or gpus == 1
+
+
+def test_overrides_replace_what_is_fixed() -> None:
+    result = compile_source(Source("run.moe", "qwen3_30b_a3b; h100 x 64; seq 16k"), "check")
+    assert lower(result.programs[0], 64, {"seq": 4096}).values["seq"] == 4096
+
+
+@pytest.mark.parametrize("axis", axes.AXES, ids=lambda a: a.name)
+def test_codes_go_there_and_back(axis: axes.Axis) -> None:
+    codes = (
+        range(1, 9)
+        if axis.kind == "int"
+        else range({"flag": 2, "enum": len(axis.words), "set": 2 ** len(axis.words)}[axis.kind])
+    )
+    assert [axis.encode(axis.decode(c)) for c in codes] == list(codes)  # type: ignore[arg-type]
