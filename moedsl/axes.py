@@ -1,4 +1,4 @@
-"""The axes of a plan: every value that the solver decides, its type, and how a value is written as a number in a column.
+"""The axes of a plan: every value that the solver decides, its type, and how a column writes it as a number.
 
 Columns hold integers only. An enumerated axis holds the index of the word in its `words`; a set axis holds a bit mask
 over its `words` (bit i is ``words[i]``); a flag holds 0 or 1.
@@ -62,11 +62,16 @@ _POLICY = (
 )
 _FIXED = (
     Axis("precision", "enum", "number format of the matrix products", PRECISION),
-    Axis("sharding", "enum", "what data parallelism shards: optimizer state, or all of it (Megatron FSDP)", ("optimizer", "fsdp")),
+    Axis(
+        "sharding",
+        "enum",
+        "what data parallelism shards: optimizer state, or all of it (Megatron FSDP)",
+        ("optimizer", "fsdp"),
+    ),
     Axis("moments", "enum", "number format of the optimizer's moments", ("fp32", "bf16")),
     Axis("grad_reduce", "enum", "number format in which gradients are kept and reduced", ("fp32", "bf16")),
 )
 AXES: tuple[Axis, ...] = _MESH + _POLICY + _FIXED
-"""Mesh axes in the order that the solver binds them, then policies, then axes that are one value unless a sweep or `auto` opens them."""
+"""Mesh axes, then policies, then what is one value unless a sweep or `auto` opens it."""
 
 BY_NAME = {a.name: a for a in AXES}

@@ -27,7 +27,7 @@ DERIVED = ("dp", "edp", "num_microbatches", "sequence_parallel")
 REFERENCE_VLM = "reference_vlm"
 """The profile of the stdlib that says which model `vlm` stands for."""
 MOST_RANKS = 1_000_000
-"""The most GPUs, and the largest size of an axis, that a run may name: products of four still fit a column's integer."""
+"""The most GPUs and the largest size of an axis: products of four still fit a column's integer."""
 SWEEPABLE = ("seq", "batch", "gpus")
 
 
@@ -99,7 +99,9 @@ class _Reader:
             return None
         spans = {k: s.span for k, s in self.draft.fixed.items()}
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
-        return Program(name=self.name, model=model, hardware=hardware, pins=pins, rules=self.rules + wishes, spans=spans, **parts)
+        return Program(
+            name=self.name, model=model, hardware=hardware, pins=pins, rules=self.rules + wishes, spans=spans, **parts
+        )
 
     def _error(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
         self.found.append(error(id, message, span, help=help))
@@ -112,14 +114,25 @@ class _Reader:
             return self._look_up(stmt.name, "model")
         if "vlm" in self.draft.fixed and REFERENCE_VLM in self.library.profiles:
             return self._reference_vlm()
-        self._absent("check.no_model", f"run `{self.name}` names no model", "write `model qwen3_30b_a3b`; `moedsl models` lists them")
+        self._absent(
+            "check.no_model",
+            f"run `{self.name}` names no model",
+            "write `model qwen3_30b_a3b`; `moedsl models` lists them",
+        )
         return None
 
     def _reference_vlm(self) -> Model | None:
         body = self.library.profiles[REFERENCE_VLM].body
         name = next(s.name for s in body if isinstance(s, ast.ModelStmt | ast.BareStmt))
         text = f"`vlm` without a model stands for the reference VLM, {name.id}"
-        self.found.append(note("check.reference_vlm", text, self.draft.fixed["vlm"].span, help=f"name it to be explicit: `model {name.id}`"))
+        self.found.append(
+            note(
+                "check.reference_vlm",
+                text,
+                self.draft.fixed["vlm"].span,
+                help=f"name it to be explicit: `model {name.id}`",
+            )
+        )
         return self._look_up(name, "model")
 
     def _hardware(self) -> Hardware | None:
@@ -181,7 +194,12 @@ class _Reader:
             return "mock"
         if isinstance(stmt.value, ast.String):
             if stmt.value.value in ("", "mock"):
-                self._error("check.data", "a data path is not empty and not `mock`", stmt.value.span, 'write `data mock` or `data "path"`')
+                self._error(
+                    "check.data",
+                    "a data path is not empty and not `mock`",
+                    stmt.value.span,
+                    'write `data mock` or `data "path"`',
+                )
             return stmt.value.value
         return self._word("data", ("mock",), "mock")
 
@@ -196,15 +214,32 @@ class _Reader:
         known = (*VLM_WORDS, *how)
         for o in stmt.options:
             if o.id not in known:
-                self._error("check.unknown_word", f"`vlm` knows {', '.join(known)}, not `{o.id}`", o.span, suggest(o.id, list(known)))
+                self._error(
+                    "check.unknown_word",
+                    f"`vlm` knows {', '.join(known)}, not `{o.id}`",
+                    o.span,
+                    suggest(o.id, list(known)),
+                )
         said = [o for o in stmt.options if o.id in how]
         if len(said) > 1:
-            self.found.append(error("check.twice", "`fsdp` and `3d` exclude each other", said[1].span, Label(said[0].span, "first here")))
+            self.found.append(
+                error(
+                    "check.twice", "`fsdp` and `3d` exclude each other", said[1].span, Label(said[0].span, "first here")
+                )
+            )
         if said and "sharding" in self.draft.pins:
             first = Label(self.draft.pins["sharding"].span, "pinned here")
-            self.found.append(error("check.twice", f"`vlm {said[0].id}` decides the sharding", said[0].span, first, help="keep one of them"))
+            self.found.append(
+                error(
+                    "check.twice",
+                    f"`vlm {said[0].id}` decides the sharding",
+                    said[0].span,
+                    first,
+                    help="keep one of them",
+                )
+            )
         sharding = axes.BY_NAME["sharding"]
-        pins = {"sharding": Pin("sharding", sharding.encode(how[o.id]), o.span) for o in stmt.options if o.id in how}
+        pins = {"sharding": Pin("sharding", sharding.encode(how[o.id]), o.span) for o in said[:1]}  # noqa: B035 - one at most
         return frozenset(o.id for o in stmt.options if o.id in VLM_WORDS), pins
 
     def _target(self) -> str:
@@ -212,7 +247,9 @@ class _Reader:
         if not isinstance(stmt, ast.TargetStmt):
             return versions[-1]
         if stmt.product.id != "bridge":
-            self._error("check.target", "the target is `bridge`", stmt.product.span, f"write `target bridge {versions[-1]}`")
+            self._error(
+                "check.target", "the target is `bridge`", stmt.product.span, f"write `target bridge {versions[-1]}`"
+            )
         elif stmt.version.value not in versions:
             text = f"Bridge {stmt.version.value} is not known here; {', '.join(versions)} is"
             self._error("check.target", text, stmt.version.span, f"write `target bridge {versions[-1]}`")
@@ -257,7 +294,12 @@ class _Reader:
         if binding is None:
             return None
         if not isinstance(binding.value, ast.String):
-            self._error("check.type", "a pipeline layout is a string", binding.value.span, 'write `pin pipeline_layout="Et*3|t*4|t*4|t*3mL"`')
+            self._error(
+                "check.type",
+                "a pipeline layout is a string",
+                binding.value.span,
+                'write `pin pipeline_layout="Et*3|t*4|t*4|t*3mL"`',
+            )
             return None
         self._check_layout(binding.value, model)
         return binding.value.value
@@ -268,7 +310,9 @@ class _Reader:
             return
         words, _ = pipeline.unroll(text.value)
         for why in pipeline.parse_layout(text.value, model, len(words), 1)[1]:
-            self._error("check.pipeline_layout", f"this pipeline layout has {why}" if why[0].isdigit() else why, text.span)
+            self._error(
+                "check.pipeline_layout", f"this pipeline layout has {why}" if why[0].isdigit() else why, text.span
+            )
 
     def _wishes(self) -> Iterable[Rule]:
         for i, w in enumerate(self.draft.wishes, 1):
@@ -277,12 +321,25 @@ class _Reader:
             because = w.because.value if w.because else None
             cites = tuple(cite_text(c) for c in w.cites)
             kind = type(w).__name__.lower()
-            yield Rule(f"run.{self.name}.{name}", kind, name, w.expr, None, because, cites, w.span, rules.worth(w, self.found), wish=True)
+            yield Rule(
+                f"run.{self.name}.{name}",
+                kind,
+                name,
+                w.expr,
+                None,
+                because,
+                cites,
+                w.span,
+                rules.worth(w, self.found),
+                wish=True,
+            )
         for b in self.draft.pins.values():
             if b.name.id in DERIVED:
                 expr = ast.Binary("==", b.name, b.value, b.span)
                 Inference(self.scope, self.found).condition(expr)
-                yield Rule(f"run.{self.name}.{b.name.id}", "require", b.name.id, expr, None, "pinned", (), b.span, wish=True)
+                yield Rule(
+                    f"run.{self.name}.{b.name.id}", "require", b.name.id, expr, None, "pinned", (), b.span, wish=True
+                )
 
     def _sweep(self) -> tuple[str, tuple[int, ...]] | None:
         stmt = self.draft.fixed.get("sweep")
@@ -324,7 +381,9 @@ class _Reader:
             if _is_written_out(s.value):
                 out[path] = _plain(s.value)
             else:
-                self._error("check.type", "a field is set to a value, not to an expression", s.value.span, "write the value out")
+                self._error(
+                    "check.type", "a field is set to a value, not to an expression", s.value.span, "write the value out"
+                )
         return out
 
 

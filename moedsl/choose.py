@@ -54,7 +54,9 @@ def solve(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
 def make_cost(problem: Problem) -> Cost:
     """The prices of a problem's model on its machine."""
     p = problem.program
-    return Cost(p.model, p.hardware, problem.gpus, problem.values["seq"], problem.global_batch, p.task, p.vlm, p.pipeline_layout)
+    return Cost(
+        p.model, p.hardware, problem.gpus, problem.values["seq"], problem.global_batch, p.task, p.vlm, p.pipeline_layout
+    )
 
 
 def _whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:
@@ -74,7 +76,12 @@ def _smallest(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | Non
         if chosen.solution.rows:
             return _with_steps(chosen, progress), [_found(p, gpus)]
     text = f"no layout of {p.model.name} fits on up to {MOST_GPUS} {p.hardware.name}"
-    found = error("solve.no_gpu_count", text, p.spans["hardware"], help="shorten the sequence, drop a pin, or name a number of GPUs to see why")
+    found = error(
+        "solve.no_gpu_count",
+        text,
+        p.spans["hardware"],
+        help="shorten the sequence, drop a pin, or name a number of GPUs to see why",
+    )
     return None, [found]
 
 

@@ -9,8 +9,10 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+Commands = Any
+"""argparse's subparsers, whose class has no public name."""
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 
 
@@ -42,13 +44,20 @@ def _bug() -> int:
     import traceback
 
     traceback.print_exc()
-    print("\nerror[internal]: this is a bug of moedsl, not of your file; please report it with the lines above", file=sys.stderr)
+    print(
+        "\nerror[internal]: this is a bug of moedsl, not of your file; please report it with the lines above",
+        file=sys.stderr,
+    )
     return 2
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe.")
-    parser.add_argument("--version", action="store_true", help="print the version and the Bridge versions that it writes for")
+    parser = _Parser(
+        prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe."
+    )
+    parser.add_argument(
+        "--version", action="store_true", help="print the version and the Bridge versions that it writes for"
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     parser.set_defaults(module="version", parser=parser)
     _programs(commands)
@@ -62,13 +71,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help: str) -> argparse.ArgumentParser:  # pyright: ignore[reportPrivateUsage]
+def _command(commands: Commands, name: str, help: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=help, description=help)
     parser.set_defaults(module=name)
     return parser
 
 
-def _programs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+def _programs(commands: Commands) -> None:
     """compile, plan and check read a program."""
     for name, help in (
         ("compile", "write recipe.py, overrides.txt, plan.json and the lock, and print the plan"),
@@ -83,25 +92,32 @@ def _programs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
             parser.add_argument("--stop-after", choices=_STAGES, help="print what this stage made, and stop")
         if name == "compile":
             parser.add_argument("-o", "--output", metavar="DIR", default="out", help="where to write (default: out)")
-            parser.add_argument("--force", action="store_true", help="overwrite files that moedsl did not write, or that were edited")
+            parser.add_argument(
+                "--force", action="store_true", help="overwrite files that moedsl did not write, or that were edited"
+            )
 
 
-def _verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+def _verify(commands: Commands) -> None:
     parser = _command(commands, "verify", "ask the real Megatron Bridge about recipes, in one warm process")
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a folder that `compile` wrote, a recipe.py, a .moe file, or module:function")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="a folder that `compile` wrote, a recipe.py, a .moe file, or module:function",
+    )
     parser.add_argument("--gpu", help="the hardware of a recipe without a plan")
     parser.add_argument("--world", type=int, help="the number of GPUs of a recipe without a plan")
     parser.add_argument("--jobs", type=int, default=2, help="recipes judged at once (default: 2)")
     parser.add_argument("--json", action="store_true")
 
 
-def _fmt(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+def _fmt(commands: Commands) -> None:
     parser = _command(commands, "fmt", "lay out .moe files; comments stay")
     parser.add_argument("files", nargs="+", metavar="FILE", help="files to rewrite, or - to filter standard input")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
 
 
-def _models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+def _models(commands: Commands) -> None:
     parser = _command(commands, "models", "list the models that a run may name, or add one")
     parser.add_argument("--json", action="store_true")
     more = parser.add_subparsers(dest="action", metavar="add")

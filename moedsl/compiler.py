@@ -82,7 +82,9 @@ def _solve(r: Result, progress: Progress) -> None:
 
 
 def _plan(r: Result, _: Progress) -> None:
-    r.plans = tuple(make_plan(c, _of(r.diagnostics, r.programs, c.problem.program), r.library.sources) for c in r.chosen)
+    r.plans = tuple(
+        make_plan(c, _of(r.diagnostics, r.programs, c.problem.program), r.library.sources) for c in r.chosen
+    )
 
 
 def _of(found: Sequence[Diagnostic], programs: tuple[Program, ...], _: Program) -> list[Diagnostic]:
@@ -94,4 +96,10 @@ def _lower(_: Result, __: Progress) -> None:
     """Lowering depends on the number of GPUs, so `choose` asks for it as it goes."""
 
 
-_STEPS: dict[str, Callable[[Result, Progress], None]] = {"parse": _parse, "check": _check, "lower": _lower, "solve": _solve, "plan": _plan}
+_STEPS: dict[str, Callable[[Result, Progress], None]] = {
+    "parse": _parse,
+    "check": _check,
+    "lower": _lower,
+    "solve": _solve,
+    "plan": _plan,
+}

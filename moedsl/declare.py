@@ -53,18 +53,23 @@ class _Block:
             self._error("check.missing_fact", f"{self.title} needs {', '.join(missing)}", name)
         return self.cls(**values) if len(self.diagnostics) == before else None
 
-    def _entry(self, e: ast.FactEntry, fields: Mapping[str, Any], seen: dict[str, ast.FactEntry], out: dict[str, Any]) -> None:
+    def _entry(
+        self, e: ast.FactEntry, fields: Mapping[str, Any], seen: dict[str, ast.FactEntry], out: dict[str, Any]
+    ) -> None:
         known = [n for n in fields if n not in _FILLED]
         if e.name.id not in known:
-            return self._error("check.unknown_fact", f"{self.title} has no fact `{e.name.id}`", e.name, suggest(e.name.id, known))
+            return self._error(
+                "check.unknown_fact", f"{self.title} has no fact `{e.name.id}`", e.name, suggest(e.name.id, known)
+            )
         if e.name.id in seen:
             first = Label(seen[e.name.id].name.span, "first here")
             self.diagnostics.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
-            return
+            return None
         seen[e.name.id] = e
         value = self._value(e, str(fields[e.name.id].type))
         if value is not None:
             out[e.name.id] = value
+        return None
 
     def _value(self, e: ast.FactEntry, type_: str) -> Any | None:
         if type_ == "Vision | None":
@@ -92,7 +97,9 @@ class _Block:
         """The rate of one precision, in the unit of the facts."""
         if b.name.id not in _RATES:
             text = f"no rate is called `{b.name.id}`"
-            self._error("check.unknown_word", text, b.name, suggest(b.name.id, list(_RATES)) or (f"one of {', '.join(_RATES)}",))
+            self._error(
+                "check.unknown_word", text, b.name, suggest(b.name.id, list(_RATES)) or (f"one of {', '.join(_RATES)}",)
+            )
         elif not isinstance(b.value, ast.Number):
             self._error("check.type", f"`{b.name.id}` wants a number", b.value)
         return float(number(b.value)) if isinstance(b.value, ast.Number) else 0.0
@@ -122,14 +129,22 @@ class _Block:
         text = value.value if isinstance(value, ast.String) else value.id
         words = _WORDS.get((self.cls, name.id))
         if words and text not in words:
-            return self._error("check.unknown_word", f"`{name.id}` is one of {', '.join(words)}", value, suggest(text, list(words)))
+            return self._error(
+                "check.unknown_word", f"`{name.id}` is one of {', '.join(words)}", value, suggest(text, list(words))
+            )
         return text
 
     def _error(self, id: str, message: str, at: Any, help: tuple[str, ...] = ()) -> None:
         self.diagnostics.append(error(id, message, at.span, help=help))
 
 
-_WANTED = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word or a string", "tuple[int, ...]": "a list of numbers"}
+_WANTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a word or a string",
+    "tuple[int, ...]": "a list of numbers",
+}
 
 
 def model(decl: ast.ModelDecl) -> tuple[Model | None, list[Diagnostic]]:

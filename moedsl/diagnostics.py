@@ -88,5 +88,11 @@ def _label(label: Label, sources: Mapping[str, Source]) -> dict[str, Any]:
     source = sources.get(label.span.file)
     if source is not None:
         (line, column), (end_line, end_column) = source.position(label.span.start), source.position(label.span.end)
-        out |= {"line": line, "column": column, "end_line": end_line, "end_column": end_column, "source": source.line(line)}
+        out |= {
+            "line": line,
+            "column": column,
+            "end_line": end_line,
+            "end_column": end_column,
+            "source": source.line(line),
+        }
     return out

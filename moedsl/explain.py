@@ -72,8 +72,15 @@ def _members(c: Compiled) -> list[Member]:
     simple_first = sorted((law for law in c.laws if not law.rule.wish), key=lambda law: len(law.needs))
     laws = [Member("law", law.rule.id, law.rule.span, law.rule.because or "", law.rule) for law in simple_first]
     wishes = [Member("wish", law.rule.id, law.rule.span, "required here", law.rule) for law in c.laws if law.rule.wish]
-    pins = [Member("pin", pin.axis, pin.span, f"{pin.axis}={_shown(pin.axis, pin.code)} pinned here") for pin in p.pins.values()]
-    narrowed = [(a, r) for a, r in c.problem.origins.items() if isinstance(r, Rule) and r.kind == "candidates" and len(c.problem.domains[a]) == 1]
+    pins = [
+        Member("pin", pin.axis, pin.span, f"{pin.axis}={_shown(pin.axis, pin.code)} pinned here")
+        for pin in p.pins.values()
+    ]
+    narrowed = [
+        (a, r)
+        for a, r in c.problem.origins.items()
+        if isinstance(r, Rule) and r.kind == "candidates" and len(c.problem.domains[a]) == 1
+    ]
     # A phase that leaves one value may be what collides; a ladder of several is not worth naming.
     candidates = [Member("candidates", r.id + "." + a, r.span, f"{a} may be {_values(c, a)}", r) for a, r in narrowed]
     return [*laws, *candidates, *wishes, *pins]
@@ -81,7 +88,15 @@ def _members(c: Compiled) -> list[Member]:
 
 def _shown(axis: str, code: int) -> str:
     value = axes.BY_NAME[axis].decode(code)
-    return f"[{', '.join(value)}]" if isinstance(value, list) and value else "none" if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        f"[{', '.join(value)}]"
+        if isinstance(value, list) and value
+        else "none"
+        if isinstance(value, list)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )
 
 
 def _values(c: Compiled, axis: str) -> str:
@@ -92,7 +107,9 @@ def without(p: Program, dropped: Sequence[Member]) -> Program:
     """The program with some members gone."""
     pins = {a: pin for a, pin in p.pins.items() if a not in {m.key for m in dropped if m.kind == "pin"}}
     ids = {m.rule.id for m in dropped if m.rule is not None}
-    return evolve(p, pins=pins, rules=tuple(r for r in p.rules if r.id not in ids or r.kind not in ("require", "candidates")))
+    return evolve(
+        p, pins=pins, rules=tuple(r for r in p.rules if r.id not in ids or r.kind not in ("require", "candidates"))
+    )
 
 
 def _inactive(members: Sequence[Member], active: Sequence[Member]) -> list[Member]:
@@ -118,7 +135,9 @@ def _quickxplain(soft: list[Member], test: Callable[[list[Member]], bool]) -> li
     return _explain([], [], soft, test)
 
 
-def _explain(background: list[Member], delta: list[Member], soft: list[Member], test: Callable[[list[Member]], bool]) -> list[Member]:
+def _explain(
+    background: list[Member], delta: list[Member], soft: list[Member], test: Callable[[list[Member]], bool]
+) -> list[Member]:
     if delta and not test(background):
         return []
     if len(soft) == 1:
@@ -133,7 +152,9 @@ def _explain(background: list[Member], delta: list[Member], soft: list[Member], 
 # ---------------------------------------------------------------- the diagnostic
 
 
-def _diagnostic(c: Compiled, cost: Any, core: list[Member], members: list[Member], legal: bool, solve: Solve) -> Diagnostic:
+def _diagnostic(
+    c: Compiled, cost: Any, core: list[Member], members: list[Member], legal: bool, solve: Solve
+) -> Diagnostic:
     laws = [m.rule for m in core if m.kind == "law" and m.rule is not None]
     help = tuple(_relaxations(c, core, members, solve))
     labels = _labels(c, core, laws)
@@ -147,7 +168,9 @@ def _diagnostic(c: Compiled, cost: Any, core: list[Member], members: list[Member
     message = f"no layout of {_where(c)} is legal: {', '.join(named)} {verb}{near.summary}"
     if not laws:
         return error("solve.conflict", message, *labels, help=help, values=near.values)
-    return error(laws[0].id, message, *labels, help=help, because=laws[0].because, cites=laws[0].cites, values=near.values)
+    return error(
+        laws[0].id, message, *labels, help=help, because=laws[0].because, cites=laws[0].cites, values=near.values
+    )
 
 
 def _priced(c: Compiled, core: list[Member], labels: list[Label], help: tuple[str, ...], solve: Solve) -> Diagnostic:
@@ -157,7 +180,13 @@ def _priced(c: Compiled, core: list[Member], labels: list[Label], help: tuple[st
     within = f" with {', '.join(wishes)}" if wishes else ""
     if any(m.rule is not None and "step_time" in names(m.rule.expr) for m in core if m.kind == "wish"):
         near = too_slow(p, gpus, solve)
-        return error("solve.too_slow", f"no layout of {_where(c)} is as fast as wished{within}: {near.summary}", *labels, help=help, values=near.values)
+        return error(
+            "solve.too_slow",
+            f"no layout of {_where(c)} is as fast as wished{within}: {near.summary}",
+            *labels,
+            help=help,
+            values=near.values,
+        )
     near = too_large(p, gpus, solve)
     because = "no layout leaves the most loaded rank within the memory of its GPU"
     message = f"no layout of {_where(c)} fits{within or ' in memory'}: {near.summary}"
@@ -202,7 +231,9 @@ def _relaxations(c: Compiled, core: list[Member], members: list[Member], solve: 
     out += _more_gpus(p, gpus, solve)
     seq = c.problem.values["seq"]
     out += _try(p, gpus, solve, f"seq {_tokens(seq // 2)}", seq=seq // 2) if seq >= 2048 else []
-    return out or ["no single change opens a layout: relax two of the above, or name no number of GPUs to let the solver find one"]
+    return out or [
+        "no single change opens a layout: relax two of the above, or name no number of GPUs to let the solver find one"
+    ]
 
 
 def _tokens(n: int) -> str:

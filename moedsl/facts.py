@@ -1,6 +1,6 @@
 """What a model and a machine are made of: the facts that a declaration may state, with their types and units.
 
-`check.py` builds these from ``model`` and ``hardware`` declarations; the cost model, the rules and the emitter read them.
+`declare.py` builds these from declarations; the cost model, the rules and the emitter read them.
 """
 
 from __future__ import annotations

@@ -43,7 +43,9 @@ class Inference:
             return
         t = self.of(expr)
         if t is not None and t != FLAG:
-            self._complain("check.not_a_condition", f"this is {_said(t)}, not a condition", expr.span, "compare it: `tp > 1`")
+            self._complain(
+                "check.not_a_condition", f"this is {_said(t)}, not a condition", expr.span, "compare it: `tp > 1`"
+            )
 
     def value(self, expr: ast.Expr, want: Type) -> None:
         """An expression that must have the type `want`."""
@@ -69,10 +71,14 @@ class Inference:
     def _call(self, e: ast.Call) -> Type | None:
         f = FUNCTIONS.get(e.func.id)
         if f is None:
-            self._complain("check.unknown_function", f"no function `{e.func.id}`", e.func.span, suggest(e.func.id, [*FUNCTIONS]))
+            self._complain(
+                "check.unknown_function", f"no function `{e.func.id}`", e.func.span, suggest(e.func.id, [*FUNCTIONS])
+            )
             return None
         if f.arity not in (-1, len(e.args)) or not e.args:
-            self._complain("check.arguments", f"`{f.name}` takes {max(f.arity, 1)} argument(s), not {len(e.args)}", e.span)
+            self._complain(
+                "check.arguments", f"`{f.name}` takes {max(f.arity, 1)} argument(s), not {len(e.args)}", e.span
+            )
         for a in e.args:
             t = self.of(a)
             if t is not None and f.name != "count":
@@ -183,7 +189,12 @@ class Inference:
         if isinstance(e, ast.Name):
             self._unknown(e)
         else:
-            self._complain("check.type", "nothing here says what these are", e.span, "compare with an axis or a fact: `recompute == [moe_act]`")
+            self._complain(
+                "check.type",
+                "nothing here says what these are",
+                e.span,
+                "compare with an axis or a fact: `recompute == [moe_act]`",
+            )
 
     def _number(self, e: ast.Number) -> Type | None:
         if abs(e.value) <= LARGEST:

@@ -83,7 +83,7 @@ class Program:
 
 @frozen
 class Problem:
-    """A program on a number of GPUs: facts as scalars, a domain for each axis, laws to apply as their axes are bound."""
+    """A program on a number of GPUs: facts as scalars, and a domain for each axis."""
 
     program: Program
     gpus: int

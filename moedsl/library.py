@@ -41,7 +41,12 @@ class Library:
                 self.rules.append((prefix, item))
 
     def _table(self, item: ast.Item) -> dict[str, ast.Item] | None:
-        tables = {ast.ModelDecl: self.models, ast.HardwareDecl: self.hardware, ast.ClusterDecl: self.clusters, ast.ProfileDecl: self.profiles}
+        tables = {
+            ast.ModelDecl: self.models,
+            ast.HardwareDecl: self.hardware,
+            ast.ClusterDecl: self.clusters,
+            ast.ProfileDecl: self.profiles,
+        }
         return tables.get(type(item))  # type: ignore[return-value, arg-type]
 
     def _declare(self, table: dict[str, ast.Item], item: ast.Item) -> None:
@@ -55,7 +60,7 @@ class Library:
         table.setdefault(name.id, item)
 
     def _shadowing(self, item: ast.Item, table: dict[str, ast.Item]) -> tuple[dict[str, Any], ...]:
-        """Where a bare name is looked up before it would reach this declaration: a profile behind a model is out of reach."""
+        """Where a bare name is looked up before it reaches this: a profile behind a model is out of reach."""
         return (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
 
     def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:

@@ -1,4 +1,4 @@
-"""Program -> Problem: what is fixed becomes values, what is open becomes a domain for each axis, each with its origin."""
+"""Program -> Problem: what is fixed becomes values, what is open a domain for each axis, each with its origin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Values = dict[str, Any]
 _MESH = ("tp", "cp", "pp", "etp", "ep")
 
 
-def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:  # noqa: B006 - read only
+def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
     """The problem of one program on `gpus` GPUs. `overrides` replaces fixed values, for a relaxation."""
     values = _fixed(program, gpus)
     defaults: dict[str, Rule | None] = {}
@@ -46,7 +46,11 @@ def _fixed(p: Program, gpus: int) -> Values:
 def _vision(p: Program) -> Values:
     """What the laws ask of the vision tower; 0 without one."""
     v = p.model.vision
-    return {"vision_heads": v.heads if v else 0, "vision_ffn_hidden": v.ffn_hidden if v else 0, "deepstack_layers": len(v.deepstack) if v else 0}
+    return {
+        "vision_heads": v.heads if v else 0,
+        "vision_ffn_hidden": v.ffn_hidden if v else 0,
+        "deepstack_layers": len(v.deepstack) if v else 0,
+    }
 
 
 def _default(p: Program, name: str, said: int | None, values: Values, origins: dict[str, Rule | None]) -> None:
@@ -72,19 +76,23 @@ def _known(expr: ast.Expr | None, env: Mapping[str, Any]) -> bool:
     return all(n in env or n not in BUILTIN for n in names(expr))
 
 
-def with_lets(p: Program, values: Mapping[str, Any], functions: Mapping[str, Any] = {}) -> Values:  # noqa: B006 - read only
+def with_lets(p: Program, values: Mapping[str, Any], functions: Mapping[str, Any] = {}) -> Values:
     """The values and every `let` that they are enough for."""
     env = dict(values)
     lets = {r.name: r for r in p.of("let")}
     for rule in lets.values():
-        if all(n in env or (n not in BUILTIN and n not in lets) for n in names(rule.expr)) and not _calls(rule.expr, functions):
+        if all(n in env or (n not in BUILTIN and n not in lets) for n in names(rule.expr)) and not _calls(
+            rule.expr, functions
+        ):
             env[rule.name] = evaluate(rule.expr, env, functions)
     return env
 
 
 def _calls(expr: ast.Expr, functions: Mapping[str, Any]) -> bool:
     """Whether an expression calls an extern that is not at hand."""
-    return "has_layout" not in functions and any(isinstance(e, ast.Call) and e.func.id == "has_layout" for e in _walk(expr))
+    return "has_layout" not in functions and any(
+        isinstance(e, ast.Call) and e.func.id == "has_layout" for e in _walk(expr)
+    )
 
 
 def _walk(e: ast.Expr) -> Iterable[ast.Expr]:

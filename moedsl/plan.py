@@ -1,4 +1,4 @@
-"""The chosen layout as the plan: values, where each came from, what it costs, what else it could have been. JSON first."""
+"""The chosen layout as the plan: values, their origins, what they cost, what else they could be. JSON first."""
 
 from __future__ import annotations
 
@@ -89,7 +89,18 @@ def _layout(chosen: Chosen, env: Mapping[str, Any]) -> Json:
     return {**sizes, "sequence_parallel": bool(env["sequence_parallel"]), "pipeline_layout": layout}
 
 
-_POLICIES = ("precision", "dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap", "delay_wgrad", "sharding", "moments", "grad_reduce")
+_POLICIES = (
+    "precision",
+    "dispatcher",
+    "recompute",
+    "offload",
+    "cuda_graph",
+    "ep_overlap",
+    "delay_wgrad",
+    "sharding",
+    "moments",
+    "grad_reduce",
+)
 
 
 def _policy(p: Program, env: Mapping[str, Any]) -> Json:
@@ -141,7 +152,10 @@ def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> list[Json]:
     out += [_derived(chosen.problem.program, n, env) for n in DERIVED]
     out += [_fixed(chosen, n, env) for n in ("seq", "global_batch")]
     for kind in ("derive", "env"):
-        out += [_from_rule(r, _value(evaluate(r.expr, env)), "derived") for r in _applying(chosen.problem.program, kind, env)]
+        out += [
+            _from_rule(r, _value(evaluate(r.expr, env)), "derived")
+            for r in _applying(chosen.problem.program, kind, env)
+        ]
     return out
 
 
@@ -158,7 +172,9 @@ def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row,
     return _entry(axis.name, value, "defaulted", None, "the only value that it may take", (), [])
 
 
-def _why_chosen(chosen: Chosen, origin: Rule | None, alternatives: list[Json]) -> tuple[str | None, str, tuple[str, ...]]:
+def _why_chosen(
+    chosen: Chosen, origin: Rule | None, alternatives: list[Json]
+) -> tuple[str | None, str, tuple[str, ...]]:
     """A choice is made by the phase's ranking, among the candidates of a rule where one narrows them."""
     rank = chosen.compiled.ranks[0].rule
     others = [f"{_word(a['value'])} is {a['effect']}" for a in alternatives[:2]]
@@ -170,9 +186,24 @@ def _word(value: Any) -> str:
     return "+".join(value) or "none" if isinstance(value, list) else str(value)
 
 
-def _entry(name: str, value: Any, origin: str, rule: str | None, because: str | None, cites: Sequence[str], alternatives: list[Json]) -> Json:
-    return {"name": name, "value": value, "origin": origin, "rule": rule, "because": because, "cite": list(dict.fromkeys(cites)),
-            "alternatives": alternatives}  # fmt: skip
+def _entry(
+    name: str,
+    value: Any,
+    origin: str,
+    rule: str | None,
+    because: str | None,
+    cites: Sequence[str],
+    alternatives: list[Json],
+) -> Json:
+    return {
+        "name": name,
+        "value": value,
+        "origin": origin,
+        "rule": rule,
+        "because": because,
+        "cite": list(dict.fromkeys(cites)),
+        "alternatives": alternatives,
+    }
 
 
 def _derived(p: Program, name: str, env: Mapping[str, Any]) -> Json:
@@ -198,9 +229,16 @@ def _from_rule(r: Rule, value: Any, origin: str) -> Json:
 
 
 def _advice(chosen: Chosen, law: Law, env: Mapping[str, Any], row: Row) -> Json:
-    followed = holds(law.rule.when, env) and bool(evaluate(law.rule.expr, env)) or not holds(law.rule.when, env)
+    followed = (holds(law.rule.when, env) and bool(evaluate(law.rule.expr, env))) or not holds(law.rule.when, env)
     cost = None if followed else _cost_of(chosen.compiled, chosen, law, row)
-    return {"rule": law.rule.id, "followed": followed, "because": law.rule.because, "cite": list(law.rule.cites), "worth": law.rule.worth, "cost": cost}
+    return {
+        "rule": law.rule.id,
+        "followed": followed,
+        "because": law.rule.because,
+        "cite": list(law.rule.cites),
+        "worth": law.rule.worth,
+        "cost": cost,
+    }
 
 
 def _cost_of(c: Compiled, chosen: Chosen, law: Law, row: Row) -> str:
@@ -210,7 +248,13 @@ def _cost_of(c: Compiled, chosen: Chosen, law: Law, row: Row) -> str:
     best = Search(evolve(c, laws=(*c.laws, law)), chosen.cost, 1).run().rows
     if not best:
         return "no layout that fits follows it"
-    return f"{(best[0].step_time / row.step_time - 1) * 100:+.1f}% step time, {(best[0].peak_memory - row.peak_memory) / GIB:+.1f} GiB"
+    return _against(best[0], row)
+
+
+def _against(other: Row, row: Row) -> str:
+    """How another layout compares with the plan's, in a few words."""
+    slower, more = (other.step_time / row.step_time - 1) * 100, (other.peak_memory - row.peak_memory) / GIB
+    return f"{slower:+.1f}% step time, {more:+.1f} GiB"
 
 
 def _measured(r: Rule, env: Mapping[str, Any]) -> Json:
@@ -220,5 +264,9 @@ def _measured(r: Rule, env: Mapping[str, Any]) -> Json:
 def _alternative(chosen: Chosen, other: Row, row: Row) -> Json:
     values = plain(other.codes, chosen.problem)
     changed = {a.name: _value(values[a.name]) for a in axes.AXES if other.codes[a.name] != row.codes[a.name]}
-    return {"changes": changed, "step_time_s": other.step_time, "peak_gib": other.peak_memory / GIB,
-            "against_plan": f"{(other.step_time / row.step_time - 1) * 100:+.1f}% step time, {(other.peak_memory - row.peak_memory) / GIB:+.1f} GiB"}  # fmt: skip
+    return {
+        "changes": changed,
+        "step_time_s": other.step_time,
+        "peak_gib": other.peak_memory / GIB,
+        "against_plan": _against(other, row),
+    }

@@ -18,7 +18,7 @@ _LEVELS = {"=>": 1, "or": 2, "and": 3, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7, 
 _NOT, _COMPARISON, _SUM, _UNARY, _ATOM = 4, 5, 6, 8, 9
 
 
-def format(module: ast.Module, source: Source) -> str:  # noqa: A001
+def format(module: ast.Module, source: Source) -> str:
     """The source in canonical layout, comments and single blank lines kept.
 
     `module` is what the source parsed to, without an error. Raises ValueError if the text would mean something else.

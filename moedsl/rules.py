@@ -55,7 +55,7 @@ def _lets_first(rules: list[Rule], scope: dict[str, Type], found: list[Diagnosti
 def _order(
     graph: dict[str, set[str]], lets: dict[str, Rule], scope: dict[str, Type], found: list[Diagnostic]
 ) -> list[str]:
-    """The lets' names, each behind those that it uses. A circle is reported once: its names count as numbers from there on."""
+    """The lets' names, each behind those that it uses. A circle is reported once; then its names are numbers."""
     try:
         return [*TopologicalSorter(graph).static_order()]
     except CycleError as e:
@@ -111,7 +111,11 @@ def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: l
 def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
     """A let's name is free: no fact, axis, word or function, and no other let."""
     if rule.name in scope or rule.name in FUNCTIONS or rule.name in WORDS:
-        first = [Label(r.span, "first here") for r in seen.values() if r.kind == "let" and r.name == rule.name and r is not rule]
+        first = [
+            Label(r.span, "first here")
+            for r in seen.values()
+            if r.kind == "let" and r.name == rule.name and r is not rule
+        ]
         text = f"`{rule.name}` already means something else"
         found.append(error("check.twice", text, rule.span, *first, help="give it another name"))
         return
@@ -156,7 +160,14 @@ def _check_early(item: ast.Expr, found: list[Diagnostic]) -> None:
     late = sorted(names(item) & (AXES.keys() | COSTS.keys()))
     if late:
         text = f"`{late[0]}` has no value before the search"
-        found.append(error("check.too_late", text, item.span, help="use facts of the model, the hardware and the run, or a `require`"))
+        found.append(
+            error(
+                "check.too_late",
+                text,
+                item.span,
+                help="use facts of the model, the hardware and the run, or a `require`",
+            )
+        )
 
 
 def _check_size(item: ast.Expr, want: Type, found: list[Diagnostic]) -> None:

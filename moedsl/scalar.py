@@ -1,6 +1,6 @@
 """The slow evaluator: one row, plain Python values. It explains a row, derives settings and tests the fast evaluator.
 
-A value is an int, a float, a bool, a word (str) or a set of words (frozenset). A bare word that is no variable is itself.
+A value is an int, a float, a bool, a word (str) or a set of words (frozenset). A word that is no variable is itself.
 """
 
 from __future__ import annotations
@@ -143,7 +143,17 @@ def _if(e: ast.If, env: Mapping[str, Value], fs: Functions) -> Value:
     return evaluate(e.then if evaluate(e.test, env, fs) else e.otherwise, env, fs)
 
 
-SCALES = {"%": 0.01, "GB": 1e9, "GiB": 2**30, "TB": 1e12, "TiB": 2**40, "GB/s": 1e9, "TB/s": 1e12, "TFLOPS": 1e12, "PFLOPS": 1e15}
+SCALES = {
+    "%": 0.01,
+    "GB": 1e9,
+    "GiB": 2**30,
+    "TB": 1e12,
+    "TiB": 2**40,
+    "GB/s": 1e9,
+    "TB/s": 1e12,
+    "TFLOPS": 1e12,
+    "PFLOPS": 1e15,
+}
 """What one of each unit is in bytes, bytes/s, FLOP/s, or one."""
 
 

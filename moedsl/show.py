@@ -18,7 +18,8 @@ def plan_text(p: Json) -> str:
 
 def _head(p: Json) -> str:
     task = "" if p["task"] == "pretrain" else f", {p['task']}"
-    return f"{p['name']}: {p['model']} on {p['gpus']} {p['hardware']}, {_tokens(p['batch']['seq'])} tokens, {p['phase']} first{task}"
+    what = f"{p['model']} on {p['gpus']} {p['hardware']}, {_tokens(p['batch']['seq'])} tokens"
+    return f"{p['name']}: {what}, {p['phase']} first{task}"
 
 
 def _tokens(n: int) -> str:
@@ -28,7 +29,8 @@ def _tokens(n: int) -> str:
 def _meshes(p: Json) -> str:
     m = p["layout"]
     lines = [
-        f"  attention  tp {m['tp']} x cp {m['cp']} x dp {m['dp']} x pp {m['pp']}" + (f", vpp {m['vpp']}" if m["vpp"] > 1 else ""),
+        f"  attention  tp {m['tp']} x cp {m['cp']} x dp {m['dp']} x pp {m['pp']}"
+        + (f", vpp {m['vpp']}" if m["vpp"] > 1 else ""),
         f"  experts    etp {m['etp']} x ep {m['ep']} x edp {m['edp']} x pp {m['pp']}",
     ]
     if m["pipeline_layout"]:
@@ -39,17 +41,29 @@ def _meshes(p: Json) -> str:
 def _batch(p: Json) -> str:
     b = p["batch"]
     tokens = b["global_batch"] * b["seq"]
-    return f"Batch\n  {b['global_batch']} sequences ({tokens / 2**20:.3g} Mi tokens) a step: {b['num_microbatches']} microbatch{'es' if b['num_microbatches'] > 1 else ''} of {b['micro_batch']} on each of {p['layout']['dp']} replicas"
+    step = f"{b['global_batch']} sequences ({tokens / 2**20:.3g} Mi tokens) a step"
+    micro = f"{b['num_microbatches']} microbatch{'es' if b['num_microbatches'] > 1 else ''} of {b['micro_batch']}"
+    return f"Batch\n  {step}: {micro} on each of {p['layout']['dp']} replicas"
 
 
 def _policy(p: Json) -> str:
     q = p["policy"]
-    shown = [f"{n} {_word(q[n])}" for n in ("precision", "dispatcher", "recompute", "cuda_graph", "ep_overlap", "offload", "sharding")]
+    shown = [
+        f"{n} {_word(q[n])}"
+        for n in ("precision", "dispatcher", "recompute", "cuda_graph", "ep_overlap", "offload", "sharding")
+    ]
     shown += [f"{n} {_word(q[n])}" for n in ("moments", "grad_reduce") if q[n] != "fp32"]
     shown += [n for n in ("freeze_vision", "freeze_projection", "freeze_language", "delay_wgrad") if q[n]]
     lines = ["  " + ", ".join(shown)]
     if q["data"] == "mock":
-        lines.append("  data is mock" + (": images are missing, so speed is no proxy for real data" if "freeze_vision" in q and _is_vlm(p) else ""))
+        lines.append(
+            "  data is mock"
+            + (
+                ": images are missing, so speed is no proxy for real data"
+                if "freeze_vision" in q and _is_vlm(p)
+                else ""
+            )
+        )
     if q["routing"] == "balanced":
         lines.append("  routing is forced to balance: for benchmarks only, the model does not learn to route")
     return "Policy\n" + "\n".join(lines)
@@ -68,7 +82,10 @@ def _word(v: Any) -> str:
 def _memory(p: Json) -> str:
     m = p["estimate"]["memory"]
     share = 100 * m["peak_gib"] / m["capacity_gib"]
-    lines = [f"Memory  {m['peak_gib']:.1f} of {m['capacity_gib']:.1f} GiB ({share:.0f}%) on the most loaded rank", _stages(m["stages"])]
+    lines = [
+        f"Memory  {m['peak_gib']:.1f} of {m['capacity_gib']:.1f} GiB ({share:.0f}%) on the most loaded rank",
+        _stages(m["stages"]),
+    ]
     return "\n".join(lines)
 
 
@@ -81,10 +98,12 @@ _COLUMNS = ("stage", "parameters", "weights", "gradients", "optimizer", "activat
 
 def _stages(stages: Sequence[Json]) -> str:
     """A table with a line for each run of equal stages."""
-    rows = [_COLUMNS]
+    rows: list[tuple[str, ...]] = [_COLUMNS]
     for first, last, s in _runs(stages):
         name = str(first) if first == last else f"{first}-{last}"
-        sizes = (f"{s[k + '_gib']:.1f}" for k in ("weights", "gradients", "optimizer", "activations", "buffers", "total"))
+        sizes = (
+            f"{s[k + '_gib']:.1f}" for k in ("weights", "gradients", "optimizer", "activations", "buffers", "total")
+        )
         rows.append((name, f"{s['params'] / 1e9:.2f}B", *sizes))
     return _table(rows)
 
@@ -106,7 +125,8 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _time(p: Json) -> str:
     e = p["estimate"]
-    head = f"Speed  {e['step_time_s']:.2f} s a step, {e['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, {e['model_tflops_per_gpu']:.0f} model TFLOPS/GPU"
+    rates = f"{e['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, {e['model_tflops_per_gpu']:.0f} model TFLOPS/GPU"
+    head = f"Speed  {e['step_time_s']:.2f} s a step, {rates}"
     parts = sorted(((v, k) for k, v in e["breakdown"].items() if v > 0), reverse=True)
     lines = [f"  {k.replace('_', ' '):<24}{v:8.3f} s {100 * v / e['step_time_s']:5.1f}%" for v, k in parts]
     return "\n".join([head, *lines])
@@ -120,20 +140,32 @@ def _covers(p: Json) -> str:
 def _steps(p: Json) -> str:
     if not p["steps"]:
         return ""
-    return "More GPUs, same batch\n" + "\n".join(f"  {s['gpus']} GPUs: {s['step_time_s']:.2f} s a step, {s['speedup']:.2f}x as fast" for s in p["steps"])
+    return "More GPUs, same batch\n" + "\n".join(
+        f"  {s['gpus']} GPUs: {s['step_time_s']:.2f} s a step, {s['speedup']:.2f}x as fast" for s in p["steps"]
+    )
 
 
 def _decisions(p: Json) -> str:
     """Settings first, then what only goes into the environment."""
-    lines = _columns([(d["name"], _word(d["value"]), d["origin"], d["because"] or "") for d in p["decisions"] if d["name"] not in p["env"]])
-    env = _columns([(d["name"], _word(d["value"]), d["because"] or "") for d in p["decisions"] if d["name"] in p["env"]])
+    lines = _columns(
+        [
+            (d["name"], _word(d["value"]), d["origin"], d["because"] or "")
+            for d in p["decisions"]
+            if d["name"] not in p["env"]
+        ]
+    )
+    env = _columns(
+        [(d["name"], _word(d["value"]), d["because"] or "") for d in p["decisions"] if d["name"] in p["env"]]
+    )
     return "Decisions\n" + "\n".join(lines) + ("\n\nEnvironment\n" + "\n".join(env) if env else "")
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows with each column but the last padded to its widest cell."""
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))] if rows else []
-    return ["  " + "  ".join([*(c.ljust(w) for c, w in zip(r[:-1], widths, strict=False)), r[-1]]).rstrip() for r in rows]
+    return [
+        "  " + "  ".join([*(c.ljust(w) for c, w in zip(r[:-1], widths, strict=False)), r[-1]]).rstrip() for r in rows
+    ]
 
 
 def _advice(p: Json) -> str:
@@ -148,9 +180,16 @@ def _advice(p: Json) -> str:
 
 
 def _measured(p: Json) -> str:
-    return "Measured elsewhere\n" + "\n".join(f"  {m['result']} ({'; '.join(m['cite'])})" for m in p["measured"]) if p["measured"] else ""
+    return (
+        "Measured elsewhere\n" + "\n".join(f"  {m['result']} ({'; '.join(m['cite'])})" for m in p["measured"])
+        if p["measured"]
+        else ""
+    )
 
 
 def _alternatives(p: Json) -> str:
-    lines = [f"  {' '.join(f'{k}={_word(v)}' for k, v in a['changes'].items())}: {a['against_plan']}" for a in p["alternatives"]]
+    lines = [
+        f"  {' '.join(f'{k}={_word(v)}' for k, v in a['changes'].items())}: {a['against_plan']}"
+        for a in p["alternatives"]
+    ]
     return "Next best\n" + "\n".join(lines) if lines else ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -33,9 +33,9 @@ FIRST_CHUNK, LARGEST_CHUNK = 512, 120_000
 class Prices(Protocol):
     """What the search asks of a cost model: bytes and seconds for whole columns."""
 
-    def memory(self, cols: Mapping[str, Column]) -> NDArray[np.float64]: ...
+    def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
-    def time(self, cols: Mapping[str, Column]) -> NDArray[np.float64]: ...
+    def time(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
 
 @frozen
@@ -71,7 +71,7 @@ def mesh_table(c: Compiled, dropped: frozenset[str] = frozenset()) -> Table:
 
 
 def some_layout(c: Compiled, chunk: int = 20_000) -> bool:
-    """Whether any mesh and policy obey the laws, prices aside. Depth first, so that a space with few laws is not built."""
+    """Whether any mesh and policy obey the laws, prices aside. Depth first: a space with few laws is not built."""
     laws = [law for law in c.laws if not law.priced]
     mixed = [w for w in laws if w.needs & frozenset(HELD + MOVED) and w.needs & frozenset(MESH)]
     policies = _project(policy_table(c, HELD + MOVED), frozenset[str]().union(*(w.needs for w in mixed)))
@@ -83,7 +83,9 @@ def some_layout(c: Compiled, chunk: int = 20_000) -> bool:
         before, bound = frozenset(MESH[:at]), frozenset(MESH[: at + 1])
         table = _apply(table, [w for w in laws if w.needs <= bound and (at == 0 or not w.needs <= before)])
         size = chunk if at + 1 < len(MESH) else max(1, chunk * 4 // max(1, policies.rows))
-        return any(extend(table.take(np.arange(i, min(i + size, table.rows))), at + 1) for i in range(0, table.rows, size))
+        return any(
+            extend(table.take(np.arange(i, min(i + size, table.rows))), at + 1) for i in range(0, table.rows, size)
+        )
 
     return bool(policies.rows) and extend(c.empty(), 0)
 
@@ -168,18 +170,18 @@ class Search:
         caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
         return _apply(least, caps)
 
-    def _least_memory(self, meshes: Table) -> NDArray[np.float64]:
+    def _least_memory(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """Bytes that no policy goes below, by mesh."""
         priced = (self.prices.memory(meshes.assume(**values)) for values in self._frugal())
         return functools.reduce(np.minimum, priced)
 
-    def _least_time(self, meshes: Table) -> NDArray[np.float64]:
+    def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """Seconds that no policy goes below, by mesh."""
         priced = (self.prices.time(meshes.assume(**values)) for values in self._swift())
         return functools.reduce(np.minimum, priced)
 
     def _frugal(self) -> Iterable[dict[str, int]]:
-        """Policies with which some rank holds the least: the one value that always does, every value where it depends."""
+        """Policies with which some rank holds the least: one value where it always does, else every value."""
         d = self.c.problem.domains
         low = self._frugal_moves()
         high = {n: int(d[n].max()) for n in ("offload", "moments", "grad_reduce")}
@@ -236,7 +238,7 @@ class Search:
         return [self._row(table, keys, int(i)) for i in chosen], table.rows
 
     def _could_hold(self, table: Table) -> Table:
-        """The rows that fit with the least that communication and graphs may hold: most are refused before those multiply."""
+        """The rows that fit with the least that communication and graphs may hold, before those multiply."""
         least = self.prices.memory(table.assume(**self._frugal_moves()))
         caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
         return _apply(table.with_columns(peak_memory=least), caps)

@@ -29,9 +29,13 @@ class Draft:
     wishes: tuple[ast.Require | ast.Prefer, ...] = ()
 
     def over(self, base: Draft) -> Draft:
-        """This layer on top of another. A sweep takes the place of a value of the same thing, and the other way round."""
+        """This layer on top of another. A sweep takes the place of a value of the same thing, and vice versa."""
         mine, theirs = self.swept, base.swept
-        fixed = {k: s for k, s in base.fixed.items() if k != mine and not (k == "sweep" and theirs in {*self.fixed, *self.pins})}
+        fixed = {
+            k: s
+            for k, s in base.fixed.items()
+            if k != mine and not (k == "sweep" and theirs in {*self.fixed, *self.pins})
+        }
         pins = {k: b for k, b in base.pins.items() if k != mine}
         wishes = base.wishes + self.wishes
         return Draft(fixed | self.fixed, pins | self.pins, base.sets | self.sets, base.allows | self.allows, wishes)
@@ -112,7 +116,9 @@ class Gather:
             return ast.HardwareStmt(s.name, s.count, s.span)
         if s.name.id in self.library.models:
             text = f"`{s.name.id}` is a model; only hardware has a number of GPUs"
-            self.diagnostics.append(error("check.type", text, s.span, help=f"write `{s.name.id}` and, apart from it, `gb200 x 8`"))
+            self.diagnostics.append(
+                error("check.type", text, s.span, help=f"write `{s.name.id}` and, apart from it, `gb200 x 8`")
+            )
             return ast.ModelStmt(s.name, s.span)
         known = [*self.library.models, *self.library.hardware, *self.library.profiles]
         text = f"no model, hardware or profile is called `{s.name.id}`"
@@ -166,7 +172,9 @@ class Gather:
         return evolve(d, wishes=(*d.wishes, s))
 
     def _twice(self, what: str, here: Any, first: Any) -> None:
-        self.diagnostics.append(error("check.twice", f"`{what}` is said twice", here, Label(first, "first here"), help="keep one of them"))
+        self.diagnostics.append(
+            error("check.twice", f"`{what}` is said twice", here, Label(first, "first here"), help="keep one of them")
+        )
 
 
 _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
@@ -178,12 +186,38 @@ _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
     ast.Prefer: Gather._wish,  # pyright: ignore[reportPrivateUsage]
 }
 
-STATEMENTS = ("model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "fit", "scale", "throughput", "vlm", "data",
-              "routing", "pin", "require", "prefer", "allow", "sweep", "set", "target", "cluster", "run", "use", "rules", "profile")  # fmt: skip
+STATEMENTS = (
+    "model",
+    "hardware",
+    "seq",
+    "batch",
+    "micro_batch",
+    "precision",
+    "task",
+    "fit",
+    "scale",
+    "throughput",
+    "vlm",
+    "data",
+    "routing",
+    "pin",
+    "require",
+    "prefer",
+    "allow",
+    "sweep",
+    "set",
+    "target",
+    "cluster",
+    "run",
+    "use",
+    "rules",
+    "profile",
+)
+"""What a bare name may have been meant as."""
 
 
 def runs(module: ast.Module, library: Library) -> tuple[list[tuple[str, Draft]], list[Diagnostic]]:
-    """Each run of a file by name. Without a ``run`` block the top level is the run ``main``; with one, their common ground."""
+    """Each run of a file by name. Without a ``run`` block the top level is the run ``main``, else common ground."""
     found: list[Diagnostic] = []
     gather = Gather(library, found)
     top = gather.layer(module.items)
@@ -208,6 +242,8 @@ def _inherit(run: ast.RunDecl, blocks: dict[str, ast.RunDecl], gather: Gather, c
         return own
     if run.base.id not in blocks:
         help = suggest(run.base.id, list(blocks))
-        gather.diagnostics.append(error("check.unknown_name", f"no run is called `{run.base.id}`", run.base.span, help=help))
+        gather.diagnostics.append(
+            error("check.unknown_name", f"no run is called `{run.base.id}`", run.base.span, help=help)
+        )
         return own
     return own.over(_inherit(blocks[run.base.id], blocks, gather, (*chain, run.name.id)))

@@ -17,7 +17,9 @@ class Type:
     words: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return {"enum": f"one of {', '.join(self.words)}", "set": f"a set of {', '.join(self.words)}"}.get(self.kind, f"a {self.kind}")
+        return {"enum": f"one of {', '.join(self.words)}", "set": f"a set of {', '.join(self.words)}"}.get(
+            self.kind, f"a {self.kind}"
+        )
 
 
 NUMBER, FLAG, TEXT, LIST = Type("number"), Type("flag"), Type("text"), Type("list")

@@ -20,9 +20,11 @@ def run(a: Namespace) -> int:
     library = load_stdlib()
     known, _, _ = rules.collect(library.rules)
     if a.id == "rules":
-        print("\n".join(f"{r.kind:<8} {r.id}: {r.because}" for r in known if r.kind in ("require", "prefer", "measured")))
+        print(
+            "\n".join(f"{r.kind:<8} {r.id}: {r.because}" for r in known if r.kind in ("require", "prefer", "measured"))
+        )
         return 0
-    found = [*_rules(a.id, known, library.sources), *_names(ALIASES.get(a.id, a.id)), *_diagnostic(a.id)]
+    found = [*_rules(a.id, known, library.sources), *_names(ALIASES.get(str(a.id), str(a.id))), *_diagnostic(a.id)]
     if found:
         print("\n\n".join(found))
         return 0
@@ -34,7 +36,9 @@ def run(a: Namespace) -> int:
 
 def _rules(id: str, known: tuple[Rule, ...], sources: dict[str, Source]) -> Iterator[str]:
     for r in known:
-        if id in (r.id, r.id.split(".", 1)[1], r.id.rsplit(".", 1)[0]) or (id == r.name and r.kind not in ("require", "prefer")):
+        if id in (r.id, r.id.split(".", 1)[1], r.id.rsplit(".", 1)[0]) or (
+            id == r.name and r.kind not in ("require", "prefer")
+        ):
             yield _rule(r, sources)
 
 
@@ -44,7 +48,9 @@ def _rule(r: Rule, sources: dict[str, Source]) -> str:
     lines = [f"{r.kind} {r.id}{worth}", f"  {print_expr(r.expr)}"]
     lines += [f"  when {print_expr(r.when)}"] if r.when is not None else []
     lines += [f"  because: {r.because}"] if r.because else []
-    return "\n".join([*lines, *(f"  cite: {c}" for c in r.cites), f"  declared at {r.span.file}:{line}", f"  {_STRENGTH[r.kind]}"])
+    return "\n".join(
+        [*lines, *(f"  cite: {c}" for c in r.cites), f"  declared at {r.span.file}:{line}", f"  {_STRENGTH[r.kind]}"]
+    )
 
 
 _STRENGTH = {

@@ -28,8 +28,13 @@ def _list(a: Namespace) -> int:
         return 0
     for m in models:
         shared = f" + {m.shared_expert_hidden} shared" if m.shared_expert_hidden else ""
-        kind = m.attention.upper() + (", vision" if m.vision else "") + (f", {m.mtp_layers} MTP" if m.mtp_layers else "")
-        print(f"{m.name:<22}{parameters.unique(m) / 1e9:8.1f}B  {m.layers} layers, {m.experts} experts top-{m.topk}{shared}, {kind}  ({m.hf})")
+        kind = (
+            m.attention.upper() + (", vision" if m.vision else "") + (f", {m.mtp_layers} MTP" if m.mtp_layers else "")
+        )
+        print(
+            f"{m.name:<22}{parameters.unique(m) / 1e9:8.1f}B  {m.layers} layers, "
+            f"{m.experts} experts top-{m.topk}{shared}, {kind}  ({m.hf})"
+        )
     return 0
 
 

@@ -35,20 +35,46 @@ def tree(value: Any) -> Any:
 
 def _program(p: Any) -> dict[str, Any]:
     pins = {n: axes.BY_NAME[n].decode(pin.code) for n, pin in p.pins.items()}
-    plain = {n: getattr(p, n) for n in ("name", "gpus", "seq", "batch", "phase", "task", "routing", "data", "precision", "target")}
+    plain = {
+        n: getattr(p, n)
+        for n in ("name", "gpus", "seq", "batch", "phase", "task", "routing", "data", "precision", "target")
+    }
     wishes = {r.id: print_expr(r.expr) for r in p.rules if r.wish}
-    return {**plain, "model": attrs.asdict(p.model), "hardware": attrs.asdict(p.hardware), "vlm": sorted(p.vlm), "pins": pins,
-            "wishes": wishes, "allows": list(p.allows), "set": dict(p.sets)}  # fmt: skip
+    return {
+        **plain,
+        "model": attrs.asdict(p.model),
+        "hardware": attrs.asdict(p.hardware),
+        "vlm": sorted(p.vlm),
+        "pins": pins,
+        "wishes": wishes,
+        "allows": list(p.allows),
+        "set": dict(p.sets),
+    }
 
 
 def _problem(p: Problem) -> dict[str, Any]:
     domains = {a.name: [a.decode(int(v)) for v in p.domains[a.name]] for a in axes.AXES}
-    origins = {n: o.id if isinstance(o, Rule) else "pinned" if isinstance(o, Pin) else None for n, o in p.origins.items()}
+    origins = {
+        n: o.id if isinstance(o, Rule) else "pinned" if isinstance(o, Pin) else None for n, o in p.origins.items()
+    }
     fixed = {n: sorted(v) if isinstance(v, frozenset) else v for n, v in p.values.items()}
     return {"name": p.program.name, "gpus": p.gpus, "fixed": fixed, "domains": domains, "origins": origins,
             "laws": {r.id: print_expr(r.expr) for r in p.program.of("require")}}  # fmt: skip
 
 
 def _solution(c: Chosen) -> dict[str, Any]:
-    rows = [{**{a.name: a.decode(r.codes[a.name]) for a in axes.AXES}, "peak_memory": r.peak_memory, "step_time": r.step_time} for r in c.solution.rows]
-    return {"name": c.problem.program.name, "gpus": c.problem.gpus, "legal": c.solution.legal, "priced": c.solution.priced, "rows": rows}
+    rows = [
+        {
+            **{a.name: a.decode(r.codes[a.name]) for a in axes.AXES},
+            "peak_memory": r.peak_memory,
+            "step_time": r.step_time,
+        }
+        for r in c.solution.rows
+    ]
+    return {
+        "name": c.problem.program.name,
+        "gpus": c.problem.gpus,
+        "legal": c.solution.legal,
+        "priced": c.solution.priced,
+        "rows": rows,
+    }
