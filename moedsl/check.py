@@ -99,6 +99,7 @@ class _Reader:
             return None
         spans = {k: s.span for k, s in self.draft.fixed.items()}
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
+        spans |= {path: s.path.span for path, s in self.draft.sets.items()}
         return Program(
             name=self.name, model=model, hardware=hardware, pins=pins, rules=self.rules + wishes, spans=spans, **parts
         )

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from attrs import field, frozen
 
 from moedsl.cost import Cost
+from moedsl.counts import MOST_GPUS, counts
 from moedsl.diagnostics import Diagnostic, error, note
 from moedsl.ir import Problem, Program
 from moedsl.lower import lower
-from moedsl.solve import Search, Solution
+from moedsl.solve import Row, Search, Solution
 from moedsl.tables import Compiled, compile_problem
 
-MOST_GPUS = 16_384
 KEEP = 6
 
 
 @frozen
 class Chosen:
-    """The best layouts of a program; the first is the plan. `steps` are larger GPU counts and what they would buy."""
+    """The best layouts of a program; the first is the plan. `steps` are larger GPU counts and their best layouts."""
 
     problem: Problem
     compiled: Compiled
     cost: Cost
     solution: Solution
-    steps: tuple[tuple[int, float], ...] = field(factory=tuple)
+    steps: tuple[tuple[int, Row], ...] = field(factory=tuple)
 
 
 def choose(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | None, list[Diagnostic]]:
@@ -70,7 +69,7 @@ def _whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:
 
 def _smallest(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | None, list[Diagnostic]]:
     """The fewest GPUs with a layout that fits, and what the next steps up would buy."""
-    for gpus in counts(p):
+    for gpus in counts(p.hardware):
         progress(f"trying {gpus} GPUs")
         chosen = solve(p, gpus)
         if chosen.solution.rows:
@@ -86,16 +85,8 @@ def _smallest(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | Non
 
 
 def _found(p: Program, gpus: int) -> Diagnostic:
-    text = f"{gpus} {p.hardware.name} is the smallest number of GPUs that works"
+    text = f"{gpus} {p.hardware.name} are the fewest GPUs that work, of what divides a node and whole nodes"
     return note("plan.smallest", text, p.spans["hardware"], help=f"write `{p.hardware.name} x {gpus}` to keep it")
-
-
-def counts(p: Program) -> Iterator[int]:
-    """GPU counts in ascending order: what divides a node, every whole node up to 32, then eight counts an octave."""
-    node = p.hardware.gpus_per_node
-    yield from (g for g in range(1, node) if node % g == 0)
-    nodes = np.unique([*range(1, 33), *(m * 2**e for e in range(2, 12) for m in range(8, 16))])
-    yield from (int(n) * node for n in nodes if n * node <= MOST_GPUS)
 
 
 def _with_steps(c: Chosen, progress: Callable[[str], None]) -> Chosen:
@@ -108,5 +99,5 @@ def _with_steps(c: Chosen, progress: Callable[[str], None]) -> Chosen:
         progress(f"pricing {gpus} GPUs")
         more = solve(p, gpus, keep=1, global_batch=c.problem.global_batch)
         if more.solution.rows:
-            steps.append((gpus, more.solution.rows[0].step_time))
+            steps.append((gpus, more.solution.rows[0]))
     return Chosen(c.problem, c.compiled, c.cost, c.solution, tuple(steps))

@@ -6,7 +6,7 @@ errors. `--stop-after` prints any stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import define, field
@@ -14,7 +14,8 @@ from attrs import define, field
 from moedsl import ast, cache, library, paths
 from moedsl.check import check
 from moedsl.choose import Chosen, choose
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.emit.fields import decided_fields
 from moedsl.ir import Program
 from moedsl.library import Library
 from moedsl.plan import make_plan
@@ -82,14 +83,20 @@ def _solve(r: Result, progress: Progress) -> None:
 
 
 def _plan(r: Result, _: Progress) -> None:
-    r.plans = tuple(
-        make_plan(c, _of(r.diagnostics, r.programs, c.problem.program), r.library.sources) for c in r.chosen
-    )
+    notes = [d for d in r.diagnostics if not d.is_error]
+    r.plans = tuple(make_plan(c, notes, r.library.sources) for c in r.chosen)
+    for chosen, plan in zip(r.chosen, r.plans, strict=True):
+        r.diagnostics.extend(_overridden(chosen.problem.program, plan))
 
 
-def _of(found: Sequence[Diagnostic], programs: tuple[Program, ...], _: Program) -> list[Diagnostic]:
-    """Warnings and notes belong to every plan of the file."""
-    return [d for d in found if not d.is_error]
+def _overridden(p: Program, plan: dict[str, Any]) -> Iterator[Diagnostic]:
+    """A `set` of a field that the plan decides would leave the recipe at odds with its own estimate."""
+    decided = decided_fields({**plan, "set": {}, "derived": {}}) if p.sets else {}
+    for path, value in p.sets.items():
+        if path in decided and decided[path] != value:
+            text = f"`{path}` follows from the plan, which makes it {decided[path]}"
+            help = "pin the axis instead, as in `pin tp=2`; `set` is for what the plan leaves open"
+            yield error("plan.set_decided", text, p.spans[path], help=help)
 
 
 def _lower(_: Result, __: Progress) -> None:

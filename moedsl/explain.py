@@ -12,6 +12,7 @@ from attrs import evolve, frozen
 
 from moedsl import axes
 from moedsl.columns import names
+from moedsl.counts import counts
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.ir import Program, Rule
 from moedsl.nearest import breaking, too_large, too_slow
@@ -259,14 +260,11 @@ def _drop(p: Program, gpus: int, m: Member, solve: Solve) -> list[str]:
 
 
 def _more_gpus(p: Program, gpus: int, solve: Solve) -> list[str]:
-    """The next number of GPUs that works: whole nodes first, then doublings."""
-    node = p.hardware.gpus_per_node
-    counts = dict.fromkeys([-(-gpus // node) * node, *(gpus * 2**e for e in range(1, 7))])
-    for n in counts:
-        if n != gpus and n <= 16_384:
-            found = _try(p, n, solve, f"{p.hardware.name} x {n}")
-            if found:
-                return found
+    """The next number of GPUs that works, as where a run names none; at most 64 times as many."""
+    for n in counts(p.hardware, above=gpus):
+        found = _try(p, n, solve, f"{p.hardware.name} x {n}") if n <= 64 * gpus else []
+        if found:
+            return found
     return []
 
 

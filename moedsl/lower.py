@@ -144,14 +144,13 @@ def _codes(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.in
 
 
 def _precision(p: Program, axis: axes.Axis, values: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
-    """`precision fp8` is what the documents recommend for the GPU, `auto` every candidate, unsaid the default."""
+    """`fp8` is what the documents recommend for the GPU, `auto` every candidate, unsaid the default; else bf16."""
     env = with_lets(p, values)
     if p.precision == "fp8":
         rule = next(r for r in p.of("let") if r.name == "fp8_here")
         return np.array([axis.encode(env["fp8_here"])]), rule
     rule = first(p, "candidates" if p.precision == "auto" else "default", "precision", values)
-    assert rule is not None, "the stdlib gives no default for precision"
-    return _codes(axis, rule, env), rule
+    return (_codes(axis, rule, env), rule) if rule is not None else (np.zeros(1, dtype=np.int64), None)
 
 
 def _natural(axis: axes.Axis, gpus: int) -> NDArray[np.int64]:

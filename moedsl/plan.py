@@ -54,7 +54,7 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "measured": [_measured(r, env) for r in p.of("measured") if holds(r.when, env)],
         "diagnostics": [to_json(d, sources) for d in found],
         "alternatives": [_alternative(chosen, r, row) for r in chosen.solution.rows[1:]],
-        "steps": [{"gpus": g, "step_time_s": t, "speedup": row.step_time / t} for g, t in chosen.steps],
+        "steps": [_step(chosen, g, r, row) for g, r in chosen.steps],
         "search": {"legal_layouts": chosen.solution.legal, "rows_priced": chosen.solution.priced},
     }
 
@@ -127,6 +127,7 @@ def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
         "memory": {
             "peak_gib": row.peak_memory / GIB,
             "capacity_gib": chosen.problem.program.hardware.memory / GIB,
+            "allowed_gib": chosen.problem.program.hardware.memory / GIB * (1 - env.get("headroom", 0)),
             "stages": [_stage(s) for s in chosen.cost.memory_report(row.codes)],
             "covers": chosen.cost.covers["memory"],
         },
@@ -183,6 +184,8 @@ def _why_chosen(
 
 
 def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return "+".join(value) or "none" if isinstance(value, list) else str(value)
 
 
@@ -241,13 +244,20 @@ def _advice(chosen: Chosen, law: Law, env: Mapping[str, Any], row: Row) -> Json:
     }
 
 
+def _unfollowed(chosen: Chosen, row: Row) -> set[str]:
+    """The advice that a layout does not follow, by id."""
+    env = environment(chosen, row)
+    rules = (law.rule for law in chosen.compiled.advice)
+    return {r.id for r in rules if holds(r.when, env) and not evaluate(r.expr, env)}
+
+
 def _cost_of(c: Compiled, chosen: Chosen, law: Law, row: Row) -> str:
     """What the best layout that follows an advice costs against the plan."""
     if not law.needs:
         return "the run itself decides it, no layout does"
     best = Search(evolve(c, laws=(*c.laws, law)), chosen.cost, 1).run().rows
     if not best:
-        return "no layout that fits follows it"
+        return "nothing that the run leaves open follows it and fits"
     return _against(best[0], row)
 
 
@@ -261,11 +271,26 @@ def _measured(r: Rule, env: Mapping[str, Any]) -> Json:
     return {"rule": r.id, "result": evaluate(r.expr, env), "because": r.because, "cite": list(r.cites)}
 
 
-def _alternative(chosen: Chosen, other: Row, row: Row) -> Json:
-    values = plain(other.codes, chosen.problem)
-    changed = {a.name: _value(values[a.name]) for a in axes.AXES if other.codes[a.name] != row.codes[a.name]}
+def _step(chosen: Chosen, gpus: int, other: Row, row: Row) -> Json:
+    """What more GPUs would buy, and with which layout."""
+    changes = _changes(chosen, other, row)
     return {
-        "changes": changed,
+        "gpus": gpus,
+        "step_time_s": other.step_time,
+        "speedup": row.step_time / other.step_time,
+        "changes": changes,
+    }
+
+
+def _changes(chosen: Chosen, other: Row, row: Row) -> Json:
+    values = plain(other.codes, chosen.problem)
+    return {a.name: _value(values[a.name]) for a in axes.AXES if other.codes[a.name] != row.codes[a.name]}
+
+
+def _alternative(chosen: Chosen, other: Row, row: Row) -> Json:
+    return {
+        "changes": _changes(chosen, other, row),
+        "against_advice": sorted(_unfollowed(chosen, other) - _unfollowed(chosen, row)),
         "step_time_s": other.step_time,
         "peak_gib": other.peak_memory / GIB,
         "against_plan": _against(other, row),

@@ -83,7 +83,8 @@ def _memory(p: Json) -> str:
     m = p["estimate"]["memory"]
     share = 100 * m["peak_gib"] / m["capacity_gib"]
     lines = [
-        f"Memory  {m['peak_gib']:.1f} of {m['capacity_gib']:.1f} GiB ({share:.0f}%) on the most loaded rank",
+        f"Memory  {m['peak_gib']:.1f} of {m['capacity_gib']:.1f} GiB ({share:.0f}%) on the most loaded rank; "
+        f"{p['phase']} allows {m['allowed_gib']:.1f}",
         _stages(m["stages"]),
     ]
     return "\n".join(lines)
@@ -140,9 +141,19 @@ def _covers(p: Json) -> str:
 def _steps(p: Json) -> str:
     if not p["steps"]:
         return ""
-    return "More GPUs, same batch\n" + "\n".join(
-        f"  {s['gpus']} GPUs: {s['step_time_s']:.2f} s a step, {s['speedup']:.2f}x as fast" for s in p["steps"]
-    )
+    lines = [
+        f"  {s['gpus']} GPUs: {s['step_time_s']:.2f} s a step, {s['speedup']:.2f}x as fast{_with(s['changes'])}"
+        for s in p["steps"]
+    ]
+    return "More GPUs, same batch\n" + "\n".join(lines)
+
+
+def _with(changes: Json) -> str:
+    return f", with {_pairs(changes)}" if changes else ""
+
+
+def _pairs(changes: Json) -> str:
+    return " ".join(f"{k}={_word(v)}" for k, v in changes.items())
 
 
 def _decisions(p: Json) -> str:
@@ -169,27 +180,28 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _advice(p: Json) -> str:
-    lines = []
-    for a in p["advice"]:
-        if a["followed"]:
-            lines.append(f"  followed      {a['rule']}")
-        else:
-            lines.append(f"  not followed  {a['rule']}: {a['because']}; following it: {a['cost']}")
+    """What is not followed and what following it would cost, then the rest in one paragraph."""
+    lines = [
+        f"  not followed  {a['rule']}: {a['because']}; following it: {a['cost']}"
+        for a in p["advice"]
+        if not a["followed"]
+    ]
     lines += [f"  allowed       {a['rule']}: {a['because'] or 'no reason given'}" for a in p["allowed"]]
+    followed = [a["rule"].removeprefix("std.") for a in p["advice"] if a["followed"]]
+    lines += [_wrapped(f"followed, or without a case here: {', '.join(followed)}")] if followed else []
     return "Advice\n" + "\n".join(lines) if lines else ""
 
 
 def _measured(p: Json) -> str:
-    return (
-        "Measured elsewhere\n" + "\n".join(f"  {m['result']} ({'; '.join(m['cite'])})" for m in p["measured"])
-        if p["measured"]
-        else ""
-    )
+    lines = [_wrapped(f"{m['result']}: {m['because']} ({'; '.join(m['cite'])})") for m in p["measured"]]
+    return "Measured elsewhere, on a run that resembles this one\n" + "\n".join(lines) if lines else ""
 
 
 def _alternatives(p: Json) -> str:
-    lines = [
-        f"  {' '.join(f'{k}={_word(v)}' for k, v in a['changes'].items())}: {a['against_plan']}"
-        for a in p["alternatives"]
-    ]
+    lines = [f"  {_pairs(a['changes'])}: {a['against_plan']}{_against(a)}" for a in p["alternatives"]]
     return "Next best\n" + "\n".join(lines) if lines else ""
+
+
+def _against(alternative: Json) -> str:
+    rules = [r.removeprefix("std.") for r in alternative["against_advice"]]
+    return f" (against {', '.join(rules)})" if rules else ""

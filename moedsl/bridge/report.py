@@ -95,7 +95,8 @@ def from_json(data: Mapping[str, Any]) -> Report:
 
 def render(report: Report) -> str:
     """A few lines a person reads; the JSON form has the whole."""
-    lines = [f"{report.file}: {report.verdict}{_summary(report)}"]
+    differs = ", but not what was planned" if report.verdict == "accepted" and report.mismatches else ""
+    lines = [f"{report.file}: {report.verdict}{differs}{_summary(report)}"]
     if report.message:
         lines += [f"  {report.id}: {report.message}"]
     lines += [f"  refused by {r.where} ({r.question}): {r.error}: {r.message}" for r in report.refusals]

@@ -9,7 +9,7 @@ from moedsl.commands.programs import compiled
 
 
 def run(a: Namespace) -> int:
-    result, code = compiled(a, "solve")
+    result, code = compiled(a, "plan")
     if result is not None and not code and a.json:
         talk.print_json(talk.failed_json(result.diagnostics, result.library.sources))
     return code
