@@ -59,7 +59,8 @@ def _as_set(v: Value) -> frozenset[str]:
 
 
 def _contains(item: Value, group: Value) -> bool:
-    return any(_same(item, g) for g in group)
+    """Membership; a word where a set is meant is the set of it."""
+    return any(_same(item, g) for g in (_as_set(group) if isinstance(group, str) else group))
 
 
 def _held(x: float) -> float:
