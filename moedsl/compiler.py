@@ -77,7 +77,7 @@ def _check(r: Result, _: Progress) -> None:
 def _solve(r: Result, progress: Progress) -> None:
     for program in r.programs:
         chosen, found = choose(program, progress)
-        r.diagnostics.extend(found)
+        r.diagnostics.extend(d for d in found if d not in r.diagnostics)  # the runs of a sweep share their notes
         if chosen is not None:
             r.chosen += (chosen,)
 
