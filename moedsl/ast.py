@@ -238,6 +238,22 @@ class SweepStmt:
 
 
 @frozen
+class IsolateStmt:
+    """``isolate overlap in off, on, delayed``: a sweep in which everything else stays as it is."""
+
+    axis: Name
+    values: tuple[Expr, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@frozen
+class WorkflowStmt:
+    """``workflow``: the phases fit, scale, profile and retune, each a run of its own."""
+
+    span: Span = field(eq=False, repr=False)
+
+
+@frozen
 class SetStmt:
     """``set model.field = value``."""
 
@@ -257,7 +273,8 @@ class TargetStmt:
 
 Stmt = Union[
     BareStmt, ModelStmt, HardwareStmt, SeqStmt, BatchStmt, MicroBatchStmt, PrecisionStmt, TaskStmt, PhaseStmt,
-    VlmStmt, DataStmt, RoutingStmt, PinStmt, Require, Prefer, AllowStmt, SweepStmt, SetStmt, TargetStmt,
+    VlmStmt, DataStmt, RoutingStmt, PinStmt, Require, Prefer, AllowStmt, SweepStmt,
+    IsolateStmt, WorkflowStmt, SetStmt, TargetStmt,
 ]  # fmt: skip
 
 # ---------------------------------------------------------------- declarations
@@ -292,6 +309,15 @@ class ModelDecl:
 
 @frozen
 class ClusterDecl:
+    name: Name
+    facts: tuple[FactEntry, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@frozen
+class DocumentDecl:
+    """``document NAME { CLAIM { says "..." kind default carried [rules] shown "tests/..." } }``: what a document says."""
+
     name: Name
     facts: tuple[FactEntry, ...]
     span: Span = field(eq=False, repr=False)
@@ -350,12 +376,39 @@ class Measured(Conditional):
     """``measured NAME: "result" [when EXPR]``: a published result and the conditions it was taken under."""
 
 
-Member = Union[Require, Prefer, Let, Default, Candidates, Derive, Env, Rank, Measured]
+@frozen
+class Symptom:
+    """``symptom NAME: "pattern" confirm "..." fix "..."``: what a failing run prints; `because` is the cause."""
+
+    name: Name
+    expr: String
+    confirm: String | None
+    fix: String | None
+    because: String | None
+    cites: tuple[Cite, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@frozen
+class Effect:
+    """``effect NAME = WORD``: what changing a word of the language, or a field or section of Bridge, changes."""
+
+    name: Name
+    expr: Name
+    because: String | None
+    cites: tuple[Cite, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+Member = Union[Require, Prefer, Let, Default, Candidates, Derive, Env, Rank, Measured, Symptom, Effect]
 
 
 @frozen
 class RulesDecl:
+    """``rules NAME [of recipe] [when EXPR] { members }``: of a run unless `subject` says of what."""
+
     name: Name
+    subject: Name | None
     when: Expr | None
     members: tuple[Member, ...]
     span: Span = field(eq=False, repr=False)
@@ -386,7 +439,7 @@ class UseDecl:
     span: Span = field(eq=False, repr=False)
 
 
-Item = Union[Stmt, HardwareDecl, ModelDecl, ClusterDecl, RulesDecl, ProfileDecl, RunDecl, UseDecl]
+Item = Union[Stmt, HardwareDecl, ModelDecl, ClusterDecl, DocumentDecl, RulesDecl, ProfileDecl, RunDecl, UseDecl]
 
 
 @frozen

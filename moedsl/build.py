@@ -32,7 +32,7 @@ _ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
 
 @frozen
 class Clause:
-    """``because``, ``worth`` or ``when`` on its way into a statement."""
+    """``because``, ``worth``, ``when``, ``confirm``, ``fix`` or ``of`` on its way into a statement."""
 
     word: str
     value: Any
@@ -220,10 +220,20 @@ def _conditional(cls: type[Any]) -> Rule:
     return build
 
 
+def _symptom(b: Builder, c: Sequence[Any]) -> ast.Symptom:
+    (name, pattern), clauses, cites = _split(c)
+    get = clauses.get
+    return ast.Symptom(name, pattern, get("confirm"), get("fix"), get("because"), cites, b.span(c))
+
+
+def _effect(b: Builder, c: Sequence[Any]) -> ast.Effect:
+    (name, word), clauses, cites = _split(c)
+    return ast.Effect(name, word, clauses.get("because"), cites, b.span(c))
+
+
 def _rules(b: Builder, c: Sequence[Any]) -> ast.RulesDecl:
-    when = next((x.value for x in c if isinstance(x, Clause)), None)
-    members = tuple(n for n in _nodes(c[2:]) if not isinstance(n, Clause))
-    return ast.RulesDecl(c[1], when, members, b.span(c))
+    (name, *members), clauses, _ = _split(c)
+    return ast.RulesDecl(name, clauses.get("of"), clauses.get("when"), tuple(members), b.span(c))
 
 
 def _run(b: Builder, c: Sequence[Any]) -> ast.RunDecl:
@@ -231,8 +241,9 @@ def _run(b: Builder, c: Sequence[Any]) -> ast.RunDecl:
     return ast.RunDecl(c[1], c[3] if has_base else None, _nodes(c[4 if has_base else 2 :]), b.span(c))
 
 
-def _sweep(b: Builder, c: Sequence[Any]) -> ast.SweepStmt:
-    return ast.SweepStmt(c[1], _nodes(c[3:]), b.span(c))
+def _over(cls: type[Any]) -> Rule:
+    """``sweep NAME in A, B``: a name and the values behind ``in``."""
+    return lambda b, c: cls(c[1], _nodes(c[3:]), b.span(c))
 
 
 def _value_fact(b: Builder, c: Sequence[Any]) -> ast.FactEntry:
@@ -273,17 +284,23 @@ RULES: dict[str, Rule] = {
     "prefer": _prefer,
     "advice": _prefer,
     "allow_stmt": _allow,
-    "sweep_stmt": _sweep,
+    "sweep_stmt": _over(ast.SweepStmt),
+    "isolate_stmt": _over(ast.IsolateStmt),
+    "workflow_stmt": _pick(ast.WorkflowStmt),
     "set_stmt": _pick(ast.SetStmt, 1, 3),
     "target_stmt": _pick(ast.TargetStmt, 1, 2),
     "binding": _pick(ast.Binding, 0, 2),
     "worth": _clause,
     "because": _clause,
     "when": _clause,
+    "confirm": _clause,
+    "fix": _clause,
+    "subject": _clause,
     "cite": _pick(ast.Cite, 0, 1),
     "hardware_decl": _named(ast.HardwareDecl),
     "model_decl": _named(ast.ModelDecl),
     "cluster_decl": _named(ast.ClusterDecl),
+    "document_decl": _named(ast.DocumentDecl),
     "profile_decl": _named(ast.ProfileDecl),
     "rules_decl": _rules,
     "run_decl": _run,
@@ -299,6 +316,8 @@ RULES: dict[str, Rule] = {
     "env": _conditional(ast.Env),
     "rank": _conditional(ast.Rank),
     "measured": _conditional(ast.Measured),
+    "symptom": _symptom,
+    "effect": _effect,
     "if_else": _if_else,
     "implication": _binary,
     "disjunction": _binary,

@@ -20,7 +20,7 @@ class Rule:
 
     id: str
     kind: str
-    """require, prefer, let, default, candidates, derive, env, rank or measured."""
+    """require, prefer, let, default, candidates, derive, env, rank, measured, symptom or effect."""
     name: str
     expr: ast.Expr
     when: ast.Expr | None
@@ -31,6 +31,10 @@ class Rule:
     """For a `prefer`: the share of step time that following it is held to be worth."""
     wish: bool = False
     """Stated by the run file itself."""
+    confirm: str | None = None
+    """For a `symptom`: how to make sure of the cause."""
+    fix: str | None = None
+    """For a `symptom`: the way out."""
 
 
 @frozen

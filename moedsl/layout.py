@@ -16,8 +16,8 @@ from moedsl.parse_errors import RESERVED
 from moedsl.tokens import Lexeme, lexemes
 
 WIDTH = 100
-CLAUSES = ("because", "cite", "worth", "when")
-_ASSIGNS = frozenset(["let", "default", "candidates", "derive", "env", "set"])
+CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
+_ASSIGNS = frozenset(["let", "default", "candidates", "derive", "env", "set", "effect"])
 _NO_OPERANDS = (RESERVED | {"require", "prefer"}) - {"true", "false"}
 """Words that an operand may follow."""
 _UNIT = re.compile(r"[ \t]*(GB/s|TB/s|GiB|TiB|GB|TB|TFLOPS|PFLOPS|%)$")
@@ -201,11 +201,11 @@ def _one_line(block: _Block) -> str:
 
 
 def _broken_rows(words: list[_Word], indent: int) -> list[str]:
-    """Rows broken where they were, before `because` and `cite`, and inside a block."""
+    """Rows broken where they were, before `because`, `cite`, `confirm` and `fix`, and inside a block."""
     rows, row, depth, clause = [], " " * indent, 0, 0
     for i, word in enumerate(words):
         depth -= word.text in (")", "]")
-        starts = word.kind == "word" and depth == 0 and word.text in ("because", "cite")
+        starts = word.kind == "word" and depth == 0 and word.text in ("because", "cite", "confirm", "fix")
         if i and (starts or word.broken):
             clause = 2 if depth == 0 else clause
             rows.append(row)

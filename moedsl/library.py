@@ -24,6 +24,7 @@ class Library:
     models: dict[str, ast.ModelDecl] = field(factory=dict)
     hardware: dict[str, ast.HardwareDecl] = field(factory=dict)
     clusters: dict[str, ast.ClusterDecl] = field(factory=dict)
+    documents: dict[str, ast.DocumentDecl] = field(factory=dict)
     profiles: dict[str, ast.ProfileDecl] = field(factory=dict)
     rules: list[tuple[str, ast.RulesDecl]] = field(factory=list)
     """Each with the prefix of its rules' names: ``std`` or ``run``."""
@@ -45,6 +46,7 @@ class Library:
             ast.ModelDecl: self.models,
             ast.HardwareDecl: self.hardware,
             ast.ClusterDecl: self.clusters,
+            ast.DocumentDecl: self.documents,
             ast.ProfileDecl: self.profiles,
         }
         return tables.get(type(item))  # type: ignore[return-value, arg-type]

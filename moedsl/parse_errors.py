@@ -18,8 +18,9 @@ OPERATORS = COMPARISON_TERMINALS | {"PLUS", "MINUS", "STAR", "SLASH", "FLOOR", "
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 RESERVED = frozenset(
     ["if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth"]
+    + ["confirm", "fix"]
 )
-DECLARATIONS = frozenset(["hardware", "model", "cluster", "rules", "profile", "run", "use"])
+DECLARATIONS = frozenset(["hardware", "model", "cluster", "document", "rules", "profile", "run", "use"])
 WORDS = {
     "NAME": "a name",
     "NUMBER": "a number",
@@ -147,7 +148,7 @@ def _expected(left: set[str]) -> Iterator[str]:
         yield "a statement"
         left = left & {"RBRACE"}
     if {"REQUIRE", "LET"} <= left:
-        yield "a rule (require, prefer, let, default, candidates, derive, env, rank, measured)"
+        yield "a rule (require, prefer, let, default, candidates, derive, env, rank, measured, symptom, effect)"
         left = left & {"RBRACE"}
     if {"NUMBER", "NAME", "LPAREN"} <= left:
         yield "a value"

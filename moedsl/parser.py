@@ -27,7 +27,7 @@ MAX_ERRORS = 50
 """After so many errors the rest of a file is not read."""
 MAX_WORDS = 50_000
 """Tokens of a file; more would take longer than anybody waits for an error."""
-CLAUSES = ("because", "cite", "worth", "when")
+CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
 _OTHER_WORDS = ("NAME", "WORD", "VERSION")
 
 _lock = threading.Lock()

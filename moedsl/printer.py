@@ -155,6 +155,13 @@ def _member(word: str, mark: str) -> Callable[[Any, str], str]:
     return show
 
 
+def _symptom(node: ast.Symptom, indent: str) -> str:
+    said = (("confirm", node.confirm), ("fix", node.fix))
+    lines = [f"\n{indent}  {word} {quote(text.value)}" for word, text in said if text]
+    head = f"symptom {node.name.id}: {quote(node.expr.value)}"
+    return head + "".join(lines) + _clauses(node.because, node.cites, indent)
+
+
 def _allow(node: ast.AllowStmt, _: str) -> str:
     return f"allow {node.rule.id}" + (f" because {quote(node.because.value)}" if node.because else "")
 
@@ -178,8 +185,8 @@ def _declaration(word: str, body: str) -> Callable[[Any, str], str]:
     """``run NAME from BASE {``, ``rules NAME when EXPR {``, ``hardware NAME {``."""
 
     def show(node: Any, indent: str) -> str:
-        base, when = getattr(node, "base", None), getattr(node, "when", None)
-        head = f"{word} {node.name.id}" + (f" from {base.id}" if base else "")
+        base, subject, when = (getattr(node, n, None) for n in ("base", "subject", "when"))
+        head = f"{word} {node.name.id}" + (f" from {base.id}" if base else "") + (f" of {subject.id}" if subject else "")
         return head + (f" when {print_expr(when)}" if when else "") + _block(getattr(node, body), indent)
 
     return show
@@ -203,12 +210,15 @@ _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
     ast.Prefer: _claim,
     ast.AllowStmt: _allow,
     ast.SweepStmt: lambda n, _: f"sweep {n.axis.id} in {_commas(n.values)}",
+    ast.IsolateStmt: lambda n, _: f"isolate {n.axis.id} in {_commas(n.values)}",
+    ast.WorkflowStmt: _words("workflow"),
     ast.SetStmt: _words("set", "{path}", "=", "{value}"),
     ast.TargetStmt: lambda n, _: f"target {n.product.id} {n.version.value}",
     ast.FactEntry: _fact,
     ast.HardwareDecl: _declaration("hardware", "facts"),
     ast.ModelDecl: _declaration("model", "facts"),
     ast.ClusterDecl: _declaration("cluster", "facts"),
+    ast.DocumentDecl: _declaration("document", "facts"),
     ast.RulesDecl: _declaration("rules", "members"),
     ast.ProfileDecl: _declaration("profile", "body"),
     ast.RunDecl: _declaration("run", "body"),
@@ -220,4 +230,6 @@ _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
     ast.Env: _member("env", " ="),
     ast.Rank: _member("rank", ":"),
     ast.Measured: _member("measured", ":"),
+    ast.Symptom: _symptom,
+    ast.Effect: _member("effect", " ="),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 
@@ -19,19 +20,25 @@ DEFAULT_WORTH = 0.01
 
 DEFAULTED = ("seq", "global_batch")
 """What has a default and is no axis."""
+EFFECTS = ("experiment", "execution", "benchmark")
+"""What a change changes: what is learned, only how it runs, or a run that nobody learns from."""
 WORDS = frozenset(w for t in BUILTIN.values() for w in t.words) | {"none"}
 
 Blocks = Iterable[tuple[str, ast.RulesDecl]]
 
 
 def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
-    """Every rule, the scope that they see (builtins and lets), and what is wrong with them."""
+    """Every rule of a run, the scope that they see (builtins and lets), and what is wrong with them.
+
+    Blocks `of` something else, as of a recipe, are for those who judge that.
+    """
     found: list[Diagnostic] = []
     scope = dict(BUILTIN)
     rules: list[Rule] = []
     seen: dict[str, Rule] = {}
     for prefix, block in blocks:
-        rules += [_rule(prefix, block, member, found) for member in block.members]
+        if block.subject is None:
+            rules += [read_rule(prefix, block, member, found) for member in block.members]
     rules = _lets_first(rules, scope, found)
     for rule in rules:
         _declare(rule, scope, seen, found)
@@ -68,14 +75,32 @@ def _order(
         return _order(rest, lets, scope, found)
 
 
-def _rule(prefix: str, block: ast.RulesDecl, m: ast.Member, found: list[Diagnostic]) -> Rule:
+def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, found: list[Diagnostic]) -> Rule:
+    """A member of a block, its condition joined to the block's; one without a reason or a source is an error."""
     name = m.name.id if m.name else "unnamed"
+    _reasoned(m, name, found)
     when = _both(block.when, getattr(m, "when", None))
     because = m.because.value if m.because else None
     return Rule(
         f"{prefix}.{block.name.id}.{name}", type(m).__name__.lower(), name, m.expr, when, because,
         tuple(cite_text(c) for c in m.cites), m.name.span if m.name else m.span, worth(m, found),
+        confirm=_text(m, "confirm"), fix=_text(m, "fix"),
     )  # fmt: skip
+
+
+def _text(m: ast.Member, clause: str) -> str | None:
+    value: ast.String | None = getattr(m, clause, None)
+    return value.value if value else None
+
+
+def _reasoned(m: ast.Member, name: str, found: list[Diagnostic]) -> None:
+    """A rule says why and on whose word; a `let` is a name, not a rule."""
+    clauses = {"because": m.because, "cite": m.cites}
+    missing = [word for word, said in clauses.items() if not said]
+    if missing and not isinstance(m, ast.Let):
+        text = f"rule `{name}` has no {' and no '.join(f'`{w}`' for w in missing)}"
+        help = 'say why and on whose word: `because "..." cite docs "where"`'
+        found.append(error("check.no_reason", text, m.name.span if m.name else m.span, help=help))
 
 
 def worth(m: ast.Member, found: list[Diagnostic]) -> float:
@@ -98,7 +123,7 @@ def _both(a: ast.Expr | None, b: ast.Expr | None) -> ast.Expr | None:
 
 def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
     """Laws, advice and lets have a name of their own; a let's type is known before its use."""
-    if rule.kind in ("require", "prefer", "let", "measured"):
+    if rule.kind in ("require", "prefer", "let", "measured", "symptom", "effect"):
         if rule.id in seen:
             first = Label(seen[rule.id].span, "first here")
             found.append(error("check.twice", f"`{rule.id}` is declared twice", rule.span, first))
@@ -135,6 +160,27 @@ def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
         inference.value(rule.expr, TEXT)
     elif rule.kind == "rank":
         _check_rank(rule, inference)
+    elif rule.kind == "symptom":
+        _check_pattern(rule, found)
+    elif rule.kind == "effect":
+        _check_effect(rule, found)
+
+
+def _check_pattern(rule: Rule, found: list[Diagnostic]) -> None:
+    """A symptom is a regular expression that a line of a log is searched for."""
+    assert isinstance(rule.expr, ast.String)
+    try:
+        re.compile(rule.expr.value)
+    except re.error as e:
+        text = f"this is no regular expression: {e}"
+        found.append(error("check.pattern", text, rule.expr.span, help=r"write `\\(` for a bracket that stands in the log"))
+
+
+def _check_effect(rule: Rule, found: list[Diagnostic]) -> None:
+    assert isinstance(rule.expr, ast.Name)
+    if rule.expr.id not in EFFECTS:
+        text = f"an effect is one of {', '.join(EFFECTS)}, not `{rule.expr.id}`"
+        found.append(error("check.unknown_word", text, rule.expr.span, help=suggest(rule.expr.id, [*EFFECTS])))
 
 
 def _check_choice(rule: Rule, inference: Inference, found: list[Diagnostic]) -> None:

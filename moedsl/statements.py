@@ -44,7 +44,7 @@ class Draft:
     def swept(self) -> str | None:
         """What a sweep goes over, by the key that a statement or a pin of it would have."""
         stmt = self.fixed.get("sweep")
-        return {"gpus": "hardware"}.get(stmt.axis.id, stmt.axis.id) if isinstance(stmt, ast.SweepStmt) else None
+        return {"gpus": "hardware"}.get(stmt.axis.id, stmt.axis.id) if isinstance(stmt, ast.SweepStmt | ast.IsolateStmt) else None
 
 
 _KEYS: dict[type, str] = {
@@ -59,6 +59,8 @@ _KEYS: dict[type, str] = {
     ast.DataStmt: "data",
     ast.RoutingStmt: "routing",
     ast.SweepStmt: "sweep",
+    ast.IsolateStmt: "sweep",
+    ast.WorkflowStmt: "workflow",
     ast.TargetStmt: "target",
 }
 
@@ -205,9 +207,12 @@ STATEMENTS = (
     "prefer",
     "allow",
     "sweep",
+    "isolate",
+    "workflow",
     "set",
     "target",
     "cluster",
+    "document",
     "run",
     "use",
     "rules",

@@ -10,12 +10,13 @@ from moedsl import ast
 from moedsl.source import Span
 
 AT = Span("random.moe", 0, 0)
-RESERVED = ["if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth"]
+RESERVED = ["if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth", "confirm", "fix"]
 STARTERS = [
     *("model", "hardware", "cluster", "rules", "profile", "run", "use", "seq", "batch", "micro_batch", "precision"),
     *("task", "routing", "vlm", "data", "pin", "require", "prefer", "allow", "sweep", "set", "target"),
+    *("isolate", "workflow", "document"),
 ]
-OTHER_KEYWORDS = ["first", "x", "from", "let", "default", "candidates", "derive", "env", "rank", "measured"]
+OTHER_KEYWORDS = ["first", "x", "from", "let", "default", "candidates", "derive", "env", "rank", "measured", "symptom", "effect", "of"]
 UNITS = ["GB", "GiB", "TB", "TiB", "GB/s", "TB/s", "TFLOPS", "PFLOPS", "%"]
 
 _plain = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}(\.[A-Za-z0-9_]{1,4}){0,2}", fullmatch=True)
@@ -97,6 +98,8 @@ statement = st.one_of(
     prefer,
     st.builds(ast.AllowStmt, name, because, at),
     st.builds(ast.SweepStmt, name, _some(expr, 1), at),
+    st.builds(ast.IsolateStmt, name, _some(expr, 1), at),
+    st.builds(ast.WorkflowStmt, at),
     st.builds(ast.SetStmt, name, expr, at),
     st.builds(ast.TargetStmt, name, version, at),
 )
@@ -113,10 +116,13 @@ member = st.one_of(
     st.builds(ast.Prefer, name, expr, count, because, cites, at),
     st.builds(ast.Let, name, expr, because, cites, at),
     *(st.builds(cls, name, expr, maybe_expr, because, cites, at) for cls in _conditional),
+    st.builds(ast.Symptom, name, string, because, because, because, cites, at),
+    st.builds(ast.Effect, name, name, because, cites, at),
 )
+_FACTS = (ast.HardwareDecl, ast.ModelDecl, ast.ClusterDecl, ast.DocumentDecl)
 declaration = st.one_of(
-    *(st.builds(cls, name, _some(fact), at) for cls in (ast.HardwareDecl, ast.ModelDecl, ast.ClusterDecl)),
-    st.builds(ast.RulesDecl, name, maybe_expr, _some(member), at),
+    *(st.builds(cls, name, _some(fact), at) for cls in _FACTS),
+    st.builds(ast.RulesDecl, name, maybe_name, maybe_expr, _some(member), at),
     st.builds(ast.ProfileDecl, name, _some(statement), at),
     st.builds(ast.RunDecl, name, maybe_name, _some(statement), at),
     st.builds(ast.UseDecl, string, at),
