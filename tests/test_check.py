@@ -11,6 +11,7 @@ from moedsl.compiler import Result, compile_source
 from moedsl.source import Source
 
 RUN = "qwen3_30b_a3b; gb200 x 8\n"
+WHY = 'because "a test" cite ours "here"'
 GPU = (
     'hardware mine { arch blackwell; device "X"; capability 10.0; memory 180 GB; nvlink_domain 8; gpus_per_node 8; sms 100\n'
     "tflops bf16=1000; hbm 8 TB/s; nvlink 900 GB/s; network 50 GB/s }\n"
@@ -38,8 +39,8 @@ ONE = [
     ("check.unknown_axis", RUN + "pin tq=3", "tq"),
     ("check.unknown_axis", RUN + "pin gpus=4", "gpus"),
     ("check.unknown_axis", RUN + "sweep phase in fit, scale", "phase"),
-    ("check.unknown_axis", RUN + "rules a { candidates sequence = [1] }", "sequence"),
-    ("check.unknown_axis", RUN + "rules a { default phase = fit }", "phase"),
+    ("check.unknown_axis", RUN + f"rules a {{ candidates sequence = [1] {WHY} }}", "sequence"),
+    ("check.unknown_axis", RUN + f"rules a {{ default phase = fit {WHY} }}", "phase"),
     ("check.unknown_rule", RUN + "allow mesh.headz", "mesh.headz"),
     ("check.unknown_field", RUN + "set model.moe_router_dtypo = 1", "model.moe_router_dtypo"),
     ("check.unknown_function", RUN + "require maxi(tp, cp) > 1", "maxi"),
@@ -73,13 +74,13 @@ ONE = [
     ("check.type", RUN + "pin ep_overlap=1", "1"),
     ("check.type", RUN + "pin pipeline_layout=3", "3"),
     ("check.type", RUN + "set model.moe_router_dtype = 1 + 1", "1 + 1"),
-    ("check.type", RUN + "rules a { candidates tp = 2 }", "2"),
-    ("check.type", RUN + "rules a { candidates tp = [] }", "[]"),
-    ("check.type", RUN + "rules a { default tp = [2] }", "[2]"),
-    ("check.type", RUN + "rules a { measured m: 5 }", "5"),
+    ("check.type", RUN + f"rules a {{ candidates tp = 2 {WHY} }}", "2"),
+    ("check.type", RUN + f"rules a {{ candidates tp = [] {WHY} }}", "[]"),
+    ("check.type", RUN + f"rules a {{ default tp = [2] {WHY} }}", "[2]"),
+    ("check.type", RUN + f"rules a {{ measured m: 5 {WHY} }}", "5"),
     ("check.type", RUN + "profile p { seq 8k }\np x 8", "8"),
     ("check.type", "qwen3_30b_a3b x 8; gb200 x 8", "qwen3_30b_a3b x 8"),
-    ("check.too_late", RUN + "rules a { candidates tp = [cp] }", "cp"),
+    ("check.too_late", RUN + f"rules a {{ candidates tp = [cp] {WHY} }}", "cp"),
     ("check.size", RUN + "seq 1.5", "1.5"),
     ("check.size", RUN + "seq 4 GB", "4 GB"),
     ("check.size", RUN + "batch 0", "0"),
@@ -88,7 +89,7 @@ ONE = [
     ("check.size", RUN + "pin tp=10000000000", "10000000000"),
     ("check.size", RUN + "require tp < 9999999999999G", "9999999999999G"),
     ("check.size", "qwen3_30b_a3b; gb200 x 100000000000000000000", "100000000000000000000"),
-    ("check.size", RUN + "rules a { candidates tp = [1, 2.5] }", "2.5"),
+    ("check.size", RUN + f"rules a {{ candidates tp = [1, 2.5] {WHY} }}", "2.5"),
     ("check.data", RUN + 'data ""', '""'),
     ("check.target", RUN + "target bridge 9.9", "9.9"),
     ("check.target", RUN + "target nemo 1", "nemo"),
@@ -111,13 +112,18 @@ ONE = [
     ("check.twice", RUN + "rules a { let moe = tp }", "moe"),
     ("check.twice", RUN + "rules a { let log2 = tp }", "log2"),
     ("check.twice", RUN + "rules a { let tp = cp }", "tp"),
-    ("check.twice", RUN + "rules a { require x: tp > 0\nrequire x: cp > 0 }", "x"),
+    ("check.twice", RUN + f"rules a {{ require x: tp > 0 {WHY}\nrequire x: cp > 0 {WHY} }}", "x"),
     ("check.twice", GPU.replace("mine", "gb200") + RUN, "gb200"),
     ("check.twice", RUN + "profile gb200 { seq 8k }", "gb200"),
     ("check.twice", "qwen3_vl_30b_a3b; gb200 x 8; vlm fsdp 3d", "3d"),
     ("check.circular", "profile p { q }\nprofile q { p }\np", "p"),
     ("check.circular", "run a from a { qwen3_30b_a3b; gb200 x 8 }", "a"),
-    ("check.circular", RUN + "rules a { let y = z\nlet z = y\nrequire w: y > 1 }", None),
+    ("check.circular", RUN + f"rules a {{ let y = z\nlet z = y\nrequire w: y > 1 {WHY} }}", None),
+    ("check.no_reason", RUN + "rules a { require x: tp > 0 }", "x"),
+    ("check.no_reason", RUN + 'rules a { prefer x: tp > 0 because "a test" }', "x"),
+    ("check.no_reason", RUN + 'rules a { env NCCL_DEBUG = "WARN" cite ours "here" }', "NCCL_DEBUG"),
+    ("check.pattern", RUN + f'rules a {{ symptom x: "(" {WHY} }}', '"("'),
+    ("check.unknown_word", RUN + f"rules a {{ effect seq = execuion {WHY} }}", "execuion"),
     ("read.missing", RUN + 'use "nope.moe"', '"nope.moe"'),
     ("read.directory", RUN + 'use "/"', '"/"'),
     ("read.special", RUN + 'use "/dev/zero"', '"/dev/zero"'),
@@ -190,8 +196,8 @@ def test_runs_inherit_and_override() -> None:
 def test_a_users_rules_are_like_the_stdlibs() -> None:
     """They cut, rank, default and explain with the spans of the run file."""
     text = RUN + (
-        "throughput first\nrules mine {\n  let r = recompute\n  default seq = 8192\n  candidates tp = [2, 4]\n"
-        "  require kept: moe_act in r\n  prefer much: cp > 1 worth 90%\n  rank slow: [-step_time]\n}"
+        f"throughput first\nrules mine {{\n  let r = recompute\n  default seq = 8192 {WHY}\n  candidates tp = [2, 4] {WHY}\n"
+        f"  require kept: moe_act in r {WHY}\n  prefer much: cp > 1 worth 90% {WHY}\n  rank slow: [-step_time] {WHY}\n}}"
     )
     result = compile_source(Source("run.moe", text))
     assert not result.failed, result.diagnostics

@@ -181,6 +181,7 @@ rules ep_overlap when overlap.ep {
     product = ast.Binary("*", ast.Binary("*", n("tp"), n("cp"), AT), n("pp"), AT)
     assert rules == ast.RulesDecl(
         n("ep_overlap"),
+        None,
         n("overlap.ep"),
         (
             ast.Require(n("needs_vpp"), law, s("1F1B overlap interleaves virtual stages"), cites, AT),

@@ -172,21 +172,22 @@ def decoded(codes: dict[str, int]) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- programs
 
-SMALL = """
-rules small {
-  candidates vpp = [1, 2]
-  candidates micro_batch = [1, 2] when phase != fit
-  candidates recompute = [none, [moe_act], full]
-  candidates cuda_graph = [none, [moe_router, moe_preprocess]] when phase == throughput
-}
+WHY = 'because "a test" cite ours "here"'
+SMALL = f"""
+rules small {{
+  candidates vpp = [1, 2] {WHY}
+  candidates micro_batch = [1, 2] when phase != fit {WHY}
+  candidates recompute = [none, [moe_act], full] {WHY}
+  candidates cuda_graph = [none, [moe_router, moe_preprocess]] when phase == throughput {WHY}
+}}
 """
 EXTRAS = [
     "pin tp=2", "pin pp=2 vpp=2", "pin ep=4", "pin etp=2", "pin cp=2", "pin micro_batch=2", "pin recompute=[moe_act]", "pin dispatcher=alltoall",
     "pin offload=optimizer", "pin ep_overlap=true", "pin dp=2", "require dp >= 2", "require tp * cp <= 2", "require full not in recompute",
     "require peak_memory < 70 GB", "require offload == none and ep > 1", "require step_time < 60", "prefer cp <= 1", "prefer tp > 1", "prefer moe_act in recompute",
     "prefer big: dispatcher != alltoall and tp == 2", "allow memory.fits", "allow dispatch_advice", "seq 16k", "batch 64", "precision auto", "vlm",
-    "rules mine { let r = recompute\n require m: moe_act in r or count(r) == 0 }", "rules mine { rank r: [cp, -step_time, peak_memory] }",
-    "rules mine { prefer p: count(recompute) == 0 worth 30%\n prefer q: tp == 1 worth 0% }", "rules mine { require x: score < 90 }",
+    f"rules mine {{ let r = recompute\n require m: moe_act in r or count(r) == 0 {WHY} }}", f"rules mine {{ rank r: [cp, -step_time, peak_memory] {WHY} }}",
+    f"rules mine {{ prefer p: count(recompute) == 0 worth 30% {WHY}\n prefer q: tp == 1 worth 0% {WHY} }}", f"rules mine {{ require x: score < 90 {WHY} }}",
 ]  # fmt: skip
 
 
@@ -258,7 +259,7 @@ WIDE = [
     "deepseek_v3; b200 x 64; throughput first; pin moments=bf16 grad_reduce=bf16",
     "gpt_oss_120b; h200 x 24; fit first; seq 32k",
     "qwen3_vl_30b_a3b; gb300 x 16; throughput first; vlm freeze_vision fsdp",
-    "moonlight_16b; h100 x 32; throughput first; rules r { candidates sharding = [optimizer, fsdp]\n candidates moments = [fp32, bf16]\n candidates grad_reduce = [fp32, bf16] }",
+    f"moonlight_16b; h100 x 32; throughput first; rules r {{ candidates sharding = [optimizer, fsdp] {WHY}\n candidates moments = [fp32, bf16] {WHY}\n candidates grad_reduce = [fp32, bf16] {WHY} }}",
     "kimi_k2; gb200 x 128; scale first; seq 64k; sweep micro_batch in 1",
 ]  # fmt: skip
 
