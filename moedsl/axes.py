@@ -13,7 +13,8 @@ from attrs import frozen
 RECOMPUTE = ("layernorm", "moe_act", "mla_up_proj", "shared_experts", "core_attn", "mlp", "moe", "full")
 CUDA_GRAPH = ("attn", "moe_router", "moe_preprocess", "full_iteration")
 PRECISION = ("bf16", "fp8_blockwise", "fp8_current", "mxfp8", "nvfp4")
-PHASES = ("fit", "scale", "throughput")
+PHASES = ("fit", "scale", "profile", "throughput")
+"""What a run is for, in the order of the workflow; `throughput` is where it retunes."""
 
 
 @frozen
@@ -75,3 +76,12 @@ AXES: tuple[Axis, ...] = _MESH + _POLICY + _FIXED
 """Mesh axes, then policies, then what is one value unless a sweep or `auto` opens it."""
 
 BY_NAME = {a.name: a for a in AXES}
+
+COMPOSITES: dict[str, dict[str, dict[str, bool]]] = {
+    "overlap": {
+        "off": {"ep_overlap": False, "delay_wgrad": False},
+        "on": {"ep_overlap": True, "delay_wgrad": False},
+        "delayed": {"ep_overlap": True, "delay_wgrad": True},
+    }
+}
+"""What `isolate` may vary that is several axes at once: the values of each word."""

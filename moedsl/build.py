@@ -166,6 +166,12 @@ def _pick(cls: type[Any], *indexes: int) -> Rule:
     return build
 
 
+def _phase(b: Builder, c: Sequence[Any]) -> ast.PhaseStmt:
+    """``profile first`` starts with the word of a declaration."""
+    value = c[0] if isinstance(c[0], ast.Name) else _name(b, c[:1])
+    return ast.PhaseStmt(value, b.span(c))
+
+
 def _many(cls: type[Any], first: int) -> Rule:
     """A class with one field: the nodes from `first` on."""
     return lambda b, c: cls(_nodes(c[first:]), b.span(c))
@@ -275,7 +281,8 @@ RULES: dict[str, Rule] = {
     "precision_stmt": _pick(ast.PrecisionStmt, 1),
     "task_stmt": _pick(ast.TaskStmt, 1),
     "routing_stmt": _pick(ast.RoutingStmt, 1),
-    "phase_stmt": _pick(ast.PhaseStmt, 0),
+    "phase_stmt": _phase,
+    "first_name": _name,
     "vlm_stmt": _many(ast.VlmStmt, 1),
     "data_stmt": _pick(ast.DataStmt, 1),
     "pin_stmt": _many(ast.PinStmt, 1),

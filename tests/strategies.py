@@ -90,7 +90,7 @@ statement = st.one_of(
     st.builds(ast.PrecisionStmt, name, at),
     st.builds(ast.TaskStmt, name, at),
     st.builds(ast.RoutingStmt, name, at),
-    st.builds(ast.PhaseStmt, free_name, at),
+    st.builds(ast.PhaseStmt, st.one_of(free_name, st.just(ast.Name("profile", AT))), at),
     st.builds(ast.VlmStmt, _some(option), at),
     st.builds(ast.DataStmt, st.one_of(name, string), at),
     st.builds(ast.PinStmt, _some(binding, 1), at),
