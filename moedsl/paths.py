@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
+DOCUMENTS = "documents"
 
 
 def data_dir(name: str) -> Path:
@@ -24,5 +25,10 @@ def stdlib_dir() -> Path:
 
 
 def stdlib_files() -> list[Path]:
-    """Every .moe file of the stdlib, sorted by path."""
-    return sorted(stdlib_dir().rglob("*.moe"))
+    """Every .moe file of the stdlib that a plan needs, sorted by path."""
+    return sorted(p for p in stdlib_dir().rglob("*.moe") if p.parent.name != DOCUMENTS)
+
+
+def document_files() -> list[Path]:
+    """The .moe files that say what carries each claim of a document, sorted by path."""
+    return sorted((stdlib_dir() / DOCUMENTS).glob("*.moe"))
