@@ -315,6 +315,15 @@ class ClusterDecl:
 
 
 @frozen
+class CalibrationDecl:
+    """``calibration NAME { gemm 58% ... }``: what the GPUs of an architecture reach of their peaks."""
+
+    name: Name
+    facts: tuple[FactEntry, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@frozen
 class DocumentDecl:
     """``document NAME { CLAIM { says "..." kind default carried [rules] shown "tests/..." } }``: what a document says."""
 
@@ -439,7 +448,7 @@ class UseDecl:
     span: Span = field(eq=False, repr=False)
 
 
-Item = Union[Stmt, HardwareDecl, ModelDecl, ClusterDecl, DocumentDecl, RulesDecl, ProfileDecl, RunDecl, UseDecl]
+Item = Union[Stmt, HardwareDecl, ModelDecl, ClusterDecl, CalibrationDecl, DocumentDecl, RulesDecl, ProfileDecl, RunDecl, UseDecl]
 
 
 @frozen

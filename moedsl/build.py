@@ -307,6 +307,7 @@ RULES: dict[str, Rule] = {
     "hardware_decl": _named(ast.HardwareDecl),
     "model_decl": _named(ast.ModelDecl),
     "cluster_decl": _named(ast.ClusterDecl),
+    "calibration_decl": _named(ast.CalibrationDecl),
     "document_decl": _named(ast.DocumentDecl),
     "profile_decl": _named(ast.ProfileDecl),
     "rules_decl": _rules,

@@ -9,6 +9,7 @@ import attrs
 from attrs import frozen
 
 from moedsl import ast
+from moedsl.constants import Constants, first_guess, outside
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.facts import Hardware, Model, Vision
 from moedsl.infer import suggest
@@ -29,7 +30,7 @@ _RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
 """The precisions whose dense rate a machine may state."""
 MOST_LAYERS, LARGEST = 10_000, 1 << 31
 """More layers, or a wider part, than any model has: what a slip of the keyboard writes."""
-_FILLED = {"name", "sources"}
+_FILLED = {"name", "sources", "constants"}
 
 
 @frozen
@@ -172,17 +173,30 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
     return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
 
 
-def hardware(decl: ast.HardwareDecl) -> tuple[Hardware | None, list[Diagnostic]]:
-    """The hardware that a declaration states, with the source of each fact."""
+def constants(decl: ast.CalibrationDecl) -> tuple[Constants | None, list[Diagnostic]]:
+    """The constants that a calibration states, each in its range."""
     found: list[Diagnostic] = []
+    made = _Block(Constants, "a calibration", found).read(decl.facts, {}, decl.name)
+    wrong = outside(made) if made else []
+    return made, found + [error("check.calibration", f"calibration {decl.name.id}: {w}", decl.name.span) for w in wrong]
+
+
+def hardware(
+    decl: ast.HardwareDecl, calibrations: Mapping[str, ast.CalibrationDecl]
+) -> tuple[Hardware | None, list[Diagnostic]]:
+    """The hardware that a declaration states, with the source of each fact, and the calibration of its architecture."""
+    found: list[Diagnostic] = []
+    arch = next((e.value.id for e in decl.facts if e.name.id == "arch" and isinstance(e.value, ast.Name)), "")
+    reached, more = constants(calibrations[arch]) if arch in calibrations else (first_guess(1.0), [])
+    found += more
     sources = {e.name.id: "; ".join(cite_text(c) for c in e.cites) for e in decl.facts if e.cites}
-    made = _Block(Hardware, "a hardware", found).read(decl.facts, {"name": decl.name.id, "sources": sources}, decl.name)
+    made = _Block(Hardware, "a hardware", found).read(decl.facts, {"name": decl.name.id, "sources": sources, "constants": reached}, decl.name)
     return made, found + (_consistent_hardware(made, decl) if made else [])
 
 
 def _consistent_hardware(h: Hardware, decl: ast.HardwareDecl) -> list[Diagnostic]:
     """Rates and sizes that may be divided by."""
-    sizes = {n: getattr(h, n) for n in ("memory", "nvlink_domain", "gpus_per_node", "sms", "hbm", "nvlink", "network")}
+    sizes = {n: getattr(h, n) for n in ("memory", "nvlink_domain", "gpus_per_node", "sms", "hbm", "nvlink", "network", "watts")}
     sizes |= {f"tflops {k}": v for k, v in h.tflops.items()}
     zero = [n for n, v in sizes.items() if v <= 0]
     if not zero:

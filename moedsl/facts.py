@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
+from moedsl.constants import Constants
+
 
 @frozen
 class Vision:
@@ -107,5 +109,9 @@ class Hardware:
     """Bytes/s inside the NVLink domain."""
     network: float
     """Bytes/s between NVLink domains."""
+    watts: float
+    """The power limit, W."""
+    constants: Constants
+    """What its generation reaches of these rates (`calibration`)."""
     sources: Mapping[str, str] = field(factory=dict)
     """Where each fact comes from, by fact name."""

@@ -24,6 +24,7 @@ class Library:
     models: dict[str, ast.ModelDecl] = field(factory=dict)
     hardware: dict[str, ast.HardwareDecl] = field(factory=dict)
     clusters: dict[str, ast.ClusterDecl] = field(factory=dict)
+    calibrations: dict[str, ast.CalibrationDecl] = field(factory=dict)
     documents: dict[str, ast.DocumentDecl] = field(factory=dict)
     profiles: dict[str, ast.ProfileDecl] = field(factory=dict)
     rules: list[tuple[str, ast.RulesDecl]] = field(factory=list)
@@ -46,6 +47,7 @@ class Library:
             ast.ModelDecl: self.models,
             ast.HardwareDecl: self.hardware,
             ast.ClusterDecl: self.clusters,
+            ast.CalibrationDecl: self.calibrations,
             ast.DocumentDecl: self.documents,
             ast.ProfileDecl: self.profiles,
         }
@@ -71,7 +73,7 @@ class Library:
 
     def gpu(self, name: str) -> tuple[Hardware | None, list[Diagnostic]]:
         """The facts of a declared hardware."""
-        return declare.hardware(self.hardware[name])
+        return declare.hardware(self.hardware[name], self.calibrations)
 
 
 def load(files: Iterable[Path], parse: Parse) -> Library:

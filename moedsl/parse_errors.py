@@ -20,7 +20,7 @@ RESERVED = frozenset(
     ["if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth"]
     + ["confirm", "fix"]
 )
-DECLARATIONS = frozenset(["hardware", "model", "cluster", "document", "rules", "profile", "run", "use"])
+DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
 WORDS = {
     "NAME": "a name",
     "NUMBER": "a number",

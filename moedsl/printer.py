@@ -218,6 +218,7 @@ _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
     ast.HardwareDecl: _declaration("hardware", "facts"),
     ast.ModelDecl: _declaration("model", "facts"),
     ast.ClusterDecl: _declaration("cluster", "facts"),
+    ast.CalibrationDecl: _declaration("calibration", "facts"),
     ast.DocumentDecl: _declaration("document", "facts"),
     ast.RulesDecl: _declaration("rules", "members"),
     ast.ProfileDecl: _declaration("profile", "body"),

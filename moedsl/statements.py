@@ -212,6 +212,7 @@ STATEMENTS = (
     "set",
     "target",
     "cluster",
+    "calibration",
     "document",
     "run",
     "use",

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from moedsl import declare
+from moedsl.compiler import load_stdlib
 from moedsl.facts import Hardware, Model
 from moedsl.parser import parse
 from moedsl.source import Source
@@ -31,6 +32,6 @@ def model(name: str) -> Model:
 @cache
 def hardware(name: str) -> Hardware:
     """A GPU of the stdlib."""
-    made, wrong = declare.hardware(_declaration("hardware", name))
+    made, wrong = load_stdlib().gpu(name)
     assert made is not None, wrong
     return made

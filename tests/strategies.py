@@ -14,7 +14,7 @@ RESERVED = ["if", "then", "else", "and", "or", "not", "in", "true", "false", "wh
 STARTERS = [
     *("model", "hardware", "cluster", "rules", "profile", "run", "use", "seq", "batch", "micro_batch", "precision"),
     *("task", "routing", "vlm", "data", "pin", "require", "prefer", "allow", "sweep", "set", "target"),
-    *("isolate", "workflow", "document"),
+    *("isolate", "workflow", "document", "calibration"),
 ]
 OTHER_KEYWORDS = ["first", "x", "from", "let", "default", "candidates", "derive", "env", "rank", "measured", "symptom", "effect", "of"]
 UNITS = ["GB", "GiB", "TB", "TiB", "GB/s", "TB/s", "TFLOPS", "PFLOPS", "%"]
@@ -119,7 +119,7 @@ member = st.one_of(
     st.builds(ast.Symptom, name, string, because, because, because, cites, at),
     st.builds(ast.Effect, name, name, because, cites, at),
 )
-_FACTS = (ast.HardwareDecl, ast.ModelDecl, ast.ClusterDecl, ast.DocumentDecl)
+_FACTS = (ast.HardwareDecl, ast.ModelDecl, ast.ClusterDecl, ast.DocumentDecl, ast.CalibrationDecl)
 declaration = st.one_of(
     *(st.builds(cls, name, _some(fact), at) for cls in _FACTS),
     st.builds(ast.RulesDecl, name, maybe_name, maybe_expr, _some(member), at),

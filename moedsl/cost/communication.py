@@ -16,12 +16,8 @@ from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
 
-DISPATCH_NVLINK, DISPATCH_NETWORK = (0.45, 0.65, 0.75), (0.70, 0.80, 0.85)
-"""Share of each bandwidth that expert all-to-all reaches, by dispatcher: alltoall, deepep, hybridep."""
-RING = 0.75
-"""Share that NCCL's all-gather, reduce-scatter and send reach."""
-HIDDEN, HIDDEN_WGRAD = 0.70, 0.85
-"""Share of expert communication that the 1F1B overlap hides, and with delayed weight gradients."""
+DISPATCH_NVLINK, DISPATCH_NETWORK = (0.60, 0.87, 1.0), (0.82, 0.94, 1.0)
+"""Bandwidth that expert all-to-all reaches over what HybridEP does, by dispatcher: alltoall, deepep, hybridep."""
 DP_EXPOSED = 0.10
 """Share of data parallelism's communication that is never hidden."""
 
@@ -34,7 +30,7 @@ def inside(hw: Hardware, size: Floats, stride: Floats) -> Floats:
 def ring(hw: Hardware, size: Floats, stride: Floats) -> Floats:
     """Bytes/s of a ring collective: NVLink inside a domain; across, every local member brings its own network port."""
     local = inside(hw, size, stride)
-    return RING * np.where(local >= size, hw.nvlink, np.minimum(hw.nvlink, hw.network * local))
+    return hw.constants.ring * np.where(local >= size, hw.nvlink, np.minimum(hw.nvlink, hw.network * local))
 
 
 def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
@@ -49,8 +45,8 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     once = t["dispatcher"] > 0
     near = np.where(once, np.minimum(m.topk, _distinct(ep, m.topk)), m.topk) * (local - 1) / ep
     far = np.where(once, _distinct(domains, m.topk) * (1 - 1 / domains), m.topk * (1 - local / ep))
-    nvlink = hw.nvlink * np.array(DISPATCH_NVLINK)[t["dispatcher"]]
-    network = hw.network * np.array(DISPATCH_NETWORK)[t["dispatcher"]]
+    nvlink = hw.constants.dispatch * hw.nvlink * np.array(DISPATCH_NVLINK)[t["dispatcher"]]
+    network = hw.constants.dispatch * hw.network * np.array(DISPATCH_NETWORK)[t["dispatcher"]]
     seconds = np.maximum(near * payload / nvlink, far * payload / network)
     return seconds + payload * m.topk * (etp - 1) / ring(hw, etp, np.ones_like(etp))
 
@@ -60,15 +56,16 @@ def _distinct(places: Floats, topk: int) -> Floats:
     return places * (1 - (1 - 1 / np.maximum(places, 1)) ** topk)
 
 
-def exposed(t: Table, transfer: Floats, hideable: Floats) -> Floats:
+def exposed(hw: Hardware, t: Table, transfer: Floats, hideable: Floats) -> Floats:
     """Expert communication of one MoE layer, forward and backward, that compute does not hide.
 
-    Two transfers forward, two backward, two more where the MoE layer is recomputed. The overlap hides a stated share,
+    Delayed weight gradients hide half of what the overlap alone leaves. Two transfers forward, two backward, two more where the MoE layer is recomputed. The overlap hides a stated share,
     and no more than the compute that runs meanwhile.
     """
     again = t.has("recompute", BIT["moe"]) | t.has("recompute", BIT["full"])
     whole = (4.0 + 2.0 * again) * transfer
-    share = t["ep_overlap"] * np.where(t["delay_wgrad"] > 0, HIDDEN_WGRAD, HIDDEN)
+    left = 1.0 - hw.constants.hidden
+    share = t["ep_overlap"] * (1.0 - np.where(t["delay_wgrad"] > 0, left / 2, left))
     return whole - np.minimum(share * whole, 0.9 * hideable)
 
 
@@ -93,7 +90,7 @@ def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 def pipeline(m: Model, hw: Hardware, t: Mapping[str, Ints], gpus: int, seq: int) -> Floats:
     """One microbatch's hidden state to the next stage and its gradient back, once for each virtual stage."""
     moved = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * m.hidden * 2.0
-    band = (hw.nvlink if gpus <= hw.nvlink_domain else hw.network) * RING
+    band = (hw.nvlink if gpus <= hw.nvlink_domain else hw.network) * hw.constants.ring
     return np.where(t["pp"] > 1, 2.0 * t["vpp"] * moved / band, 0.0)
 
 

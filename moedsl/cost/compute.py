@@ -1,7 +1,8 @@
 """Seconds that a layer computes for one microbatch on a rank: matrix products, attention, and passes over memory.
 
-A matrix product runs at a stated share of its precision's dense peak; a grouped one reaches that share only with enough
-tokens for each expert. Everything else streams through HBM. Backward is twice forward, 2.5 times for attention.
+A matrix product runs at a calibrated share of its precision's dense peak; a grouped one reaches that share only with
+enough tokens for each expert. Everything else streams through HBM. Backward is twice forward, 2.5 times for attention.
+The shares are those of the GPU's generation (`constants.py`), at the clock that its power limit sustains.
 """
 
 from __future__ import annotations
@@ -14,21 +15,17 @@ from moedsl.cost.activations import BIT
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
 
-GEMM = {"bf16": 0.62, "fp8": 0.45, "mxfp8": 0.70, "nvfp4": 0.40}
-"""Share of the dense peak that a large product reaches, quantisation not counted."""
-ATTENTION = 0.50
-"""Share of the BF16 peak that fused attention reaches, forward and backward together."""
-HALF_FULL = 192.0
-"""Tokens for each expert at which a grouped product reaches half of its share."""
-STREAM = 0.50
-"""Share of the HBM bandwidth that norms, activations, permutations and casts reach."""
 RATE = {"bf16": "bf16", "fp8_blockwise": "fp8", "fp8_current": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 """The peak of `Hardware.tflops` that a precision uses."""
+SHARE = {"bf16": "gemm", "fp8": "gemm8", "mxfp8": "gemm8", "nvfp4": "gemm4"}
+"""The constant that says how much of that peak a large product reaches."""
 PERMUTES = (6.0, 4.0, 3.0)
 """Passes over the routed tokens in forward, by dispatcher: alltoall sorts twice on each side, HybridEP permutes
 while it sends."""
 HOST_ATTENTION, HOST_ROUTER, HOST_PREPROCESS, HOST_EXPERTS, HOST_DENSE = 0.45e-3, 0.20e-3, 0.20e-3, 0.60e-3, 0.30e-3
-"""Seconds of launches from the host for one layer, forward and backward; CUDA graphs take their part away."""
+"""Seconds of launches from the host for one layer, forward and backward; CUDA graphs take their part away. No published
+run is bound by them, so they are stated, not calibrated."""
+WHOLE = CUDA_GRAPH.index("full_iteration")
 
 
 @frozen
@@ -48,6 +45,8 @@ class Work:
     experts: Floats
     activation: Floats
     """The routed experts' activation function."""
+    cast: Floats
+    """Quantising what enters the routed experts' products."""
     permute: Floats
     shared: Floats
     mtp: Floats
@@ -59,13 +58,21 @@ class Work:
         return Work(*(seconds[at] for seconds in astuple(self, recurse=False)))
 
 
+def clock(hw: Hardware) -> float:
+    """What the GPU's power limit leaves of the rates that its generation's constants are stated at."""
+    return (hw.watts / hw.constants.watts) ** hw.constants.power
+
+
 def flops_rate(hw: Hardware, t: Table) -> Floats:
     """FLOP/s of a large matrix product by row; a precision that the GPU lacks runs as its BF16."""
-    each = [
-        GEMM[RATE[p]] * hw.tflops[RATE[p]] if RATE[p] in hw.tflops else GEMM["bf16"] * hw.tflops["bf16"]
-        for p in PRECISION
-    ]
-    return np.array(each)[t["precision"]] * 1e12
+    rates = [RATE[p] if RATE[p] in hw.tflops else "bf16" for p in PRECISION]
+    each = [getattr(hw.constants, SHARE[r]) * hw.tflops[r] for r in rates]
+    return np.array(each)[t["precision"]] * 1e12 * clock(hw)
+
+
+def stream(hw: Hardware) -> float:
+    """Bytes/s of a pass over memory."""
+    return hw.hbm * hw.constants.stream * clock(hw)
 
 
 def attention_weights(m: Model) -> tuple[int, int]:
@@ -84,27 +91,28 @@ def context(m: Model, seq: int) -> float:
     return (full + (m.window_every - 1) * window) / m.window_every if m.window_every else window
 
 
-def work(m: Model, hw: Hardware, t: Table, seq: int) -> Work:
-    """Forward seconds of every part."""
+def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
+    """Forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean."""
     split = t["micro_batch"] * (seq / t["cp"]) / t["tp"]
-    rate, bf16, hbm = flops_rate(hw, t), hw.tflops["bf16"] * 1e12, hw.hbm * STREAM
+    k, rate, bf16, hbm = hw.constants, flops_rate(hw, t), hw.tflops["bf16"] * 1e12 * clock(hw), stream(hw)
     attention, up = attention_weights(m)
     qkv = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else 2 * m.head_dim)
-    routed = split * m.topk * t["etp"]
+    routed = split * m.topk * t["etp"] * skew
     cast = np.where(t["precision"] > 0, 4.0, 0.0)
     return Work(
         linear=2 * split * attention / rate,
         up=2 * split * up / rate,
-        core=2 * split * context(m, seq) * qkv / (bf16 * ATTENTION),
+        core=2 * split * context(m, seq) * qkv / (bf16 * k.attention),
         norm=split * m.hidden * 6 / hbm,
         passes=split * (m.hidden * (8 + 2 * cast) + qkv * (10 + cast) + m.experts * 12) / hbm,
         dense=split * (6 * m.hidden * m.ffn_hidden / rate + m.ffn_hidden * (6 + cast) / hbm),
-        experts=_experts(m, hw, t, routed, rate) + routed * (m.hidden + m.expert_hidden / t["etp"]) * cast / hbm,
+        experts=_experts(m, hw, t, routed, rate),
         activation=routed * (m.expert_hidden * (6 + 8 * m.mlp_bias) / t["etp"] + m.hidden * 4 * m.mlp_bias) / hbm,
+        cast=routed * (m.hidden + m.expert_hidden / t["etp"]) * cast / hbm,
         permute=routed * m.hidden * 2 * np.array(PERMUTES)[t["dispatcher"]] / hbm,
         shared=split * m.shared_expert_hidden * (6 * m.hidden / rate + (6 + cast) / hbm),
         mtp=4 * split * m.hidden**2 / rate,
-        loss=split * m.vocab * (2 * m.hidden / (bf16 * GEMM["bf16"]) + 8 / hbm),
+        loss=split * m.vocab * (2 * m.hidden / (bf16 * k.gemm) + 8 / hbm),
         vision=_vision(m, t, hw),
     )
 
@@ -112,7 +120,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int) -> Work:
 def _experts(m: Model, hw: Hardware, t: Table, routed: Floats, rate: Floats) -> Floats:
     """Grouped products; with few tokens for each expert they are slow, and never faster than reading the weights."""
     local = m.experts / t["ep"]
-    filled = routed / local / (routed / local + HALF_FULL)
+    filled = routed / local / (routed / local + hw.constants.half_full)
     width = m.expert_hidden / t["etp"]
     return np.maximum(6 * routed * m.hidden * width / (rate * filled), local * 6 * m.hidden * width / hw.hbm)
 
@@ -126,13 +134,13 @@ def _vision(m: Model, t: Table, hw: Hardware) -> Floats:
     layer = 2 * (4 * v.hidden**2 + 2 * v.hidden * v.ffn_hidden) + 4 * patches * v.hidden
     wide = v.hidden * v.merge**2
     merge = 2 * wide * (wide + v.out_hidden) * (1 + len(v.deepstack)) / v.merge**2
-    return t["micro_batch"] * patches * (layer * v.layers + merge) / t["tp"] / (hw.tflops["bf16"] * 1e12 * ATTENTION)
+    return t["micro_batch"] * patches * (layer * v.layers + merge) / t["tp"] / (hw.tflops["bf16"] * 1e12 * clock(hw) * hw.constants.attention)
 
 
 def forward(w: Work) -> tuple[Floats, Floats]:
     """(dense layer, MoE layer): forward seconds."""
     block = w.linear + w.core + 2 * w.norm + w.passes
-    return block + w.dense, block + w.experts + w.activation + w.permute + w.shared
+    return block + w.dense, block + w.experts + w.activation + w.cast + w.permute + w.shared
 
 
 def backward(w: Work) -> tuple[Floats, Floats]:
@@ -146,11 +154,21 @@ def recomputed(w: Work, t: Table) -> tuple[Floats, Floats]:
     shared = w.norm * on["layernorm"] + w.up * on["mla_up_proj"] + w.core * on["core_attn"]
     moe = np.where(
         on["moe"] > 0,
-        w.experts + w.activation + w.permute + w.shared,
+        w.experts + w.activation + w.cast + w.permute + w.shared,
         w.activation * on["moe_act"] + w.shared * on["shared_experts"],
     )
     parts = shared + w.dense * on["mlp"], shared + moe
     return tuple(np.where(on["full"] > 0, np.maximum(f, p), p) for f, p in zip(forward(w), parts, strict=True))  # type: ignore[return-value]
+
+
+def unfused(hw: Hardware, t: Table) -> Floats:
+    """How many more passes than the fused kernel's the experts' activation and casts make.
+
+    One kernel for the grouped MLP, activation and quantisation needs static shapes and an 8- or 4-bit format, so it goes
+    with the captured iteration (bridge perf_recipes/deepseek/gb200/deepseek_v3.py:163).
+    """
+    fused = t.has("cuda_graph", WHOLE) & (t["precision"] > 0)
+    return np.where(fused, 0.0, hw.constants.unfused - 1.0)
 
 
 def host(t: Table) -> tuple[Floats, Floats]:

@@ -35,6 +35,8 @@ class Cost:
     freeze: frozenset[str] = frozenset()
     layout: str | None = None
     """A pinned pipeline layout; it is then the only one, and pp x vpp its number of chunks."""
+    routing: str = "natural"
+    """natural, or balanced: forced, for benchmarks."""
 
     @property
     def covers(self) -> dict[str, str]:
@@ -78,7 +80,7 @@ class Cost:
         n = rows.length(full)
         levels = rows.Levels.of(full, (*step.LAYER, *step.ONCE))
         shape, t = levels.table(("pp", "vpp"), n), levels.table(step.LAYER, n)
-        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained)
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         each = step.matrix(priced, step.MICROBATCH, t.rows)
         slowest = rows.largest(shape.rows, lambda i: self._timed(shape, i), shape.inverse, each, t.inverse)
         once = levels.table(step.ONCE, n)
@@ -106,7 +108,7 @@ class Cost:
         full = self._keyed(row)
         layout = self._layout(full)
         t, once = (rows.Levels.of(full, names).table(names, 1) for names in (step.LAYER, step.ONCE))
-        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained)
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         stages = profiles.time(self.model, layout)
         by = np.array([stages @ step.matrix(priced, (part,), 1)[:, 0] for part in step.MICROBATCH])
         slowest = int(np.argmax(by.sum(axis=0)))
@@ -136,6 +138,10 @@ class Cost:
     @property
     def _trained(self) -> memory.Trained:
         return memory.trained(self.freeze)
+
+    @property
+    def _skew(self) -> float:
+        return 1.0 if self.routing == "balanced" else self.hardware.constants.skew
 
     def _keyed(self, cols: Columns) -> dict[str, Ints]:
         """All columns, with the microbatches of a step and how many of them fill the pipeline."""

@@ -40,13 +40,15 @@ COVERS = (
 Prices = dict[str, Floats]
 
 
-def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> dict[str, Prices]:
+def microbatch(
+    m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: float = 1.0
+) -> dict[str, Prices]:
     """Seconds by part of `MICROBATCH` and feature of `profiles.TIME`, for every row of a table of `LAYER`."""
     shape = t.narrow(SHAPE)
-    w = compute.work(m, hw, shape, seq)
+    w = compute.work(m, hw, shape, seq, skew)
     back = _backward_share(learns)
     out: dict[str, Prices] = {part: {} for part in MICROBATCH}
-    _layers(out, t, shape, w, _wires(m, hw, shape, seq, w), back)
+    _layers(out, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew), back)
     extra = {"mtp": (1 + back) * w.mtp, "loss": 3 * w.loss, "vision": w.vision * (1 + 2 * learns.tower)}
     out["compute"].update({name: seconds[shape.inverse] for name, seconds in extra.items()})
     if m.shared_expert_hidden:
@@ -70,24 +72,34 @@ def _backward_share(learns: Trained) -> float:
     return 1.0 if learns.tower or learns.projection else 0.0
 
 
-def _wires(m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work) -> tuple[Floats, Floats, Floats]:
+def _wires(
+    m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, skew: float
+) -> tuple[Floats, Floats, Floats]:
     """(one expert transfer, TP of a block, CP of a layer after overlap) by shape."""
     ring = communication.context(m, hw, shape, seq)
     hidden = np.maximum(ring - 3 * w.core, 0.1 * ring)
-    return communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), hidden
+    return skew * communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), hidden
 
 
 def _layers(
-    out: dict[str, Prices], t: Table, shape: Table, w: compute.Work, wires: tuple[Floats, ...], back: float
+    out: dict[str, Prices],
+    hw: Hardware,
+    t: Table,
+    shape: Table,
+    w: compute.Work,
+    wires: tuple[Floats, ...],
+    back: float,
 ) -> None:
     at = shape.inverse
     transfer, block, ring = (x[at] for x in wires)
     full = t.has("recompute", BIT["full"])
     again = _again(t, shape, w)
     launch = compute.host(t)
+    loose = compute.unfused(hw, t)
     for i, name in enumerate(("dense", "moe")):
         busy = (compute.forward(w)[i] + compute.backward(w)[i] * back / 2)[at]
-        sent = communication.exposed(t, transfer, busy) if name == "moe" else np.zeros_like(busy)
+        busy += (1 + back) * loose * (w.activation + w.cast)[at] if name == "moe" else 0.0
+        sent = communication.exposed(hw, t, transfer, busy) if name == "moe" else np.zeros_like(busy)
         tensor = block * (1.0 + 0.4 * full) * (2.0 if name == "dense" else 1.0)
         parts = (busy, again[i], sent, tensor, ring)
         for part, seconds in zip(MICROBATCH, (*parts, np.maximum(launch[i] - sum(parts), 0.0)), strict=True):
@@ -103,7 +115,7 @@ def _again(t: Table, shape: Table, w: compute.Work) -> tuple[Floats, Floats]:
 
 def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
     """Adam streams its state through HBM; with offloaded moments the host steps."""
-    each = (10.0 + 2 * (formats.master(t) + formats.moments(t))) / (hw.hbm * compute.STREAM)
+    each = (10.0 + 2 * (formats.master(t) + formats.moments(t))) / compute.stream(hw)
     each = np.where(t["offload"] == BY_NAME["offload"].words.index("optimizer"), each + 1 / HOST_ADAM, each)
     dense, expert = t["tp"] * t["pp"] / gpus, t["etp"] * t["ep"] * t["pp"] / gpus
     return {name: each * (p.dense * dense + p.expert * expert) for name, p in n.learning.items()}
