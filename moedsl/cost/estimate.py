@@ -9,7 +9,7 @@ from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
 from moedsl.axes import BY_NAME
-from moedsl.cost import communication, flops, memory, parameters, pipeline, profiles, rows, step
+from moedsl.cost import communication, flops, kinds, memory, parameters, pipeline, profiles, rows, step
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
@@ -116,6 +116,17 @@ class Cost:
         out = {part: float(seconds) * m for part, seconds in zip(step.MICROBATCH, by[:, slowest], strict=True)}
         out |= {name: float(seconds[0]) for name, seconds in outside.items() if name != "microbatches"}
         return out | {"optimizer": float(adam[0])}
+
+    def work_report(self, row: Mapping[str, int]) -> dict[str, float]:
+        """The `compute` of `time_report` in seconds by kind of work (`kinds.KINDS`). ValueError as in there."""
+        full = self._keyed(row)
+        stages = profiles.time(self.model, self._layout(full))
+        t = rows.Levels.of(full, step.LAYER).table(step.LAYER, 1)
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained)
+        slowest = stages[int(np.argmax(stages @ step.matrix(priced, step.MICROBATCH, 1)[:, 0]))]
+        work = kinds.by_kind(self.model, self.hardware, t.narrow(step.SHAPE), self.seq, self._trained)
+        m = float(full["microbatches"])
+        return {kind: m * float(slowest @ step.matrix({kind: p}, (kind,), 1)[:, 0]) for kind, p in work.items()}
 
     def microbatches(self, cols: Columns) -> Ints:
         """Microbatches of a step: global batch over data parallelism and micro batch, at least 1."""
