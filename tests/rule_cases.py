@@ -119,6 +119,7 @@ CASES: dict[str, Case] = {
     "delayed weight gradients, biased attention in a graph": _case(
         "delay_wgrad.no_bias_in_graph", _OSS, cuda_graph=["attn"], **_WGRAD
     ),
+    "delayed weight gradients, no bias, attention in a graph": _case(None, cuda_graph=["attn"], **_WGRAD),
     "delayed weight gradients, biased model, router in a graph": _case(None, _OSS, cuda_graph=["moe_router"], **_WGRAD),
     # dispatcher and precision against the GPU
     "deepep on gb200": _case("dispatch.deepep_gpu", hardware="gb200", dispatcher="deepep"),

@@ -14,13 +14,16 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import frozen
 
-from moedsl.axes import RECOMPUTE
+from moedsl.axes import BY_NAME, CUDA_GRAPH, RECOMPUTE
 from moedsl.cost.formats import BF16, SAVED, by_precision
 from moedsl.cost.rows import Floats, Table
 from moedsl.facts import Model, Vision
 
 IMBALANCE = 1.1
-"""Routed tokens of the fullest expert rank over the mean: natural routing with an auxiliary loss, dropless."""
+"""Routed tokens of a layer's fullest expert rank over the mean: natural routing with an auxiliary loss, dropless.
+Over n layers the fullest rank is not the same one, so the excess of their sum grows with the root of n only
+(`profiles`: moe_uneven)."""
+ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 BIT = {word: i for i, word in enumerate(RECOMPUTE)}
 
 
@@ -33,13 +36,14 @@ class Sizes:
     split: Floats
     """Those tokens over TP: what sequence parallelism leaves on a rank."""
     routed: Floats
-    """Token copies that reach this rank's experts."""
+    """Token copies that reach this rank's experts, at the mean."""
     saved: Floats
     """Bytes of a number in a linear's saved input."""
     tp: Floats
     etp: Floats
     keep: Mapping[str, Floats]
-    """1 where a recompute module's tensors are kept, 0 where they are recomputed."""
+    """1 where a recompute module's tensors are kept, 0 where they are recomputed; `pre_mlp_norm` is the norm before a
+    MoE layer."""
 
 
 def sizes(m: Model, t: Table, seq: int) -> Sizes:
@@ -47,8 +51,18 @@ def sizes(m: Model, t: Table, seq: int) -> Sizes:
     tokens = t["micro_batch"] * (seq / t["cp"])
     split = tokens / t["tp"]
     keep = {word: 1.0 - t.has("recompute", bit) for word, bit in BIT.items()}
-    routed = split * m.topk * t["etp"] * IMBALANCE
+    keep["pre_mlp_norm"] = np.maximum(keep["layernorm"], _norm_leaves_graph(t))
+    routed = split * m.topk * t["etp"] * 1.0
     return Sizes(tokens, split, routed, by_precision(SAVED, t), t["tp"] * 1.0, t["etp"] * 1.0, keep)
+
+
+def _norm_leaves_graph(t: Table) -> Floats:
+    """1 where a captured router hands the norm's output out of its graph, so that it is kept whatever is recomputed.
+
+    Only a graph that ends after alltoall's preprocessing does not (core transformer/transformer_layer.py:458-499).
+    """
+    router, inside = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("moe_router", "moe_preprocess"))
+    return 1.0 * (router & ~(inside & (t["dispatcher"] == ALLTOALL)))
 
 
 def attention(m: Model, s: Sizes) -> Floats:
@@ -80,7 +94,7 @@ def dense_mlp(m: Model, s: Sizes) -> Floats:
 
 def moe_mlp(m: Model, s: Sizes) -> Floats:
     """Norm output, router, routed experts and shared experts."""
-    normed = s.split * m.hidden * BF16 * s.keep["layernorm"]
+    normed = s.split * m.hidden * BF16 * s.keep["pre_mlp_norm"]
     return normed + s.keep["moe"] * (_router(m, s) + experts(m, s) + shared(m, s))
 
 
@@ -107,12 +121,24 @@ def layers(m: Model, s: Sizes) -> tuple[Floats, Floats]:
     return tuple(entry + s.keep["full"] * (inside + mlp) for mlp in (dense_mlp(m, s), moe_mlp(m, s)))  # type: ignore[return-value]
 
 
+def captured(m: Model, s: Sizes, t: Table) -> Floats:
+    """Bytes that the graphs of one MoE layer hold for one microbatch."""
+    attn, router = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("attn", "moe_router"))
+    entry = s.split * m.hidden * BF16
+    return attn * (entry + attention(m, s)) + router * (entry * (1.0 + s.keep["pre_mlp_norm"]) + _router(m, s))
+
+
+def uneven(m: Model, s: Sizes) -> Floats:
+    """Bytes that the fullest expert rank keeps of one MoE layer above the mean."""
+    return s.keep["full"] * s.keep["moe"] * experts(m, s) * (IMBALANCE - 1.0)
+
+
 def working_set(m: Model, s: Sizes) -> Floats:
     """Gradients alive in the backward of the largest layer, and what it recomputes."""
     kept = {word: np.ones_like(s.tokens) for word in s.keep}
     whole = Sizes(s.tokens, s.split, s.routed, s.saved, s.tp, s.etp, kept)
     again = [a - b for a, b in zip(layers(m, whole), layers(m, s), strict=True)]
-    moe = again[1] + BF16 * s.routed * (2 * m.hidden + 3 * m.expert_hidden / s.etp)
+    moe = again[1] + BF16 * s.routed * IMBALANCE * (2 * m.hidden + 3 * m.expert_hidden / s.etp)
     dense = again[0] + BF16 * s.split * (3 * m.ffn_hidden + 2 * m.hidden)
     return np.maximum(moe, dense if m.dense_layers else 0.0)
 

@@ -70,6 +70,15 @@ def flops_rate(hw: Hardware, t: Table) -> Floats:
     return np.array(each)[t["precision"]] * 1e12 * clock(hw)
 
 
+def fused(precision: Ints, cuda_graph: Ints) -> Ints:
+    """1 where one kernel runs the experts' products, activation and quantisation.
+
+    It needs static shapes and an 8- or 4-bit format, so it goes with the captured iteration
+    (bridge perf_recipes/deepseek/gb200/deepseek_v3.py:163).
+    """
+    return (precision > 0) & (cuda_graph >> WHOLE & 1)
+
+
 def stream(hw: Hardware) -> float:
     """Bytes/s of a pass over memory."""
     return hw.hbm * hw.constants.stream * clock(hw)
@@ -99,6 +108,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     qkv = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else 2 * m.head_dim)
     routed = split * m.topk * t["etp"] * skew
     cast = np.where(t["precision"] > 0, 4.0, 0.0)
+    loose = np.where(t["fused"] > 0, 1.0, k.unfused) * routed
     return Work(
         linear=2 * split * attention / rate,
         up=2 * split * up / rate,
@@ -107,8 +117,8 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
         passes=split * (m.hidden * (8 + 2 * cast) + qkv * (10 + cast) + m.experts * 12) / hbm,
         dense=split * (6 * m.hidden * m.ffn_hidden / rate + m.ffn_hidden * (6 + cast) / hbm),
         experts=_experts(m, hw, t, routed, rate),
-        activation=routed * (m.expert_hidden * (6 + 8 * m.mlp_bias) / t["etp"] + m.hidden * 4 * m.mlp_bias) / hbm,
-        cast=routed * (m.hidden + m.expert_hidden / t["etp"]) * cast / hbm,
+        activation=loose * (m.expert_hidden * (6 + 8 * m.mlp_bias) / t["etp"] + m.hidden * 4 * m.mlp_bias) / hbm,
+        cast=loose * (m.hidden + m.expert_hidden / t["etp"]) * cast / hbm,
         permute=routed * m.hidden * 2 * np.array(PERMUTES)[t["dispatcher"]] / hbm,
         shared=split * m.shared_expert_hidden * (6 * m.hidden / rate + (6 + cast) / hbm),
         mtp=4 * split * m.hidden**2 / rate,
@@ -159,16 +169,6 @@ def recomputed(w: Work, t: Table) -> tuple[Floats, Floats]:
     )
     parts = shared + w.dense * on["mlp"], shared + moe
     return tuple(np.where(on["full"] > 0, np.maximum(f, p), p) for f, p in zip(forward(w), parts, strict=True))  # type: ignore[return-value]
-
-
-def unfused(hw: Hardware, t: Table) -> Floats:
-    """How many more passes than the fused kernel's the experts' activation and casts make.
-
-    One kernel for the grouped MLP, activation and quantisation needs static shapes and an 8- or 4-bit format, so it goes
-    with the captured iteration (bridge perf_recipes/deepseek/gb200/deepseek_v3.py:163).
-    """
-    fused = t.has("cuda_graph", WHOLE) & (t["precision"] > 0)
-    return np.where(fused, 0.0, hw.constants.unfused - 1.0)
 
 
 def host(t: Table) -> tuple[Floats, Floats]:

@@ -9,7 +9,7 @@ from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
 from moedsl.axes import BY_NAME
-from moedsl.cost import communication, flops, memory, parameters, pipeline, profiles, rows, step
+from moedsl.cost import communication, compute, flops, kinds, memory, parameters, pipeline, profiles, rows, step
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
@@ -119,6 +119,17 @@ class Cost:
         out |= {name: float(seconds[0]) for name, seconds in outside.items() if name != "microbatches"}
         return out | {"optimizer": float(adam[0])}
 
+    def work_report(self, row: Mapping[str, int]) -> dict[str, float]:
+        """The `compute` of `time_report` in seconds by kind of work (`kinds.KINDS`). ValueError as in there."""
+        full = self._keyed(row)
+        stages = profiles.time(self.model, self._layout(full))
+        t = rows.Levels.of(full, step.LAYER).table(step.LAYER, 1)
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
+        slowest = stages[int(np.argmax(stages @ step.matrix(priced, step.MICROBATCH, 1)[:, 0]))]
+        work = kinds.by_kind(self.model, self.hardware, t.narrow(step.SHAPE), self.seq, self._trained, self._skew)
+        m = float(full["microbatches"])
+        return {kind: m * float(slowest @ step.matrix({kind: p}, (kind,), 1)[:, 0]) for kind, p in work.items()}
+
     def microbatches(self, cols: Columns) -> Ints:
         """Microbatches of a step: global batch over data parallelism and micro batch, at least 1."""
         full = rows.complete(cols)
@@ -144,9 +155,11 @@ class Cost:
         return 1.0 if self.routing == "balanced" else self.hardware.constants.skew
 
     def _keyed(self, cols: Columns) -> dict[str, Ints]:
-        """All columns, with the microbatches of a step and how many of them fill the pipeline."""
+        """All columns, with the microbatches of a step, how many of them fill the pipeline, and whether the experts'
+        kernels are fused."""
         full, m = rows.complete(cols), self.microbatches(cols)
-        return {**full, "microbatches": m, "deep": np.minimum(m, DEEPEST * full["pp"])}
+        fused = compute.fused(full["precision"], full["cuda_graph"])
+        return {**full, "microbatches": m, "deep": np.minimum(m, DEEPEST * full["pp"]), "fused": fused}
 
     def _layout(self, full: Mapping[str, Ints]) -> Layout:
         layout = self.layout_for(int(full["pp"]), int(full["vpp"]))

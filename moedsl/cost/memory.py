@@ -25,7 +25,7 @@ KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
 FRAMEWORK = 0.6 * 2**30
 """Bytes: cuBLAS and Transformer Engine workspaces, RNG states, data and rotary tables in torch's allocator."""
 COLUMNS = (
-    "tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "cuda_graph", "ep_overlap",
+    "tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "dispatcher", "cuda_graph", "ep_overlap",
     "precision", "sharding", "moments", "grad_reduce",
 )  # fmt: skip
 """The axes that prices of memory depend on; pp, vpp and the number of microbatches are the profile's."""
@@ -33,8 +33,8 @@ COLUMNS = (
 COVERS = (
     "peak memory is torch's max_memory_allocated on the most loaded rank: weights, gradients, optimizer state, saved "
     "activations, the working set of one layer and the logits. It leaves out the CUDA context, NCCL, the buffers of "
-    "DeepEP and HybridEP, and fragmentation. Routed tokens are taken 10% above their mean on the fullest rank, and a "
-    "VLM's sample has one image."
+    "DeepEP and HybridEP, and fragmentation. Routed tokens are taken 10% above their mean on a layer's fullest "
+    "rank, and less over many layers, whose fullest ranks differ. A VLM's sample has one image."
 )
 
 
@@ -129,10 +129,12 @@ def _held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
 
 
 def _kept(m: Model, t: Table, s: activations.Sizes, learns: Trained) -> Prices:
+    """A graph reads a layer's input from its own buffer, which is then what is saved; the schedule keeps the input of
+    each chunk beside it."""
     dense, moe = activations.layers(m, s)
-    captured = t.has("cuda_graph", CUDA_GRAPH.index("attn")) * 1.0 + t.has("cuda_graph", CUDA_GRAPH.index("moe_router"))
-    static = captured * s.split * m.hidden * formats.BF16
-    out: dict[str, Floats] = {"dense_live": dense + static, "moe_live": moe + static}
+    static = t.has("cuda_graph", CUDA_GRAPH.index("attn")) * s.split * m.hidden * formats.BF16
+    out: dict[str, Floats] = {"dense_live": dense, "moe_live": moe, "moe_uneven": activations.uneven(m, s)}
+    out["chunk_live"] = static
     if m.vision is not None:
         out["vision_live"] = activations.vision(m.vision, t, (learns.tower, learns.projection))
     return out
@@ -141,14 +143,16 @@ def _kept(m: Model, t: Table, s: activations.Sizes, learns: Trained) -> Prices:
 def _buffers(m: Model, t: Table, s: activations.Sizes, n: Counts) -> Prices:
     """The working set of a layer, or the logits where they are more; a whole-iteration graph's pool keeps both.
 
-    Expert overlap has a layer's forward under way beside another's backward; FSDP has two gathered layers and one's
-    gradients.
+    Expert overlap has a layer's forward under way beside another's backward, so that the graphs of half of the layers
+    serve two microbatches (core transformer/cuda_graphs.py:2544); FSDP has two gathered layers and one's gradients.
     """
     work = activations.working_set(m, s) + t["ep_overlap"] * activations.layers(m, s)[1]
     loss, mtp = activations.logits(m, s)
     whole = t.has("cuda_graph", CUDA_GRAPH.index("full_iteration"))
+    again = 0.5 * t["ep_overlap"] * activations.captured(m, s, t)
     unit = n.all["moe"].total * (2 * formats.BF16 + formats.gradient(t)) * formats.fsdp(t)
-    return {"one": work + unit + FRAMEWORK, "loss": np.where(whole, loss, np.maximum(loss - work, 0.0)), "mtp": mtp}
+    at_loss = np.where(whole, loss, np.maximum(loss - work, 0.0))
+    return {"one": work + unit + FRAMEWORK, "loss": at_loss, "mtp": mtp, "moe": again}
 
 
 def matrix(kinds: Mapping[str, Prices], rows: int) -> Floats:

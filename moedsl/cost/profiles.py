@@ -12,9 +12,9 @@ from moedsl.facts import Model
 
 HELD = ("dense", "moe", "mtp", "words", "norm", "vision")
 """Layers of each kind (an MTP layer is a MoE layer too), tables of the vocabulary, final norms, vision towers."""
-FLOWING = ("dense_live", "moe_live", "vision_live", "loss", "one")
-"""Layers times the microbatches whose activations they keep; the vision tower's microbatches; whether the loss is
-here; 1."""
+FLOWING = ("dense_live", "moe_live", "moe_uneven", "chunk_live", "vision_live", "loss", "one")
+"""Layers times the microbatches whose activations they keep; the same over the root of the MoE layers, which is how
+uneven routing adds up; chunks times microbatches; the vision tower's microbatches; whether the loss is here; 1."""
 MEMORY = (*HELD, *(f"{n}_shard" for n in HELD), *FLOWING)
 """Features of memory; a shard's is the count times pp, because data parallelism is the wider the fewer stages there
 are."""
@@ -61,9 +61,10 @@ def _stage(model: Model, layout: Layout, stage: int, microbatches: int) -> list[
     counts = held(model, chunks)
     dense = sum(n * c.dense for n, c in zip(kept, chunks, strict=True))
     moe = sum(n * (c.moe + c.mtp) for n, c in zip(kept, chunks, strict=True))
+    uneven = moe / max(sum(c.moe + c.mtp for c in chunks), 1) ** 0.5
     vision = sum(n * c.embedding for n, c in zip(kept, chunks, strict=True)) if model.vision else 0
     loss = sum(c.loss for c in chunks)
-    return [*counts, *(n * layout.pp for n in counts), dense, moe, vision, loss, 1]
+    return [*counts, *(n * layout.pp for n in counts), dense, moe, uneven, sum(kept), vision, loss, 1]
 
 
 @lru_cache(maxsize=65536)

@@ -21,7 +21,7 @@ MICROBATCH = ("compute", "recompute", "expert_communication", "tensor_communicat
 STEP = ("data_communication", "optimizer")
 """What a stage spends once a step."""
 PARTS = (*MICROBATCH, "pipeline_communication", "bubble", *STEP)
-SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision")
+SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision", "fused")
 """The axes that a layer's work and messages depend on; policies decide what of it is repeated, hidden or launched."""
 LAYER = (*SHAPE, "recompute", "cuda_graph", "ep_overlap", "delay_wgrad")
 ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "sharding", "moments", "grad_reduce", "offload")
@@ -46,14 +46,20 @@ def microbatch(
     """Seconds by part of `MICROBATCH` and feature of `profiles.TIME`, for every row of a table of `LAYER`."""
     shape = t.narrow(SHAPE)
     w = compute.work(m, hw, shape, seq, skew)
-    back = _backward_share(learns)
-    out: dict[str, Prices] = {part: {} for part in MICROBATCH}
-    _layers(out, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew), back)
-    extra = {"mtp": (1 + back) * w.mtp, "loss": 3 * w.loss, "vision": w.vision * (1 + 2 * learns.tower)}
-    out["compute"].update({name: seconds[shape.inverse] for name, seconds in extra.items()})
+    out: dict[str, Prices] = {part: {} for part in MICROBATCH} | {"compute": computed(shape, w, learns)}
+    _layers(out, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew))
     if m.shared_expert_hidden:
         out["tensor_communication"]["moe"] = 2 * out["tensor_communication"]["moe"]
     return out
+
+
+def computed(shape: Table, w: compute.Work, learns: Trained) -> Prices:
+    """Seconds of forward and backward by feature, for every row that `shape` leads to; linear in the work."""
+    back = _backward_share(learns)
+    layers = (f + b * back / 2 for f, b in zip(compute.forward(w), compute.backward(w), strict=True))
+    extra = {"mtp": (1 + back) * w.mtp, "loss": 3 * w.loss, "vision": w.vision * (1 + 2 * learns.tower)}
+    each = {**dict(zip(("dense", "moe"), layers, strict=True)), **extra}
+    return {name: seconds[shape.inverse] for name, seconds in each.items()}
 
 
 def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, Prices]:
@@ -82,23 +88,15 @@ def _wires(
 
 
 def _layers(
-    out: dict[str, Prices],
-    hw: Hardware,
-    t: Table,
-    shape: Table,
-    w: compute.Work,
-    wires: tuple[Floats, ...],
-    back: float,
+    out: dict[str, Prices], hw: Hardware, t: Table, shape: Table, w: compute.Work, wires: tuple[Floats, ...]
 ) -> None:
     at = shape.inverse
     transfer, block, ring = (x[at] for x in wires)
     full = t.has("recompute", BIT["full"])
     again = _again(t, shape, w)
     launch = compute.host(t)
-    loose = compute.unfused(hw, t)
     for i, name in enumerate(("dense", "moe")):
-        busy = (compute.forward(w)[i] + compute.backward(w)[i] * back / 2)[at]
-        busy += (1 + back) * loose * (w.activation + w.cast)[at] if name == "moe" else 0.0
+        busy = out["compute"][name]
         sent = communication.exposed(hw, t, transfer, busy) if name == "moe" else np.zeros_like(busy)
         tensor = block * (1.0 + 0.4 * full) * (2.0 if name == "dense" else 1.0)
         parts = (busy, again[i], sent, tensor, ring)

@@ -1,0 +1,144 @@
+"""For each rule of the stdlib a run that it accepts and one that it rejects; tests/test_rule_cases.py asks for both.
+
+A law rejects a layout of rule_cases.py by name and needs no second one here. What a pair means by kind:
+
+prefer, require   the run follows it; the run bears on it and does not
+candidates, default, derive, env, rank   the rule is the one in force; another one stands before it, or its condition fails
+measured          the run resembles its conditions; it does not
+symptom           a line of a log that it finds; one that it leaves alone
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layouts import DEFAULTS
+from rule_judge import Run
+
+WHY = 'because "a test" cite ours "here"'
+_BASE = {"model": "qwen3_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
+_BASES: dict[str, dict[str, Any]] = {
+    "deepseek": {"model": "deepseek_v3", "hardware": "gb200", "gpus": 64, "ep": 64},
+    "moonlight": {"model": "moonlight_16b", "hardware": "h100", "gpus": 8, "ep": 8},
+    "oss": {"model": "gpt_oss_120b", "hardware": "h100", "gpus": 16, "ep": 16},
+    "vl": {"model": "qwen3_vl_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8},
+    "gb200": {"model": "qwen3_30b_a3b", "hardware": "gb200", "gpus": 16, "ep": 8},
+    "qwen235": {"model": "qwen3_235b_a22b", "hardware": "gb200", "gpus": 256, "ep": 32},
+}
+
+
+def run(base: str = "", phase: str = "throughput", also: str = "", capability: str | None = None, **layout: Any) -> Run:
+    """A run of Qwen3-30B on 16 H100, or on another base, with some words replaced."""
+    facts = tuple(layout.pop("facts", {}).items())
+    return Run({**DEFAULTS, **_BASE, **_BASES.get(base, {}), **layout}, phase, facts, capability, also)
+
+
+def own(rule: str, **layout: Any) -> Run:
+    """A run whose own rule stands before the stdlib's."""
+    return run(also=f"rules mine {{ {rule} {WHY} }}\n", **layout)
+
+
+PARTIAL = ["attn", "moe_router", "moe_preprocess"]
+_WHOLE = {"cuda_graph": ["full_iteration"], "dispatcher": "hybridep"}
+_MEASURED_30B = {"ep": 16, "global_batch": 1024}
+
+Pair = tuple[Run | str, Run | str]
+PAIRS: dict[str, Pair] = {
+    # advice
+    "std.cuda_graph_advice.partial_first": (run(cuda_graph=PARTIAL), run(cuda_graph=["attn"])),
+    "std.dispatch_advice.hybridep_on_nvl72": (run("gb200", dispatcher="hybridep"), run("gb200", dispatcher="alltoall")),
+    "std.dispatch_advice.flex_on_nvl8": (run(dispatcher="deepep"), run(dispatcher="alltoall")),
+    "std.layout_advice.cp_from_4k_shard": (run(seq=16384, cp=4), run(seq=16384, cp=2)),
+    "std.layout_advice.keep_dp": (run(cp=8), run(cp=16)),
+    "std.layout_advice.ep_in_domain": (run(ep=8), run(ep=16)),
+    "std.layout_advice.tp_in_node": (run(tp=8), run(tp=16)),
+    "std.layout_advice.published_length": (run(seq=40960), run(seq=81920)),
+    "std.layout_advice.ep_over_etp": (run(etp=1), run(etp=2)),
+    "std.recompute_advice.shared_experts_exist": (
+        run("moonlight", recompute=["shared_experts"]),
+        run(recompute=["shared_experts"]),
+    ),
+    "std.recompute_advice.selective_first": (run(recompute=["moe_act"]), run(recompute=["full"])),
+    "std.recompute_advice.no_attention_at_long_context": (
+        run(seq=65536, recompute=["moe_act"]),
+        run(seq=65536, recompute=["core_attn"]),
+    ),
+    # laws whose layouts no GPU of the stdlib can break, or that need a price
+    "std.precision.fp8_gpu": (
+        run(precision="fp8_current", capability="8.9"),
+        run(precision="fp8_current", capability="8.0"),
+    ),
+    "std.dispatch.hybridep_gpu": (
+        run(dispatcher="hybridep", capability="8.0"),
+        run(dispatcher="hybridep", capability="7.5"),
+    ),
+    "std.memory.fits": (run(ep=16), run("qwen235", hardware="h100", gpus=32)),
+    # what each phase chooses from
+    "std.fit.dispatcher": (run(phase="fit"), run(phase="scale")),
+    "std.fit.cuda_graph": (run(phase="fit"), run(phase="scale")),
+    "std.fit.ep_overlap": (run(phase="fit"), run(phase="scale")),
+    "std.fit.delay_wgrad": (run(phase="fit"), run(phase="scale")),
+    "std.fit.vpp": (run(phase="fit"), run(phase="fit", ep_overlap=True)),
+    "std.fit.micro_batch": (run(phase="fit"), run(phase="throughput")),
+    "std.fit.bring_up": (run(phase="fit"), run(phase="scale")),
+    "std.scale.cuda_graph": (run(phase="scale"), run(phase="throughput")),
+    "std.scale.ep_overlap": (run(phase="scale"), run(phase="throughput")),
+    "std.scale.delay_wgrad": (run(phase="scale"), run(phase="throughput")),
+    "std.scale.micro_batch": (run(phase="scale"), run(phase="throughput")),
+    "std.scale.scaling": (run(phase="scale"), run(phase="fit")),
+    "std.throughput.cuda_graph/1": (run("vl"), run()),
+    "std.throughput.cuda_graph/2": (run(), run("vl")),
+    "std.throughput.micro_batch": (run(), run(phase="scale")),
+    "std.throughput.throughput": (run(), run(phase="fit")),
+    "std.choices.vpp": (run(), run(phase="fit")),
+    "std.choices.dispatcher": (run(), run(phase="fit")),
+    "std.choices.sharding": (run(), own("default sharding = fsdp")),
+    # recompute, offload, precision
+    "std.recompute.recompute/1": (run("moonlight"), run()),
+    "std.recompute.recompute/2": (run(), run("moonlight")),
+    "std.recompute.offload": (run(), own("candidates offload = [none]")),
+    "std.precision.precision/1": (run(), own("default precision = mxfp8", base="gb200")),
+    "std.precision.precision/2": (run(phase="fit"), run(phase="scale")),
+    "std.precision.precision/3": (run(), run("gb200")),
+    "std.precision.precision/4": (run("gb200"), run()),
+    "std.precision.moments": (run(), own("default moments = bf16")),
+    "std.precision.grad_reduce": (run(), own("default grad_reduce = bf16")),
+    "std.precision.moe_router_dtype": (run(), own("derive moe_router_dtype = fp64")),
+    "std.sinks.cp_comm_type": (run("oss", cp=2), run("oss")),
+    # batch
+    "std.batch.seq": (run(), own("default seq = 8192")),
+    "std.batch.global_batch/1": (run(), run(gpus=24)),
+    "std.batch.global_batch/2": (run(gpus=24), run()),
+    # environment
+    "std.environment.CUDA_DEVICE_MAX_CONNECTIONS/1": (run("gb200"), run()),
+    "std.environment.CUDA_DEVICE_MAX_CONNECTIONS/2": (run(tp=2), run(tp=2, sharding="fsdp")),
+    "std.environment.CUDA_DEVICE_MAX_CONNECTIONS/3": (run(dispatcher="deepep"), run()),
+    "std.environment.CUDA_DEVICE_MAX_CONNECTIONS/4": (run(), run(dispatcher="deepep")),
+    "std.environment.NVTE_FWD_LAYERNORM_SM_MARGIN": (run(), own("env NVTE_FWD_LAYERNORM_SM_MARGIN = 0")),
+    "std.environment.NVTE_BWD_LAYERNORM_SM_MARGIN": (run(), own("env NVTE_BWD_LAYERNORM_SM_MARGIN = 0")),
+    "std.environment.NVLINK_DOMAIN_SIZE": (run(dispatcher="hybridep"), run()),
+    "std.environment.USE_MNNVL": (run("gb200", dispatcher="hybridep"), run("gb200")),
+    "std.environment.NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN": (run(dispatcher="hybridep"), run(dispatcher="deepep")),
+    "std.environment.NUM_OF_TOKENS_PER_CHUNK_COMBINE_API": (run(dispatcher="hybridep"), run(dispatcher="deepep")),
+    "std.environment.PYTORCH_CUDA_ALLOC_CONF/1": (run("gb200", **_WHOLE), run("gb200")),
+    "std.environment.PYTORCH_CUDA_ALLOC_CONF/2": (run("gb200"), run("gb200", **_WHOLE)),
+    "std.environment.NCCL_GRAPH_REGISTER": (run(), own("env NCCL_GRAPH_REGISTER = 1")),
+    "std.environment.NCCL_NVLS_ENABLE": (run(), own("env NCCL_NVLS_ENABLE = 1")),
+    "std.environment.TORCH_NCCL_AVOID_RECORD_STREAMS": (run(), own("env TORCH_NCCL_AVOID_RECORD_STREAMS = 0")),
+    "std.environment.TORCH_NCCL_HIGH_PRIORITY": (run(), own("env TORCH_NCCL_HIGH_PRIORITY = 0")),
+    "std.environment.NCCL_IGNORE_CPU_AFFINITY": (run(hardware="b300"), run(hardware="b200")),
+    "std.environment.NVTE_USE_FAST_MATH": (run("gb200", precision="nvfp4"), run("gb200", precision="mxfp8")),
+    "std.environment.NVTE_CUTEDSL_FUSED_GROUPED_MLP": (run("gb200", **_WHOLE), run("gb200", cuda_graph=PARTIAL)),
+    # measured
+    "std.measured.ep_overlap_alltoall": (run(**_MEASURED_30B), run(**_MEASURED_30B, dispatcher="deepep")),
+    "std.measured.ep_overlap_hybridep": (run(**_MEASURED_30B, dispatcher="hybridep"), run(**_MEASURED_30B)),
+    "std.measured.deepseek_gb200": (
+        run("deepseek", gpus=256, precision="mxfp8", pp=4, vpp=4),
+        run("deepseek", gpus=256, precision="bf16", pp=4, vpp=4),
+    ),
+    "std.measured.qwen3_235b_gb200": (
+        run("qwen235", precision="mxfp8", pp=8, vpp=3),
+        run("qwen235", precision="mxfp8", pp=8, vpp=4),
+    ),
+    "std.measured.gpt_oss_h100": (run("oss", gpus=64, tp=2, pp=4), run("oss", gpus=64, tp=4, pp=4)),
+}

@@ -1,0 +1,45 @@
+"""Each rule of the stdlib has a case that it accepts and one that it rejects; a rule without them fails here."""
+
+from __future__ import annotations
+
+import pytest
+from rule_cases import ALSO, EVERY, Case
+from rule_judge import Run, known, verdict
+from rule_pairs import PAIRS
+
+KNOWN = known()
+LAWS = [n for n, r in KNOWN.items() if r.kind == "require" and n not in PAIRS]
+ADD = "add `{}` to tests/rule_pairs.py: a run that it accepts and one that it rejects"
+ADD_LAW = "add to tests/rule_cases.py a layout that breaks `{}`, and a neighbour of it that does not"
+
+
+@pytest.mark.parametrize("name", [n for n in KNOWN if n not in LAWS])
+def test_a_rule_accepts_one_and_rejects_another(name: str) -> None:
+    assert name in PAIRS, ADD.format(name)
+    accepted, rejected = PAIRS[name]
+    assert verdict(KNOWN[name], accepted) is True, f"`{name}` does not accept {_shown(accepted)}"
+    assert verdict(KNOWN[name], rejected) is False, f"`{name}` does not reject {_shown(rejected)}"
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_accepts_one_layout_and_rejects_another(name: str) -> None:
+    short = name.removeprefix("std.")
+    broken = [c for n, c in EVERY.items() if short in ALSO.get(n, [c.law])]
+    kept = [c for c in EVERY.values() if c.law is None]
+    assert broken, ADD_LAW.format(short)
+    assert all(verdict(KNOWN[name], _run(c)) is False for c in broken)
+    assert any(verdict(KNOWN[name], _run(c)) for c in kept), (
+        f"{ADD_LAW.format(short)}: no layout of it bears on the law"
+    )
+
+
+def test_no_case_is_of_a_rule_that_is_gone() -> None:
+    assert PAIRS.keys() - KNOWN.keys() == set()
+
+
+def _run(case: Case) -> Run:
+    return Run(case.layout, facts=tuple(case.facts.items()))
+
+
+def _shown(run: Run | str) -> str:
+    return run if isinstance(run, str) else run.text
