@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     _verify(commands)
     _fmt(commands)
     _models(commands)
+    _calibrate(commands)
     hardware = _command(commands, "hardware", "list the hardware that a run may name")
     hardware.add_argument("--json", action="store_true")
     explain = _command(commands, "explain", "what a rule, a diagnostic, an axis or a fact is")
@@ -115,6 +116,18 @@ def _fmt(commands: Commands) -> None:
     parser = _command(commands, "fmt", "lay out .moe files; comments stay")
     parser.add_argument("files", nargs="+", metavar="FILE", help="files to rewrite, or - to filter standard input")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
+
+
+def _calibrate(commands: Commands) -> None:
+    parser = _command(commands, "calibrate", "fit the constants of the speed estimate to measured runs")
+    parser.add_argument(
+        "files", nargs="+", metavar="RUNS", help='JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440}'
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write the .moe file (default: standard output)")
+    parser.add_argument("--force", action="store_true", help="overwrite a file that moedsl did not write")
+    parser.add_argument(
+        "--from-scratch", action="store_true", help="start from the first guesses, not from the stdlib's constants"
+    )
 
 
 def _models(commands: Commands) -> None:

@@ -45,7 +45,9 @@ class Constants:
     dispatch: float = _constant(0.30, 0.95, 0.75, "share of each bandwidth that HybridEP's all-to-all reaches")
     ring: float = _constant(0.40, 0.95, 0.75, "share of each bandwidth that NCCL's ring collectives reach")
     hidden: float = _constant(0.30, 0.95, 0.70, "share of expert communication that the 1F1B overlap hides")
-    skew: float = _constant(1.0, 2.0, 1.25, "time of the fullest rank's experts under natural routing, over balanced")
+    skew: float = _constant(
+        1.0, 1.5, 1.25, "time of the fullest rank's experts under natural routing, over balanced", 0.1
+    )
 
 
 def ranges() -> dict[str, Range]:

@@ -1,0 +1,104 @@
+"""The constants that explain measured runs best: a damped Gauss-Newton search in their logarithms, within their ranges.
+
+What is minimised is the squared log of measured over predicted speed, in units of how exact a good estimate is, and the
+squared distance of each constant from where it started, in units of its spread: a constant that the runs say nothing of
+stays. Runs that differ only in their date share one vote, and a run far from all others loses its own (Cauchy weights).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from attrs import asdict, evolve, frozen
+from numpy.typing import NDArray
+
+from moedsl.calibrate.runs import Measured
+from moedsl.constants import Constants, ranges
+
+Floats = NDArray[np.float64]
+EXACT = 0.08
+"""How far a good estimate is from a run, as a log ratio."""
+FAR = 2 * EXACT
+"""Where a run starts to lose its vote."""
+ROUNDS, STEPS = 3, 10
+Progress = Callable[[str], None]
+
+
+@frozen
+class Fit:
+    """The fitted constants, and which of them the runs moved by more than a tenth of their spread."""
+
+    constants: Constants
+    moved: tuple[str, ...]
+
+
+def fit(runs: Sequence[Measured], start: Constants, progress: Progress = lambda _: None) -> Fit:
+    """The constants of one architecture from the runs on it that measured their speed."""
+    known = ranges()
+    votes = _votes(runs)
+    x0 = np.log([getattr(start, name) for name in known])
+    x, weights = x0, votes
+    for i in range(ROUNDS):
+        progress(f"fitting {len(runs)} runs, round {i + 1} of {ROUNDS}")
+        x = _search(runs, start, x0, x, weights)
+        weights = votes / np.sqrt(1 + (errors(runs, _constants(start, x)) / FAR) ** 2)
+    spread = np.array([r.spread for r in known.values()])
+    moved = tuple(n for n, far in zip(known, np.abs(x - x0) > spread / 10, strict=True) if far)
+    return Fit(_constants(start, x), moved)
+
+
+def errors(runs: Sequence[Measured], constants: Constants | None = None) -> Floats:
+    """Log of measured over predicted speed, by run."""
+    return np.array([np.log((r.tokens or np.nan) / r.predicted(constants)) for r in runs])
+
+
+def _constants(start: Constants, x: Floats) -> Constants:
+    return evolve(start, **{name: float(np.exp(v)) for name, v in zip(ranges(), x, strict=True)})
+
+
+def _votes(runs: Sequence[Measured]) -> Floats:
+    keys = [(r.gpu, r.model, *sorted(r.row.items())) for r in runs]
+    shared = Counter(keys)
+    return np.array([1 / np.sqrt(shared[k]) for k in keys])
+
+
+def _search(runs: Sequence[Measured], start: Constants, x0: Floats, x: Floats, weights: Floats) -> Floats:
+    """Levenberg and Marquardt's steps, clipped to the ranges."""
+    known = list(ranges().values())
+    low, high = np.log([r.low for r in known]), np.log([r.high for r in known])
+    spread = np.array([r.spread for r in known])
+
+    def residuals(x: Floats) -> Floats:
+        return np.concatenate([weights / EXACT * errors(runs, _constants(start, x)), (x - x0) / spread])
+
+    f, damping = residuals(x), 1e-2
+    for _ in range(STEPS):
+        slope = _slope(residuals, x, f, high)
+        square = slope.T @ slope
+        step = np.linalg.solve(square + damping * np.diag(np.diag(square)), -slope.T @ f)
+        y = np.clip(x + step, low, high)
+        g = residuals(y)
+        better = g @ g < f @ f
+        done = better and f @ f - g @ g < 1e-4 * (f @ f)
+        x, f, damping = (y, g, damping / 3) if better else (x, f, damping * 4)
+        if done:
+            break
+    return x
+
+
+def _slope(residuals: Callable[[Floats], Floats], x: Floats, f: Floats, high: Floats) -> Floats:
+    """Columns of forward differences; backward at the end of a range."""
+    out = np.empty((len(f), len(x)))
+    for i in range(len(x)):
+        step = 1e-3 if x[i] + 1e-3 <= high[i] else -1e-3
+        y = x.copy()
+        y[i] += step
+        out[:, i] = (residuals(y) - f) / step
+    return out
+
+
+def as_facts(constants: Constants) -> dict[str, float]:
+    """Every constant by name, `watts` first."""
+    return asdict(constants)

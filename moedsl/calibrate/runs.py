@@ -1,0 +1,138 @@
+"""Measured runs: each a run file (or its text) and what was measured, as columns that the prices can be asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.choose import make_cost, solve
+from moedsl.compiler import compile_source
+from moedsl.constants import Constants
+from moedsl.cost import Cost
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.ir import Problem, Program
+from moedsl.legality import pinned_row
+from moedsl.lower import lower
+from moedsl.source import Source, Span
+
+
+@frozen
+class Measured:
+    """One run and what it measured; `row` has the code of every axis."""
+
+    id: str
+    release: str
+    program: Program
+    cost: Cost
+    row: Mapping[str, int]
+    tokens: float | None
+    """Tokens/s of a GPU, over all iterations that were counted."""
+    peak: float | None
+    """GB that torch.cuda.max_memory_allocated said."""
+
+    @property
+    def model(self) -> str:
+        return self.program.model.name
+
+    @property
+    def gpu(self) -> str:
+        return self.program.hardware.name
+
+    @property
+    def arch(self) -> str:
+        return self.program.hardware.arch
+
+    @property
+    def precision(self) -> str:
+        return self.program.precision or "bf16"
+
+    def predicted(self, constants: Constants | None = None) -> float:
+        """Tokens/s of a GPU as estimated, with other constants where they are given."""
+        cost = self.cost if constants is None else evolve(self.cost, hardware=self._gpu(constants))
+        return float(cost.tokens_per_second_per_gpu(cost.time(self.row)[0]))
+
+    def predicted_peak(self) -> float:
+        """GB at the peak, as estimated."""
+        return float(self.cost.memory(self.row)[0]) / 1e9
+
+    def _gpu(self, constants: Constants) -> Any:
+        return evolve(self.cost.hardware, constants=constants)
+
+
+def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
+    """A JSON-lines file, its runs, and a diagnostic for what cannot be read, which names its line.
+
+    Keys of a line: run (the text of a run file) or file (its path, relative to this file's folder); and
+    tokens_per_s_per_gpu, or step_time_s, or both left out; peak_gb, id and release where there are.
+    """
+    found: list[Diagnostic] = []
+    out: list[Measured] = []
+    try:
+        source = Source(str(path), path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as e:
+        return Source(str(path), ""), [], [_wrong(Span(str(path), 0, 0), f"{path} cannot be read: {e}")]
+    at = 0
+    for number, line in enumerate(source.text.splitlines(keepends=True), 1):
+        span = Span(str(path), at, at + len(line.rstrip("\n")))
+        at += len(line)
+        if line.strip():
+            read = _one(line, number, path.parent, span)
+            if isinstance(read, Measured):
+                out.append(read)
+            else:
+                found += read
+    return source, out, found
+
+
+def _one(line: str, number: int, folder: Path, span: Span) -> Measured | Sequence[Diagnostic]:
+    try:
+        data = json.loads(line)
+    except ValueError as e:
+        return [_wrong(span, f"this line is no JSON: {e}")]
+    if not isinstance(data, dict) or not ("run" in data or "file" in data):
+        return [_wrong(span, "this line has no `run` and no `file`")]
+    name, text = f"run {data.get('id', number)}", data.get("run")
+    if text is None:
+        file = folder / data["file"]
+        if not file.is_file():
+            return [_wrong(span, f"`{data['file']}` is no file")]
+        name, text = str(file), file.read_text(encoding="utf-8")
+    result = compile_source(Source(name, text), "check")
+    if result.failed or len(result.programs) != 1:
+        why = next((d.message for d in result.diagnostics if d.is_error), f"it holds {len(result.programs)} runs")
+        return [_wrong(span, f"{name} does not compile: {why}")]
+    return _measured(data, result.programs[0], str(data.get("id", number)), span)
+
+
+def _measured(data: dict[str, Any], p: Program, id: str, span: Span) -> Measured | Sequence[Diagnostic]:
+    if p.gpus is None:
+        return [_wrong(span, "the run names no number of GPUs")]
+    problem = lower(p, p.gpus)
+    row = _row(p, problem)
+    if row is None:
+        return [_wrong(span, "no layout of the run fits; pin the one that was measured")]
+    cost = make_cost(problem)
+    if not cost.has_layout(row["pp"], row["vpp"]):
+        return [_wrong(span, f"the layers do not fall on pp={row['pp']} x vpp={row['vpp']}")]
+    tokens = data.get("tokens_per_s_per_gpu")
+    if tokens is None and data.get("step_time_s"):
+        tokens = float(cost.tokens_per_second_per_gpu(data["step_time_s"]))
+    return Measured(id, str(data.get("release", "")), p, cost, row, tokens, data.get("peak_gb"))
+
+
+def _row(p: Program, problem: Problem) -> Mapping[str, int] | None:
+    """The layout that the run pins, or the one that the solver chooses of what it leaves open."""
+    if all(len(domain) == 1 for domain in problem.domains.values()):
+        return pinned_row(problem)
+    assert p.gpus is not None
+    rows = solve(p, p.gpus, keep=1).solution.rows
+    return rows[0].codes if rows else None
+
+
+def _wrong(span: Span, message: str) -> Diagnostic:
+    help = 'a line is {"run": "qwen3_30b_a3b; h100 x 16; ...", "tokens_per_s_per_gpu": 12440}'
+    return error("calibrate.run", message, span, help=help)

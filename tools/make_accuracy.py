@@ -1,0 +1,124 @@
+"""`make accuracy`: how far the estimates are from published runs that they have not seen, as docs/accuracy.md and plots.
+
+    python tools/make_accuracy.py [RUNS.jsonl]
+
+Takes about two minutes; every fit leaves one model, or one GPU, out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+from moedsl.calibrate.accuracy import Prediction, Summary, by_left, left_out, summary
+from moedsl.calibrate.runs import Measured, read
+
+matplotlib.use("svg")
+matplotlib.rcParams["svg.hashsalt"] = "moedsl"
+from matplotlib import pyplot as plt  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT / "stdlib/calibration/published.jsonl"
+FAR = 0.2
+"""A row further off than this is listed."""
+WHY = ROOT / "stdlib/calibration/far_off.txt"
+
+
+def main() -> None:
+    _, runs, found = read(Path(sys.argv[1]) if len(sys.argv) > 1 else PUBLISHED)
+    if found:
+        sys.exit("\n".join(d.message for d in found))
+    speed = [r for r in runs if r.tokens]
+    folds = {
+        "model": left_out(speed, lambda r: r.model, _say),
+        "GPU": left_out(speed, lambda r: r.gpu, _say),
+    }
+    for name, predictions in folds.items():
+        plot(predictions, name, ROOT / f"docs/accuracy_{name.lower()}.svg")
+    text = "\n".join(page(folds, [r for r in runs if r.peak]))
+    (ROOT / "docs/accuracy.md").write_text(text + "\n", encoding="utf-8")
+    print("\n".join(line for name, p in folds.items() for line in table(p, name)))
+
+
+def _say(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def page(folds: dict[str, list[Prediction]], peaks: Sequence[Measured]) -> Iterator[str]:
+    yield HEAD.format(runs=len(folds["model"]))
+    for name, predictions in folds.items():
+        yield f"## Leaving one {name} out\n"
+        yield from table(predictions, name)
+        yield f"\n![measured against estimated, leaving one {name} out](accuracy_{name.lower()}.svg)\n"
+    yield "## Rows that are far off\n"
+    yield from far_off(folds["model"])
+    yield "\n## Memory\n"
+    yield from memory(peaks)
+
+
+def table(predictions: Sequence[Prediction], name: str) -> Iterator[str]:
+    yield f"| {name} left out | runs | median error | worst | within 20% | rank correlation | one TFLOPS figure: median |"
+    yield "|---|---|---|---|---|---|---|"
+    yield from (_row(left, s) for left, s in by_left(predictions))
+    yield _row("**all**", summary(predictions))
+
+
+def _row(left: str, s: Summary) -> str:
+    return (
+        f"| {left} | {s.runs} | {s.median:.1%} | {s.worst:.0%} | {s.within_20:.0%} | {s.rank:.2f} "
+        f"| {s.rival_median:.0%} |"
+    )
+
+
+def far_off(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """Rows beyond `FAR`, with what is known of them."""
+    reasons = dict(line.split(" ", 1) for line in WHY.read_text(encoding="utf-8").splitlines() if line.strip())
+    yield "| run | release | model | GPU | estimate over measured | why |"
+    yield "|---|---|---|---|---|---|"
+    for p in sorted(predictions, key=lambda p: -abs(p.error)):
+        if abs(p.error) >= FAR:
+            why = reasons.get(p.run.id, "not known")
+            yield f"| {p.run.id} | {p.run.release} | {p.run.model} | {p.run.gpu} | {1 + p.error:.2f} | {why} |"
+
+
+def memory(peaks: Sequence[Measured]) -> Iterator[str]:
+    yield "| run | model | GPU | measured | estimated | error |"
+    yield "|---|---|---|---|---|---|"
+    for r in peaks:
+        said = r.predicted_peak()
+        yield f"| {r.id} | {r.model} | {r.gpu} | {r.peak:.1f} GB | {said:.1f} GB | {said / (r.peak or np.nan) - 1:+.1%} |"
+
+
+def plot(predictions: Sequence[Prediction], name: str, path: Path) -> None:
+    """Measured against estimated tokens/s of a GPU, both logarithmic, with the 20% band."""
+    figure, axes = plt.subplots(figsize=(6, 5))
+    for left in sorted({p.left for p in predictions}):
+        mine = [p for p in predictions if p.left == left]
+        axes.scatter([p.run.tokens for p in mine], [p.said for p in mine], s=14, label=left, alpha=0.7)
+    ends = np.array([min(p.run.tokens or 1 for p in predictions), max(p.run.tokens or 1 for p in predictions)])
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    axes.fill_between(ends, ends * 0.8, ends * 1.2, color="black", alpha=0.08, label="within 20%")
+    axes.set(xscale="log", yscale="log", xlabel="measured tokens/s/GPU", ylabel="estimated tokens/s/GPU")
+    axes.set_title(f"estimated without having seen the {name}")
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+HEAD = """# How accurate the estimates are
+
+`make accuracy` writes this page from `stdlib/calibration/published.jsonl`: {runs} speeds that NVIDIA has published, each
+as a run with everything pinned. Every row below was estimated by constants fitted without its model (or its GPU). Beside
+it stands the simplest rival: one TFLOPS figure for each GPU and precision, from the same rows.
+
+The constants, a dozen for a generation of GPUs, each with a meaning and a range, are in `stdlib/calibration/`.
+`moedsl calibrate RUNS.jsonl` fits them to your own runs.
+"""
+
+if __name__ == "__main__":
+    main()

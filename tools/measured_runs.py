@@ -1,0 +1,129 @@
+"""Writes stdlib/calibration/published.jsonl: published measurements as runs that moedsl can read.
+
+    python tools/measured_runs.py DIR        DIR holds measured.jsonl and bridge_recipes.jsonl
+
+A measurement that does not state its dispatcher, recompute, graphs or overlap takes them from the recipe of the wheel
+that it names. Two things of the recipes are younger than some measurements: graphs of the whole iteration of dropless
+MoE came with Megatron-Core 0.18 (transformer/moe/paged_stash.py; Bridge 26.06), so runs of earlier releases are taken to
+have captured the router and its preprocessing; and a run that says BF16 ran in BF16, whatever the recipe's name.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+WHOLE_GRAPHS = "26.06"
+"""The first release with graphs of the whole iteration for dropless MoE."""
+GRAPHS = ("attn", "moe_router", "moe_preprocess", "full_iteration")
+RECOMPUTE = ("layernorm", "moe_act", "mla_up_proj", "shared_experts", "core_attn", "mlp", "moe", "full")
+FORMATS = {
+    "bf16": "bf16",
+    "fp8": "fp8_current",
+    "fp8cs": "fp8_current",
+    "fp8sc": "fp8_blockwise",
+    "fp8mx": "mxfp8",
+    "nvfp4": "nvfp4",
+}
+
+
+def recipes(folder: Path) -> dict[str, dict[str, Any]]:
+    """Recipes by function; a performance recipe wins over a library one of the same name."""
+    rows = [json.loads(line) for line in (folder / "bridge_recipes.jsonl").open(encoding="utf-8")]
+    return {r["function"]: r for r in sorted((r for r in rows if r["load"] == "ok"), key=lambda r: r["kind"] == "perf")}
+
+
+def runs(folder: Path) -> Iterator[dict[str, Any]]:
+    """One line for each measurement that says enough: a run, its tokens/s of a GPU, and its peak where published."""
+    known = recipes(folder)
+    models = {p.stem for p in (ROOT / "stdlib/models").glob("*.moe")}
+    for line in (folder / "measured.jsonl").open(encoding="utf-8"):
+        r = json.loads(line)
+        recipe = known.get((r["matched_recipe"] or {}).get("function"))
+        rate = r["tokens_per_sec_per_gpu"] or _rate(r)
+        stated = all(r[k] for k in ("gpus", "seq", "gbs", "mbs", "tp", "pp"))
+        if recipe and rate and stated and r["status"] == "ok" and r["model_key"] in models and r["gpus"] >= r["pp"]:
+            yield {
+                "id": r["id"],
+                "source": f"{r['source']} {r['release']}",
+                "release": r["release"],
+                "run": text(r, recipe),
+                "tokens_per_s_per_gpu": round(rate, 1),
+                "peak_gb": r["peak_mem_gb"],
+            }
+
+
+def _rate(r: dict[str, Any]) -> float | None:
+    if not (r["step_time_s"] and r["gbs"] and r["seq"] and r["gpus"]):
+        return None
+    return r["gbs"] * r["seq"] / r["step_time_s"] / r["gpus"]
+
+
+def text(r: dict[str, Any], q: dict[str, Any]) -> str:
+    """The measurement as a run file with everything pinned."""
+    pins = {**mesh(r), **policy(r, q)}
+    routing = "natural" if r["routing"] == "natural" else "balanced"
+    precision = "bf16" if (r["precision"] or "").upper() == "BF16" else FORMATS[q["precision"]]
+    return (
+        f"{r['model_key']}; {r['hardware'].lower()} x {r['gpus']}; throughput first; seq {r['seq']}; batch {r['gbs']}; "
+        f"precision {precision}; routing {routing}; pin " + " ".join(f"{k}={v}" for k, v in pins.items())
+    )
+
+
+def mesh(r: dict[str, Any]) -> dict[str, int]:
+    """The measurement's mesh."""
+    etp = r.get("etp") or (1 if (r["ep"] or 1) > 1 else r["tp"])
+    sizes = {"tp": r["tp"], "cp": r["cp"] or 1, "pp": r["pp"], "vpp": r["vp"] or 1, "ep": r["ep"] or 1, "etp": etp}
+    return {**sizes, "micro_batch": r["mbs"]}
+
+
+def policy(r: dict[str, Any], q: dict[str, Any]) -> dict[str, str]:
+    """What the measurement says of its policies, and the recipe where it is silent."""
+    comm, adam = q["comm_overlap"] or {}, q["optimizer"] or {}
+    backend = q["dispatcher_backend"] if q["dispatcher_type"] == "flex" else "alltoall"
+    overlap = r["overlap_ep_a2a"] if r["overlap_ep_a2a"] is not None else comm.get("overlap_moe_expert_parallel_comm")
+    return {
+        "dispatcher": (r["dispatcher"] or backend).lower(),
+        "recompute": _set(_recompute(r, q), RECOMPUTE),
+        "cuda_graph": _set(_graphs(r, q), GRAPHS),
+        "ep_overlap": "on" if overlap else "off",
+        "delay_wgrad": "on" if comm.get("delay_wgrad_compute") and overlap else "off",
+        "moments": "bf16" if adam.get("exp_avg_dtype") == "torch.bfloat16" else "fp32",
+        "grad_reduce": "fp32" if q["ddp"]["grad_reduce_in_fp32"] else "bf16",
+        "sharding": "fsdp" if q["fsdp"]["use_megatron_fsdp"] else "optimizer",
+        "offload": "none",
+    }
+
+
+def _recompute(r: dict[str, Any], q: dict[str, Any]) -> list[str]:
+    if isinstance(r["recompute"], list):
+        return r["recompute"]
+    if q["recompute_granularity"] == "full":
+        return ["full"]
+    return q["recompute_modules"] or [] if q["recompute_granularity"] == "selective" else []
+
+
+def _graphs(r: dict[str, Any], q: dict[str, Any]) -> list[str]:
+    said = json.dumps(r["cuda_graph"]) if r["cuda_graph"] else ""
+    if said:
+        return [g for g in GRAPHS if g in said]
+    if q["cuda_graph_impl"] == "full_iteration":
+        young = r["release"].startswith("20") or r["release"] >= WHOLE_GRAPHS
+        return ["full_iteration"] if young else ["moe_router", "moe_preprocess"]
+    scopes = [q["cuda_graph_scope"], q["cuda_graph_modules"]] if q["cuda_graph_impl"] != "none" else []
+    return [g for g in GRAPHS if any(isinstance(s, list) and g in s for s in scopes)]
+
+
+def _set(words: list[str], known: tuple[str, ...]) -> str:
+    kept = [w for w in words if w in known]
+    return f"[{', '.join(dict.fromkeys(kept))}]" if kept else "none"
+
+
+if __name__ == "__main__":
+    lines = [json.dumps(r) + "\n" for r in runs(Path(sys.argv[1]))]
+    (ROOT / "stdlib/calibration/published.jsonl").write_text("".join(lines), encoding="utf-8")
+    print(f"{len(lines)} measurements")
