@@ -7,14 +7,14 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl import ast, axes, rules
+from moedsl import ast, axes, isolate_read, rules
 from moedsl.bridge import fields
 from moedsl.cost import pipeline
 from moedsl.declare import cite_text
 from moedsl.diagnostics import Diagnostic, Label, error, note
 from moedsl.facts import Hardware, Model
 from moedsl.infer import Inference, suggest
-from moedsl.ir import Allow, Pin, Program, Rule
+from moedsl.ir import Allow, Isolation, Pin, Program, Rule
 from moedsl.library import Library
 from moedsl.scalar import evaluate, number
 from moedsl.source import Span
@@ -91,7 +91,7 @@ class _Reader:
             "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
             "routing": self._word("routing", ROUTINGS, "natural"), "precision": self._word("precision", PRECISIONS, ""),
             "data": self._data(), "vlm": vlm, "allows": self._allows(), "sweep": self._sweep(), "sets": self._sets(),
-            "target": self._target(), "pipeline_layout": self._layout(model),
+            "target": self._target(), "pipeline_layout": self._layout(model), "isolate": self._isolate(),
         }  # fmt: skip
         pins = sharding | self._pins()
         wishes = tuple(self._wishes())
@@ -356,6 +356,17 @@ class _Reader:
             help = suggest(stmt.axis.id, known) or (f"one of {', '.join(known)}",)
             return self._error("check.unknown_axis", f"`{stmt.axis.id}` cannot be swept", stmt.axis.span, help)
         return stmt.axis.id, tuple(dict.fromkeys(c for c in codes if c is not None))
+
+    def _isolate(self) -> Isolation | None:
+        stmt = self.draft.fixed.get("sweep")
+        if not isinstance(stmt, ast.IsolateStmt):
+            return None
+        return isolate_read.read(stmt, SWEEPABLE, self._isolated, self.found)
+
+    def _isolated(self, axis: ast.Name, value: ast.Expr) -> int | None:
+        if axis.id in SWEEPABLE:
+            return self._whole(value, f"`{axis.id}`", MOST_RANKS if axis.id == "gpus" else 1 << 40)
+        return self._code(axis, value)
 
     # ------------------------------------------------------------ allow and set
 

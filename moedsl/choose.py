@@ -74,7 +74,7 @@ def _smallest(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | Non
         progress(f"trying {gpus} GPUs")
         chosen = solve(p, gpus)
         if chosen.solution.rows:
-            return _with_steps(chosen, progress), [_found(p, gpus)]
+            return _with_steps(chosen, progress), [smallest_note(p, gpus)]
     text = f"no layout of {p.model.name} fits on up to {MOST_GPUS} {p.hardware.name}"
     found = error(
         "solve.no_gpu_count",
@@ -85,7 +85,8 @@ def _smallest(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | Non
     return None, [found]
 
 
-def _found(p: Program, gpus: int) -> Diagnostic:
+def smallest_note(p: Program, gpus: int) -> Diagnostic:
+    """Says that the number of GPUs is the solver's."""
     text = f"{gpus} {p.hardware.name} are the fewest GPUs that work, of what divides a node and whole nodes"
     return note("plan.smallest", text, p.spans["hardware"], help=f"write `{p.hardware.name} x {gpus}` to keep it")
 

@@ -76,10 +76,19 @@ def _check(r: Result, _: Progress) -> None:
 
 def _solve(r: Result, progress: Progress) -> None:
     for program in r.programs:
-        chosen, found = choose(program, progress)
+        chosen, found = _choose(program, progress)
         r.diagnostics.extend(d for d in found if d not in r.diagnostics)  # the runs of a sweep share their notes
-        if chosen is not None:
-            r.chosen += (chosen,)
+        r.chosen += chosen
+
+
+def _choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Diagnostic]]:
+    """The layout of a program, or of each variant where it isolates something."""
+    if p.isolate is not None:
+        from moedsl import isolate
+
+        return isolate.choose(p, progress)
+    chosen, found = choose(p, progress)
+    return (chosen,) if chosen is not None else (), found
 
 
 def _plan(r: Result, _: Progress) -> None:
@@ -87,6 +96,10 @@ def _plan(r: Result, _: Progress) -> None:
     r.plans = tuple(make_plan(c, notes, r.library.sources) for c in r.chosen)
     for chosen, plan in zip(r.chosen, r.plans, strict=True):
         r.diagnostics.extend(_overridden(chosen.problem.program, plan))
+    if any("isolation" in p for p in r.plans):
+        from moedsl import isolate_table
+
+        r.diagnostics.extend(isolate_table.second_differences([c.problem.program for c in r.chosen], r.plans))
 
 
 def _overridden(p: Program, plan: dict[str, Any]) -> Iterator[Diagnostic]:

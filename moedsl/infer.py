@@ -11,7 +11,7 @@ from attrs import field, frozen
 from moedsl import ast
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.source import Span
-from moedsl.symbols import ALIASES, FLAG, FUNCTIONS, LIST, NUMBER, TEXT, Type
+from moedsl.symbols import ALIASES, FLAG, FUNCTIONS, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
 
 Scope = Mapping[str, Type]
 WORD = Type("word")
@@ -28,6 +28,14 @@ def suggest(word: str, known: list[str]) -> tuple[str, ...]:
     """A did-you-mean for a word, or nothing."""
     near = difflib.get_close_matches(word, known, 1, 0.6)
     return (f"did you mean `{near[0]}`?",) if near else ()
+
+
+def _meant(word: str, want: Type) -> tuple[str, ...]:
+    """The word of Megatron for one of NVIDIA's documents, else a did-you-mean."""
+    megatrons, what = WORD_ELSEWHERE.get(word, ("", ""))
+    if megatrons not in want.words:
+        return suggest(word, list(want.words))
+    return (f"Megatron spells it `{megatrons}`: {what}",)
 
 
 @frozen
@@ -177,7 +185,7 @@ class Inference:
         if (want == TEXT and e.id != "none") or e.id in want.words or (want.kind == "set" and e.id == "none"):
             return
         if want.kind in ("enum", "set"):
-            self._complain("check.unknown_word", f"`{e.id}` is not {want}", e.span, suggest(e.id, list(want.words)))
+            self._complain("check.unknown_word", f"`{e.id}` is not {want}", e.span, _meant(e.id, want))
         else:
             self._unknown(e)
 

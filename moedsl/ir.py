@@ -54,6 +54,23 @@ class Allow:
 
 
 @frozen
+class Variant:
+    """One value of what is isolated: its label, and the code of each axis (or of seq, batch or gpus) that it fixes."""
+
+    label: str
+    codes: Mapping[str, int]
+
+
+@frozen
+class Isolation:
+    """What a run varies while everything else stays as it is. A program of one variant has that one alone."""
+
+    axis: str
+    variants: tuple[Variant, ...]
+    span: Span
+
+
+@frozen
 class Program:
     """One run, every name resolved and every value typed."""
 
@@ -80,6 +97,7 @@ class Program:
     target: str
     spans: Mapping[str, Span] = field(factory=dict)
     """Where each statement stands, by the name of what it fixes."""
+    isolate: Isolation | None = None
 
     def of(self, kind: str) -> tuple[Rule, ...]:
         return tuple(r for r in self.rules if r.kind == kind)

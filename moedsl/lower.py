@@ -13,6 +13,7 @@ from moedsl.columns import names, safe
 from moedsl.cost.pipeline import unroll
 from moedsl.ir import Pin, Problem, Program, Rule
 from moedsl.scalar import evaluate, holds
+from moedsl.shapes import shapes
 from moedsl.symbols import BUILTIN, HARDWARE, MODEL, Type
 
 Values = dict[str, Any]
@@ -40,7 +41,7 @@ def _fixed(p: Program, gpus: int) -> Values:
     values |= {"model": p.model.name, "has_vision": p.model.vision is not None, "hardware": p.hardware.name}
     values |= _vision(p)
     values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
-    return values | {"data": "mock" if p.data == "mock" else "real"}
+    return values | {"data": "mock" if p.data == "mock" else "real", "shapes": shapes(p.sets)}
 
 
 def _vision(p: Program) -> Values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import log2
 from typing import Any
 
@@ -30,7 +30,12 @@ class Neighbour:
 
 def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
     """All rows one value away, priced in one batch."""
-    changes = [(a, v) for a in axes.AXES for v in _values(c, a, row.codes[a.name]) if v != row.codes[a.name]]
+    return judged(c, prices, row, [(a, v) for a in axes.AXES for v in _values(c, a, row.codes[a.name])])
+
+
+def judged(c: Compiled, prices: Prices, row: Row, tried: Iterable[tuple[axes.Axis, int]]) -> list[Neighbour]:
+    """The rows that each have one other value of an axis, priced in one batch; values that the row has are left out."""
+    changes = [(a, v) for a, v in tried if v != row.codes[a.name]]
     if not changes:
         return []
     table = _table(c, row.codes, changes)

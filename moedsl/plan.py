@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl import axes, neighbours
+from moedsl import axes, neighbours, walls
 from moedsl.choose import Chosen
 from moedsl.cost import StageMemory, pipeline
 from moedsl.cost.memory import KINDS
@@ -29,6 +29,7 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
     """The whole plan of one run, with the keys of the contract."""
     p, row = chosen.problem.program, chosen.solution.rows[0]
     env = environment(chosen, row)
+    estimate = _estimate(chosen, row, env)
     return {
         "version": VERSION,
         "name": p.name,
@@ -47,16 +48,27 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "derived": {r.name: _value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)},
         "env": {r.name: _value(evaluate(r.expr, env)) for r in _applying(p, "env", env)},
         "set": dict(p.sets),
-        "estimate": _estimate(chosen, row, env),
+        "estimate": estimate,
+        "walls": walls.walls(chosen, row, env, estimate),
         "decisions": _decisions(chosen, row, env),
         "advice": [_advice(chosen, law, env, row) for law in chosen.compiled.advice + chosen.compiled.wishes],
         "allowed": [{"rule": a.rule, "because": a.because} for a in p.allows.values()],
-        "measured": [_measured(r, env) for r in p.of("measured") if holds(r.when, env)],
+        "measured": [_measured(r, env) for r in p.of("measured") if _resembles(r, env)],
         "diagnostics": [to_json(d, sources) for d in found],
         "alternatives": [_alternative(chosen, r, row) for r in chosen.solution.rows[1:]],
         "steps": [_step(chosen, g, r, row) for g, r in chosen.steps],
         "search": {"legal_layouts": chosen.solution.legal, "rows_priced": chosen.solution.priced},
+        **_isolation(p),
     }
+
+
+def _isolation(p: Program) -> Json:
+    """Whose variant this is, of what, and which value; nothing where the run isolates nothing."""
+    if p.isolate is None:
+        return {}
+    axis, (variant, *_) = p.isolate.axis, p.isolate.variants
+    of = p.name.removesuffix(f".{axis}_{variant.label}")
+    return {"isolation": {"of": of, "axis": axis, "value": variant.label}}
 
 
 def environment(chosen: Chosen, row: Row) -> dict[str, Any]:
@@ -72,6 +84,8 @@ def _value(v: Any) -> Any:
     if isinstance(v, frozenset):
         order = (*axes.RECOMPUTE, *axes.CUDA_GRAPH)
         return sorted(v, key=lambda w: order.index(w) if w in order else len(order))
+    if isinstance(v, tuple):
+        return [_value(x) for x in v]
     return int(v) if isinstance(v, float) and v.is_integer() else v
 
 
@@ -165,7 +179,11 @@ def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row,
     alternatives = [{"value": axis.decode(n.code), "effect": neighbours.effect(n, row)} for n in near]
     value = _value(env[axis.name])
     if isinstance(origin, Pin):
-        return _entry(axis.name, value, "pinned", None, "pinned by the run file", (), [])
+        varied = chosen.problem.program.isolate
+        isolated = varied is not None and origin.span == varied.span
+        return _entry(
+            axis.name, value, "pinned", None, "varied by `isolate`" if isolated else "pinned by the run file", (), []
+        )
     if len(chosen.problem.domains[axis.name]) > 1:
         return _entry(axis.name, value, "chosen", *_why_chosen(chosen, origin, alternatives), alternatives)
     if origin is not None:
@@ -265,6 +283,11 @@ def _against(other: Row, row: Row) -> str:
     """How another layout compares with the plan's, in a few words."""
     slower, more = (other.step_time / row.step_time - 1) * 100, (other.peak_memory - row.peak_memory) / GIB
     return f"{slower:+.1f}% step time, {more:+.1f} GiB"
+
+
+def _resembles(r: Rule, env: Mapping[str, Any]) -> bool:
+    """Whether a published result is of a run like this one."""
+    return not r.id.startswith(walls.BESIDE) and holds(r.when, env)
 
 
 def _measured(r: Rule, env: Mapping[str, Any]) -> Json:

@@ -11,7 +11,7 @@ Json = Mapping[str, Any]
 
 def plan_text(p: Json) -> str:
     """One plan: the layout first, then what it needs, how fast it goes, and why."""
-    above = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _steps(p), _alternatives(p)]
+    above = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _walls(p), _steps(p), _alternatives(p)]
     parts = [*above, _decisions(p), _advice(p), _measured(p), _covers(p)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -131,6 +131,12 @@ def _time(p: Json) -> str:
     parts = sorted(((v, k) for k, v in e["breakdown"].items() if v > 0), reverse=True)
     lines = [f"  {k.replace('_', ' '):<24}{v:8.3f} s {100 * v / e['step_time_s']:5.1f}%" for v, k in parts]
     return "\n".join([head, *lines])
+
+
+def _walls(p: Json) -> str:
+    from moedsl.show_walls import walls_text
+
+    return walls_text(p)
 
 
 def _covers(p: Json) -> str:

@@ -34,17 +34,20 @@ class Draft:
         fixed = {
             k: s
             for k, s in base.fixed.items()
-            if k != mine and not (k == "sweep" and theirs in {*self.fixed, *self.pins})
+            if k not in mine and not (k == "sweep" and {*theirs} & {*self.fixed, *self.pins})
         }
-        pins = {k: b for k, b in base.pins.items() if k != mine}
+        pins = {k: b for k, b in base.pins.items() if k not in mine}
         wishes = base.wishes + self.wishes
         return Draft(fixed | self.fixed, pins | self.pins, base.sets | self.sets, base.allows | self.allows, wishes)
 
     @property
-    def swept(self) -> str | None:
-        """What a sweep goes over, by the key that a statement or a pin of it would have."""
+    def swept(self) -> tuple[str, ...]:
+        """What a sweep or an isolation goes over, by the keys that statements or pins of it would have."""
         stmt = self.fixed.get("sweep")
-        return {"gpus": "hardware"}.get(stmt.axis.id, stmt.axis.id) if isinstance(stmt, ast.SweepStmt | ast.IsolateStmt) else None
+        if not isinstance(stmt, ast.SweepStmt | ast.IsolateStmt):
+            return ()
+        parts = axes.COMPOSITES.get(stmt.axis.id, {})
+        return tuple(next(iter(parts.values()))) if parts else ({"gpus": "hardware"}.get(stmt.axis.id, stmt.axis.id),)
 
 
 _KEYS: dict[type, str] = {
@@ -84,9 +87,10 @@ class Gather:
         return draft.over(base)
 
     def _swept_and_said(self, d: Draft) -> None:
-        said = d.fixed.get(d.swept or "") or d.pins.get(d.swept or "")
-        if said is not None and d.swept != "hardware":
-            self._twice(d.swept or "", d.fixed["sweep"].span, said.span)
+        for key in d.swept:
+            said = d.fixed.get(key) or d.pins.get(key)
+            if said is not None and key != "hardware":
+                self._twice(key, d.fixed["sweep"].span, said.span)
 
     def _is_profile(self, s: ast.BareStmt) -> bool:
         n = s.name.id

@@ -24,6 +24,13 @@ class Type:
 
 NUMBER, FLAG, TEXT, LIST = Type("number"), Type("flag"), Type("text"), Type("list")
 
+WORD_ELSEWHERE = {
+    "up_proj": ("mla_up_proj", "the up-projection of multi-latent attention; other attention has none"),
+    "norm": ("layernorm", "the norms before attention and before the experts"),
+}
+"""Words of NVIDIA's documents for what Megatron spells otherwise in `recompute_modules` (core
+transformer/transformer_config.py:1736), and what they are."""
+
 ALIASES = {"overlap.ep": "ep_overlap", "overlap.wgrad": "delay_wgrad"}
 
 VLM_WORDS = ("freeze_vision", "freeze_projection", "freeze_language")
@@ -31,6 +38,7 @@ TASKS = ("pretrain", "sft")
 ROUTINGS = ("natural", "balanced")
 DATA = ("mock", "real")
 ARCHS = ("hopper", "blackwell")
+SHAPES = ("static", "unpadded", "packed", "variable")
 
 RUN: dict[str, Type] = {
     "gpus": NUMBER,
@@ -41,6 +49,7 @@ RUN: dict[str, Type] = {
     "routing": Type("enum", ROUTINGS),
     "data": Type("enum", DATA),
     "vlm": Type("set", VLM_WORDS),
+    "shapes": Type("enum", SHAPES),
 }
 """Fixed by the run before the solver starts."""
 

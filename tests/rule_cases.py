@@ -147,8 +147,11 @@ CASES: dict[str, Case] = {
         "vision.deepstack_on_first_stage", _VL, gpus=24, ep=1, pp=24, build=True
     ),
     "deepstack: 3 layers on the first of 16 stages": _case(None, _VL, gpus=128, pp=16, build=True),
-    "FSDP with pp": _case(None, sharding="fsdp", pp=2),
-    "FSDP with vpp and overlap": _case(None, sharding="fsdp", pp=2, vpp=2, **_OVERLAP),
+    "FSDP with pp": _case("fsdp.no_pipeline", sharding="fsdp", pp=2),
+    "FSDP without pp": _case(None, sharding="fsdp"),
+    "FSDP with vpp and overlap": _case("fsdp.no_pipeline", sharding="fsdp", pp=2, vpp=2, **_OVERLAP),
+    "FSDP with overlap": _case(None, sharding="fsdp", **_OVERLAP),
+    "FSDP with tp 2 x cp 2, etp 2 x ep 4": _case(None, sharding="fsdp", tp=2, cp=2, etp=2, ep=4),
 }
 ALSO: dict[str, list[str]] = {"vision heads: 16 over 32": ["vision.heads", "vision.width"]}
 """The tower's width, 4304, and its 16 heads are divisible by the same powers of two: one breaks with the other."""

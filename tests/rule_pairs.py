@@ -39,7 +39,10 @@ def own(rule: str, **layout: Any) -> Run:
 
 
 PARTIAL = ["attn", "moe_router", "moe_preprocess"]
-_WHOLE = {"cuda_graph": ["full_iteration"], "dispatcher": "hybridep"}
+WHOLE = {"cuda_graph": ["full_iteration"], "dispatcher": "hybridep"}
+_DSV3: dict[str, Any] = {"base": "deepseek", "hardware": "h100", "gpus": 256, "ep": 32}
+_PACKED = "set dataset.enable_in_batch_packing = true\n"
+_UNPADDED = "set dataset.pad_to_max_length = false\n"
 _MEASURED_30B = {"ep": 16, "global_batch": 1024}
 
 Pair = tuple[Run | str, Run | str]
@@ -63,6 +66,50 @@ PAIRS: dict[str, Pair] = {
         run(seq=65536, recompute=["moe_act"]),
         run(seq=65536, recompute=["core_attn"]),
     ),
+    "std.recompute_advice.norm_inside_graph": (
+        run(recompute=["layernorm"], cuda_graph=PARTIAL),
+        run(recompute=["layernorm"], cuda_graph=PARTIAL, dispatcher="hybridep"),
+    ),
+    # long context
+    "std.long_context.tp_for_cp": (run("gb200", seq=65536, tp=2, cp=8), run("gb200", seq=65536, cp=16)),
+    "std.long_context.cp_beside_ep_and_pp": (run(seq=16384, cp=4), run(seq=16384, cp=4, ep=1)),
+    "std.long_context.offload_at_128k": (run(seq=131072, offload="optimizer"), run(seq=131072)),
+    "std.long_context.short_of_new_kernels": (run(seq=65536), run(seq=131072)),
+    "std.long_context.recompute": (run(seq=65536), run(seq=32768)),
+    "std.long_context_published.deepseek_128k": (run(**_DSV3, seq=131072), run(**_DSV3, seq=262144)),
+    "std.long_context_published.deepseek_256k": (run(**_DSV3, seq=262144), run(**_DSV3, seq=131072)),
+    "std.long_context_published.qwen3_235b_128k": (run("qwen235", seq=131072), run("qwen235", seq=4096)),
+    "std.variable_shapes.static_for_graphs": (run(also=_UNPADDED), run(also=_UNPADDED, cuda_graph=PARTIAL)),
+    "std.variable_shapes.image_graphs": (
+        run("vl", also=_PACKED, micro_batch=2, cuda_graph=["moe_router"]),
+        run("vl", also=_PACKED, micro_batch=2, pp=2, cuda_graph=["moe_router"]),
+    ),
+    "std.variable_shapes.packed_micro_batch": (run("vl", also=_PACKED, micro_batch=2), run("vl", also=_PACKED)),
+    "std.cuda_graph_advice.room_for_graphs": (
+        run(cuda_graph=PARTIAL, ep=16),
+        run(cuda_graph=PARTIAL, seq=16384, micro_batch=4),
+    ),
+    "std.cuda_graph_advice.whole_graph_for_static_shapes": (
+        run("gb200", **WHOLE, also="routing balanced\n"),
+        run("gb200", **WHOLE),
+    ),
+    "std.dispatch_advice.deepep_on_nvl8": (run(dispatcher="deepep"), run(dispatcher="hybridep")),
+    "std.layout_advice.vpp_with_pp": (run(pp=2, vpp=2), run(pp=2)),
+    "std.layout_advice.cp_for_long_context": (run(), run(cp=2)),
+    "std.layout_advice.parallel_folding": (run(tp=2, etp=1), run(tp=2, etp=2, ep=8)),
+    "std.precision.nvfp4_last": (
+        run("gb200", phase="scale", precision="mxfp8"),
+        run("gb200", phase="scale", precision="nvfp4"),
+    ),
+    "std.recompute_advice.norm_inside_graph": (
+        run(recompute=["layernorm"], cuda_graph=PARTIAL),
+        run(recompute=["layernorm"], cuda_graph=["attn", "moe_router"]),
+    ),
+    "std.fsdp_choices.replicas_to_shard_over": (run(sharding="fsdp"), run(sharding="fsdp", gpus=8, tp=8)),
+    "std.long_context.tp_for_cp": (run("gb200", seq=65536, cp=8, tp=2), run("gb200", seq=65536, cp=8)),
+    "std.long_context.cp_beside_ep_and_pp": (run(seq=16384, cp=4), run(seq=16384, cp=4, ep=1)),
+    "std.long_context.offload_at_128k": (run(seq=131072, cp=16, offload="optimizer"), run(seq=131072, cp=16)),
+    "std.long_context.short_of_new_kernels": (run(seq=65536, cp=16), run(seq=131072, cp=16)),
     # laws whose layouts no GPU of the stdlib can break, or that need a price
     "std.precision.fp8_gpu": (
         run(precision="fp8_current", capability="8.9"),
@@ -91,14 +138,15 @@ PAIRS: dict[str, Pair] = {
     "std.throughput.micro_batch": (run(), run(phase="scale")),
     "std.throughput.throughput": (run(), run(phase="fit")),
     "std.choices.vpp": (run(), run(phase="fit")),
-    "std.choices.dispatcher": (run(), run(phase="fit")),
+    "std.choices.dispatcher/1": (run("gb200"), run()),
+    "std.choices.dispatcher/2": (run(), run("gb200")),
     "std.choices.sharding": (run(), own("default sharding = fsdp")),
     # recompute, offload, precision
     "std.recompute.recompute/1": (run("moonlight"), run()),
     "std.recompute.recompute/2": (run(), run("moonlight")),
     "std.recompute.offload": (run(), own("candidates offload = [none]")),
     "std.precision.precision/1": (run(), own("default precision = mxfp8", base="gb200")),
-    "std.precision.precision/2": (run(phase="fit"), run(phase="scale")),
+    "std.precision.precision/2": (run(phase="scale"), run(phase="throughput")),
     "std.precision.precision/3": (run(), run("gb200")),
     "std.precision.precision/4": (run("gb200"), run()),
     "std.precision.moments": (run(), own("default moments = bf16")),
@@ -120,15 +168,15 @@ PAIRS: dict[str, Pair] = {
     "std.environment.USE_MNNVL": (run("gb200", dispatcher="hybridep"), run("gb200")),
     "std.environment.NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN": (run(dispatcher="hybridep"), run(dispatcher="deepep")),
     "std.environment.NUM_OF_TOKENS_PER_CHUNK_COMBINE_API": (run(dispatcher="hybridep"), run(dispatcher="deepep")),
-    "std.environment.PYTORCH_CUDA_ALLOC_CONF/1": (run("gb200", **_WHOLE), run("gb200")),
-    "std.environment.PYTORCH_CUDA_ALLOC_CONF/2": (run("gb200"), run("gb200", **_WHOLE)),
+    "std.environment.PYTORCH_CUDA_ALLOC_CONF/1": (run("gb200", **WHOLE), run("gb200")),
+    "std.environment.PYTORCH_CUDA_ALLOC_CONF/2": (run("gb200"), run("gb200", **WHOLE)),
     "std.environment.NCCL_GRAPH_REGISTER": (run(), own("env NCCL_GRAPH_REGISTER = 1")),
     "std.environment.NCCL_NVLS_ENABLE": (run(), own("env NCCL_NVLS_ENABLE = 1")),
     "std.environment.TORCH_NCCL_AVOID_RECORD_STREAMS": (run(), own("env TORCH_NCCL_AVOID_RECORD_STREAMS = 0")),
     "std.environment.TORCH_NCCL_HIGH_PRIORITY": (run(), own("env TORCH_NCCL_HIGH_PRIORITY = 0")),
     "std.environment.NCCL_IGNORE_CPU_AFFINITY": (run(hardware="b300"), run(hardware="b200")),
     "std.environment.NVTE_USE_FAST_MATH": (run("gb200", precision="nvfp4"), run("gb200", precision="mxfp8")),
-    "std.environment.NVTE_CUTEDSL_FUSED_GROUPED_MLP": (run("gb200", **_WHOLE), run("gb200", cuda_graph=PARTIAL)),
+    "std.environment.NVTE_CUTEDSL_FUSED_GROUPED_MLP": (run("gb200", **WHOLE), run("gb200", cuda_graph=PARTIAL)),
     # measured
     "std.measured.ep_overlap_alltoall": (run(**_MEASURED_30B), run(**_MEASURED_30B, dispatcher="deepep")),
     "std.measured.ep_overlap_hybridep": (run(**_MEASURED_30B, dispatcher="hybridep"), run(**_MEASURED_30B)),

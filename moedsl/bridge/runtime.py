@@ -42,6 +42,8 @@ def ask(config: Any, groups: Any) -> tuple[tuple[Refusal, ...], int | None]:
     if config.model.num_moe_experts:
         _try(out, lambda: _moe_forward(config, groups))
     _try(out, lambda: _quantisation(config.model))
+    if config.ddp.use_megatron_fsdp:
+        _try(out, lambda: _sharded_mesh(config, groups))
     return tuple(out), count[0] if count else None
 
 
@@ -103,6 +105,14 @@ def _moe_forward(config: Any, groups: Any) -> None:
     layer: Any = Layer()
     layer.config = SimpleNamespace(sequence_parallel=config.model.sequence_parallel)
     importlib.import_module("megatron.core.transformer.moe.moe_layer").MoELayer.forward(layer, _Stop())
+
+
+def _sharded_mesh(config: Any, groups: Any) -> None:
+    """core/distributed/fsdp/mcore_fsdp_adapter.py: the meshes of dense parameters and of experts cover the world."""
+    adapter: Any = importlib.import_module("megatron.core.distributed.fsdp.mcore_fsdp_adapter")
+    adapter._get_dp_tp_mesh(groups.dp_cp, groups.tp)
+    if config.model.num_moe_experts:
+        adapter._get_dp_tp_mesh(groups.expt_dp, groups.expt_tp, ep_size=groups.ep.size())
 
 
 def _quantisation(model: Any) -> None:

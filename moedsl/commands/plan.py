@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from moedsl.commands import talk
@@ -29,9 +30,31 @@ def show(a: Namespace, result: Result) -> None:
     elif a.json:
         talk.print_json(one(result.plans))
     else:
-        print("\n".join(plan_text(p) for p in result.plans), end="")
+        print("\n".join(_texts(result.plans)), end="")
+
+
+def _texts(plans: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Every plan, but of an isolation the first alone and then the variants side by side."""
+    from moedsl import isolate_table
+
+    for group in isolate_table.groups(plans):
+        yield plan_text(group[0])
+        if "isolation" in group[0]:
+            yield isolate_table.text(isolate_table.comparison(group))
 
 
 def one(plans: tuple[dict[str, Any], ...]) -> dict[str, Any]:
     """The plan of a file with one run; of several, an object that holds them all."""
-    return plans[0] if len(plans) == 1 else {"version": 1, "runs": list(plans)}
+    if len(plans) == 1:
+        return plans[0]
+    compared = _compared(plans)
+    return {"version": 1, "runs": list(plans), **({"comparisons": compared} if compared else {})}
+
+
+def _compared(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The variants of each isolation side by side."""
+    if not any("isolation" in p for p in plans):
+        return []
+    from moedsl import isolate_table
+
+    return isolate_table.comparisons(plans)

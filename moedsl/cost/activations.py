@@ -157,9 +157,15 @@ def vision(v: Vision, t: Table, trained: tuple[bool, bool]) -> Floats:
 
     A frozen tower keeps nothing; trainable mergers keep their own input. Full recompute keeps each layer's input.
     """
+    encoder, projector = vision_parts(v, t, trained)
+    return encoder + projector
+
+
+def vision_parts(v: Vision, t: Table, trained: tuple[bool, bool]) -> tuple[Floats, Floats]:
+    """(encoder, projector) of `vision`."""
     tower, projection = trained
-    patches = t["micro_batch"] * float(v.image_tokens * v.merge**2)
+    patches = BF16 * t["micro_batch"] * float(v.image_tokens * v.merge**2)
     inside = 3 * v.hidden + (7 * v.hidden + 2 * v.ffn_hidden) / t["tp"]
     kept = v.hidden + (1 - t.has("recompute", BIT["full"])) * inside
     merged = v.hidden * (2 + 2 / t["tp"]) * (1 + len(v.deepstack))
-    return BF16 * patches * (v.layers * kept * tower + merged * (tower or projection))
+    return patches * v.layers * kept * tower, patches * merged * (tower or projection)

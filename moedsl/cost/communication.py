@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from moedsl.cost import formats
+from moedsl.cost import formats, sharded
 from moedsl.cost.activations import BIT
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Ints, Table
@@ -97,12 +97,15 @@ def pipeline(m: Model, hw: Hardware, t: Mapping[str, Ints], gpus: int, seq: int)
 def data(
     hw: Hardware, t: Table, gpus: int, every: Mapping[str, Parameters], learning: Mapping[str, Parameters]
 ) -> dict[str, Floats]:
-    """By feature: reduce-scatter of its gradients and all-gather of its parameters, once."""
+    """By feature: reduce-scatter of its gradients and all-gather of its parameters, once.
+
+    With FSDP there is a gather for forward and one for backward; each microbatch repeats all (`step.after_overlap`).
+    """
     dense, expert_ranks = gpus / (t["tp"] * t["pp"]), gpus / (t["etp"] * t["ep"] * t["pp"])
     slow = ring(hw, dense, t["tp"] * 1.0), ring(hw, expert_ranks, t["etp"] * t["ep"] * 1.0)
     part = (dense - 1) / dense / slow[0], np.maximum(expert_ranks - 1, 0) / expert_ranks / slow[1]
-    grad, gather = formats.gradient(t), formats.by_precision(formats.GATHERED, t)
-    fsdp = 1.0 + formats.fsdp(t)
+    fsdp, sent = 1.0 + formats.fsdp(t), formats.by_precision(formats.GATHERED, t)
+    grad, gather = formats.gradient(t), np.where(fsdp > 1, formats.by_precision(sharded.GATHERED, t), sent)
     return {
         name: (learning[name].dense * grad + every[name].dense * gather * fsdp) * part[0]
         + (learning[name].expert * grad + every[name].expert * gather * fsdp) * part[1]

@@ -52,6 +52,9 @@ class Work:
     mtp: Floats
     loss: Floats
     vision: Floats
+    """The encoder of the vision tower."""
+    merger: Floats
+    """Its mergers: the projector."""
 
     def take(self, at: Ints) -> Work:
         """The same for the rows `at`."""
@@ -109,6 +112,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     routed = split * m.topk * t["etp"] * skew
     cast = np.where(t["precision"] > 0, 4.0, 0.0)
     loose = np.where(t["fused"] > 0, 1.0, k.unfused) * routed
+    encoder, projector = vision(m, t, hw)
     return Work(
         linear=2 * split * attention / rate,
         up=2 * split * up / rate,
@@ -123,7 +127,8 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
         shared=split * m.shared_expert_hidden * (6 * m.hidden / rate + (6 + cast) / hbm),
         mtp=4 * split * m.hidden**2 / rate,
         loss=split * m.vocab * (2 * m.hidden / (bf16 * k.gemm) + 8 / hbm),
-        vision=_vision(m, t, hw),
+        vision=encoder,
+        merger=projector,
     )
 
 
@@ -135,16 +140,17 @@ def _experts(m: Model, hw: Hardware, t: Table, routed: Floats, rate: Floats) -> 
     return np.maximum(6 * routed * m.hidden * width / (rate * filled), local * 6 * m.hidden * width / hw.hbm)
 
 
-def _vision(m: Model, t: Table, hw: Hardware) -> Floats:
-    """The tower over one image a sample, BF16, split over TP and the same on every CP rank."""
+def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
+    """(encoder, projector): the tower over one image a sample, BF16, split over TP and the same on every CP rank."""
     v = m.vision
     if v is None:
-        return np.zeros(t.rows)
+        return np.zeros(t.rows), np.zeros(t.rows)
     patches = v.image_tokens * v.merge**2
     layer = 2 * (4 * v.hidden**2 + 2 * v.hidden * v.ffn_hidden) + 4 * patches * v.hidden
     wide = v.hidden * v.merge**2
     merge = 2 * wide * (wide + v.out_hidden) * (1 + len(v.deepstack)) / v.merge**2
-    return t["micro_batch"] * patches * (layer * v.layers + merge) / t["tp"] / (hw.tflops["bf16"] * 1e12 * clock(hw) * hw.constants.attention)
+    each = t["micro_batch"] * patches / t["tp"] / (hw.tflops["bf16"] * 1e12 * clock(hw) * hw.constants.attention)
+    return each * layer * v.layers, each * merge
 
 
 def forward(w: Work) -> tuple[Floats, Floats]:

@@ -45,10 +45,11 @@ def moments(t: Table) -> Floats:
 def master(t: Table) -> Floats:
     """Bytes of the master copy: FP32, or with precision-aware moments the 16 bits that a BF16 parameter lacks.
 
-    megatron/core/optimizer/optimizer_config.py:store_param_remainders; an FP8 parameter has no such remainder.
+    megatron/core/optimizer/optimizer_config.py:store_param_remainders; an FP8 parameter has no such remainder, and
+    Megatron FSDP keeps an FP32 copy of its own (core optimizer/__init__.py:1116-1128).
     """
-    primary = np.isin(t["precision"], [PRECISION.index(p) for p in PRIMARY_FP8])
-    return np.where((t["moments"] == BY_NAME["moments"].words.index("bf16")) & ~primary, 2.0, 4.0)
+    whole = np.isin(t["precision"], [PRECISION.index(p) for p in PRIMARY_FP8]) | (fsdp(t) > 0)
+    return np.where((t["moments"] == BY_NAME["moments"].words.index("bf16")) & ~whole, 2.0, 4.0)
 
 
 def fsdp(t: Table) -> Floats:

@@ -15,7 +15,7 @@ KINDS = {
     "matrix": ("linear", "dense", "experts", "shared", "mtp", "loss"),
     "attention": ("core",),
     "passes": ("norm", "passes", "activation", "cast", "permute"),
-    "vision": ("vision",),
+    "vision": ("vision", "merger"),
 }
 """The parts of `compute.Work` of each kind. `up` is a part of `linear`; a product carries the casts fused with it."""
 

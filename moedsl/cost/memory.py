@@ -13,7 +13,7 @@ import numpy as np
 from attrs import frozen
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH
-from moedsl.cost import activations, formats, parameters
+from moedsl.cost import activations, formats, parameters, sharded
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import HELD, MEMORY
 from moedsl.cost.rows import Floats, Table
@@ -108,22 +108,24 @@ def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Traine
     return {
         **_held(n, t, gpus, hw.arch == "hopper"),
         "activations": _kept(m, t, size, learns),
-        "buffers": _buffers(m, t, size, n),
+        "buffers": _buffers(m, t, gpus, size, n),
     }
 
 
 def _held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
     """Weights, gradients and optimizer state, whole or sharded over data parallelism."""
-    linear, grad, sharded = formats.weight(t, hopper), formats.gradient(t), formats.fsdp(t)
+    linear, grad, fsdp = formats.weight(t, hopper), formats.gradient(t), formats.fsdp(t)
+    shard, copy = formats.by_precision(sharded.SHARD, t), sharded.cached(t, hopper)
     state = formats.master(t) + formats.moments(t) * (t["offload"] != BY_NAME["offload"].words.index("optimizer"))
     dense, expert = t["tp"] / gpus, t["etp"] * t["ep"] / gpus
     out: dict[str, dict[str, Floats]] = {"weights": {}, "gradients": {}, "optimizer": {}}
     for name in HELD:
-        weight = linear if name in ("dense", "moe", "mtp") else formats.BF16
-        for kind, each, of in (("weights", weight, n.all[name]), ("gradients", grad, n.learning[name])):
-            out[kind][name] = each * of.total * (1 - sharded)
-            out[kind][f"{name}_shard"] = each * (of.dense * dense + of.expert * expert) * sharded
-        learns = n.learning[name]
+        every, learns, blocks = n.all[name], n.learning[name], name in ("dense", "moe", "mtp")
+        kept, part = (np.where(fsdp > 0, copy, linear), shard) if blocks else (formats.BF16 * (1 - fsdp), formats.BF16)
+        out["weights"][name] = kept * every.total
+        out["weights"][f"{name}_shard"] = part * (every.dense * dense + every.expert * expert) * fsdp
+        out["gradients"][name] = grad * learns.total * (1 - fsdp)
+        out["gradients"][f"{name}_shard"] = grad * (learns.dense * dense + learns.expert * expert) * fsdp
         out["optimizer"][f"{name}_shard"] = state * (learns.dense * dense + learns.expert * expert)
     return out
 
@@ -140,19 +142,21 @@ def _kept(m: Model, t: Table, s: activations.Sizes, learns: Trained) -> Prices:
     return out
 
 
-def _buffers(m: Model, t: Table, s: activations.Sizes, n: Counts) -> Prices:
+def _buffers(m: Model, t: Table, gpus: int, s: activations.Sizes, n: Counts) -> Prices:
     """The working set of a layer, or the logits where they are more; a whole-iteration graph's pool keeps both.
 
     Expert overlap has a layer's forward under way beside another's backward, so that the graphs of half of the layers
-    serve two microbatches (core transformer/cuda_graphs.py:2544); FSDP has two gathered layers and one's gradients.
+    serve two microbatches (core transformer/cuda_graphs.py:2544). FSDP adds what it gathers and reduces (`sharded`).
     """
     work = activations.working_set(m, s) + t["ep_overlap"] * activations.layers(m, s)[1]
     loss, mtp = activations.logits(m, s)
     whole = t.has("cuda_graph", CUDA_GRAPH.index("full_iteration"))
     again = 0.5 * t["ep_overlap"] * activations.captured(m, s, t)
-    unit = n.all["moe"].total * (2 * formats.BF16 + formats.gradient(t)) * formats.fsdp(t)
+    fsdp, each = formats.fsdp(t), activations.layers(m, s)[1]
+    unit = fsdp * sharded.units(m, t, gpus, (n.all["moe"], n.learning["moe"]), each)
+    roots = {name: fsdp * held for name, held in sharded.whole(m, t, gpus).items()}
     at_loss = np.where(whole, loss, np.maximum(loss - work, 0.0))
-    return {"one": work + unit + FRAMEWORK, "loss": at_loss, "mtp": mtp, "moe": again}
+    return {"one": work + unit + FRAMEWORK, "loss": at_loss, "mtp": mtp, "moe": again} | roots
 
 
 def matrix(kinds: Mapping[str, Prices], rows: int) -> Floats:

@@ -88,9 +88,14 @@ def moe(m: Model, tp: int, ep: int, etp: int) -> Parameters:
 def vision(v: Vision, tp: int) -> int:
     """The vision tower with its mergers: patch and position embeddings whole on each rank, linears split over TP."""
     patches = v.hidden * (v.in_channels * v.temporal_patch * v.patch**2 + 1) + v.positions * v.hidden
+    return patches + vision_layers(v, tp) + sum(mergers(v, tp))
+
+
+def vision_layers(v: Vision, tp: int) -> int:
+    """The transformer layers of the tower."""
     attention = v.hidden * 4 * (v.hidden + 1) // tp + v.hidden - v.hidden // tp
     mlp = v.ffn_hidden * (2 * v.hidden + 1) // tp + v.hidden
-    return patches + v.layers * (4 * v.hidden + attention + mlp) + sum(mergers(v, tp))
+    return v.layers * (4 * v.hidden + attention + mlp)
 
 
 def mergers(v: Vision, tp: int) -> tuple[int, ...]:

@@ -48,6 +48,7 @@ def microbatch(
     w = compute.work(m, hw, shape, seq, skew)
     out: dict[str, Prices] = {part: {} for part in MICROBATCH} | {"compute": computed(shape, w, learns)}
     _layers(out, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew))
+    out["recompute"]["vision"] = learns.tower * w.vision[shape.inverse] * t.has("recompute", BIT["full"])
     if m.shared_expert_hidden:
         out["tensor_communication"]["moe"] = 2 * out["tensor_communication"]["moe"]
     return out
@@ -57,7 +58,9 @@ def computed(shape: Table, w: compute.Work, learns: Trained) -> Prices:
     """Seconds of forward and backward by feature, for every row that `shape` leads to; linear in the work."""
     back = _backward_share(learns)
     layers = (f + b * back / 2 for f, b in zip(compute.forward(w), compute.backward(w), strict=True))
-    extra = {"mtp": (1 + back) * w.mtp, "loss": 3 * w.loss, "vision": w.vision * (1 + 2 * learns.tower)}
+    merged = 1 + learns.projection + (learns.projection or learns.tower)
+    vision = w.vision * (1 + 2 * learns.tower) + w.merger * merged
+    extra = {"mtp": (1 + back) * w.mtp, "loss": 3 * w.loss, "vision": vision}
     each = {**dict(zip(("dense", "moe"), layers, strict=True)), **extra}
     return {name: seconds[shape.inverse] for name, seconds in each.items()}
 

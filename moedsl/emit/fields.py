@@ -140,7 +140,8 @@ def _overlap(w: Words) -> bool:
 
 
 def _gathers(w: Words) -> bool:
-    return w["precision_facts"].fp8_param_gather and not _fsdp(w)
+    """FSDP gathers MXFP8 parameters; of NVIDIA's recipes with FSDP none does in another FP8 format."""
+    return w["precision_facts"].fp8_param_gather and (w["precision"] == "mxfp8" or not _fsdp(w))
 
 
 def _moment(w: Words) -> Dtype:
@@ -152,7 +153,12 @@ def _main_grads(w: Words) -> Dtype:
 
 
 def _per_token(w: Words) -> bool:
-    return w["cp"] > 1 and w["masks_tokens"]
+    """Where tokens are masked, a mean per microbatch would weigh them by the mesh and the microbatch.
+
+    Bridge demands the loss per token under context parallelism only (bridge training/config.py:1450); here the mesh
+    does not change what is learned (core pipeline_parallel/schedules.py:331).
+    """
+    return w["masks_tokens"]
 
 
 def _fact(name: str) -> Value:
@@ -185,7 +191,7 @@ SECTIONS = (
             Row("seq", "dataset.seq_length"),
             Row("micro_batch", "train.micro_batch_size"),
             Row("global_batch", "train.global_batch_size"),
-            Row("cp", "model.calculate_per_token_loss", _const(True), _per_token),
+            Row("data", "model.calculate_per_token_loss", _const(True), _per_token),
             Row("sharding", "ddp.average_in_collective", lambda w: not _per_token(w) and not _fsdp(w)),
         ),
     ),
@@ -244,7 +250,7 @@ SECTIONS = (
             Row(
                 "precision",
                 "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag",
-                lambda w: w["precision"] == "mxfp8" and _gathers(w),
+                lambda w: w["precision"] == "mxfp8" and not _fsdp(w),
             ),
             Row("precision", "mixed_precision.first_last_layers_bf16", _fact("first_last_layers_bf16")),
             Row("precision", "mixed_precision.fp4", _fact("fp4")),
@@ -284,7 +290,7 @@ SECTIONS = (
                 lambda w: "optim_grads_params" if _fsdp(w) else "no_shard",
             ),
             Row("sharding", "checkpoint.ckpt_format", lambda w: "fsdp_dtensor" if _fsdp(w) else "torch_dist"),
-            Row("sharding", "model.init_model_with_meta_device", _fsdp),
+            Row("sharding", "model.init_model_with_meta_device", lambda w: _fsdp(w) and not w["vision"]),
             Row("sharding", "ddp.keep_fp8_transpose_cache", _const(False), _fsdp),
             Row("moments", "optimizer.optimizer", _const("adam")),
             Row("moments", "optimizer.use_precision_aware_optimizer", _aware),

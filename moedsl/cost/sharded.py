@@ -1,0 +1,72 @@
+"""What Megatron FSDP holds and sends beside the shards: gathered layers, gradients on their way, whole roots.
+
+A unit is a transformer layer, of the language model or of the vision tower. Everything else (embedding, output layer,
+norms, patch embedding, mergers) is gathered once and stays whole on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from moedsl.axes import PRECISION
+from moedsl.cost import formats, parameters
+from moedsl.cost.parameters import Parameters
+from moedsl.cost.rows import Floats, Table
+from moedsl.facts import Model, Vision
+
+QUEUE = 1e9
+"""Elements of gradients that wait for their reduce-scatter before the oldest is freed, and twice the elements gathered
+ahead; more where two units are larger (core distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:432-444)."""
+GATHERED = {p: 1.03 if p == "mxfp8" else formats.BF16 for p in PRECISION}
+"""Bytes of a gathered parameter: MXFP8 rows for forward or columns for backward; else BF16 is gathered and cast."""
+CACHED = {"bf16": 0.0, "mxfp8": 0.0, "fp8_blockwise": 2.0, "fp8_current": 2.0, "nvfp4": 1.125}
+"""Bytes of a linear's quantised copy, which Transformer Engine keeps whole from one microbatch to the next where the
+parameters themselves are BF16 (core extensions/transformer_engine.py:1082)."""
+SHARD = {p: formats.WEIGHT[p] if p == "mxfp8" else formats.BF16 for p in PRECISION}
+"""Bytes of a linear's parameter in its shard."""
+
+
+def cached(t: Table, hopper: bool) -> Floats:
+    """Bytes of a linear's whole quantised copy; Blackwell keeps no transpose of per-tensor FP8."""
+    values = CACHED if hopper else {**CACHED, "fp8_current": 1.0}
+    return formats.by_precision(values, t)
+
+
+def split(t: Table, gpus: int, of: Parameters) -> Floats:
+    """Parameters of a rank that are split over other ranks at all: dense over dp x cp, experts over EDP. PP is 1."""
+    dense, expert = gpus > t["tp"], gpus > t["etp"] * t["ep"]
+    return 1.0 * of.dense * dense + 1.0 * of.expert * expert
+
+
+def units(m: Model, t: Table, gpus: int, layers: tuple[Parameters, Parameters], kept: Floats) -> Floats:
+    """Bytes beside the shards at the peak, early in backward. `layers` are the parameters of a MoE layer, all and those
+    that learn; `kept` the bytes of activations that its backward frees.
+
+    Gathered: the layer at work, and the next ones until half of QUEUE is gathered. Gradients pile up to QUEUE while
+    the activations of the same layers go, so only their excess counts.
+    """
+    every, learning = layers
+    n = m.layers + m.mtp_layers
+    size = np.maximum(every.total, 1.0)
+    ahead = np.ceil(np.maximum(QUEUE / 2, size) / size)
+    gathered = np.minimum(1.0 + ahead, n) * split(t, gpus, every) * formats.by_precision(GATHERED, t)
+    grown, learnt = split(t, gpus, learning), np.maximum(learning.total, 1.0)
+    each = grown * formats.gradient(t)
+    queued = np.minimum(np.maximum(QUEUE, 2 * size) / learnt, n)
+    return gathered + each + queued * np.maximum(each - kept * (grown > 0), 0.0)
+
+
+def whole(m: Model, t: Table, gpus: int) -> Mapping[str, Floats]:
+    """Bytes of what is no unit and stays gathered, by feature of `profiles.HELD`."""
+    tp, some = t["tp"], (gpus > t["tp"]) * formats.BF16
+    out = {"words": parameters.table_size(m, tp) * some}  # type: ignore[arg-type]
+    if m.vision is not None:
+        out["vision"] = _roots(m.vision, tp) * some  # type: ignore[arg-type]
+    return out
+
+
+def _roots(v: Vision, tp: int) -> int:
+    """Parameters of the tower outside its layers."""
+    return parameters.vision(v, tp) - parameters.vision_layers(v, tp)

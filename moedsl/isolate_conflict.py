@@ -1,0 +1,82 @@
+"""Why the variants of an isolation share no layout: one has none of its own, or two exclude each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from attrs import evolve
+
+from moedsl import axes, explain
+from moedsl.choose import solve
+from moedsl.diagnostics import Diagnostic, Label, error
+from moedsl.ir import Program, Rule
+from moedsl.isolate import Arm, broken, search
+from moedsl.printer import print_expr
+from moedsl.solve import Row
+
+ID = "solve.isolation"
+
+
+def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
+    """One error for each variant without a layout of its own, else one for the smallest set that has none together."""
+    own = [(arm, search([arm], keep=1).rows) for arm in arms]
+    alone = [_alone(p, arm) for arm, rows in own if not rows]
+    if alone:
+        return alone
+    best = {arm.variant.label: rows[0] for arm, rows in own}
+    for pair in combinations(arms, 2):
+        if not search(pair, keep=1).rows:
+            return [_apart(p, pair, best)]
+    return [_apart(p, arms, best)]
+
+
+def _alone(p: Program, arm: Arm) -> Diagnostic:
+    """What collides in one variant, told as of a run of its own."""
+    c = arm.chosen
+    (found,) = explain.conflict(c.compiled, c.cost, solve)
+    help = (*_drop(p, arm), *(h for h in found.help if not _of_the_pins(h, arm)))
+    return evolve(found, message=f"{_named(p, arm)}: {found.message}", help=help)
+
+
+def _of_the_pins(help: str, arm: Arm) -> bool:
+    """Whether a way out gives up the value that the variant is there for."""
+    return any(help.startswith(f"write `pin {a}=") for a in arm.variant.codes)
+
+
+def _apart(p: Program, arms: Sequence[Arm], best: dict[str, Row]) -> Diagnostic:
+    """Variants that have layouts, but none in common."""
+    reasons = [(a, b, broken(b, best[a.variant.label])) for a in arms for b in arms if a is not b]
+    said = [(a, b, rule) for a, b, rule in reasons if rule is not None]
+    words = " and ".join(f"`{a.variant.label}`" for a in arms)
+    text = f"no layout of {p.model.name} on {arms[0].chosen.problem.gpus} {p.hardware.name} suits {words} alike"
+    labels = [Label(p.isolate.span, "one layout for all of these")] if p.isolate else []
+    labels += [Label(r.span, "required here") for r in dict.fromkeys(rule for *_, rule in said)]
+    help = tuple(_reason(a, b, best[a.variant.label], rule) for a, b, rule in said)
+    drop = tuple(line for arm in arms[1:] for line in _drop(p, arm))
+    because = "an isolation changes one thing: every variant must be legal and fit with all else the same"
+    return error(ID, text, *labels, help=(*help, *drop), because=because)
+
+
+def _reason(a: Arm, b: Arm, row: Row, rule: Rule) -> str:
+    axes_ = [x for x in axes.AXES if x.name in ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "recompute")]
+    layout = " ".join(f"{x.name}={_word(x.decode(row.codes[x.name]))}" for x in axes_)
+    return f"the best layout of `{a.variant.label}` ({layout}) breaks {rule.id} in `{b.variant.label}`: " + print_expr(
+        rule.expr
+    )
+
+
+def _word(value: object) -> str:
+    return "+".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+
+
+def _drop(p: Program, arm: Arm) -> tuple[str, ...]:
+    """The statement without a variant, where that leaves something to compare."""
+    assert p.isolate is not None
+    left = [v.label for v in p.isolate.variants if v.label != arm.variant.label]
+    return (f"leave `{arm.variant.label}` out: `isolate {p.isolate.axis} in {', '.join(left)}`",) if left[1:] else ()
+
+
+def _named(p: Program, arm: Arm) -> str:
+    assert p.isolate is not None
+    return f"with {p.isolate.axis} {arm.variant.label}"

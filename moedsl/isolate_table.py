@@ -1,0 +1,151 @@
+"""The variants of an isolation side by side: one table from their plans' JSON, and what differs besides the axis."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from moedsl import axes
+from moedsl.diagnostics import Diagnostic, warning
+from moedsl.emit.fields import decided_fields
+from moedsl.ir import Program
+
+Json = Mapping[str, Any]
+
+
+def groups(plans: Sequence[Json]) -> list[list[Json]]:
+    """Plans in their order; those of one isolation together, any other alone."""
+    out: dict[str, list[Json]] = {}
+    for p in plans:
+        of = p.get("isolation")
+        out.setdefault(f"{of['of']}:{of['axis']}" if of else p["name"], []).append(p)
+    return list(out.values())
+
+
+def comparisons(plans: Sequence[Json]) -> list[dict[str, Any]]:
+    """One comparison for each isolation among the plans."""
+    return [comparison(g) for g in groups(plans) if g[0].get("isolation")]
+
+
+def comparison(plans: Sequence[Json]) -> dict[str, Any]:
+    """The variants with their estimates, what follows from the axis, and what else differs.
+
+    `fields` are the recipe's fields that differ, by path, a value for each variant; `follows` are values of the plan
+    that the axis decides; `also` are environment variables that differ, which are a second difference.
+    """
+    first = plans[0]
+    return {
+        "of": first["isolation"]["of"],
+        "axis": first["isolation"]["axis"],
+        "variants": [_variant(p, first) for p in plans],
+        "fields": differing([decided_fields(p) for p in plans]),
+        "follows": differing([_follows(p) for p in plans]),
+        "also": differing([p["env"] for p in plans]),
+        "measured": _measured(plans),
+    }
+
+
+def _variant(p: Json, first: Json) -> dict[str, Any]:
+    e = p["estimate"]
+    return {
+        "name": p["name"],
+        "value": p["isolation"]["value"],
+        "step_time_s": e["step_time_s"],
+        "tokens_per_s_per_gpu": e["tokens_per_s_per_gpu"],
+        "speedup": e["tokens_per_s_per_gpu"] / first["estimate"]["tokens_per_s_per_gpu"],
+        "peak_gib": e["memory"]["peak_gib"],
+    }
+
+
+def differing(each: Sequence[Json]) -> dict[str, list[Any]]:
+    """The keys whose values are not the same everywhere, with a value for each; None where one has none."""
+    keys = dict.fromkeys(k for values in each for k in values)
+    columns = {k: [values.get(k) for values in each] for k in keys}
+    return {k: v for k, v in columns.items() if any(x != v[0] for x in v)}
+
+
+def _follows(p: Json) -> dict[str, Any]:
+    """The plan's values that are not the isolated axis itself."""
+    own = _parts(p["isolation"]["axis"])
+    values = {"gpus": p["gpus"], **p["layout"], **p["batch"], **p["policy"], **p["derived"]}
+    return {k: v for k, v in values.items() if k not in own}
+
+
+def _parts(axis: str) -> set[str]:
+    """The names in a plan of what is isolated."""
+    words = axes.COMPOSITES.get(axis)
+    return set(next(iter(words.values()))) if words else {{"batch": "global_batch"}.get(axis, axis)}
+
+
+def _measured(plans: Sequence[Json]) -> list[Json]:
+    """What was measured of any of the variants, each once."""
+    return list({m["rule"]: m for p in plans for m in p["measured"]}.values())
+
+
+def second_differences(programs: Sequence[Program], plans: Sequence[Json]) -> Iterator[Diagnostic]:
+    """A warning for each isolation that changes the environment too: a rule makes it depend on the axis."""
+    spans = {p["name"]: q.isolate.span for q, p in zip(programs, plans, strict=True) if q.isolate}
+    for group in groups(plans):
+        if not group[0].get("isolation"):
+            continue
+        for name, values in comparison(group)["also"].items():
+            yield _second(name, values, group, spans[group[0]["name"]])
+
+
+def _second(name: str, values: list[Any], plans: Sequence[Json], span: Any) -> Diagnostic:
+    shown = ", ".join(f"{p['isolation']['value']} {_unset(v)}" for p, v in zip(plans, values, strict=True))
+    why = [f"{_unset(v)}: {_reason(p, name)}" for p, v in zip(plans, values, strict=True) if v is not None]
+    text = f"`{plans[0]['isolation']['axis']}` is not the only difference: {name} is {shown}"
+    help = f"each variant runs as it would alone; to hold it fixed, set {name} in the launcher, whose value wins"
+    return warning("plan.second_difference", text, span, because="; ".join(dict.fromkeys(why)), help=help)
+
+
+def _reason(p: Json, name: str) -> str:
+    return next((d["because"] for d in p["decisions"] if d["name"] == name), "")
+
+
+def _unset(value: Any) -> str:
+    return "unset" if value is None else str(value)
+
+
+# ---------------------------------------------------------------- text
+
+
+def text(c: Json) -> str:
+    """A comparison as a person reads it."""
+    lines = [f"{c['of']}: {c['axis']} isolated, all else as in the plan above", *_rows(c)]
+    lines += [f"  {k}: {_each(v)}" for k, v in c["follows"].items()]
+    lines += [f"  not held fixed: {k} {_each(v)}" for k, v in c["also"].items()]
+    lines += [_wrapped(f"the estimate does not tell {a} and {b} apart: measure them") for a, b in _alike(c)]
+    lines += [_wrapped(f"the recipes differ in {', '.join(c['fields']) or 'no field, only in their number of GPUs'}")]
+    lines += [_wrapped(f"measured, {m['because']}: {m['result']} ({'; '.join(m['cite'])})") for m in c["measured"]]
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, 100, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _alike(c: Json) -> list[tuple[str, str]]:
+    """Neighbours in the table with the same estimate."""
+    pairs = itertools.pairwise(c["variants"])
+    return [(a["value"], b["value"]) for a, b in pairs if all(a[k] == b[k] for k in ("step_time_s", "peak_gib"))]
+
+
+def _rows(c: Json) -> list[str]:
+    first = c["variants"][0]["value"]
+    head = (c["axis"], "s a step", "tokens/s/GPU", f"against {first}", "peak GiB", "run")
+    rows = [head, *(_cells(v) for v in c["variants"])]
+    widths = [max(len(r[i]) for r in rows) for i in range(len(head))]
+    return ["  " + "  ".join(x.rjust(w) for x, w in zip(r, widths, strict=True)) for r in rows]
+
+
+def _cells(v: Json) -> tuple[str, ...]:
+    rates = f"{v['step_time_s']:.2f}", f"{v['tokens_per_s_per_gpu']:,.0f}", f"{v['speedup']:.3f}x"
+    return v["value"], *rates, f"{v['peak_gib']:.1f}", v["name"]
+
+
+def _each(values: Sequence[Any]) -> str:
+    return ", ".join("+".join(v) or "none" if isinstance(v, list) else _unset(v) for v in values)
