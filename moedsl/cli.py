@@ -123,7 +123,7 @@ def _calibrate(commands: Commands) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="RUNS", help='JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440}'
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to write the .moe file (default: standard output)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the .moe file to write (default: standard output)")
     parser.add_argument("--force", action="store_true", help="overwrite a file that moedsl did not write")
     parser.add_argument(
         "--from-scratch", action="store_true", help="start from the first guesses, not from the stdlib's constants"

@@ -190,13 +190,15 @@ def hardware(
     reached, more = constants(calibrations[arch]) if arch in calibrations else (first_guess(1.0), [])
     found += more
     sources = {e.name.id: "; ".join(cite_text(c) for c in e.cites) for e in decl.facts if e.cites}
-    made = _Block(Hardware, "a hardware", found).read(decl.facts, {"name": decl.name.id, "sources": sources, "constants": reached}, decl.name)
+    made = _Block(Hardware, "a hardware", found).read(
+        decl.facts, {"name": decl.name.id, "sources": sources, "constants": reached}, decl.name
+    )
     return made, found + (_consistent_hardware(made, decl) if made else [])
 
 
 def _consistent_hardware(h: Hardware, decl: ast.HardwareDecl) -> list[Diagnostic]:
     """Rates and sizes that may be divided by."""
-    sizes = {n: getattr(h, n) for n in ("memory", "nvlink_domain", "gpus_per_node", "sms", "hbm", "nvlink", "network", "watts")}
+    sizes = {n: getattr(h, n) for n in ("memory", "nvlink_domain", "gpus_per_node", "sms", "hbm", "nvlink", "network")}
     sizes |= {f"tflops {k}": v for k, v in h.tflops.items()}
     zero = [n for n, v in sizes.items() if v <= 0]
     if not zero:

@@ -109,9 +109,9 @@ class Hardware:
     """Bytes/s inside the NVLink domain."""
     network: float
     """Bytes/s between NVLink domains."""
-    watts: float
-    """The power limit, W."""
     constants: Constants
     """What its generation reaches of these rates (`calibration`)."""
+    watts: float = 0.0
+    """The power limit, W; 0 is that of its generation's calibration."""
     sources: Mapping[str, str] = field(factory=dict)
     """Where each fact comes from, by fact name."""

@@ -200,7 +200,8 @@ def test_less_is_cheaper():
     assert kinds(recompute=128).activations < kinds(recompute=2).activations < kinds().activations
     assert kinds(moments=1).optimizer == pytest.approx(kinds().optimizer / 2)
     assert kinds(grad_reduce=1).gradients == pytest.approx(kinds().gradients / 2)
-    assert cost.time({**row, "precision": 3})[0] < cost.time(row)[0]
+    whole = {**row, "cuda_graph": 8, "dispatcher": 2}  # without fused experts the casts eat what MXFP8 wins
+    assert cost.time({**whole, "precision": 3})[0] < cost.time(whole)[0]
     assert cost.time({**row, "vpp": 4})[0] < cost.time({**row, "micro_batch": 1})[0]
 
 

@@ -36,7 +36,7 @@ def model(path: Path) -> Model:
 
 
 def hardware(path: Path) -> Hardware:
-    made, found = declare.hardware(declaration(path, ast.HardwareDecl))
+    made, found = declare.hardware(declaration(path, ast.HardwareDecl), {})
     assert made is not None and not found, found
     return made
 

@@ -1,4 +1,4 @@
-"""`make accuracy`: how far the estimates are from published runs that they have not seen, as docs/accuracy.md and plots.
+"""`make accuracy`: how far the estimates are from published runs that they have not seen; docs/accuracy.md and plots.
 
     python tools/make_accuracy.py [RUNS.jsonl]
 
@@ -61,7 +61,7 @@ def page(folds: dict[str, list[Prediction]], peaks: Sequence[Measured]) -> Itera
 
 
 def table(predictions: Sequence[Prediction], name: str) -> Iterator[str]:
-    yield f"| {name} left out | runs | median error | worst | within 20% | rank correlation | one TFLOPS figure: median |"
+    yield f"| {name} left out | runs | median error | worst | within 20% | rank correlation | rival: median error |"
     yield "|---|---|---|---|---|---|---|"
     yield from (_row(left, s) for left, s in by_left(predictions))
     yield _row("**all**", summary(predictions))
@@ -90,7 +90,8 @@ def memory(peaks: Sequence[Measured]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for r in peaks:
         said = r.predicted_peak()
-        yield f"| {r.id} | {r.model} | {r.gpu} | {r.peak:.1f} GB | {said:.1f} GB | {said / (r.peak or np.nan) - 1:+.1%} |"
+        off = said / (r.peak or np.nan) - 1
+        yield f"| {r.id} | {r.model} | {r.gpu} | {r.peak:.1f} GB | {said:.1f} GB | {off:+.1%} |"
 
 
 def plot(predictions: Sequence[Prediction], name: str, path: Path) -> None:
@@ -112,9 +113,9 @@ def plot(predictions: Sequence[Prediction], name: str, path: Path) -> None:
 
 HEAD = """# How accurate the estimates are
 
-`make accuracy` writes this page from `stdlib/calibration/published.jsonl`: {runs} speeds that NVIDIA has published, each
-as a run with everything pinned. Every row below was estimated by constants fitted without its model (or its GPU). Beside
-it stands the simplest rival: one TFLOPS figure for each GPU and precision, from the same rows.
+`make accuracy` writes this page from `stdlib/calibration/published.jsonl`: {runs} speeds that NVIDIA has published,
+each as a run with everything pinned. Every row below was estimated by constants fitted without its model (or its GPU).
+Beside it stands the simplest rival: one TFLOPS figure for each GPU and precision, from the same rows.
 
 The constants, a dozen for a generation of GPUs, each with a meaning and a range, are in `stdlib/calibration/`.
 `moedsl calibrate RUNS.jsonl` fits them to your own runs.

@@ -3,8 +3,8 @@
     python tools/measured_runs.py DIR        DIR holds measured.jsonl and bridge_recipes.jsonl
 
 A measurement that does not state its dispatcher, recompute, graphs or overlap takes them from the recipe of the wheel
-that it names. Two things of the recipes are younger than some measurements: graphs of the whole iteration of dropless
-MoE came with Megatron-Core 0.18 (transformer/moe/paged_stash.py; Bridge 26.06), so runs of earlier releases are taken to
+that it names. Some of what recipes say is younger than some measurements: graphs of the whole iteration of dropless MoE
+came with Megatron-Core 0.18 (transformer/moe/paged_stash.py; Bridge 26.06), so runs of earlier releases are taken to
 have captured the router and its preprocessing; and a run that says BF16 ran in BF16, whatever the recipe's name.
 """
 

@@ -60,7 +60,5 @@ def _write(said: str, output: str | None, force: bool) -> int:
         print(f"{output} was not written by `moedsl calibrate`; --force overwrites it", file=sys.stderr)
         return 1
     replace(path, said)
-    print(f"wrote {output}; a run takes it with `use \"{path.name}\"`", file=sys.stderr)
+    print(f'wrote {output}; a run takes it with `use "{path.name}"`', file=sys.stderr)
     return 0
-
-

@@ -63,7 +63,7 @@ class Work:
 
 def clock(hw: Hardware) -> float:
     """What the GPU's power limit leaves of the rates that its generation's constants are stated at."""
-    return (hw.watts / hw.constants.watts) ** hw.constants.power
+    return ((hw.watts or hw.constants.watts) / hw.constants.watts) ** hw.constants.power
 
 
 def flops_rate(hw: Hardware, t: Table) -> Floats:

@@ -1,0 +1,133 @@
+"""Constants from measured runs: known ones are found again, wrong lines are named, a user's file takes effect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from moedsl.calibrate.accuracy import left_out, rank_correlation, summary
+from moedsl.calibrate.fit import errors, fit
+from moedsl.calibrate.runs import Measured, read
+from moedsl.cli import main
+from moedsl.compiler import compile_source
+from moedsl.constants import outside, ranges
+from moedsl.paths import stdlib_dir
+from moedsl.source import Source
+
+PUBLISHED = stdlib_dir() / "calibration" / "published.jsonl"
+
+
+@pytest.fixture(scope="module")
+def published() -> list[Measured]:
+    _, runs, found = read(PUBLISHED)
+    assert not found
+    return runs
+
+
+def on(runs: list[Measured], arch: str) -> list[Measured]:
+    return [r for r in runs if r.arch == arch]
+
+
+def test_the_published_runs_are_there(published: list[Measured]) -> None:
+    assert len(published) == 118
+    assert {r.gpu for r in published} == {"h100", "gb200", "gb300"}
+
+
+def test_constants_that_made_the_runs_are_found_again(published: list[Measured]) -> None:
+    """Runs whose speeds other constants made: the fit finds the speeds, and most of the constants."""
+    some = on(published, "blackwell")[::3]
+    start = some[0].cost.hardware.constants
+    truth = evolve(start, gemm8=0.5, stream=0.55, unfused=2.6)
+    made = [evolve(r, tokens=r.predicted(truth)) for r in some]
+    found = fit(made, start)
+    assert max(abs(errors(made, found.constants))) < 0.03
+    assert found.constants.gemm8 == pytest.approx(0.5, rel=0.1)
+    assert {"gemm8", "stream"} <= {*found.moved}
+
+
+def test_what_no_run_speaks_of_stays(published: list[Measured]) -> None:
+    some = [r for r in on(published, "blackwell") if r.precision == "mxfp8"][:6]
+    start = some[0].cost.hardware.constants
+    found = fit(some, start)
+    assert found.constants.gemm4 == pytest.approx(start.gemm4)
+    assert "gemm4" not in found.moved
+    assert not outside(found.constants)
+
+
+def test_the_stdlibs_constants_are_within_their_ranges(published: list[Measured]) -> None:
+    assert 12 <= len(ranges()) + 1 <= 13
+    for r in published[:1] + on(published, "hopper")[:1]:
+        assert not outside(r.cost.hardware.constants)
+
+
+@pytest.mark.parametrize("arch, median", [("blackwell", 0.06), ("hopper", 0.09)])
+def test_the_stdlibs_constants_explain_the_published_runs(published: list[Measured], arch: str, median: float) -> None:
+    off = sorted(abs(errors(on(published, arch))))
+    assert off[len(off) // 2] < median
+
+
+def test_left_out_beats_one_tflops_figure(published: list[Measured]) -> None:
+    some = [r for r in on(published, "blackwell") if r.release in ("26.08", "26.06", "25.11")]
+    s = summary(left_out(some, lambda r: r.model))
+    assert s.runs == len(some)
+    assert s.median < s.rival_median / 2
+    assert s.rank > 0.95
+
+
+def test_rank_correlation_knows_ties() -> None:
+    import numpy as np
+
+    assert rank_correlation(np.array([1.0, 2, 2, 3]), np.array([1.0, 2, 2, 3])) == pytest.approx(1)
+    assert rank_correlation(np.array([1.0, 2, 3]), np.array([3.0, 2, 1])) == pytest.approx(-1)
+
+
+@pytest.mark.parametrize(
+    "line, why",
+    [
+        ("{", "no JSON"),
+        ('{"tokens_per_s_per_gpu": 5}', "no `run`"),
+        ('{"run": "qwen3_30b; h100 x 16"}', "does not compile"),
+        ('{"run": "qwen3_30b_a3b; h100"}', "no number of GPUs"),
+        ('{"file": "nowhere.moe"}', "is no file"),
+        ('{"run": "deepseek_v3; h100 x 8"}', "no layout of the run fits"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(tmp_path: Path, line: str, why: str) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_text(f"\n{line}\n")
+    source, runs, (found,) = read(file)
+    assert not runs
+    assert why in found.message
+    assert source.position(found.labels[0].span.start)[0] == 2
+
+
+def test_a_users_calibration_takes_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = tmp_path / "runs.jsonl"
+    text = "qwen3_30b_a3b; h100 x 16; throughput first; seq 4096; batch 1024"
+    speed = step(text, tmp_path)
+    rows = [{"id": n, "run": f"{text}; micro_batch {n}", "tokens_per_s_per_gpu": speed * 0.7} for n in (1, 2)]
+    runs.write_text("\n".join(map(json.dumps, rows)))
+    assert main(["calibrate", str(runs), "-o", str(tmp_path / "mine.moe")]) == 0
+    assert "calibration hopper" in (tmp_path / "mine.moe").read_text()
+    assert step(f'use "mine.moe"\n{text}', tmp_path) < 0.93 * speed
+    (tmp_path / "mine.moe").write_text("# mine\n")
+    assert main(["calibrate", str(runs), "-o", str(tmp_path / "mine.moe")]) == 1
+    assert "--force" in capsys.readouterr().err
+
+
+def step(text: str, folder: Path) -> float:
+    """Tokens/s of a GPU in the plan."""
+    result = compile_source(Source(str(folder / "run.moe"), text))
+    assert not result.failed, result.diagnostics
+    return result.plans[0]["estimate"]["tokens_per_s_per_gpu"]
+
+
+def test_constants_out_of_range_are_refused(tmp_path: Path) -> None:
+    text = (stdlib_dir() / "calibration" / "hopper.moe").read_text(encoding="utf-8")
+    wrong = text.replace("gemm 0.723", "gemm 7.23")
+    assert wrong != text
+    result = compile_source(Source("run.moe", f"{wrong}\nqwen3_30b_a3b; h100 x 16"))
+    assert [d.id for d in result.diagnostics if d.is_error] == ["check.calibration"]
