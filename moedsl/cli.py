@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     _fmt(commands)
     _models(commands)
     _calibrate(commands)
+    _report(commands)
     hardware = _command(commands, "hardware", "list the hardware that a run may name")
     hardware.add_argument("--json", action="store_true")
     explain = _command(commands, "explain", "what a rule, a diagnostic, an axis or a fact is")
@@ -116,6 +117,14 @@ def _fmt(commands: Commands) -> None:
     parser = _command(commands, "fmt", "lay out .moe files; comments stay")
     parser.add_argument("files", nargs="+", metavar="FILE", help="files to rewrite, or - to filter standard input")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
+
+
+def _report(commands: Commands) -> None:
+    parser = _command(commands, "report", "the plan as one HTML file, to look at")
+    parser.add_argument("file", nargs="?", help="a .moe file, or - for standard input")
+    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
+    parser.add_argument("-o", "--output", metavar="FILE", default="report.html", help="default: report.html")
+    parser.add_argument("--force", action="store_true", help="overwrite a file that moedsl did not write")
 
 
 def _calibrate(commands: Commands) -> None:

@@ -93,7 +93,8 @@ def _device(p: Program) -> Json:
     """What the verifier answers when Bridge asks for the GPU; memory in bytes."""
     h = p.hardware
     capability = [int(h.capability), round(h.capability % 1 * 10)]
-    return {"name": h.device, "capability": capability, "memory": int(h.memory), "sms": h.sms}
+    nodes = {"gpus_per_node": h.gpus_per_node, "nvlink_domain": h.nvlink_domain}
+    return {"name": h.device, "capability": capability, "memory": int(h.memory), "sms": h.sms, **nodes}
 
 
 def _layout(chosen: Chosen, env: Mapping[str, Any]) -> Json:

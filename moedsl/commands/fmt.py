@@ -36,6 +36,13 @@ def _one(file: str, check: bool) -> int:
     return 0
 
 
+def _umask() -> int:
+    """What the user's umask takes away; it can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 def replace(path: Path, text: str) -> None:
     """Writes a file whole or not at all; a link stays a link, the mode stays."""
     target = path.resolve()
@@ -43,8 +50,7 @@ def replace(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as f:
             f.write(text)
-        if target.exists():
-            os.chmod(temporary, target.stat().st_mode)
+        os.chmod(temporary, target.stat().st_mode if target.exists() else 0o666 & ~_umask())
         os.replace(temporary, target)
     except BaseException:
         os.unlink(temporary)

@@ -1,0 +1,126 @@
+"""The page: numbers of the plan's JSON turned into shapes, and the template filled with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from moedsl.report import ranks, schedule
+from moedsl.show import plan_text
+
+Json = Mapping[str, Any]
+MOST_RANKS = 1024
+"""Ranks that are drawn; of a larger world the first NVLink domains."""
+MOST_MICROBATCHES = 4
+"""Microbatches drawn for each pipeline stage: behind them the pattern repeats."""
+MEMORY = ("weights", "gradients", "optimizer", "activations", "buffers")
+SIGN = '<meta name="generator" content="moedsl report">'
+"""What tells a report from a file of somebody's own."""
+COLOURS = ("#3b6fb6", "#7aa6d6", "#c9803a", "#5a9a5a", "#a9a9a9", "#8a6bb0", "#c0504d", "#d8b24a", "#4aa3a3", "#6b6b6b")
+
+
+def page(plans: Sequence[Json]) -> str:
+    """One HTML document for all plans of a file; nothing in it is loaded from elsewhere."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True
+    )
+    return environment.get_template("page.html.j2").render(plans=[_view(p) for p in plans])
+
+
+def _view(p: Json) -> dict[str, Any]:
+    return {
+        "plan": p,
+        "text": plan_text(p),
+        "memory": memory(p),
+        "time": bars(p["estimate"]["breakdown"], p["estimate"]["step_time_s"]),
+        "timeline": timeline(p),
+        "meshes": meshes(p),
+    }
+
+
+def memory(p: Json) -> dict[str, Any]:
+    """Stacked bars, a stage each, in shares of the widest of capacity and peak."""
+    m = p["estimate"]["memory"]
+    widest = max(m["capacity_gib"], *(s["total_gib"] for s in m["stages"]))
+    rows = [{"stage": s["stage"], "total": s["total_gib"], "parts": [*_stack(s, widest)]} for s in m["stages"]]
+    lines = {name: m[f"{name}_gib"] / widest * 100 for name in ("capacity", "allowed")}
+    legend = [{"name": k, "colour": c} for k, c in zip(MEMORY, COLOURS, strict=False)]
+    return {"rows": rows, "lines": lines, "legend": legend, "peak": m["peak_gib"], "capacity": m["capacity_gib"]}
+
+
+def _stack(stage: Json, widest: float) -> Iterator[dict[str, Any]]:
+    at = 0.0
+    for kind, colour in zip(MEMORY, COLOURS, strict=False):
+        size = stage[f"{kind}_gib"]
+        yield {"name": kind, "gib": size, "left": at / widest * 100, "width": size / widest * 100, "colour": colour}
+        at += size
+
+
+def bars(parts: Mapping[str, float], whole: float) -> list[dict[str, Any]]:
+    """Seconds of the step by part, the largest first; nothing that is nothing."""
+    shown = sorted(((k, v) for k, v in parts.items() if v > 0), key=lambda kv: -kv[1])
+    return [{"name": k.replace("_", " "), "seconds": v, "share": v / whole * 100} for k, v in shown]
+
+
+def timeline(p: Json) -> dict[str, Any] | None:
+    """The first microbatches of the schedule, in shares of their time; None without a pipeline."""
+    pp, vpp = p["layout"]["pp"], p["layout"]["vpp"]
+    if pp == 1:
+        return None
+    every = p["batch"]["num_microbatches"]
+    drawn = min(every, MOST_MICROBATCHES * pp)
+    slots = schedule.timeline(pp, vpp, drawn)
+    end = max(s.end for s in slots)
+    boxes = [
+        {
+            "row": s.rank,
+            "left": s.start / end * 1000,
+            "width": (s.end - s.start) / end * 1000,
+            "kind": "forward" if s.forward else "backward",
+            "shade": 0.35 + 0.65 * (s.chunk + 1) / vpp,
+            "title": f"stage {s.rank}, chunk {s.chunk}, microbatch {s.microbatch}, "
+            + ("forward" if s.forward else "backward"),
+        }
+        for s in slots
+    ]
+    whole = (pp - 1) / vpp / (every + (pp - 1) / vpp)
+    return {"boxes": boxes, "rows": pp, "drawn": drawn, "every": every, "idle": schedule.idle(slots), "whole": whole}
+
+
+def meshes(p: Json) -> dict[str, Any]:
+    """Both meshes over nodes and NVLink domains; the groups of rank 0 are marked."""
+    node, domain = p["device"]["gpus_per_node"], p["device"]["nvlink_domain"]
+    world = ranks.place(p["layout"], p["gpus"], node, domain)
+    drawn = world[: max(MOST_RANKS // domain, 1) * domain]
+    panels = [
+        _panel(drawn, names, title) for names, title in ((ranks.ATTENTION, "attention"), (ranks.EXPERTS, "experts"))
+    ]
+    spans = [{"axis": a, **_span(world, a)} for a in dict.fromkeys((*ranks.ATTENTION, *ranks.EXPERTS))]
+    return {"panels": panels, "drawn": len(drawn), "gpus": len(world), "node": node, "domain": domain, "spans": spans}
+
+
+def _span(world: list[ranks.Rank], axis: str) -> dict[str, int]:
+    domains, nodes = ranks.crossing(world, axis)
+    return {"domains": domains, "nodes": nodes, "size": sum(r.shares(world[0], axis) for r in world)}
+
+
+def _panel(drawn: list[ranks.Rank], names: tuple[str, ...], title: str) -> dict[str, Any]:
+    domains: dict[int, dict[int, list[dict[str, Any]]]] = {}
+    for r in drawn:
+        domains.setdefault(r.domain, {}).setdefault(r.node, []).append(_cell(r, drawn[0], names))
+    return {"title": title, "domains": [{"domain": d, "nodes": [*nodes.values()]} for d, nodes in domains.items()]}
+
+
+def _cell(r: ranks.Rank, first: ranks.Rank, names: tuple[str, ...]) -> dict[str, Any]:
+    coordinates = r.attention if names == ranks.ATTENTION else r.experts
+    where = " ".join(f"{n} {c}" for n, c in zip(names, coordinates, strict=True))
+    together = [n for n in names if r.shares(first, n)] if r is not first else ["rank 0"]
+    return {
+        "title": f"rank {r.rank}: {where}" + (f" (with rank 0 in {', '.join(together)})" if together else ""),
+        "colour": COLOURS[r.stage % len(COLOURS)],
+        "marks": " ".join(together) if r is not first else "first",
+        "mark": "0" if r is first else (together[0] if together else ""),
+    }

@@ -1,0 +1,61 @@
+"""Where each rank of a plan stands: its GPU in node and NVLink domain, its place in both meshes.
+
+Megatron-Core numbers ranks tp fastest, then cp, dp, pp for attention, and etp, ep, edp, pp for the experts
+(megatron/core/parallel_state.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+ATTENTION = ("tp", "cp", "dp", "pp")
+EXPERTS = ("etp", "ep", "edp", "pp")
+
+
+@frozen
+class Rank:
+    """One GPU: `attention` and `experts` are its coordinates in the order of `ATTENTION` and `EXPERTS`."""
+
+    rank: int
+    node: int
+    domain: int
+    attention: tuple[int, ...]
+    experts: tuple[int, ...]
+
+    @property
+    def stage(self) -> int:
+        return self.attention[-1]
+
+    def shares(self, other: Rank, axis: str) -> bool:
+        """Whether both are in one group of an axis: all other coordinates of its mesh are equal."""
+        names, mine, theirs = (
+            (ATTENTION, self.attention, other.attention)
+            if axis in ATTENTION
+            else (EXPERTS, self.experts, other.experts)
+        )
+        at = names.index(axis)
+        return mine[:at] + mine[at + 1 :] == theirs[:at] + theirs[at + 1 :]
+
+
+def place(layout: Mapping[str, Any], gpus: int, per_node: int, domain: int) -> list[Rank]:
+    """Every rank of the world."""
+    attention, experts = ([int(layout[n]) for n in names] for names in (ATTENTION, EXPERTS))
+    return [Rank(r, r // per_node, r // domain, _digits(r, attention), _digits(r, experts)) for r in range(gpus)]
+
+
+def _digits(rank: int, sizes: list[int]) -> tuple[int, ...]:
+    """Mixed-radix digits, the fastest first."""
+    out: list[int] = []
+    for size in sizes:
+        rank, digit = divmod(rank, size)
+        out.append(digit)
+    return tuple(out)
+
+
+def crossing(ranks: list[Rank], axis: str) -> tuple[int, int]:
+    """(NVLink domains, nodes) that the group of rank 0 on an axis spans."""
+    group = [r for r in ranks if r.shares(ranks[0], axis)]
+    return len({r.domain for r in group}), len({r.node for r in group})

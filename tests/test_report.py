@@ -1,0 +1,134 @@
+"""The HTML report: its schedule against Megatron-Core's own, its ranks against the plan's meshes, and the page itself."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl import mesh
+from moedsl.cli import main
+from moedsl.compiler import compile_source
+from moedsl.report import ranks, schedule
+from moedsl.report.page import SIGN, memory, page
+from moedsl.source import Source
+
+SHAPES = [(1, 1, 3), (2, 1, 4), (4, 1, 3), (4, 1, 8), (2, 2, 4), (4, 3, 8), (8, 2, 16)]
+
+
+@pytest.mark.parametrize("pp, vpp, microbatches", SHAPES)
+def test_everything_runs_once_on_one_rank_at_a_time(pp: int, vpp: int, microbatches: int) -> None:
+    slots = schedule.timeline(pp, vpp, microbatches)
+    assert len({(s.rank, s.chunk, s.microbatch, s.forward) for s in slots}) == len(slots) == 2 * pp * vpp * microbatches
+    for rank in range(pp):
+        mine = [s for s in slots if s.rank == rank]
+        assert all(a.end <= b.start for a, b in itertools.pairwise(mine))
+
+
+@pytest.mark.parametrize("pp, vpp, microbatches", SHAPES)
+def test_the_bubble_is_the_one_of_the_estimate(pp: int, vpp: int, microbatches: int) -> None:
+    """(pp - 1) / vpp microbatches of a stage, beside all of them, where the pipeline is full."""
+    if microbatches >= pp:
+        waits = (pp - 1) / vpp
+        assert schedule.idle(schedule.timeline(pp, vpp, microbatches)) == pytest.approx(waits / (microbatches + waits))
+
+
+ASK = """
+import json, sys
+from moedsl.bridge import te
+te.install()
+from megatron.core.pipeline_parallel.schedules import get_schedule_table as table
+print(json.dumps([table(n, vpp, pp) for pp, vpp, n in json.load(sys.stdin)]))
+"""
+
+
+@pytest.mark.bridge
+def test_the_order_is_megatrons() -> None:
+    shapes = [s for s in SHAPES if s[1] > 1]
+    asked = subprocess.run([sys.executable, "-c", ASK], input=json.dumps(shapes), text=True, capture_output=True)
+    assert asked.returncode == 0, asked.stderr
+    for (pp, vpp, microbatches), said in zip(shapes, json.loads(asked.stdout.splitlines()[-1]), strict=True):
+        table = [(chunk, m) for m, chunk in said]
+        for rank in range(pp):
+            steps = schedule.order(pp, vpp, microbatches, rank)
+            assert [(c, m) for forward, c, m in steps if forward] == table
+            assert [(vpp - 1 - c, m) for forward, c, m in steps if not forward] == table
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
+def test_ranks_stand_where_the_meshes_say(sizes: tuple[int, ...]) -> None:
+    layout = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
+    world = ranks.place(layout, mesh.world(layout), 4, 8)
+    groups = mesh.groups(layout)
+    for axis in ("tp", "cp", "dp", "pp", "etp", "ep", "edp"):
+        group = next(g for g in groups[axis.upper()] if 0 in g)
+        assert [r.rank for r in world if r.shares(world[0], axis)] == group
+        assert ranks.crossing(world, axis) == (len({r // 8 for r in group}), len({r // 4 for r in group}))
+
+
+class Balance(HTMLParser):
+    """Open tags, to see that the page closes what it opens, and addresses that it would load."""
+
+    VOID = ("meta", "br", "rect")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [v or "" for k, v in attrs if k in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def plans(text: str) -> tuple[dict[str, Any], ...]:
+    result = compile_source(Source("run.moe", text))
+    assert not result.failed
+    return result.plans
+
+
+def test_the_page_is_whole_and_loads_nothing() -> None:
+    text = page(plans("deepseek_v3; gb200 x 256; throughput first; pin pp=4 vpp=4 ep=64 recompute=[mla_up_proj]"))
+    reader = Balance()
+    reader.feed(text)
+    assert not reader.open and not reader.loads
+    assert text.count("<rect") == 2 * 4 * 4 * 16
+    assert len(re.findall(r'class="gpu', text)) == 2 * 256
+    assert text.count("NVLink domain ") >= 8
+
+
+def test_stacks_add_up_to_the_stage() -> None:
+    (plan,) = plans("qwen3_30b_a3b; h100 x 16; pin pp=2")
+    drawn = memory(plan)
+    for row, stage in zip(drawn["rows"], plan["estimate"]["memory"]["stages"], strict=True):
+        assert sum(p["gib"] for p in row["parts"]) == pytest.approx(stage["total_gib"])
+        last = row["parts"][-1]
+        assert last["left"] + last["width"] == pytest.approx(stage["total_gib"] / 80e9 * 2**30 * 100, rel=1e-6)
+
+
+def test_a_name_cannot_write_html() -> None:
+    (plan,) = plans("qwen3_30b_a3b; h100 x 16")
+    assert "<script>" not in page([{**plan, "name": "<script>alert(1)</script>"}])
+
+
+def test_the_command_writes_and_keeps_what_is_not_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "r.html"
+    assert main(["report", "-e", "qwen3_30b_a3b; h100 x 16", "-o", str(out)]) == 0
+    assert SIGN in out.read_text(encoding="utf-8")
+    assert main(["report", "-e", "qwen3_30b_a3b; h100 x 16", "-o", str(out)]) == 0
+    out.write_text("mine")
+    assert main(["report", "-e", "qwen3_30b_a3b; h100 x 16", "-o", str(out)]) == 1
+    assert "--force" in capsys.readouterr().err
+    assert out.read_text() == "mine"
