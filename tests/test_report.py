@@ -52,7 +52,8 @@ print(json.dumps([table(n, vpp, pp) for pp, vpp, n in json.load(sys.stdin)]))
 @pytest.mark.bridge
 def test_the_order_is_megatrons() -> None:
     shapes = [s for s in SHAPES if s[1] > 1]
-    asked = subprocess.run([sys.executable, "-c", ASK], input=json.dumps(shapes), text=True, capture_output=True)
+    command = [sys.executable, "-c", ASK]
+    asked = subprocess.run(command, input=json.dumps(shapes), text=True, capture_output=True, check=False)
     assert asked.returncode == 0, asked.stderr
     for (pp, vpp, microbatches), said in zip(shapes, json.loads(asked.stdout.splitlines()[-1]), strict=True):
         table = [(chunk, m) for m, chunk in said]
