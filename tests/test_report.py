@@ -133,3 +133,10 @@ def test_the_command_writes_and_keeps_what_is_not_its_own(tmp_path: Path, capsys
     assert main(["report", "-e", "qwen3_30b_a3b; h100 x 16", "-o", str(out)]) == 1
     assert "--force" in capsys.readouterr().err
     assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "ep, per_node, domain, used", [(64, 4, 72, 64), (32, 4, 72, 64), (8, 4, 72, 72), (128, 4, 72, 72), (16, 8, 8, 8)]
+)
+def test_a_job_takes_as_much_of_a_domain_as_expert_groups_fill(ep: int, per_node: int, domain: int, used: int) -> None:
+    assert ranks.used({"ep": ep, "etp": 1}, per_node, domain) == used

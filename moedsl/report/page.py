@@ -92,14 +92,16 @@ def timeline(p: Json) -> dict[str, Any] | None:
 
 def meshes(p: Json) -> dict[str, Any]:
     """Both meshes over nodes and NVLink domains; the groups of rank 0 are marked."""
-    node, domain = p["device"]["gpus_per_node"], p["device"]["nvlink_domain"]
+    node, whole = p["device"]["gpus_per_node"], p["device"]["nvlink_domain"]
+    domain = ranks.used(p["layout"], node, whole)
     world = ranks.place(p["layout"], p["gpus"], node, domain)
     drawn = world[: max(MOST_RANKS // domain, 1) * domain]
     panels = [
         _panel(drawn, names, title) for names, title in ((ranks.ATTENTION, "attention"), (ranks.EXPERTS, "experts"))
     ]
     spans = [{"axis": a, **_span(world, a)} for a in dict.fromkeys((*ranks.ATTENTION, *ranks.EXPERTS))]
-    return {"panels": panels, "drawn": len(drawn), "gpus": len(world), "node": node, "domain": domain, "spans": spans}
+    sizes = {"drawn": len(drawn), "gpus": len(world), "node": node, "domain": domain, "whole": whole}
+    return {"panels": panels, "spans": spans, **sizes}
 
 
 def _span(world: list[ranks.Rank], axis: str) -> dict[str, int]:

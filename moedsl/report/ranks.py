@@ -55,6 +55,16 @@ def _digits(rank: int, sizes: list[int]) -> tuple[int, ...]:
     return tuple(out)
 
 
+def used(layout: Mapping[str, Any], per_node: int, domain: int) -> int:
+    """GPUs of each NVLink domain that a job takes so that no expert group crosses one (Slurm's --segment, in nodes).
+
+    The whole domain where a group is larger than it, or where its part would not be whole nodes.
+    """
+    group = int(layout["etp"]) * int(layout["ep"])
+    part = domain // group * group
+    return part if part and part % per_node == 0 else domain
+
+
 def crossing(ranks: list[Rank], axis: str) -> tuple[int, int]:
     """(NVLink domains, nodes) that the group of rank 0 on an axis spans."""
     group = [r for r in ranks if r.shares(ranks[0], axis)]
