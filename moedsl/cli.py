@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 Commands = Any
 """argparse's subparsers, whose class has no public name."""
+_PHASES = ("fit", "scale", "throughput")
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 
 
@@ -62,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(module="version", parser=parser)
     _programs(commands)
     _verify(commands)
+    _lint(commands)
+    _diagnose(commands)
     _fmt(commands)
     _models(commands)
     hardware = _command(commands, "hardware", "list the hardware that a run may name")
@@ -90,6 +93,9 @@ def _programs(commands: Commands) -> None:
         parser.add_argument("--json", action="store_true", help="print JSON")
         if name != "check":
             parser.add_argument("--stop-after", choices=_STAGES, help="print what this stage made, and stop")
+        if name == "plan":
+            text = "also print what this phase may change, and what the next would try and is predicted to buy"
+            parser.add_argument("--ladder", action="store_true", help=text)
         if name == "compile":
             parser.add_argument("-o", "--output", metavar="DIR", default="out", help="where to write (default: out)")
             parser.add_argument(
@@ -108,6 +114,22 @@ def _verify(commands: Commands) -> None:
     parser.add_argument("--gpu", help="the hardware of a recipe without a plan")
     parser.add_argument("--world", type=int, help="the number of GPUs of a recipe without a plan")
     parser.add_argument("--jobs", type=int, default=2, help="recipes judged at once (default: 2)")
+    parser.add_argument("--json", action="store_true")
+
+
+def _diagnose(commands: Commands) -> None:
+    parser = _command(commands, "diagnose", "what a log says went wrong, how to confirm it, and the edit that fixes it")
+    parser.add_argument("log", help="a log file of any size, - for standard input, or a line of a log")
+    parser.add_argument("--run", metavar="FILE", help="the run file: prove the edits on it; its own symptoms count too")
+    parser.add_argument("--json", action="store_true")
+
+
+def _lint(commands: Commands) -> None:
+    parser = _command(commands, "lint", "judge existing Megatron Bridge recipes by every rule, and point at the line")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a recipe.py (FILE:function), or module:function")
+    parser.add_argument("--gpu", help="the hardware, where the function's name does not say it")
+    parser.add_argument("--world", type=int, help="the number of GPUs, where the function's name does not say it")
+    parser.add_argument("--phase", choices=_PHASES, default="throughput", help="whose advice to give")
     parser.add_argument("--json", action="store_true")
 
 
