@@ -77,7 +77,7 @@ def verdict(rule: Rule, run: Run | str) -> bool | None:
     if isinstance(run, str):
         assert isinstance(rule.expr, ast.String)
         return re.search(rule.expr.value, run) is not None
-    program, problem = _problem(run.text, run.layout["gpus"])
+    program, _ = _problem(run.text, run.layout["gpus"])
     env, functions = _values(run, is_priced(rule, program))
     if rule.kind in ("require", "prefer"):
         return holds(rule.expr, env, functions) if _bears(rule, env, functions) else None

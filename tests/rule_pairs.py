@@ -12,41 +12,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from layouts import DEFAULTS
-from rule_judge import Run
+from rule_pairs_symptoms import SYMPTOMS
+from rule_pairs_vlm import VLM
+from rule_pairs_workflow import WORKFLOW
+from rule_runs import PARTIAL, WHOLE, Pair, own, run
 
-WHY = 'because "a test" cite ours "here"'
-_BASE = {"model": "qwen3_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
-_BASES: dict[str, dict[str, Any]] = {
-    "deepseek": {"model": "deepseek_v3", "hardware": "gb200", "gpus": 64, "ep": 64},
-    "moonlight": {"model": "moonlight_16b", "hardware": "h100", "gpus": 8, "ep": 8},
-    "oss": {"model": "gpt_oss_120b", "hardware": "h100", "gpus": 16, "ep": 16},
-    "vl": {"model": "qwen3_vl_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8},
-    "gb200": {"model": "qwen3_30b_a3b", "hardware": "gb200", "gpus": 16, "ep": 8},
-    "qwen235": {"model": "qwen3_235b_a22b", "hardware": "gb200", "gpus": 256, "ep": 32},
-}
-
-
-def run(base: str = "", phase: str = "throughput", also: str = "", capability: str | None = None, **layout: Any) -> Run:
-    """A run of Qwen3-30B on 16 H100, or on another base, with some words replaced."""
-    facts = tuple(layout.pop("facts", {}).items())
-    return Run({**DEFAULTS, **_BASE, **_BASES.get(base, {}), **layout}, phase, facts, capability, also)
-
-
-def own(rule: str, **layout: Any) -> Run:
-    """A run whose own rule stands before the stdlib's."""
-    return run(also=f"rules mine {{ {rule} {WHY} }}\n", **layout)
-
-
-PARTIAL = ["attn", "moe_router", "moe_preprocess"]
-WHOLE = {"cuda_graph": ["full_iteration"], "dispatcher": "hybridep"}
+_MEASURED_30B = {"ep": 16, "global_batch": 1024}
 _DSV3: dict[str, Any] = {"base": "deepseek", "hardware": "h100", "gpus": 256, "ep": 32}
 _PACKED = "set dataset.enable_in_batch_packing = true\n"
 _UNPADDED = "set dataset.pad_to_max_length = false\n"
-_MEASURED_30B = {"ep": 16, "global_batch": 1024}
 
-Pair = tuple[Run | str, Run | str]
-PAIRS: dict[str, Pair] = {
+_PAIRS: dict[str, Pair] = {
     # advice
     "std.cuda_graph_advice.partial_first": (run(cuda_graph=PARTIAL), run(cuda_graph=["attn"])),
     "std.dispatch_advice.hybridep_on_nvl72": (run("gb200", dispatcher="hybridep"), run("gb200", dispatcher="alltoall")),
@@ -101,15 +77,7 @@ PAIRS: dict[str, Pair] = {
         run("gb200", phase="scale", precision="mxfp8"),
         run("gb200", phase="scale", precision="nvfp4"),
     ),
-    "std.recompute_advice.norm_inside_graph": (
-        run(recompute=["layernorm"], cuda_graph=PARTIAL),
-        run(recompute=["layernorm"], cuda_graph=["attn", "moe_router"]),
-    ),
     "std.fsdp_choices.replicas_to_shard_over": (run(sharding="fsdp"), run(sharding="fsdp", gpus=8, tp=8)),
-    "std.long_context.tp_for_cp": (run("gb200", seq=65536, cp=8, tp=2), run("gb200", seq=65536, cp=8)),
-    "std.long_context.cp_beside_ep_and_pp": (run(seq=16384, cp=4), run(seq=16384, cp=4, ep=1)),
-    "std.long_context.offload_at_128k": (run(seq=131072, cp=16, offload="optimizer"), run(seq=131072, cp=16)),
-    "std.long_context.short_of_new_kernels": (run(seq=65536, cp=16), run(seq=131072, cp=16)),
     # laws whose layouts no GPU of the stdlib can break, or that need a price
     "std.precision.fp8_gpu": (
         run(precision="fp8_current", capability="8.9"),
@@ -190,3 +158,5 @@ PAIRS: dict[str, Pair] = {
     ),
     "std.measured.gpt_oss_h100": (run("oss", gpus=64, tp=2, pp=4), run("oss", gpus=64, tp=4, pp=4)),
 }
+
+PAIRS: dict[str, Pair] = _PAIRS | WORKFLOW | VLM | SYMPTOMS

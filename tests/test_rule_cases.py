@@ -14,7 +14,8 @@ ADD_LAW = "add to tests/rule_cases.py a layout that breaks `{}`, and a neighbour
 
 
 @pytest.mark.parametrize("name", [n for n in KNOWN if n not in LAWS])
-def test_a_rule_accepts_one_and_rejects_another(name: str) -> None:
+def test_rule(name: str) -> None:
+    """It accepts one case of its pair and rejects the other."""
     assert name in PAIRS, ADD.format(name)
     accepted, rejected = PAIRS[name]
     assert verdict(KNOWN[name], accepted) is True, f"`{name}` does not accept {_shown(accepted)}"
@@ -22,7 +23,8 @@ def test_a_rule_accepts_one_and_rejects_another(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_a_law_accepts_one_layout_and_rejects_another(name: str) -> None:
+def test_law(name: str) -> None:
+    """It rejects every layout that is said to break it, and accepts one on which it bears."""
     short = name.removeprefix("std.")
     broken = [c for n, c in EVERY.items() if short in ALSO.get(n, [c.law])]
     kept = [c for c in EVERY.values() if c.law is None]
