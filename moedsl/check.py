@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl import ast, axes, isolate_read, rules
+from moedsl import ast, axes, isolate_read, rules, workflow
 from moedsl.bridge import fields
 from moedsl.cost import pipeline
 from moedsl.declare import cite_text
@@ -41,7 +41,7 @@ def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], li
         reader = _Reader(name, draft, library, known, scope, found)
         program = reader.program()
         if program is not None:
-            programs.extend(_sweep(program))
+            programs.extend(q for p in workflow.phases(program) for q in _sweep(p))
     return tuple(programs), _unique(found)
 
 
@@ -59,7 +59,8 @@ def _sweep(p: Program) -> list[Program]:
     if p.sweep is None:
         return [p]
     axis, codes = p.sweep
-    return [_at(p, axis, code) for code in codes]
+    held = evolve(p, batch_gpus=max(codes)) if axis == "gpus" and codes else p
+    return [_at(held, axis, code) for code in codes]
 
 
 def _at(p: Program, axis: str, code: int) -> Program:
@@ -84,6 +85,7 @@ class _Reader:
 
     def program(self) -> Program | None:
         before = sum(d.is_error for d in self.found)
+        self.found.extend(workflow.misplaced(self.draft.fixed))
         model, hardware = self._model(), self._hardware()
         vlm, sharding = self._vlm(model)
         parts: dict[str, Any] = {
@@ -101,8 +103,9 @@ class _Reader:
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
         return Program(
-            name=self.name, model=model, hardware=hardware, pins=pins, rules=self.rules + wishes, spans=spans, **parts
-        )
+            name=self.name, model=model, hardware=hardware, pins=pins, rules=self.rules + wishes, spans=spans,
+            batch_gpus=hardware.gpus_per_node if parts["gpus"] is None else None, **parts,
+        )  # fmt: skip
 
     def _error(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
         self.found.append(error(id, message, span, help=help))

@@ -59,9 +59,10 @@ def _default(p: Program, name: str, said: int | None, values: Values, origins: d
     if said:
         values[name], origins[name] = said, None
         return
-    rule = first(p, "default", name, values)
+    known = {**values, "gpus": p.batch_gpus or values["gpus"]}
+    rule = first(p, "default", name, known)
     assert rule is not None, f"the stdlib gives no default for {name}"
-    values[name], origins[name] = int(evaluate(rule.expr, with_lets(p, values))), rule
+    values[name], origins[name] = int(evaluate(rule.expr, with_lets(p, known))), rule
 
 
 def first(p: Program, kind: str, name: str, values: Mapping[str, Any]) -> Rule | None:

@@ -6,12 +6,14 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from moedsl.experiment import summary, unstated
+
 Json = Mapping[str, Any]
 
 
 def plan_text(p: Json) -> str:
     """One plan: the layout first, then what it needs, how fast it goes, and why."""
-    above = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _walls(p), _steps(p), _alternatives(p)]
+    above = [_head(p), _experiment(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _walls(p), _parts(p), _ladder(p), _steps(p), _alternatives(p)]
     parts = [*above, _decisions(p), _advice(p), _measured(p), _covers(p)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -20,6 +22,15 @@ def _head(p: Json) -> str:
     task = "" if p["task"] == "pretrain" else f", {p['task']}"
     what = f"{p['model']} on {p['gpus']} {p['hardware']}, {_tokens(p['batch']['seq'])} tokens"
     return f"{p['name']}: {what}, {p['phase']} first{task}"
+
+
+def _experiment(p: Json) -> str:
+    """What must stay equal between runs that are compared; what makes this one a benchmark stands out."""
+    e = p["experiment"]
+    lines = [f"Experiment {e['fingerprint']}: keep these equal between runs that you compare", _wrapped(summary(e))]
+    lines += [_wrapped(f"not stated, so by default: {unstated(e)}")] if unstated(e) else []
+    lines += [_wrapped(f"BENCHMARK ONLY, {b['name']} {_word(b['value'])}: {b['because']}") for b in e["benchmark"]]
+    return "\n".join(lines)
 
 
 def _tokens(n: int) -> str:
@@ -55,28 +66,13 @@ def _policy(p: Json) -> str:
     shown += [f"{n} {_word(q[n])}" for n in ("moments", "grad_reduce") if q[n] != "fp32"]
     shown += [n for n in ("freeze_vision", "freeze_projection", "freeze_language", "delay_wgrad") if q[n]]
     lines = ["  " + ", ".join(shown)]
-    if q["data"] == "mock":
-        lines.append(
-            "  data is mock"
-            + (
-                ": images are missing, so speed is no proxy for real data"
-                if "freeze_vision" in q and _is_vlm(p)
-                else ""
-            )
-        )
-    if q["routing"] == "balanced":
-        lines.append("  routing is forced to balance: for benchmarks only, the model does not learn to route")
     return "Policy\n" + "\n".join(lines)
-
-
-def _is_vlm(p: Json) -> bool:
-    return "_vl" in p["family"]
 
 
 def _word(v: Any) -> str:
     if isinstance(v, bool):
         return "on" if v else "off"
-    return "+".join(v) or "none" if isinstance(v, list) else str(v)
+    return "+".join(map(str, v)) or "none" if isinstance(v, list) else str(v)
 
 
 def _memory(p: Json) -> str:
@@ -133,10 +129,22 @@ def _time(p: Json) -> str:
     return "\n".join([head, *lines])
 
 
+def _parts(p: Json) -> str:
+    from moedsl.show_parts import parts_text
+
+    return parts_text(p)
+
+
 def _walls(p: Json) -> str:
     from moedsl.show_walls import walls_text
 
     return walls_text(p)
+
+
+def _ladder(p: Json) -> str:
+    from moedsl.show_ladder import ladder_text
+
+    return ladder_text(p)
 
 
 def _covers(p: Json) -> str:
@@ -166,7 +174,7 @@ def _decisions(p: Json) -> str:
     """Settings first, then what only goes into the environment."""
     lines = _columns(
         [
-            (d["name"], _word(d["value"]), d["origin"], d["because"] or "")
+            (d["name"], _word(d["value"]), d["origin"] + (" (advice)" if d.get("advice") else ""), d["because"] or "")
             for d in p["decisions"]
             if d["name"] not in p["env"]
         ]

@@ -86,7 +86,7 @@ def test_what_is_said_beats_a_default() -> None:
 @pytest.mark.parametrize("gpus", [1, 3, 8, 12, 100, 256, 1000, 4096])
 def test_the_default_batch_can_be_split(gpus: int) -> None:
     """At least about 4 Mi tokens, and a whole number of sequences for some data parallelism."""
-    p = problem("qwen3_30b_a3b; h100", gpus)
+    p = problem(f"qwen3_30b_a3b; h100 x {gpus}", gpus)
     assert p.global_batch * p.values["seq"] >= 4 * 2**20
     assert math.gcd(p.global_batch, gpus) > 1 or gpus == 1
 
