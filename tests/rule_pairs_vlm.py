@@ -26,6 +26,7 @@ VLM: dict[str, Pair] = {
     "std.vlm_sharding.selective_once_fitting": (run("vl", recompute=["moe_act"]), run("vl", recompute=["full"])),
     "std.vlm_sharding.etp_only_for_fit": (run("vl"), run("vl", etp=2)),
     "std.vlm_sharding.no_cp_or_pp_under_fsdp": (run("vl", sharding="fsdp"), run("vl", sharding="fsdp", cp=2)),
+    "std.vlm_sharding.ep_sized_to_topology": (run("vl", sharding="fsdp"), run("vl", sharding="fsdp", ep=4)),
     "std.vlm_sharding.modest_pp": (run("vl", **_GB200, pp=2), run("vl", **_GB200, pp=8, ep=2)),
     "std.vlm_graphs.narrow_before_real_data": (
         run("vl", cuda_graph=["moe_router", "moe_preprocess"]),
