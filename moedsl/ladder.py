@@ -16,7 +16,8 @@ from moedsl.scalar import evaluate
 from moedsl.walls import said
 
 Json = dict[str, Any]
-BLOCK = "std.ladder."
+BLOCK, ALONE = "std.ladder.", "std.ladder_alone."
+"""What is said beside a ladder, and beside one of a file that has no other phase."""
 AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("throughput",), "throughput": ()}
 """The phases ahead, up to the first that may change the layout."""
 
@@ -45,6 +46,7 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
     p = chosen.problem.program
     env = environment(chosen, chosen.solution.rows[0])
     rank = chosen.compiled.ranks[0].rule
+    notes = [r for block in ((BLOCK,) if p.workflow else (BLOCK, ALONE)) for r in said(chosen.problem, block, env)]
     steps = ((phase, ahead.get(phase)) for phase in AFTER[p.phase])
     settled = p.phase == "profile" and before is not None  # the layout is that of scale
     return {
@@ -55,7 +57,7 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
         "from": None if before is None else _gain(before, chosen),
         "next": [_next(chosen, phase, c) for phase, c in steps],
         "folding": _folding(chosen, price_folding and not env["shared_mesh"]),
-        "notes": [_note(r, env) for r in said(chosen.problem, BLOCK, env)],
+        "notes": [_note(r, env) for r in notes],
     }
 
 

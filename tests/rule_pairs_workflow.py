@@ -34,7 +34,8 @@ WORKFLOW: dict[str, Pair] = {
     **{f"std.profile.{name}": (run(phase="profile"), run(phase="scale")) for name in _PROFILED},
     "std.ladder.process_groups": (run(phase="fit"), run(phase="scale")),
     "std.ladder.unchanged": (run(phase="profile"), run(phase="scale")),
-    "std.ladder.wrong_order": (run(), run(phase="fit")),
+    "std.ladder_alone.wrong_order": (run(), run(phase="fit")),
     "std.ladder.graphs_and_recompute": (run(cuda_graph=PARTIAL), run()),
+    "std.ladder.unchanged": (run(phase="profile"), run(phase="scale")),
     "std.ladder.iterate": (run(phase="profile"), run(phase="scale")),
 }
