@@ -17,8 +17,18 @@ def run(a: Namespace) -> int:
     result, code = compiled(a, stop)
     if result is None or code:
         return code
+    if a.ladder:
+        _with_ladders(result)
     show(a, result)
     return 0
+
+
+def _with_ladders(result: Result) -> None:
+    """Gives each plan its ladder; a workflow's have theirs."""
+    from moedsl import ladder
+
+    pairs = zip(result.chosen, result.plans, strict=True)
+    result.plans = tuple(p if "ladder" in p else {**p, "ladder": ladder.of_run(c)} for c, p in pairs)
 
 
 def show(a: Namespace, result: Result) -> None:
