@@ -13,8 +13,9 @@ Json = Mapping[str, Any]
 
 def plan_text(p: Json) -> str:
     """One plan: the layout first, then what it needs, how fast it goes, and why."""
-    above = [_head(p), _experiment(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _walls(p), _parts(p), _ladder(p), _steps(p), _alternatives(p)]
-    parts = [*above, _decisions(p), _advice(p), _measured(p), _covers(p)]
+    above = [_head(p), _experiment(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _walls(p), _parts(p)]
+    beside = [_ladder(p), _steps(p), _alternatives(p), _short_twin(p)]
+    parts = [*above, *beside, _decisions(p), _advice(p), _measured(p), _covers(p)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -54,7 +55,17 @@ def _batch(p: Json) -> str:
     tokens = b["global_batch"] * b["seq"]
     step = f"{b['global_batch']} sequences ({tokens / 2**20:.3g} Mi tokens) a step"
     micro = f"{b['num_microbatches']} microbatch{'es' if b['num_microbatches'] > 1 else ''} of {b['micro_batch']}"
-    return f"Batch\n  {step}: {micro} on each of {p['layout']['dp']} replicas"
+    lines = [f"Batch\n  {step}: {micro} on each of {p['layout']['dp']} replicas"]
+    lines += [_wrapped(b["against_4k"]["text"])] if "against_4k" in b else []
+    return "\n".join(lines)
+
+
+def _short_twin(p: Json) -> str:
+    """What a long run has otherwise than the same run at 4K tokens."""
+    if "against_4k" not in p:
+        return ""
+    lines = _columns([(c["name"], f"{_word(c['here'])}, at 4k {_word(c['at_4k'])}") for c in p["against_4k"]["changes"]])
+    return "Other than at 4k tokens, where the same run would choose these again\n" + "\n".join(lines)
 
 
 def _policy(p: Json) -> str:

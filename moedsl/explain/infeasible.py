@@ -15,13 +15,15 @@ from moedsl.columns import names
 from moedsl.counts import counts
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.ir import Program, Rule
-from moedsl.nearest import breaking, too_large, too_slow
+from moedsl.explain.nearest import breaking, too_large, too_slow
 from moedsl.printer import print_expr
 from moedsl.solve import Solution, some_layout
 from moedsl.source import Span
 from moedsl.tables import Compiled
 
 GIB = 2**30
+LONG = 32768
+"""Tokens from which the number of GPUs is said as what the length needs."""
 
 
 class Chosen(Protocol):
@@ -229,8 +231,8 @@ def _relaxations(c: Compiled, core: list[Member], members: list[Member], solve: 
     for m in core:
         if m.stated or m.kind == "candidates":
             out += _drop(p, gpus, m, solve)
-    out += _more_gpus(p, gpus, solve)
     seq = c.problem.values["seq"]
+    out += _more_gpus(p, gpus, seq, solve)
     out += _try(p, gpus, solve, f"seq {_tokens(seq // 2)}", seq=seq // 2) if seq >= 2048 else []
     return out or [
         "no single change opens a layout: relax two of the above, or name no number of GPUs to let the solver find one"
@@ -259,12 +261,13 @@ def _drop(p: Program, gpus: int, m: Member, solve: Solve) -> list[str]:
     return [f"pin {axis}={_shown(axis, best.codes[axis])}, which the phase leaves out"]
 
 
-def _more_gpus(p: Program, gpus: int, solve: Solve) -> list[str]:
+def _more_gpus(p: Program, gpus: int, seq: int, solve: Solve) -> list[str]:
     """The next number of GPUs that works, as where a run names none; at most 64 times as many."""
+    long = f"; at {_tokens(seq)} this needs {{}} {p.hardware.name}" if seq >= LONG else ""
     for n in counts(p.hardware, above=gpus):
         found = _try(p, n, solve, f"{p.hardware.name} x {n}") if n <= 64 * gpus else []
         if found:
-            return found
+            return [text + long.format(n) for text in found]
     return []
 
 
