@@ -36,6 +36,5 @@ WORKFLOW: dict[str, Pair] = {
     "std.ladder.unchanged": (run(phase="profile"), run(phase="scale")),
     "std.ladder_alone.wrong_order": (run(), run(phase="fit")),
     "std.ladder.graphs_and_recompute": (run(cuda_graph=PARTIAL), run()),
-    "std.ladder.unchanged": (run(phase="profile"), run(phase="scale")),
     "std.ladder.iterate": (run(phase="profile"), run(phase="scale")),
 }

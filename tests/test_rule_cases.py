@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from lint_cases import MISTAKES
 from rule_cases import ALSO, EVERY, Case
-from rule_judge import Run, known, verdict
+from rule_judge import Run, known, of_recipes, verdict
 from rule_pairs import PAIRS
 
 KNOWN = known()
 LAWS = [n for n, r in KNOWN.items() if r.kind == "require" and n not in PAIRS]
 ADD = "add `{}` to tests/rule_pairs.py: a run that it accepts and one that it rejects"
 ADD_LAW = "add to tests/rule_cases.py a layout that breaks `{}`, and a neighbour of it that does not"
+ADD_MISTAKE = "add to tests/lint_cases.py a recipe with the mistake that `{}` finds, and its neighbour without it"
 
 
 @pytest.mark.parametrize("name", [n for n in KNOWN if n not in LAWS])
@@ -33,6 +35,14 @@ def test_law(name: str) -> None:
     assert any(verdict(KNOWN[name], _run(c)) for c in kept), (
         f"{ADD_LAW.format(short)}: no layout of it bears on the law"
     )
+
+
+@pytest.mark.parametrize("name", of_recipes())
+def test_rule_of_recipes(name: str) -> None:
+    """A recipe has the mistake that it finds, and a neighbour has not; test_lint_catches_bridge.py asks about both."""
+    mine = [m for m in MISTAKES.values() if m.id == name]
+    assert mine, ADD_MISTAKE.format(name)
+    assert all(m.bad != m.good for m in mine)
 
 
 def test_no_case_is_of_a_rule_that_is_gone() -> None:
