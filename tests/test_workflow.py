@@ -241,6 +241,19 @@ def test_only_a_profile_starts_under_nsight(four: dict[str, dict[str, Any]]) -> 
     assert not any("nsys" in recipe_text(four[f"main.{n}"]) for n in ("fit", "scale", "retune"))
 
 
+def test_the_other_profiler_starts_without_nsight() -> None:
+    other = "set profiling.use_nsys_profiler = false; set profiling.use_pytorch_profiler = true"
+    assert "nsys" not in recipe_text(plan_of(f"{RUN}; profile first; {other}")).split('"""')[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["profile first { gb200 x 16 }\nfirst; fit first", "profile x { gb200 x 16 }\nx\nprofile first"]
+)
+def test_profile_is_a_phase_and_a_declaration(text: str) -> None:
+    (p,) = compiled(f"model qwen3_30b_a3b\n{text}").plans
+    assert p["gpus"] == 16 and p["phase"] == ("profile" if text.endswith("profile first") else "fit")
+
+
 def test_a_set_of_a_profiling_field_makes_the_section(four: dict[str, dict[str, Any]]) -> None:
     text = recipe_text(plan_of(f"{RUN}; set profiling.use_pytorch_profiler = true"))
     assert text.index("cfg.profiling = ProfilingConfig()") < text.index("cfg.profiling.use_pytorch_profiler = True")

@@ -92,7 +92,8 @@ _NSYS = "nsys profile -s none -t nvtx,cuda --capture-range=cudaProfilerApi --cap
 def _launch(plan: Mapping[str, Any]) -> str:
     """The command of a node; Nsight's capture starts and stops with the profiled steps."""
     run = "torchrun --nproc-per-node gpu recipe.py"
-    return f"{_NSYS} \\\n        {run}" if plan["derived"].get("profiling.use_nsys_profiler") else run
+    nsys = {**plan["derived"], **plan["set"]}.get("profiling.use_nsys_profiler")
+    return f"{_NSYS} \\\n        {run}" if nsys else run
 
 
 @cache
