@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl import axes, experiment, neighbours, parts, walls
+from moedsl import axes, experiment, neighbours, parts, short_twin, sweep_table, versions, walls
 from moedsl.choose import Chosen
 from moedsl.cost import StageMemory, pipeline
 from moedsl.cost.memory import KINDS
@@ -40,7 +40,8 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "gpus": chosen.problem.gpus,
         "phase": p.phase,
         "task": p.task,
-        "target": {"bridge": p.target},
+        "target": {"bridge": p.target, **_stands_on(p)},
+        "needs": _needs(p, env),
         "device": _device(p),
         "layout": _layout(chosen, env),
         "batch": {k: int(env[k]) for k in ("global_batch", "micro_batch", "num_microbatches", "seq")},
@@ -59,8 +60,9 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "steps": [_step(chosen, g, r, row) for g, r in chosen.steps],
         "search": {"legal_layouts": chosen.solution.legal, "rows_priced": chosen.solution.priced},
         **_isolation(p),
+        **sweep_table.member(p),
     }
-    return {**plan, "experiment": experiment.experiment(plan, p)}
+    return short_twin.compared({**plan, "experiment": experiment.experiment(plan, p)}, chosen)
 
 
 def _isolation(p: Program) -> Json:
@@ -70,6 +72,17 @@ def _isolation(p: Program) -> Json:
     axis, (variant, *_) = p.isolate.axis, p.isolate.variants
     of = p.name.removesuffix(f".{axis}_{variant.label}")
     return {"isolation": {"of": of, "axis": axis, "value": variant.label}}
+
+
+def _stands_on(p: Program) -> Json:
+    """The versions that the run states, by product."""
+    return {n: versions.as_text(p.versions[v]) for n, v in versions.PRODUCTS.items() if v in p.versions}
+
+
+def _needs(p: Program, env: Mapping[str, Any]) -> list[Json]:
+    """The least versions that the laws ask of the container, each with its law."""
+    bounds = ((r, versions.bound(r.expr, env)) for r in p.of("require") if holds(r.when, env))
+    return [{"product": b[0], "at_least": b[1], "rule": r.id, "because": r.because} for r, b in bounds if b]
 
 
 def environment(chosen: Chosen, row: Row) -> dict[str, Any]:

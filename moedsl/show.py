@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from moedsl.experiment import summary, unstated
+from moedsl.versions import as_number
 
 Json = Mapping[str, Any]
 
@@ -15,7 +16,7 @@ def plan_text(p: Json) -> str:
     """One plan: the layout first, then what it needs, how fast it goes, and why."""
     above = [_head(p), _experiment(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _walls(p), _parts(p)]
     beside = [_ladder(p), _steps(p), _alternatives(p), _short_twin(p)]
-    parts = [*above, *beside, _decisions(p), _advice(p), _measured(p), _covers(p)]
+    parts = [*above, *beside, _decisions(p), _advice(p), _measured(p), _needs(p), _covers(p)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -64,7 +65,8 @@ def _short_twin(p: Json) -> str:
     """What a long run has otherwise than the same run at 4K tokens."""
     if "against_4k" not in p:
         return ""
-    lines = _columns([(c["name"], f"{_word(c['here'])}, at 4k {_word(c['at_4k'])}") for c in p["against_4k"]["changes"]])
+    changed = p["against_4k"]["changes"]
+    lines = _columns([(c["name"], f"{_word(c['here'])}, at 4k {_word(c['at_4k'])}") for c in changed])
     return "Other than at 4k tokens, where the same run would choose these again\n" + "\n".join(lines)
 
 
@@ -156,6 +158,16 @@ def _ladder(p: Json) -> str:
     from moedsl.show_ladder import ladder_text
 
     return ladder_text(p)
+
+
+def _needs(p: Json) -> str:
+    """The container that the run needs: of each product the highest of the least versions, with its reason."""
+    least: dict[str, Json] = {}
+    for n in p["needs"]:
+        if n["product"] not in least or as_number(n["at_least"]) > as_number(least[n["product"]]["at_least"]):
+            least[n["product"]] = n
+    lines = [_wrapped(f"{n['product']} {n['at_least']} or later: {n['because']} ({n['rule']})") for n in least.values()]
+    return "Container\n" + "\n".join(lines) if lines else ""
 
 
 def _covers(p: Json) -> str:
