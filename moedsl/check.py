@@ -20,6 +20,7 @@ from moedsl.scalar import evaluate, number
 from moedsl.source import Span
 from moedsl.statements import Draft, runs
 from moedsl.symbols import AXES, ROUTINGS, TASKS, VLM_WORDS, Type
+from moedsl.versions import PRODUCTS, as_number, is_version
 
 PRECISIONS = ("bf16", "fp8", "mxfp8", "nvfp4", "auto", "fp8_blockwise", "fp8_current")
 DERIVED = ("dp", "edp", "num_microbatches", "sequence_parallel")
@@ -94,6 +95,7 @@ class _Reader:
             "routing": self._word("routing", ROUTINGS, "natural"), "precision": self._word("precision", PRECISIONS, ""),
             "data": self._data(), "vlm": vlm, "allows": self._allows(), "sweep": self._sweep(), "sets": self._sets(),
             "target": self._target(), "pipeline_layout": self._layout(model), "isolate": self._isolate(),
+            "versions": self._versions(),
         }  # fmt: skip
         pins = sharding | self._pins()
         wishes = tuple(self._wishes())
@@ -250,14 +252,21 @@ class _Reader:
         stmt, versions = self.draft.fixed.get("target"), fields.versions()
         if not isinstance(stmt, ast.TargetStmt):
             return versions[-1]
-        if stmt.product.id != "bridge":
-            self._error(
-                "check.target", "the target is `bridge`", stmt.product.span, f"write `target bridge {versions[-1]}`"
-            )
-        elif stmt.version.value not in versions:
+        if stmt.version.value not in versions:
             text = f"Bridge {stmt.version.value} is not known here; {', '.join(versions)} is"
             self._error("check.target", text, stmt.version.span, f"write `target bridge {versions[-1]}`")
         return stmt.version.value
+
+    def _versions(self) -> dict[str, int]:
+        """What the run stands on besides Bridge, by its name in an expression."""
+        stmts = [s for s in self.draft.fixed.values() if isinstance(s, ast.TargetStmt) and s.product.id != "bridge"]
+        for s in stmts:
+            if s.product.id not in PRODUCTS:
+                text = f"a target is bridge, {' or '.join(PRODUCTS)}"
+                self._error("check.target", text, s.product.span, f"write `target bridge {fields.versions()[-1]}`")
+            elif not is_version(s.version.value):
+                self._error("check.target", f"{s.version.value} is no version", s.version.span, "write it as 2.7.0")
+        return {PRODUCTS[s.product.id]: as_number(s.version.value) for s in stmts if s.product.id in PRODUCTS}
 
     # ------------------------------------------------------------ pins, sweeps, wishes
 

@@ -98,6 +98,8 @@ class Program:
     spans: Mapping[str, Span] = field(factory=dict)
     """Where each statement stands, by the name of what it fixes."""
     isolate: Isolation | None = None
+    versions: Mapping[str, int] = field(factory=dict)
+    """What the run says it stands on, by the name in an expression: torch_version, te_version."""
     batch_gpus: int | None = None
     """The GPUs that a default batch is for, where several numbers are compared: the experiment stays the same."""
     workflow: str | None = None

@@ -18,7 +18,7 @@ from moedsl.symbols import AXES, BUILTIN, COSTS, FLAG, FUNCTIONS, NUMBER, RUN, T
 DEFAULT_WORTH = 0.01
 """What following an advice is worth where the rule does not say."""
 
-DEFAULTED = ("seq", "global_batch")
+DEFAULTED = ("seq", "global_batch", "torch_version", "te_version")
 """What has a default and is no axis."""
 EFFECTS = ("experiment", "execution", "benchmark")
 """What a change changes: what is learned, only how it runs, or a run that nobody learns from."""
