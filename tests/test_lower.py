@@ -69,9 +69,10 @@ def test_precision(text: str, precision: list[str]) -> None:
 
 
 def test_the_users_rules_come_first() -> None:
-    p = problem(
-        "qwen3_30b_a3b; h100 x 64\nrules mine { candidates tp = [8, 2]\n default seq = 8k\n candidates cp = [1] when phase == scale\n default moments = bf16 }"
-    )
+    why = 'because "a test" cite ours "here"'
+    members = ("candidates tp = [8, 2]", "default seq = 8k", "candidates cp = [1] when phase == scale", "default moments = bf16")
+    rules = "\n".join(f"{m} {why}" for m in members)
+    p = problem(f"qwen3_30b_a3b; h100 x 64\nrules mine {{ {rules} }}")
     assert domain(p, "tp") == [8, 2] and domain(p, "cp") == divisors(64) and domain(p, "moments") == ["bf16"]
     assert p.values["seq"] == 8192
     origin = p.origins["tp"]
