@@ -7,6 +7,7 @@ The names are the words of the language and the fields of Bridge's ConfigContain
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from attrs import frozen
@@ -88,6 +89,7 @@ def of_rules(rules: Iterable[Rule]) -> Effects:
     return Effects(table)
 
 
+@cache
 def known_names() -> frozenset[str]:
     """Everything that an `effect` may name: words, their values, Bridge's fields and what these go on from."""
     words = {f"{n}.{v}" for n, values in _values().items() for v in values}
