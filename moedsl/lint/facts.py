@@ -90,7 +90,7 @@ def _dense(r: Recipe) -> int:
 
 def _sees(r: Recipe) -> bool:
     """A provider with a vision tower has switches to freeze it."""
-    return "model.freeze_vision_model" in r.fields
+    return r.get("model.freeze_vision_model") is not None
 
 
 def _vocabulary(r: Recipe) -> Facts:

@@ -96,7 +96,8 @@ def _number(value: Any) -> Any:
 
 
 def _is_known(rule: Rule, env: Environment, scope: Mapping[str, Type]) -> bool:
-    return all(n in env or n not in scope for n in names(rule.expr) | names(rule.when))
+    used = {*_in_order(rule.expr), *(_in_order(rule.when) if rule.when else ())}
+    return all(n in env or n not in scope for n in used)
 
 
 def _finding(rule: Rule, env: Environment, lets: Mapping[str, Rule], scope: Mapping[str, Type]) -> Finding:
@@ -121,6 +122,8 @@ def _in_order(e: ast.Expr) -> Iterator[str]:
         case ast.Call():
             for part in e.args:
                 yield from _in_order(part)
+            if e.func.id == "has_layout":  # asks how the layers split
+                yield "layers"
         case ast.List():
             for part in e.items:
                 yield from _in_order(part)

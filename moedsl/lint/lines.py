@@ -56,7 +56,9 @@ class Lines:
     def _constants(self, file: str, text: str) -> list[int]:
         """The lines of a file that have a string constant."""
         tree = self._tree(file)
-        return sorted(n.lineno for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value == text) if tree else []
+        return (
+            sorted(n.lineno for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value == text) if tree else []
+        )
 
     def _tells(self, name: str, places: tuple[Place, ...]) -> bool:
         """Whether the line, or the keyword in it, names the field."""

@@ -16,6 +16,8 @@ CFG = "cfg"
 DEEPEST = 12
 """Calls within calls that are followed."""
 FLEX_HELPER = "apply_flex_dispatcher_backend"
+_MAKERS = ("_config", "_common")
+"""How Bridge names what returns a ConfigContainer."""
 _SECTIONS = frozenset(n.partition(".")[0] for n in field_names()) | {"env_vars"}
 _CONSTRUCTORS = {
     "TrainingConfig": "train",
@@ -55,6 +57,8 @@ class Module:
     functions: Mapping[str, ast.FunctionDef]
     constants: Mapping[str, Any]
     imported: Mapping[str, tuple[Path, str]]
+    foreign: Mapping[str, str]
+    """Names imported from anywhere, with the name that they have there."""
 
     @staticmethod
     def of(path: Path) -> Module | None:
@@ -71,7 +75,7 @@ class Module:
             for t in n.targets
             if isinstance(t, ast.Name)
         }
-        return Module(path, functions, constants, _imports(tree, path.parent))
+        return Module(path, functions, constants, _imports(tree, path.parent), _aliases(tree))
 
 
 def _imports(tree: ast.Module, folder: Path) -> dict[str, tuple[Path, str]]:
@@ -82,6 +86,11 @@ def _imports(tree: ast.Module, folder: Path) -> dict[str, tuple[Path, str]]:
             if beside.is_file():
                 out |= {a.asname or a.name: (beside, a.name) for a in node.names}
     return out
+
+
+def _aliases(tree: ast.Module) -> dict[str, str]:
+    froms = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
+    return {a.asname or a.name: a.name for n in froms for a in n.names}
 
 
 def _literal(node: ast.expr) -> Any:
@@ -276,6 +285,7 @@ class _Body:
     def foreign(self, name: str, node: ast.Call) -> Any:
         """A call of code that is not at hand."""
         leaf = name.rpartition(".")[2]
+        leaf = self.module.foreign.get(leaf, leaf)
         if leaf == FLEX_HELPER:
             self.flex(node)
         elif leaf == "ConfigContainer":
@@ -285,9 +295,9 @@ class _Body:
                 elif keyword.arg:
                     self.reader.assign(keyword.arg, self.value(keyword.value), (self.at(node)[0], keyword.value.lineno))
             return Ref(CFG)
-        elif leaf.endswith("_config") or any(isinstance(self.value(a), Ref) for a in node.args):
+        elif leaf.endswith(_MAKERS) or any(isinstance(self.value(a), Ref) for a in node.args):
             self.reader.cannot(f"what {leaf} sets", self.at(node))
-            return Ref(CFG) if leaf.endswith("_config") else UNKNOWN
+            return Ref(CFG) if leaf.endswith(_MAKERS) else UNKNOWN
         return UNKNOWN
 
     def flex(self, node: ast.Call) -> None:

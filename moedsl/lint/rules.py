@@ -82,5 +82,3 @@ def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
     inference = RecipeInference(scope, found)
     inference.condition(rule.when)
     inference.condition(rule.expr)
-
-

@@ -27,7 +27,11 @@ PHASE = "throughput"
 
 
 def lint(
-    targets: Sequence[str], gpu: str | None = None, world: int | None = None, phase: str = PHASE, library: Library | None = None
+    targets: Sequence[str],
+    gpu: str | None = None,
+    world: int | None = None,
+    phase: str = PHASE,
+    library: Library | None = None,
 ) -> list[Lint]:
     """One finding list for each target (FILE, FILE:function or module:function), in their order."""
     library = library or load_stdlib()
