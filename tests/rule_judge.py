@@ -73,6 +73,7 @@ def known() -> dict[str, Rule]:
     return out
 
 
+@cache
 def of_recipes() -> tuple[str, ...]:
     """The id of every rule of the stdlib that judges an existing recipe."""
     blocks = [(prefix, block) for prefix, block in load_stdlib().rules if block.subject is not None]

@@ -21,6 +21,23 @@ _MEASURED_30B = {"ep": 16, "global_batch": 1024}
 _DSV3: dict[str, Any] = {"base": "deepseek", "hardware": "h100", "gpus": 256, "ep": 32}
 _PACKED = "set dataset.enable_in_batch_packing = true\n"
 _UNPADDED = "set dataset.pad_to_max_length = false\n"
+_WGRAD_SINCE = {
+    "te_linear": ("2.3.0", "2.2.0"),
+    "te_reduce": ("2.7.0", "2.6.0"),
+    "te_graph": ("2.10.0", "2.9.0"),
+    "te_wgrad_in_graph": ("2.12.0", "2.11.0"),
+}
+"""The first Transformer Engine that a law on delayed weight gradients accepts, and the last that it rejects."""
+
+
+def _since(versions: tuple[str, str]) -> Pair:
+    """Delayed weight gradients with attention in a graph, on two versions of Transformer Engine."""
+    yes, no = (
+        run(also=f"target transformer_engine {v}\n", ep_overlap=True, delay_wgrad=True, cuda_graph=["attn"])
+        for v in versions
+    )
+    return yes, no
+
 
 _PAIRS: dict[str, Pair] = {
     # advice
@@ -87,6 +104,11 @@ _PAIRS: dict[str, Pair] = {
         run(dispatcher="hybridep", capability="8.0"),
         run(dispatcher="hybridep", capability="7.5"),
     ),
+    "std.ep_overlap.torch": (
+        run(also="target torch 2.6.0\n", ep_overlap=True),
+        run(also="target torch 2.5.1\n", ep_overlap=True),
+    ),
+    **{f"std.delay_wgrad.{name}": _since(version) for name, version in _WGRAD_SINCE.items()},
     "std.memory.fits": (run(ep=16), run("qwen235", hardware="h100", gpus=32)),
     # what each phase chooses from
     "std.fit.dispatcher": (run(phase="fit"), run(phase="scale")),
@@ -120,6 +142,12 @@ _PAIRS: dict[str, Pair] = {
     "std.precision.moments": (run(), own("default moments = bf16")),
     "std.precision.grad_reduce": (run(), own("default grad_reduce = bf16")),
     "std.precision.moe_router_dtype": (run(), own("derive moe_router_dtype = fp64")),
+    "std.delay_wgrad.gradient_accumulation_fusion": (
+        run(ep_overlap=True, delay_wgrad=True, cuda_graph=["attn"]),
+        run(ep_overlap=True, delay_wgrad=True),
+    ),
+    "std.target.torch_version": (run(), own('default torch_version = version("2.7.0")')),
+    "std.target.te_version": (run(), own('default te_version = version("2.12.0")')),
     "std.sinks.cp_comm_type": (run("oss", cp=2), run("oss")),
     # batch
     "std.batch.seq": (run(), own("default seq = 8192")),
