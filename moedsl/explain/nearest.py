@@ -16,6 +16,7 @@ from moedsl.ir import Program, Rule
 from moedsl.lower import plain, with_lets
 from moedsl.scalar import holds
 from moedsl.solve import Row
+from moedsl.versions import PRODUCTS, as_text
 
 GIB = 2**30
 Json = dict[str, Any]
@@ -50,9 +51,14 @@ def breaking(p: Program, gpus: int, core: Sequence[Member], solve: Any) -> Neare
 
 def _at(p: Program, found: Any, codes: Mapping[str, int], r: Rule, row: Row | None) -> Nearest:
     env, functions = _env(p, found, codes, row)
-    values = {n: jsonable(env[n]) for n in sorted(names(r.expr)) if n in env}
+    values = {n: _said(n, env[n]) for n in sorted(names(r.expr)) if n in env}
     summary = f" ({', '.join(f'{k}={v}' for k, v in values.items())})"
     return Nearest(summary, values, _json(p, codes, row, r, env, functions))
+
+
+def _said(name: str, value: Any) -> Any:
+    """A value as JSON has it, a version as it is written."""
+    return as_text(value) if name in PRODUCTS.values() else jsonable(value)
 
 
 def _env(p: Program, found: Any, codes: Mapping[str, int], row: Row | None) -> tuple[Json, Json]:
