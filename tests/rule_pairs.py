@@ -175,6 +175,10 @@ _PAIRS: dict[str, Pair] = {
     "std.environment.NVTE_CUTEDSL_FUSED_GROUPED_MLP": (run("gb200", **WHOLE), run("gb200", cuda_graph=PARTIAL)),
     # measured
     "std.measured.ep_overlap_alltoall": (run(**_MEASURED_30B), run(**_MEASURED_30B, dispatcher="deepep")),
+    "std.measured.ep_overlap_hybridep_tuned": (
+        run(**_MEASURED_30B, dispatcher="hybridep", ep_overlap=True),
+        run(**_MEASURED_30B, dispatcher="hybridep", ep_overlap=True, delay_wgrad=True),
+    ),
     "std.measured.ep_overlap_hybridep": (run(**_MEASURED_30B, dispatcher="hybridep"), run(**_MEASURED_30B)),
     "std.measured.deepseek_gb200": (
         run("deepseek", gpus=256, precision="mxfp8", pp=4, vpp=4),
