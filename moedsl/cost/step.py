@@ -86,9 +86,7 @@ def _wires(m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work) -> t
     return communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), hidden
 
 
-def _layers(
-    out: dict[str, Prices], t: Table, shape: Table, w: compute.Work, wires: tuple[Floats, ...]
-) -> None:
+def _layers(out: dict[str, Prices], t: Table, shape: Table, w: compute.Work, wires: tuple[Floats, ...]) -> None:
     at = shape.inverse
     transfer, block, ring = (x[at] for x in wires)
     full = t.has("recompute", BIT["full"])
