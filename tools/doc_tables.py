@@ -238,6 +238,16 @@ LEFT = """### Left out
 
 What no rule or behaviour carries, and why.
 """
+IGNORED = """### Lines that state nothing
+"""
+REASONS = {
+    "heading": "headings and heads of tables",
+    "link": "pointers to files and to other guides",
+    "licence": "front matter: licence, when to use the guide",
+    "duplicate": "the same sentence again",
+    "damaged": "what the copy left of a page: no sentence",
+    "prose": "what the guide is about",
+}
 NOTES = """### How damaged places were read
 """
 
@@ -276,6 +286,8 @@ def _claims(d: Document) -> Iterable[str]:
     if notes:
         yield NOTES
         yield table(["Where", "Says", "Note"], notes)
+    yield IGNORED
+    yield table(["Text", "Lines", "Reason"], _ignored(d))
 
 
 def _carriers(c: Claim) -> str:
@@ -285,3 +297,10 @@ def _carriers(c: Claim) -> str:
 
 def _shown(c: Claim) -> str:
     return ", ".join(code(t.removeprefix("tests/")) for t in c.shown)
+
+
+def _ignored(d: Document) -> Iterable[list[str]]:
+    """Each copy's lines that belong to no claim, with the reason."""
+    for copy in d.copies:
+        for reason, lines in copy.ignored.items():
+            yield [code(copy.file), ", ".join(map(str, lines)), REASONS[reason]]
