@@ -161,9 +161,9 @@ def summary(e: Json) -> str:
 
 
 def unstated(e: Json) -> str:
-    """The values that the run file does not state, in one line."""
-    names = [n for n, origin in e["origins"].items() if origin == "defaulted" and n in e["values"]]
-    return ", ".join(f"{n} {word(e['values'][n])}" for n in names)
+    """The values that a default or a rule gives and the run file does not state, in one line."""
+    names = [n for n, origin in e["origins"].items() if origin in ("defaulted", "derived")]
+    return ", ".join(f"{n.removeprefix('model.')} {word(e['values'][n])}" for n in names)
 
 
 def word(value: Any) -> str:

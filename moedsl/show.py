@@ -30,7 +30,7 @@ def _experiment(p: Json) -> str:
     """What must stay equal between runs that are compared; what makes this one a benchmark stands out."""
     e = p["experiment"]
     lines = [f"Experiment {e['fingerprint']}: keep these equal between runs that you compare", _wrapped(summary(e))]
-    lines += [_wrapped(f"not stated, so by default: {unstated(e)}")] if unstated(e) else []
+    lines += [_wrapped(f"not stated, so by a default or a rule: {unstated(e)}")] if unstated(e) else []
     lines += [_wrapped(f"BENCHMARK ONLY, {b['name']} {_word(b['value'])}: {b['because']}") for b in e["benchmark"]]
     return "\n".join(lines)
 
