@@ -11,7 +11,7 @@ from moedsl.artifact import files_of
 from moedsl.bridge import case as cases
 from moedsl.bridge.case import Case
 from moedsl.bridge.client import Server
-from moedsl.compiler import compile_source
+from moedsl.compiler import compile_source, load_stdlib
 from moedsl.emit.write import write_all
 from moedsl.lint import rules, run
 
@@ -31,7 +31,7 @@ def test_emitted_recipes_are_clean(server: Server, tmp_path: Path) -> None:
         read = cases.read(str(tmp_path / name))
         assert isinstance(read, Case)
         wanted.append(read)
-    library = result.library
+    library = load_stdlib()
     book, _ = rules.read(library)
     found = [run.one(c, r, book, library) for c, r in zip(wanted, server.resolve(wanted), strict=True)]
     assert all(x.judged > 60 for x in found)

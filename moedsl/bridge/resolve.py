@@ -48,9 +48,10 @@ class Resolved:
 
 def from_json(data: Mapping[str, Any]) -> Resolved:
     """The inverse of `to_json`; of a failed Report too, whose file, message and id are kept."""
-    known = {k: v for k, v in data.items() if k in Resolved.__annotations__}
+    known: dict[str, Any] = {k: v for k, v in data.items() if k in Resolved.__annotations__}
     refusal = known.get("refusal")
-    return Resolved(**{"function": "", **known, "refusal": Refusal(**refusal) if refusal else None})
+    values: dict[str, Any] = {"function": "", **known, "refusal": Refusal(**refusal) if refusal else None}
+    return Resolved(**values)
 
 
 def resolve(case: Case) -> Resolved:
@@ -98,6 +99,4 @@ def _updated(case: Case, config: Any, function: Any, noted: trace.Trace, unknown
     own = inspect.unwrap(function)
     file = os.path.realpath(inspect.getsourcefile(own) or case.source)
     line = inspect.getsourcelines(own)[1]
-    return Resolved(
-        case.file, case.function, file, line, built, flat(config), classes, unknown, asked, places, refused
-    )
+    return Resolved(case.file, case.function, file, line, built, flat(config), classes, unknown, asked, places, refused)

@@ -7,8 +7,8 @@ file that is not part of the framework itself.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
-import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from types import FrameType
@@ -35,8 +35,8 @@ class Trace:
 
     def note(self, target: Any, name: str, value: Any) -> None:
         """Called at an assignment; a default, and one that no line of a recipe stands behind, is not kept."""
-        frame = sys._getframe(2)
-        if frame.f_code.co_name == "__init__" and _is_default(target, name, value):
+        frame = _caller(3)
+        if frame is not None and frame.f_code.co_name == "__init__" and _is_default(target, name, value):
             return
         if name == "moe_token_dispatcher_type":
             self._asked[id(target)] = _backend(frame)
@@ -73,6 +73,14 @@ class Trace:
         return self._ours[file]
 
 
+def _caller(up: int) -> FrameType | None:
+    """The frame so many calls above this function's own."""
+    frame = inspect.currentframe()
+    for _ in range(up):
+        frame = frame.f_back if frame is not None else None
+    return frame
+
+
 def _is_default(target: Any, name: str, value: Any) -> bool:
     """Whether a constructor gives a field what it has anyway: then no line says it."""
     field = getattr(target, "__dataclass_fields__", {}).get(name)
@@ -104,15 +112,16 @@ def watching(trace: Trace, config: Any) -> Generator[None]:
     classes = {type(value) for _, value in _sections(config)}
     before = {c: c.__dict__.get("__setattr__", _MISSING) for c in classes}
     for c in classes:
-        c.__setattr__ = _noting(trace, c.__setattr__)
+        assign: Any = c.__setattr__
+        setattr(c, "__setattr__", _noting(trace, assign))  # noqa: B010, the class is any
     try:
         yield
     finally:
         for c, old in before.items():
             if old is _MISSING:
-                del c.__setattr__
+                delattr(c, "__setattr__")
             else:
-                c.__setattr__ = old
+                setattr(c, "__setattr__", old)  # noqa: B010
 
 
 def _noting(trace: Trace, assign: Callable[[Any, str, Any], None]) -> Callable[[Any, str, Any], None]:

@@ -108,27 +108,28 @@ def _finding(rule: Rule, env: Environment, lets: Mapping[str, Rule], scope: Mapp
 
 def _in_order(e: ast.Expr) -> Iterator[str]:
     """The names of an expression as they are written, from the right: what a rule asks for stands behind `=>`."""
+    if isinstance(e, ast.Name):
+        yield from names(e)
+    for part in _parts(e):
+        yield from _in_order(part)
+    if isinstance(e, ast.Call) and e.func.id == "has_layout":
+        yield "layers"  # it asks how the layers split
+
+
+def _parts(e: ast.Expr) -> tuple[ast.Expr, ...]:
     match e:
-        case ast.Name():
-            yield from names(e)
         case ast.Binary():
-            yield from _in_order(e.right)
-            yield from _in_order(e.left)
+            return e.right, e.left
         case ast.Unary():
-            yield from _in_order(e.value)
+            return (e.value,)
         case ast.If():
-            for part in (e.then, e.otherwise, e.test):
-                yield from _in_order(part)
+            return e.then, e.otherwise, e.test
         case ast.Call():
-            for part in e.args:
-                yield from _in_order(part)
-            if e.func.id == "has_layout":  # asks how the layers split
-                yield "layers"
+            return e.args
         case ast.List():
-            for part in e.items:
-                yield from _in_order(part)
+            return e.items
         case _:
-            return
+            return ()
 
 
 def _behind(used: Iterable[str], lets: Mapping[str, Rule], scope: Mapping[str, Type]) -> Iterator[str]:

@@ -129,7 +129,7 @@ class Reader:
 
     def assign(self, path: str, value: Any, at: Place) -> None:
         """Sets one field, or forgets it where the value is not known."""
-        self.places[path] = (at, *reversed(self._stack))
+        self.places[path] = self.behind(at)
         for below in [n for n in self.fields if n.startswith(f"{path}.")]:
             del self.fields[below]
         if value is UNKNOWN or isinstance(value, Ref):
@@ -137,6 +137,10 @@ class Reader:
             self.unread.setdefault(f"{at[0]}:{at[1]}: the value of {path}")
         else:
             self.fields[path] = value
+
+    def behind(self, at: Place) -> tuple[Place, ...]:
+        """A line and those that called it, innermost first."""
+        return (at, *reversed(self._stack))
 
     def enter(self, at: Place) -> None:
         self._stack.append(at)
@@ -314,7 +318,7 @@ class _Body:
         leaf = _dotted(call.func).rpartition(".")[2]
         self.reader.assign(section, UNKNOWN, self.at(call))
         self.reader.unread.popitem()
-        self.reader.places[section] = (self.at(call), *reversed(self.reader._stack))
+        self.reader.places[section] = self.reader.behind(self.at(call))
         if leaf == "to_megatron_provider":
             self.model(call)
         elif leaf.endswith("_mixed") and section == "mixed_precision":

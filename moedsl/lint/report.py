@@ -18,11 +18,17 @@ from moedsl.printer import print_expr
 from moedsl.source import Source
 
 _SEVERITY = {"error": error, "warning": warning, "note": note}
-_BEHIND = {"world": (), "gpus": (), "graphs": ("model.cuda_graph_impl",), "expandable_segments": ("env_vars",)} | {
-    name: ("model.pipeline_model_parallel_layout",) for name in ("layout_stages", "layout_layers", "layout_mtp")
+_LAYOUT = ("layout_stages", "layout_layers", "layout_mtp")
+_BEHIND: Mapping[str, tuple[str, ...]] = {
+    "graphs": ("model.cuda_graph_impl",),
+    "expandable_segments": ("env_vars",),
+    "asked_dispatcher": ("model.moe_token_dispatcher_type",),
+    "layers": ("model.num_layers",),
+    "mtp_layers": ("model.mtp_num_layers",),
+    "experts": ("model.num_moe_experts",),
+    **dict.fromkeys(_LAYOUT, ("model.pipeline_model_parallel_layout",)),
 }
-_BEHIND |= {"asked_dispatcher": ("model.moe_token_dispatcher_type",), "layers": ("model.num_layers",)}
-_BEHIND |= {"mtp_layers": ("model.mtp_num_layers",), "experts": ("model.num_moe_experts",)}
+"""Name of a fact -> the field behind it."""
 
 
 @frozen

@@ -82,10 +82,23 @@ def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Librar
     """The recipe as built; what only Bridge's update makes, such as a mixed precision named by a word, is added."""
     fields = {**{n: v for n, v in resolved.resolved.items() if n not in resolved.built}, **resolved.built}
     places = {n: tuple((str(f), int(line)) for f, line in p) for n, p in resolved.places.items()}
+    facts = model_facts(fields.get("model.hf_model_id"), library)
     return Recipe(
-        c.file, resolved.function, resolved.source, resolved.line, fields, hardware, c.world, resolved.resolved,
-        resolved.classes, places, resolved.asked, bool(resolved.built), model_facts(fields.get("model.hf_model_id"), library), resolved.unknown,
-    )  # fmt: skip
+        c.file,
+        resolved.function,
+        resolved.source,
+        resolved.line,
+        fields,
+        hardware,
+        c.world,
+        settled=resolved.resolved,
+        classes=resolved.classes,
+        places=places,
+        asked=resolved.asked,
+        whole=bool(resolved.built),
+        model=facts,
+        unknown=resolved.unknown,
+    )
 
 
 def machine(c: Case, library: Library) -> Hardware | None:
