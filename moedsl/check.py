@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl import ast, axes, isolate_read, rules
+from moedsl import ast, axes, isolate_read, rules, workflow
 from moedsl.bridge import fields
 from moedsl.cost import pipeline
 from moedsl.declare import cite_text
@@ -20,6 +20,7 @@ from moedsl.scalar import evaluate, number
 from moedsl.source import Span
 from moedsl.statements import Draft, runs
 from moedsl.symbols import AXES, ROUTINGS, TASKS, VLM_WORDS, Type
+from moedsl.versions import PRODUCTS, as_number, is_version
 
 PRECISIONS = ("bf16", "fp8", "mxfp8", "nvfp4", "auto", "fp8_blockwise", "fp8_current")
 DERIVED = ("dp", "edp", "num_microbatches", "sequence_parallel")
@@ -41,7 +42,7 @@ def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], li
         reader = _Reader(name, draft, library, known, scope, found)
         program = reader.program()
         if program is not None:
-            programs.extend(_sweep(program))
+            programs.extend(q for p in workflow.phases(program) for q in _sweep(p))
     return tuple(programs), _unique(found)
 
 
@@ -59,7 +60,8 @@ def _sweep(p: Program) -> list[Program]:
     if p.sweep is None:
         return [p]
     axis, codes = p.sweep
-    return [_at(p, axis, code) for code in codes]
+    held = evolve(p, batch_gpus=max(codes)) if axis == "gpus" and codes else p
+    return [_at(held, axis, code) for code in codes]
 
 
 def _at(p: Program, axis: str, code: int) -> Program:
@@ -84,6 +86,7 @@ class _Reader:
 
     def program(self) -> Program | None:
         before = sum(d.is_error for d in self.found)
+        self.found.extend(workflow.misplaced(self.draft.fixed))
         model, hardware = self._model(), self._hardware()
         vlm, sharding = self._vlm(model)
         parts: dict[str, Any] = {
@@ -92,6 +95,7 @@ class _Reader:
             "routing": self._word("routing", ROUTINGS, "natural"), "precision": self._word("precision", PRECISIONS, ""),
             "data": self._data(), "vlm": vlm, "allows": self._allows(), "sweep": self._sweep(), "sets": self._sets(),
             "target": self._target(), "pipeline_layout": self._layout(model), "isolate": self._isolate(),
+            "versions": self._versions(),
         }  # fmt: skip
         pins = sharding | self._pins()
         wishes = tuple(self._wishes())
@@ -101,8 +105,9 @@ class _Reader:
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
         return Program(
-            name=self.name, model=model, hardware=hardware, pins=pins, rules=self.rules + wishes, spans=spans, **parts
-        )
+            name=self.name, model=model, hardware=hardware, pins=pins, rules=self.rules + wishes, spans=spans,
+            batch_gpus=hardware.gpus_per_node if parts["gpus"] is None else None, **parts,
+        )  # fmt: skip
 
     def _error(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
         self.found.append(error(id, message, span, help=help))
@@ -247,14 +252,21 @@ class _Reader:
         stmt, versions = self.draft.fixed.get("target"), fields.versions()
         if not isinstance(stmt, ast.TargetStmt):
             return versions[-1]
-        if stmt.product.id != "bridge":
-            self._error(
-                "check.target", "the target is `bridge`", stmt.product.span, f"write `target bridge {versions[-1]}`"
-            )
-        elif stmt.version.value not in versions:
+        if stmt.version.value not in versions:
             text = f"Bridge {stmt.version.value} is not known here; {', '.join(versions)} is"
             self._error("check.target", text, stmt.version.span, f"write `target bridge {versions[-1]}`")
         return stmt.version.value
+
+    def _versions(self) -> dict[str, int]:
+        """What the run stands on besides Bridge, by its name in an expression."""
+        stmts = [s for s in self.draft.fixed.values() if isinstance(s, ast.TargetStmt) and s.product.id != "bridge"]
+        for s in stmts:
+            if s.product.id not in PRODUCTS:
+                text = f"a target is bridge, {' or '.join(PRODUCTS)}"
+                self._error("check.target", text, s.product.span, f"write `target bridge {fields.versions()[-1]}`")
+            elif not is_version(s.version.value):
+                self._error("check.target", f"{s.version.value} is no version", s.version.span, "write it as 2.7.0")
+        return {PRODUCTS[s.product.id]: as_number(s.version.value) for s in stmts if s.product.id in PRODUCTS}
 
     # ------------------------------------------------------------ pins, sweeps, wishes
 

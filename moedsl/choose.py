@@ -12,6 +12,7 @@ from moedsl.counts import MOST_GPUS, counts
 from moedsl.diagnostics import Diagnostic, error, note
 from moedsl.ir import Problem, Program
 from moedsl.lower import lower
+from moedsl.proxies import no_proxy
 from moedsl.solve import Row, Search, Solution
 from moedsl.tables import Compiled, compile_problem
 
@@ -35,7 +36,7 @@ def choose(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | None, 
         return _smallest(p, progress)
     chosen = solve(p, p.gpus)
     if chosen.solution.rows:
-        return chosen, _whole_nodes(p, p.gpus)
+        return chosen, [*_whole_nodes(p, p.gpus), *no_proxy(chosen.problem)]
     from moedsl import explain  # only a failure pays for it
 
     progress("nothing fits: looking for what collides")
@@ -74,7 +75,7 @@ def _smallest(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | Non
         progress(f"trying {gpus} GPUs")
         chosen = solve(p, gpus)
         if chosen.solution.rows:
-            return _with_steps(chosen, progress), [smallest_note(p, gpus)]
+            return _with_steps(chosen, progress), [smallest_note(p, gpus), *no_proxy(chosen.problem)]
     text = f"no layout of {p.model.name} fits on up to {MOST_GPUS} {p.hardware.name}"
     found = error(
         "solve.no_gpu_count",

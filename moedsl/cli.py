@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 Commands = Any
 """argparse's subparsers, whose class has no public name."""
+_PHASES = ("fit", "scale", "throughput")
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 
 
@@ -62,15 +63,31 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(module="version", parser=parser)
     _programs(commands)
     _verify(commands)
+    _lint(commands)
+    _diagnose(commands)
+    _diff(commands)
     _fmt(commands)
     _models(commands)
     _calibrate(commands)
     _report(commands)
     hardware = _command(commands, "hardware", "list the hardware that a run may name")
     hardware.add_argument("--json", action="store_true")
-    explain = _command(commands, "explain", "what a rule, a diagnostic, an axis or a fact is")
-    explain.add_argument("id", help="an id such as std.mesh.heads, a name such as vpp, or `rules` for all of them")
+    _explain(commands)
     return parser
+
+
+def _explain(commands: Commands) -> None:
+    parser = _command(commands, "explain", "why a run's values are what they are, or what a rule or a name is")
+    parser.add_argument(
+        "what",
+        nargs="*",
+        metavar="WHAT",
+        help="a .moe file (or -) and names such as tp or model.tensor_model_parallel_size; or ids such as "
+        "std.mesh.heads, or `rules` for all of them",
+    )
+    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself, instead of a file")
+    parser.add_argument("--run", metavar="NAME", help="the run of a file that has several")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _command(commands: Commands, name: str, help: str) -> argparse.ArgumentParser:
@@ -87,11 +104,17 @@ def _programs(commands: Commands) -> None:
         ("check", "print what is wrong with a file, and nothing else"),
     ):
         parser = _command(commands, name, help)
-        parser.add_argument("file", nargs="?", help="a .moe file, or - for standard input")
+        word, count = ("files", "*") if name == "check" else ("file", "?")
+        parser.add_argument(word, nargs=count, metavar="FILE", help="a .moe file, or - for standard input")
         parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
         parser.add_argument("--json", action="store_true", help="print JSON")
         if name != "check":
             parser.add_argument("--stop-after", choices=_STAGES, help="print what this stage made, and stop")
+        if name == "plan":
+            text = "also print what this phase may change, and what the next would try and is predicted to buy"
+            parser.add_argument("--ladder", action="store_true", help=text)
+            text = "print instead the fewest GPUs for this sequence length, twice and four times it"
+            parser.add_argument("--lengths", action="store_true", help=text)
         if name == "compile":
             parser.add_argument("-o", "--output", metavar="DIR", default="out", help="where to write (default: out)")
             parser.add_argument(
@@ -110,6 +133,37 @@ def _verify(commands: Commands) -> None:
     parser.add_argument("--gpu", help="the hardware of a recipe without a plan")
     parser.add_argument("--world", type=int, help="the number of GPUs of a recipe without a plan")
     parser.add_argument("--jobs", type=int, default=2, help="recipes judged at once (default: 2)")
+    parser.add_argument("--json", action="store_true")
+
+
+def _diagnose(commands: Commands) -> None:
+    parser = _command(commands, "diagnose", "what a log says went wrong, how to confirm it, and the edit that fixes it")
+    parser.add_argument("log", help="a log file of any size, - for standard input, or a line of a log")
+    parser.add_argument("--run", metavar="FILE", help="the run file: prove the edits on it; its own symptoms count too")
+    parser.add_argument("--json", action="store_true")
+
+
+def _lint(commands: Commands) -> None:
+    parser = _command(commands, "lint", "judge existing Megatron Bridge recipes by every rule, and point at the line")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a recipe.py (FILE:function), or module:function")
+    parser.add_argument("--gpu", help="the hardware, where the function's name does not say it")
+    parser.add_argument("--world", type=int, help="the number of GPUs, where the function's name does not say it")
+    parser.add_argument("--phase", choices=_PHASES, default="throughput", help="whose advice to give")
+    parser.add_argument("--json", action="store_true")
+
+
+def _diff(commands: Commands) -> None:
+    parser = _command(commands, "diff", "what differs between two runs: the experiment, or only how it runs")
+    parser.add_argument(
+        "sides",
+        nargs="*",
+        metavar="A B",
+        help="a .moe file (FILE:run), a compiled folder, plan.json, recipe.py, module:function or overrides",
+    )
+    parser.add_argument("-e", "--expression", action="append", metavar="TEXT", help="a program, behind A and B")
+    parser.add_argument("--gpu", help="the hardware of a recipe without a plan")
+    parser.add_argument("--world", type=int, help="the number of GPUs of a recipe without a plan")
+    parser.add_argument("--exit-code", action="store_true", help="exit 1 unless it is the same experiment")
     parser.add_argument("--json", action="store_true")
 
 

@@ -15,6 +15,7 @@ from attrs import frozen
 from moedsl import ast, axes
 from moedsl.scalar import number
 from moedsl.symbols import ALIASES, Type
+from moedsl.versions import as_number
 
 Column = Any
 Columns = Mapping[str, Column]
@@ -188,6 +189,7 @@ _FUNCTIONS: dict[str, Extern] = {
     "floor": np.floor,
     "log2": _log2,
     "pow2": _pow2,
+    "version": lambda text: as_number(str(text)),
     "count": lambda s: _COUNTS[np.asarray(s, dtype=np.int64)],
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, field
 
-from moedsl import ast, cache, library, paths
+from moedsl import ast, cache, experiment, library, paths, workflow
 from moedsl.check import check
 from moedsl.choose import Chosen, choose
 from moedsl.diagnostics import Diagnostic, error
@@ -76,13 +76,17 @@ def _check(r: Result, _: Progress) -> None:
 
 def _solve(r: Result, progress: Progress) -> None:
     for program in r.programs:
-        chosen, found = _choose(program, progress)
+        chosen, found = _choose(program, r.chosen, progress)
         r.diagnostics.extend(d for d in found if d not in r.diagnostics)  # the runs of a sweep share their notes
         r.chosen += chosen
 
 
-def _choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Diagnostic]]:
-    """The layout of a program, or of each variant where it isolates something."""
+def _choose(
+    p: Program, earlier: tuple[Chosen, ...], progress: Progress
+) -> tuple[tuple[Chosen, ...], list[Diagnostic]]:
+    """The layout of a program, or of each variant where it isolates something; a phase starts from earlier ones."""
+    if p.workflow is not None:
+        return workflow.choose(p, earlier, progress)
     if p.isolate is not None:
         from moedsl import isolate
 
@@ -92,10 +96,16 @@ def _choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Di
 
 
 def _plan(r: Result, _: Progress) -> None:
+    r.diagnostics.extend(d for d in experiment.notes(r.chosen) if d not in r.diagnostics)
     notes = [d for d in r.diagnostics if not d.is_error]
     r.plans = tuple(make_plan(c, notes, r.library.sources) for c in r.chosen)
     for chosen, plan in zip(r.chosen, r.plans, strict=True):
         r.diagnostics.extend(_overridden(chosen.problem.program, plan))
+    if any(c.problem.program.workflow for c in r.chosen):
+        from moedsl import ladder
+
+        rungs = ladder.of_workflow(r.chosen)
+        r.plans = tuple({**p, "ladder": rungs[p["name"]]} if p["name"] in rungs else p for p in r.plans)
     if any("isolation" in p for p in r.plans):
         from moedsl import isolate_table
 

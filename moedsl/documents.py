@@ -82,10 +82,14 @@ class Documents:
 
 def load(rules: Iterable[str]) -> Documents:
     """The stdlib's documents, checked against the ids of the rules that exist."""
-    found = library.load(paths.document_files(), cached_parse)
-    read = _Reader(frozenset(rules), found.diagnostics)
-    documents = tuple(d for d in map(read.document, found.documents.values()) if d is not None)
-    return Documents(documents, tuple(found.diagnostics), found.sources)
+    return read(library.load(paths.document_files(), cached_parse), rules)
+
+
+def read(declared: Library, rules: Iterable[str]) -> Documents:
+    """The documents that a library declares; with no rules to check against, the ids of rules go unasked."""
+    reader = _Reader(frozenset(rules), list(declared.diagnostics))
+    found = tuple(d for d in map(reader.document, declared.documents.values()) if d is not None)
+    return Documents(found, tuple(reader.diagnostics), declared.sources)
 
 
 def rule_ids(known: Library) -> frozenset[str]:
@@ -112,7 +116,7 @@ def _by_rule() -> Mapping[str, tuple[tuple[Document, Claim], ...]]:
 
 @frozen
 class _Reader:
-    """Turns declarations into documents and collects what is wrong with them. No rules known: their ids go unasked."""
+    """Turns declarations into documents and collects what is wrong with them."""
 
     rules: frozenset[str]
     diagnostics: list[Diagnostic]

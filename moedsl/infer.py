@@ -12,6 +12,7 @@ from moedsl import ast
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.source import Span
 from moedsl.symbols import ALIASES, FLAG, FUNCTIONS, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
+from moedsl.versions import is_version
 
 Scope = Mapping[str, Type]
 WORD = Type("word")
@@ -89,11 +90,20 @@ class Inference:
             )
         for a in e.args:
             t = self.of(a)
-            if t is not None and f.name != "count":
+            if t is not None and f.name == "version":
+                self._version(a, t)
+            elif t is not None and f.name != "count":
                 self._meet(a, t, NUMBER)
             elif t is not None and t.kind != "set":
                 self._mismatch(a, t, SET)
         return f.result
+
+    def _version(self, a: ast.Expr, have: Type) -> None:
+        """The argument of `version`: a text of numbers between dots."""
+        if not isinstance(a, ast.String):
+            self._mismatch(a, have, TEXT)
+        elif not is_version(a.value):
+            self._complain("check.type", f'"{a.value}" is no version', a.span, 'write `version("2.7.0")`')
 
     def _unary(self, e: ast.Unary) -> Type | None:
         if e.op == "not":

@@ -98,6 +98,12 @@ class Program:
     spans: Mapping[str, Span] = field(factory=dict)
     """Where each statement stands, by the name of what it fixes."""
     isolate: Isolation | None = None
+    versions: Mapping[str, int] = field(factory=dict)
+    """What the run says it stands on, by the name in an expression: torch_version, te_version."""
+    batch_gpus: int | None = None
+    """The GPUs that a default batch is for, where several numbers are compared: the experiment stays the same."""
+    workflow: str | None = None
+    """The run that this is a phase of."""
 
     def of(self, kind: str) -> tuple[Rule, ...]:
         return tuple(r for r in self.rules if r.kind == kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moedsl import axes
@@ -44,7 +44,12 @@ def pinned_row(problem: Problem) -> Mapping[str, int]:
 
 def is_priced(rule: Rule, program: Program) -> bool:
     """Whether a rule reads a price, directly or through a let."""
-    lets = {r.name: r for r in program.of("let")}
+    return reads_price(rule, program.of("let"))
+
+
+def reads_price(rule: Rule, known: Iterable[Rule]) -> bool:
+    """Whether a rule reads a price, directly or through one of the lets that are known."""
+    lets = {r.name: r for r in known}
     used, todo = set[str](), [rule.expr, *([rule.when] if rule.when else [])]
     while todo:
         new = names(todo.pop()) - used

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl import ast, axes
+from moedsl import ast, axes, versions
 from moedsl.columns import names, safe
 from moedsl.cost.pipeline import unroll
 from moedsl.ir import Pin, Problem, Program, Rule
@@ -26,6 +26,8 @@ def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Pro
     defaults: dict[str, Rule | None] = {}
     _default(program, "seq", overrides.get("seq", program.seq), values, defaults)
     _default(program, "global_batch", overrides.get("global_batch", program.batch), values, defaults)
+    for name in versions.PRODUCTS.values():
+        _default(program, name, program.versions.get(name), values, {})
     domains: dict[str, NDArray[np.int64]] = {}
     origins: dict[str, Rule | Pin | None] = {}
     known = dict(values)
@@ -59,9 +61,10 @@ def _default(p: Program, name: str, said: int | None, values: Values, origins: d
     if said:
         values[name], origins[name] = said, None
         return
-    rule = first(p, "default", name, values)
+    known = {**values, "gpus": p.batch_gpus or values["gpus"]}
+    rule = first(p, "default", name, known)
     assert rule is not None, f"the stdlib gives no default for {name}"
-    values[name], origins[name] = int(evaluate(rule.expr, with_lets(p, values))), rule
+    values[name], origins[name] = int(evaluate(rule.expr, with_lets(p, known))), rule
 
 
 def first(p: Program, kind: str, name: str, values: Mapping[str, Any]) -> Rule | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl import axes, neighbours, walls
+from moedsl import axes, experiment, neighbours, parts, short_twin, sweep_table, versions, walls
 from moedsl.choose import Chosen
 from moedsl.cost import StageMemory, pipeline
 from moedsl.cost.memory import KINDS
@@ -29,8 +29,8 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
     """The whole plan of one run, with the keys of the contract."""
     p, row = chosen.problem.program, chosen.solution.rows[0]
     env = environment(chosen, row)
-    estimate = _estimate(chosen, row, env)
-    return {
+    estimate = _estimate(chosen, row, env) | parts.parts(chosen, row, env)
+    plan = {
         "version": VERSION,
         "name": p.name,
         "model": p.model.name,
@@ -40,7 +40,8 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "gpus": chosen.problem.gpus,
         "phase": p.phase,
         "task": p.task,
-        "target": {"bridge": p.target},
+        "target": {"bridge": p.target, **_stands_on(p)},
+        "needs": _needs(p, env),
         "device": _device(p),
         "layout": _layout(chosen, env),
         "batch": {k: int(env[k]) for k in ("global_batch", "micro_batch", "num_microbatches", "seq")},
@@ -50,7 +51,7 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "set": dict(p.sets),
         "estimate": estimate,
         "walls": walls.walls(chosen, row, env, estimate),
-        "decisions": _decisions(chosen, row, env),
+        "decisions": experiment.with_effects(_decisions(chosen, row, env), p),
         "advice": [_advice(chosen, law, env, row) for law in chosen.compiled.advice + chosen.compiled.wishes],
         "allowed": [{"rule": a.rule, "because": a.because} for a in p.allows.values()],
         "measured": [_measured(r, env) for r in p.of("measured") if _resembles(r, env)],
@@ -59,7 +60,9 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "steps": [_step(chosen, g, r, row) for g, r in chosen.steps],
         "search": {"legal_layouts": chosen.solution.legal, "rows_priced": chosen.solution.priced},
         **_isolation(p),
+        **sweep_table.member(p),
     }
+    return short_twin.compared({**plan, "experiment": experiment.experiment(plan, p)}, chosen)
 
 
 def _isolation(p: Program) -> Json:
@@ -69,6 +72,17 @@ def _isolation(p: Program) -> Json:
     axis, (variant, *_) = p.isolate.axis, p.isolate.variants
     of = p.name.removesuffix(f".{axis}_{variant.label}")
     return {"isolation": {"of": of, "axis": axis, "value": variant.label}}
+
+
+def _stands_on(p: Program) -> Json:
+    """The versions that the run states, by product."""
+    return {n: versions.as_text(p.versions[v]) for n, v in versions.PRODUCTS.items() if v in p.versions}
+
+
+def _needs(p: Program, env: Mapping[str, Any]) -> list[Json]:
+    """The least versions that the laws ask of the container, each with its law."""
+    bounds = ((r, versions.bound(r.expr, env)) for r in p.of("require") if holds(r.when, env))
+    return [{"product": b[0], "at_least": b[1], "rule": r.id, "because": r.because} for r, b in bounds if b]
 
 
 def environment(chosen: Chosen, row: Row) -> dict[str, Any]:
@@ -164,7 +178,9 @@ def _stage(s: StageMemory) -> Json:
 
 def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> list[Json]:
     near = neighbours.neighbours(chosen.compiled, chosen.cost, row)
-    out = [_decision(chosen, a, env, row, [n for n in near if n.axis == a.name]) for a in axes.AXES]
+    out = [
+        _decision(chosen, a, env, row, [n for n in near if n.axis == a.name]) | _advised(chosen, a) for a in axes.AXES
+    ]
     out += [_derived(chosen.problem.program, n, env) for n in DERIVED]
     out += [_fixed(chosen, n, env) for n in ("seq", "global_batch")]
     for kind in ("derive", "env"):
@@ -190,6 +206,13 @@ def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row,
     if origin is not None:
         return _entry(axis.name, value, "defaulted", origin.id, origin.because, origin.cites, alternatives)
     return _entry(axis.name, value, "defaulted", None, "the only value that it may take", (), [])
+
+
+def _advised(chosen: Chosen, axis: axes.Axis) -> Json:
+    """Whether a value is advice (a rule's default or one of its candidates) rather than law or pin, and whose."""
+    origin = chosen.problem.origins[axis.name]
+    advice = isinstance(origin, Rule) and origin.kind in ("candidates", "default")
+    return {"advice": advice, "among": origin.id if advice and isinstance(origin, Rule) else None}
 
 
 def _why_chosen(
@@ -316,6 +339,7 @@ def _alternative(chosen: Chosen, other: Row, row: Row) -> Json:
         "changes": _changes(chosen, other, row),
         "against_advice": sorted(_unfollowed(chosen, other) - _unfollowed(chosen, row)),
         "step_time_s": other.step_time,
+        "useful_tokens_per_s_per_gpu": parts.useful_rate(chosen, other),
         "peak_gib": other.peak_memory / GIB,
         "against_plan": _against(other, row),
     }

@@ -18,7 +18,7 @@ from moedsl.symbols import AXES, BUILTIN, COSTS, FLAG, FUNCTIONS, NUMBER, RUN, T
 DEFAULT_WORTH = 0.01
 """What following an advice is worth where the rule does not say."""
 
-DEFAULTED = ("seq", "global_batch")
+DEFAULTED = ("seq", "global_batch", "torch_version", "te_version")
 """What has a default and is no axis."""
 EFFECTS = ("experiment", "execution", "benchmark")
 """What a change changes: what is learned, only how it runs, or a run that nobody learns from."""
@@ -124,11 +124,13 @@ def _both(a: ast.Expr | None, b: ast.Expr | None) -> ast.Expr | None:
 def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
     """Laws, advice and lets have a name of their own; a let's type is known before its use."""
     if rule.kind in ("require", "prefer", "let", "measured", "symptom", "effect"):
-        if rule.id in seen:
-            first = Label(seen[rule.id].span, "first here")
-            found.append(error("check.twice", f"`{rule.id}` is declared twice", rule.span, first))
+        key = f"effect {rule.name}" if rule.kind == "effect" else rule.id  # one name has one effect, in whatever block
+        if key in seen:
+            first = Label(seen[key].span, "first here")
+            name = rule.name if rule.kind == "effect" else rule.id
+            found.append(error("check.twice", f"`{name}` is declared twice", rule.span, first))
             return
-        seen[rule.id] = rule
+        seen[key] = rule
     if rule.kind == "let":
         _declare_let(rule, scope, seen, found)
 
@@ -177,10 +179,23 @@ def _check_pattern(rule: Rule, found: list[Diagnostic]) -> None:
 
 
 def _check_effect(rule: Rule, found: list[Diagnostic]) -> None:
+    """One of three words, of a name that means something; the stdlib's names are checked by its tests."""
     assert isinstance(rule.expr, ast.Name)
     if rule.expr.id not in EFFECTS:
         text = f"an effect is one of {', '.join(EFFECTS)}, not `{rule.expr.id}`"
         found.append(error("check.unknown_word", text, rule.expr.span, help=suggest(rule.expr.id, [*EFFECTS])))
+    if not rule.id.startswith("std."):
+        _check_effect_name(rule, found)
+
+
+def _check_effect_name(rule: Rule, found: list[Diagnostic]) -> None:
+    from moedsl import effects  # reads the table of Bridge's fields
+
+    if effects.is_known(rule.name):
+        return
+    text = f"`{rule.name}` is neither a word of the language nor a field of Bridge"
+    help = suggest(rule.name, sorted(effects.known_names())) or ("a field has its section before it: `model.qk_clip`",)
+    found.append(error("check.unknown_field", text, rule.span, help=help))
 
 
 def _check_choice(rule: Rule, inference: Inference, found: list[Diagnostic]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from moedsl import ast
 from moedsl.symbols import ALIASES
+from moedsl.versions import as_number
 
 Value = Any
 Functions = Mapping[str, Callable[..., Value]]
@@ -118,6 +119,7 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "floor": lambda x: math.floor(x) if math.isfinite(x) else x,
     "log2": _log2,
     "pow2": pow2,
+    "version": lambda text: as_number(str(text)),
     "count": lambda s: len(_as_set(s)),
 }
 

@@ -6,13 +6,17 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from moedsl.experiment import summary, unstated
+from moedsl.versions import as_number
+
 Json = Mapping[str, Any]
 
 
 def plan_text(p: Json) -> str:
     """One plan: the layout first, then what it needs, how fast it goes, and why."""
-    above = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _walls(p), _steps(p), _alternatives(p)]
-    parts = [*above, _decisions(p), _advice(p), _measured(p), _covers(p)]
+    above = [_head(p), _experiment(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _walls(p), _parts(p)]
+    beside = [_ladder(p), _steps(p), _alternatives(p), _short_twin(p)]
+    parts = [*above, *beside, _decisions(p), _advice(p), _measured(p), _needs(p), _covers(p)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -20,6 +24,15 @@ def _head(p: Json) -> str:
     task = "" if p["task"] == "pretrain" else f", {p['task']}"
     what = f"{p['model']} on {p['gpus']} {p['hardware']}, {_tokens(p['batch']['seq'])} tokens"
     return f"{p['name']}: {what}, {p['phase']} first{task}"
+
+
+def _experiment(p: Json) -> str:
+    """What must stay equal between runs that are compared; what makes this one a benchmark stands out."""
+    e = p["experiment"]
+    lines = [f"Experiment {e['fingerprint']}: keep these equal between runs that you compare", _wrapped(summary(e))]
+    lines += [_wrapped(f"not stated, so by a default or a rule: {unstated(e)}")] if unstated(e) else []
+    lines += [_wrapped(f"BENCHMARK ONLY, {b['name']} {_word(b['value'])}: {b['because']}") for b in e["benchmark"]]
+    return "\n".join(lines)
 
 
 def _tokens(n: int) -> str:
@@ -43,7 +56,18 @@ def _batch(p: Json) -> str:
     tokens = b["global_batch"] * b["seq"]
     step = f"{b['global_batch']} sequences ({tokens / 2**20:.3g} Mi tokens) a step"
     micro = f"{b['num_microbatches']} microbatch{'es' if b['num_microbatches'] > 1 else ''} of {b['micro_batch']}"
-    return f"Batch\n  {step}: {micro} on each of {p['layout']['dp']} replicas"
+    lines = [f"Batch\n  {step}: {micro} on each of {p['layout']['dp']} replicas"]
+    lines += [_wrapped(b["against_4k"]["text"])] if "against_4k" in b else []
+    return "\n".join(lines)
+
+
+def _short_twin(p: Json) -> str:
+    """What a long run has otherwise than the same run at 4K tokens."""
+    if "against_4k" not in p:
+        return ""
+    changed = p["against_4k"]["changes"]
+    lines = _columns([(c["name"], f"{_word(c['here'])}, at 4k {_word(c['at_4k'])}") for c in changed])
+    return "Other than at 4k tokens, where the same run would choose these again\n" + "\n".join(lines)
 
 
 def _policy(p: Json) -> str:
@@ -55,28 +79,13 @@ def _policy(p: Json) -> str:
     shown += [f"{n} {_word(q[n])}" for n in ("moments", "grad_reduce") if q[n] != "fp32"]
     shown += [n for n in ("freeze_vision", "freeze_projection", "freeze_language", "delay_wgrad") if q[n]]
     lines = ["  " + ", ".join(shown)]
-    if q["data"] == "mock":
-        lines.append(
-            "  data is mock"
-            + (
-                ": images are missing, so speed is no proxy for real data"
-                if "freeze_vision" in q and _is_vlm(p)
-                else ""
-            )
-        )
-    if q["routing"] == "balanced":
-        lines.append("  routing is forced to balance: for benchmarks only, the model does not learn to route")
     return "Policy\n" + "\n".join(lines)
-
-
-def _is_vlm(p: Json) -> bool:
-    return "_vl" in p["family"]
 
 
 def _word(v: Any) -> str:
     if isinstance(v, bool):
         return "on" if v else "off"
-    return "+".join(v) or "none" if isinstance(v, list) else str(v)
+    return "+".join(map(str, v)) or "none" if isinstance(v, list) else str(v)
 
 
 def _memory(p: Json) -> str:
@@ -133,10 +142,32 @@ def _time(p: Json) -> str:
     return "\n".join([head, *lines])
 
 
+def _parts(p: Json) -> str:
+    from moedsl.show_parts import parts_text
+
+    return parts_text(p)
+
+
 def _walls(p: Json) -> str:
     from moedsl.show_walls import walls_text
 
     return walls_text(p)
+
+
+def _ladder(p: Json) -> str:
+    from moedsl.show_ladder import ladder_text
+
+    return ladder_text(p)
+
+
+def _needs(p: Json) -> str:
+    """The container that the run needs: of each product the highest of the least versions, with its reason."""
+    least: dict[str, Json] = {}
+    for n in p["needs"]:
+        if n["product"] not in least or as_number(n["at_least"]) > as_number(least[n["product"]]["at_least"]):
+            least[n["product"]] = n
+    lines = [_wrapped(f"{n['product']} {n['at_least']} or later: {n['because']} ({n['rule']})") for n in least.values()]
+    return "Container\n" + "\n".join(lines) if lines else ""
 
 
 def _covers(p: Json) -> str:
@@ -166,7 +197,7 @@ def _decisions(p: Json) -> str:
     """Settings first, then what only goes into the environment."""
     lines = _columns(
         [
-            (d["name"], _word(d["value"]), d["origin"], d["because"] or "")
+            (d["name"], _word(d["value"]), d["origin"] + (" (advice)" if d.get("advice") else ""), d["because"] or "")
             for d in p["decisions"]
             if d["name"] not in p["env"]
         ]

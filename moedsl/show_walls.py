@@ -21,9 +21,10 @@ def walls_text(p: Json) -> str:
     if "walls" not in p:
         return ""
     w = p["walls"]
+    wires = w["communication"]
     lines = [
         f"  memory         {w['memory']['share']:6.1%} of capacity at the peak{_bought(w['memory'])}",
-        f"  communication  {w['communication']['share']:6.1%} of the step exposed{_listed(w['communication']['shares'])}",
+        f"  communication  {wires['share']:6.1%} of the step exposed{_listed(wires['shares'])}",
         f"  host           {w['host']['share']:6.1%} of the step waits for launches",
         f"  compute        {w['compute']['share']:6.1%} of the step{_listed(w['compute']['shares'])}",
         f"  {_dominant(w)}",

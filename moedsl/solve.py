@@ -99,7 +99,7 @@ def _project(policies: Table, axes_: frozenset[str]) -> Table:
     return policies.take(np.sort(first))
 
 
-def _combinations(policies: Table, names: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
+def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
     """The columns of some policies, each combination once."""
     distinct = _project(policies, frozenset(names))
     return {n: distinct.axes[n] for n in names}
@@ -196,7 +196,7 @@ class Search:
     def _swift(self) -> Iterable[dict[str, int]]:
         """Policies with which some step is fastest: the one value that always is, every value where it depends."""
         d = self.c.problem.domains
-        graphs = max((int(v) for v in d["cuda_graph"]), key=_graph_strength)
+        graphs = max((int(v) for v in d["cuda_graph"]), key=graph_strength)
         high = {n: int(d[n].max()) for n in ("dispatcher", "ep_overlap", "delay_wgrad", "moments", "grad_reduce")}
         one = {**high, "offload": int(d["offload"].min()), "cuda_graph": graphs, "recompute": 0}
         for precision, sharding in itertools.product(d["precision"], d["sharding"]):
@@ -227,8 +227,8 @@ class Search:
 
     def _expand(self, part: Table, policies: Table, best: list[Row]) -> tuple[list[Row], int]:
         """The best policy of each mesh of a chunk, and how many rows were priced."""
-        held = self._could_hold(part.with_columns(mesh=np.arange(part.rows)).times(_combinations(policies, HELD)))
-        table = self._priced(self._legal(held.times(_combinations(policies, MOVED))))
+        held = self._could_hold(part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD)))
+        table = self._priced(self._legal(held.times(combinations_of(policies, MOVED))))
         if not table.rows:
             return [], 0
         keys = self._keys(table)
@@ -280,7 +280,7 @@ class Search:
         return Row(codes, *prices, keys=(*(float(k) for k in keys[:, i]), *codes.values()))
 
 
-def _graph_strength(mask: int) -> tuple[bool, int]:
+def graph_strength(mask: int) -> tuple[bool, int]:
     graphs = axes.BY_NAME["cuda_graph"]
     full = bool(mask & graphs.encode("full_iteration"))
     return full, mask.bit_count()

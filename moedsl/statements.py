@@ -64,7 +64,6 @@ _KEYS: dict[type, str] = {
     ast.SweepStmt: "sweep",
     ast.IsolateStmt: "sweep",
     ast.WorkflowStmt: "workflow",
-    ast.TargetStmt: "target",
 }
 
 
@@ -168,6 +167,10 @@ class Gather:
             self._twice(s.path.id, s.span, d.sets[s.path.id].span)
         return evolve(d, sets=d.sets | {s.path.id: s})
 
+    def _target(self, d: Draft, s: ast.TargetStmt) -> Draft:
+        """Bridge, and beside it whatever else the run stands on."""
+        return self._fix(d, "target" if s.product.id == "bridge" else f"target.{s.product.id}", s)
+
     def _allow(self, d: Draft, s: ast.AllowStmt) -> Draft:
         return evolve(d, allows=d.allows | {s.rule.id: s})
 
@@ -186,6 +189,7 @@ class Gather:
 _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
     ast.MicroBatchStmt: Gather._micro_batch,  # pyright: ignore[reportPrivateUsage]
     ast.PinStmt: Gather._pin,  # pyright: ignore[reportPrivateUsage]
+    ast.TargetStmt: Gather._target,  # pyright: ignore[reportPrivateUsage]
     ast.SetStmt: Gather._set,  # pyright: ignore[reportPrivateUsage]
     ast.AllowStmt: Gather._allow,  # pyright: ignore[reportPrivateUsage]
     ast.Require: Gather._wish,  # pyright: ignore[reportPrivateUsage]

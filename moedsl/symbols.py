@@ -50,6 +50,8 @@ RUN: dict[str, Type] = {
     "data": Type("enum", DATA),
     "vlm": Type("set", VLM_WORDS),
     "shapes": Type("enum", SHAPES),
+    "torch_version": NUMBER,
+    "te_version": NUMBER,
 }
 """Fixed by the run before the solver starts."""
 
@@ -81,7 +83,7 @@ BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS
 
 @frozen
 class Function:
-    """`arity` is the number of arguments, or -1 for one or more; all are numbers."""
+    """`arity` is the number of arguments, or -1 for one or more; all are numbers, but for `count` and `version`."""
 
     name: str
     arity: int
@@ -100,6 +102,7 @@ FUNCTIONS = {
         Function("log2", 1, NUMBER, "the binary logarithm; 0 for what has none"),
         Function("pow2", 1, NUMBER, "the nearest power of two, at least 1"),
         Function("count", 1, NUMBER, "how many members a set has"),
+        Function("version", 1, NUMBER, 'a version such as "2.10.0" as a number that grows with it'),
         Function("has_layout", 2, FLAG, "whether the layers fall on pp x vpp chunks"),
     )
 }

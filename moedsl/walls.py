@@ -25,7 +25,7 @@ from moedsl.solve import Row
 Json = dict[str, Any]
 WALLS = ("memory", "communication", "host", "compute")
 BLOCK = "std.walls."
-BESIDE = (BLOCK, "std.ladder.")
+BESIDE = (BLOCK, "std.ladder.", "std.ladder_alone.")
 """Blocks whose `measured` members are said beside the walls and the ladder, not as results of a like run."""
 LINKS = {
     "ep": ("expert_communication",),

@@ -205,6 +205,4 @@ STRICTER: dict[str, tuple[Case, str]] = {
 }
 """Contradictions in the words of a run that reach Bridge as something else than was said."""
 
-ELSEWHERE = {"precision.fp8_gpu", "dispatch.hybridep_gpu"}
-"""The stdlib has no GPU that breaks them; test_rules_hardware.py declares some."""
 EVERY = CASES | {n: c for n, (c, _) in (LATER | STRICTER).items()}

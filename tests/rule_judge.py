@@ -60,6 +60,7 @@ def _machine(name: str, capability: str) -> str:
     return text
 
 
+@cache
 def known() -> dict[str, Rule]:
     """Every rule of the stdlib that judges a run, by its id; those that share one by ``ID/1``, ``ID/2``, in order."""
     found = [r for r in rules.collect(load_stdlib().rules)[0] if r.kind in JUDGED]
@@ -72,12 +73,24 @@ def known() -> dict[str, Rule]:
     return out
 
 
+@cache
+def of_recipes() -> tuple[str, ...]:
+    """The id of every rule of the stdlib that judges an existing recipe."""
+    blocks = [(prefix, block) for prefix, block in load_stdlib().rules if block.subject is not None]
+    return tuple(
+        f"{prefix}.{block.name.id}.{m.name.id}"
+        for prefix, block in blocks
+        for m in block.members
+        if m.name is not None and not isinstance(m, ast.Let)
+    )
+
+
 def verdict(rule: Rule, run: Run | str) -> bool | None:
-    """Whether a rule accepts a run (a symptom: a line); None where a law or an advice says nothing of it."""
+    """Whether a rule accepts a run (a symptom: finds a line of a log); None where a law or an advice says nothing of it."""
     if isinstance(run, str):
         assert isinstance(rule.expr, ast.String)
-        return re.search(rule.expr.value, run) is not None
-    program, problem = _problem(run.text, run.layout["gpus"])
+        return any(re.search(rule.expr.value, line) for line in run.split("\n"))
+    program, _ = _problem(run.text, run.layout["gpus"])
     env, functions = _values(run, is_priced(rule, program))
     if rule.kind in ("require", "prefer"):
         return holds(rule.expr, env, functions) if _bears(rule, env, functions) else None

@@ -12,41 +12,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from layouts import DEFAULTS
-from rule_judge import Run
+from rule_pairs_symptoms import SYMPTOMS
+from rule_pairs_vlm import VLM
+from rule_pairs_workflow import WORKFLOW
+from rule_runs import PARTIAL, WHOLE, Pair, own, run
 
-WHY = 'because "a test" cite ours "here"'
-_BASE = {"model": "qwen3_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
-_BASES: dict[str, dict[str, Any]] = {
-    "deepseek": {"model": "deepseek_v3", "hardware": "gb200", "gpus": 64, "ep": 64},
-    "moonlight": {"model": "moonlight_16b", "hardware": "h100", "gpus": 8, "ep": 8},
-    "oss": {"model": "gpt_oss_120b", "hardware": "h100", "gpus": 16, "ep": 16},
-    "vl": {"model": "qwen3_vl_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8},
-    "gb200": {"model": "qwen3_30b_a3b", "hardware": "gb200", "gpus": 16, "ep": 8},
-    "qwen235": {"model": "qwen3_235b_a22b", "hardware": "gb200", "gpus": 256, "ep": 32},
-}
-
-
-def run(base: str = "", phase: str = "throughput", also: str = "", capability: str | None = None, **layout: Any) -> Run:
-    """A run of Qwen3-30B on 16 H100, or on another base, with some words replaced."""
-    facts = tuple(layout.pop("facts", {}).items())
-    return Run({**DEFAULTS, **_BASE, **_BASES.get(base, {}), **layout}, phase, facts, capability, also)
-
-
-def own(rule: str, **layout: Any) -> Run:
-    """A run whose own rule stands before the stdlib's."""
-    return run(also=f"rules mine {{ {rule} {WHY} }}\n", **layout)
-
-
-PARTIAL = ["attn", "moe_router", "moe_preprocess"]
-WHOLE = {"cuda_graph": ["full_iteration"], "dispatcher": "hybridep"}
+_MEASURED_30B = {"ep": 16, "global_batch": 1024}
 _DSV3: dict[str, Any] = {"base": "deepseek", "hardware": "h100", "gpus": 256, "ep": 32}
 _PACKED = "set dataset.enable_in_batch_packing = true\n"
 _UNPADDED = "set dataset.pad_to_max_length = false\n"
-_MEASURED_30B = {"ep": 16, "global_batch": 1024}
+_WGRAD_SINCE = {
+    "te_linear": ("2.3.0", "2.2.0"),
+    "te_reduce": ("2.7.0", "2.6.0"),
+    "te_graph": ("2.10.0", "2.9.0"),
+    "te_wgrad_in_graph": ("2.12.0", "2.11.0"),
+}
+"""The first Transformer Engine that a law on delayed weight gradients accepts, and the last that it rejects."""
 
-Pair = tuple[Run | str, Run | str]
-PAIRS: dict[str, Pair] = {
+
+def _since(versions: tuple[str, str]) -> Pair:
+    """Delayed weight gradients with attention in a graph, on two versions of Transformer Engine."""
+    yes, no = (
+        run(also=f"target transformer_engine {v}\n", ep_overlap=True, delay_wgrad=True, cuda_graph=["attn"])
+        for v in versions
+    )
+    return yes, no
+
+
+_PAIRS: dict[str, Pair] = {
     # advice
     "std.cuda_graph_advice.partial_first": (run(cuda_graph=PARTIAL), run(cuda_graph=["attn"])),
     "std.dispatch_advice.hybridep_on_nvl72": (run("gb200", dispatcher="hybridep"), run("gb200", dispatcher="alltoall")),
@@ -101,15 +94,7 @@ PAIRS: dict[str, Pair] = {
         run("gb200", phase="scale", precision="mxfp8"),
         run("gb200", phase="scale", precision="nvfp4"),
     ),
-    "std.recompute_advice.norm_inside_graph": (
-        run(recompute=["layernorm"], cuda_graph=PARTIAL),
-        run(recompute=["layernorm"], cuda_graph=["attn", "moe_router"]),
-    ),
     "std.fsdp_choices.replicas_to_shard_over": (run(sharding="fsdp"), run(sharding="fsdp", gpus=8, tp=8)),
-    "std.long_context.tp_for_cp": (run("gb200", seq=65536, cp=8, tp=2), run("gb200", seq=65536, cp=8)),
-    "std.long_context.cp_beside_ep_and_pp": (run(seq=16384, cp=4), run(seq=16384, cp=4, ep=1)),
-    "std.long_context.offload_at_128k": (run(seq=131072, cp=16, offload="optimizer"), run(seq=131072, cp=16)),
-    "std.long_context.short_of_new_kernels": (run(seq=65536, cp=16), run(seq=131072, cp=16)),
     # laws whose layouts no GPU of the stdlib can break, or that need a price
     "std.precision.fp8_gpu": (
         run(precision="fp8_current", capability="8.9"),
@@ -119,6 +104,11 @@ PAIRS: dict[str, Pair] = {
         run(dispatcher="hybridep", capability="8.0"),
         run(dispatcher="hybridep", capability="7.5"),
     ),
+    "std.ep_overlap.torch": (
+        run(also="target torch 2.6.0\n", ep_overlap=True),
+        run(also="target torch 2.5.1\n", ep_overlap=True),
+    ),
+    **{f"std.delay_wgrad.{name}": _since(version) for name, version in _WGRAD_SINCE.items()},
     "std.memory.fits": (run(ep=16), run("qwen235", hardware="h100", gpus=32)),
     # what each phase chooses from
     "std.fit.dispatcher": (run(phase="fit"), run(phase="scale")),
@@ -152,6 +142,12 @@ PAIRS: dict[str, Pair] = {
     "std.precision.moments": (run(), own("default moments = bf16")),
     "std.precision.grad_reduce": (run(), own("default grad_reduce = bf16")),
     "std.precision.moe_router_dtype": (run(), own("derive moe_router_dtype = fp64")),
+    "std.delay_wgrad.gradient_accumulation_fusion": (
+        run(ep_overlap=True, delay_wgrad=True, cuda_graph=["attn"]),
+        run(ep_overlap=True, delay_wgrad=True),
+    ),
+    "std.target.torch_version": (run(), own('default torch_version = version("2.7.0")')),
+    "std.target.te_version": (run(), own('default te_version = version("2.12.0")')),
     "std.sinks.cp_comm_type": (run("oss", cp=2), run("oss")),
     # batch
     "std.batch.seq": (run(), own("default seq = 8192")),
@@ -179,6 +175,10 @@ PAIRS: dict[str, Pair] = {
     "std.environment.NVTE_CUTEDSL_FUSED_GROUPED_MLP": (run("gb200", **WHOLE), run("gb200", cuda_graph=PARTIAL)),
     # measured
     "std.measured.ep_overlap_alltoall": (run(**_MEASURED_30B), run(**_MEASURED_30B, dispatcher="deepep")),
+    "std.measured.ep_overlap_hybridep_tuned": (
+        run(**_MEASURED_30B, dispatcher="hybridep", ep_overlap=True),
+        run(**_MEASURED_30B, dispatcher="hybridep", ep_overlap=True, delay_wgrad=True),
+    ),
     "std.measured.ep_overlap_hybridep": (run(**_MEASURED_30B, dispatcher="hybridep"), run(**_MEASURED_30B)),
     "std.measured.deepseek_gb200": (
         run("deepseek", gpus=256, precision="mxfp8", pp=4, vpp=4),
@@ -190,3 +190,5 @@ PAIRS: dict[str, Pair] = {
     ),
     "std.measured.gpt_oss_h100": (run("oss", gpus=64, tp=2, pp=4), run("oss", gpus=64, tp=4, pp=4)),
 }
+
+PAIRS: dict[str, Pair] = _PAIRS | WORKFLOW | VLM | SYMPTOMS

@@ -123,7 +123,7 @@ ONE = [
     ("check.no_reason", RUN + 'rules a { prefer x: tp > 0 because "a test" }', "x"),
     ("check.no_reason", RUN + 'rules a { env NCCL_DEBUG = "WARN" cite ours "here" }', "NCCL_DEBUG"),
     ("check.pattern", RUN + f'rules a {{ symptom x: "(" {WHY} }}', '"("'),
-    ("check.unknown_word", RUN + f"rules a {{ effect seq = execuion {WHY} }}", "execuion"),
+    ("check.unknown_word", RUN + f"rules a {{ effect model.qk_clip = execuion {WHY} }}", "execuion"),
     ("read.missing", RUN + 'use "nope.moe"', '"nope.moe"'),
     ("read.directory", RUN + 'use "/"', '"/"'),
     ("read.special", RUN + 'use "/dev/zero"', '"/dev/zero"'),

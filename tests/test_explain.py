@@ -10,9 +10,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
-from moedsl import explain
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics import Diagnostic
+from moedsl.explain import infeasible
 from moedsl.source import Source
 
 
@@ -40,7 +40,7 @@ CASES = [
     ("qwen3_30b_a3b; gb200 x 8; pin dp=3 ep=2", {"dp=3"}, r"solve\.conflict|std\.mesh\.\w+"),
     ("deepseek_v3; h100 x 64; throughput first; pin recompute=none tp=1", None, r"solve\.does_not_fit"),
     ("qwen3_30b_a3b; h100 x 16; precision nvfp4; pin tp=2", {"precision nvfp4"}, r"std\.precision\.nvfp4_gpu"),
-    ("qwen3_30b_a3b; gb200 x 8; rules mine {\n require odd: tp % 2 == 1\n}\npin tp=2 ep=2", {"tp=2", "odd"}, r"run\.mine\.odd"),
+    ("qwen3_30b_a3b; gb200 x 8; rules mine {\n require odd: tp % 2 == 1 because \"odd\" cite mine \"here\"\n}\npin tp=2 ep=2", {"tp=2", "odd"}, r"run\.mine\.odd"),
 ]  # fmt: skip
 
 
@@ -85,14 +85,14 @@ def applied(text: str, line: str) -> list[str]:
 def cores(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, Any]]:
     """Every core that is found, with the test that it was found by."""
     seen: list[tuple[Any, Any, Any]] = []
-    found = explain._quickxplain
+    found = infeasible.minimal
 
     def spy(soft: list[Any], test: Callable[[list[Any]], bool]) -> list[Any]:
         core = found(soft, test)
         seen.append((soft, test, core))
         return core
 
-    monkeypatch.setattr(explain, "_quickxplain", spy)
+    monkeypatch.setattr(infeasible, "minimal", spy)
     return seen
 
 

@@ -126,7 +126,12 @@ def test_the_common_layout_is_the_best_of_all_common_ones() -> None:
         ("isolate micro_batch in 1, 2, 4", ["1", "2", "4"], {"num_microbatches"}),
         ("isolate batch in 512, 1024", ["512", "1024"], {"num_microbatches"}),
         ("isolate pp in 1, 2", ["1", "2"], {"dp", "edp", "num_microbatches"}),
-        ("isolate cuda_graph in none, [attn, moe_router]", ["none", "attn_moe_router"], set()),
+        ("isolate cuda_graph in none, [attn]; pin delay_wgrad=off", ["none", "attn"], set()),
+        (
+            "isolate cuda_graph in none, [attn]; pin delay_wgrad=on ep_overlap=on",
+            ["none", "attn"],
+            {"gradient_accumulation_fusion"},
+        ),
         ("isolate precision in bf16, fp8_blockwise", ["bf16", "fp8_blockwise"], set()),
         ("isolate ep_overlap in on, off", ["on", "off"], set()),
     ],

@@ -69,9 +69,10 @@ def test_precision(text: str, precision: list[str]) -> None:
 
 
 def test_the_users_rules_come_first() -> None:
-    p = problem(
-        "qwen3_30b_a3b; h100 x 64\nrules mine { candidates tp = [8, 2]\n default seq = 8k\n candidates cp = [1] when phase == scale\n default moments = bf16 }"
-    )
+    why = 'because "a test" cite ours "here"'
+    members = ("candidates tp = [8, 2]", "default seq = 8k", "candidates cp = [1] when phase == scale", "default moments = bf16")
+    rules = "\n".join(f"{m} {why}" for m in members)
+    p = problem(f"qwen3_30b_a3b; h100 x 64\nrules mine {{ {rules} }}")
     assert domain(p, "tp") == [8, 2] and domain(p, "cp") == divisors(64) and domain(p, "moments") == ["bf16"]
     assert p.values["seq"] == 8192
     origin = p.origins["tp"]
@@ -86,7 +87,7 @@ def test_what_is_said_beats_a_default() -> None:
 @pytest.mark.parametrize("gpus", [1, 3, 8, 12, 100, 256, 1000, 4096])
 def test_the_default_batch_can_be_split(gpus: int) -> None:
     """At least about 4 Mi tokens, and a whole number of sequences for some data parallelism."""
-    p = problem("qwen3_30b_a3b; h100", gpus)
+    p = problem(f"qwen3_30b_a3b; h100 x {gpus}", gpus)
     assert p.global_batch * p.values["seq"] >= 4 * 2**20
     assert math.gcd(p.global_batch, gpus) > 1 or gpus == 1
 

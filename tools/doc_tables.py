@@ -1,4 +1,4 @@
-"""docs/rules.md, docs/models.md and docs/hardware.md, made from the standard library: a fact has one home."""
+"""docs/rules.md, models.md, hardware.md and documents.md, made from the standard library: a fact has one home."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import attrs
 
-from moedsl import ast, rules
+from moedsl import ast, documents, rules
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from moedsl.declare import cite_text
+from moedsl.documents import Claim, Document
 from moedsl.facts import Hardware, Model, Vision
 from moedsl.ir import Rule
 from moedsl.library import Library
@@ -24,7 +25,12 @@ NOTICE = "<!-- Written by tools/make_docs.py from stdlib/; edit the .moe files i
 def tables() -> dict[str, str]:
     """File name below docs/ to its text."""
     library = load_stdlib()
-    return {"rules.md": rules_page(library), "models.md": models_page(library), "hardware.md": hardware_page(library)}
+    return {
+        "rules.md": rules_page(library),
+        "models.md": models_page(library),
+        "hardware.md": hardware_page(library),
+        "documents.md": documents_page(library),
+    }
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -219,3 +225,82 @@ def _field_docs(cls: type) -> dict[str, str]:
             case _:
                 pass
     return out
+
+
+# ---------------------------------------------------------------- documents
+
+DOCUMENTS = """Every sentence of NVIDIA's performance guides for MoE training that states a rule, a default, a number, a
+pitfall or a symptom, in other words: what carries it here, and the tests that show it. Names of rules are those of
+[rules.md](rules.md); `moedsl explain NAME` prints one. The declarations are in stdlib/documents, and
+tests/test_documents.py holds each to its text, line by line, where the text is at hand.
+"""
+LEFT = """### Left out
+
+What no rule or behaviour carries, and why.
+"""
+IGNORED = """### Lines that state nothing
+"""
+REASONS = {
+    "heading": "headings and heads of tables",
+    "link": "pointers to files and to other guides",
+    "licence": "front matter: licence, when to use the guide",
+    "duplicate": "the same sentence again",
+    "damaged": "what the copy left of a page: no sentence",
+    "prose": "what the guide is about",
+}
+NOTES = """### How damaged places were read
+"""
+
+
+def documents_page(library: Library) -> str:
+    """Each document's claims with what carries and shows them, what is left out, and how lost cells were filled."""
+    found = documents.load(documents.rule_ids(library))
+    parts = [
+        "# The documents\n",
+        NOTICE,
+        DOCUMENTS,
+        table(["Document", "Claims", "Carried", "Left out"], map(_count, found.documents)),
+    ]
+    for d in found.documents:
+        parts += [f"## {d.title}\n", *_claims(d)]
+    return "\n".join(parts)
+
+
+def _count(d: Document) -> list[str]:
+    left = sum(c.left is not None for c in d.claims)
+    return [d.title, str(len(d.claims)), str(len(d.claims) - left), str(left)]
+
+
+def _claims(d: Document) -> Iterable[str]:
+    yield "From " + ", ".join(code(c.file) for c in d.copies) + ".\n"
+    borne = [c for c in d.claims if c.left is None]
+    yield table(
+        ["Where", "Kind", "Says", "Carried by", "Shown by"],
+        ([c.where, c.kind, c.says, _carriers(c), _shown(c)] for c in borne),
+    )
+    left = [[c.where, c.kind, c.says, c.left] for c in d.claims if c.left is not None]
+    if left:
+        yield LEFT
+        yield table(["Where", "Kind", "Says", "Reason"], left)
+    notes = [[c.where, c.says, c.note] for c in d.claims if c.note is not None]
+    if notes:
+        yield NOTES
+        yield table(["Where", "Says", "Note"], notes)
+    yield IGNORED
+    yield table(["Text", "Lines", "Reason"], _ignored(d))
+
+
+def _carriers(c: Claim) -> str:
+    ids = ", ".join(code(r.removeprefix("std.")) for r in c.carried)
+    return "; ".join(filter(None, [ids, c.behaviour]))
+
+
+def _shown(c: Claim) -> str:
+    return ", ".join(code(t.removeprefix("tests/")) for t in c.shown)
+
+
+def _ignored(d: Document) -> Iterable[list[str]]:
+    """Each copy's lines that belong to no claim, with the reason."""
+    for copy in d.copies:
+        for reason, lines in copy.ignored.items():
+            yield [code(copy.file), ", ".join(map(str, lines)), REASONS[reason]]

@@ -33,6 +33,8 @@ class Case:
     """How long all questions together may take."""
     stages: bool = True
     """Whether the real model is built stage by stage."""
+    question: str = "judge"
+    """judge, or resolve: only what the recipe is as built and behind Bridge's update (resolve.py)."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -8,22 +8,25 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from attrs import evolve
 
 from moedsl.bridge import case as cases
 from moedsl.bridge import hub
+from moedsl.bridge import resolve as resolved
 from moedsl.bridge.case import Case
 from moedsl.bridge.report import Report, failed, from_json
+from moedsl.bridge.resolve import Resolved
 from moedsl.paths import stdlib_dir
 
 INSTALL = "pip install 'moedsl[bridge]' under Python 3.12, or run moedsl inside a NeMo container"
 Progress = Callable[[Report], object]
+T = TypeVar("T")
 
 
 def is_installed() -> bool:
@@ -67,19 +70,34 @@ class Server:
 
     def judge(self, wanted: Sequence[Case], progress: Progress | None = None) -> list[Report]:
         """One report for each case, in their order; `progress` hears of each as it is finished."""
-        if not self.first["ready"]:
-            return [failed(c.file, "verify.import", self.first["error"], INSTALL) for c in wanted]
-        reports: dict[int, Report] = {}
-        if not self._send(wanted):
-            return [failed(c.file, "verify.crash", self._last_words()) for c in wanted]
-        while len(reports) < len(wanted):
-            answer = self._read()
-            if answer is None:
-                break
-            report = reports[answer["id"]] = self._complete(from_json(answer["report"]))
+
+        def read(answer: Mapping[str, Any]) -> Report:
+            report = self._complete(from_json(answer))
             if progress:
                 progress(report)
-        return [reports.get(i) or failed(c.file, "verify.crash", self._last_words()) for i, c in enumerate(wanted)]
+            return report
+
+        return self._ask(wanted, read)
+
+    def resolve(self, wanted: Sequence[Case]) -> list[Resolved]:
+        """What each recipe is as built and behind Bridge's update, in their order."""
+        return self._ask([evolve(c, question="resolve") for c in wanted], resolved.from_json)
+
+    def _ask(self, wanted: Sequence[Case], read: Callable[[Mapping[str, Any]], T]) -> list[T]:
+        """The answers; a failed Report, as JSON, stands where there is none."""
+        if not self.first["ready"]:
+            return [read(failed(c.file, "verify.import", self.first["error"], INSTALL).to_json()) for c in wanted]
+        answers: dict[int, T] = {}
+        is_open = self._send(wanted)
+        while is_open and len(answers) < len(wanted):
+            answer = self._read()
+            is_open = answer is not None
+            if answer is not None:
+                answers[answer["id"]] = read(answer["report"])
+        for i in range(len(wanted)):
+            if i not in answers:
+                answers[i] = read(failed(wanted[i].file, "verify.crash", self._last_words()).to_json())
+        return [answers[i] for i in range(len(wanted))]
 
     def close(self) -> None:
         """Ends the process and removes its temporary files."""

@@ -31,12 +31,17 @@ def versions() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4)
+def sections(version: str = LATEST) -> Mapping[str, Mapping[str, Any]]:
+    """Section -> its fields by name, as the data has them; raises FileNotFoundError as `fields` does."""
+    return json.loads((DATA / f"bridge_fields_{version}.json").read_text(encoding="utf-8"))["sections"]
+
+
+@lru_cache(maxsize=4)
 def fields(version: str = LATEST) -> Mapping[str, Field]:
     """Dotted path -> Field of that Bridge version; raises FileNotFoundError for a version not in `versions()`."""
-    data = json.loads((DATA / f"bridge_fields_{version}.json").read_text(encoding="utf-8"))
     return {
         f"{section}.{name}": Field(f"{section}.{name}", f["type"], f["default"], tuple(f.get("in", ())))
-        for section, members in data["sections"].items()
+        for section, members in sections(version).items()
         for name, f in members.items()
     }
 

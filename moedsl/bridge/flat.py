@@ -30,6 +30,12 @@ def _walk(config: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{section.name}.{f.name}", getattr(value, f.name)
 
 
+def sections(config: Any) -> dict[str, str]:
+    """Section -> the name of the class that fills it; sections that are no dataclass are left out."""
+    values = ((f.name, getattr(config, f.name)) for f in dataclasses.fields(config))
+    return {name: type(value).__name__ for name, value in values if dataclasses.is_dataclass(value)}
+
+
 def plain(value: Any) -> Any:
     """The value as JSON would hold it; an enum member and a torch dtype by name, another object by its text or type."""
     if isinstance(value, enum.Enum):

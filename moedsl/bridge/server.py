@@ -34,6 +34,7 @@ USED = (
     "megatron.bridge.models.model_provider",
     "megatron.bridge.training.config",
     "megatron.bridge.training.initialize",
+    "moedsl.bridge.resolve",
     "moedsl.bridge.worker",
 )
 """What the questions import: loaded once, before any fork."""
@@ -140,9 +141,7 @@ def _work(case: cases.Case, write: int, log: int, stand_ins: str) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        from moedsl.bridge.worker import judge
-
-        data = json.dumps(judge(case, stand_ins).to_json(), default=str).encode()
+        data = json.dumps(_answer(case, stand_ins), default=str).encode()
         with os.fdopen(write, "wb") as pipe:
             pipe.write(data)
         status = 0
@@ -151,6 +150,12 @@ def _work(case: cases.Case, write: int, log: int, stand_ins: str) -> None:
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def _answer(case: cases.Case, stand_ins: str) -> dict[str, Any]:
+    from moedsl.bridge import resolve, worker
+
+    return (resolve.resolve(case) if case.question == "resolve" else worker.judge(case, stand_ins)).to_json()
 
 
 def _end_late(children: Mapping[int, _Child]) -> None:

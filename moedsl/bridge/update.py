@@ -21,10 +21,19 @@ from moedsl.emit.values import normalise
 
 def load(case: Case) -> tuple[Any, CodeType]:
     """The recipe's ConfigContainer, as built on a worker of that GPU, and its module's code."""
-    module = _import_file(case.source) if case.source.endswith(".py") else importlib.import_module(case.source)
-    config = getattr(module, case.function)()
+    module = module_of(case)
+    return getattr(module, case.function)(), code_of(module)
+
+
+def module_of(case: Case) -> ModuleType:
+    """The module that a case names; raises what importing it raises."""
+    return _import_file(case.source) if case.source.endswith(".py") else importlib.import_module(case.source)
+
+
+def code_of(module: ModuleType) -> CodeType:
+    """A module's code, compiled anew from its file."""
     file = Path(str(module.__file__))
-    return config, compile(file.read_text(encoding="utf-8"), str(file), "exec")
+    return compile(file.read_text(encoding="utf-8"), str(file), "exec")
 
 
 def _import_file(path: str) -> ModuleType:

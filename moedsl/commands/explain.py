@@ -1,82 +1,58 @@
-"""`moedsl explain ID`: the page of a rule, a diagnostic, an axis, a fact or a function."""
+"""`moedsl explain FILE [NAME...]`: why values are what they are. `moedsl explain ID`: the page of a rule or a name."""
 
 from __future__ import annotations
 
 import sys
-import textwrap
 from argparse import Namespace
-from collections.abc import Iterator
+from pathlib import Path
 
-from moedsl import axes, pages, rules
+from moedsl.commands import talk
 from moedsl.compiler import load_stdlib
-from moedsl.infer import suggest
-from moedsl.ir import Rule
-from moedsl.printer import print_expr
-from moedsl.source import Source
-from moedsl.symbols import ALIASES, BUILTIN, FUNCTIONS
 
 
 def run(a: Namespace) -> int:
-    library = load_stdlib()
-    known, _, _ = rules.collect(library.rules)
-    if a.id == "rules":
+    """A file, standard input or -e asks about a run; anything else is looked up."""
+    words = list[str](a.what)
+    if a.expression is not None:
+        return _of_run(a, words)
+    if words and (words[0] == "-" or words[0].endswith(".moe") or Path(words[0]).is_file()):
+        a.file = words[0]
+        return _of_run(a, words[1:])
+    if not words:
         print(
-            "\n".join(f"{r.kind:<8} {r.id}: {r.because}" for r in known if r.kind in ("require", "prefer", "measured"))
+            "give a .moe file and perhaps names, or the id of a rule; `moedsl explain rules` lists them",
+            file=sys.stderr,
         )
-        return 0
-    found = [*_rules(a.id, known, library.sources), *_names(ALIASES.get(str(a.id), str(a.id))), *_diagnostic(a.id)]
-    if found:
-        print("\n\n".join(found))
-        return 0
-    everything = [*(r.id for r in known), *BUILTIN, *FUNCTIONS, *pages.PAGES]
-    help = " ".join(suggest(a.id, everything)) or "`moedsl explain rules` lists the rules"
-    print(f"nothing is called `{a.id}`; {help}", file=sys.stderr)
-    return 1
+        return 1
+    return max(_page(id) for id in words)
 
 
-def _rules(id: str, known: tuple[Rule, ...], sources: dict[str, Source]) -> Iterator[str]:
-    for r in known:
-        if id in (r.id, r.id.split(".", 1)[1], r.id.rsplit(".", 1)[0]) or (
-            id == r.name and r.kind not in ("require", "prefer")
-        ):
-            yield _rule(r, sources)
+def _page(id: str) -> int:
+    from moedsl.explain import page
+
+    library = load_stdlib()
+    text = page.listing(library) if id == "rules" else page.page(id, library)
+    if text is None:
+        print(f"nothing is called `{id}`; {page.hint(id, library)}", file=sys.stderr)
+        return 1
+    print(text)
+    return 0
 
 
-def _rule(r: Rule, sources: dict[str, Source]) -> str:
-    line, _ = sources[r.span.file].position(r.span.start)
-    worth = f", worth {r.worth:.0%} of the step time" if r.kind == "prefer" else ""
-    lines = [f"{r.kind} {r.id}{worth}", f"  {print_expr(r.expr)}"]
-    lines += [f"  when {print_expr(r.when)}"] if r.when is not None else []
-    lines += [f"  because: {r.because}"] if r.because else []
-    return "\n".join(
-        [*lines, *(f"  cite: {c}" for c in r.cites), f"  declared at {r.span.file}:{line}", f"  {_STRENGTH[r.kind]}"]
-    )
+def _of_run(a: Namespace, names: list[str]) -> int:
+    from moedsl.explain.run import answer
+    from moedsl.explain.show import text_of
 
-
-_STRENGTH = {
-    "require": "Without it the framework would refuse or break; `allow` overrules it at your own risk.",
-    "prefer": "Advice: it ranks and never cuts.",
-    "measured": "A published result, shown beside a plan that resembles it.",
-    "let": "A name for an expression; any rule or wish may use it.",
-    "default": "The value when nobody says otherwise; the first that applies wins.",
-    "candidates": "What the solver chooses from; a pin overrides it.",
-    "derive": "Follows from the rest and is set in the recipe.",
-    "env": "An environment variable of the run, set in the recipe.",
-    "rank": "What a phase minimises, the first key first.",
-}
-
-
-def _names(name: str) -> Iterator[str]:
-    if name in axes.BY_NAME:
-        axis = axes.BY_NAME[name]
-        words = f": {', '.join(axis.words)}" if axis.words else ""
-        yield f"axis {name} ({axis.kind}{words})\n  {axis.doc}"
-    elif name in BUILTIN:
-        yield f"name {name}\n  {BUILTIN[name]}, usable in every expression"
-    if name in FUNCTIONS:
-        yield f"function {name}\n  {FUNCTIONS[name].doc}"
-
-
-def _diagnostic(id: str) -> Iterator[str]:
-    if id in pages.PAGES:
-        yield f"diagnostic {id}\n{textwrap.indent(pages.PAGES[id], '  ')}"
+    source, found = talk.source_of(a)
+    if source is None:
+        talk.say(found, {})
+        return 1
+    result = answer(source, names, a.run)
+    if a.json:
+        made = result.explanations
+        failed = talk.failed_json(result.diagnostics, result.sources) if result.diagnostics else {}
+        talk.print_json(made[0] if len(made) == 1 and not failed else {"version": 1, "explanations": [*made], **failed})
+    else:
+        print("\n".join(text_of(e) for e in result.explanations), end="")
+    talk.say(result.diagnostics, result.sources)
+    return int(result.failed)

@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from moedsl import sweep_table
 from moedsl.commands import talk
 from moedsl.commands.programs import compiled
 from moedsl.compiler import Result
@@ -13,12 +14,41 @@ from moedsl.show import plan_text
 
 
 def run(a: Namespace) -> int:
+    if a.lengths:
+        return _lengths(a)
     stop = a.stop_after or "plan"
     result, code = compiled(a, stop)
     if result is None or code:
         return code
+    if a.ladder:
+        _with_ladders(result)
     show(a, result)
     return 0
+
+
+def _lengths(a: Namespace) -> int:
+    """What each length needs; of the file only what it says counts, since its own GPUs may be too few."""
+    from moedsl import lengths
+    from moedsl.lower import lower
+
+    result, code = compiled(a, "check")
+    if result is None or code:
+        return code
+    asked = [(p, lower(p, p.gpus or p.hardware.gpus_per_node).values["seq"]) for p in result.programs]
+    found = [(p.name, lengths.table(p, p.gpus, seq, talk.Progress())) for p, seq in asked]
+    if a.json:
+        talk.print_json({"version": 1, "lengths": dict(found)})
+    else:
+        print("\n".join(lengths.text(t, name) for name, t in found))
+    return 0
+
+
+def _with_ladders(result: Result) -> None:
+    """Gives each plan its ladder; a workflow's have theirs."""
+    from moedsl import ladder
+
+    pairs = zip(result.chosen, result.plans, strict=True)
+    result.plans = tuple(p if "ladder" in p else {**p, "ladder": ladder.of_run(c)} for c, p in pairs)
 
 
 def show(a: Namespace, result: Result) -> None:
@@ -41,6 +71,8 @@ def _texts(plans: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield plan_text(group[0])
         if "isolation" in group[0]:
             yield isolate_table.text(isolate_table.comparison(group))
+    for compared in sweep_table.comparisons(plans):
+        yield sweep_table.text(compared)
 
 
 def one(plans: tuple[dict[str, Any], ...]) -> dict[str, Any]:
@@ -52,9 +84,10 @@ def one(plans: tuple[dict[str, Any], ...]) -> dict[str, Any]:
 
 
 def _compared(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The variants of each isolation side by side."""
+    """The variants of each isolation, and the values of each sweep, side by side."""
+    swept = sweep_table.comparisons(plans)
     if not any("isolation" in p for p in plans):
-        return []
+        return swept
     from moedsl import isolate_table
 
-    return isolate_table.comparisons(plans)
+    return [*isolate_table.comparisons(plans), *swept]

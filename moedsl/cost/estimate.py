@@ -9,7 +9,7 @@ from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
 from moedsl.axes import BY_NAME
-from moedsl.cost import communication, compute, flops, kinds, memory, parameters, pipeline, profiles, rows, step
+from moedsl.cost import communication, compute, flops, kinds, memory, parameters, pipeline, profiles, rows, step, tower
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
@@ -129,6 +129,22 @@ class Cost:
         work = kinds.by_kind(self.model, self.hardware, t.narrow(step.SHAPE), self.seq, self._trained, self._skew)
         m = float(full["microbatches"])
         return {kind: m * float(slowest @ step.matrix({kind: p}, (kind,), 1)[:, 0]) for kind, p in work.items()}
+
+    def parts_report(self, row: Mapping[str, int]) -> list[tower.Part]:
+        """Encoder, projector and decoder on a rank of the first stage; empty without a tower. ValueError as above."""
+        v = self.model.vision
+        if v is None:
+            return []
+        full = self._keyed(row)
+        layout, m = self._layout(full), float(full["microbatches"])
+        t, work = (rows.Levels.of(full, names).table(names, 1) for names in (memory.COLUMNS, step.LAYER))
+        profile = profiles.memory(self.model, layout, int(full["deep"]))[0]
+        times = tower.seconds(self.model, self.hardware, work, self.seq, self._trained)
+        prices = tower.prices(v, self.hardware, t, self.gpus, self._trained)
+        apart = tower.apart(v, int(full["tp"]), profile, prices, (m * float(times[0][0]), m * float(times[1][0])))
+        priced = step.microbatch(self.model, self.hardware, work, self.seq, self._trained, self._skew)
+        each = float(profiles.time(self.model, layout)[0] @ step.matrix(priced, step.MICROBATCH, 1)[:, 0])
+        return [*apart, tower.rest(self.memory_report(row)[0], m * each, apart)]
 
     def microbatches(self, cols: Columns) -> Ints:
         """Microbatches of a step: global batch over data parallelism and micro batch, at least 1."""

@@ -106,13 +106,13 @@ def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Traine
     n = counts(m, t, learns)
     size = activations.sizes(m, t, seq)
     return {
-        **_held(n, t, gpus, hw.arch == "hopper"),
+        **held(n, t, gpus, hw.arch == "hopper"),
         "activations": _kept(m, t, size, learns),
         "buffers": _buffers(m, t, gpus, size, n),
     }
 
 
-def _held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
+def held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
     """Weights, gradients and optimizer state, whole or sharded over data parallelism."""
     linear, grad, fsdp = formats.weight(t, hopper), formats.gradient(t), formats.fsdp(t)
     shard, copy = formats.by_precision(sharded.SHARD, t), sharded.cached(t, hopper)

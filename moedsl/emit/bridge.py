@@ -69,6 +69,7 @@ def recipe_text(plan: Mapping[str, Any]) -> str:
         title=_plain(f"{plan['model']}: {plan['task']} on {plan['gpus']} x {plan['hardware']}"),
         target=_plain(str(plan["target"]["bridge"])),
         function=function_name(plan),
+        launch=_launch(plan),
         imports=_imports(values, flex=plan["policy"]["dispatcher"] != "alltoall"),
         torch=any(isinstance(v, Dtype) for v in values),
         hf=python(plan["hf"]),
@@ -82,6 +83,17 @@ def recipe_text(plan: Mapping[str, Any]) -> str:
         step=kin.step,
         entry="finetune" if sft else "pretrain",
     )
+
+
+_NSYS = "nsys profile -s none -t nvtx,cuda --capture-range=cudaProfilerApi --capture-range-end=stop -o profile_%h"
+"""As Megatron's own `use_nsys_profiler` wants it (megatron/training/config/common_config.py:29)."""
+
+
+def _launch(plan: Mapping[str, Any]) -> str:
+    """The command of a node; Nsight's capture starts and stops with the profiled steps."""
+    run = "torchrun --nproc-per-node gpu recipe.py"
+    nsys = {**plan["derived"], **plan["set"]}.get("profiling.use_nsys_profiler")
+    return f"{_NSYS} \\\n        {run}" if nsys else run
 
 
 @cache

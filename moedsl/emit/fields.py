@@ -82,6 +82,7 @@ HybridEP benchmarks use (bridge perf_recipes/_common.py:92)."""
 
 _OVERLAP = "megatron.bridge.training.comm_overlap"
 _MIXED = "megatron.bridge.training.mixed_precision"
+_CONFIG = "megatron.bridge.training.config"
 
 
 def _const(value: Any) -> Value:
@@ -315,6 +316,10 @@ SECTIONS = (
         ),
     ),
     Section(
+        "Profiling",
+        (Row(None, "profiling", _const(Call(_CONFIG, "ProfilingConfig")), when=lambda w: w["profiling"]),),
+    ),
+    Section(
         "Length of the run: Bridge's own defaults, a short run on mock data; change them freely",
         (
             Row(None, "train.train_iters", lambda w: 50 if w["mock"] else 1000 if w["task"] == "sft" else 300000),
@@ -344,6 +349,7 @@ def words(plan: Mapping[str, Any]) -> Words:
         "vision": family(plan["family"]).vision,
         "dataset": dataset(plan),
         "masks_tokens": masks_tokens(plan),
+        "profiling": any(path.startswith("profiling.") for path in (*plan.get("derived", ()), *plan.get("set", ()))),
         "precision_facts": _PRECISION[plan["policy"]["precision"]],
     }
     return {**plan["layout"], **plan["batch"], **plan["policy"], **shared}

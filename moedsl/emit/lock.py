@@ -24,8 +24,15 @@ def lock_text(plan: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
         "function": function_name(plan),
         "decided": {key: plan[key] for key in (*_RUN, *_DECIDED)},
         "fields": decided_fields(plan),
+        **_experiment(plan),
     }
     return json.dumps(lock, indent=2, ensure_ascii=False) + "\n"
+
+
+def _experiment(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What two runs must share to be one experiment; a plan from elsewhere may not say it."""
+    e = plan.get("experiment")
+    return {"experiment": {"fingerprint": e["fingerprint"], "values": e["values"]}} if e else {}
 
 
 def _own_version() -> str:

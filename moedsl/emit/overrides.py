@@ -85,7 +85,7 @@ def _override(path: str, value: Any) -> Iterator[str]:
 
 def _added(path: str) -> bool:
     """Whether the object above the field is one that an override made: then the field may not be there yet."""
-    return path.startswith(("mixed_precision.", "comm_overlap.", "dataset.", "env_vars."))
+    return path.startswith(("mixed_precision.", "comm_overlap.", "dataset.", "env_vars.", "profiling."))
 
 
 def _object(call: Call) -> str:

@@ -1,0 +1,132 @@
+"""Which line of a recipe set each field: every assignment to a section of the ConfigContainer, while it is built.
+
+A value may be set by the recipe, by a helper of its module, or by the recipe that it starts from; each is a frame of a
+file that is not part of the framework itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+Place = tuple[str, int]
+"""File and line, counted from 1."""
+Places = dict[str, tuple[Place, ...]]
+"""Dotted field -> where it was set last: the innermost line of a recipe first, then the lines that called it."""
+
+_RECIPES = ("/megatron/bridge/recipes/", "/megatron/bridge/perf_recipes/")
+_MISSING = object()
+
+
+class Trace:
+    """Assignments by object and name, the last of each. Objects are kept, so that no identity is used twice."""
+
+    def __init__(self, file: str) -> None:
+        self._file = os.path.realpath(file)
+        self._set: dict[tuple[int, str], tuple[Place, ...]] = {}
+        self._seen: dict[int, Any] = {}
+        self._ours: dict[str, bool] = {}
+        self._asked: dict[int, str | None] = {}
+
+    def note(self, target: Any, name: str, value: Any) -> None:
+        """Called at an assignment; a default, and one that no line of a recipe stands behind, is not kept."""
+        frame = _caller(3)
+        if frame is not None and frame.f_code.co_name == "__init__" and _is_default(target, name, value):
+            return
+        if name == "moe_token_dispatcher_type":
+            self._asked[id(target)] = _backend(frame)
+        places = self._places(frame)
+        if places:
+            self._seen[id(target)] = target
+            self._set[id(target), name] = places
+
+    def places(self, config: Any) -> Places:
+        """The lines behind each field of `config` that was set by one."""
+        out: Places = {}
+        for prefix, value in _sections(config):
+            for f in vars(value):
+                if places := self._set.get((id(value), f)):
+                    out[f"{prefix}{f}"] = places
+        return out
+
+    def asked(self, config: Any) -> str | None:
+        """The flex backend behind the last change of the dispatcher; None where no helper of Bridge made it."""
+        return self._asked.get(id(config.model))
+
+    def _places(self, frame: FrameType | None) -> tuple[Place, ...]:
+        out: list[Place] = []
+        while frame is not None:
+            if self._is_recipe(frame.f_code.co_filename):
+                out.append((frame.f_code.co_filename, frame.f_lineno))
+            frame = frame.f_back
+        return tuple(out)
+
+    def _is_recipe(self, file: str) -> bool:
+        if file not in self._ours:
+            known = file.replace(os.sep, "/")
+            self._ours[file] = os.path.realpath(file) == self._file or any(part in known for part in _RECIPES)
+        return self._ours[file]
+
+
+def _caller(up: int) -> FrameType | None:
+    """The frame so many calls above this function's own."""
+    frame = inspect.currentframe()
+    for _ in range(up):
+        frame = frame.f_back if frame is not None else None
+    return frame
+
+
+def _is_default(target: Any, name: str, value: Any) -> bool:
+    """Whether a constructor gives a field what it has anyway: then no line says it."""
+    field = getattr(target, "__dataclass_fields__", {}).get(name)
+    if field is None or (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING):
+        return False
+    return value is field.default or (type(value) in (bool, int, float, str) and value == field.default)
+
+
+def _backend(frame: FrameType | None) -> str | None:
+    """What Bridge's helper was asked for, if that is who assigns (bridge training/flex_dispatcher_backend.py:34)."""
+    for _ in range(2):
+        if frame is not None and frame.f_code.co_name == "apply_flex_dispatcher_backend":
+            return frame.f_locals.get("moe_flex_dispatcher_backend")
+        frame = frame.f_back if frame is not None else None
+    return None
+
+
+def _sections(config: Any) -> Iterable[tuple[str, Any]]:
+    yield "", config
+    for section in dataclasses.fields(config):
+        value = getattr(config, section.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield f"{section.name}.", value
+
+
+@contextmanager
+def watching(trace: Trace, config: Any) -> Generator[None]:
+    """Inside it every assignment to an object of the classes that `config` is made of is noted."""
+    classes = {type(value) for _, value in _sections(config)}
+    before = {c: c.__dict__.get("__setattr__", _MISSING) for c in classes}
+    for c in classes:
+        assign: Any = c.__setattr__
+        setattr(c, "__setattr__", _noting(trace, assign))  # noqa: B010, the class is any
+    try:
+        yield
+    finally:
+        for c, old in before.items():
+            if old is _MISSING:
+                delattr(c, "__setattr__")
+            else:
+                setattr(c, "__setattr__", old)  # noqa: B010
+
+
+def _noting(trace: Trace, assign: Callable[[Any, str, Any], None]) -> Callable[[Any, str, Any], None]:
+    def noted(self: Any, name: str, value: Any) -> None:
+        trace.note(self, name, value)
+        assign(self, name, value)
+
+    return noted

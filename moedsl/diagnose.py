@@ -1,0 +1,191 @@
+"""`diagnose`: known symptoms in a log of any size, read block by block, and the last line that looks like an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
+
+from attrs import define, evolve, field, frozen
+
+from moedsl import rules
+from moedsl.diagnose_needles import needles
+from moedsl.ir import Rule
+from moedsl.library import Library
+
+BLOCK = 4 << 20
+"""Bytes read at once."""
+LONGEST = 1 << 20
+"""Bytes of a line that has no end; it is cut there."""
+SHOWN = 300
+"""Characters of a line that are kept."""
+_ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]*\x07")
+_RANK = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:?|(\d+):)\s*")
+_NOISE = re.compile(rb"ChildFailedError|SignalException|errors\.py|Traceback \(most recent|number of nan iterations")
+_BINARY = bytes(b for b in range(32) if b not in b"\t\n\r\x1b\f\b") + b"\x7f"
+
+
+@frozen
+class Symptom:
+    """One symptom of the stdlib or of a run file, ready to search: `words` are what a match must contain."""
+
+    rule: Rule
+    pattern: re.Pattern[str]
+    words: tuple[bytes, ...] | None
+
+
+@frozen
+class Sighting:
+    """A symptom where it first stood: the line counted from 1, its text without colours and rank, and how often."""
+
+    rule: Rule
+    line: int
+    text: str
+    count: int
+    ranks: tuple[int, ...] = ()
+    """The ranks whose lines say so, where lines name theirs."""
+
+
+@frozen
+class Report:
+    """What a log says: its lines, its symptoms in the order of their first lines, the last error-looking line."""
+
+    name: str
+    lines: int
+    sightings: tuple[Sighting, ...]
+    last_error: tuple[int, str] | None
+
+
+def symptoms(library: Library) -> tuple[Symptom, ...]:
+    """Every symptom of a library whose pattern is a regular expression, in the order of the files."""
+    known, _, found = rules.collect(library.rules)
+    wrong = {d.labels[0].span for d in found if d.id == "check.pattern"}
+    return tuple(symptom(r) for r in known if r.kind == "symptom" and r.expr.span not in wrong)
+
+
+def symptom(rule: Rule) -> Symptom:
+    """A rule ready to search; raises re.error where its pattern is no regular expression."""
+    text = getattr(rule.expr, "value", "")
+    words = needles(text)
+    return Symptom(rule, re.compile(text), tuple(w.encode() for w in sorted(words)) if words else None)
+
+
+def is_binary(start: bytes) -> bool:
+    """Whether the first bytes of a file are no text: more than a tenth are control characters."""
+    return len(start) > 0 and len(start) - len(start.translate(None, _BINARY)) > len(start) / 10
+
+
+def diagnose(name: str, stream: Iterable[bytes], known: Sequence[Symptom]) -> Report:
+    """The report on a log given as blocks of whole lines."""
+    scan = _Scan(known)
+    for block in stream:
+        scan.block(_ANSI.sub(b"", block) if b"\x1b" in block else block)
+    found = sorted(scan.found.values(), key=lambda s: s.line)
+    return Report(name, scan.lines, tuple(found), scan.last_error)
+
+
+def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
+    """A stream as blocks that end with a line, whatever its size; a line longer than `LONGEST` is cut."""
+    rest = b""
+    while data := stream.read(size):
+        data = rest + data
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) > LONGEST:
+            end = len(data)
+        rest = data[end:]
+        if end:
+            yield data[:end]
+    if rest:
+        yield rest
+
+
+@define
+class _Scan:
+    """Goes over the blocks of one log."""
+
+    known: Sequence[Symptom]
+    lines: int = 0
+    found: dict[str, Sighting] = field(factory=dict)
+    last_error: tuple[int, str] | None = None
+
+    def block(self, block: bytes) -> None:
+        for s in self.known:
+            for start in sorted(_starts(block, s.words)):
+                self._try(s, block, start)
+        self._note_error(block)
+        self.lines += block.count(b"\n") + (not block.endswith(b"\n"))
+
+    def _try(self, s: Symptom, block: bytes, start: int) -> None:
+        text = _line(block, start)
+        if not s.pattern.search(text):
+            return
+        rank, text = _without_rank(text)
+        seen = self.found.get(s.rule.id)
+        ranks = () if rank is None else (rank,)
+        if seen is None:
+            self.found[s.rule.id] = Sighting(s.rule, self._number(block, start), text[:SHOWN], 1, ranks)
+        else:
+            self.found[s.rule.id] = evolve(seen, count=seen.count + 1, ranks=_joined(seen.ranks, rank))
+
+    def _number(self, block: bytes, start: int) -> int:
+        return self.lines + block.count(b"\n", 0, start) + 1
+
+    def _note_error(self, block: bytes) -> None:
+        at = _last_error(block)
+        if at is not None:
+            _, text = _without_rank(_line(block, at))
+            self.last_error = self._number(block, at), text[:SHOWN]
+
+
+def _joined(ranks: tuple[int, ...], rank: int | None) -> tuple[int, ...]:
+    return ranks if rank is None or rank in ranks else tuple(sorted((*ranks, rank)))
+
+
+def _starts(block: bytes, words: tuple[bytes, ...] | None) -> set[int]:
+    """Where the lines begin that contain one of the words; every line where no words are known."""
+    if words is None:
+        return {0, *(m.end() for m in re.finditer(rb"\n(?!\Z)", block))}
+    return {start for w in words for start in _holding(block, w)}
+
+
+def _holding(block: bytes, word: bytes) -> Iterator[int]:
+    at = block.find(word)
+    while at >= 0:
+        yield block.rfind(b"\n", 0, at) + 1
+        end = block.find(b"\n", at)
+        at = block.find(word, end) if end >= 0 else -1
+
+
+def _line(block: bytes, start: int) -> str:
+    end = block.find(b"\n", start)
+    return block[start : end if end >= 0 else len(block)].decode("utf-8", errors="replace").strip("\r\x00 ")
+
+
+def _without_rank(text: str) -> tuple[int | None, str]:
+    """A line without the rank that launchers put before it, ``[rank3]:``, ``[default3]:`` or ``3:``, and the rank."""
+    found = _RANK.match(text)
+    if found is None:
+        return None, text.strip()
+    return int(found[1] or found[2]), text[found.end() :].strip()
+
+
+def _last_error(block: bytes) -> int | None:
+    """Where the last line begins that looks like an error, not counting what launchers and tracebacks add."""
+    end = len(block)
+    for _ in range(200):
+        found = _last_match(block, end)
+        if found is None:
+            return None
+        start = block.rfind(b"\n", 0, found) + 1
+        if not _NOISE.search(block, start, max(found + 1, block.find(b"\n", found))):
+            return start
+        end = start
+    return None
+
+
+_WORDS = (b"Error", b"ERROR", b"Exception", b"FATAL", b"Segmentation fault", b"core dumped", b"Killed", b"rror: ")
+
+
+def _last_match(block: bytes, end: int) -> int | None:
+    at = max(block.rfind(w, 0, end) for w in _WORDS)
+    return None if at < 0 else at

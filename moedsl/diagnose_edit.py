@@ -1,0 +1,150 @@
+"""The edits that a symptom's `fix` names, and the proof that one of them helps a run file: applied, planned again.
+
+An edit is text between backticks that is a statement of the language. It is tried with everything else as the plan had
+it, then with everything else free; the first that compiles and changes the plan is the proof.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from moedsl import ast, axes
+from moedsl.cache import cached_parse
+from moedsl.compiler import Result, compile_source
+from moedsl.source import Source
+
+Plan = Mapping[str, Any]
+_QUOTED = re.compile(r"`([^`]+)`")
+_NOT_HELD = ("precision",)
+
+
+@frozen
+class Proof:
+    """What an edit does to one run: `held` where all else stayed as it was; `before` is None where nothing compiled."""
+
+    run: str
+    edit: str
+    held: bool
+    before: Plan | None
+    after: Plan
+
+
+@frozen
+class Attempt:
+    """A run with the proof that some edit helps, or why each of the edits does not."""
+
+    run: str
+    proof: Proof | None
+    failures: Mapping[str, str] = field(factory=dict)
+
+
+def edits(fix: str | None) -> list[str]:
+    """The statements that a fix names, in its order."""
+    return [text for text in _QUOTED.findall(fix or "") if _statements(text)]
+
+
+def _statements(text: str) -> tuple[ast.Item, ...]:
+    """The statements of a text; none where it is something else: a bare name is a word of the prose."""
+    module, found = cached_parse(Source("<fix>", text))
+    if module is None or found or any(isinstance(i, ast.BareStmt | ast.UseDecl) for i in module.items):
+        return ()
+    return module.items
+
+
+def prove(source: Source, wanted: Sequence[str]) -> list[Attempt]:
+    """For each run of a file, the first of some edits that compiles and changes its plan.
+
+    Of a sweep or an isolation the first plan stands for all.
+    """
+    before = compile_source(source)
+    return [_attempt(source, run, _first(before, run or "main"), wanted) for run in _runs(before)]
+
+
+def _first(result: Result, run: str) -> Plan | None:
+    """The plan of a run, or the first of those that it varies."""
+    return next((p for p in result.plans if p["name"] == run or p["name"].startswith(f"{run}.")), None)
+
+
+def _runs(result: Result) -> list[str | None]:
+    """The names of the run blocks of a file, None for its top level."""
+    items = result.module.items if result.module else ()
+    return [i.name.id for i in items if isinstance(i, ast.RunDecl)] or [None]
+
+
+def _attempt(source: Source, run: str | None, before: Plan | None, wanted: Sequence[str]) -> Attempt:
+    failures: dict[str, str] = {}
+    for edit in wanted:
+        for held in (True, False) if before is not None and "." not in before["name"] else (False,):
+            after = _planned(source, run, edit, _held(before, edit) if held and before else "")
+            if isinstance(after, str):
+                failures[edit] = after
+            elif before is not None and not changes(before, after):
+                failures[edit] = "the plan says so already"
+                break
+            else:
+                return Attempt(run or "main", Proof(run or "main", edit, held, before, after), failures)
+    return Attempt(run or "main", None, failures)
+
+
+def _planned(source: Source, run: str | None, edit: str, held: str) -> Plan | str:
+    """The plan of a run with an edit in a later layer, or the first error."""
+    name = "fixed"
+    base = f" from {run}" if run else ""
+    text = f"{source.text.rstrip()}\nrun {name}{base} {{\n{held}\n{edit}\n}}\n"
+    result = compile_source(evolve(source, text=text))
+    plan = _first(result, name)
+    if plan is not None and not result.failed:
+        return plan
+    return next((d.message for d in result.diagnostics if d.is_error), "it gives no plan")
+
+
+def _held(before: Plan, edit: str) -> str:
+    """Pins of everything in a plan that an edit does not speak of."""
+    spoken = _spoken(edit)
+    values = {**before["layout"], **before["batch"], **before["policy"]}
+    pins = {a.name: values[a.name] for a in axes.AXES if a.name not in spoken and a.name not in _NOT_HELD}
+    return "pin " + " ".join(f"{name}={_word(value)}" for name, value in pins.items())
+
+
+def _spoken(edit: str) -> set[str]:
+    """What an edit fixes, by the names of axes."""
+    names: set[str] = set()
+    for s in _statements(edit):
+        if isinstance(s, ast.PinStmt):
+            names |= {b.name.id for b in s.bindings}
+        elif isinstance(s, ast.MicroBatchStmt):
+            names.add("micro_batch")
+    return names
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"[{', '.join(value)}]" if isinstance(value, list) and value else str(value or "none")
+
+
+_COMPARED: tuple[Callable[[Plan], Plan], ...] = (
+    lambda p: p["layout"],
+    lambda p: p["batch"],
+    lambda p: p["policy"],
+    lambda p: p["set"],
+)
+
+
+def changes(before: Plan, after: Plan) -> dict[str, tuple[Any, Any]]:
+    """What differs between two plans, by name: the value before and after."""
+    out: dict[str, tuple[Any, Any]] = {}
+    for part in _COMPARED:
+        a, b = part(before), part(after)
+        out |= {k: (a.get(k), b.get(k)) for k in dict.fromkeys([*a, *b]) if a.get(k) != b.get(k)}
+    return out
+
+
+def figures(p: Plan) -> dict[str, float]:
+    """Seconds a step and GiB at the peak."""
+    e = p["estimate"]
+    return {"step_time_s": e["step_time_s"], "peak_gib": e["memory"]["peak_gib"]}

@@ -1,0 +1,93 @@
+"""What a regular expression cannot match without: the literal words that a log is searched for before it is tried.
+
+Searching megabytes for a word is far cheaper than trying expressions line by line.
+"""
+
+from __future__ import annotations
+
+import re
+
+from attrs import define
+
+SHORTEST = 4
+"""A shorter word is found everywhere and spares nothing."""
+_QUANTIFIER = re.compile(r"[*+?]\??|\{[0-9]*,?[0-9]*\}\??")
+_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
+
+Words = frozenset[str]
+
+
+def needles(pattern: str) -> Words | None:
+    """Words of which every match contains one; None where no such words are known, so that every line must be tried."""
+    reader = _Reader(pattern)
+    words = reader.alternatives()
+    usable = words is not None and not reader.unknown and reader.at == len(pattern)
+    return words if usable and words and min(map(len, words)) >= SHORTEST else None
+
+
+@define
+class _Reader:
+    """Reads an expression once, keeping what must stand in a match. `unknown` is set by what it does not read."""
+
+    text: str
+    at: int = 0
+    unknown: bool = False
+
+    def alternatives(self) -> Words | None:
+        """Branches up to a closing bracket or the end: the words of each together, None if one has none."""
+        branches = [self._branch()]
+        while self._next() == "|":
+            self.at += 1
+            branches.append(self._branch())
+        found = [b for b in branches if b]
+        return frozenset().union(*found) if len(found) == len(branches) else None
+
+    def _branch(self) -> Words | None:
+        """The words of the best part: the one whose shortest word is the longest."""
+        parts: list[Words] = []
+        run = ""
+        while self._next() not in ("", "|", ")"):
+            literal, words = self._part()
+            repeated = self._quantifier()
+            optional = repeated[:1] in ("*", "?", "{")
+            kept = literal if literal and not optional else ""
+            run += kept
+            if not kept or repeated:
+                parts += [frozenset({run})] if run else []
+                run = ""
+            parts += [words] if words and not optional else []
+        parts += [frozenset({run})] if run else []
+        return max(parts, key=lambda words: min(map(len, words)), default=None)
+
+    def _part(self) -> tuple[str, Words | None]:
+        """One literal character, or what a group must contain; neither for anything else."""
+        c = self.text[self.at]
+        self.at += 1
+        if c == "(":
+            return "", self._group()
+        if c == "[":
+            found = _CLASS.match(self.text, self.at - 1)
+            self.at = found.end() if found else len(self.text)
+            return "", None
+        if c == "\\":
+            c = self._next()
+            self.at += 1
+            return ("", None) if c.isalnum() else (c, None)
+        return ("", None) if c in ".^$" else (c, None)
+
+    def _group(self) -> Words | None:
+        if self.text.startswith("?:", self.at):
+            self.at += 2
+        elif self._next() == "?":
+            self.unknown = True
+        words = self.alternatives()
+        self.at += 1
+        return words
+
+    def _quantifier(self) -> str:
+        found = _QUANTIFIER.match(self.text, self.at)
+        self.at = found.end() if found else self.at
+        return found[0] if found else ""
+
+    def _next(self) -> str:
+        return self.text[self.at : self.at + 1]

@@ -1,0 +1,124 @@
+"""A diagnosis as JSON, and as text read from that JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from moedsl.diagnose import Report, Sighting
+from moedsl.diagnose_edit import Attempt, Proof, changes, edits, figures
+
+Json = dict[str, Any]
+TRY = (
+    "search the log for the first `Error` above it: later ones are often consequences",
+    "`moedsl verify RECIPE` asks the real Megatron Bridge about the configuration, without a GPU",
+    "declare the message as a `symptom` in a rules block, and give that file with --run, so that it is known next time",
+)
+"""What to do with a log in which nothing is recognised."""
+
+
+def to_json(r: Report, proofs: Mapping[str, Sequence[Attempt]]) -> Json:
+    """The report, `proofs` by the id of a symptom where a run file was given."""
+    error = {"line": r.last_error[0], "text": r.last_error[1]} if r.last_error else None
+    found = [_sighting(s, proofs.get(s.rule.id)) for s in r.sightings]
+    return {"version": 1, "log": r.name, "lines": r.lines, "symptoms": found, "last_error": error}
+
+
+def _sighting(s: Sighting, attempts: Sequence[Attempt] | None) -> Json:
+    said = {"id": s.rule.id, "line": s.line, "text": s.text, "count": s.count, "ranks": list(s.ranks)}
+    known = {"cause": s.rule.because, "confirm": s.rule.confirm, "fix": s.rule.fix, "edits": edits(s.rule.fix)}
+    proved = {} if attempts is None else {"runs": [_attempt(a) for a in attempts]}
+    return {**said, **known, "cite": list(s.rule.cites), **proved}
+
+
+def _attempt(a: Attempt) -> Json:
+    return {"run": a.run, "proof": _proof(a.proof) if a.proof else None, "failures": dict(a.failures)}
+
+
+def _proof(p: Proof) -> Json:
+    before = figures(p.before) if p.before else None
+    changed = {k: {"before": a, "after": b} for k, (a, b) in (changes(p.before, p.after) if p.before else {}).items()}
+    return {
+        "edit": p.edit,
+        "all_else_as_before": p.held,
+        "changes": changed,
+        "layout": p.after["layout"],
+        "before": before,
+        "after": figures(p.after),
+    }
+
+
+# ---------------------------------------------------------------- text
+
+
+def text(r: Json) -> str:
+    """The diagnosis as a person reads it."""
+    n = len(r["symptoms"])
+    head = f"{r['log']}: {r['lines']:,} line{'s' * (r['lines'] != 1)}, {n or 'no'} known symptom{'s' * (n != 1)}"
+    parts = [_symptom(s, r["log"]) for s in r["symptoms"]] or [_nothing(r)]
+    return "\n\n".join([head, *parts]) + "\n"
+
+
+def _nothing(r: Json) -> str:
+    if r["last_error"] is None:
+        return "No line looks like an error either."
+    e = r["last_error"]
+    return "\n".join([f"The last line that looks like an error, {r['log']}:{e['line']}", _wrapped("  ", e["text"]),
+                      "What to try", *(_wrapped("  - ", t) for t in TRY)])  # fmt: skip
+
+
+def _symptom(s: Json, log: str) -> str:
+    lines = [s["id"], _wrapped(f"  {log}:{s['line']}  ", s["text"])]
+    lines += [f"  on {s['count']:,} lines{_ranks(s['ranks'])}"] if s["count"] > 1 else []
+    said = {"cause": s["cause"], "confirm": s["confirm"], "fix": s["fix"], "source": "; ".join(s["cite"])}
+    lines += [_wrapped(f"  {name:<9}", value) for name, value in said.items() if value]
+    lines += [_wrapped(f"  {_proved_word(run):<9}", _run_text(run)) for run in s.get("runs", [])]
+    return "\n".join(lines)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Ranks as ranges: 0-3, 7."""
+    if not ranks:
+        return ""
+    spans: list[list[int]] = []
+    for r in ranks:
+        if spans and spans[-1][1] == r - 1:
+            spans[-1][1] = r
+        else:
+            spans.append([r, r])
+    return f", rank{'s' * (len(ranks) > 1)} " + ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in spans)
+
+
+def _proved_word(run: Json) -> str:
+    return "proved" if run["proof"] else "no proof"
+
+
+def _run_text(run: Json) -> str:
+    if run["proof"] is None:
+        tried = "; ".join(f"`{edit}`: {why}" for edit, why in run["failures"].items())
+        return f"{run['run']}: {tried or 'no statement of a run file mends this'}"
+    p = run["proof"]
+    how = ", all else as before" if p["all_else_as_before"] else ""
+    return f"{run['run']}: with `{p['edit']}`{how}, it compiles: {_became(p)}"
+
+
+def _became(p: Json) -> str:
+    a, b = p["after"], p["before"]
+    was = (lambda k, f: f" (was {b[k]:{f}})") if b else (lambda k, f: "")
+    changed = ", ".join(f"{k} {_word(v['before'])} -> {_word(v['after'])}" for k, v in p["changes"].items())
+    new = " ".join(f"{k}={p['layout'][k]}" for k in ("tp", "cp", "dp", "pp", "vpp", "ep", "etp"))
+    estimate = f"{a['step_time_s']:.2f} s a step{was('step_time_s', '.2f')}, {a['peak_gib']:.1f} GiB"
+    return f"{changed or new}; {estimate}{was('peak_gib', '.1f')}"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "+".join(value) or "none" if isinstance(value, list) else str(value)
+
+
+def _wrapped(head: str, value: str) -> str:
+    return textwrap.fill(
+        value, 110, initial_indent=head, subsequent_indent=" " * 11, break_on_hyphens=False, break_long_words=False
+    )

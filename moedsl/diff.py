@@ -1,0 +1,177 @@
+"""What differs between two runs, and whether it is the experiment or only how it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from moedsl import axes, experiment, neighbours
+from moedsl.choose import Chosen
+from moedsl.compiler import load_stdlib
+from moedsl.diff_sources import Side
+from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN, Effects, is_known, of_rules
+from moedsl.ir import Rule
+
+Json = Mapping[str, Any]
+ABSENT = "not set"
+_HEAD = ("model", "task", "phase", "hardware", "gpus")
+_FACTS = "model facts"
+_SKIPPED = ("dp", "edp", "num_microbatches")
+"""What follows from the rest, said only through it."""
+
+
+def compare(a: Side, b: Side) -> dict[str, Any]:
+    """The comparison as JSON: differences by group, estimates of both, whose benchmark it is, and a verdict.
+
+    Two plans compare by the words of the language, anything else by Bridge's fields.
+    """
+    effects = _effects(a, b)
+    by_words = a.plan is not None and b.plan is not None
+    left, right = (_words(a), _words(b)) if by_words else (a.fields, b.fields)
+    names = _names(left, right, by_words, a, b)
+    lines = [_line(n, left.get(n, ABSENT), right.get(n, ABSENT), effects, a) for n in names]
+    lines = [x for x in lines if not _same(x["a"], x["b"])]
+    groups = {g: [x for x in lines if x["effect"] == g] for g in (EXPERIMENT, EXECUTION, BENCHMARK, UNKNOWN)}
+    bench = {"a": _benchmarks(left, effects), "b": _benchmarks(right, effects)}
+    return {
+        "version": 1,
+        "a": _side(a),
+        "b": _side(b),
+        "by": "words" if by_words else "fields",
+        "compared": len(names),
+        "one_sided": len({*left} ^ {*right}) if not by_words and len(names) < len({*left, *right}) else 0,
+        "changes": groups,
+        "benchmark": bench,
+        "estimates": _estimates(a, b),
+        "verdict": verdict(groups, bench),
+    }
+
+
+def _side(s: Side) -> dict[str, Any]:
+    said = {"name": s.name, "how": s.how, "unread": list(s.unread)}
+    found = s.plan.get("experiment") if s.plan else None
+    return {**said, "fingerprint": found["fingerprint"]} if found else said
+
+
+def _effects(a: Side, b: Side) -> Effects:
+    """The effects of the stdlib and those that either run declares."""
+    rules: Sequence[Rule] = (*a.rules, *b.rules)
+    if not rules:
+        from moedsl.rules import collect
+
+        rules = collect(load_stdlib().rules)[0]
+    return of_rules(rules)
+
+
+# ---------------------------------------------------------------- what is compared
+
+
+def _words(s: Side) -> dict[str, Any]:
+    """A plan on one level: words of the language, derived and set fields, environment."""
+    p = s.plan or {}
+    out = {n: p[n] for n in _HEAD} | {"target": p["target"]["bridge"]}
+    out |= {n: v for part in ("batch", "layout", "policy") for n, v in p[part].items() if n not in _SKIPPED}
+    out |= {experiment.path_of(n): v for n, v in p["derived"].items()} | dict(p["set"])
+    if s.chosen is not None:
+        out[_FACTS] = experiment.fingerprint({}, experiment.facts_of(s.chosen.problem.program.model))
+    return out | {f"env_vars.{n}": v for n, v in p["env"].items()}
+
+
+def _names(left: Json, right: Json, by_words: bool, a: Side, b: Side) -> list[str]:
+    """What both sides know: of two plans, recipes or overrides everything, of two kinds what both name."""
+    alike = by_words or (a.whole, a.how) == (b.whole, b.how)
+    names = [*left, *(n for n in right if n not in left)]
+    if _FACTS in names and not (_FACTS in left and _FACTS in right):
+        names.remove(_FACTS)
+    return names if alike else [n for n in names if n in left and n in right]
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal, or both off: Bridge reads an unset flag as one that is false."""
+    return a == b or all(v is None or v is False for v in (a, b))
+
+
+def _line(name: str, a: Any, b: Any, effects: Effects, side: Side) -> dict[str, Any]:
+    """One difference, why it has its effect, and what it alone would do to A."""
+    effect = EXPERIMENT if name == _FACTS else UNKNOWN if _is_stranger(name, effects) else effects.pair(name, a, b)
+    out = {"name": name, "a": a, "b": b, "effect": effect, "because": _because(name, (a, b), effects)}
+    alone = None if ABSENT in (a, b) or _same(a, b) else _alone(name, b, side)
+    return {**out, "alone": alone} if alone else out
+
+
+def _is_stranger(name: str, effects: Effects) -> bool:
+    """A dotted name that is no field of Bridge and that no effect names: its section's effect says nothing of it."""
+    return "." in name and not is_known(name) and name not in effects.rules
+
+
+def _because(name: str, values: Sequence[Any], effects: Effects) -> str | None:
+    """Why a name has its effect; of two values with one each, the one that makes a benchmark speaks."""
+    ordered = sorted(values, key=lambda v: not effects.is_benchmark(name, v))
+    return effects.reason(name, ordered[0])
+
+
+def _alone(name: str, value: Any, side: Side) -> str | None:
+    """What this one change would do to A's step time and memory."""
+    if side.chosen is not None and name in axes.BY_NAME:
+        return _priced(side.chosen, name, value)
+    decided = (d for d in (side.plan or {}).get("decisions", ()) if d["name"] == name)
+    found = (x["effect"] for d in decided for x in d["alternatives"] if x["value"] == value)
+    return next(found, None)
+
+
+def _priced(c: Chosen, name: str, value: Any) -> str | None:
+    axis, row = axes.BY_NAME[name], c.solution.rows[0]
+    (near,) = neighbours.judged(c.compiled, c.cost, row, [(axis, axis.encode(value))])
+    return neighbours.effect(near, row)
+
+
+def _benchmarks(values: Json, effects: Effects) -> list[dict[str, Any]]:
+    return experiment.benchmarks({n: v for n, v in values.items() if v != ABSENT}, effects)
+
+
+# ---------------------------------------------------------------- prices and the verdict
+
+_ESTIMATES = ("step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu")
+
+
+def _estimates(a: Side, b: Side) -> dict[str, Any] | None:
+    """The estimates of two plans side by side; useful tokens are what batches of different sizes compare by."""
+    if a.plan is None or b.plan is None:
+        return None
+    pairs = {n: [s["estimate"][n] for s in (a.plan, b.plan)] for n in _ESTIMATES}
+    peak = [s["estimate"]["memory"]["peak_gib"] for s in (a.plan, b.plan)]
+    tokens = [s["batch"]["global_batch"] * s["batch"]["seq"] for s in (a.plan, b.plan)]
+    hours = [1e9 / (3600 * rate) for rate in pairs["tokens_per_s_per_gpu"]]
+    return {**pairs, "peak_gib": peak, "tokens_per_step": tokens, "gpu_hours_per_1e9_tokens": hours}
+
+
+def verdict(groups: Mapping[str, Sequence[Json]], bench: Mapping[str, Sequence[Json]]) -> dict[str, Any]:
+    """Whether it is the same experiment (None: not known), which sides are benchmarks, and a sentence for each."""
+    only = [s for s in ("a", "b") if _names_of(bench[s]) - _names_of(bench["b" if s == "a" else "a"])]
+    differs = bool(groups[EXPERIMENT] or groups[BENCHMARK])
+    same = False if differs else None if groups[UNKNOWN] else True
+    return {"same_experiment": same, "benchmark_only": only, "says": [*_says(groups, bench, only, same)]}
+
+
+def _names_of(found: Sequence[Json]) -> set[str]:
+    return {str(x["name"]) for x in found}
+
+
+def _says(
+    groups: Mapping[str, Sequence[Json]], bench: Mapping[str, Sequence[Json]], only: Sequence[str], same: bool | None
+) -> Iterator[str]:
+    shared = _names_of(bench["a"]) & _names_of(bench["b"])
+    for side in only:
+        why = ", ".join(f"{x['name']} {experiment.word(x['value'])}" for x in bench[side] if x["name"] not in shared)
+        yield f"{side.upper()} is benchmark-only ({why}): its speed is no proxy, its loss is meaningless"
+    if groups[EXPERIMENT] or (same is False and not only):
+        yield "different experiments: do not compare losses"
+    elif same is None:
+        count = len(groups[UNKNOWN])
+        yield f"whether it is the same experiment is not known: no effect names {count} of the fields that differ"
+    elif same and groups[EXECUTION]:
+        yield "the same experiment, run differently"
+    elif same:
+        yield "nothing that was compared differs"
+    if shared:
+        yield f"both are benchmarks by {', '.join(sorted(shared))}: neither loss means anything"

@@ -1,0 +1,193 @@
+"""The two sides of `moedsl diff`: a run file, a compiled folder, a plan, a recipe or overrides, as values by name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl import reader
+from moedsl.bridge import case as cases
+from moedsl.bridge.case import Case
+from moedsl.bridge.client import Server, is_installed
+from moedsl.bridge.report import Report
+from moedsl.choose import Chosen
+from moedsl.compiler import compile_source
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.diff_fields import of_overrides, of_plan, of_recipe
+from moedsl.infer import suggest
+from moedsl.ir import Rule
+from moedsl.source import Source
+
+Json = Mapping[str, Any]
+HELP = "give a .moe file (FILE:run), a compiled folder, plan.json, recipe.py, module:function or overrides"
+
+
+@frozen
+class Side:
+    """One side. `plan` is None where only Bridge's fields are known."""
+
+    name: str
+    how: str
+    """plan, recipe, source or overrides."""
+    fields: Mapping[str, Any]
+    """Bridge's fields by dotted path, comparable with those of another side."""
+    whole: bool = False
+    """Whether every field of the configuration is in `fields`."""
+    plan: Json | None = None
+    chosen: Chosen | None = None
+    """What the solver found, where this side was planned just now."""
+    rules: tuple[Rule, ...] = ()
+    """The run's own rules, for the effects that it declares."""
+    unread: tuple[str, ...] = field(factory=tuple)
+
+
+@frozen
+class Options:
+    """What speaks for a recipe without a plan."""
+
+    gpu: str | None = None
+    world: int | None = None
+
+
+@frozen
+class Wrong:
+    """Why a target is no side; `sources` are the texts that the diagnostics point into."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    sources: Mapping[str, Source] = field(factory=dict)
+
+
+Found = Side | Case | Wrong
+"""A side, a recipe that is still to be resolved, or why there is none."""
+
+
+def sides(
+    targets: Sequence[str], texts: Sequence[str] = (), options: Options = Options(), server: Server | None = None
+) -> list[Side | Wrong]:
+    """The targets, then the texts of programs, as sides; its errors where one is none. Recipes share one Bridge."""
+    found = [*(one(t, options) for t in targets), *(_of_text(t) for t in texts)]
+    made = iter(_resolve([c for c in found if isinstance(c, Case)], server))
+    return [next(made) if isinstance(f, Case) else f for f in found]
+
+
+def one(target: str, options: Options) -> Found:
+    """What a target names, without asking Bridge yet."""
+    path, _, name = target.partition(":")
+    if path.endswith(".moe") or target == "-":
+        source, found = reader.read(target if target == "-" else path)
+        return Wrong(found) if source is None else _of_source(source, target, name)
+    if Path(path).is_dir():
+        return _of_folder(Path(path), target, options)
+    if path.endswith(".json"):
+        return _of_plan_file(Path(path), target)
+    if path.endswith(".txt") or ("=" in target and not Path(path).exists()):
+        return _of_overrides(target)
+    return _of_case(cases.read(target, options.gpu, options.world), target)
+
+
+def _wrong(text: str, help: str | tuple[str, ...] = HELP) -> Wrong:
+    return Wrong((error("diff.input", text, help=help),))
+
+
+# ---------------------------------------------------------------- plans
+
+
+def _of_text(text: str) -> Found:
+    source, found = reader.from_text(text, "<text>")
+    return Wrong(found) if source is None else _of_source(source, "<text>", "")
+
+
+def _of_source(source: Source, target: str, name: str) -> Side | Wrong:
+    result = compile_source(source)
+    if result.failed:
+        errors = tuple(d for d in result.diagnostics if d.is_error)
+        return Wrong(errors, {**result.library.sources, source.name: source})
+    names = [p["name"] for p in result.plans]
+    if not name and len(names) > 1:
+        help = tuple(f"write `{target}:{n}`" for n in names[:3])
+        return _wrong(f"{target} has {len(names)} runs: {', '.join(names)}", help)
+    if name and name not in names:
+        return _wrong(f"{target}: no run is called `{name}`", suggest(name, names) or f"it has {', '.join(names)}")
+    at = names.index(name) if name else 0
+    chosen, plan = result.chosen[at], result.plans[at]
+    return Side(
+        target, "plan", of_plan(plan), plan=plan, chosen=chosen, rules=chosen.problem.program.rules,
+    )  # fmt: skip
+
+
+def _of_folder(folder: Path, target: str, options: Options) -> Found:
+    if (folder / "plan.json").is_file():
+        return _of_plan_file(folder / "plan.json", target)
+    below = sorted(p.parent.name for p in folder.glob("*/plan.json"))
+    if below:
+        return _wrong(f"{target} has several runs: {', '.join(below)}", f"name one: `{folder / below[0]}`")
+    return _of_case(cases.read(target, options.gpu, options.world), target)
+
+
+def _of_plan_file(path: Path, target: str) -> Side | Wrong:
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        return _wrong(f"{path} cannot be read as JSON: {e}")
+    if not isinstance(plan, dict) or not {"layout", "batch", "policy", "estimate"} <= plan.keys():
+        return _wrong(
+            f"{path} is not the plan of one run", "write one with `moedsl plan FILE --json` or `moedsl compile`"
+        )
+    return Side(target, "plan", of_plan(plan), plan=plan)
+
+
+# ---------------------------------------------------------------- recipes and overrides
+
+
+def _of_overrides(target: str) -> Side | Wrong:
+    try:
+        text = Path(target).read_text(encoding="utf-8") if target.endswith(".txt") else target
+        return Side(target, "overrides", of_overrides(text))
+    except (OSError, ValueError) as e:
+        return _wrong(f"{target}: {e}", "overrides are words such as `model.seq_length=4096`")
+
+
+def _of_case(read: Case | Report, target: str) -> Found:
+    return _wrong(f"{target}: {read.message}", read.help or HELP) if isinstance(read, Report) else read
+
+
+def _resolve(wanted: Sequence[Case], server: Server | None) -> list[Side | Wrong]:
+    """Each recipe as the real Bridge makes it; as its source reads where there is no Bridge."""
+    if not wanted or not (server or is_installed()):
+        return [_read(c) for c in wanted]
+    with ExitStack() as stack:
+        if server is None:
+            print("starting the real Megatron Bridge (about ten seconds)", file=sys.stderr, flush=True)
+            server = stack.enter_context(Server(min(2, len(wanted))))
+        return [_resolved(c, r) for c, r in zip(wanted, server.resolve(wanted), strict=True)]
+
+
+def _resolved(c: Case, r: Any) -> Side | Wrong:
+    """A recipe behind Bridge's update; where Bridge refuses that, as it was built."""
+    if r.id or not r.built:
+        message = r.message or (r.refusal.message if r.refusal else "Bridge built nothing")
+        return _wrong(f"{c.file}: {message}")
+    unread = (f"Bridge refuses it: {r.refusal.message}",) if r.refusal else ()
+    flat = r.built if r.refusal else r.resolved
+    return Side(c.file, "recipe", of_recipe(flat, r.classes), whole=True, unread=unread)
+
+
+def _read(c: Case) -> Side | Wrong:
+    from moedsl.compiler import load_stdlib
+    from moedsl.lint.run import machine
+    from moedsl.lint.static import read
+
+    library = load_stdlib()
+    hardware = machine(c, library)
+    if hardware is None:
+        return _wrong(f"{c.file}: no hardware `{c.device.name}` in the stdlib")
+    recipe, found = read(c, hardware, library)
+    if recipe is None:
+        return Wrong(found)
+    return Side(c.file, "source", of_recipe(recipe.fields, recipe.classes), unread=recipe.unread)

@@ -1,0 +1,96 @@
+"""`moedsl diff` as text, from its JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
+from moedsl.experiment import word
+
+Json = Mapping[str, Any]
+TITLES = {
+    EXPERIMENT: "Changes the experiment",
+    BENCHMARK: "Benchmark-only",
+    UNKNOWN: "Unknown: no effect names it",
+    EXECUTION: "Changes only how it runs",
+}
+_ENV = "env_vars."
+
+
+def text(d: Json) -> str:
+    """The verdict, then each group of differences, then the estimates."""
+    parts = [_head(d), *_groups(d), _estimates(d), _notes(d)]
+    return "\n\n".join(p for p in parts if p) + "\n"
+
+
+def _head(d: Json) -> str:
+    sides = [f"{s.upper()}  {d[s]['name']}{_mark(d[s])}" for s in ("a", "b")]
+    return "\n".join([*sides, "", *d["verdict"]["says"]])
+
+
+def _mark(side: Json) -> str:
+    return f"  experiment {side['fingerprint']}" if "fingerprint" in side else f"  ({side['how']})"
+
+
+def _groups(d: Json) -> Iterator[str]:
+    for effect, title in TITLES.items():
+        lines = d["changes"][effect]
+        if lines:
+            yield "\n".join([title, *_table(lines, effect)])
+
+
+def _table(lines: Sequence[Json], effect: str) -> Iterator[str]:
+    width = max(len(x["name"]) for x in lines)
+    for x in sorted(lines, key=lambda x: x["name"].startswith(_ENV)):
+        alone = f"  (alone: {x['alone']})" if x.get("alone") else ""
+        yield f"  {x['name'].ljust(width)}  {_word(x['a'])} -> {_word(x['b'])}{alone}"
+        if x["because"] and (effect == BENCHMARK or x["name"] in ("micro_batch", "train.micro_batch_size")):
+            yield _wrapped(x["because"], width + 4)
+
+
+def _wrapped(why: str, indent: int) -> str:
+    return textwrap.fill(why, max(100, indent + 60), initial_indent=" " * indent, subsequent_indent=" " * indent)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    return "none" if value is None else word(value)
+
+
+_ROWS = (
+    ("step_time_s", "step time", "{:.2f} s"),
+    ("peak_gib", "peak memory", "{:.1f} GiB"),
+    ("tokens_per_step", "useful tokens a step", "{:,.0f}"),
+    ("tokens_per_s_per_gpu", "useful tokens/s/GPU", "{:,.0f}"),
+    ("gpu_hours_per_1e9_tokens", "GPU hours for 1e9 tokens", "{:.2f}"),
+)
+
+
+def _estimates(d: Json) -> str:
+    """Both estimates, with the change in per cent; rates by useful tokens hold whatever the batches are."""
+    e = d["estimates"]
+    if not e:
+        return ""
+    lines = [
+        f"  {title:<26}{form.format(e[n][0]):>16} -> {form.format(e[n][1]):<16}{_change(e[n])}"
+        for n, title, form in _ROWS
+    ]
+    differs = e["tokens_per_step"][0] != e["tokens_per_step"][1]
+    note = ["  a step is another number of tokens: compare by useful tokens, not by step time"] if differs else []
+    return "\n".join(["Estimated", *(line.rstrip() for line in lines), *note])
+
+
+def _change(pair: Sequence[float]) -> str:
+    return f"{100 * (pair[1] / pair[0] - 1):+.1f}%" if pair[0] and pair[0] != pair[1] else ""
+
+
+def _notes(d: Json) -> str:
+    lines = [
+        f"{d['compared']} {d['by']} compared"
+        + (f"; {d['one_sided']} that one side alone says are left out" if d["one_sided"] else "")
+    ]
+    lines += [f"{s.upper()}: {line}" for s in ("a", "b") for line in d[s]["unread"]]
+    return "\n".join(lines)

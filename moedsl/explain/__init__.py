@@ -1,0 +1,7 @@
+"""Why a value is what it is, and why nothing fits: JSON first, text from JSON."""
+
+from __future__ import annotations
+
+from moedsl.explain.infeasible import conflict
+
+__all__ = ["conflict"]

@@ -1,0 +1,43 @@
+"""The price of every advice: what following costs where it is not followed, what dropping it gains where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from moedsl.explain.alternatives import changes, prices
+from moedsl.explain.base import Base, Json
+from moedsl.explain.space import Found, Variant
+from moedsl.printer import print_expr
+from moedsl.scalar import holds
+from moedsl.tables import Law
+
+
+def priced(b: Base, laws: Iterable[Law]) -> list[Json]:
+    """Each advice with its price, one search for all of them."""
+    asked = [(law, _state(b, law)) for law in laws]
+    variants = [_variant(law, state) for law, state in asked if state in ("followed", "not followed")]
+    found = iter(b.answers(variants) if variants else [])
+    return [_entry(b, w, s, next(found) if s in ("followed", "not followed") else None) for w, s in asked]
+
+
+def _state(b: Base, law: Law) -> str:
+    """Advice whose condition does not hold here, and advice that no layout decides, have no price."""
+    applies = holds(law.rule.when, b.env, b.functions)
+    held = applies and holds(law.rule.expr, b.env, b.functions)
+    if not law.needs:
+        return "not for the layout to decide" if applies and not held else "no case here"
+    return "not followed" if applies and not held else "followed" if applies else "no case here"
+
+
+def _variant(law: Law, state: str) -> Variant:
+    return Variant(law=law) if state == "not followed" else Variant(dropped=law.rule.id)
+
+
+def _entry(b: Base, law: Law, state: str, f: Found | None) -> Json:
+    r = law.rule
+    entry = {**b.cited(r), "text": print_expr(r.expr), "worth": r.worth, "wish": r.wish, "state": state}
+    if f is None:
+        return {**entry, "price": None}
+    if f.row is None:
+        return {**entry, "price": {"layout": None}}
+    return {**entry, "price": {"changes": changes(b, f.row), **prices(b, f.row.step_time, f.row.peak_memory)}}

@@ -1,0 +1,84 @@
+"""The rules that bear on a name: all that read it, with their parts' values and which alternatives they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from moedsl import ast
+from moedsl.columns import names
+from moedsl.explain.base import Base, Json
+from moedsl.explain.tree import plain
+from moedsl.explain.values import closure, reads
+from moedsl.ir import Rule
+from moedsl.printer import print_expr
+from moedsl.scalar import evaluate, holds
+from moedsl.symbols import COSTS
+
+_ASKED = ("require", "prefer")
+
+
+def rules(b: Base, name: str, refused: Mapping[str, list[Any]]) -> list[Json]:
+    """Laws, advice and the ranking that read a name; `refused` lists the alternatives that each rule is against."""
+    judged = [_rule(b, r, name, refused.get(r.id, [])) for r in _judging(b, name, refused)]
+    return [*judged, *_rank(b, name)]
+
+
+def _judging(b: Base, name: str, refused: Mapping[str, list[Any]]) -> Iterable[Rule]:
+    """In force in this layout, or in the way of an alternative; the allowed ones too."""
+    for r in b.program.rules:
+        if r.kind not in _ASKED or name not in reads(b.program, r) | priced(b, r):
+            continue
+        if r.id in refused or holds(r.when, b.env, b.functions):
+            yield r
+
+
+def priced(b: Base, r: Rule) -> frozenset[str]:
+    """A price reads every axis, so a law on a price bears on each."""
+    return frozenset(b.row.codes) if reads(b.program, r) & COSTS.keys() else frozenset()
+
+
+def _rule(b: Base, r: Rule, name: str, against: list[Any]) -> Json:
+    applies = holds(r.when, b.env, b.functions)
+    held = not applies or holds(r.expr, b.env, b.functions)
+    return {
+        **b.cited(r),
+        "text": print_expr(r.expr),
+        "applies": applies,
+        "holds": held,
+        "allowed": r.id in b.program.allows,
+        "wish": r.wish,
+        "values": values(b, r.expr),
+        "through": through(b, r, name),
+        "tight": bool(against),
+        "refuses": against,
+    }
+
+
+def values(b: Base, e: ast.Expr) -> Json:
+    """What each name of an expression is worth in the layout."""
+    return {n: plain(b.env[n]) for n in sorted(names(e)) if n in b.env}
+
+
+def through(b: Base, r: Rule, name: str) -> list[str]:
+    """The lets that lead from a rule to a name; empty where the rule reads it itself."""
+    direct = names(r.expr) | names(r.when)
+    if name in direct:
+        return []
+    return sorted(n for n in direct if n in COSTS or (n in b.lets and name in closure(b.program, names(b.lets[n]))))
+
+
+def _rank(b: Base, name: str) -> list[Json]:
+    """The keys of the phase, each with its value; one that reads the name, through prices too, bears on it."""
+    if not b.compiled.ranks:
+        return []
+    rule = b.compiled.ranks[0].rule
+    keys = [
+        {
+            "text": print_expr(key.expr),
+            "value": plain(evaluate(key.expr, b.env, b.functions)),
+            "bears": name in closure(b.program, names(key.expr)) or key.priced,
+        }
+        for key in b.compiled.ranks
+    ]
+    return [{**b.cited(rule), "text": print_expr(rule.expr), "keys": keys}]

@@ -1,0 +1,38 @@
+"""From a field of the recipe, by Bridge's own name, to the word of the plan that decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.emit.fields import RESETS, sections
+from moedsl.emit.values import python
+
+
+@frozen
+class Field:
+    """A field that the recipe sets: its whole path, its value as Python, and the deciding word, if any."""
+
+    path: str
+    value: str
+    word: str | None
+
+
+def field(plan: Mapping[str, Any], name: str) -> Field | None:
+    """The field of a plan's recipe by its path, or by the end of it (``tensor_model_parallel_size``)."""
+    found = [s for _, settings in sections(plan) for s in settings if _names(s.path, name)]
+    if found:
+        return Field(found[-1].path, python(found[-1].value), found[-1].word)
+    path = next((p for p in RESETS if _names(p, name)), None)
+    return None if path is None else Field(path, python(RESETS[path]), "reset")
+
+
+def _names(path: str, name: str) -> bool:
+    return path == name or path.endswith("." + name)
+
+
+def known(plan: Mapping[str, Any]) -> list[str]:
+    """Every path that the recipe sets."""
+    return [s.path for _, settings in sections(plan) for s in settings]

@@ -1,0 +1,161 @@
+"""Why nothing fits: the smallest set of wishes and laws that collide, and what each single relaxation would open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.columns import names
+from moedsl.diagnostics import Diagnostic, Label, error
+from moedsl.explain.fits import fits
+from moedsl.explain.legal import Legality, legal_on, narrowed
+from moedsl.explain.members import Member, as_json, inactive, members, wish_text, without
+from moedsl.explain.nearest import Nearest, breaking, too_large, too_slow
+from moedsl.explain.quickxplain import minimal
+from moedsl.explain.relax import NONE, Relaxation, relaxations
+from moedsl.explain.relax import as_json as relaxation_json
+from moedsl.ir import Rule
+from moedsl.lower import lower
+from moedsl.printer import print_expr
+from moedsl.source import Source
+from moedsl.tables import Compiled
+
+Solve = Callable[..., Any]
+
+
+@frozen
+class Infeasible:
+    """Why a problem has no layout. `legal` is whether some layout obeys the laws, its prices aside."""
+
+    compiled: Compiled
+    core: tuple[Member, ...]
+    legal: bool
+    relaxations: tuple[Relaxation, ...]
+    near: Nearest
+
+    @property
+    def laws(self) -> list[Rule]:
+        return [m.rule for m in self.core if m.kind == "law" and m.rule is not None]
+
+    @property
+    def too_slow(self) -> bool:
+        """Whether a wish caps the step time and is a part of the conflict."""
+        return any(m.rule is not None and "step_time" in names(m.rule.expr) for m in self.core if m.kind == "wish")
+
+
+def conflict(c: Compiled, cost: Any, solve: Solve) -> list[Diagnostic]:
+    """The diagnostics of an infeasible program: one error, its contributing spans, its ways out."""
+    return [diagnostic(analyse(c, cost, solve))]
+
+
+def analyse(c: Compiled, cost: Any, solve: Solve) -> Infeasible:
+    """The minimal conflict, what leads out, and the nearest layout."""
+    p, gpus, all_ = c.problem.program, c.problem.gpus, members(c)
+    legal = legal_on(c)
+    core = tuple(_priced_core(c, cost, all_) if legal else minimal(all_, Legality(c, all_).holds))
+    ways = tuple(relaxations(p, gpus, c.problem.values["seq"], core, legal, solve))
+    half = Infeasible(c, core, legal, ways, Nearest("", {}))
+    return Infeasible(c, core, legal, ways, _near(half, cost, solve))
+
+
+def _priced_core(c: Compiled, cost: Any, all_: list[Member]) -> list[Member]:
+    """The wishes that leave no layout within the memory, or the time that a wish sets; laws stand."""
+    background = [m for m in all_ if not m.stated and m.kind != "candidates"]
+    soft = [m for m in all_ if m not in background]
+    p = c.problem
+    held = {n: p.values[n] for n in ("seq", "global_batch")}
+
+    def test(active: list[Member]) -> bool:
+        gone = inactive(all_, background + active)
+        domains = lower(without(p.program, gone), p.gpus, held).domains
+        return fits(narrowed(c, domains, frozenset(m.key for m in gone if m.kind == "wish")), cost)
+
+    return minimal(soft, test)
+
+
+def _near(x: Infeasible, cost: Any, solve: Solve) -> Nearest:
+    p, gpus = x.compiled.problem.program, x.compiled.problem.gpus
+    if x.legal:
+        return too_slow(p, gpus, solve) if x.too_slow else too_large(p, gpus, solve)
+    return breaking(p, gpus, x.core, solve)
+
+
+# ---------------------------------------------------------------- as a diagnostic
+
+
+def diagnostic(x: Infeasible) -> Diagnostic:
+    """One error: what collides, with its spans, and the ways out as help."""
+    help = tuple(r.text for r in x.relaxations) or (NONE,)
+    laws = x.laws
+    if x.legal:
+        id, because = ("solve.too_slow", None) if x.too_slow else ("solve.does_not_fit", LACKS)
+        return error(id, message(x), *_labels(x), help=help, because=because, values=x.near.values)
+    because, cites = (laws[0].because, laws[0].cites) if laws else (None, ())
+    id = laws[0].id if laws else "solve.conflict"
+    return error(id, message(x), *_labels(x), help=help, because=because, cites=cites, values=x.near.values)
+
+
+LACKS = "no layout leaves the most loaded rank within the memory of its GPU"
+
+
+def message(x: Infeasible) -> str:
+    """What collides, in one line."""
+    wishes = _wishes(x)
+    if not x.legal:
+        named = [*wishes, *(m.key for m in x.core if m.kind in ("law", "candidates"))]
+        verb = "collide" if len(named) > 1 else "cannot hold"
+        return f"no layout of {_where(x)} is legal: {', '.join(named)} {verb}{x.near.summary}"
+    within = f" with {', '.join(wishes)}" if wishes else ""
+    if x.too_slow:
+        return f"no layout of {_where(x)} is as fast as wished{within}: {x.near.summary}"
+    return f"no layout of {_where(x)} fits{within or ' in memory'}: {x.near.summary}"
+
+
+def _labels(x: Infeasible) -> list[Label]:
+    """Every span that contributes: the statements first, then where a law or a phase says so."""
+    p = x.compiled.problem.program
+    labels = [Label(m.span, m.text) for m in x.core if m.stated]
+    if "pipeline_layout" in p.spans and any("has_layout" in print_expr(r.expr) for r in x.laws):
+        labels.insert(0, Label(p.spans["pipeline_layout"], "the pipeline layout pinned here"))
+    if "hardware" in p.spans:
+        labels.insert(1 if labels else 0, Label(p.spans["hardware"], f"{x.compiled.problem.gpus} {p.hardware.name}"))
+    if not x.legal:
+        labels += [Label(r.span, "required here") for r in x.laws]
+    return labels + [Label(m.span, m.text) for m in x.core if m.kind == "candidates"]
+
+
+def _where(x: Infeasible) -> str:
+    p = x.compiled.problem.program
+    return f"{p.model.name} on {x.compiled.problem.gpus} {p.hardware.name}"
+
+
+def _wishes(x: Infeasible) -> list[str]:
+    return [wish_text(x.compiled.problem.program, m) for m in x.core if m.stated]
+
+
+# ---------------------------------------------------------------- as an explanation
+
+
+def explanation(c: Compiled, cost: Any, solve: Solve, sources: Mapping[str, Source]) -> dict[str, Any]:
+    """The same as JSON: the conflict's members, the relaxations with the layouts that they open, the nearest layout."""
+    from moedsl.explain.base import place_of
+
+    x, p = analyse(c, cost, solve), c.problem.program
+    return {
+        "version": 1,
+        "kind": "infeasible",
+        "run": p.name,
+        "model": p.model.name,
+        "hardware": p.hardware.name,
+        "gpus": c.problem.gpus,
+        "seq": c.problem.values["seq"],
+        "phase": p.phase,
+        "id": diagnostic(x).id,
+        "message": message(x),
+        "legal_but_for_prices": x.legal,
+        "conflict": [{**as_json(m, p), "at": place_of(m.span, sources)} for m in x.core],
+        "relaxations": [relaxation_json(r) for r in x.relaxations],
+        "nearest": x.near.json,
+    }

@@ -1,0 +1,27 @@
+"""QuickXplain (Junker, AAAI 2004): a minimal subset of constraints without which a test would pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def minimal(soft: list[T], test: Callable[[list[T]], bool]) -> list[T]:
+    """A minimal subset of `soft` that fails the test; empty where the test fails even without any."""
+    if not test([]):
+        return []
+    return _explain([], [], soft, test)
+
+
+def _explain(background: list[T], delta: list[T], soft: list[T], test: Callable[[list[T]], bool]) -> list[T]:
+    if delta and not test(background):
+        return []
+    if len(soft) == 1:
+        return soft
+    half = len(soft) // 2
+    first, second = soft[:half], soft[half:]
+    late = _explain(background + first, first, second, test)
+    early = _explain(background + late, late, first, test)
+    return early + late

@@ -1,0 +1,121 @@
+"""What each single relaxation of an infeasible run would open: a wish dropped, more GPUs, a shorter sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from moedsl import axes
+from moedsl.columns import names
+from moedsl.counts import counts
+from moedsl.explain.fits import could_fit, fits
+from moedsl.explain.legal import legal_on
+from moedsl.explain.members import Member, shown, wish_text, without
+from moedsl.explain.values import closure
+from moedsl.ir import Program
+from moedsl.solve import Row
+
+GIB = 2**30
+MOST_TIMES = 64
+"""How many times the GPUs are tried."""
+NONE = "no single change opens a layout: relax two of the above, or name no number of GPUs to let the solver find one"
+
+
+@frozen
+class Relaxation:
+    """One change, in words that say what to write; how many meshes it opens, and the best layout of them."""
+
+    text: str
+    opens: int
+    best: Row
+
+
+def relaxations(p: Program, gpus: int, seq: int, core: Sequence[Member], legal: bool, solve: Any) -> list[Relaxation]:
+    """Each single change that leads out, in the order in which a person would consider them."""
+    out = [r for m in core if m.stated or m.kind == "candidates" for r in _drop(p, gpus, m, solve)]
+    if legal or not _whatever_the_gpus(p, core):
+        out += _more_gpus(p, gpus, legal, solve)
+    return out + ([*_try(p, gpus, solve, f"seq {_tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
+
+
+def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
+    """Whether the members collide on any number of GPUs: none reads it, and each axis that they read is fixed."""
+    used = frozenset[str]().union(*(names(m.rule.expr) | names(m.rule.when) for m in core if m.rule is not None))
+    read = closure(p, used)
+    fixed = {m.key for m in core if m.kind == "pin"}
+    open_mesh = {a for a in ("pp", "tp", "cp", "etp", "ep") if a in read} - fixed
+    return not open_mesh and not read & {"gpus", "global_batch"}
+
+
+def _tokens(n: int) -> str:
+    return f"{n // 1024}k" if n % 1024 == 0 else str(n)
+
+
+def _drop(p: Program, gpus: int, m: Member, solve: Any) -> Iterator[Relaxation]:
+    q = without(p, [m])
+    tried = solve(q, gpus, keep=0)
+    if not legal_on(tried.compiled):
+        return
+    found = solve(q, gpus, keep=3).solution
+    if found.rows:
+        yield Relaxation(_dropped(p, m, found), found.legal, found.rows[0])
+
+
+def _dropped(p: Program, m: Member, found: Any) -> str:
+    best = found.rows[0]
+    if m.kind == "pin":
+        values = dict.fromkeys(shown(m.key, r.codes[m.key]) for r in found.rows)
+        others = f", or {', '.join([*values][1:])}" if len(values) > 1 else ""
+        first = next(iter(values))
+        statement, said = (f"{m.key} {first}", "it") if m.key in p.spans else (f"pin {m.key}={first}", "the pin")
+        return f"write `{statement}`{others}, or drop {said} ({found.legal} layouts open)"
+    if m.kind == "wish":
+        return f"drop {wish_text(p, m)} ({found.legal} layouts open)"
+    axis = m.key.rsplit(".", 1)[1]
+    return f"pin {axis}={shown(axis, best.codes[axis])}, which the phase leaves out"
+
+
+def _more_gpus(p: Program, gpus: int, legal: bool, solve: Any) -> list[Relaxation]:
+    """The next number of GPUs that works, as where a run names none; at most MOST_TIMES as many.
+
+    Where memory is what lacks, the largest number is asked first: a layout needs no more memory on more GPUs.
+    """
+    tried = [n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus]
+    if not tried or (legal and not _possible(p, tried[-1], solve)):
+        return []
+    for n in tried:
+        chosen = solve(p, n, keep=0)
+        if fits(chosen.compiled, chosen.cost):
+            return [*_try(p, n, solve, f"{p.hardware.name} x {n}")]
+    return []
+
+
+def _possible(p: Program, gpus: int, solve: Any) -> bool:
+    chosen = solve(p, gpus, keep=0)
+    return could_fit(chosen.compiled, chosen.cost)
+
+
+def _try(p: Program, gpus: int, solve: Any, what: str, **overrides: int) -> Iterator[Relaxation]:
+    tried = solve(p, gpus, keep=0, **overrides)
+    if not legal_on(tried.compiled):
+        return
+    found = solve(p, gpus, keep=1, **overrides).solution
+    if found.rows:
+        best = found.rows[0].codes
+        layout = " ".join(f"{n}={best[n]}" for n in ("tp", "cp", "pp", "ep") if best[n] > 1) or "no model parallelism"
+        yield Relaxation(
+            f"write `{what}`: {found.legal} layouts open, the best with {layout}", found.legal, found.rows[0]
+        )
+
+
+def as_json(r: Relaxation) -> dict[str, Any]:
+    """A relaxation with the layout that it opens."""
+    return {
+        "change": r.text,
+        "legal_layouts": r.opens,
+        "best": {a.name: a.decode(r.best.codes[a.name]) for a in axes.AXES},
+        "step_time_s": r.best.step_time,
+        "peak_gib": r.best.peak_memory / GIB,
+    }

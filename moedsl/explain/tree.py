@@ -1,0 +1,82 @@
+"""An expression as a tree with the value of each part, for one layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from moedsl import ast, axes
+from moedsl.printer import print_expr
+from moedsl.scalar import evaluate
+
+Json = dict[str, Any]
+_ORDER = (*axes.RECOMPUTE, *axes.CUDA_GRAPH)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: a set as a list in the order of its axis, a whole float as an integer."""
+    if isinstance(value, frozenset):
+        return sorted(value, key=lambda w: _ORDER.index(w) if w in _ORDER else len(_ORDER))
+    if isinstance(value, tuple):
+        return [plain(v) for v in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def tree(expr: ast.Expr, env: Mapping[str, Any], functions: Mapping[str, Any], lets: Mapping[str, ast.Expr]) -> Json:
+    """``{text, value, parts}``: a part for each operand that is no constant; a `let` opens into its expression."""
+    return {
+        "text": print_expr(expr),
+        "value": plain(evaluate(expr, env, functions)),
+        "parts": [tree(e, env, functions, lets) for e in _operands(expr, lets) if _varies(e, env)],
+    }
+
+
+def _varies(e: ast.Expr, env: Mapping[str, Any]) -> bool:
+    """Whether a part says more than its own text."""
+    if isinstance(e, ast.Name):
+        return e.id in env or "." in e.id
+    return not isinstance(e, ast.Number | ast.Bool | ast.String) and not _words(e, env)
+
+
+def _words(e: ast.Expr, env: Mapping[str, Any]) -> bool:
+    return isinstance(e, ast.List) and not any(_varies(i, env) for i in e.items)
+
+
+def _operands(e: ast.Expr, lets: Mapping[str, ast.Expr]) -> Sequence[ast.Expr]:
+    match e:
+        case ast.Binary():
+            return (e.left, e.right)
+        case ast.Unary():
+            return (e.value,)
+        case ast.Call():
+            return e.args
+        case ast.If():
+            return (e.test, e.then, e.otherwise)
+        case ast.List():
+            return e.items
+        case ast.Name() if e.id in lets:
+            return (lets[e.id],)
+        case _:
+            return ()
+
+
+def lines(node: Mapping[str, Any], indent: str = "") -> list[str]:
+    """The tree as text, one part a line; a part that only repeats its value is left to its parent."""
+    out = [f"{indent}{node['text']} = {word(node['value'])}"]
+    seen = set[str]()
+    for part in node["parts"]:
+        if part["text"] not in seen:
+            out += lines(part, indent + "  ")
+        seen.add(part["text"])
+    return out
+
+
+def word(value: Any) -> str:
+    """A value as a person writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "+".join(map(str, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value / 2**30:.1f} GiB" if isinstance(value, int) and value >= 2**30 else str(value)

@@ -1,0 +1,182 @@
+"""What the rules ask of the model and of the machine, from the provider's own fields: for any MoE model of Bridge.
+
+Names are those of moedsl/facts.py; fields are Megatron-Core's TransformerConfig and Bridge's providers. Where the
+stdlib declares the model, what no field says (its vision tower) comes from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from moedsl.emit.values import stages
+from moedsl.lint.recipe import Recipe
+from moedsl.lint.unset import known
+from moedsl.lint.words import graph_modules
+from moedsl.symbols import HARDWARE, MODEL
+
+Facts = dict[str, Any]
+_M = "model."
+_FAMILIES = {"Qwen3VLMoEModelProvider": "qwen3_vl_moe", "Qwen35VLMoEModelProvider": "qwen3_5_moe"}
+"""Provider -> `model_type`, where rules ask for it."""
+_PLAIN = {
+    "layers": "num_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "ffn_hidden": "ffn_hidden_size",
+    "topk": "moe_router_topk",
+    "max_seq": "seq_length",
+    "qk_nope_dim": "qk_head_dim",
+    "qk_rope_dim": "qk_pos_emb_head_dim",
+    "v_head_dim": "v_head_dim",
+}
+_OR_ZERO = {
+    "experts": "num_moe_experts",
+    "shared_expert_hidden": "moe_shared_expert_intermediate_size",
+    "mtp_layers": "mtp_num_layers",
+    "q_lora_rank": "q_lora_rank",
+    "kv_lora_rank": "kv_lora_rank",
+}
+_FLAGS = {
+    "qk_norm": "qk_layernorm",
+    "qkv_bias": "add_qkv_bias",
+    "attention_bias": "add_bias_linear",
+    "mlp_bias": "add_bias_linear",
+    "shared_expert_gate": "moe_shared_expert_gate",
+    "tied_embeddings": "share_embeddings_and_output_weights",
+    "router_bias": "add_router_bias",
+}
+
+
+def model_facts(r: Recipe) -> Facts:
+    """Every fact of the model that is known."""
+    out: Facts = {n: v for n, v in (r.model or {}).items() if n in MODEL}
+    out |= {word: r.get(_M + name) for word, name in _PLAIN.items() if r.get(_M + name) is not None}
+    out |= {word: r.get(_M + name) or 0 for word, name in _OR_ZERO.items() if r.knows(_M + name)}
+    out |= {word: bool(r.get(_M + name)) for word, name in _FLAGS.items() if r.knows(_M + name)}
+    if r.whole:
+        out |= _whole(r)
+    out.setdefault("model", "")
+    out.setdefault("family", _FAMILIES.get(r.classes.get("model", ""), ""))
+    return {n: v for n, v in out.items() if v is not None}
+
+
+def _whole(r: Recipe) -> Facts:
+    """What several fields say together."""
+    heads, hidden = r.get("model.num_attention_heads"), r.get("model.hidden_size") or 0
+    window = r.get("model.window_size")
+    out: Facts = {
+        "query_groups": r.get("model.num_query_groups") or heads,
+        "head_dim": r.get("model.kv_channels") or (hidden // heads if heads else None),
+        "expert_hidden": r.get("model.moe_ffn_hidden_size") or r.get("model.ffn_hidden_size"),
+        "attention": "mla" if r.get("model.multi_latent_attention") else "gqa",
+        "attention_sinks": r.get("model.softmax_type") in ("learnable", "off-by-one"),
+        "window": window[0] if isinstance(window, list) and window else 0,
+        "dense_layers": _dense(r),
+        "has_vision": _sees(r),
+    }
+    return out | _vocabulary(r)
+
+
+def _dense(r: Recipe) -> int:
+    """Layers whose MLP is dense, by `moe_layer_freq`: a list has 0 for those, a number n is one MoE layer in n."""
+    pattern, layers = r.get("model.moe_layer_freq"), r.get("model.num_layers") or 0
+    if not r.get("model.num_moe_experts"):
+        return layers
+    if isinstance(pattern, list):
+        return pattern.count(0)
+    return layers - -(-layers // pattern) if isinstance(pattern, int) and pattern > 1 else 0
+
+
+def _sees(r: Recipe) -> bool:
+    """A provider with a vision tower has switches to freeze it."""
+    return r.get("model.freeze_vision_model") is not None
+
+
+def _vocabulary(r: Recipe) -> Facts:
+    """The vocabulary, where the model keeps its own: one taken from the tokenizer is padded (bridge
+    training/setup.py:702)."""
+    own = r.get("model.vocab_size")
+    return {"vocab": own} if own and not r.get("tokenizer.use_tokenizer_vocab_size") else {"vocab": None}
+
+
+def hardware_facts(r: Recipe) -> Facts:
+    """The facts of the machine, under the names that expressions use."""
+    facts = {n: getattr(r.hardware, n) for n in HARDWARE if hasattr(r.hardware, n)}
+    return {**facts, "hardware": r.hardware.name}
+
+
+# ---------------------------------------------------------------- what rules of recipes ask beside fields
+
+
+def computed(r: Recipe) -> Facts:
+    """The values of scope.COMPUTED, as far as they are known."""
+    return {name: known(read(r)) for name, (read, needs) in _COMPUTED.items() if r.knows(*needs)}
+
+
+def _graphs(r: Recipe) -> bool:
+    return r.get("model.cuda_graph_impl") not in (None, "none") or "full_iteration" in graph_modules(r)
+
+
+def _expandable(r: Recipe) -> bool:
+    said = (str(r.env.get(name, "")) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    return any("expandable_segments:true" in text.lower() for text in said)
+
+
+def chunks(r: Recipe) -> list[str]:
+    """The chunks of the pipeline layout as letters (E, t, m, L); none without a layout."""
+    layout = r.get("model.pipeline_model_parallel_layout")
+    if isinstance(layout, str):
+        return stages(layout)
+    letters = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+    return ["".join(letters.get(str(x), "?") for x in chunk) for chunk in layout or ()]
+
+
+def _count(letter: str) -> Callable[[Recipe], int]:
+    return lambda r: sum(chunk.count(letter) for chunk in chunks(r))
+
+
+_SETTLED = ("behind Bridge's update",)
+"""No field: known of a whole recipe alone."""
+_LAYOUT = ("model.pipeline_model_parallel_layout",)
+_COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
+    "world": (lambda r: r.world, ()),
+    "model_class": (lambda r: r.classes.get("model"), ()),
+    "dataset_class": (lambda r: r.classes.get("dataset"), ()),
+    "asked_dispatcher": (lambda r: r.asked, ()),
+    "backend_said": (lambda r: "model.moe_flex_dispatcher_backend" in r.places, ()),
+    "runs_sequence_parallel": (lambda r: bool(r.settled.get("model.sequence_parallel")), _SETTLED),
+    "graphs": (_graphs, ("model.cuda_graph_impl",)),
+    "expandable_segments": (_expandable, ("env_vars",)),
+    "layout_stages": (lambda r: len(chunks(r)), _LAYOUT),
+    "layout_layers": (_count("t"), _LAYOUT),
+    "layout_mtp": (_count("m"), _LAYOUT),
+    "hybrid": (lambda r: bool(r.get("model.hybrid_layer_pattern")), ("model.hybrid_layer_pattern",)),
+}
+
+
+def splits_evenly(r: Recipe) -> Callable[[int, int], bool]:
+    """`has_layout` for a recipe: whether Megatron can split the layers as the recipe says.
+
+    A layout is judged by rules of its own. Otherwise core transformer_config.py:1997-2110: embedding and loss may
+    count as layers, or the first and the last stage have a number of their own. A hybrid pattern splits elsewhere.
+    """
+
+    def splits(pp: int, vpp: int) -> bool:
+        if chunks(r) or r.get("model.hybrid_layer_pattern"):
+            return True
+        first, last = (r.get(f"model.num_layers_in_{end}_pipeline_stage") for end in ("first", "last"))
+        if first is not None or last is not None:
+            return _ends(r.get("model.num_layers") or 0, first, last, pp, vpp)
+        extra = sum(bool(r.get(f"model.account_for_{x}_in_pipeline_split")) for x in ("embedding", "loss"))
+        return ((r.get("model.num_layers") or 0) + extra) % (pp * vpp) == 0
+
+    return splits
+
+
+def _ends(layers: int, first: int | None, last: int | None, pp: int, vpp: int) -> bool:
+    said = [n for n in (first, last) if n is not None]
+    middle, stages_left = layers - sum(said), pp - len(said)
+    if any(n % vpp for n in said) or bool(middle) != bool(stages_left):
+        return False
+    return not stages_left or (middle % stages_left == 0 and middle // stages_left % vpp == 0)

@@ -1,0 +1,152 @@
+"""Every rule that a recipe's known values are enough for, applied; what is broken or not followed, as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from moedsl import ast
+from moedsl.columns import names
+from moedsl.ir import Rule
+from moedsl.lint import facts, words
+from moedsl.lint.recipe import Recipe
+from moedsl.lint.rules import Book
+from moedsl.lint.scope import COMPUTED, SECTIONS
+from moedsl.lint.unset import UNSET, known
+from moedsl.scalar import Functions, evaluate, holds
+from moedsl.symbols import Type
+
+Environment = dict[str, Any]
+
+
+@frozen
+class Finding:
+    """One rule that the recipe breaks (a `require`) or does not follow (a `prefer`)."""
+
+    rule: Rule
+    values: Mapping[str, Any]
+    """What each name in the rule is worth here."""
+    names: tuple[str, ...]
+    """Every name that bears on it, those of the rule itself first, then those behind its lets."""
+
+
+@frozen
+class Verdict:
+    """What the rules say of a recipe, and how many of them could not be asked."""
+
+    findings: tuple[Finding, ...]
+    judged: tuple[str, ...]
+    """Ids of the rules whose condition held."""
+    unjudged: tuple[str, ...]
+    """Ids of the rules that need a value which is not known."""
+
+
+def judge(r: Recipe, book: Book, phase: str) -> Verdict:
+    """Every rule whose names all have a value."""
+    env = environment(r, book, phase)
+    functions: Functions = {"has_layout": facts.splits_evenly(r)}
+    lets = {let.name: let for let in (*book.run_lets, *book.lets)}
+    found: list[Finding] = []
+    judged: list[str] = []
+    unjudged: list[str] = []
+    for rule in (*book.of_recipe, *book.of_run):
+        if not _is_known(rule, env, book.scope):
+            unjudged.append(rule.id)
+        elif holds(rule.when, env, functions):
+            judged.append(rule.id)
+            if not holds(rule.expr, env, functions):
+                found.append(_finding(rule, env, lets, book.scope))
+    return Verdict(tuple(found), tuple(judged), tuple(unjudged))
+
+
+def environment(r: Recipe, book: Book, phase: str) -> Environment:
+    """Every known name with its plain value."""
+    env: Environment = {"none": UNSET, "phase": phase, **facts.model_facts(r), **facts.hardware_facts(r)}
+    env |= words.words(r) | facts.computed(r) | _fields(r, book.scope) | _variables(r, book.scope)
+    functions: Functions = {"has_layout": facts.splits_evenly(r)}
+    for let in (*book.run_lets, *book.lets):
+        if all(n in env or n not in book.scope for n in names(let.expr)):
+            env[let.name] = evaluate(let.expr, env, functions)
+    return env
+
+
+def _fields(r: Recipe, scope: Mapping[str, Type]) -> Environment:
+    """Fields by dotted name. Of a whole recipe, one that is not there is unset."""
+    dotted = (n for n in scope if n not in COMPUTED and not n.startswith("env.") and _is_field(n))
+    if r.whole:
+        return {n: known(r.get(n, r.classes.get(n))) for n in dotted}
+    return {n: known(r.fields[n]) for n in dotted if n in r.fields}
+
+
+def _is_field(name: str) -> bool:
+    return "." in name or name in SECTIONS
+
+
+def _variables(r: Recipe, scope: Mapping[str, Type]) -> Environment:
+    """`env.NAME` of each variable that a rule may name; text of digits is a number."""
+    if not r.knows("env_vars"):
+        return {}
+    return {n: _number(known(r.env.get(n.removeprefix("env.")))) for n in scope if n.startswith("env.")}
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
+
+
+def _is_known(rule: Rule, env: Environment, scope: Mapping[str, Type]) -> bool:
+    used = {*_in_order(rule.expr), *(_in_order(rule.when) if rule.when else ())}
+    return all(n in env or n not in scope for n in used)
+
+
+def _finding(rule: Rule, env: Environment, lets: Mapping[str, Rule], scope: Mapping[str, Type]) -> Finding:
+    own = [*_in_order(rule.expr), *(_in_order(rule.when) if rule.when else ())]
+    used = [n for n in dict.fromkeys(own) if n in scope]
+    return Finding(rule, {n: _plain(env[n]) for n in used}, tuple(_behind(used, lets, scope)))
+
+
+def _in_order(e: ast.Expr) -> Iterator[str]:
+    """The names of an expression as they are written, from the right: what a rule asks for stands behind `=>`."""
+    if isinstance(e, ast.Name):
+        yield from names(e)
+    for part in _parts(e):
+        yield from _in_order(part)
+    if isinstance(e, ast.Call) and e.func.id == "has_layout":
+        yield "layers"  # it asks how the layers split
+
+
+def _parts(e: ast.Expr) -> tuple[ast.Expr, ...]:
+    match e:
+        case ast.Binary():
+            return e.right, e.left
+        case ast.Unary():
+            return (e.value,)
+        case ast.If():
+            return e.then, e.otherwise, e.test
+        case ast.Call():
+            return e.args
+        case ast.List():
+            return e.items
+        case _:
+            return ()
+
+
+def _behind(used: Iterable[str], lets: Mapping[str, Rule], scope: Mapping[str, Type]) -> Iterator[str]:
+    """The names, then those in the lets among them, each once."""
+    seen: dict[str, None] = {}
+    todo = [*used]
+    while todo:
+        name = todo.pop(0)
+        if name in seen or name not in scope:
+            continue
+        seen[name] = None
+        if name in lets:
+            todo += _in_order(lets[name].expr)
+    yield from (n for n in seen if n not in lets)
+
+
+def _plain(value: Any) -> Any:
+    if value is UNSET:
+        return "none"
+    return sorted(value) if isinstance(value, frozenset) else value

@@ -1,0 +1,132 @@
+"""The place of a field as a label on the recipe's source: the assignment or the keyword, and who called it.
+
+A line comes from the trace of the real build, or from reading the source. A call that spans several lines is narrowed
+to the keyword that names the field.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+from attrs import define, field
+
+from moedsl.diagnostics import Label
+from moedsl.lint.recipe import Place, Recipe
+from moedsl.source import Source, Span
+
+_PACKAGES = "site-packages" + os.sep
+
+
+@define
+class Lines:
+    """The sources that labels point into, read once; a file that cannot be read has no text and a label no line."""
+
+    sources: dict[str, Source] = field(factory=dict)
+    _trees: dict[str, ast.Module | None] = field(factory=dict)
+
+    def of(self, r: Recipe, names: tuple[str, ...]) -> tuple[Label, ...]:
+        """Where each of the fields was set, each line once; else where the recipe is defined.
+
+        The recipe's own file comes first, and a line that names its field before one that only builds a section. Behind
+        the first follow the lines that called it.
+        """
+        known = [(name, places) for name in names if (places := self._places(r, name))]
+        told = [x for x in known if self._tells(*x)] or known
+        told.sort(key=lambda x: os.path.realpath(x[1][0][0]) != os.path.realpath(r.file))
+        labels: dict[Place, Label] = {}
+        for name, places in told:
+            for i, place in enumerate(places if not labels else places[:1]):
+                labels.setdefault(place, self.label(place, name, f"{name} is set here" if not i else "called here"))
+        return tuple(labels.values()) or (self.definition(r),)
+
+    def _places(self, r: Recipe, name: str) -> tuple[Place, ...]:
+        """Where a field was set; an environment variable where its name stands, the recipe's own file first."""
+        section = name.partition(".")[0]
+        if section != "env":
+            return r.places.get(name) or r.places.get(section) or ()
+        variable = name.partition(".")[2]
+        files = dict.fromkeys([r.file, *(f for f, _ in r.places.get("env_vars", ()))])
+        for file in files:
+            if lines := self._constants(file, variable):
+                return ((file, lines[-1]),)
+        return r.places.get("env_vars", ())
+
+    def _constants(self, file: str, text: str) -> list[int]:
+        """The lines of a file that have a string constant."""
+        tree = self._tree(file)
+        return (
+            sorted(n.lineno for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value == text) if tree else []
+        )
+
+    def _tells(self, name: str, places: tuple[Place, ...]) -> bool:
+        """Whether the line, or the keyword in it, names the field."""
+        file, line = places[0]
+        leaf, source = name.rpartition(".")[2], self.sources.get(self._read(file))
+        at = self._keyword(file, line, leaf) or line
+        return source is not None and leaf in source.line(at)
+
+    def definition(self, r: Recipe) -> Label:
+        """The function's `def`."""
+        return self.label((r.file, r.line), r.function, "the recipe")
+
+    def label(self, place: Place, name: str, text: str) -> Label:
+        """A label on the part of a line that names `name`, or on the whole line."""
+        file, line = place
+        shown = self._read(file)
+        source = self.sources.get(shown)
+        if source is None:
+            return Label(Span(shown, 0, 0), text)
+        line = self._keyword(file, line, name.rpartition(".")[2]) or line
+        start = _offset(source.text, line)
+        words = source.line(line)
+        indent = len(words) - len(words.lstrip())
+        code = words.split("  #")[0].rstrip()
+        return Label(Span(shown, start + indent, start + max(len(code), indent + 1)), text)
+
+    def _read(self, file: str) -> str:
+        """Reads a file once; the name that it has in diagnostics."""
+        shown = file.split(_PACKAGES)[-1] if _PACKAGES in file else _relative(file)
+        if shown not in self.sources and Path(file).is_file():
+            self.sources[shown] = Source(shown, Path(file).read_text(encoding="utf-8", errors="replace"))
+        return shown
+
+    def _keyword(self, file: str, line: int, name: str) -> int | None:
+        """The line of the keyword or dictionary key `name` in the statement at `line`."""
+        tree = self._tree(file)
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.Call | ast.Dict) and node.lineno <= line <= (node.end_lineno or line):
+                for at, word in _named(node):
+                    if word == name:
+                        return at
+        return None
+
+    def _tree(self, file: str) -> ast.Module | None:
+        if file not in self._trees:
+            source = self.sources.get(self._read(file))
+            try:
+                self._trees[file] = ast.parse(source.text) if source else None
+            except (SyntaxError, ValueError):
+                self._trees[file] = None
+        return self._trees[file]
+
+
+def _named(node: ast.Call | ast.Dict) -> list[tuple[int, str | None]]:
+    if isinstance(node, ast.Call):
+        return [(k.lineno if hasattr(k, "lineno") else k.value.lineno, k.arg) for k in node.keywords]
+    return [(k.lineno, k.value) for k in node.keys if isinstance(k, ast.Constant) and isinstance(k.value, str)]
+
+
+def _relative(file: str) -> str:
+    """Below the working directory a path is relative to it."""
+    relative = os.path.relpath(file)
+    return file if relative.startswith("..") else relative
+
+
+def _offset(text: str, line: int) -> int:
+    """Where a line counted from 1 starts."""
+    at = 0
+    for _ in range(line - 1):
+        at = text.find("\n", at) + 1
+    return at

@@ -1,0 +1,130 @@
+"""What lint found in one recipe: diagnostics, how much was asked, and what could not be known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl.bridge.report import Refusal
+from moedsl.diagnostics import Diagnostic, error, note, to_json, warning
+from moedsl.ir import Rule
+from moedsl.lint.judge import Finding, Verdict
+from moedsl.lint.lines import Lines
+from moedsl.lint.recipe import Recipe
+from moedsl.lint.words import FIELDS
+from moedsl.printer import print_expr
+from moedsl.source import Source
+
+_SEVERITY = {"error": error, "warning": warning, "note": note}
+_LAYOUT = ("layout_stages", "layout_layers", "layout_mtp")
+_BEHIND: Mapping[str, tuple[str, ...]] = {
+    "graphs": ("model.cuda_graph_impl",),
+    "expandable_segments": ("env_vars",),
+    "asked_dispatcher": ("model.moe_token_dispatcher_type",),
+    "layers": ("model.num_layers",),
+    "mtp_layers": ("model.mtp_num_layers",),
+    "experts": ("model.num_moe_experts",),
+    **dict.fromkeys(_LAYOUT, ("model.pipeline_model_parallel_layout",)),
+}
+"""Name of a fact -> the field behind it."""
+
+
+@frozen
+class Lint:
+    """One recipe's findings."""
+
+    file: str
+    diagnostics: tuple[Diagnostic, ...]
+    judged: int = 0
+    """Rules that applied and had every value."""
+    unjudged: int = 0
+    """Rules that need a value that is not known."""
+    unread: tuple[str, ...] = ()
+    """What could not be known, in words."""
+    through_bridge: bool = True
+    sources: Mapping[str, Source] = field(factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        return any(d.is_error for d in self.diagnostics)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "ok": not self.failed,
+            "through_bridge": self.through_bridge,
+            "rules_judged": self.judged,
+            "rules_not_judged": self.unjudged,
+            "not_known": list(self.unread),
+            "diagnostics": [to_json(d, self.sources) for d in self.diagnostics],
+        }
+
+
+def report(r: Recipe, verdict: Verdict, refusal: Refusal | None, sources: Mapping[str, Source]) -> Lint:
+    """The findings of a recipe, errors first, then what Bridge itself refuses, then advice."""
+    lines = Lines()
+    found = [_finding(r, f, lines) for f in verdict.findings]
+    found += [*_unknown(r, lines), *_refused(r, refusal, lines)]
+    found.sort(key=lambda d: ("error", "warning", "note").index(d.severity))
+    return Lint(
+        r.target, tuple(found), len(verdict.judged), len(verdict.unjudged), r.unread, r.whole,
+        {**sources, **lines.sources},
+    )  # fmt: skip
+
+
+def _finding(r: Recipe, f: Finding, lines: Lines) -> Diagnostic:
+    rule = f.rule
+    names = tuple(field for name in f.names for field in fields_of(name))
+    labels = lines.of(r, names)
+    make = _SEVERITY[severity(rule)]
+    text = f"{r.function} breaks `{print_expr(rule.expr)}`"
+    if rule.kind == "prefer":
+        text = f"{r.function} does not follow `{print_expr(rule.expr)}`"
+    return make(rule.id, text, *labels, because=rule.because, cites=rule.cites, values=dict(f.values))
+
+
+def severity(rule: Rule) -> str:
+    """A law is an error. Advice on a recipe is a warning unless it is worth nothing; advice on a run is a note."""
+    if rule.kind == "require":
+        return "error"
+    return "warning" if ".recipe_" in rule.id and rule.worth > 0 else "note"
+
+
+def fields_of(name: str) -> tuple[str, ...]:
+    """The dotted fields behind a name of an expression."""
+    if "." in name:
+        return (name,)
+    return _BEHIND.get(name) or FIELDS.get(name) or ()
+
+
+def _cite(where: str) -> str:
+    """A place in the wheel as a rule cites it."""
+    kinds = {"megatron/bridge/": "bridge ", "megatron/core/": "core ", "transformer_engine/": "te "}
+    prefix = next((p for p in kinds if where.startswith(p)), "")
+    return kinds.get(prefix, "") + where.removeprefix(prefix)
+
+
+def _unknown(r: Recipe, lines: Lines) -> Iterator[Diagnostic]:
+    """Attributes that the recipe set and nothing reads."""
+    for name, value in r.unknown.items():
+        help = _near(name)
+        text = f"`{name}` is no field of Bridge's: setting it to {value} does nothing"
+        yield warning("lint.unknown_field", text, *lines.of(r, (name,)), help=help)
+
+
+def _near(name: str) -> tuple[str, ...]:
+    from moedsl.bridge.fields import field_names
+    from moedsl.infer import suggest
+
+    section = name.partition(".")[0]
+    return suggest(name, [n for n in field_names() if n.startswith(f"{section}.")])
+
+
+def _refused(r: Recipe, refusal: Refusal | None, lines: Lines) -> Iterator[Diagnostic]:
+    """What Bridge raised, in its own words."""
+    if refusal is not None:
+        step = "while it was built" if refusal.question == "recipe" else "in runtime_config_update"
+        text = f"Megatron Bridge refuses {r.function} {step}: {refusal.error}: {' '.join(refusal.message.split())}"
+        yield error("lint.refused", text, lines.definition(r), cites=(_cite(refusal.where),))

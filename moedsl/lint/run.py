@@ -1,0 +1,131 @@
+"""`moedsl lint` as a function: targets in, findings out; through the real Bridge where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from attrs import evolve
+
+from moedsl.bridge import case as cases
+from moedsl.bridge.case import Case
+from moedsl.bridge.report import Report
+from moedsl.bridge.resolve import Resolved
+from moedsl.compiler import load_stdlib
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.facts import Hardware
+from moedsl.library import Library
+from moedsl.lint import rules
+from moedsl.lint.judge import judge
+from moedsl.lint.recipe import Recipe
+from moedsl.lint.report import Lint, report
+from moedsl.lint.rules import Book
+
+PHASE = "throughput"
+"""Advice that depends on the phase of the workflow is that for a tuned run, unless another is named."""
+
+
+def lint(
+    targets: Sequence[str],
+    gpu: str | None = None,
+    world: int | None = None,
+    phase: str = PHASE,
+    library: Library | None = None,
+) -> list[Lint]:
+    """One finding list for each target (FILE, FILE:function or module:function), in their order."""
+    library = library or load_stdlib()
+    book, wrong = rules.read(library)
+    read = [cases.read(t, gpu, world) for t in targets]
+    known = [c for c in read if isinstance(c, Case)]
+    resolved = iter(_resolve(known))
+    out: list[Lint] = []
+    for target, c in zip(targets, read, strict=True):
+        if isinstance(c, Report):
+            out.append(_failed(target, c.id, c.message, c.help))
+        else:
+            out.append(one(c, next(resolved), book, library, phase))
+    own = tuple(d for d in wrong if d.is_error)
+    return [evolve(x, diagnostics=(*own, *x.diagnostics), sources={**library.sources, **x.sources}) for x in out]
+
+
+def _resolve(wanted: Sequence[Case]) -> list[Resolved | None]:
+    """Each case through the real Bridge; None where it is not installed."""
+    from moedsl.bridge.client import Server, is_installed
+
+    if not wanted or not is_installed():
+        return [None for _ in wanted]
+    with Server(min(2, len(wanted))) as server:
+        return [*server.resolve(wanted)]
+
+
+def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase: str = PHASE) -> Lint:
+    """The findings of one recipe, as Bridge built it or, without Bridge, as its source reads."""
+    if resolved is not None and resolved.id:
+        return _failed(c.file, resolved.id, resolved.message)
+    hardware = machine(c, library)
+    if hardware is None:
+        text = f"no hardware `{c.device.name}` in the stdlib"
+        return _failed(c.file, "verify.input", text, f"--gpu {'|'.join(library.hardware)}")
+    if resolved is None:
+        from moedsl.lint.static import read
+
+        recipe, wrong = read(c, hardware, library)
+        if recipe is None:
+            return Lint(c.file, wrong, through_bridge=False)
+    else:
+        recipe = from_bridge(c, resolved, hardware, library)
+    return report(recipe, judge(recipe, book, phase), resolved.refusal if resolved else None, library.sources)
+
+
+def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Library) -> Recipe:
+    """The recipe as built; what only Bridge's update makes, such as a mixed precision named by a word, is added."""
+    fields = {**{n: v for n, v in resolved.resolved.items() if n not in resolved.built}, **resolved.built}
+    places = {n: tuple((str(f), int(line)) for f, line in p) for n, p in resolved.places.items()}
+    facts = model_facts(fields.get("model.hf_model_id"), library)
+    return Recipe(
+        c.file,
+        resolved.function,
+        resolved.source,
+        resolved.line,
+        fields,
+        hardware,
+        c.world,
+        settled=resolved.resolved,
+        classes=resolved.classes,
+        places=places,
+        asked=resolved.asked,
+        whole=bool(resolved.built),
+        model=facts,
+        unknown=resolved.unknown,
+    )
+
+
+def machine(c: Case, library: Library) -> Hardware | None:
+    """The stdlib's facts of the GPU that a case is for, by its device name."""
+    for name in library.hardware:
+        facts, _ = library.gpu(name)
+        if facts is not None and facts.device == c.device.name:
+            return facts
+    return None
+
+
+def model_facts(hf: Any, library: Library) -> Mapping[str, Any] | None:
+    """The stdlib's facts of the model with that Hugging Face id, flat."""
+    for name in library.models:
+        facts, _ = library.model(name)
+        if facts is not None and hf and facts.hf == hf:
+            vision = facts.vision
+            seen = {
+                "vision_heads": vision.heads if vision else 0,
+                "vision_ffn_hidden": vision.ffn_hidden if vision else 0,
+                "deepstack_layers": len(vision.deepstack) if vision else 0,
+                "has_vision": vision is not None,
+            }
+            return {**attrs.asdict(facts, recurse=False), "model": name, **seen}
+    return None
+
+
+def _failed(file: str, id: str, message: str, help: str | tuple[str, ...] = ()) -> Lint:
+    wrong: Diagnostic = error(id, f"{file}: {message}", help=help or ())
+    return Lint(file, (wrong,))

@@ -1,0 +1,40 @@
+"""Reading a recipe without Megatron Bridge: what its Python assigns, as far as literals and plain helpers say it.
+
+A statement is followed in order: assignments to `cfg.SECTION.FIELD`, through other names for `cfg` or a section,
+keyword arguments of the constructors of sections, helpers of the same module and of a module beside it that take or
+return the configuration, and branches whose test is known. What depends on anything else is not known, and said so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from moedsl.bridge.case import Case
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.facts import Hardware
+from moedsl.library import Library
+from moedsl.lint.reading import Module, Reader
+from moedsl.lint.recipe import Recipe
+
+
+def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, tuple[Diagnostic, ...]]:
+    """The recipe that the source describes; a diagnostic where there is no such function to read."""
+    module = Module.of(Path(c.source)) if c.source.endswith(".py") else None
+    if module is None or c.function not in module.functions:
+        text = (
+            f"{c.file}: there is no function `{c.function}` to read, and Megatron Bridge is not installed to import it"
+        )
+        return None, (error("lint.source", text, help="name it as FILE:function, or install Bridge"),)
+    reader = Reader()
+    reader.call(module, module.functions[c.function], {})
+    return _recipe(c, module, reader, hardware, library), ()
+
+
+def _recipe(c: Case, module: Module, reader: Reader, hardware: Hardware, library: Library) -> Recipe:
+    from moedsl.lint.run import model_facts
+
+    return Recipe(
+        c.file, c.function, str(module.path), module.functions[c.function].lineno, reader.fields, hardware, c.world,
+        classes=reader.classes, places=reader.places, asked=reader.asked, whole=False,
+        model=model_facts(reader.hf, library), unknown=reader.strangers(), unread=tuple(reader.unread),
+    )  # fmt: skip

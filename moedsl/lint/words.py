@@ -1,0 +1,188 @@
+"""From Bridge's fields back to the words of a run: the inverse of emit/fields.py, for any recipe.
+
+A word that a recipe's fields do not determine is absent, and the rules that need it are left out. Citations are to
+megatron-bridge 0.6.2 and megatron-core 0.19.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from moedsl import axes
+from moedsl.lint.recipe import Recipe
+from moedsl.shapes import BY_FIELD, shapes
+
+Words = dict[str, Any]
+FLEX = ("deepep", "hybridep")
+_MIXED = {
+    "bf16_mixed": "bf16",
+    "bf16_with_fp8_subchannel_scaling_mixed": "fp8_blockwise",
+    "bf16_with_fp8_current_scaling_mixed": "fp8_current",
+    "bf16_with_mxfp8_mixed": "mxfp8",
+    "bf16_with_nvfp4_mixed": "nvfp4",
+}
+"""Bridge's names of mixed-precision recipes (bridge training/mixed_precision.py)."""
+_FP8 = {"blockwise": "fp8_blockwise", "tensorwise": "fp8_current", "mxfp8": "mxfp8"}
+_OVERLAP = "overlap_moe_expert_parallel_comm"
+
+
+def words(r: Recipe) -> Words:
+    """Every word of a run that the recipe determines, with its plain value."""
+    out: Words = {"gpus": r.world}
+    for word, (read, needs) in _READERS.items():
+        if r.knows(*needs):
+            value = read(r)
+            if value is not None:
+                out[word] = value
+    return out
+
+
+def _size(name: str) -> Callable[[Recipe], Any]:
+    return lambda r: r.get(f"model.{name}") or 1
+
+
+def _etp(r: Recipe) -> int:
+    """Unset is 1 beside expert parallelism (bridge models/transformer_config.py:87), else TP
+    (core model_parallel_config.py:507)."""
+    ep, tp = r.get("model.expert_model_parallel_size") or 1, r.get("model.tensor_model_parallel_size") or 1
+    return r.get("model.expert_tensor_parallel_size") or (1 if ep > 1 else tp)
+
+
+def _dispatcher(r: Recipe) -> str | None:
+    kind, backend = r.get("model.moe_token_dispatcher_type"), r.get("model.moe_flex_dispatcher_backend")
+    if kind == "alltoall":
+        return "alltoall"
+    return backend if kind == "flex" and backend in FLEX else None
+
+
+def _recompute(r: Recipe) -> frozenset[str]:
+    """Modules recomputed; without a list, selective recompute is core_attn (core transformer_config.py:1764)."""
+    granularity = r.get("model.recompute_granularity")
+    if granularity != "selective":
+        return frozenset(("full",) if granularity == "full" else ())
+    modules = r.get("model.recompute_modules")
+    return _among("recompute", ["core_attn"] if modules is None else modules)
+
+
+def _graph(r: Recipe) -> frozenset[str]:
+    """What is captured; `cuda_graph_scope` is the older name of `cuda_graph_modules`, which is never set beside it."""
+    captured = graph_modules(r)
+    if r.get("model.cuda_graph_impl") == "full_iteration" or "full_iteration" in captured:
+        return frozenset(("full_iteration",))
+    return _among("cuda_graph", captured) if r.get("model.cuda_graph_impl") not in (None, "none") else frozenset()
+
+
+def graph_modules(r: Recipe) -> list[str]:
+    """The names in `cuda_graph_scope` and `cuda_graph_modules`; "full" and an empty list name no module."""
+    found: list[str] = []
+    for name in ("cuda_graph_scope", "cuda_graph_modules"):
+        value = r.get(f"model.{name}")
+        found += [value] if isinstance(value, str) else [str(v) for v in value or ()]
+    return found
+
+
+def _among(axis: str, found: list[str]) -> frozenset[str]:
+    return frozenset(found) & frozenset(axes.BY_NAME[axis].words)
+
+
+def _overlap(r: Recipe, flag: str) -> bool:
+    """The flag of `cfg.comm_overlap`, which resets the model's; without that section the model's own
+    (bridge training/comm_overlap.py:437)."""
+    has_section = "comm_overlap" in r.classes or any(n.startswith("comm_overlap.") for n in r.fields)
+    return bool(r.get(f"{'comm_overlap' if has_section else 'model'}.{flag}"))
+
+
+def _precision(r: Recipe) -> str | None:
+    mixed = r.get("mixed_precision")
+    if isinstance(mixed, str) and mixed in _MIXED:
+        return _MIXED[mixed]
+    for section in ("mixed_precision", "model"):
+        if r.get(f"{section}.fp4"):
+            return "nvfp4"
+        if r.get(f"{section}.fp8"):
+            return _FP8.get(str(r.get(f"{section}.fp8_recipe")))
+    return "bf16" if any(r.get(f"{section}.bf16") for section in ("mixed_precision", "model")) else None
+
+
+def _data(r: Recipe) -> str | None:
+    """Mock where the dataset says so, or names no source of text."""
+    kind = r.classes.get("dataset", "")
+    if kind.startswith("Mock"):
+        return "mock"
+    if kind != "GPTDatasetConfig":
+        return "real" if kind else None
+    return "real" if r.get("dataset.blend") or r.get("dataset.data_path") else "mock"
+
+
+def _task(r: Recipe) -> str | None:
+    """What the dataset is for; a recipe for images is fine-tuning whatever its name says."""
+    kind = r.classes.get("dataset", "")
+    return None if not kind else "pretrain" if kind == "GPTDatasetConfig" else "sft"
+
+
+def _frozen(r: Recipe) -> frozenset[str]:
+    theirs = {"vision": "vision_model", "projection": "vision_projection", "language": "language_model"}
+    return frozenset(f"freeze_{ours}" for ours, name in theirs.items() if r.get(f"model.freeze_{name}"))
+
+
+def _dtype(path: str) -> Callable[[Recipe], str]:
+    return lambda r: "bf16" if str(r.get(path)).removeprefix("torch.") == "bfloat16" else "fp32"
+
+
+_M = "model."
+_MESH = {
+    "tp": "tensor_model_parallel_size",
+    "cp": "context_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "vpp": "virtual_pipeline_model_parallel_size",
+    "ep": "expert_model_parallel_size",
+}
+_READERS: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
+    **{word: (_size(name), (_M + name,)) for word, name in _MESH.items()},
+    "etp": (_etp, tuple(_M + n for n in (_MESH["tp"], _MESH["ep"], "expert_tensor_parallel_size"))),
+    "micro_batch": (lambda r: r.get("train.micro_batch_size"), ("train.micro_batch_size",)),
+    "global_batch": (lambda r: r.get("train.global_batch_size"), ("train.global_batch_size",)),
+    "seq": (lambda r: r.get("model.seq_length"), ("model.seq_length",)),
+    "recompute": (_recompute, (_M + "recompute_granularity", _M + "recompute_modules")),
+    "offload": (
+        lambda r: "optimizer" if r.get("optimizer.optimizer_cpu_offload") else "none",
+        ("optimizer.optimizer_cpu_offload",),
+    ),
+    "dispatcher": (_dispatcher, (_M + "moe_token_dispatcher_type", _M + "moe_flex_dispatcher_backend")),
+    "cuda_graph": (_graph, (_M + "cuda_graph_impl",)),
+    "ep_overlap": (lambda r: _overlap(r, _OVERLAP), (f"comm_overlap.{_OVERLAP}",)),
+    "delay_wgrad": (lambda r: _overlap(r, "delay_wgrad_compute"), ("comm_overlap.delay_wgrad_compute",)),
+    "precision": (_precision, ("mixed_precision",)),
+    "sharding": (
+        lambda r: "fsdp" if r.get("ddp.use_megatron_fsdp") or r.get("dist.use_megatron_fsdp") else "optimizer",
+        ("ddp.use_megatron_fsdp",),
+    ),
+    "moments": (_dtype("optimizer.exp_avg_dtype"), ("optimizer.exp_avg_dtype",)),
+    "grad_reduce": (
+        lambda r: "fp32" if r.get("ddp.grad_reduce_in_fp32") else "bf16",
+        ("ddp.grad_reduce_in_fp32",),
+    ),
+    "routing": (
+        lambda r: "balanced" if r.get(_M + "moe_router_force_load_balancing") else "natural",
+        (_M + "moe_router_force_load_balancing",),
+    ),
+    "data": (_data, ()),
+    "task": (_task, ()),
+    "vlm": (_frozen, (_M + "freeze_vision_model",)),
+    "shapes": (lambda r: shapes(r.fields), tuple(field for field, _, _ in BY_FIELD)),
+}
+"""Word -> how it is read, and the fields that must be known."""
+
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    **{word: tuple(n for n in needs) for word, (_, needs) in _READERS.items()},
+    "precision": ("mixed_precision", "mixed_precision.fp8_recipe", "mixed_precision.fp8", "mixed_precision.fp4"),
+    "cuda_graph": (_M + "cuda_graph_impl", _M + "cuda_graph_modules", _M + "cuda_graph_scope"),
+    "recompute": (_M + "recompute_modules", _M + "recompute_granularity"),
+    "dispatcher": (_M + "moe_flex_dispatcher_backend", _M + "moe_token_dispatcher_type"),
+    "ep_overlap": (f"comm_overlap.{_OVERLAP}", f"model.{_OVERLAP}"),
+    "delay_wgrad": ("comm_overlap.delay_wgrad_compute", "model.delay_wgrad_compute"),
+    "sharding": ("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"),
+    "etp": (_M + "expert_tensor_parallel_size",),
+}
+"""Word -> the fields behind it, for the line that set it."""

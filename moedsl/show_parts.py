@@ -1,0 +1,55 @@
+"""A VLM's parts as text: encoder, projector and decoder, useful tokens, and what freezing buys."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Json = Mapping[str, Any]
+_SIZES = ("weights", "gradients", "optimizer", "activations", "buffers", "total")
+
+
+def parts_text(p: Json) -> str:
+    """The section of a VLM's plan; empty for a text model."""
+    e = p["estimate"]
+    if "parts" not in e:
+        return ""
+    rate, share = e["useful_tokens_per_s_per_gpu"], 100 * e["useful_share"]
+    head = f"Parts  {rate:,.0f} useful tokens/s/GPU: {share:.1f}% of a sequence trains the decoder, the rest is image"
+    lines = [head, *_mock(p), *_table(e["parts"]), *_note(e["vision_note"])]
+    return "\n".join([*lines, *map(_frozen, e["freeze"])])
+
+
+def _mock(p: Json) -> list[str]:
+    """The rule on mock data, where the run has it."""
+    found = [m for m in p["measured"] if m["rule"].endswith(".mock_data_twice_as_fast")]
+    return [_wrapped(f"data is mock: {m['result']}") for m in found]
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")
+
+
+def _table(parts: Sequence[Json]) -> list[str]:
+    """GiB on a rank of the first stage, and its seconds a step."""
+    rows: list[tuple[str, ...]] = [("part", "parameters", *_SIZES[:-1], "total GiB", "s a step", "share")]
+    for part in parts:
+        sizes = (f"{part[f'{k}_gib']:.2f}" for k in _SIZES)
+        time = (f"{part['time_s']:.3f}", f"{100 * part['share']:.1f}%")
+        rows.append((part["part"], f"{part['params'] / 1e9:.2f}B", *sizes, *time))
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+    return ["  " + "  ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
+
+
+def _note(note: Json | None) -> list[str]:
+    if note is None:
+        return []
+    text = f"{100 * note['share']:.0f}% of the step is vision: {note['because']}; {note['fix']}"
+    return [_wrapped(text)]
+
+
+def _frozen(f: Json) -> str:
+    """What a frozen part buys, or would buy."""
+    verb = "buys" if f["frozen"] else "would buy"
+    return f"  {f['name']} {verb}: {f['effect']}"

@@ -1,0 +1,79 @@
+"""What real runs print, for symptoms whose words no wheel holds, and which symptom each refused layout is."""
+
+from __future__ import annotations
+
+SEEN = {
+    "flex_not_applied": "TransformerConfig(moe_token_dispatcher_type='alltoall', moe_flex_dispatcher_backend='deepep')",
+    "graph_memory": "RuntimeError: CUDA error: out of memory while capturing a CUDA graph",
+    "capture_failed": "RuntimeError: CUDA error: operation not permitted when stream is capturing",
+    "graph_packed": "AssertionError: packed_seq_params not a Tensor",
+    "nsys_communication": "  54.2  23,561,000,000  6,144  3,834,798.0  ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+    "nsys_host": "     61.3    9,123,456,789    1,204,112     7,576.9  cudaLaunchKernel",
+    "memory": "OOM during warmup: out of memory in warm-up",
+    "communication": "Nsight shows large all-to-all blocks",
+    "host": "the trace is launch-bound",
+    "vision_encoder": "the vision encoder dominates the step",
+    "compute": "low SM utilization once communication is hidden",
+}
+"""CUDA's and the profiler's own words, a configuration as printed, and what a person says of a profile."""
+
+REFUSED = {
+    "attention mesh: cp 3 on 16": "world_over_model",
+    "expert mesh: ep 32 on 16": "world_over_experts",
+    "heads: 36 over 8": "heads_over_tp",
+    "query groups: 3 over 2": "heads_over_tp",
+    "dense width: 11265 over 2": "width_over_tp",
+    "vocabulary: 151937 over 2": "width_over_tp",
+    "biased experts over etp 2": "biased_experts",
+    "layers: 48 on 16 x 4": "chunks_differ",
+    "vpp without pp": "vpp_without_pp",
+    "layout of 4 chunks with vpp 3": "layout_stale",
+    "layout one short": "layout_layers",
+    "layout without the MTP layer": "layout_layers",
+    "layout with the loss first": "layout_ends",
+    "batch: 250 over 16": "batch_over_dp",
+    "interleaved: 6 microbatches on 4": "microbatches_interleaved",
+    "interleaved: 2 microbatches on 4": "microbatches_interleaved",
+    "context shards: 4098 over 2 x 2": "sequence_over_cp",
+    "mla_up_proj without MLA": "recompute_needs_mla",
+    "full recompute under attn graphs": "graph_full_recompute",
+    "moe recompute under router graphs": "graph_moe_recompute",
+    "moe_preprocess without moe_router": "graph_preprocess",
+    "overlap without EP": "overlap_without_ep",
+    "overlap, pp 2 without vpp": "overlap_without_vpp",
+    "overlap with full recompute": "overlap_full_recompute",
+    "overlap with moe recompute": "overlap_moe_recompute",
+    "overlap with two MTP layers": "overlap_mtp",
+    "delayed weight gradients alone": "wgrad_without_overlap",
+    "delayed weight gradients, biased attention in a graph": "wgrad_graph_bias",
+    "deepep on gb200": "flex_refused",
+    "deepep alone in its group": "flex_alone",
+    "mxfp8 on h100": "fp8_gpu",
+    "nvfp4 on h100": "fp8_gpu",
+    "vision heads: 16 over 32": "vision_heads",
+    "vision with vpp": "vision_vpp",
+    "deepstack: 2 layers on the first of 24 stages": "vision_deepstack",
+    "FSDP with pp": "fsdp_mesh",
+}
+"""Layouts of rule_cases.py that the real Bridge refuses, and the symptom that its message is."""
+
+TABLE = (
+    "overlap_without_ep", "overlap_dispatcher", "overlap_precision", "overlap_torch", "overlap_without_vpp",
+    "overlap_full_recompute", "wgrad_without_overlap", "wgrad_graph_fusion", "wgrad_graph_bias", "flex_not_applied",
+    "flex_skipped",
+)  # fmt: skip
+"""The rows of the failure table of the seed on expert-parallel overlap, in its order."""
+
+HEALTHY = (
+    "[2026-08-01 12:00:00] iteration  100/ 1000 | consumed samples: 102400 | elapsed time per iteration (ms): 31310.1 |"
+    " throughput per GPU (TFLOP/s/GPU): 300.1 | lm loss: 1.2E+01 | grad norm: 1.2 | number of nan iterations: 0 |",
+    "> initializing torch distributed with 16 ranks, expert_model_parallel_size 16, virtual_pipeline_model_parallel_size 2",
+    "  recompute_modules: [moe_act]",
+    "  moe_token_dispatcher_type: flex   moe_flex_dispatcher_backend: deepep",
+    "global batch size 1024, micro batch size 1, data parallel size 16",
+    "   3.1   120,000,000   1,204,112   7,576.9  cudaLaunchKernel",
+    "INFO:megatron.bridge:Using preset vocab_size: 151936 over the tokenizer vocab_size: 151643",
+    "NCCL version 2.27.3+cuda12.9",
+    "saving checkpoint at iteration 100 in fsdp_dtensor format",
+)
+"""What a run that goes well prints."""

@@ -1,0 +1,267 @@
+"""`moedsl diff`: the experiment against how it runs, between sources of one kind and of two."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl import cli, diff_sources
+from moedsl.bridge.client import Server
+from moedsl.diff import compare
+from moedsl.diff_fields import of_overrides, of_plan, of_recipe
+from moedsl.diff_sources import Side, sides
+from moedsl.diff_text import text
+from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; "
+
+
+def diff(*targets: str, texts: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+    a, b = sides(targets, texts, **more)
+    assert isinstance(a, Side) and isinstance(b, Side), (a, b)
+    return compare(a, b)
+
+
+def of_texts(a: str, b: str) -> dict[str, Any]:
+    return diff(texts=(RUN + a, RUN + b))
+
+
+def names(d: dict[str, Any], effect: str) -> set[str]:
+    return {x["name"] for x in d["changes"][effect]}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of one file, compiled."""
+    out = tmp_path_factory.mktemp("compiled")
+    assert cli.main(["compile", str(EXAMPLES / "several_runs.moe"), "-o", str(out)]) == 0
+    return out
+
+
+# ---------------------------------------------------------------- two plans
+
+
+def test_a_run_and_itself() -> None:
+    d = of_texts("", "")
+    assert not any(d["changes"].values())
+    assert d["verdict"]["same_experiment"] is True and d["a"]["fingerprint"] == d["b"]["fingerprint"]
+
+
+def test_the_same_experiment_run_differently() -> None:
+    d = of_texts("pin ep=8 recompute=none", "pin ep=16 recompute=full")
+    assert names(d, EXECUTION) >= {"ep", "recompute"} and not names(d, EXPERIMENT)
+    assert d["verdict"]["says"][0] == "the same experiment, run differently"
+    assert d["a"]["fingerprint"] == d["b"]["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ("precision fp8", "precision"),
+        ("pin moments=bf16", "moments"),
+        ("pin grad_reduce=bf16", "grad_reduce"),
+        ("task sft", "task"),
+        ("set model.moe_z_loss_coeff = 0.001", "model.moe_z_loss_coeff"),
+        ("set optimizer.lr = 0.0003", "optimizer.lr"),
+        ("set rng.seed = 7", "rng.seed"),
+    ],
+)
+def test_another_experiment(more: str, name: str) -> None:
+    d = of_texts("", more)
+    assert name in names(d, EXPERIMENT)
+    assert "different experiments: do not compare losses" in d["verdict"]["says"]
+    assert d["a"]["fingerprint"] != d["b"]["fingerprint"]
+
+
+def test_a_benchmark_is_no_proxy() -> None:
+    d = of_texts('data "corpus"', 'data "corpus"; routing balanced')
+    assert names(d, BENCHMARK) == {"routing"} and d["verdict"]["benchmark_only"] == ["b"]
+    assert d["verdict"]["says"] == [
+        "B is benchmark-only (routing balanced): its speed is no proxy, its loss is meaningless"
+    ]
+
+
+def test_mock_data_against_real_data() -> None:
+    d = of_texts('data "corpus"', "data mock")
+    assert names(d, BENCHMARK) == {"data"} and d["verdict"]["benchmark_only"] == ["b"]
+
+
+def test_the_fingerprint_and_the_verdict_agree() -> None:
+    """Two roads to one answer: plans are one experiment where their fingerprints are equal."""
+    texts = ["", "pin tp=2", "precision fp8", "routing balanced", "task sft", "pin micro_batch=2", "scale first"]
+    made = [s for s in sides((), [RUN + t for t in texts]) if isinstance(s, Side)]
+    assert len(made) == len(texts)
+    for a in made:
+        for b in made:
+            d = compare(a, b)
+            same = d["a"]["fingerprint"] == d["b"]["fingerprint"]
+            assert (d["verdict"]["same_experiment"] is True) == same, (a.plan, b.plan)
+
+
+def test_one_change_alone_is_priced() -> None:
+    mesh = "pin ep=16 etp=1 tp=1 cp=1 pp=1 offload=none "
+    d = of_texts(mesh + "recompute=moe_act", mesh + "recompute=full")
+    assert names(d, EXECUTION) == {"recompute"}
+    (line,) = [x for x in d["changes"][EXECUTION] if x["name"] == "recompute"]
+    e = d["estimates"]
+    slower, more = 100 * (e["step_time_s"][1] / e["step_time_s"][0] - 1), e["peak_gib"][1] - e["peak_gib"][0]
+    assert line["alone"] == f"{slower:+.1f}% step time, {more:+.1f} GiB"
+
+
+def test_useful_tokens_normalise() -> None:
+    d = diff(texts=("qwen3_30b_a3b; h100 x 16; seq 4k; batch 512", "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024"))
+    e = d["estimates"]
+    assert e["step_time_s"][1] / e["step_time_s"][0] > 1.8
+    assert e["tokens_per_s_per_gpu"][1] == pytest.approx(e["tokens_per_s_per_gpu"][0], rel=0.05)
+    for i in (0, 1):
+        rate = e["tokens_per_step"][i] / e["step_time_s"][i] / 16
+        assert rate == pytest.approx(e["tokens_per_s_per_gpu"][i])
+        assert e["gpu_hours_per_1e9_tokens"][i] == pytest.approx(1e9 / rate / 3600)
+    assert "compare by useful tokens" in text(d)
+
+
+def test_a_users_own_effect_counts() -> None:
+    own = '\nrules mine { effect model.qk_clip_alpha = execution because "a test" cite ours "here" }\n'
+    assert names(of_texts("", "\nset model.qk_clip_alpha = 0.25"), EXPERIMENT) == {"model.qk_clip_alpha"}
+    assert names(of_texts("", own + "set model.qk_clip_alpha = 0.25"), EXECUTION) == {"model.qk_clip_alpha"}
+
+
+def test_models_of_one_name_differ_by_their_facts(tmp_path: Path) -> None:
+    own = (EXAMPLES / "own_model.moe").read_text(encoding="utf-8")
+    assert "ffn_hidden 6144" in own
+    d = diff(texts=(own, own.replace("ffn_hidden 6144", "ffn_hidden 4096")))
+    assert "model facts" in names(d, EXPERIMENT)
+
+
+# ---------------------------------------------------------------- other sources
+
+
+def test_a_folder_its_plan_and_the_file_are_one(compiled: Path) -> None:
+    for other in (str(compiled / "tuned" / "plan.json"), str(EXAMPLES / "several_runs.moe") + ":tuned"):
+        d = diff(str(compiled / "tuned"), other)
+        assert not any(d["changes"].values()) and d["by"] == "words"
+
+
+def test_overrides_say_what_their_plan_does(compiled: Path) -> None:
+    d = diff(str(compiled / "tuned" / "overrides.txt"), str(compiled / "tuned" / "plan.json"))
+    assert d["by"] == "fields" and d["compared"] > 70 and not any(d["changes"].values())
+
+
+def test_two_kinds_compare_by_fields(compiled: Path) -> None:
+    d = diff(str(compiled / "tuned" / "overrides.txt"), str(compiled / "scale_out"))
+    assert "mixed_precision.fp8" in names(d, EXPERIMENT)
+    assert "model.expert_model_parallel_size" in names(d, EXECUTION)
+    assert not names(d, UNKNOWN)
+
+
+def test_a_recipe_is_read_without_bridge(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diff_sources, "is_installed", lambda: False)
+    d = diff(str(compiled / "tuned" / "recipe.py"), str(compiled / "scale_out" / "recipe.py"))
+    assert d["a"]["how"] == "source" and "model.expert_model_parallel_size" in names(d, EXECUTION)
+    d = diff(str(compiled / "tuned" / "recipe.py"), str(compiled / "tuned"))
+    assert d["compared"] > 30 and not names(d, EXPERIMENT) and not names(d, EXECUTION)
+
+
+def test_what_no_effect_names_is_unknown() -> None:
+    d = diff("model.seq_length=4096 model.no_such_field=1", "model.seq_length=4096 model.no_such_field=2")
+    assert names(d, UNKNOWN) == {"model.no_such_field"} and d["verdict"]["same_experiment"] is None
+
+
+def test_overrides_are_read_as_hydra_does() -> None:
+    words = "model.a=null ++model.b=1.5e-3 +model.c=[attn,mlp] model.d='a b' model.e=true 'model.f={_target_:x.Y,z:1}'"
+    assert of_overrides(words) == {
+        "model.a": None, "model.b": 0.0015, "model.c": ["attn", "mlp"], "model.d": "a b", "model.e": True,
+        "model.f": "Y", "model.f.z": 1,
+    }  # fmt: skip
+
+
+def test_one_value_in_three_spellings() -> None:
+    name = "model.pipeline_model_parallel_layout"
+    flat = of_recipe({name: [["embedding", "decoder"], ["decoder", "mtp", "loss"]]}, {})
+    assert flat == of_overrides(f"{name}=Et|tmL") == {name: ["Et", "tmL"]}
+    assert of_recipe({"optimizer.exp_avg_dtype": "bfloat16"}, {}) == of_overrides(
+        "optimizer.exp_avg_dtype=torch.bfloat16"
+    )
+
+
+def test_a_run_that_goes_on_from_its_own_checkpoints_is_no_other() -> None:
+    own = of_recipe({"checkpoint.load": "a/b", "checkpoint.save": "a/b"}, {})
+    other = of_recipe({"checkpoint.load": "c", "checkpoint.save": "a/b"}, {})
+    assert "checkpoint.load" not in own and other["checkpoint.load"] == "c"
+
+
+def test_a_plan_of_mock_data_says_so(compiled: Path) -> None:
+    plan = json.loads((compiled / "tuned" / "plan.json").read_text(encoding="utf-8"))
+    assert of_plan(plan)["dataset.mock"] is True
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "give two sides"),
+        (["a.moe", "b.moe", "c.moe"], "give two sides"),
+        (["nowhere.moe", "-e", RUN], "does not exist"),
+        ([str(EXAMPLES / "several_runs.moe"), "-e", RUN], "has 3 runs: bring_up, scale_out, tuned"),
+        ([str(EXAMPLES / "several_runs.moe") + ":tunde", "-e", RUN], "did you mean `tuned`?"),
+        ([str(EXAMPLES), "-e", RUN], "recipe.py"),
+        ([str(EXAMPLES / "sft.moe"), "-e", "qwen3_30b_a3c; h100 x 8"], "qwen3_30b_a3b"),
+        (["model.a=1 b", "-e", RUN], "`b` is no override"),
+        (["no_recipe.py", "-e", RUN], "no such file"),
+    ],
+)
+def test_a_wrong_side_is_answered(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["diff", *words]) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content, says in (("{}", "is not the plan of one run"), ("{", "cannot be read as JSON")):
+        (tmp_path / "plan.json").write_text(content, encoding="utf-8")
+        assert cli.main(["diff", str(tmp_path), "-e", RUN]) == 1
+        assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("b", "code"), [(RUN + "pin tp=2", 0), (RUN + "precision fp8", 1)])
+def test_the_exit_code(b: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["diff", "-e", RUN, "-e", b]) == 0
+    assert cli.main(["diff", "-e", RUN, "-e", b, "--exit-code"]) == code
+
+
+def test_json_and_text_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["diff", "-e", RUN, "-e", RUN + "precision fp8; pin ep=8"]
+    assert cli.main([*words, "--json"]) == 0
+    d = json.loads(capsys.readouterr().out)
+    assert cli.main(words) == 0
+    out = capsys.readouterr().out
+    assert out == text(d)
+    for line in (*d["verdict"]["says"], "Changes the experiment", "precision  bf16 -> fp8_blockwise"):
+        assert line in out
+
+
+# ---------------------------------------------------------------- through the real Bridge
+
+PERF = "megatron.bridge.perf_recipes.qwen.h100.qwen3_moe:qwen3_30b_a3b_pretrain_16gpu_h100_{}_config"
+
+
+@pytest.mark.bridge
+def test_through_the_real_bridge(compiled: Path, server: Server) -> None:
+    recipe, plan, bf16, fp8 = sides(
+        [str(compiled / "tuned" / "recipe.py"), str(compiled / "tuned"), PERF.format("bf16"), PERF.format("fp8cs")],
+        server=server,
+    )
+    assert isinstance(recipe, Side) and isinstance(plan, Side) and isinstance(bf16, Side) and isinstance(fp8, Side)
+    same = compare(recipe, plan)
+    assert same["compared"] > 80 and not any(same["changes"].values()), same["changes"]
+    theirs = compare(bf16, fp8)
+    assert names(theirs, EXPERIMENT) >= {"mixed_precision.fp8"} and not names(theirs, UNKNOWN)
+    other = {n for n in names(theirs, EXPERIMENT) if "fp8" not in n and "bf16" not in n}
+    assert other <= {"checkpoint.load"}, theirs["changes"][EXPERIMENT]  # one of the two has a folder to load from
+    assert "model.overlap_moe_expert_parallel_comm" in names(theirs, EXECUTION)
+    assert {x["name"] for x in theirs["benchmark"]["a"]} == {"dataset.mock", "model.moe_router_force_load_balancing"}

@@ -1,0 +1,133 @@
+"""What `moedsl lint` says of every MoE recipe of the megatron-bridge 0.6.2 wheel: no more and no less than is noted.
+
+`recipe_fields.jsonl` has the 476 recipes as Bridge builds them (extract_recipe_fields.py), `lint_findings.json` the
+recipes that each law, each warning and Bridge itself find something in. docs/lint.md has the reason of each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl import cache
+from moedsl.bridge import case as cases
+from moedsl.bridge.case import Case
+from moedsl.bridge.client import Server
+from moedsl.compiler import load_stdlib
+from moedsl.lint import rules
+from moedsl.lint.judge import judge
+from moedsl.lint.recipe import Recipe
+from moedsl.lint.report import severity
+from moedsl.lint.run import PHASE, from_bridge, machine, model_facts
+from moedsl.source import Source
+
+DATA = Path(__file__).parent / "data"
+DOCS = Path(__file__).parents[1] / "docs"
+EXPECTED: dict[str, list[str]] = json.loads((DATA / "lint_findings.json").read_text(encoding="utf-8"))
+LATE = {
+    "std.mesh.expert_mesh": "core parallel_state.py:882",
+    "std.mesh.layers": "core transformer/transformer_block.py:150 and :169",
+    "std.vision.no_vpp": "core transformer/transformer_layer.py:190",
+    "std.recipe_mesh.sequence_parallel": "core transformer/moe/moe_layer.py:630",
+    "std.precision.mxfp8_gpu": "te pytorch/quantization.py:168",
+}
+"""Laws broken by recipes that `runtime_config_update` accepts, and the line that refuses them behind it."""
+
+
+@lru_cache
+def recipes() -> dict[str, tuple[dict[str, Any], Recipe]]:
+    """Each recipe of the wheel by kind and function: its row, and as lint sees it."""
+    library = load_stdlib()
+    vr200 = Source("vr200.moe", (DATA / "vr200.moe").read_text(encoding="utf-8"))
+    module, _ = cache.cached_parse(vr200)
+    assert module is not None
+    library.add(vr200, module, "run")
+    values, *rows = (DATA / "recipe_fields.jsonl").read_text(encoding="utf-8").splitlines()
+    known = json.loads(values)
+    return {f"{r['kind']}-{r['function']}": (r, recipe(r, known, library)) for r in map(json.loads, rows)}
+
+
+def recipe(row: Mapping[str, Any], known: Mapping[str, list[Any]], library: Any) -> Recipe:
+    numbers = row.get("fields") or []
+    fields = {n: v[i] for (n, v), i in zip(known.items(), numbers, strict=bool(numbers))}
+    fields = {n: v for n, v in fields.items() if v is not None}
+    hardware, _ = library.gpu(row["hardware"])
+    said = {"model.moe_flex_dispatcher_backend": (("recipe.py", 1),)} if row.get("backend_said") else {}
+    return Recipe(
+        row["function"], row["function"], "recipe.py", 1, fields, hardware, row["gpus"],
+        {"model.sequence_parallel": row.get("sequence_parallel", False)}, row.get("classes", {}), said,
+        row.get("asked"), bool(fields), model_facts(fields.get("model.hf_model_id"), library),
+        dict.fromkeys(row.get("unknown", ())),
+    )  # fmt: skip
+
+
+def found(name: str) -> Iterator[tuple[str, str]]:
+    """(id, severity) of each finding in one recipe, as report.py makes them."""
+    row, r = recipes()[name]
+    if row.get("refused"):
+        yield "lint.refused", "error"
+    if r.fields:
+        book, _ = rules.read(load_stdlib())
+        yield from ((f.rule.id, severity(f.rule)) for f in judge(r, book, PHASE).findings)
+        yield from (("lint.unknown_field", "warning") for _ in [*r.unknown][:1])
+
+
+@lru_cache
+def findings() -> dict[str, list[str]]:
+    out: dict[str, list[str]] = {}
+    for name in recipes():
+        for id, kind in found(name):
+            if kind != "note":
+                out.setdefault(id, []).append(name)
+    return out
+
+
+def test_every_recipe_is_there() -> None:
+    assert len(recipes()) == 476
+    assert sum(bool(r.fields) for _, r in recipes().values()) == 449
+
+
+def test_the_findings_are_those_that_are_noted() -> None:
+    assert findings() == EXPECTED
+
+
+def test_an_error_is_one_that_nvidia_s_code_makes_too() -> None:
+    """A law that a recipe breaks is refused by Bridge's update, or by the line named in LATE."""
+    refused = set(EXPECTED["lint.refused"])
+    laws = {r.id for r in rules.read(load_stdlib())[0].of_recipe if r.kind == "require"}
+    errors = {id: names for id, names in EXPECTED.items() if id in laws or not id.startswith(("std.recipe_", "lint."))}
+    assert {id for id, names in errors.items() if set(names) - refused} == LATE.keys()
+
+
+@pytest.mark.parametrize("id", EXPECTED)
+def test_a_finding_is_explained_in_the_docs(id: str) -> None:
+    text = (DOCS / "lint.md").read_text(encoding="utf-8")
+    assert f"| `{id}` | {len(EXPECTED[id])} |" in text
+
+
+SAMPLE = [
+    "megatron.bridge.perf_recipes.qwen.gb200.qwen3_moe:qwen3_235b_a22b_pretrain_64gpu_gb200_fp8mx_config",
+    "megatron.bridge.perf_recipes.deepseek.gb200.deepseek_v3:deepseek_v3_pretrain_256gpu_gb200_fp8mx_config",
+    "megatron.bridge.recipes.gpt_oss.h100.gpt_oss:gpt_oss_120b_pretrain_64gpu_h100_bf16_config",
+    "megatron.bridge.recipes.moonlight.h100.moonlight_16b:moonlight_16b_pretrain_8gpu_h100_bf16_config",
+]
+
+
+@pytest.mark.bridge
+def test_the_table_is_what_bridge_builds(server: Server) -> None:
+    library = load_stdlib()
+    read = [c for c in map(cases.read, SAMPLE) if isinstance(c, Case)]
+    book, _ = rules.read(library)
+    for c, resolved in zip(read, server.resolve(read), strict=True):
+        hardware = machine(c, library)
+        assert hardware is not None and resolved.built, (c.file, resolved.refusal, resolved.message)
+        real = judge(from_bridge(c, resolved, hardware, library), book, PHASE)
+        kind = "perf" if "perf_recipes" in c.source else "library"
+        mine = judge(recipes()[f"{kind}-{c.function}"][1], book, PHASE)
+        assert [f.rule.id for f in mine.findings] == [f.rule.id for f in real.findings]
+        assert mine.judged == real.judged

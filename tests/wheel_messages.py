@@ -1,0 +1,61 @@
+"""The messages that a Python file prints or raises, read out of its source: strings joined, values as a number or word."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOTS = {"core": "megatron/core", "bridge": "megatron/bridge", "te": "transformer_engine", "torch": "torch"}
+REACH = 12
+"""Lines of a message around the one that is cited."""
+
+
+def packages() -> Path:
+    """Where the wheels are installed."""
+    spec = importlib.util.find_spec("attrs")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parents[1]
+
+
+def path_of(whose: str, file: str) -> Path:
+    return packages() / ROOTS[whose] / file
+
+
+@cache
+def messages(path: Path) -> list[tuple[int, int, str]]:
+    """(first line, last line, text) of every string of a file; text built by `+=` is joined under its variable."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [*_strings(tree), *_grown(tree)]
+
+
+def near(whose: str, file: str, line: int) -> list[str]:
+    """The messages about a cited line."""
+    return [text for a, b, text in messages(path_of(whose, file)) if a - REACH <= line <= b + REACH]
+
+
+def _strings(tree: ast.AST) -> Iterator[tuple[int, int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr | ast.Constant) and (text := _text(node)):
+            yield node.lineno, node.end_lineno or node.lineno, text
+
+
+def _grown(tree: ast.AST) -> Iterator[tuple[int, int, str]]:
+    """``msg = "a"; msg += "b"`` as one text."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        parts = [s for s in body if isinstance(s, ast.Assign | ast.AugAssign)] if isinstance(body, list) else []
+        texts = [t for s in parts if (t := _text(s.value))]
+        if len(texts) > 1:
+            yield parts[0].lineno, parts[-1].end_lineno or parts[-1].lineno, "".join(texts)
+
+
+def _text(node: ast.expr) -> str:
+    """A string, its values as ``8``, ``{}`` too; empty for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value.replace("{}", "8") if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(v) if isinstance(v, ast.Constant) else "8" for v in node.values)
+    return ""

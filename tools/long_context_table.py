@@ -1,0 +1,105 @@
+"""NVIDIA's three long-context layouts beside what moedsl chooses for the same runs: the table of docs/long_context.md.
+
+Run it to rewrite the table; tests/test_long_context_docs.py fails where the page is stale.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from moedsl import axes
+from moedsl.choose import choose
+from moedsl.compiler import compile_source
+from moedsl.ir import Program
+from moedsl.plan import make_plan
+from moedsl.source import Source
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "long_context.md"
+RUNS = ("long_deepseek_v3_128k", "long_deepseek_v3_256k", "long_qwen3_235b_128k")
+BEGIN, END = "<!-- compared: begin -->", "<!-- compared: end -->"
+EXPERIMENT = ("precision", "moments", "grad_reduce", "sharding")
+"""Axes that stay as the document has them: they are not the layout."""
+LAYOUT = ("tp", "cp", "dp", "pp", "vpp", "ep", "edp")
+POLICY = ("dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap")
+Plan = dict[str, Any]
+
+
+def block() -> str:
+    """The table as Markdown."""
+    return "\n\n".join(_compared(name) for name in RUNS) + "\n"
+
+
+def plans(name: str) -> tuple[Plan, Plan]:
+    """The example as the document has it, and the plan of the same run with no axis of the layout pinned."""
+    path = ROOT / "examples" / f"{name}.moe"
+    result = compile_source(Source(f"examples/{name}.moe", path.read_text(encoding="utf-8")))
+    assert not result.failed, result.diagnostics
+    return result.plans[0], _plan(_open(result.programs[0]))
+
+
+def _open(p: Program) -> Program:
+    pins = {n: pin for n, pin in p.pins.items() if n in EXPERIMENT}
+    return evolve(p, pins=pins, rules=tuple(r for r in p.rules if not (r.wish and r.kind == "require")))
+
+
+def _plan(p: Program) -> Plan:
+    chosen, found = choose(p, lambda _: None)
+    assert chosen is not None, found
+    return make_plan(chosen, [], {})
+
+
+def _compared(name: str) -> str:
+    theirs, ours = plans(name)
+    lines = [f"### `examples/{name}.moe`", "", "| | document | chosen | |", "| --- | --- | --- | --- |"]
+    lines += [f"| {n} | {a} | {b} | {why} |" for n, a, b, why in (*_layout(theirs, ours), *_prices(theirs, ours))]
+    return "\n".join(lines)
+
+
+def _layout(theirs: Plan, ours: Plan) -> Iterator[tuple[str, str, str, str]]:
+    """What differs, with the reason that the plan gives for its own value."""
+    why = {d["name"]: d["because"] for d in ours["decisions"]}
+    for part, names in (("layout", LAYOUT), ("batch", ("micro_batch", "num_microbatches")), ("policy", POLICY)):
+        for n in names:
+            a, b = _word(theirs[part][n]), _word(ours[part][n])
+            if a != b:
+                yield n, a, b, _effect(ours, n, theirs[part][n]) if n in axes.BY_NAME else why[n]
+
+
+def _effect(ours: Plan, name: str, value: Any) -> str:
+    """What the document's value would do to the chosen layout, all else equal."""
+    decision = next(d for d in ours["decisions"] if d["name"] == name)
+    found = (a["effect"] for a in decision["alternatives"] if a["value"] == value)
+    return f"{_word(value)} here: {next(found, 'not among what the phase tries')}"
+
+
+def _prices(theirs: Plan, ours: Plan) -> Iterator[tuple[str, str, str, str]]:
+    a, b = theirs["estimate"], ours["estimate"]
+    peaks = [e["memory"]["peak_gib"] for e in (a, b)]
+    yield "peak, GiB", f"{peaks[0]:.1f}", f"{peaks[1]:.1f}", f"{peaks[1] - peaks[0]:+.1f}"
+    times = [e["step_time_s"] for e in (a, b)]
+    yield "step, s", f"{times[0]:.2f}", f"{times[1]:.2f}", f"{100 * (times[1] / times[0] - 1):+.1f}%"
+    for part in sorted(a["breakdown"], key=lambda k: -abs(b["breakdown"][k] - a["breakdown"][k])):
+        change = b["breakdown"][part] - a["breakdown"][part]
+        if abs(change) > 0.01 * times[0]:
+            yield f"of it {part}", f"{a['breakdown'][part]:.2f}", f"{b['breakdown'][part]:.2f}", f"{change:+.2f} s"
+
+
+def _word(v: Any) -> str:
+    if isinstance(v, bool):
+        return "on" if v else "off"
+    return " ".join(v) or "none" if isinstance(v, list) else str(v)
+
+
+def rewritten(page: str) -> str:
+    """The page with the table of today."""
+    return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n\n{block()}\n{END}", page, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
