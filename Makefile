@@ -1,9 +1,9 @@
-# make demo | test | lint | bench | clean      Each sets everything up first; a second time that costs nothing.
+# make demo | test | lint | bench | accuracy | clean      Each sets everything up first; a second time that costs nothing.
 MAKEFLAGS += --no-print-directory
 PYTEST = -m pytest
 DEMO = examples/qwen3_235b_gb200_128k.moe
 
-.PHONY: demo test lint bench setup clean
+.PHONY: demo test lint bench accuracy setup clean
 
 demo: setup
 	@echo "moedsl compile $(DEMO) -o out/demo"
@@ -24,6 +24,9 @@ lint: setup
 
 bench: setup
 	@.venv/bin/python $(PYTEST) -m bench -q
+
+accuracy: setup
+	@PYTHONPATH=. .venv/bin/python tools/make_accuracy.py
 
 setup:
 	@tools/setup

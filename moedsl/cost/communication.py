@@ -59,8 +59,8 @@ def _distinct(places: Floats, topk: int) -> Floats:
 def exposed(hw: Hardware, t: Table, transfer: Floats, hideable: Floats) -> Floats:
     """Expert communication of one MoE layer, forward and backward, that compute does not hide.
 
-    Delayed weight gradients hide half of what the overlap alone leaves. Two transfers forward, two backward, two more where the MoE layer is recomputed. The overlap hides a stated share,
-    and no more than the compute that runs meanwhile.
+    Two transfers forward, two backward, two more where the MoE layer is recomputed. The overlap hides a calibrated share,
+    delayed weight gradients half of what that leaves, and both no more than the compute that runs meanwhile.
     """
     again = t.has("recompute", BIT["moe"]) | t.has("recompute", BIT["full"])
     whole = (4.0 + 2.0 * again) * transfer

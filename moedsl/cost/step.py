@@ -40,7 +40,7 @@ COVERS = (
 Prices = dict[str, Floats]
 
 
-def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: float = 1.0) -> dict[str, Prices]:
+def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: float) -> dict[str, Prices]:
     """Seconds by part of `MICROBATCH` and feature of `profiles.TIME`, for every row of a table of `LAYER`."""
     shape = t.narrow(SHAPE)
     w = compute.work(m, hw, shape, seq, skew)
