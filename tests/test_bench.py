@@ -92,3 +92,42 @@ def test_solve(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT, text=True).stdout)
     for model, (seconds, legal) in found["models"].items():
         report(capsys, name, seconds, f"  {model}, {legal:,} legal meshes, peak {found['mb']:.0f} MB")
+
+
+EXPLAIN = """
+import json, statistics, sys, time
+from moedsl.explain.run import answer
+from moedsl.source import Source
+text, names, runs = sys.argv[1], sys.argv[2].split(), int(sys.argv[3])
+out = {}
+for model in ("qwen3_235b_a22b", "deepseek_v3"):
+    source = Source("bench.moe", f"{model}; gb200 x 1024; {text}")
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        found = answer(source, names)
+        times.append(time.perf_counter() - start)
+    out[model] = (statistics.median(times), found.explanations[0]["kind"])
+print(json.dumps(out))
+"""
+EXPLAINED = {
+    "explain a chosen value": ("fit first", "tp"),
+    "explain a chosen value, throughput first": ("throughput first", "tp"),
+    "explain a pinned value": ("fit first; pin ep=32", "ep"),
+    "explain a pinned value, throughput first": ("throughput first; pin ep=32", "ep"),
+    "explain everything, with the advice": ("fit first", ""),
+    "explain a law conflict": ("fit first; pin tp=3 cp=1", ""),
+    "explain a law conflict, throughput first": ("throughput first; pin ep_overlap=true pp=4 vpp=1 tp=1", ""),
+    "explain a memory infeasibility": ("fit first; seq 128k; pin recompute=none tp=1 cp=1", ""),
+    "explain a memory infeasibility, throughput": ("throughput first; seq 128k; pin recompute=none tp=1 cp=1", ""),
+}
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_explain(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the text to the explanation at 1,024 GPUs, process start-up and imports aside; the goal is 0.3 s."""
+    text, names = EXPLAINED[name]
+    command = [sys.executable, "-c", EXPLAIN, text, names, str(RUNS)]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT, text=True).stdout)
+    for model, (seconds, kind) in found.items():
+        report(capsys, name, seconds, f"  (goal 0.3 s)  {model}, {kind}")

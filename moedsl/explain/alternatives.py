@@ -41,11 +41,12 @@ def of_let(b: Base, name: str, found: Mapping[int, Found]) -> list[Json]:
 def fixed(b: Base, n: Neighbour) -> Json:
     """The plan's layout with one value changed: what it breaks, else its prices against the plan's."""
     codes = {**b.row.codes, n.axis: n.code}
+    step_time, peak_memory = float(n.step_time), float(n.peak_memory)
     if n.refused_by is None:
-        return {"breaks": [], **prices(b, n.step_time, n.peak_memory)}
-    if n.peak_memory == n.peak_memory:  # priced, so a law on prices refuses it
-        env = b.env_at(codes, peak_memory=n.peak_memory, step_time=n.step_time, score=n.step_time)
-        return {"breaks": [_broken(b, r, env) for r in broken(b, env)], **prices(b, n.step_time, n.peak_memory)}
+        return {"breaks": [], **prices(b, step_time, peak_memory)}
+    if peak_memory == peak_memory:  # priced, so a law on prices refuses it
+        env = b.env_at(codes, peak_memory=peak_memory, step_time=step_time, score=step_time)
+        return {"breaks": [_broken(b, r, env) for r in broken(b, env)], **prices(b, step_time, peak_memory)}
     env = b.env_at(codes)
     return {"breaks": [_broken(b, r, env) for r in broken(b, env)]}
 

@@ -1,0 +1,249 @@
+"""Explanations as a person reads them, one snapshot each, and their claims asked again in another way."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from attrs import evolve
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
+from moedsl import axes
+from moedsl.choose import solve
+from moedsl.compiler import compile_source
+from moedsl.explain.base import Base, based
+from moedsl.explain.legal import legal_on
+from moedsl.explain.members import members, without
+from moedsl.explain.run import answer
+from moedsl.explain.show import text_of
+from moedsl.explain.space import Space, Variant
+from moedsl.ir import Pin, Program
+from moedsl.solve import some_layout
+from moedsl.source import Source
+
+
+class Explanation(SingleFileSnapshotExtension):
+    _write_mode = WriteMode.TEXT
+    file_extension = "txt"
+
+
+OWN = 'rules mine {\n require small: tp * pp <= 4 because "our fabric" cite mine "wiki"\n}\n'
+CASES = {
+    "chosen_tp_long_context": ("qwen3_235b_a22b; gb200 x 256; seq 128k", "tp"),
+    "chosen_recompute_h100": ("deepseek_v3; h100 x 1024", "recompute"),
+    "chosen_ep_throughput": ("qwen3_30b_a3b; h100 x 16; throughput first", "ep"),
+    "chosen_micro_batch_scale": ("gpt_oss_120b; b200 x 64; scale first", "micro_batch"),
+    "pinned_pp": ("deepseek_v3; gb200 x 256\npin pp=4", "pp"),
+    "pinned_cp_dearer": ("qwen3_235b_a22b; gb200 x 256; seq 128k\npin cp=32", "cp"),
+    "defaulted_dispatcher": ("qwen3_235b_a22b; gb200 x 256", "model.moe_token_dispatcher_type"),
+    "defaulted_precision": ("moonlight_16b; h100 x 8", "precision"),
+    "defaulted_vpp": ("kimi_k2; h200 x 512", "virtual_pipeline_model_parallel_size"),
+    "derived_dp": ("qwen3_235b_a22b; gb200 x 256; require dp >= 4", "dp"),
+    "derived_environment": ("qwen3_30b_a3b; h100 x 16; pin tp=2", "CUDA_DEVICE_MAX_CONNECTIONS"),
+    "fixed_seq": ("qwen3_30b_a3b; h100 x 16; seq 16k", "seq"),
+    "set_field": ('moonlight_16b; h100 x 8\nset model.moe_router_dtype = "fp64"', "model.moe_router_dtype"),
+    "overview": ("qwen3_235b_a22b; gb200 x 256; seq 128k; require dp >= 4; prefer cp <= 4", None),
+    "overview_own_rules": (f"gpt_oss_120b; h100 x 64\n{OWN}", None),
+    "overview_vlm": ("qwen3_vl_30b_a3b; b200 x 16; vlm freeze_vision", None),
+    "law_conflict": ("qwen3_235b_a22b; gb200 x 256\npin tp=3", None),
+    "law_conflict_overlap": ("deepseek_v3; gb200 x 256; throughput first\npin ep_overlap=true\npin pp=4 vpp=1", None),
+    "wishes_collide": ("qwen3_30b_a3b; gb200 x 8\nrequire tp > 4\npin tp=2 ep=4", None),
+    "memory": ("deepseek_v3; h100 x 64; seq 32k\npin cp=1 pp=1", None),
+    "memory_of_the_run_alone": ("deepseek_v3; h100 x 8", None),
+    "too_slow": ("qwen3_30b_a3b; h100 x 16\nrequire step_time < 1\npin tp=4", None),
+}  # fmt: skip
+
+
+def explained(text: str, *names: str) -> dict[str, Any]:
+    result = answer(Source("run.moe", text), names)
+    assert not result.failed, result.diagnostics
+    (e,) = result.explanations
+    return json.loads(json.dumps(e))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_reads(case: str, snapshot: SnapshotAssertion) -> None:
+    text, name = CASES[case]
+    e = explained(text, *([name] if name else []))
+    assert text_of(e) == snapshot(extension_class=Explanation, name="")
+
+
+def program(text: str) -> Program:
+    result = compile_source(Source("run.moe", text), "check")
+    assert not result.failed, result.diagnostics
+    return result.programs[0]
+
+
+# ---------------------------------------------------------------- claims, asked again
+
+
+def pinned_to(p: Program, axis: str, value: Any) -> Program:
+    code = axes.BY_NAME[axis].encode(value)
+    return evolve(p, pins={**p.pins, axis: Pin(axis, code, p.spans["hardware"])})
+
+
+COSTED = [
+    ("qwen3_235b_a22b; gb200 x 256; seq 128k", "tp"),
+    ("deepseek_v3; h100 x 512", "recompute"),
+    ("qwen3_30b_a3b; h100 x 16; throughput first", "dispatcher"),
+    ("qwen3_30b_a3b; h100 x 16; throughput first", "ep"),
+    ("gpt_oss_120b; b200 x 32; scale first; pin pp=2", "pp"),
+    ("qwen3_30b_a3b; gb200 x 16", "ep_overlap"),
+]
+
+
+@pytest.mark.parametrize(("text", "axis"), COSTED)
+def test_an_alternative_costs_what_pinning_it_gives(text: str, axis: str) -> None:
+    e, p = explained(text, axis), program(text)
+    assert e["alternatives"]
+    for a in e["alternatives"]:
+        rows = solve(pinned_to(p, axis, a["value"]), p.gpus or 0, keep=1).solution.rows
+        if not rows:
+            assert a["best"]["layout"] is None, a
+            continue
+        assert a["best"]["step_time_s"] == rows[0].step_time
+        assert a["best"]["peak_gib"] == rows[0].peak_memory / 2**30
+        assert a["best"]["layout"] == {n.name: n.decode(rows[0].codes[n.name]) for n in axes.AXES}
+
+
+@pytest.mark.parametrize(("text", "axis"), COSTED)
+def test_what_breaks_with_all_else_fixed_is_refused(text: str, axis: str) -> None:
+    """The whole layout pinned with the one value changed has a layout exactly where nothing is said to break."""
+    e, p = explained(text, axis), program(text)
+    base = solve(p, p.gpus or 0, keep=1).solution.rows[0]
+    whole = evolve(p, pins={n: Pin(n, code, p.spans["hardware"]) for n, code in base.codes.items()})
+    for a in e["alternatives"]:
+        rows = solve(pinned_to(whole, axis, a["value"]), p.gpus or 0, keep=1).solution.rows
+        assert bool(rows) == (not a["same_otherwise"]["breaks"]), a
+        if rows:
+            assert a["same_otherwise"]["step_time_s"] == pytest.approx(rows[0].step_time)
+
+
+@pytest.mark.parametrize("text", ["qwen3_235b_a22b; gb200 x 256; seq 128k", "deepseek_v3; gb200 x 128; scale first"])
+def test_the_price_of_advice_is_what_requiring_or_dropping_it_gives(text: str) -> None:
+    e, p = explained(text), program(text)
+    base = solve(p, p.gpus or 0, keep=1).solution.rows[0]
+    for a in (a for a in e["advice"] if a["price"] is not None):
+        rules = [r for r in p.rules if r.id != a["rule"]]
+        mine = next(r for r in p.rules if r.id == a["rule"])
+        wanted = evolve(mine, kind="require") if a["state"] == "not followed" else None
+        q = evolve(p, rules=(*rules, wanted) if wanted else tuple(rules))
+        rows = solve(q, p.gpus or 0, keep=1).solution.rows
+        if not rows:
+            assert a["price"] == {"layout": None}
+            continue
+        assert a["price"]["step_time_s"] == rows[0].step_time, a["rule"]
+        assert a["price"]["step_time_change"] == rows[0].step_time / base.step_time - 1
+
+
+INFEASIBLE = [CASES[c][0] for c in ("law_conflict", "law_conflict_overlap", "wishes_collide", "memory", "too_slow")]
+
+
+@pytest.mark.parametrize("text", INFEASIBLE)
+def test_a_conflict_is_minimal(text: str) -> None:
+    """Without any one member something fits, or is legal where the conflict is one of laws; asked of the plain search."""
+    e, p = explained(text), program(text)
+    all_ = members(solve(p, p.gpus or 0, keep=0).compiled)
+    core = [
+        m
+        for m in all_
+        if any(m.span.start == x["at"].get("start", m.span.start) and named(m, x, p) for x in e["conflict"])
+    ]
+    assert len(core) == len(e["conflict"]), (core, e["conflict"])
+    soft = [m for m in all_ if m.stated or m.kind == "candidates" or not e["legal_but_for_prices"]]
+    for m in core:
+        others = [x for x in core if x is not m]
+        q = without(p, [x for x in soft if x not in others])
+        found = solve(q, p.gpus or 0, keep=1)
+        assert found.solution.rows if e["legal_but_for_prices"] else some_layout(found.compiled), m.key
+
+
+def named(m: Any, x: dict[str, Any], p: Program) -> bool:
+    return m.kind == x["kind"] and (m.key == x["name"] or x["name"].startswith(f"{m.key}=") or m.kind == "wish")
+
+
+@pytest.mark.parametrize("text", INFEASIBLE)
+def test_a_relaxation_opens_what_it_says(text: str) -> None:
+    """Dropping the pin that a relaxation names opens as many meshes as it says, and its best layout is the best."""
+    e, p = explained(text), program(text)
+    for r in e["relaxations"]:
+        found = re.match(r"write `pin (\w+)=", r["change"])
+        if found is None:
+            continue
+        q = evolve(p, pins={a: pin for a, pin in p.pins.items() if a != found[1]})
+        solution = solve(q, p.gpus or 0, keep=1).solution
+        assert (solution.legal, solution.rows[0].step_time) == (r["legal_layouts"], r["step_time_s"])
+
+
+@pytest.mark.parametrize("text", INFEASIBLE)
+def test_the_nearest_layout_fails_as_its_tree_says(text: str) -> None:
+    """A failing expression is false, and its parts add up: an arithmetic node is what Python makes of its text."""
+    nearest = explained(text)["nearest"]
+    if nearest is None:  # two wishes that exclude each other have no layout near both
+        return
+    assert nearest["tree"]["value"] is False
+    checked = [
+        n for n in nodes(nearest["tree"]) if len(n["parts"]) == 2 and re.fullmatch(r"\w+ [*%/-]{1,2} \w+", n["text"])
+    ]
+    for n in checked:
+        values = {x["text"]: x["value"] for x in n["parts"]}
+        assert eval(n["text"], {}, values) == n["value"], n
+
+
+def nodes(tree: dict[str, Any]) -> list[dict[str, Any]]:
+    return [tree, *(n for part in tree["parts"] for n in nodes(part))]
+
+
+def test_legality_agrees_with_the_search() -> None:
+    for text in INFEASIBLE:
+        p = program(text)
+        c = solve(p, p.gpus or 0, keep=0).compiled
+        assert legal_on(c) == some_layout(c)
+
+
+def test_variants_agree_with_searches_of_their_own() -> None:
+    p = program("qwen3_30b_a3b; h100 x 32; throughput first")
+    c = solve(p, 32, keep=0)
+    asked = [("ep", v) for v in (1, 4, 8)] + [("recompute", v) for v in (0, 128)] + [("offload", 1)]
+    found = Space(c.compiled, c.cost, 1).answers([Variant({a: v}) for a, v in asked])
+    for (axis, v), f in zip(asked, found, strict=True):
+        q = evolve(p, pins={axis: Pin(axis, v, p.spans["hardware"])})
+        rows = solve(q, 32, keep=1).solution.rows
+        assert (f.row.codes if f.row else None) == (rows[0].codes if rows else None)
+
+
+# ---------------------------------------------------------------- what may be asked
+
+
+def test_a_field_of_the_recipe_leads_to_its_word() -> None:
+    e = explained("moonlight_16b; h100 x 8", "model.tensor_model_parallel_size")
+    assert (e["name"], e["field"]["path"]) == ("tp", "model.tensor_model_parallel_size")
+    assert explained("moonlight_16b; h100 x 8", "tensor_model_parallel_size")["name"] == "tp"
+
+
+def test_an_unknown_name_has_a_way_out() -> None:
+    result = answer(Source("run.moe", "moonlight_16b; h100 x 8"), ["tensor_parallel"])
+    (d,) = result.diagnostics
+    assert d.id == "explain.unknown_name" and d.help
+
+
+def test_one_run_of_several() -> None:
+    text = "model moonlight_16b\nrun small { h100 x 8 }\nrun large { h100 x 16 }\n"
+    both = answer(Source("run.moe", text), ["gpus"])
+    assert [e["value"] for e in both.explanations] == [8, 16]
+    (one,) = answer(Source("run.moe", text), ["gpus"], "large").explanations
+    assert one["run"] == "large"
+    assert answer(Source("run.moe", text), [], "larger").diagnostics[0].id == "explain.unknown_run"
+
+
+def test_every_decision_can_be_asked_about() -> None:
+    p = program("qwen3_30b_a3b; h100 x 16")
+    base = based(p, 16, {})
+    assert isinstance(base, Base)
+    names = [d["name"] for d in explained("qwen3_30b_a3b; h100 x 16")["decisions"]]
+    for name in names:
+        result = answer(Source("run.moe", "qwen3_30b_a3b; h100 x 16"), [name])
+        assert result.explanations and not result.failed, name
