@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from moedsl import ast
 from moedsl.explain.alternatives import changes, prices
 from moedsl.explain.base import Base, Json
 from moedsl.explain.space import Found, Variant
 from moedsl.printer import print_expr
-from moedsl.scalar import holds
+from moedsl.scalar import evaluate, holds
 from moedsl.tables import Law
 
 
@@ -23,10 +24,17 @@ def priced(b: Base, laws: Iterable[Law]) -> list[Json]:
 def _state(b: Base, law: Law) -> str:
     """Advice whose condition does not hold here, and advice that no layout decides, have no price."""
     applies = holds(law.rule.when, b.env, b.functions)
+    applies = applies and not _vacuous(b, law)
     held = applies and holds(law.rule.expr, b.env, b.functions)
     if not law.needs:
         return "not for the layout to decide" if applies and not held else "no case here"
     return "not followed" if applies and not held else "followed" if applies else "no case here"
+
+
+def _vacuous(b: Base, law: Law) -> bool:
+    """Whether `a => b` holds because `a` does not."""
+    e = law.rule.expr
+    return isinstance(e, ast.Binary) and e.op == "=>" and not evaluate(e.left, b.env, b.functions)
 
 
 def _variant(law: Law, state: str) -> Variant:

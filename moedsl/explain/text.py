@@ -113,7 +113,8 @@ def best(b: Json, e: Json) -> str:
     because = b["decided_by"]
     worse = "" if because is None or because["key"] in ("score", "step_time") else f"; {key(because)}"
     against = f"; against {', '.join(short(r) for r in b['against_advice'])}" if b["against_advice"] else ""
-    return f"{cost(b)}{with_}{worse}{against}"
+    rate = f", {100 * b['throughput_change']:+.1f}% tokens/s/GPU" if "throughput_change" in b else ""
+    return f"{cost(b)}{rate}{with_}{worse}{against}"
 
 
 def _none(b: Json) -> str:

@@ -101,14 +101,19 @@ def _resized(b: Base, name: str, value: int) -> Json:
     found = Found(rows[0] if rows else None, chosen.solution.legal, float("inf"))
     there = Base(chosen, b.row, b.sources)
     best = alternatives.best(there, found, {name}) if rows else alternatives.best(b, found, {name})
+    if rows:
+        here = b.env["global_batch"] * b.env["seq"] / b.chosen.problem.gpus / b.row.step_time
+        there_ = kept["global_batch"] * kept["seq"] / gpus / rows[0].step_time
+        best["throughput_change"] = there_ / here - 1
     return {"value": value, "same_otherwise": None, "best": {**best, "decided_by": None}}
 
 
 def _set(b: Base, name: str) -> Json:
     value = b.program.sets[name]
     where = {"kind": "pinned", "at": b.where(b.program.spans[name])}
-    head = _head(b, name, value, "a field of the recipe that the run file sets; no rule reads it")
-    return {**head, "origin": where, "rules": [], "alternatives": [], "advice": []}
+    head = _head(b, name, value, "a field of the recipe that the run file sets, whatever a rule would derive")
+    rules = [_branch(b, r) for r in b.program.of("derive") if name in (r.name, f"model.{r.name}")]
+    return {**head, "origin": where, "rules": rules, "alternatives": [], "advice": []}
 
 
 def _setting(b: Base, name: str) -> Json | None:
