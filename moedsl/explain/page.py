@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from moedsl import axes, pages, rules
+from moedsl import axes, documents, pages, rules
 from moedsl.infer import suggest
 from moedsl.ir import Rule
 from moedsl.library import Library
@@ -61,9 +61,9 @@ def _rule(r: Rule, sources: dict[str, Source]) -> str:
     lines += [f"  because: {r.because}"] if r.because else []
     lines += [f"  confirm: {r.confirm}"] if r.confirm else []
     lines += [f"  fix: {r.fix}"] if r.fix else []
-    return "\n".join(
-        [*lines, *(f"  cite: {c}" for c in r.cites), f"  declared at {r.span.file}:{line}", f"  {_STRENGTH[r.kind]}"]
-    )
+    lines += [f"  cite: {c}" for c in r.cites]
+    lines += [f"  carries: {c.says} ({d.title}, {c.where})" for d, c in documents.claims_of(r.id)]
+    return "\n".join([*lines, f"  declared at {r.span.file}:{line}", f"  {_STRENGTH[r.kind]}"])
 
 
 _STRENGTH = {
