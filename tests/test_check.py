@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from moedsl.compiler import Result, compile_source
+from moedsl.paths import stdlib_dir
 from moedsl.source import Source
 
 RUN = "qwen3_30b_a3b; gb200 x 8\n"
@@ -53,6 +54,7 @@ ONE = [
     ("check.model", MODEL.replace("topk 2", "topk 9") + "tiny; gb200 x 4", "tiny"),
     ("check.model", MODEL.replace("layers 4", "layers 99999999") + "tiny; gb200 x 4", "tiny"),
     ("check.hardware", GPU.replace("gpus_per_node 8", "gpus_per_node 0") + RUN.replace("gb200", "mine"), "mine"),
+    ("check.calibration", (stdlib_dir() / "calibration/hopper.moe").read_text().replace("gemm 0.", "gemm 9.") + RUN.replace("gb200", "h100"), "hopper"),
     ("check.hardware", GPU.replace("hbm 8", "hbm 0") + RUN.replace("gb200", "mine"), "mine"),
     ("check.hardware", GPU.replace("bf16=1000", "bf16=0") + RUN.replace("gb200", "mine"), "mine"),
     ("check.type", GPU.replace("bf16=1000", "bf16=1000 fp8=fast") + RUN.replace("gb200", "mine"), "fast"),

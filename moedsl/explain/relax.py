@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from moedsl import axes
 from moedsl.columns import names
@@ -20,6 +20,8 @@ from moedsl.solve import Row
 GIB = 2**30
 MOST_TIMES = 64
 """How many times the GPUs are tried."""
+LONG = 32768
+"""Tokens from which the number of GPUs is said as what the length needs."""
 NONE = "no single change opens a layout: relax two of the above, or name no number of GPUs to let the solver find one"
 
 
@@ -88,8 +90,14 @@ def _more_gpus(p: Program, gpus: int, legal: bool, solve: Any) -> list[Relaxatio
     for n in tried:
         chosen = solve(p, n, keep=0)
         if fits(chosen.compiled, chosen.cost):
-            return [*_try(p, n, solve, f"{p.hardware.name} x {n}")]
+            need = _need(p, n, chosen.problem.values["seq"])
+            return [evolve(r, text=r.text + need) for r in _try(p, n, solve, f"{p.hardware.name} x {n}")]
     return []
+
+
+def _need(p: Program, gpus: int, seq: int) -> str:
+    """What a long sequence needs, in words; of a short one that goes without saying."""
+    return f"; at {seq // 1024}k this needs {gpus} {p.hardware.name}" if seq >= LONG else ""
 
 
 def _possible(p: Program, gpus: int, solve: Any) -> bool:
