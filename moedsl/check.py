@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl import ast, axes, isolate_read, rules, workflow
+from moedsl import ast, axes, rules, workflow
 from moedsl.bridge import fields
 from moedsl.cost import pipeline
 from moedsl.declare import cite_text
@@ -15,6 +15,7 @@ from moedsl.diagnostics import Diagnostic, Label, error, note
 from moedsl.facts import Hardware, Model
 from moedsl.infer import Inference, suggest
 from moedsl.ir import Allow, Isolation, Pin, Program, Rule
+from moedsl.isolate import read as isolate
 from moedsl.library import Library
 from moedsl.scalar import evaluate, number
 from moedsl.source import Span
@@ -373,7 +374,7 @@ class _Reader:
         stmt = self.draft.fixed.get("sweep")
         if not isinstance(stmt, ast.IsolateStmt):
             return None
-        return isolate_read.read(stmt, SWEEPABLE, self._isolated, self.found)
+        return isolate.read(stmt, SWEEPABLE, self._isolated, self.found)
 
     def _isolated(self, axis: ast.Name, value: ast.Expr) -> int | None:
         if axis.id in SWEEPABLE:

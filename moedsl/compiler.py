@@ -88,7 +88,7 @@ def _choose(
     if p.workflow is not None:
         return workflow.choose(p, earlier, progress)
     if p.isolate is not None:
-        from moedsl import isolate
+        from moedsl.isolate import choose as isolate
 
         return isolate.choose(p, progress)
     chosen, found = choose(p, progress)
@@ -107,9 +107,9 @@ def _plan(r: Result, _: Progress) -> None:
         rungs = ladder.of_workflow(r.chosen)
         r.plans = tuple({**p, "ladder": rungs[p["name"]]} if p["name"] in rungs else p for p in r.plans)
     if any("isolation" in p for p in r.plans):
-        from moedsl import isolate_table
+        from moedsl.isolate import table
 
-        r.diagnostics.extend(isolate_table.second_differences([c.problem.program for c in r.chosen], r.plans))
+        r.diagnostics.extend(table.second_differences([c.problem.program for c in r.chosen], r.plans))
 
 
 def _overridden(p: Program, plan: dict[str, Any]) -> Iterator[Diagnostic]:

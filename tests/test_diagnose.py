@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from moedsl import diagnose
 from moedsl.cli import main
 from moedsl.compiler import load_stdlib
+from moedsl.diagnose import scan
 
 VPP = (
     "AssertionError: If enabling EP A2A overlap, virtual_pipeline_model_parallel_size must be specified when"
@@ -22,7 +22,7 @@ VPP = (
 )
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.1 GiB"
 STEP = "iteration 100/ 1000 | elapsed time per iteration (ms): 31310.1 | number of nan iterations: 0 |"
-ALL = diagnose.symptoms(load_stdlib())
+ALL = scan.symptoms(load_stdlib())
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_strange_logs_are_read(run: Any, tmp_path: Path, content: bytes) -> None
 def test_a_word_across_two_blocks_is_found() -> None:
     text = (STEP + "\n") * 50 + OOM + "\n" + (STEP + "\n") * 50
     for size in (7, 64, 1000, 1 << 20):
-        report = diagnose.diagnose("log", diagnose.blocks(io.BytesIO(text.encode()), size), ALL)
+        report = scan.diagnose("log", scan.blocks(io.BytesIO(text.encode()), size), ALL)
         assert [(s.line, s.rule.name) for s in report.sightings] == [(51, "out_of_memory")]
         assert report.lines == 101
 
@@ -137,7 +137,7 @@ def test_a_huge_log_is_not_held_in_memory() -> None:
             return block if self.left > 0 else (OOM + "\n").encode() if self.left == 0 else b""
 
     tracemalloc.start()
-    report = diagnose.diagnose("log", diagnose.blocks(Stream()), ALL)  # type: ignore[arg-type]
+    report = scan.diagnose("log", scan.blocks(Stream()), ALL)  # type: ignore[arg-type]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [s.rule.name for s in report.sightings] == ["out_of_memory"]
@@ -211,7 +211,7 @@ def test_a_wrong_pattern_is_a_mistake_of_the_file(capsys: pytest.CaptureFixture[
 
 
 def blocks_of(text: str, size: int) -> Iterator[bytes]:
-    return diagnose.blocks(io.BytesIO(text.encode()), size)
+    return scan.blocks(io.BytesIO(text.encode()), size)
 
 
 @pytest.mark.parametrize("size", [1, 3, 10, 1000])

@@ -13,15 +13,15 @@ from rule_cases import CASES
 from test_rules_bridge import asked
 from wheel_messages import near, path_of
 
-from moedsl import diagnose
 from moedsl.bridge.client import Server
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnose import Symptom
-from moedsl.diagnose_edit import edits
-from moedsl.diagnose_needles import needles
+from moedsl.diagnose import scan
+from moedsl.diagnose.edit import edits
+from moedsl.diagnose.needles import needles
+from moedsl.diagnose.scan import Symptom
 from moedsl.source import Source
 
-ALL = diagnose.symptoms(load_stdlib())
+ALL = scan.symptoms(load_stdlib())
 NAMED = {s.rule.name: s for s in ALL}
 CODE = re.compile(r"(core|bridge|te) ([\w/]+\.py):(\d+)")
 PROSE = ("flex_not_applied", "fsdp_mesh")
@@ -31,7 +31,7 @@ every = pytest.mark.parametrize("s", ALL, ids=lambda s: s.rule.id)
 
 
 def found_in(text: str) -> list[str]:
-    report = diagnose.diagnose("log", [text.encode()], ALL)
+    report = scan.diagnose("log", [text.encode()], ALL)
     return [s.rule.name for s in report.sightings]
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from moedsl import cli, diff_sources
+from moedsl import cli
 from moedsl.bridge.client import Server
-from moedsl.diff import compare
-from moedsl.diff_fields import of_overrides, of_plan, of_recipe
-from moedsl.diff_sources import Side, sides
-from moedsl.diff_text import text
+from moedsl.diff import sources as sources_module
+from moedsl.diff.compare import compare
+from moedsl.diff.fields import of_overrides, of_plan, of_recipe
+from moedsl.diff.sources import Side, sides
+from moedsl.diff.text import text
 from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -159,7 +160,7 @@ def test_two_kinds_compare_by_fields(compiled: Path) -> None:
 
 
 def test_a_recipe_is_read_without_bridge(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diff_sources, "is_installed", lambda: False)
+    monkeypatch.setattr(sources_module, "is_installed", lambda: False)
     d = diff(str(compiled / "tuned" / "recipe.py"), str(compiled / "scale_out" / "recipe.py"))
     assert d["a"]["how"] == "source" and "model.expert_model_parallel_size" in names(d, EXECUTION)
     d = diff(str(compiled / "tuned" / "recipe.py"), str(compiled / "tuned"))

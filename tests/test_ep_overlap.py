@@ -15,7 +15,7 @@ from layouts import run_text, variant
 from programs import compiled, plan_of
 
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnose import symptoms
+from moedsl.diagnose.scan import symptoms
 from moedsl.legality import violations
 from moedsl.source import Source
 

@@ -15,7 +15,7 @@ from moedsl.cli import main
 from moedsl.compiler import Result
 from moedsl.emit.fields import decided_fields
 from moedsl.emit.overrides import overrides_text
-from moedsl.isolate_table import comparisons
+from moedsl.isolate.table import comparisons
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "overlap_ab.moe"

@@ -8,12 +8,13 @@ from argparse import Namespace
 from pathlib import Path
 from typing import BinaryIO
 
-from moedsl import diagnose, reader
+from moedsl import reader
 from moedsl.cache import cached_parse
 from moedsl.commands import talk
 from moedsl.compiler import load_stdlib
-from moedsl.diagnose_edit import Attempt, edits, prove
-from moedsl.diagnose_text import text, to_json
+from moedsl.diagnose import scan
+from moedsl.diagnose.edit import Attempt, edits, prove
+from moedsl.diagnose.text import text, to_json
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.library import Library, use
 from moedsl.source import Source, Span
@@ -29,7 +30,7 @@ def run(a: Namespace) -> int:
         talk.say(problems, library.sources)
         return 1
     with stream:
-        report = diagnose.diagnose(name, diagnose.blocks(stream), diagnose.symptoms(library))
+        report = scan.diagnose(name, scan.blocks(stream), scan.symptoms(library))
     proofs = _proofs(report, source) if source else {}
     data = to_json(report, proofs)
     if a.json:
@@ -54,7 +55,7 @@ def _library(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]
     return library, source, [d for d in library.diagnostics if d.is_error]
 
 
-def _proofs(report: diagnose.Report, source: Source) -> dict[str, list[Attempt]]:
+def _proofs(report: scan.Report, source: Source) -> dict[str, list[Attempt]]:
     """For each symptom, what its edits do to the runs of the file."""
     return {s.rule.id: prove(source, edits(s.rule.fix)) for s in report.sightings}
 
@@ -105,7 +106,7 @@ def _unread(path: str, start: bytes) -> Diagnostic | None:
     """Why the first bytes of a file are not those of a log."""
     if start.startswith(b"\x1f\x8b"):
         return _wrong("read.log", path, "is compressed", f"zcat {path} | moedsl diagnose -")
-    if diagnose.is_binary(start):
+    if scan.is_binary(start):
         return _wrong("read.log", path, "is binary, not a log", "name the text that a run printed")
     return None
 

@@ -7,9 +7,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from moedsl.commands import talk
-from moedsl.diff import compare
-from moedsl.diff_sources import Options, Side, Wrong, sides
-from moedsl.diff_text import text
+from moedsl.diff.compare import compare
+from moedsl.diff.sources import Options, Side, Wrong, sides
+from moedsl.diff.text import text
 
 
 def run(a: Namespace) -> int:

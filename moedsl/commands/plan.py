@@ -65,12 +65,12 @@ def show(a: Namespace, result: Result) -> None:
 
 def _texts(plans: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Every plan, but of an isolation the first alone and then the variants side by side."""
-    from moedsl import isolate_table
+    from moedsl.isolate import table
 
-    for group in isolate_table.groups(plans):
+    for group in table.groups(plans):
         yield plan_text(group[0])
         if "isolation" in group[0]:
-            yield isolate_table.text(isolate_table.comparison(group))
+            yield table.text(table.comparison(group))
     for compared in sweep_table.comparisons(plans):
         yield sweep_table.text(compared)
 
@@ -88,6 +88,6 @@ def _compared(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     swept = sweep_table.comparisons(plans)
     if not any("isolation" in p for p in plans):
         return swept
-    from moedsl import isolate_table
+    from moedsl.isolate import table
 
-    return [*isolate_table.comparisons(plans), *swept]
+    return [*table.comparisons(plans), *swept]

@@ -19,7 +19,7 @@ from moedsl.bridge.report import Report
 from moedsl.choose import Chosen
 from moedsl.compiler import compile_source
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.diff_fields import of_overrides, of_plan, of_recipe
+from moedsl.diff.fields import of_overrides, of_plan, of_recipe
 from moedsl.infer import suggest
 from moedsl.ir import Rule
 from moedsl.source import Source

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from attrs import define, evolve, field, frozen
 
 from moedsl import rules
-from moedsl.diagnose_needles import needles
+from moedsl.diagnose.needles import needles
 from moedsl.ir import Rule
 from moedsl.library import Library
 

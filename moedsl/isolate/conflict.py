@@ -11,7 +11,7 @@ from moedsl import axes, explain
 from moedsl.choose import solve
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.ir import Program, Rule
-from moedsl.isolate import Arm, broken, search
+from moedsl.isolate.choose import Arm, broken, search
 from moedsl.printer import print_expr
 from moedsl.solve import Row
 

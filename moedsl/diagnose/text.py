@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.diagnose import Report, Sighting
-from moedsl.diagnose_edit import Attempt, Proof, changes, edits, figures
+from moedsl.diagnose.edit import Attempt, Proof, changes, edits, figures
+from moedsl.diagnose.scan import Report, Sighting
 
 Json = dict[str, Any]
 TRY = (

@@ -49,9 +49,9 @@ def choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Dia
         if solution.rows:
             notes = [smallest_note(p, gpus)] if found and gpus else []
             return tuple(_chosen(arms, arm, solution) for arm in arms), notes
-    from moedsl import isolate_conflict  # only a failure pays for it
+    from moedsl.isolate import conflict  # only a failure pays for it
 
-    return (), isolate_conflict.conflict(p, compile_arms(p, p.gpus or p.hardware.gpus_per_node))
+    return (), conflict.conflict(p, compile_arms(p, p.gpus or p.hardware.gpus_per_node))
 
 
 def compile_arms(p: Program, gpus: int | None) -> tuple[Arm, ...]:

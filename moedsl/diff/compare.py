@@ -8,7 +8,7 @@ from typing import Any
 from moedsl import axes, experiment, neighbours
 from moedsl.choose import Chosen
 from moedsl.compiler import load_stdlib
-from moedsl.diff_sources import Side
+from moedsl.diff.sources import Side
 from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN, Effects, is_known, of_rules
 from moedsl.ir import Rule
 

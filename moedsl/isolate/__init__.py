@@ -1,0 +1,1 @@
+"""`isolate`: one axis compared with everything else held fixed."""
