@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 Commands = Any
@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     parser.set_defaults(module="version", parser=parser)
     _programs(commands)
+    _what_if(commands)
     _verify(commands)
     _lint(commands)
     _diagnose(commands)
@@ -115,11 +116,41 @@ def _programs(commands: Commands) -> None:
             parser.add_argument("--ladder", action="store_true", help=text)
             text = "print instead the fewest GPUs for this sequence length, twice and four times it"
             parser.add_argument("--lengths", action="store_true", help=text)
+            parser.add_argument("--top", type=_amount("layouts"), metavar="K", help="print instead the K best layouts")
+            text = "print instead memory against speed, and GPUs against time"
+            parser.add_argument("--pareto", action="store_true", help=text)
+            _budget(parser)
         if name == "compile":
             parser.add_argument("-o", "--output", metavar="DIR", default="out", help="where to write (default: out)")
             parser.add_argument(
                 "--force", action="store_true", help="overwrite files that moedsl did not write, or that were edited"
             )
+
+
+def _what_if(commands: Commands) -> None:
+    help = "what other GPUs, lengths, number formats, freezing and sharding would buy, with the same tokens a step"
+    parser = _command(commands, "what-if", help)
+    parser.set_defaults(module="what_if")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a .moe file, or - for standard input")
+    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _budget(parser)
+
+
+def _budget(parser: argparse.ArgumentParser) -> None:
+    text = "days and GPU-hours for a budget of tokens, such as 10T or 500B"
+    parser.add_argument("--tokens", type=_amount("tokens"), metavar="N", help=text)
+    text = "what a GPU-hour costs: the cost of --tokens as well"
+    parser.add_argument("--price", type=_amount("price"), metavar="P", help=text)
+
+
+def _amount(name: str) -> Callable[[str], Any]:
+    """A reader of `questions.amounts`, imported when an argument needs it."""
+
+    def read(text: str) -> Any:
+        return getattr(importlib.import_module("moedsl.questions.amounts"), name)(text)
+
+    return read
 
 
 def _verify(commands: Commands) -> None:

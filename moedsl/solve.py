@@ -227,8 +227,8 @@ class Search:
 
     def _expand(self, part: Table, policies: Table, best: list[Row]) -> tuple[list[Row], int]:
         """The best policy of each mesh of a chunk, and how many rows were priced."""
-        held = self._could_hold(part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD)))
-        table = self._priced(self._legal(held.times(combinations_of(policies, MOVED))))
+        held = self._could_hold(self._held(part, policies))
+        table = self._moved(held, policies)
         if not table.rows:
             return [], 0
         keys = self._keys(table)
@@ -236,6 +236,14 @@ class Search:
         _, first = np.unique(table.axes["mesh"][order], return_index=True)
         chosen = order[np.sort(first)][: self.keep]
         return [self._row(table, keys, int(i)) for i in chosen], table.rows
+
+    def _held(self, part: Table, policies: Table) -> Table:
+        """Meshes with every policy that decides what is held; `mesh` is the position of their mesh."""
+        return part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD))
+
+    def _moved(self, held: Table, policies: Table) -> Table:
+        """The rows of `_held` with every other policy: those that obey every law, priced."""
+        return self._priced(self._legal(held.times(combinations_of(policies, MOVED))))
 
     def _could_hold(self, table: Table) -> Table:
         """The rows that fit with the least that communication and graphs may hold, before those multiply."""

@@ -14,6 +14,10 @@ from moedsl.show import plan_text
 
 
 def run(a: Namespace) -> int:
+    if a.top or a.pareto or a.tokens or a.price is not None:
+        from moedsl.commands import answers
+
+        return answers.run(a)
     if a.lengths:
         return _lengths(a)
     stop = a.stop_after or "plan"
@@ -21,7 +25,7 @@ def run(a: Namespace) -> int:
     if result is None or code:
         return code
     if a.ladder:
-        _with_ladders(result)
+        with_ladders(result)
     show(a, result)
     return 0
 
@@ -43,7 +47,7 @@ def _lengths(a: Namespace) -> int:
     return 0
 
 
-def _with_ladders(result: Result) -> None:
+def with_ladders(result: Result) -> None:
     """Gives each plan its ladder; a workflow's have theirs."""
     from moedsl import ladder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from moedsl.columns import names
 from moedsl.diagnostics import Diagnostic, Label, error
@@ -52,12 +52,18 @@ def conflict(c: Compiled, cost: Any, solve: Solve) -> list[Diagnostic]:
 
 def analyse(c: Compiled, cost: Any, solve: Solve) -> Infeasible:
     """The minimal conflict, what leads out, and the nearest layout."""
-    p, gpus, all_ = c.problem.program, c.problem.gpus, members(c)
+    p, x = c.problem.program, briefly(c, cost, solve)
+    ways = relaxations(p, c.problem.gpus, c.problem.values["seq"], x.core, x.legal, solve)
+    return evolve(x, relaxations=tuple(ways))
+
+
+def briefly(c: Compiled, cost: Any, solve: Solve) -> Infeasible:
+    """The minimal conflict and the nearest layout, without the ways out: those take a search each."""
+    all_ = members(c)
     legal = legal_on(c)
     core = tuple(_priced_core(c, cost, all_) if legal else minimal(all_, Legality(c, all_).holds))
-    ways = tuple(relaxations(p, gpus, c.problem.values["seq"], core, legal, solve))
-    half = Infeasible(c, core, legal, ways, Nearest("", {}))
-    return Infeasible(c, core, legal, ways, _near(half, cost, solve))
+    half = Infeasible(c, core, legal, (), Nearest("", {}))
+    return evolve(half, near=_near(half, cost, solve))
 
 
 def _priced_core(c: Compiled, cost: Any, all_: list[Member]) -> list[Member]:

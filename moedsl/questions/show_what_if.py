@@ -1,0 +1,51 @@
+"""What each change would buy as a table, from its JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from moedsl.questions.asked import KINDS, shown
+from moedsl.questions.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, pairs, table, whole, wrapped
+
+ELSEWHERE = "E: another experiment, whose loss is not to be compared with the base's."
+
+
+def what_if_text(a: Json) -> str:
+    """The base, then every change in a line under the heading of its kind, or why it has no layout."""
+    s, base, solved = a["step"], a["base"], [f for f in a["lines"] if "why" not in f]
+    tokens = f"{s['tokens']:,} tokens a step (now {s['global_batch']} sequences of {shown(s['seq'])})"
+    ranked = wrapped(
+        f"Every line is the best layout of a compile of its own, by {a['ranks_by']} of the {a['phase']} phase."
+    )
+    head, now, *lines = table([_title(base), _now(base), *map(_line, solved)], left=2)
+    body = _grouped(a, dict(zip((f["change"] for f in solved), lines, strict=True)))
+    mark = [wrapped(ELSEWHERE)] if any(f["another_experiment"] for f in solved) else []
+    above = [f"{a['name']}: what if, with the same {tokens}", ranked]
+    return "\n".join([*above, head, now, *body, *mark, *budget_note(base)]) + "\n"
+
+
+def _title(base: Json) -> tuple[str, ...]:
+    return ("", "", *NUMBERS, "speedup", *cost_head(base), "layout")
+
+
+def _now(base: Json) -> tuple[str, ...]:
+    what = f"now: {base['gpus']} {base['hardware']}, {shown(base['seq'])}"
+    return (what, "", *numbers(base), "1.00x", *cost(base), whole(base["layout"]))
+
+
+def _line(f: Json) -> tuple[str, ...]:
+    mark, speed = "E" if f["another_experiment"] else "", f"{f['speedup']:.2f}x"
+    return (f["change"], mark, *numbers(f), speed, *cost(f), pairs(f["changes"]) or "the same layout")
+
+
+def _grouped(a: Json, lines: dict[str, str]) -> Iterator[str]:
+    """Every kind with its heading and its lines."""
+    for kind, heading in KINDS.items():
+        mine = [f for f in a["lines"] if f["kind"] == kind]
+        yield from [heading] if mine else []
+        yield from (lines[f["change"]] if f["change"] in lines else _refused(f) for f in mine)
+
+
+def _refused(f: Json) -> str:
+    return textwrap.fill(f"{f['change']}: {f['why']}", 100, initial_indent="  ", subsequent_indent="    ")

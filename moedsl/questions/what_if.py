@@ -1,0 +1,101 @@
+"""What other GPUs, lengths, number formats, freezing and sharding would buy: each change compiled for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.choose import Chosen, solve
+from moedsl.effects import BENCHMARK, EXPERIMENT, of_rules
+from moedsl.library import Library
+from moedsl.questions.asked import Change, changes
+from moedsl.questions.budget import Budget
+from moedsl.questions.figures import Figures, Json, layout, step_tokens
+from moedsl.questions.figures import changes as differing
+from moedsl.questions.gpus import held
+from moedsl.questions.top import shared
+from moedsl.symbols import VLM_WORDS
+
+Progress = Callable[[str], None]
+
+
+def what_if(
+    chosen: Chosen, library: Library, budget: Budget | None = None, progress: Progress = lambda _: None
+) -> Json:
+    """`name`, `phase`, `ranks_by`, `step` (what every line holds: tokens, now `global_batch` x `seq`), `base`, `lines`.
+
+    A line has `kind`, `change`, `hardware`, `seq` and `global_batch`; then the keys of `Figures.of`, `speedup`,
+    `layout`, `changes` (of axes, against the base) and `another_experiment` (the names that make it one), or `why` not.
+    """
+    base = _alone(chosen)
+    step = {"tokens": step_tokens(base), "global_batch": base.problem.global_batch, "seq": base.problem.values["seq"]}
+    answers = _Answers(base, budget, progress)
+    first = {**_sizes(base), **Figures(base, budget).of(base.solution.rows[0]), "layout": layout(base.solution.rows[0])}
+    lines = [answers.line(c) for c in changes(base, library)]
+    p, rank = chosen.problem.program, chosen.compiled.ranks[0].rule
+    return {"name": p.name, "phase": p.phase, "ranks_by": rank.name, "step": step, "base": first, "lines": lines}
+
+
+def _alone(chosen: Chosen) -> Chosen:
+    """The run with the layout that is best for itself, where its own was chosen for others too."""
+    if not shared(chosen):
+        return chosen
+    alone = solve(held(chosen), chosen.problem.gpus, keep=1)
+    return alone if alone.solution.rows else chosen
+
+
+@frozen
+class _Answers:
+    base: Chosen
+    budget: Budget | None
+    progress: Progress
+
+    def line(self, c: Change) -> Json:
+        """One change, solved."""
+        head = {"kind": c.kind, "change": c.label}
+        if c.program is None or c.program.gpus is None:
+            return {**head, "why": c.why}
+        self.progress(f"what if {c.label}")
+        found = solve(c.program, c.program.gpus, keep=1)
+        head |= _sizes(found)
+        if not found.solution.rows:
+            return {**head, "gpus": found.problem.gpus, "why": _why(found)}
+        return {**head, **self._against(found)}
+
+    def _against(self, found: Chosen) -> Json:
+        row, now = found.solution.rows[0], self.base.solution.rows[0]
+        return {
+            **Figures(found, self.budget).of(row),
+            "speedup": now.step_time / row.step_time,
+            "layout": layout(row),
+            "changes": differing(row, now.codes),
+            "another_experiment": another(self.base, found),
+        }
+
+
+def _sizes(c: Chosen) -> Json:
+    p = c.problem
+    return {"hardware": p.program.hardware.name, "seq": p.values["seq"], "global_batch": p.global_batch}
+
+
+def _why(found: Chosen) -> str:
+    """Why a change has no layout, in one line."""
+    from moedsl.explain import infeasible
+
+    return infeasible.message(infeasible.briefly(found.compiled, found.cost, solve))
+
+
+def another(a: Chosen, b: Chosen) -> list[str]:
+    """The words in which two runs differ that make them different experiments."""
+    effects = of_rules(a.problem.program.of("effect"))
+    old, new = _words(a), _words(b)
+    changed = [n for n in old if old[n] != new[n]]
+    return [n for n in changed if effects.pair(n, old[n], new[n]) in (EXPERIMENT, BENCHMARK)]
+
+
+def _words(c: Chosen) -> dict[str, Any]:
+    """Every word of a run that a change may give another value."""
+    frozen_parts = {n: n in c.problem.program.vlm for n in VLM_WORDS}
+    return {**_sizes(c), "gpus": c.problem.gpus, **frozen_parts, **layout(c.solution.rows[0])}
