@@ -22,6 +22,7 @@ _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
 }
 _UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Hardware, "memory"): ("GB", "GiB", "TB", "TiB"),
+    (Hardware, "visible"): ("GB", "GiB", "TB", "TiB"),
     (Hardware, "hbm"): ("GB/s", "TB/s"),
     (Hardware, "nvlink"): ("GB/s", "TB/s"),
     (Hardware, "network"): ("GB/s", "TB/s"),
@@ -160,6 +161,10 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
     wrong: list[str] = []
     if m.topk > m.experts:
         wrong.append(f"topk {m.topk} is more than its {m.experts} experts")
+    if m.routing_groups < 1 or m.experts % m.routing_groups:
+        wrong.append(f"{m.experts} experts do not fall on {m.routing_groups} routing groups")
+    if not 1 <= m.topk_groups <= m.routing_groups:
+        wrong.append(f"topk_groups {m.topk_groups} is not one of its {m.routing_groups} routing groups")
     if m.attention == "mla" and not (m.kv_lora_rank and m.qk_nope_dim and m.qk_rope_dim and m.v_head_dim):
         wrong.append("MLA needs kv_lora_rank, qk_nope_dim, qk_rope_dim and v_head_dim")
     if min(m.layers, m.hidden, m.vocab, m.heads, m.query_groups, m.head_dim, m.experts, m.topk, m.expert_hidden) < 1:

@@ -54,6 +54,10 @@ class Model:
     experts: int
     topk: int
     expert_hidden: int
+    routing_groups: int = 1
+    """Equal groups of experts, of which a token's come from `topk_groups` alone; 1 is no limit."""
+    topk_groups: int = 1
+    """The groups of a token; of all of them there is no limit."""
     shared_expert_hidden: int = 0
     """Total width of the shared experts; 0 without."""
     shared_expert_gate: bool = False
@@ -111,6 +115,8 @@ class Hardware:
     """Bytes/s between NVLink domains."""
     constants: Constants
     """What its generation reaches of these rates (`calibration`)."""
+    visible: float = 0.0
+    """Bytes that the driver shows of the GPU (nvidia-smi), which the verdict on memory is against; 0 is `memory`."""
     watts: float = 0.0
     """The power limit, W; 0 is that of its generation's calibration."""
     sources: Mapping[str, str] = field(factory=dict)

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl import axes, experiment, neighbours, parts, short_twin, sweep_table, versions, walls
+from moedsl import axes, experiment, neighbours, parts, short_twin, sweep_table, verdict, versions, walls
 from moedsl.choose import Chosen
 from moedsl.cost import StageMemory, pipeline
 from moedsl.cost.memory import KINDS
@@ -159,6 +159,7 @@ def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
             "allowed_gib": chosen.problem.program.hardware.memory / GIB * (1 - env.get("headroom", 0)),
             "stages": [_stage(s) for s in chosen.cost.memory_report(row.codes)],
             "covers": chosen.cost.covers["memory"],
+            **verdict.memory_bounds(chosen.cost, row),
         },
         "step_time_s": row.step_time,
         "tokens_per_s_per_gpu": per_gpu,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from moedsl.experiment import summary, unstated
+from moedsl.verdict import bounds_text
 from moedsl.versions import as_number
 
 Json = Mapping[str, Any]
@@ -94,6 +95,7 @@ def _memory(p: Json) -> str:
     lines = [
         f"Memory  {m['peak_gib']:.1f} of {m['capacity_gib']:.1f} GiB ({share:.0f}%) on the most loaded rank; "
         f"{p['phase']} allows {m['allowed_gib']:.1f}",
+        bounds_text(m),
         _stages(m["stages"]),
     ]
     return "\n".join(lines)

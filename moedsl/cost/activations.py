@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH, RECOMPUTE
 from moedsl.cost.formats import BF16, SAVED, by_precision
 from moedsl.cost.rows import Floats, Table
+from moedsl.cost.taken import Taken
 from moedsl.facts import Model, Vision
 
-IMBALANCE = 1.1
-"""Routed tokens of a layer's fullest expert rank over the mean: natural routing with an auxiliary loss, dropless.
-Over n layers the fullest rank is not the same one, so the excess of their sum grows with the root of n only
-(`profiles`: moe_uneven)."""
+STASH, CAPACITY = 1.2, 1.5
+"""A whole-iteration graph holds what the experts save in a paged stash of STASH times the mean, and what is at work in
+buffers of CAPACITY times it, whatever the routing (`emit/fields.py`; core transformer/moe/paged_stash.py:599)."""
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 BIT = {word: i for i, word in enumerate(RECOMPUTE)}
 
@@ -41,19 +41,22 @@ class Sizes:
     """Bytes of a number in a linear's saved input."""
     tp: Floats
     etp: Floats
+    learns: float
+    """1 where the language model's weights learn; a frozen linear does not save its input (te
+    pytorch/module/linear.py, `weight.requires_grad`)."""
     keep: Mapping[str, Floats]
     """1 where a recompute module's tensors are kept, 0 where they are recomputed; `pre_mlp_norm` is the norm before a
     MoE layer."""
 
 
-def sizes(m: Model, t: Table, seq: int) -> Sizes:
+def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
     """What the formulas below share."""
     tokens = t["micro_batch"] * (seq / t["cp"])
     split = tokens / t["tp"]
     keep = {word: 1.0 - t.has("recompute", bit) for word, bit in BIT.items()}
     keep["pre_mlp_norm"] = np.maximum(keep["layernorm"], _norm_leaves_graph(t))
     routed = split * m.topk * t["etp"] * 1.0
-    return Sizes(tokens, split, routed, by_precision(SAVED, t), t["tp"] * 1.0, t["etp"] * 1.0, keep)
+    return Sizes(tokens, split, routed, by_precision(SAVED, t), t["tp"] * 1.0, t["etp"] * 1.0, float(learns), keep)
 
 
 def _norm_leaves_graph(t: Table) -> Floats:
@@ -74,22 +77,24 @@ def _gqa(m: Model, s: Sizes) -> Floats:
     """The input norm is fused into the linear, which keeps its output whatever is recomputed."""
     q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
     normed = (q + kv) * m.qk_norm
-    out = q * (BF16 + np.where(s.saved < BF16, s.saved, 0.0))
-    return s.split * (m.hidden * s.saved + BF16 * (q + 2 * kv + normed) + out + 4 * m.heads * s.keep["core_attn"])
+    out = q * (BF16 + np.where(s.saved < BF16, s.saved, 0.0) * s.learns)
+    return s.split * (
+        m.hidden * s.saved * s.learns + BF16 * (q + 2 * kv + normed) + out + 4 * m.heads * s.keep["core_attn"]
+    )
 
 
 def _mla(m: Model, s: Sizes) -> Floats:
     """Up-projected q, k and v are what `mla_up_proj` recomputes; the latents and the output stay."""
     qk, v = m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim
-    latents = (m.q_lora_rank + m.kv_lora_rank) * (BF16 + s.saved) + m.qk_rope_dim * BF16
+    latents = (m.q_lora_rank + m.kv_lora_rank) * (BF16 + s.saved * s.learns) + m.qk_rope_dim * BF16
     up = BF16 * m.heads * (2 * qk + m.qk_nope_dim + v) * s.keep["mla_up_proj"]
-    out = m.heads * v * (BF16 + np.where(s.saved < BF16, s.saved, 0.0)) + 4 * m.heads * s.keep["core_attn"]
-    return s.split * (m.hidden * s.saved * s.keep["layernorm"] + latents + up + out)
+    out = m.heads * v * (BF16 + np.where(s.saved < BF16, s.saved, 0.0) * s.learns) + 4 * m.heads * s.keep["core_attn"]
+    return s.split * (m.hidden * s.saved * s.learns * s.keep["layernorm"] + latents + up + out)
 
 
 def dense_mlp(m: Model, s: Sizes) -> Floats:
     """A gated MLP: norm output, both halves of the first linear, the product."""
-    return s.split * s.keep["mlp"] * (m.hidden * s.saved + m.ffn_hidden * (2 * BF16 + s.saved))
+    return s.split * s.keep["mlp"] * (m.hidden * s.saved * s.learns + m.ffn_hidden * (2 * BF16 + s.saved * s.learns))
 
 
 def moe_mlp(m: Model, s: Sizes) -> Floats:
@@ -106,12 +111,12 @@ def _router(m: Model, s: Sizes) -> Floats:
 def experts(m: Model, s: Sizes) -> Floats:
     """The permuted input, both halves of the first grouped linear and the product, which `moe_act` recomputes."""
     width = m.expert_hidden / s.etp
-    return s.routed * (m.hidden * s.saved + 4 + width * (2 * BF16 + s.saved * s.keep["moe_act"]))
+    return s.routed * (m.hidden * s.saved * s.learns + 4 + width * (2 * BF16 + s.saved * s.learns * s.keep["moe_act"]))
 
 
 def shared(m: Model, s: Sizes) -> Floats:
     """Shared experts are split over TP and see every token."""
-    return s.split * m.shared_expert_hidden * (2 * BF16 + s.saved) * s.keep["shared_experts"]
+    return s.split * m.shared_expert_hidden * (2 * BF16 + s.saved * s.learns) * s.keep["shared_experts"]
 
 
 def layers(m: Model, s: Sizes) -> tuple[Floats, Floats]:
@@ -128,17 +133,22 @@ def captured(m: Model, s: Sizes, t: Table) -> Floats:
     return attn * (entry + attention(m, s)) + router * (entry * (1.0 + s.keep["pre_mlp_norm"]) + _router(m, s))
 
 
-def uneven(m: Model, s: Sizes) -> Floats:
-    """Bytes that the fullest expert rank keeps of one MoE layer above the mean."""
-    return s.keep["full"] * s.keep["moe"] * experts(m, s) * (IMBALANCE - 1.0)
+def uneven(m: Model, s: Sizes, whole: Floats, taken: Taken) -> tuple[Floats, Floats]:
+    """(for each layer, over the root of the layers): bytes that the fullest expert rank keeps of a MoE layer above the
+    mean. `whole` is 1 where a whole-iteration graph's stash has its size whatever the routing."""
+    each = s.keep["full"] * s.keep["moe"] * experts(m, s)
+    excess = each * (taken.imbalance - 1.0) * (1.0 - whole)
+    stash = each * (STASH - 1.0) * whole
+    none = np.zeros_like(each)
+    return (stash + excess, none) if taken.same_rank else (stash, excess)
 
 
-def working_set(m: Model, s: Sizes) -> Floats:
+def working_set(m: Model, s: Sizes, whole: Floats, taken: Taken) -> Floats:
     """Gradients alive in the backward of the largest layer, and what it recomputes."""
     kept = {word: np.ones_like(s.tokens) for word in s.keep}
-    whole = Sizes(s.tokens, s.split, s.routed, s.saved, s.tp, s.etp, kept)
-    again = [a - b for a, b in zip(layers(m, whole), layers(m, s), strict=True)]
-    moe = again[1] + BF16 * s.routed * IMBALANCE * (2 * m.hidden + 3 * m.expert_hidden / s.etp)
+    again = [a - b for a, b in zip(layers(m, evolve(s, keep=kept)), layers(m, s), strict=True)]
+    routed = s.routed * np.where(whole > 0, CAPACITY, taken.imbalance)
+    moe = again[1] + BF16 * routed * (taken.copies * m.hidden + 3 * m.expert_hidden / s.etp)
     dense = again[0] + BF16 * s.split * (3 * m.ffn_hidden + 2 * m.hidden)
     return np.maximum(moe, dense if m.dense_layers else 0.0)
 

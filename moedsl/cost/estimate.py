@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
 from moedsl.axes import BY_NAME
-from moedsl.cost import communication, compute, flops, kinds, memory, parameters, pipeline, profiles, rows, step, tower
+from moedsl.cost import (
+    communication,
+    compute,
+    flops,
+    kinds,
+    memory,
+    parameters,
+    pipeline,
+    profiles,
+    rows,
+    step,
+    taken,
+    tower,
+)  # fmt: skip
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
@@ -67,7 +80,7 @@ class Cost:
         n = rows.length(full)
         levels = rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
         pipes, t = levels.table(_PIPE, n), levels.table(memory.COLUMNS, n)
-        priced = memory.matrix(memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained), t.rows)
+        priced = memory.matrix(self._prices(t, taken.best(self.routing)), t.rows)
         peak = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         return np.where(peak > 0, np.rint(peak), np.inf)
 
@@ -88,12 +101,19 @@ class Cost:
         total = sum(self._outside(full, slowest, wire[once.inverse]).values()) + adam[once.inverse]
         return np.where(slowest > 0, np.round(total, 9), np.inf)
 
+    def peaks(self, row: Mapping[str, int], ways: Sequence[taken.Taken]) -> list[float]:
+        """Peak bytes of one row for each way to take what is unknown. ValueError as in `memory_report`."""
+        full = self._keyed(row)
+        profile = profiles.fullest(self.model, self._layout(full), int(full["deep"]))
+        t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
+        return [float((profile @ memory.matrix(self._prices(t, way), 1)).max()) for way in ways]
+
     def memory_report(self, row: Mapping[str, int]) -> list[memory.StageMemory]:
         """Every stage of one row in parts; raises ValueError where its (pp, vpp) have no layout."""
         full = self._keyed(row)
         layout = self._layout(full)
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
-        priced = memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained)
+        priced = self._prices(t, taken.best(self.routing))
         counts = profiles.memory(self.model, layout, int(full["deep"]))
         tp, ep, etp = (int(full[name]) for name in ("tp", "ep", "etp"))
         report = list[memory.StageMemory]()
@@ -161,6 +181,9 @@ class Cost:
         return flops.of_step(self.model, self.seq, self.global_batch, tp) / (
             self.gpus * 1e12 * np.asarray(seconds, float)
         )
+
+    def _prices(self, t: Table, at: taken.Taken) -> dict[str, memory.Prices]:
+        return memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained, at)
 
     @property
     def _trained(self) -> memory.Trained:

@@ -17,13 +17,12 @@ from moedsl.cost import activations, formats, parameters, sharded
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import HELD, MEMORY
 from moedsl.cost.rows import Floats, Table
+from moedsl.cost.taken import BEST, Taken
 from moedsl.facts import Hardware, Model
 
 Prices = Mapping[str, Floats]
 """Bytes by feature of `profiles.MEMORY`."""
 KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
-FRAMEWORK = 0.6 * 2**30
-"""Bytes: cuBLAS and Transformer Engine workspaces, RNG states, data and rotary tables in torch's allocator."""
 COLUMNS = (
     "tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "dispatcher", "cuda_graph", "ep_overlap",
     "precision", "sharding", "moments", "grad_reduce",
@@ -101,14 +100,16 @@ def counts(m: Model, t: Table, learns: Trained) -> Counts:
     return Counts({**every, "vision": Parameters(tower)}, {**learning, "vision": Parameters(learnt)})
 
 
-def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Trained) -> dict[str, Prices]:
-    """Bytes of each kind by feature, for every row of `t`."""
+def prices(
+    m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Trained, taken: Taken = BEST
+) -> dict[str, Prices]:
+    """Bytes of each kind by feature, for every row of `t`, with what is not known `taken` so."""
     n = counts(m, t, learns)
-    size = activations.sizes(m, t, seq)
+    size = activations.sizes(m, t, seq, learns.language)
     return {
-        **held(n, t, gpus, hw.arch == "hopper"),
-        "activations": _kept(m, t, size, learns),
-        "buffers": _buffers(m, t, gpus, size, n),
+        **held(n, t, gpus, taken.transposes if taken.transposes is not None else hw.arch == "hopper"),
+        "activations": _kept(m, t, size, learns, taken),
+        "buffers": _buffers(m, t, gpus, size, n, taken),
     }
 
 
@@ -130,33 +131,39 @@ def held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
     return out
 
 
-def _kept(m: Model, t: Table, s: activations.Sizes, learns: Trained) -> Prices:
+def _kept(m: Model, t: Table, s: activations.Sizes, learns: Trained, taken: Taken) -> Prices:
     """A graph reads a layer's input from its own buffer, which is then what is saved; the schedule keeps the input of
     each chunk beside it."""
     dense, moe = activations.layers(m, s)
     static = t.has("cuda_graph", CUDA_GRAPH.index("attn")) * s.split * m.hidden * formats.BF16
-    out: dict[str, Floats] = {"dense_live": dense, "moe_live": moe, "moe_uneven": activations.uneven(m, s)}
+    each, over_root = activations.uneven(m, s, _whole(t), taken)
+    out: dict[str, Floats] = {"dense_live": dense, "moe_live": moe + each, "moe_uneven": over_root}
     out["chunk_live"] = static
     if m.vision is not None:
         out["vision_live"] = activations.vision(m.vision, t, (learns.tower, learns.projection))
     return out
 
 
-def _buffers(m: Model, t: Table, gpus: int, s: activations.Sizes, n: Counts) -> Prices:
+def _whole(t: Table) -> Floats:
+    """1 where one graph holds the whole iteration."""
+    return 1.0 * t.has("cuda_graph", CUDA_GRAPH.index("full_iteration"))
+
+
+def _buffers(m: Model, t: Table, gpus: int, s: activations.Sizes, n: Counts, taken: Taken) -> Prices:
     """The working set of a layer, or the logits where they are more; a whole-iteration graph's pool keeps both.
 
     Expert overlap has a layer's forward under way beside another's backward, so that the graphs of half of the layers
     serve two microbatches (core transformer/cuda_graphs.py:2544). FSDP adds what it gathers and reduces (`sharded`).
     """
-    work = activations.working_set(m, s) + t["ep_overlap"] * activations.layers(m, s)[1]
-    loss, mtp = activations.logits(m, s)
-    whole = t.has("cuda_graph", CUDA_GRAPH.index("full_iteration"))
-    again = 0.5 * t["ep_overlap"] * activations.captured(m, s, t)
+    whole = _whole(t)
+    work = activations.working_set(m, s, whole, taken) + t["ep_overlap"] * activations.layers(m, s)[1]
+    loss, mtp = (logits * taken.logits for logits in activations.logits(m, s))
+    again = taken.captured * t["ep_overlap"] * activations.captured(m, s, t)
     fsdp, each = formats.fsdp(t), activations.layers(m, s)[1]
     unit = fsdp * sharded.units(m, t, gpus, (n.all["moe"], n.learning["moe"]), each)
     roots = {name: fsdp * held for name, held in sharded.whole(m, t, gpus).items()}
-    at_loss = np.where(whole, loss, np.maximum(loss - work, 0.0))
-    return {"one": work + unit + FRAMEWORK, "loss": at_loss, "mtp": mtp, "moe": again} | roots
+    at_loss = np.where((whole > 0) | taken.beside, loss, np.maximum(loss - work, 0.0))
+    return {"one": work + unit + taken.framework, "loss": at_loss, "mtp": mtp, "moe": again} | roots
 
 
 def matrix(kinds: Mapping[str, Prices], rows: int) -> Floats:

@@ -1,0 +1,120 @@
+"""What the memory estimate cannot know, and how it takes it: at the best guess, at the least and at the most.
+
+Each uncertainty is physical, with the reason for its range; none belongs to a model, a GPU or a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import evolve, frozen
+
+GIB = 2**30
+
+
+@frozen
+class Taken:
+    """One way to take everything that is uncertain."""
+
+    imbalance: float = 1.1
+    """Routed tokens of a layer's fullest expert rank over the mean."""
+    same_rank: bool = False
+    """Whether one rank is the fullest of every layer; else the excess of n layers adds up as their root."""
+    framework: float = 0.6 * GIB
+    """Bytes in torch's allocator beside the model: workspaces, RNG states, data, rotary tables."""
+    copies: float = 2.0
+    """Copies of the routed tokens at full width that are alive at once beside what is saved."""
+    transposes: bool | None = None
+    """Whether a per-tensor FP8 weight keeps its transpose; None is what the architecture needs."""
+    logits: float = 1.0
+    """Logits and their gradient apart; 0.5 where the loss writes the gradient over the logits."""
+    beside: bool = False
+    """Whether the logits' gradient is alive beside the working set of a layer."""
+    captured: float = 0.5
+    """Graphs that serve two microbatches at a time under expert overlap, over the layers."""
+
+
+@frozen
+class Unknown:
+    """An uncertainty: what it changes of `BEST` at the least and at the most, and why."""
+
+    name: str
+    least: Mapping[str, float | bool]
+    most: Mapping[str, float | bool]
+    because: str
+
+
+BEST = Taken()
+BALANCED = Unknown(
+    "routing",
+    {"imbalance": 1.0},
+    {"imbalance": 1.05},
+    "forced balancing draws experts at random: tens of thousands of tokens a rank stay within 5% of their mean",
+)
+NATURAL = Unknown(
+    "routing",
+    {"imbalance": 1.0},
+    {"imbalance": 1.5, "same_rank": True},
+    "1.0 to 1.5 times the mean on the fullest rank: with an untrained router hot ranks of a published run (H100, "
+    "EP 8) held 72.9 GiB where rank 0 peaked at 66.3 GB, about half of what its experts save more",
+)
+OTHERS = (
+    Unknown(
+        "workspaces",
+        {"framework": 0.3 * GIB},
+        {"framework": 1.5 * GIB},
+        "cuBLAS takes 32 MiB on Hopper for each handle and stream, Transformer Engine as much for each of the streams "
+        "of grouped products; how many there are depends on the overlap",
+    ),
+    Unknown(
+        "dispatch copies",
+        {"copies": 1.0},
+        {"copies": 4.0},
+        "what is permuted, sent, received and combined is freed one after another on one stream, and can be alive "
+        "together where communication has streams of its own",
+    ),
+    Unknown(
+        "FP8 transposes",
+        {"transposes": False},
+        {"transposes": True},
+        "a per-tensor FP8 weight keeps a transpose beside it where its GPU or keep_fp8_transpose_cache asks for one",
+    ),
+    Unknown(
+        "logits",
+        {"logits": 0.5},
+        {"beside": True},
+        "Transformer Engine's cross entropy writes the gradient over the logits, so that one copy may do; at the most "
+        "there are two beside the working set of a layer, as where another microbatch's forward runs under this backward",
+    ),
+    Unknown(
+        "graph pools",
+        {"captured": 0.0},
+        {"captured": 1.0},
+        "under expert overlap graphs of none to all of the layers hold two microbatches",
+    ),
+)
+
+
+def unknowns(routing: str) -> tuple[Unknown, ...]:
+    """Every uncertainty under `routing` natural or balanced."""
+    return (BALANCED if routing == "balanced" else NATURAL, *OTHERS)
+
+
+def best(routing: str) -> Taken:
+    """The best guess: balanced routing has no fullest rank."""
+    return evolve(BEST, imbalance=1.0) if routing == "balanced" else BEST
+
+
+def least(routing: str) -> Taken:
+    """Everything at its least."""
+    return changed(best(routing), *(u.least for u in unknowns(routing)))
+
+
+def most(routing: str) -> Taken:
+    """Everything at its most."""
+    return changed(best(routing), *(u.most for u in unknowns(routing)))
+
+
+def changed(base: Taken, *changes: Mapping[str, float | bool]) -> Taken:
+    """Another way to take it: the named fields of `Taken` replaced."""
+    return evolve(base, **{name: value for change in changes for name, value in change.items()})
