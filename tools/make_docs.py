@@ -25,7 +25,7 @@ from moedsl.commands import talk
 ROOT = Path(__file__).resolve().parents[1]
 _BLOCK = re.compile(r"^```text\n\$ moedsl (?P<command>.*)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE)
 _HEAD = re.compile(r" \| head -(\d+)$")
-HARMLESS = ("plan", "check", "explain", "models", "hardware")
+HARMLESS = ("plan", "what-if", "check", "explain", "models", "hardware")
 """Commands that a document may run: they write no files."""
 
 

@@ -11,7 +11,7 @@ UNITS = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 MOST_TOKENS = 10**18
 MOST_LAYOUTS = 1000
 MOST_PRICE = 10**6
-_TOKENS = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([A-Za-z]*)")
+_TOKENS = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([A-Za-z]*)", re.ASCII)
 
 
 def tokens(text: str) -> int:

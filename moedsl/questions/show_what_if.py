@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from moedsl.questions.asked import KINDS, shown
 from moedsl.questions.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, pairs, table, whole, wrapped
 
-ELSEWHERE = "E: another experiment, whose loss is not to be compared with the base's."
+ELSEWHERE = "E: another experiment, whose loss is not to be compared with the base's; what makes it one: "
 
 
 def what_if_text(a: Json) -> str:
@@ -20,7 +20,8 @@ def what_if_text(a: Json) -> str:
     )
     head, now, *lines = table([_title(base), _now(base), *map(_line, solved)], left=2)
     body = _grouped(a, dict(zip((f["change"] for f in solved), lines, strict=True)))
-    mark = [wrapped(ELSEWHERE)] if any(f["another_experiment"] for f in solved) else []
+    names = dict.fromkeys(n for f in solved for n in f["another_experiment"])
+    mark = [wrapped(ELSEWHERE + ", ".join(names))] if names else []
     above = [f"{a['name']}: what if, with the same {tokens}", ranked]
     return "\n".join([*above, head, now, *body, *mark, *budget_note(base)]) + "\n"
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from attrs import frozen
 
 from moedsl.choose import Chosen, solve
-from moedsl.effects import BENCHMARK, EXPERIMENT, of_rules
 from moedsl.library import Library
 from moedsl.questions.asked import Change, changes
 from moedsl.questions.budget import Budget
+from moedsl.questions.experiments import another
 from moedsl.questions.figures import Figures, Json, layout, step_tokens
 from moedsl.questions.figures import changes as differing
 from moedsl.questions.gpus import held
 from moedsl.questions.top import shared
-from moedsl.symbols import VLM_WORDS
 
 Progress = Callable[[str], None]
 
@@ -85,17 +83,3 @@ def _why(found: Chosen) -> str:
     from moedsl.explain import infeasible
 
     return infeasible.message(infeasible.briefly(found.compiled, found.cost, solve))
-
-
-def another(a: Chosen, b: Chosen) -> list[str]:
-    """The words in which two runs differ that make them different experiments."""
-    effects = of_rules(a.problem.program.of("effect"))
-    old, new = _words(a), _words(b)
-    changed = [n for n in old if old[n] != new[n]]
-    return [n for n in changed if effects.pair(n, old[n], new[n]) in (EXPERIMENT, BENCHMARK)]
-
-
-def _words(c: Chosen) -> dict[str, Any]:
-    """Every word of a run that a change may give another value."""
-    frozen_parts = {n: n in c.problem.program.vlm for n in VLM_WORDS}
-    return {**_sizes(c), "gpus": c.problem.gpus, **frozen_parts, **layout(c.solution.rows[0])}
