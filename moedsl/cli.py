@@ -209,6 +209,7 @@ def _report(commands: Commands) -> None:
     parser.add_argument("file", nargs="?", help="a .moe file, or - for standard input")
     parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
     parser.add_argument("-o", "--output", metavar="FILE", default="report.html", help="default: report.html")
+    parser.add_argument("--pareto", action="store_true", help="draw memory against speed and GPUs against time too")
     parser.add_argument("--force", action="store_true", help="overwrite a file that moedsl did not write")
 
 

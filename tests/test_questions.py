@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from argparse import ArgumentTypeError
@@ -323,6 +324,19 @@ def test_a_plan_alone_imports_no_answers() -> None:
     ask = f"import sys; from moedsl.cli import main; main(['plan', '-e', {RUN!r}]); print([m for m in sys.modules if 'questions' in m or m == 'torch'], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_the_report_draws_both_trades(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = json.loads(said(capsys, "plan", "-e", RUN, "--json", "--pareto")[1])["pareto"]
+    for words, circles in (
+        ((), 0),
+        (("--pareto",), len(asked["memory_time"]["points"]) + 1 + len(asked["gpus_time"]["points"])),
+    ):
+        out = tmp_path / "r.html"
+        assert said(capsys, "report", "-e", RUN, "-o", str(out), *words)[0] == 0
+        text = out.read_text(encoding="utf-8")
+        assert text.count("<circle") == circles and text.count('class="plan"') == (2 if circles else 0)
+        assert not re.search(r'="nan|="-', text)
 
 
 # ---------------------------------------------------------------- the plot

@@ -65,6 +65,14 @@ def add(a: Namespace, result: Result) -> None:
     result.plans = tuple({**p, **_answers(a, c, budget, progress)} for c, p in pairs)
 
 
+def with_fronts(result: Result) -> None:
+    """Gives every plan its `pareto`."""
+    from moedsl.questions.pareto import pareto
+
+    pairs, progress = zip(result.chosen, result.plans, strict=True), talk.Progress()
+    result.plans = tuple({**p, "pareto": pareto(c, None, progress)} for c, p in pairs)
+
+
 def _answers(a: Namespace, c: Chosen, budget: Budget | None, progress: talk.Progress) -> dict[str, Any]:
     out: dict[str, Any] = {}
     if a.top:

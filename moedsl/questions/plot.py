@@ -22,11 +22,14 @@ class Axis:
     digits: int = 0
     """Decimals at its ends."""
 
+    def share(self, value: float) -> float:
+        """How far along the axis a value is, from 0 to 1; the middle where all values are one."""
+        low, high, v = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        return 0.5 if high == low else (v - low) / (high - low)
+
     def at(self, value: float, cells: int) -> int:
         """The cell of a value, counted from 0."""
-        low, high, v = (math.log(x) if self.log else x for x in (self.low, self.high, value))
-        share = 0.5 if high == low else (v - low) / (high - low)
-        return min(max(round(share * (cells - 1)), 0), cells - 1)
+        return min(max(round(self.share(value) * (cells - 1)), 0), cells - 1)
 
     def text(self, value: float) -> str:
         return f"{value:,.{self.digits}f}"

@@ -74,7 +74,8 @@ def _gpus_time(p: Json, g: Json) -> str:
 
 
 def _at(f: Json) -> str:
-    return "P" if f["plan"] else "o" if f["on_front"] else "slower"
+    where = "" if f["on_front"] else "slower"
+    return f"P {where}".rstrip() if f["plan"] else where or "o"
 
 
 def _gpus_plot(points: Sequence[Json]) -> str:

@@ -36,5 +36,5 @@ def _left(f: Json, letters: Mapping[str, str]) -> str:
 def _legend(letters: Mapping[str, str], because: Mapping[str, str]) -> list[str]:
     if not letters:
         return []
-    lines = [wrapped(f"{letter}  {i.removeprefix('std.')}: {because[i]}") for i, letter in letters.items()]
+    lines = [wrapped(f"{letter}  {i.removeprefix('std.')}: {because[i]}", 3) for i, letter in letters.items()]
     return ["Advice that is left", *lines]

@@ -23,9 +23,9 @@ def table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     return ["  " + "  ".join(r).rstrip() for r in cells]
 
 
-def wrapped(text: str, indent: int = 2) -> str:
-    """A paragraph of at most a hundred characters a line."""
-    return textwrap.fill(text, 100, initial_indent=" " * indent, subsequent_indent=" " * indent)
+def wrapped(text: str, hanging: int = 0) -> str:
+    """A paragraph of at most a hundred characters a line; all lines but the first hang by some spaces."""
+    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  " + " " * hanging)
 
 
 def word(v: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from moedsl.report import ranks, schedule
+from moedsl.report import ranks, schedule, trades
 from moedsl.show import plan_text
 
 Json = Mapping[str, Any]
@@ -37,6 +37,7 @@ def _view(p: Json) -> dict[str, Any]:
         "memory": memory(p),
         "time": bars(p["estimate"]["breakdown"], p["estimate"]["step_time_s"]),
         "timeline": timeline(p),
+        "trades": trades.trades(p),
         "meshes": meshes(p),
     }
 

@@ -1,0 +1,43 @@
+"""Memory against speed and GPUs against time: points in a box of 1000 x 260, from the plan's `pareto`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from moedsl.questions.plot import Axis, axis
+from moedsl.questions.tables import pairs
+
+Json = Mapping[str, Any]
+WIDTH, HEIGHT, MARGIN = 1000, 260, 12
+
+
+def trades(p: Json) -> list[dict[str, Any]]:
+    """Both drawings; none for a plan that was not asked for `pareto`."""
+    if "pareto" not in p:
+        return []
+    memory, gpus = p["pareto"]["memory_time"], p["pareto"]["gpus_time"]["points"]
+    lean = [*memory["points"], {**memory["plan"], "changes": {}, "plan": True}]
+    drawn = [_drawing("Memory against speed", lean, "peak_gib", "GiB on the most loaded rank", log=False)]
+    return drawn + ([_drawing("GPUs against time", gpus, "gpus", "GPUs", log=True)] if gpus else [])
+
+
+def _drawing(title: str, points: Sequence[Json], key: str, unit: str, log: bool) -> dict[str, Any]:
+    x = axis(unit, [f[key] for f in points], log=log)
+    y = axis("s a step", [f["step_time_s"] for f in points], log=True, digits=2)
+    dots = [_dot(f, x.share(f[key]), y.share(f["step_time_s"]), f"{x.text(f[key])} {unit}") for f in points]
+    front = sorted((d["x"], d["y"]) for d in dots if d["kind"] != "plan" or key == "gpus")
+    line = " ".join(f"{a:.1f},{b:.1f}" for a, b in front)
+    return {"title": title, "dots": dots, "line": line, "x": _ends(x), "y": _ends(y)}
+
+
+def _ends(a: Axis) -> dict[str, str]:
+    return {"name": a.name, "low": a.text(a.low), "high": a.text(a.high)}
+
+
+def _dot(f: Json, x: float, y: float, what: str) -> dict[str, Any]:
+    """A point with what a pointer over it says; a slower step is further up."""
+    kind = "plan" if f.get("plan") else "better"
+    other = "the plan" if kind == "plan" else pairs(f["changes"]) or "as the plan"
+    at = {"x": MARGIN + x * (WIDTH - 2 * MARGIN), "y": HEIGHT - MARGIN - y * (HEIGHT - 2 * MARGIN)}
+    return {**at, "kind": kind, "title": f"{what}, {f['step_time_s']:.2f} s a step: {other}"}
