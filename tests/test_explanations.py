@@ -19,7 +19,8 @@ from moedsl.explain.legal import legal_on
 from moedsl.explain.members import members, without
 from moedsl.explain.run import answer
 from moedsl.explain.show import text_of
-from moedsl.explain.space import Space, Variant
+from moedsl.explain.space import Space
+from moedsl.explain.variant import Variant
 from moedsl.ir import Pin, Program
 from moedsl.solve import some_layout
 from moedsl.source import Source
@@ -122,7 +123,14 @@ def test_what_breaks_with_all_else_fixed_is_refused(text: str, axis: str) -> Non
             assert a["same_otherwise"]["step_time_s"] == pytest.approx(rows[0].step_time)
 
 
-@pytest.mark.parametrize("text", ["qwen3_235b_a22b; gb200 x 256; seq 128k", "deepseek_v3; gb200 x 128; scale first"])
+PRICED = [
+    "qwen3_235b_a22b; gb200 x 256; seq 128k",
+    "deepseek_v3; gb200 x 128; scale first",
+    "deepseek_v3; gb200 x 64; throughput first",  # the search has to tell variants of one policy from those of all
+]
+
+
+@pytest.mark.parametrize("text", PRICED)
 def test_the_price_of_advice_is_what_requiring_or_dropping_it_gives(text: str) -> None:
     e, p = explained(text), program(text)
     base = solve(p, p.gpus or 0, keep=1).solution.rows[0]
@@ -241,7 +249,7 @@ def test_one_run_of_several() -> None:
 
 def test_every_decision_can_be_asked_about() -> None:
     p = program("qwen3_30b_a3b; h100 x 16")
-    base = based(p, 16, {})
+    base = based(solve(p, 16, keep=0), {})
     assert isinstance(base, Base)
     names = [d["name"] for d in explained("qwen3_30b_a3b; h100 x 16")["decisions"]]
     for name in names:

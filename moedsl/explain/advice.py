@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from moedsl import ast
 from moedsl.explain.alternatives import changes, prices
 from moedsl.explain.base import Base, Json
-from moedsl.explain.space import Found, Variant
+from moedsl.explain.variant import Found, Variant
 from moedsl.printer import print_expr
 from moedsl.scalar import evaluate, holds
 from moedsl.tables import Law

@@ -7,8 +7,8 @@ from typing import Any
 
 from moedsl import axes
 from moedsl.explain.base import GIB, Base, Json
-from moedsl.explain.space import Found
 from moedsl.explain.tree import plain, tree
+from moedsl.explain.variant import Found
 from moedsl.ir import Rule
 from moedsl.neighbours import Neighbour, judged
 from moedsl.printer import print_expr

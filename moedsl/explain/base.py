@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from attrs import define
+from attrs import define, evolve
 
 from moedsl import ast
-from moedsl.choose import Chosen, solve
-from moedsl.explain.space import Found, Space, Variant
+from moedsl.choose import Chosen
+from moedsl.explain.space import Space
+from moedsl.explain.variant import Found, Variant
 from moedsl.ir import Program, Rule
 from moedsl.lower import plain, with_lets
-from moedsl.solve import Row
+from moedsl.solve import Row, Solution
 from moedsl.source import Source, Span
 from moedsl.tables import Compiled
 
@@ -38,6 +39,11 @@ class Base:
         return self.chosen.compiled
 
     @cached_property
+    def space(self) -> Space:
+        """The run's own space; what one question finds there the next one knows."""
+        return Space(self.compiled, self.chosen.cost, 1)
+
+    @cached_property
     def functions(self) -> dict[str, Any]:
         return {"has_layout": lambda pp, vpp: bool(self.chosen.cost.has_layout(pp, vpp))}
 
@@ -59,7 +65,7 @@ class Base:
 
     def answers(self, variants: list[Variant]) -> list[Found]:
         """The best layouts of some variants of the run's own space."""
-        return Space(self.compiled, self.chosen.cost, 1).answers(variants)
+        return self.space.answers(variants)
 
     def where(self, span: Span) -> Json:
         """A place as ``{file, line, text}``; the line counts from 1."""
@@ -79,8 +85,12 @@ def place_of(span: Span, sources: Mapping[str, Source]) -> Json:
     return {"file": span.file, "line": source.position(span.start)[0], "text": text}
 
 
-def based(p: Program, gpus: int, sources: Mapping[str, Source]) -> Base | None:
-    """The best layout of a program; None where it has none."""
-    chosen = solve(p, gpus, keep=1)
-    rows = chosen.solution.rows
-    return Base(chosen, rows[0], sources) if rows else None
+def based(compiled: Chosen, sources: Mapping[str, Source]) -> Base | None:
+    """The best layout of a problem that is only compiled; None where it has none."""
+    space = Space(compiled.compiled, compiled.cost, 1)
+    (found,) = space.answers([Variant()])
+    if found.row is None:
+        return None
+    base = Base(evolve(compiled, solution=Solution((found.row,), found.legal, 0)), found.row, sources)
+    base.space = space
+    return base

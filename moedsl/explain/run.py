@@ -12,6 +12,7 @@ from moedsl.diagnostics import Diagnostic, error
 from moedsl.explain import fields
 from moedsl.explain.base import Base, Json, based
 from moedsl.explain.infeasible import explanation
+from moedsl.explain.legal import legal_on
 from moedsl.explain.overview import overview
 from moedsl.explain.value import explain
 from moedsl.infer import suggest
@@ -81,10 +82,10 @@ def _one(p: Program, sources: Mapping[str, Source]) -> Run:
         if chosen is not None:
             return p.name, Base(chosen, chosen.solution.rows[0], sources), None
         return p.name, None, _told(found[0])
-    base = based(p, p.gpus, sources)
+    compiled = solve(p, p.gpus, keep=0)
+    base = based(compiled, sources) if legal_on(compiled.compiled) else None
     if base is not None:
         return p.name, base, None
-    compiled = solve(p, p.gpus, keep=0)
     return p.name, None, explanation(compiled.compiled, compiled.cost, solve, sources)
 
 

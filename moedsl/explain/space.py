@@ -1,292 +1,292 @@
-"""Many searches of one space at once: the best layout, and the best of each variant of the question.
+"""Many searches of one space: the best layout, and the best of each variant of the question. Exact, as `Search`.
 
-A variant narrows the space (one value of an axis, one more law) or changes the score (one advice dropped). All share
-the enumeration, the bounds and the priced rows, so that twenty answers cost little more than one. Exact, as `Search`.
+A variant narrows the space (one value of an axis, one more law) or changes the score (one advice dropped). The meshes,
+their bounds and the rows priced so far are kept between questions: most meshes that a variant has to look at are
+those that another looked at before it, so that twenty answers cost little more than one.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cached_property
 
 import numpy as np
-from attrs import define, field, frozen
-from numpy.typing import NDArray
+from attrs import define, evolve, field, frozen
 
-from moedsl import axes
-from moedsl.solve import (
-    HELD,
-    MESH,
-    MOVED,
-    Row,
-    Search,
-    as_mask,
-    combinations_of,
-    graph_strength,
-    mesh_table,
-    policy_table,
-)
-from moedsl.tables import Law, Mask, Table
+from moedsl.explain import swift
+from moedsl.explain.queue import Floats, Index, Queue, at_most
+from moedsl.explain.variant import Found, Variant, best_of, meshes_of, policies_of, rows_of
+from moedsl.solve import HELD, MESH, MOVED, Row, Search, as_mask, mesh_table, policy_table
+from moedsl.tables import Compiled, Law, Mask, Table
 
-FIRST, GROWTH, LARGEST = 512, 4, 60_000
-"""Expanded rows that each variant asks for in its first round, how that grows, and the most that are priced at once."""
-SHARPEN_FROM, SHARPENED = 40_000, 150_000
-"""Expanded rows to come from which sharper bounds pay, and the most rows that are priced for them at once."""
+FIRST, GROWTH, MOST = 16, 4, 65_536
+"""Meshes that each variant asks for in its first round, how that grows, and up to what."""
+PART, LARGEST = 8192, 60_000
+"""Expanded rows that are priced at once in the first part of a round, and at most."""
 
 
 @frozen
-class Variant:
-    """One question: `only` fixes axes or lets to a value, `law` must hold, `dropped` advice does not count."""
+class _Priced:
+    """Rows with all their prices, their keys, and by advice with a worth what it multiplies the score with."""
 
-    only: Mapping[str, int] = field(factory=dict)
-    law: Law | None = None
-    dropped: str | None = None
+    table: Table
+    keys: Floats
+    factors: Mapping[str, Floats]
 
 
-@frozen
-class Found:
-    """The best row of a variant, or none; `legal` is how many meshes obey the laws with its values, prices aside."""
+@define
+class _Group:
+    """Policies that some variants may use; its bounds are (keys, meshes), its pool what was priced with all of them."""
 
-    row: Row | None
-    legal: int
-    least_memory: float
-    """Bytes that every legal mesh needs at least; infinite where there is none."""
+    policies: Table
+    ordered: Floats
+    """The bounds that order the meshes."""
+    bounds: Floats
+    """Those of meshes that somebody looked at are sharper."""
+    sharp: Mask
+    visited: Mask
+    lean: Search
+    """Knows the least memory with these policies."""
+    memory: Floats
+    """Bytes that these policies do not go below, by mesh; NaN where nobody asked."""
+    pool: list[_Priced] = field(factory=list)
 
 
 @define
 class _Asked:
-    """A variant on its way: the meshes still to visit, in the order of their bounds, and the best row so far."""
+    """A variant on its way: its meshes, its place in the order of their bounds, and the best row so far."""
 
     variant: Variant
-    meshes: NDArray[np.intp]
-    policies: Table
-    bounds: NDArray[np.float64]
+    mask: Mask
+    queue: Queue
+    group: _Group | None
+    wish: int | None
+    """The key that does not count."""
     at: int = 0
-    sharp: int = 0
-    """Up to where the bounds of the meshes are the sharper ones, in an order of their own."""
-    step: int = 1
+    done: bool = False
     best: Row | None = None
 
-    def next(self, visited: Mask) -> NDArray[np.intp]:
-        """The next meshes that could be better than the best so far; empty when none can."""
-        taken = list[int]()
-        while self.at < len(self.meshes) and len(taken) < self.step:
-            mesh = int(self.meshes[self.at])
-            if self.best is not None and tuple(self.bounds[:, mesh]) > self.best.keys[: len(self.bounds)]:
-                self.at = self.sharp if self.at < self.sharp else len(self.meshes)
-                continue
-            self.at += 1
-            if not visited[mesh]:
-                taken.append(mesh)
-        return np.array(taken, dtype=np.intp)
+    def next(self, count: int) -> Index:
+        """The next meshes that could be better than the best so far."""
+        assert self.group is not None
+        window = self.queue.read(self.at, count)
+        self.at += len(window)
+        hopeful = self._hopeful(self.group.ordered, window)
+        self.done = not len(window) or not hopeful[-1]
+        return window[hopeful]
 
-    def left(self, visited: Mask) -> NDArray[np.intp]:
-        """The unvisited meshes whose bound is no worse than the best row."""
-        rest = self.meshes[self.at :]
-        rest = rest[~visited[rest]]
-        if self.best is None or not len(rest):
-            return rest
-        better, equal = np.zeros(len(rest), dtype=bool), np.ones(len(rest), dtype=bool)
-        for bound, key in zip(self.bounds[:, rest], self.best.keys, strict=False):
-            better |= equal & (bound < key)
-            equal &= bound == key
-        return rest[better | equal]
+    def wants(self, meshes: Index) -> Mask:
+        """Which meshes are its own and could be better than the best so far."""
+        assert self.group is not None
+        return self.mask[meshes] & self._hopeful(self.group.bounds, meshes)
+
+    def _hopeful(self, bounds: Floats, meshes: Index) -> Mask:
+        found = bounds[:, meshes]
+        if self.wish is not None:
+            found[self.wish] = 0.0
+        return at_most(found, self.best.keys if self.best else None)
+
+    def offer(self, row: Row) -> None:
+        self.best = row if self.best is None or row.keys < self.best.keys else self.best
 
 
 class Space(Search):
-    """The meshes of a compiled problem with their bounds, ready for any number of variants."""
+    """The meshes of a compiled problem with their bounds, ready for any number of variants at any time."""
+
+    @cached_property
+    def legal(self) -> Table:
+        """Every mesh that obeys the laws on meshes."""
+        return mesh_table(self.c, self.dropped)
+
+    @cached_property
+    def policies(self) -> Table:
+        """Every combination of policies that obeys the laws on policies."""
+        return policy_table(self.c, HELD + MOVED)
+
+    @cached_property
+    def bounds(self) -> Floats:
+        """(keys, meshes): never above the true key."""
+        if any("peak_memory" in law.needs for law, _ in self._laws()):
+            memory = self._least_memory(self.legal)
+            return self._bounds(self.legal.with_columns(peak_memory=memory), self.policies)
+        return self._bounds(self.legal, self.policies)
+
+    @cached_property
+    def _groups(self) -> dict[bytes, _Group]:
+        return {}
+
+    @cached_property
+    def _queues(self) -> dict[tuple[bytes, int | None], Queue]:
+        return {}
 
     def answers(self, variants: Sequence[Variant]) -> list[Found]:
         """The best row of each variant."""
-        legal = mesh_table(self.c, self.dropped)
-        policies = policy_table(self.c, HELD + MOVED)
-        if not legal.rows or not policies.rows:
-            return [Found(None, self._legal_meshes(legal, v), np.inf) for v in variants]
-        memory = self._least_memory(legal)
-        meshes = self._capped(legal, memory)
-        bounds = self._bounds(meshes, policies) if meshes.rows else np.zeros((0, 0))
-        order = np.lexsort(bounds[::-1]) if meshes.rows else np.zeros(0, dtype=np.intp)
-        asked = [self._asked(v, meshes, policies, bounds, order) for v in variants]
-        for group in _by_policies(asked):
-            self._visit_group(group, meshes)
-        return [self._found(a, legal, memory) for a in asked]
+        if not self.legal.rows or not self.policies.rows:
+            return [Found(None, int(meshes_of(self.legal, v).sum()), np.inf) for v in variants]
+        asked = [self._asked(v) for v in variants]
+        groups: dict[int, list[_Asked]] = {}
+        for a in asked:
+            groups.setdefault(id(a.group), []).append(a)
+        for members in groups.values():
+            if members[0].group is not None:
+                self._visit_group(members[0].group, members)
+        return [self._found(a) for a in asked]
 
-    def _capped(self, legal: Table, memory: NDArray[np.floating[Any]]) -> Table:
-        """The meshes that could fit, by what no policy goes below."""
-        table = legal.with_columns(peak_memory=memory)
-        keep = np.isfinite(memory)
-        for law in self.c.laws:
-            if law.is_memory_cap and law.rule.id not in self.dropped:
-                keep = keep & as_mask(law.holds(table), table.rows)
-        return table.take(keep)
-
-    def _found(self, a: _Asked, legal: Table, memory: NDArray[np.floating[Any]]) -> Found:
+    def _found(self, a: _Asked) -> Found:
+        legal = int(a.mask.sum())
         if a.best is not None:
-            return Found(a.best, self._legal_meshes(legal, a.variant), a.best.peak_memory)
-        mask = _mesh_mask(legal, a.variant)
-        return Found(None, int(mask.sum()), float(memory[mask].min()) if mask.any() else np.inf)
+            return Found(a.best, legal, a.best.peak_memory)
+        least = self._memory_of(a.group, np.flatnonzero(a.mask)).min() if legal and a.group is not None else np.inf
+        return Found(None, legal, float(least))
 
-    @staticmethod
-    def _legal_meshes(legal: Table, v: Variant) -> int:
-        return int(_mesh_mask(legal, v).sum())
+    # ------------------------------------------------------------ what is asked
 
-    def _asked(
-        self, v: Variant, meshes: Table, policies: Table, bounds: NDArray[np.float64], order: NDArray[np.intp]
-    ) -> _Asked:
-        """A key of policies alone is the same for every mesh, so one order of the bounds is every variant's."""
-        kept = policies.take(_policy_mask(policies, v))
-        if not kept.rows or not meshes.rows:
-            return _Asked(v, np.zeros(0, dtype=np.intp), kept, bounds)
-        mask = _mesh_mask(meshes, v)
-        ignoring = self._ignoring(bounds, v.dropped)
-        order = order if ignoring is bounds else np.lexsort(ignoring[::-1])
-        mine = order if mask.all() else order[mask[order]]
-        return _Asked(v, mine, kept, self._narrowed(ignoring, kept), step=max(1, FIRST // kept.rows))
+    def _asked(self, v: Variant) -> _Asked:
+        mask = meshes_of(self.legal, v)
+        wish = next((i for i, w in enumerate(self.c.wishes) if w.rule.id == v.dropped), None)
+        key = (mask.tobytes(), wish)
+        if key not in self._queues:
+            self._queues[key] = Queue(_without_key(self.bounds, wish), np.flatnonzero(mask))
+        return _Asked(v, mask, self._queues[key], self._group(v), wish)
 
-    def _narrowed(self, bounds: NDArray[np.float64], policies: Table) -> NDArray[np.float64]:
-        """The bounds with the keys that policies alone decide at their least among fewer policies."""
-        out = bounds.copy()
+    def _group(self, v: Variant) -> _Group | None:
+        """The policies of a variant; None where it has none."""
+        mask = policies_of(self.policies, v)
+        key = mask.tobytes()
+        if key not in self._groups and mask.any():
+            policies, rows = self.policies.take(mask), self.legal.rows
+            ordered = self._narrowed(policies)
+            unseen, unknown = np.zeros(rows, dtype=bool), np.full(rows, np.nan)
+            lean = Search(_holding(self.c, policies), self.prices, 1)
+            self._groups[key] = _Group(policies, ordered, ordered.copy(), unseen, unseen.copy(), lean, unknown)
+        return self._groups.get(key)
+
+    def _narrowed(self, policies: Table) -> Floats:
+        """The bounds with the keys that policies alone decide at their least among fewer policies.
+
+        Such a key is the same for every mesh, so the order of the bounds stays.
+        """
+        out = self.bounds.copy()
         for i, (law, negate) in enumerate(self._laws()):
             if law.needs.isdisjoint(MESH) and not law.priced and law.needs:
                 value = np.broadcast_to(np.asarray(law.holds(policies), dtype=np.float64), (policies.rows,))
                 out[i] = (1.0 - value if negate else value).min()
         return out
 
-    def _visit_group(self, group: list[_Asked], meshes: Table) -> None:
-        """Rounds over variants that share their policies, until each has nothing left that could be better."""
-        policies = group[0].policies
-        visited = np.zeros(meshes.rows, dtype=bool)
-        most = max(1, LARGEST // max(1, policies.rows))
+    # ------------------------------------------------------------ the search
+
+    def _visit_group(self, g: _Group, asked: list[_Asked]) -> None:
+        """Rounds over variants with the same policies, until none has anything left that could be better."""
+        self._recall(g, asked)
         for turn in itertools.count():
-            for a in group if turn else ():
-                self._sharpen(a, meshes, visited)
-            chosen = np.unique(np.concatenate([a.next(visited) for a in group]))
-            if not len(chosen):
+            open_ = [a for a in asked if not a.done]
+            if not open_:
                 return
-            visited[chosen] = True
-            for i in range(0, len(chosen), most):
-                self._judge(meshes.take(chosen[i : i + most]), policies, group)
-            for a in group:
-                a.step *= GROWTH
+            count = min(FIRST * GROWTH**turn, MOST)
+            meshes = np.unique(np.concatenate([a.next(count) for a in open_]))
+            meshes = self._wanted(g, meshes[~g.visited[meshes]], asked)
+            self._judge_in_parts(g, meshes[self._could_hold_any(g, meshes)], asked)
 
-    def _sharpen(self, a: _Asked, meshes: Table, visited: Mask) -> None:
-        """Bounds by recompute and offload apart, where many meshes are left: only policies that fit count for time."""
-        held = combinations_of(a.policies, HELD)
-        count = len(next(iter(held.values())))
-        left = a.left(visited)
-        if a.at < a.sharp or len(left) * a.policies.rows < SHARPEN_FROM:
-            return
-        left, rest = np.split(left, [max(1, SHARPENED // count)])
-        table = meshes.take(left)
-        memory, time = self._by_held(table, held, a.policies)
-        ideal = table.with_columns(peak_memory=memory).assume(step_time=time, score=time)
-        for i, (law, _) in enumerate(self._laws()):
-            if law.is_price:
-                a.bounds[i, left] = np.broadcast_to(np.asarray(law.holds(ideal), dtype=np.float64), (len(left),))
-        fits = np.isfinite(time)
-        left = left[fits][np.lexsort(a.bounds[::-1, left[fits]])]
-        a.meshes, a.at, a.sharp = np.concatenate([left, rest]), 0, len(left)
+    def _recall(self, g: _Group, asked: list[_Asked]) -> None:
+        """What earlier questions priced: every row of a group's own meshes, and those of every policy."""
+        pools = [g.pool]
+        widest = self._groups.get(np.ones(self.policies.rows, dtype=bool).tobytes(), g)
+        if widest is not g:
+            pools.append(widest.pool)
+            g.visited |= widest.visited
+        for priced, a in itertools.product(itertools.chain(*pools), asked):
+            self._offer(a, priced)
 
-    def _by_held(
-        self, table: Table, held: Mapping[str, NDArray[np.int64]], policies: Table
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Least bytes and least seconds of each mesh over what may be held; infinite where nothing fits."""
-        least = {n: int(policies.axes[n].min()) for n in MOVED}
-        crossed = table.with_columns(mesh=np.arange(table.rows)).times(held)
-        crossed = crossed.with_columns(peak_memory=self.prices.memory(crossed.assume(**least)))
-        caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
-        for law in caps:
-            crossed = crossed.take(as_mask(law.holds(crossed), crossed.rows))
-        memory, time = np.full(table.rows, np.inf), np.full(table.rows, np.inf)
-        if crossed.rows:
-            np.minimum.at(memory, crossed.axes["mesh"], crossed.axes["peak_memory"])
-            seconds = self.prices.time(crossed.assume(**_swiftest(policies)))
-            np.minimum.at(time, crossed.axes["mesh"], seconds)
-        return memory, time
+    def _wanted(self, g: _Group, meshes: Index, asked: list[_Asked]) -> Index:
+        """Those of some meshes that are still hopeful with the least seconds that the laws on single policies leave."""
+        new = meshes[~g.sharp[meshes]]
+        if len(new):
+            table = self.legal.take(new)
+            seconds = swift.seconds(self, table, g.policies)
+            ideal = table.assume(step_time=seconds, score=seconds)
+            for i, (law, _) in enumerate(self._laws()):
+                if law.is_price and "peak_memory" not in law.needs:
+                    g.bounds[i, new] = np.broadcast_to(np.asarray(law.holds(ideal), dtype=np.float64), (len(new),))
+            g.sharp[new] = True
+        return _any_wants(asked, meshes)
 
-    def _judge(self, part: Table, policies: Table, asked: list[_Asked]) -> None:
+    def _memory_of(self, g: _Group, meshes: Index) -> Floats:
+        """Bytes that a group's policies do not go below, found once for each mesh."""
+        unknown = meshes[np.isnan(g.memory[meshes])]
+        if len(unknown):
+            g.memory[unknown] = g.lean._least_memory(self.legal.take(unknown))
+        return g.memory[meshes]
+
+    def _could_hold_any(self, g: _Group, meshes: Index) -> Mask:
+        """The meshes that could fit, by what no policy of a group goes below."""
+        if not len(meshes):
+            return np.zeros(0, dtype=bool)
+        memory = self._memory_of(g, meshes)
+        keep, table = np.isfinite(memory), self.c.empty().with_columns(peak_memory=memory)
+        for law in self.c.laws:
+            if law.is_memory_cap and law.rule.id not in self.dropped:
+                keep = keep & as_mask(law.holds(table), len(meshes))
+        return keep
+
+    def _judge_in_parts(self, g: _Group, meshes: Index, asked: list[_Asked]) -> None:
+        """Prices meshes, the best bounds first; those that a better row has ruled out meanwhile are left."""
+        meshes = meshes[np.lexsort(g.bounds[::-1, meshes])]
+        at, rows = 0, PART
+        while at < len(meshes):
+            size = max(1, rows // g.policies.rows)
+            part = _any_wants(asked, meshes[at : at + size])
+            if len(part):
+                self._judge(g, part, asked)
+            at, rows = at + size, min(rows * GROWTH, LARGEST)
+
+    def _judge(self, g: _Group, meshes: Index, asked: list[_Asked]) -> None:
         """Prices some meshes with every policy once, and gives each variant its best of them."""
-        held = self._could_hold(part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD)))
-        table = self._priced(self._legal(held.times(combinations_of(policies, MOVED))))
+        g.visited[meshes] = True
+        table = self._moved(self._could_hold(self._held(self.legal.take(meshes), g.policies)), g.policies)
         if not table.rows:
             return
-        keys = self._keys(table)
+        factors = {w.rule.id: _factor(w, table) for w in self.c.advice if w.rule.worth}
+        priced = _Priced(table, self._keys(table), factors)
+        g.pool.append(priced)
         for a in asked:
-            scored, ranked = self._without(table, keys, a.variant.dropped)
-            at = _best(ranked, scored, _row_mask(table, a.variant))
-            if at is not None:
-                row = self._row(scored, ranked, at)
-                a.best = row if a.best is None or row.keys < a.best.keys else a.best
+            self._offer(a, priced)
 
-    def _without(
-        self, table: Table, keys: NDArray[np.float64], dropped: str | None
-    ) -> tuple[Table, NDArray[np.float64]]:
+    def _offer(self, a: _Asked, priced: _Priced) -> None:
+        table, keys = self._without(priced, a)
+        at = best_of(keys, table, rows_of(table, a.variant))
+        if at is not None:
+            a.offer(self._row(table, keys, at))
+
+    def _without(self, priced: _Priced, a: _Asked) -> tuple[Table, Floats]:
         """The rows and their keys as if one advice, or one preference of the run, had not been given."""
-        law = next((w for w in self.c.advice if w.rule.id == dropped), None)
-        if law is None:
-            return table, self._ignoring(keys, dropped)
-        factor = np.where(as_mask(law.holds(table), table.rows), 1.0, 1.0 + law.rule.worth)
-        scored = table.with_columns(score=table["score"] / factor)
+        if a.variant.dropped not in priced.factors:
+            return priced.table, _without_key(priced.keys, a.wish)
+        factor = np.ones(priced.table.rows)
+        for f in (f for id, f in priced.factors.items() if id != a.variant.dropped):
+            factor = factor * f
+        scored = priced.table.with_columns(score=priced.table.axes["step_time"] * factor)
         return scored, self._keys(scored)
 
-    def _ignoring(self, keys: NDArray[np.float64], wish: str | None) -> NDArray[np.float64]:
-        """Keys, or their bounds, with the key of one preference of the run the same everywhere."""
-        same = np.array([w.rule.id == wish for w, _ in self._laws()])
-        return np.where(same[:, None], 0.0, keys) if same.any() else keys
+
+def _holding(c: Compiled, policies: Table) -> Compiled:
+    """The problem with no values of its policies but those that occur."""
+    seen = {n: np.unique(policies.axes[n]) for n in HELD + MOVED}
+    return evolve(c, problem=evolve(c.problem, domains={**c.problem.domains, **seen}))
 
 
-def _best(keys: NDArray[np.float64], table: Table, mask: Mask) -> int | None:
-    """The first of some rows by the keys and then by the axes; none where the mask is empty."""
-    at = np.flatnonzero(mask)
-    for column in (*keys, *(table.axes[a.name] for a in axes.AXES)):
-        if len(at) < 2:
-            break
-        values = column[at]
-        at = at[values == values.min()]
-    return int(at[0]) if len(at) else None
+def _factor(law: Law, table: Table) -> Floats:
+    return np.where(as_mask(law.holds(table), table.rows), 1.0, 1.0 + law.rule.worth)
 
 
-def _by_policies(asked: Sequence[_Asked]) -> list[list[_Asked]]:
-    """The variants that have something to visit, those with the same policies together."""
-    groups: dict[tuple[tuple[str, int], ...], list[_Asked]] = {}
-    for a in asked:
-        narrowed = tuple((n, v) for n, v in a.variant.only.items() if n in HELD + MOVED)
-        if len(a.meshes):
-            groups.setdefault(narrowed, []).append(a)
-    return [*groups.values()]
+def _without_key(keys: Floats, wish: int | None) -> Floats:
+    """Keys, or their bounds, with one of them the same everywhere."""
+    if wish is None:
+        return keys
+    out = keys.copy()
+    out[wish] = 0.0
+    return out
 
 
-def _swiftest(policies: Table) -> dict[str, int]:
-    """For each policy that moves tokens or launches kernels, its fastest value among some, as `Search` bounds it."""
-    fastest = {n: int(policies.axes[n].max()) for n in ("dispatcher", "ep_overlap", "delay_wgrad")}
-    return {**fastest, "cuda_graph": max((int(v) for v in np.unique(policies.axes["cuda_graph"])), key=graph_strength)}
-
-
-def _row_mask(table: Table, v: Variant) -> Mask:
-    """The priced rows that answer a variant's question."""
-    keep = np.ones(table.rows, dtype=bool)
-    for name, value in v.only.items():
-        keep = keep & as_mask(np.equal(table[name], value), table.rows)
-    return keep if v.law is None else keep & as_mask(v.law.holds(table), table.rows)
-
-
-def _mesh_mask(meshes: Table, v: Variant) -> Mask:
-    """The meshes that may, as far as their axes alone tell."""
-    keep = np.ones(meshes.rows, dtype=bool)
-    for name, value in v.only.items():
-        if name not in HELD + MOVED:
-            keep = keep & as_mask(np.equal(meshes[name], value), meshes.rows)
-    if v.law is not None and v.law.needs <= frozenset(MESH):
-        keep = keep & as_mask(v.law.holds(meshes), meshes.rows)
-    return keep
-
-
-def _policy_mask(policies: Table, v: Variant) -> Mask:
-    keep = np.ones(policies.rows, dtype=bool)
-    for name, value in v.only.items():
-        if name in HELD + MOVED:
-            keep = keep & (policies.axes[name] == value)
-    if v.law is not None and v.law.needs <= frozenset(HELD + MOVED):
-        keep = keep & as_mask(v.law.holds(policies), policies.rows)
-    return keep
+def _any_wants(asked: list[_Asked], meshes: Index) -> Index:
+    return meshes[np.logical_or.reduce([a.wants(meshes) for a in asked])]

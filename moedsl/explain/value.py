@@ -10,9 +10,9 @@ from moedsl import axes
 from moedsl.choose import Chosen, solve
 from moedsl.explain import advice, alternatives, bearing, fields, origin
 from moedsl.explain.base import Base, Json
-from moedsl.explain.space import Found, Variant
 from moedsl.explain.tree import plain, tree
 from moedsl.explain.values import best_with, of_axis, of_let, reads
+from moedsl.explain.variant import Found, Variant
 from moedsl.ir import Rule
 from moedsl.plan import make_plan
 from moedsl.printer import print_expr

@@ -12,10 +12,11 @@ from attrs import evolve
 from moedsl import axes
 from moedsl.columns import names
 from moedsl.explain.base import Base
-from moedsl.explain.space import Found, Space, Variant
+from moedsl.explain.space import Space
+from moedsl.explain.variant import Found, Variant
 from moedsl.ir import Pin, Problem, Program, Rule
 from moedsl.lower import divisors, lower
-from moedsl.solve import MESH, mesh_table
+from moedsl.solve import MESH
 
 MOST = 12
 """Alternatives of a size that are asked about, the nearest first."""
@@ -41,8 +42,7 @@ def of_let(b: Base, name: str) -> list[int]:
     """The values that a name takes over the legal meshes, the nearest to the plan's; none where policies decide it."""
     if not b.compiled.needs.get(name, frozenset({""})) <= frozenset(MESH):
         return []
-    meshes = mesh_table(b.compiled)
-    values = [int(v) for v in np.unique(np.asarray(meshes[name])) if float(v).is_integer()]
+    values = [int(v) for v in np.unique(np.asarray(b.space.legal[name])) if float(v).is_integer()]
     at = max(1, int(b.env[name]))
     return sorted(sorted(values, key=lambda v: abs(log2(max(v, 1) / at)))[:MOST])
 
@@ -55,10 +55,19 @@ def best_with(b: Base, axis: str, values: Iterable[int]) -> dict[int, Found]:
         return {}
     out: dict[int, Found] = {}
     for problem, group in _problems(p, axis, tried, b.row.codes[axis], lambda q: lower(q, gpus, _held(b))):
-        domains = {**problem.domains, axis: np.array(group, dtype=np.int64)}
-        space = Space(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost, 1)
+        space = _space(b, problem, axis, group)
         out |= dict(zip(group, space.answers([Variant({axis: v}) for v in group]), strict=True))
     return {v: out[v] for v in tried}
+
+
+def _space(b: Base, problem: Problem, axis: str, values: list[int]) -> Space:
+    """The run's own space where it has the values and the same domains otherwise, else one of the values alone."""
+    own = b.chosen.problem.domains
+    others = all(sorted(d) == sorted(problem.domains[n]) for n, d in own.items() if n != axis)
+    if others and {*values} <= {*own[axis].tolist()}:
+        return b.space
+    domains = {**problem.domains, axis: np.array(values, dtype=np.int64)}
+    return Space(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost, 1)
 
 
 def _problems(
