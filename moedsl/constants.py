@@ -42,7 +42,7 @@ class Constants:
         1.0, 5.0, 2.0, "passes of the experts' activation and casts without the fused kernel, over those with it", 0.4
     )
     power: float = _constant(0.01, 1.0, 0.9, "how far the sustained clock follows the power limit: rate ~ watts^power")
-    dispatch: float = _constant(0.30, 0.95, 0.75, "share of each bandwidth that HybridEP's all-to-all reaches")
+    dispatch: float = _constant(0.30, 0.95, 0.75, "share of the NVLink bandwidth that HybridEP's all-to-all reaches")
     ring: float = _constant(0.40, 0.95, 0.75, "share of each bandwidth that NCCL's ring collectives reach")
     hidden: float = _constant(0.30, 0.95, 0.70, "share of expert communication that the 1F1B overlap hides")
     skew: float = _constant(

@@ -134,6 +134,10 @@ def _sane(facts: Mapping[str, Any], fields: Fields, rules: Mapping[str, Rule]) -
 
     if facts["topk"] > facts["experts"]:
         refuse("topk", f"{facts['topk']} experts for a token, but there are {facts['experts']}")
+    if facts["experts"] % facts["routing_groups"]:
+        refuse("routing_groups", f"{facts['routing_groups']} groups do not divide {facts['experts']} experts")
+    if facts["topk_groups"] > facts["routing_groups"]:
+        refuse("topk_groups", f"{facts['topk_groups']} groups for a token, but there are {facts['routing_groups']}")
     if facts["heads"] % facts["query_groups"]:
         refuse("query_groups", f"{facts['query_groups']} does not divide {facts['heads']} attention heads")
     if facts.get("attention") == "mla" and facts["query_groups"] != facts["heads"]:

@@ -19,6 +19,8 @@ _CORE: Mapping[str, Rule] = {
     "head_dim": HeadDim(),
     "ffn_hidden": Int("intermediate_size"),
     "topk": Int("num_experts_per_tok"),
+    "routing_groups": Int("n_group", absent=1, null=1),
+    "topk_groups": Int("topk_group", absent=1, null=1),
 }
 _TIED: Mapping[str, Rule] = {"tied_embeddings": Flag("tie_word_embeddings", absent=False)}
 _MTP = Int("num_nextn_predict_layers", least=0, absent=0, null=0, note="num_nextn_predict_layers 0: no MTP layer")

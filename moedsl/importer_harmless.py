@@ -19,8 +19,8 @@ _GROUPS = {
         rope_theta rope_scaling rope_parameters rope_interleave partial_rotary_factor initial_context_length
         rotary_dim mrope_section""",
     "norm epsilon": "rms_norm_eps layer_norm_eps",
-    "routing scalars, losses and group limits: no shape depends on them": """
-        norm_topk_prob routed_scaling_factor topk_method topk_group n_group router_aux_loss_coef aux_loss_alpha
+    "routing scalars and losses: no shape depends on them": """
+        norm_topk_prob routed_scaling_factor topk_method router_aux_loss_coef aux_loss_alpha
         seq_aux output_router_logits router_jitter_noise scoring_func experts_per_token""",
     "inference, or said again by another key": """
         use_cache pretraining_tp ep_size max_window_layers sliding_window qk_head_dim""",

@@ -30,6 +30,7 @@ _LINES = (
     ("window", "window_every"),
     ("ffn_hidden", "dense_layers"),
     ("experts", "topk", "expert_hidden"),
+    ("routing_groups", "topk_groups"),
     ("shared_expert_hidden",),
     ("shared_expert_gate",),
     ("mtp_layers",),

@@ -7,6 +7,8 @@ of n ranks at a stride lies in one NVLink domain when n x stride fits in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from math import comb
 
 import numpy as np
 
@@ -16,10 +18,15 @@ from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
 
-DISPATCH_NVLINK, DISPATCH_NETWORK = (0.60, 0.87, 1.0), (0.82, 0.94, 1.0)
-"""Bandwidth that expert all-to-all reaches over what HybridEP does, by dispatcher: alltoall, deepep, hybridep."""
-DP_EXPOSED = 0.10
-"""Share of data parallelism's communication that is never hidden."""
+DISPATCH_NVLINK = (0.60, 0.87, 1.0)
+"""NVLink bandwidth that expert all-to-all reaches over HybridEP's, by dispatcher: alltoall, deepep, hybridep."""
+DISPATCH_NETWORK = (0.74, 0.85, 0.90)
+"""Share of the network's that it reaches. DeepEP publishes 43 to 58 GB/s on a 50 GB/s port (its README, normal kernels,
+EP 16 to 64, where a rank's own node counts too); NCCL's many small messages come to less."""
+DP_EXPOSED, P2P_EXPOSED = 0.10, 0.10
+"""Shares of data parallelism's communication, and of what virtual stages send each other, that are never hidden."""
+HOP_NVLINK, HOP_NETWORK = 1e-6, 8e-6
+"""Seconds that the first byte needs to the next rank of a ring, inside an NVLink domain and to another."""
 
 
 def inside(hw: Hardware, size: Floats, stride: Floats) -> Floats:
@@ -33,34 +40,58 @@ def ring(hw: Hardware, size: Floats, stride: Floats) -> Floats:
     return hw.constants.ring * np.where(local >= size, hw.nvlink, np.minimum(hw.nvlink, hw.network * local))
 
 
+def latency(hw: Hardware, size: Floats, stride: Floats) -> Floats:
+    """Seconds for the first byte to go round a ring, which leaves each NVLink domain once."""
+    domains = size / inside(hw, size, stride)
+    return np.where(domains > 1, (size - domains) * HOP_NVLINK + domains * HOP_NETWORK, (size - 1) * HOP_NVLINK)
+
+
 def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     """One dispatch (or combine) of a MoE layer.
 
-    All-to-all sends each of topk copies; DeepEP and HybridEP send a token once to a rank, and once to an NVLink domain.
+    All-to-all sends each of topk copies. DeepEP and HybridEP send a token once to an NVLink domain, where it goes
+    on over NVLink, once to each rank.
     """
     ep, etp = t["ep"] * 1.0, t["etp"] * 1.0
     payload = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * m.hidden * 2.0
     local = inside(hw, ep, etp)
     domains = ep / local
     once = t["dispatcher"] > 0
-    near = np.where(once, np.minimum(m.topk, _distinct(ep, m.topk)), m.topk) * (local - 1) / ep
-    far = np.where(once, _distinct(domains, m.topk) * (1 - 1 / domains), m.topk * (1 - local / ep))
+    near = np.where(once, np.minimum(m.topk, met(m, ep)) * (local - 1) / local, m.topk * (local - 1) / ep)
+    far = np.where(once, met(m, domains) * (1 - 1 / domains), m.topk * (1 - local / ep))
     nvlink = hw.constants.dispatch * hw.nvlink * np.array(DISPATCH_NVLINK)[t["dispatcher"]]
-    network = hw.constants.dispatch * hw.network * np.array(DISPATCH_NETWORK)[t["dispatcher"]]
+    network = hw.network * np.array(DISPATCH_NETWORK)[t["dispatcher"]]
     seconds = np.maximum(near * payload / nvlink, far * payload / network)
     return seconds + payload * m.topk * (etp - 1) / ring(hw, etp, np.ones_like(etp))
 
 
-def _distinct(places: Floats, topk: int) -> Floats:
-    """How many of `places` topk uniform choices meet."""
-    return places * (1 - (1 - 1 / np.maximum(places, 1)) ** topk)
+def met(m: Model, places: Floats) -> Floats:
+    """Of so many equal places for the experts, in order, how many a token's experts lie in, by row."""
+    values, at = np.unique(places, return_inverse=True)
+    return np.array([_met(float(p), m.topk, m.routing_groups, m.topk_groups) for p in values])[at]
+
+
+@lru_cache(maxsize=1024)
+def _met(places: float, topk: int, groups: int, allowed: int) -> float:
+    """Places that topk uniform choices meet among the experts of `allowed` groups of all `groups`.
+
+    A group over several places leaves that share of them. Where a place holds several groups, it may have none of the
+    allowed ones, or j of them with the odds of drawing without replacement
+    (megatron/core/transformer/moe/moe_utils.py:618).
+    """
+    if places >= groups:
+        open_to = places * allowed / groups
+        return open_to * (1 - (1 - 1 / max(open_to, 1)) ** topk)
+    held = round(groups / places)
+    missed = [comb(held, j) * comb(groups - held, allowed - j) * (1 - j / allowed) ** topk for j in range(allowed + 1)]
+    return places * (1 - sum(missed) / comb(groups, allowed))
 
 
 def exposed(hw: Hardware, t: Table, transfer: Floats, hideable: Floats) -> Floats:
     """Expert communication of one MoE layer, forward and backward, that compute does not hide.
 
-    Two transfers forward, two backward, two more where the MoE layer is recomputed. The overlap hides a calibrated share,
-    delayed weight gradients half of what that leaves, and both no more than the compute that runs meanwhile.
+    Two transfers forward, two backward, two more where the MoE layer is recomputed. The overlap hides a calibrated
+    share, delayed weight gradients half of what that leaves, and both no more than the compute that runs meanwhile.
     """
     again = t.has("recompute", BIT["moe"]) | t.has("recompute", BIT["full"])
     whole = (4.0 + 2.0 * again) * transfer
@@ -72,8 +103,8 @@ def exposed(hw: Hardware, t: Table, transfer: Floats, hideable: Floats) -> Float
 def tensor(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     """TP of one block with SP: gather and scatter forward, two and one more backward for the weight gradient."""
     tp = t["tp"] * 1.0
-    moved = t["micro_batch"] * (seq / t["cp"]) * m.hidden * 2.0 * (tp - 1) / tp
-    return 5.0 * moved / ring(hw, tp, np.ones_like(tp))
+    moved, one = t["micro_batch"] * (seq / t["cp"]) * m.hidden * 2.0 * (tp - 1) / tp, np.ones_like(tp)
+    return 5.0 * (moved / ring(hw, tp, one) + latency(hw, tp, one))
 
 
 def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
@@ -88,10 +119,10 @@ def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
 
 def pipeline(m: Model, hw: Hardware, t: Mapping[str, Ints], gpus: int, seq: int) -> Floats:
-    """One microbatch's hidden state to the next stage and its gradient back, once for each virtual stage."""
+    """One microbatch's hidden state from a chunk to the next, on another stage; its gradient back takes as long."""
     moved = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * m.hidden * 2.0
     band = (hw.nvlink if gpus <= hw.nvlink_domain else hw.network) * hw.constants.ring
-    return np.where(t["pp"] > 1, 2.0 * t["vpp"] * moved / band, 0.0)
+    return np.where(t["pp"] > 1, moved / band, 0.0)
 
 
 def data(

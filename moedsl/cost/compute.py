@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from attrs import astuple, frozen
+from numpy.typing import ArrayLike
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH, PRECISION
 from moedsl.cost.activations import BIT
@@ -25,6 +26,10 @@ while it sends."""
 HOST_ATTENTION, HOST_ROUTER, HOST_PREPROCESS, HOST_EXPERTS, HOST_DENSE = 0.45e-3, 0.20e-3, 0.20e-3, 0.60e-3, 0.30e-3
 """Seconds of launches from the host for one layer, forward and backward; CUDA graphs take their part away. No published
 run is bound by them, so they are stated, not calibrated."""
+SHALLOW = 128.0
+"""Of a product's inner dimension, what its first loads and its last writes cost: time ~ inner + SHALLOW."""
+FUSED = [PRECISION.index(p) for p in ("mxfp8", "nvfp4")]
+"""Precisions in which one kernel runs the experts."""
 WHOLE = CUDA_GRAPH.index("full_iteration")
 
 
@@ -76,10 +81,10 @@ def flops_rate(hw: Hardware, t: Table) -> Floats:
 def fused(precision: Ints, cuda_graph: Ints) -> Ints:
     """1 where one kernel runs the experts' products, activation and quantisation.
 
-    It needs static shapes and an 8- or 4-bit format, so it goes with the captured iteration
-    (bridge perf_recipes/deepseek/gb200/deepseek_v3.py:163).
+    Transformer Engine has it for MXFP8 and NVFP4 (te pytorch/ops/fused/grouped_mlp.py:408); it needs static shapes, so
+    it goes with the captured iteration (bridge perf_recipes/deepseek/gb200/deepseek_v3.py:163).
     """
-    return (precision > 0) & (cuda_graph >> WHOLE & 1)
+    return np.isin(precision, FUSED) & (cuda_graph >> WHOLE & 1)
 
 
 def stream(hw: Hardware) -> float:
@@ -103,6 +108,14 @@ def context(m: Model, seq: int) -> float:
     return (full + (m.window_every - 1) * window) / m.window_every if m.window_every else window
 
 
+def split_width(width: ArrayLike) -> Floats:
+    """What a linear layer's products take, over large ones, where a rank has so much of the dimension that is split.
+
+    Of forward and the two of backward, one sums over that dimension.
+    """
+    return 1.0 + SHALLOW / np.asarray(width, float) / 3
+
+
 def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     """Forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean."""
     split = t["micro_batch"] * (seq / t["cp"]) / t["tp"]
@@ -112,19 +125,21 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     routed = split * m.topk * t["etp"] * skew
     cast = np.where(t["precision"] > 0, 4.0, 0.0)
     loose = np.where(t["fused"] > 0, 1.0, k.unfused) * routed
+    narrow = split_width(m.heads * (m.v_head_dim or m.head_dim) / t["tp"])
+    dense, shared = split_width(m.ffn_hidden / t["tp"]), split_width(max(m.shared_expert_hidden, 1) / t["tp"])
     encoder, projector = vision(m, t, hw)
     return Work(
-        linear=2 * split * attention / rate,
-        up=2 * split * up / rate,
+        linear=2 * split * attention / rate * narrow,
+        up=2 * split * up / rate * narrow,
         core=2 * split * context(m, seq) * qkv / (bf16 * k.attention),
         norm=split * m.hidden * 6 / hbm,
         passes=split * (m.hidden * (8 + 2 * cast) + qkv * (10 + cast) + m.experts * 12) / hbm,
-        dense=split * (6 * m.hidden * m.ffn_hidden / rate + m.ffn_hidden * (6 + cast) / hbm),
+        dense=split * (6 * m.hidden * m.ffn_hidden * dense / rate + m.ffn_hidden * (6 + cast) / hbm),
         experts=_experts(m, hw, t, routed, rate),
         activation=loose * (m.expert_hidden * (6 + 8 * m.mlp_bias) / t["etp"] + m.hidden * 4 * m.mlp_bias) / hbm,
         cast=loose * (m.hidden + m.expert_hidden / t["etp"]) * cast / hbm,
         permute=routed * m.hidden * 2 * np.array(PERMUTES)[t["dispatcher"]] / hbm,
-        shared=split * m.shared_expert_hidden * (6 * m.hidden / rate + (6 + cast) / hbm),
+        shared=split * m.shared_expert_hidden * (6 * m.hidden * shared / rate + (6 + cast) / hbm),
         mtp=4 * split * m.hidden**2 / rate,
         loss=split * m.vocab * (2 * m.hidden / (bf16 * k.gemm) + 8 / hbm),
         vision=encoder,
@@ -137,7 +152,8 @@ def _experts(m: Model, hw: Hardware, t: Table, routed: Floats, rate: Floats) -> 
     local = m.experts / t["ep"]
     filled = routed / local / (routed / local + hw.constants.half_full)
     width = m.expert_hidden / t["etp"]
-    return np.maximum(6 * routed * m.hidden * width / (rate * filled), local * 6 * m.hidden * width / hw.hbm)
+    product = 6 * routed * m.hidden * width * split_width(width)
+    return np.maximum(product / (rate * filled), local * 6 * m.hidden * width / hw.hbm)
 
 
 def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:

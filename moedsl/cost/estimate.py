@@ -233,7 +233,7 @@ class Cost:
         sharded = full["sharding"] == FSDP
         return {
             "microbatches": slowest * m,
-            "pipeline_communication": np.broadcast_to(hop * m, slowest.shape),
+            "pipeline_communication": step.between_stages(hop, slowest, full["pp"], full["vpp"], m),
             "bubble": step.bubble(slowest, full["pp"], full["vpp"]),
             "data_communication": step.after_overlap(wire, slowest, sharded, m),
         }

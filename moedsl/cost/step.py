@@ -136,6 +136,17 @@ def after_overlap(wire: Floats, microbatch: Floats, fsdp: NDArray[np.bool_], mic
     return np.where(fsdp, left * microbatches, left)
 
 
+def between_stages(hop: Floats, microbatch: Floats, pp: Ints, vpp: Ints, microbatches: Floats) -> Floats:
+    """Sends between stages that compute does not hide, in a step.
+
+    With virtual stages Bridge overlaps them with the compute of other chunks (bridge training/comm_overlap.py:453-457),
+    but while the pipeline fills and drains; without, each microbatch waits for both of its own.
+    """
+    each = 2.0 * vpp * hop
+    left = np.maximum(each - 0.7 * microbatch, communication.P2P_EXPOSED * each)
+    return np.where(vpp > 1, left, each) * microbatches + 2.0 * (pp - 1) * hop
+
+
 def bubble(microbatch: Floats, pp: Ints, vpp: Ints) -> Floats:
     """(pp - 1) / vpp microbatches of the slowest stage, warm-up and cool-down together."""
     return microbatch * ((pp - 1) / vpp)
