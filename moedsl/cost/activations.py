@@ -74,20 +74,25 @@ def attention(m: Model, s: Sizes) -> Floats:
 
 
 def _gqa(m: Model, s: Sizes) -> Floats:
-    """The input norm is fused into the linear, which keeps its output whatever is recomputed."""
+    """The input norm is fused into the linear, which keeps its output whatever is recomputed.
+
+    Recomputed attention keeps v as a view of the whole projection, and that with it (core
+    transformer/attention.py:_checkpointed_attention_forward).
+    """
     q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
-    normed = (q + kv) * m.qk_norm
-    out = q * (BF16 + np.where(s.saved < BF16, s.saved, 0.0) * s.learns)
-    return s.split * (
-        m.hidden * s.saved * s.learns + BF16 * (q + 2 * kv + normed) + out + 4 * m.heads * s.keep["core_attn"]
-    )
+    normed, view = (q + kv) * m.qk_norm, (q + kv) * (1.0 - s.keep["core_attn"])
+    out = q * (BF16 + np.where(s.saved < BF16, s.saved, 0.0) * s.learns) + 4 * m.heads * s.keep["core_attn"]
+    return s.split * (m.hidden * s.saved * s.learns + BF16 * (q + 2 * kv + normed + view) + out)
 
 
 def _mla(m: Model, s: Sizes) -> Floats:
-    """Up-projected q, k and v are what `mla_up_proj` recomputes; the latents and the output stay."""
+    """Up-projected q, k and v are what `mla_up_proj` recomputes; the latents and the output stay.
+
+    The projection of k and v itself is freed: k is joined with its rotary part and v made contiguous (core
+    transformer/multi_latent_attention.py:966-968)."""
     qk, v = m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim
     latents = (m.q_lora_rank + m.kv_lora_rank) * (BF16 + s.saved * s.learns) + m.qk_rope_dim * BF16
-    up = BF16 * m.heads * (2 * qk + m.qk_nope_dim + v) * s.keep["mla_up_proj"]
+    up = BF16 * m.heads * (2 * qk + v) * s.keep["mla_up_proj"]
     out = m.heads * v * (BF16 + np.where(s.saved < BF16, s.saved, 0.0) * s.learns) + 4 * m.heads * s.keep["core_attn"]
     return s.split * (m.hidden * s.saved * s.learns * s.keep["layernorm"] + latents + up + out)
 
@@ -146,7 +151,7 @@ def uneven(m: Model, s: Sizes, whole: Floats, taken: Taken) -> tuple[Floats, Flo
 def working_set(m: Model, s: Sizes, whole: Floats, taken: Taken) -> Floats:
     """Gradients alive in the backward of the largest layer, and what it recomputes."""
     kept = {word: np.ones_like(s.tokens) for word in s.keep}
-    again = [a - b for a, b in zip(layers(m, evolve(s, keep=kept)), layers(m, s), strict=True)]
+    again = [np.maximum(a - b, 0.0) for a, b in zip(layers(m, evolve(s, keep=kept)), layers(m, s), strict=True)]
     routed = s.routed * np.where(whole > 0, CAPACITY, taken.imbalance)
     moe = again[1] + BF16 * routed * (taken.copies * m.hidden + 3 * m.expert_hidden / s.etp)
     dense = again[0] + BF16 * s.split * (3 * m.ffn_hidden + 2 * m.hidden)

@@ -84,7 +84,7 @@ OTHERS = (
         {"logits": 0.5},
         {"beside": True},
         "Transformer Engine's cross entropy writes the gradient over the logits, so that one copy may do; at the most "
-        "there are two beside the working set of a layer, as where another microbatch's forward runs under this backward",
+        "there are two beside the working set of a layer, as where another microbatch's forward runs under it",
     ),
     Unknown(
         "graph pools",

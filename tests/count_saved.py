@@ -1,0 +1,248 @@
+"""Bytes that Megatron-Core's own modules save for backward on a CPU, for one more layer of each kind. Prints JSON.
+
+One process, BF16, the local layer spec with PyTorch's flash attention in place of the one that keeps scores, so that
+attention saves what a fused kernel does: q, k, v, the output and the log-sum-exp.
+"""
+
+# Megatron-Core is imported once a CPU stands in for CUDA.
+# ruff: noqa: E402
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from typing import Any
+
+for _name in ("transformer_engine", "transformer_engine_torch"):
+    sys.modules[_name] = None  # type: ignore[assignment]
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ.get("SAVED_PORT", "29577"), WORLD_SIZE="1", RANK="0")
+os.environ.update(LOCAL_RANK="0", TORCHDYNAMO_DISABLE="1")
+
+import torch
+import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
+
+SEQ, HIDDEN, VOCAB = 256, 128, 256
+
+
+class Nothing:
+    """A CUDA stream, event or state that does nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: Nothing()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *args: Any) -> bool:
+        return False
+
+
+class OnCpu(TorchFunctionMode):
+    """Sends tensors that ask for CUDA to the CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if str(kwargs.get("device")).startswith("cuda"):
+            kwargs["device"] = "cpu"
+        if func is torch.Tensor.to:
+            args = tuple("cpu" if isinstance(a, str) and a.startswith("cuda") else a for a in args)
+        return func(*args, **kwargs)
+
+
+class Tracker:
+    """Megatron's RNG tracker without CUDA's states."""
+
+    @contextlib.contextmanager
+    def fork(self, name: str = "") -> Any:
+        yield
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def add(self, *args: Any) -> None:
+        pass
+
+    def get_states(self) -> dict[str, Any]:
+        return {}
+
+    def set_states(self, states: Any) -> None:
+        pass
+
+
+def patch() -> None:
+    torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
+    torch.Tensor.cuda = lambda self, *a, **k: self  # type: ignore[assignment,method-assign]
+    torch.cuda.Stream = torch.cuda.Event = Nothing  # type: ignore[assignment,misc]
+    torch.cuda.current_stream = lambda *a, **k: Nothing()  # type: ignore[assignment]
+    torch.cuda.stream = lambda *a, **k: contextlib.nullcontext()  # type: ignore[assignment]
+    torch.cuda.synchronize = lambda *a, **k: None  # type: ignore[assignment]
+    torch.cuda.get_rng_state = lambda *a, **k: torch.get_rng_state()  # type: ignore[assignment]
+    whole = dist.all_to_all_single
+    ints = lambda sizes: None if sizes is None else [int(n) for n in sizes]  # noqa: E731
+    dist.all_to_all_single = lambda out, given, output_split_sizes=None, input_split_sizes=None, **k: whole(  # type: ignore[assignment]
+        out, given, ints(output_split_sizes), ints(input_split_sizes), **k
+    )
+
+
+patch()
+OnCpu().__enter__()
+from megatron.core import parallel_state
+from megatron.core.models.backends import LocalSpecProvider
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.tensor_parallel import random as tp_random
+from megatron.core.transformer.moe.moe_logging import destroy_moe_metrics_tracker
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
+
+tp_random._CUDA_RNG_STATE_TRACKER = Tracker()
+tp_random._CUDA_RNG_STATE_TRACKER_INITIALIZED = True
+tp_random._get_cuda_rng_state = lambda *a, **k: torch.get_rng_state()
+tp_random._set_cuda_rng_state = lambda *a, **k: None
+
+
+class NoFp8:
+    """Transformer Engine's FP8 state: off."""
+
+    @staticmethod
+    def is_fp8_enabled() -> bool:
+        return False
+
+
+tp_random.FP8GlobalStateManager = NoFp8  # type: ignore[attr-defined]
+tp_random.activation_recompute_forward = lambda *a, **k: contextlib.nullcontext()  # type: ignore[attr-defined]
+tp_random.fp8_autocast = lambda *a, **k: contextlib.nullcontext()  # type: ignore[attr-defined]
+
+
+class Rms(torch.autograd.Function):
+    """RMSNorm that saves what a fused kernel does: its input, the weight and one FP32 number a row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, eps: float) -> Any:
+        x = x.contiguous()
+        scale = torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps)
+        ctx.save_for_backward(x, weight, scale)
+        return (x.float() * scale).to(x.dtype) * weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        x, weight, scale = ctx.saved_tensors
+        normed = (x.float() * scale).to(x.dtype)
+        return grad * weight * scale.to(x.dtype), (grad * normed).flatten(0, -2).sum(0), None
+
+
+torch.nn.functional.rms_norm = lambda x, shape, weight=None, eps=None: Rms.apply(x, weight, eps or 1e-5)  # type: ignore[assignment]
+
+
+class Flash(torch.nn.Module):
+    """PyTorch's flash attention behind Megatron's interface: (seq, batch, heads, dim) in, (seq, batch, width) out."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        q, k, v = (x.permute(1, 2, 0, 3) for x in (query, key, value.contiguous()))
+        out = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1]
+        )
+        out = out.permute(2, 0, 1, 3)
+        return out.reshape(*out.shape[:2], -1)
+
+
+SAME: dict[str, Any] = {
+    "hidden_size": HIDDEN, "num_attention_heads": 8, "ffn_hidden_size": 320, "use_cpu_initialization": True,
+    "add_bias_linear": False, "gated_linear_unit": True, "activation_func": torch.nn.functional.silu,
+    "normalization": "RMSNorm", "hidden_dropout": 0.0, "attention_dropout": 0.0, "bf16": True,
+    "params_dtype": torch.bfloat16, "pipeline_dtype": torch.bfloat16, "gradient_accumulation_fusion": False,
+    "masked_softmax_fusion": False, "bias_dropout_fusion": False, "bias_activation_fusion": True,
+    "moe_permute_fusion": False, "moe_router_dtype": "fp32", "moe_aux_loss_coeff": 1e-2,
+    "moe_router_load_balancing_type": "aux_loss", "moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": False,
+    "num_moe_experts": 16, "moe_router_topk": 4, "moe_ffn_hidden_size": 96,
+}  # fmt: skip
+GQA: dict[str, Any] = {"num_query_groups": 2, "kv_channels": 32, "qk_layernorm": True}
+MLA: dict[str, Any] = {
+    "multi_latent_attention": True, "q_lora_rank": 48, "kv_lora_rank": 40, "qk_head_dim": 24, "qk_pos_emb_head_dim": 16,
+    "v_head_dim": 40, "qk_layernorm": True, "rope_type": "rope",
+    "moe_shared_expert_intermediate_size": 112,
+}  # fmt: skip
+
+
+def config(layers: int, dense: int, attention: dict[str, Any], recompute: list[str]) -> Any:
+    """Megatron's configuration of a case."""
+    again: dict[str, Any] = {"recompute_granularity": "selective", "recompute_modules": list(recompute)}
+    if recompute == ["full"]:
+        again = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    kind = MLATransformerConfig if attention is MLA else TransformerConfig
+    kinds = [0] * dense + [1] * (layers - dense)
+    return kind(num_layers=layers, moe_layer_freq=kinds, **{**SAME, **attention, **(again if recompute else {})})
+
+
+def specs(kinds: list[int], mla: bool) -> TransformerBlockSubmodules:
+    """Layers of Megatron's local modules, with flash attention."""
+    found = []
+    for sparse in kinds:
+        spec = get_gpt_layer_local_spec(
+            num_experts=16 if sparse else None, moe_grouped_gemm=False, normalization="RMSNorm", qk_layernorm=True,
+            multi_latent_attention=mla,
+        )  # fmt: skip
+        spec.submodules.self_attention.submodules.core_attention = Flash
+        found.append(spec)
+    return TransformerBlockSubmodules(layer_specs=found, layer_norm=LocalSpecProvider().layer_norm(rms_norm=True))
+
+
+def saved(layers: int, dense: int, attention: dict[str, Any], recompute: list[str]) -> dict[str, int]:
+    """Bytes saved by a model of so many layers: floating point and others."""
+    made = config(layers, dense, attention, recompute)
+    block = specs(made.moe_layer_freq, attention is MLA)
+    model = GPTModel(made, block, VOCAB, SEQ, position_embedding_type="rope").bfloat16()
+    model.set_input_tensor(None)
+    destroy_moe_metrics_tracker()
+    kept: list[torch.Tensor] = []
+    tokens = torch.randint(0, VOCAB, (1, SEQ))
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        loss = model(tokens, torch.arange(SEQ)[None], None, labels=tokens).float().mean()
+    found = sizes(kept, model)
+    assert loss.requires_grad
+    return {"float": sum(n for n, real in found if real), "other": sum(n for n, real in found if not real)}
+
+
+def sizes(kept: list[torch.Tensor], model: torch.nn.Module) -> list[tuple[int, bool]]:
+    """(bytes, floating point) of each storage among the saved tensors that is neither freed nor the model's own."""
+    own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+    storages = {t.untyped_storage().data_ptr(): (t.untyped_storage().nbytes(), t.is_floating_point()) for t in kept}
+    return [size for at, size in storages.items() if size[0] and at not in own]
+
+
+def one_layer(attention: dict[str, Any], sparse: bool, recompute: list[str]) -> dict[str, int]:
+    """What one more layer of its kind saves."""
+    counts = ((2, 0), (3, 0)) if sparse else ((2, 1), (3, 2))
+    few, many = (saved(layers, dense, attention, recompute) for layers, dense in counts)
+    return {k: many[k] - few[k] for k in few}
+
+
+CASES: dict[str, tuple[dict[str, Any], bool, list[str]]] = {
+    "gqa dense": (GQA, False, []),
+    "gqa dense mlp": (GQA, False, ["mlp"]),
+    "gqa moe": (GQA, True, []),
+    "gqa moe layernorm": (GQA, True, ["layernorm"]),
+    "gqa moe core_attn": (GQA, True, ["core_attn"]),
+    "gqa moe moe": (GQA, True, ["moe"]),
+    "gqa moe full": (GQA, True, ["full"]),
+    "mla moe": (MLA, True, []),
+    "mla moe layernorm": (MLA, True, ["layernorm"]),
+    "mla moe mla_up_proj": (MLA, True, ["mla_up_proj"]),
+    "mla moe shared_experts": (MLA, True, ["shared_experts"]),
+    "mla moe full": (MLA, True, ["full"]),
+}
+"""Attention, whether the layers are MoE layers, what is recomputed."""
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo", world_size=1, rank=0)
+    parallel_state.initialize_model_parallel(1, 1, expert_model_parallel_size=1, create_gloo_process_groups=False)
+    print(json.dumps({name: one_layer(*case) for name, case in CASES.items()}))
