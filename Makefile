@@ -1,9 +1,9 @@
-# make demo | test | lint | bench | accuracy | clean      Each sets everything up first; a second time that costs nothing.
+# make demo | test | lint | bench | accuracy | optimum | clean      Each sets everything up first; a second time that costs nothing.
 MAKEFLAGS += --no-print-directory
 PYTEST = -m pytest
 DEMO = examples/qwen3_235b_gb200_128k.moe
 
-.PHONY: demo test lint bench accuracy setup clean
+.PHONY: demo test lint bench accuracy optimum setup clean
 
 demo: setup
 	@echo "moedsl compile $(DEMO) -o out/demo"
@@ -27,6 +27,9 @@ bench: setup
 
 accuracy: setup
 	@PYTHONPATH=. .venv/bin/python tools/make_accuracy.py
+
+optimum: setup
+	@PYTHONPATH=. .venv/bin/python tools/make_optimum.py
 
 setup:
 	@tools/setup

@@ -325,7 +325,7 @@ class CalibrationDecl:
 
 @frozen
 class DocumentDecl:
-    """``document NAME { CLAIM { says "..." kind default carried [rules] shown "tests/..." } }``: what a document says."""
+    """``document NAME { CLAIM { says "..." kind default carried [rules] shown "tests/..." } }``: what one says."""
 
     name: Name
     facts: tuple[FactEntry, ...]
@@ -448,7 +448,9 @@ class UseDecl:
     span: Span = field(eq=False, repr=False)
 
 
-Item = Union[Stmt, HardwareDecl, ModelDecl, ClusterDecl, CalibrationDecl, DocumentDecl, RulesDecl, ProfileDecl, RunDecl, UseDecl]
+Item = Union[
+    Stmt, HardwareDecl, ModelDecl, ClusterDecl, CalibrationDecl, DocumentDecl, RulesDecl, ProfileDecl, RunDecl, UseDecl
+]
 
 
 @frozen

@@ -55,7 +55,14 @@ def make_cost(problem: Problem) -> Cost:
     """The prices of a problem's model on its machine."""
     p = problem.program
     return Cost(
-        p.model, p.hardware, problem.gpus, problem.values["seq"], problem.global_batch, p.task, p.vlm, p.pipeline_layout,
+        p.model,
+        p.hardware,
+        problem.gpus,
+        problem.values["seq"],
+        problem.global_batch,
+        p.task,
+        p.vlm,
+        p.pipeline_layout,
         p.routing,
     )
 

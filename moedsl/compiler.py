@@ -81,9 +81,7 @@ def _solve(r: Result, progress: Progress) -> None:
         r.chosen += chosen
 
 
-def _choose(
-    p: Program, earlier: tuple[Chosen, ...], progress: Progress
-) -> tuple[tuple[Chosen, ...], list[Diagnostic]]:
+def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> tuple[tuple[Chosen, ...], list[Diagnostic]]:
     """The layout of a program, or of each variant where it isolates something; a phase starts from earlier ones."""
     if p.workflow is not None:
         return workflow.choose(p, earlier, progress)

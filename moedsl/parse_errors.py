@@ -17,8 +17,23 @@ COMPARISON_TERMINALS = frozenset(["EQ", "NE", "LT", "LE", "GT", "GE", "NOT", "IN
 OPERATORS = COMPARISON_TERMINALS | {"PLUS", "MINUS", "STAR", "SLASH", "FLOOR", "MOD", "AND", "OR", "IMPLIES"}
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 RESERVED = frozenset(
-    ["if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth"]
-    + ["confirm", "fix"]
+    [
+        "if",
+        "then",
+        "else",
+        "and",
+        "or",
+        "not",
+        "in",
+        "true",
+        "false",
+        "when",
+        "because",
+        "cite",
+        "worth",
+        "confirm",
+        "fix",
+    ]
 )
 DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
 WORDS = {

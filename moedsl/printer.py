@@ -186,7 +186,9 @@ def _declaration(word: str, body: str) -> Callable[[Any, str], str]:
 
     def show(node: Any, indent: str) -> str:
         base, subject, when = (getattr(node, n, None) for n in ("base", "subject", "when"))
-        head = f"{word} {node.name.id}" + (f" from {base.id}" if base else "") + (f" of {subject.id}" if subject else "")
+        head = (
+            f"{word} {node.name.id}" + (f" from {base.id}" if base else "") + (f" of {subject.id}" if subject else "")
+        )
         return head + (f" when {print_expr(when)}" if when else "") + _block(getattr(node, body), indent)
 
     return show

@@ -175,7 +175,9 @@ def _check_pattern(rule: Rule, found: list[Diagnostic]) -> None:
         re.compile(rule.expr.value)
     except re.error as e:
         text = f"this is no regular expression: {e}"
-        found.append(error("check.pattern", text, rule.expr.span, help=r"write `\\(` for a bracket that stands in the log"))
+        found.append(
+            error("check.pattern", text, rule.expr.span, help=r"write `\\(` for a bracket that stands in the log")
+        )
 
 
 def _check_effect(rule: Rule, found: list[Diagnostic]) -> None:

@@ -70,7 +70,12 @@ def test_precision(text: str, precision: list[str]) -> None:
 
 def test_the_users_rules_come_first() -> None:
     why = 'because "a test" cite ours "here"'
-    members = ("candidates tp = [8, 2]", "default seq = 8k", "candidates cp = [1] when phase == scale", "default moments = bf16")
+    members = (
+        "candidates tp = [8, 2]",
+        "default seq = 8k",
+        "candidates cp = [1] when phase == scale",
+        "default moments = bf16",
+    )
     rules = "\n".join(f"{m} {why}" for m in members)
     p = problem(f"qwen3_30b_a3b; h100 x 64\nrules mine {{ {rules} }}")
     assert domain(p, "tp") == [8, 2] and domain(p, "cp") == divisors(64) and domain(p, "moments") == ["bf16"]

@@ -50,6 +50,7 @@ def says_the_same(line: dict[str, Any], plan: dict[str, Any]) -> None:
     assert line["peak_gib"] == e["memory"]["peak_gib"]
     assert line["tokens_per_s_per_gpu"] == pytest.approx(e["tokens_per_s_per_gpu"], rel=1e-12)
     assert line["gpus"] == plan["gpus"]
+    assert line["verdict"] == e["memory"]["verdict"]
     assert line["layout"] == layout_of(plan)
 
 
@@ -204,7 +205,7 @@ def test_the_best_are_the_plan_and_its_alternatives_and_then_more() -> None:
 
 def test_fewer_where_fewer_fit() -> None:
     now = compiled("moonlight_16b; h100 x 8; pin tp=1 cp=1 pp=1 ep=8 etp=1", "solve")
-    assert len(top(now.chosen[0], 1000)) == 1
+    assert len(top(now.chosen[0], 100)) == 1
 
 
 # ---------------------------------------------------------------- what tokens cost
@@ -241,7 +242,7 @@ def test_budgets(text: str, tokens: int) -> None:
     [
         *((amounts.tokens, t) for t in ("", "T", "10X", "128k", "-1T", "0", "nan", "inf", "1e99", "2000000T", "10 T T", "٣T")),
         *((amounts.price, t) for t in ("", "x", "-1", "nan", "inf", "$2", "1e9")),
-        *((amounts.layouts, t) for t in ("", "0", "-1", "1.5", "x", "1001", "²")),
+        *((amounts.layouts, t) for t in ("", "0", "-1", "1.5", "x", "101", "²")),
     ],
 )  # fmt: skip
 def test_a_wrong_amount_says_what_to_write(read: Any, text: str) -> None:

@@ -43,7 +43,7 @@ def runs(folder: Path) -> Iterator[dict[str, Any]]:
     models = {p.stem for p in (ROOT / "stdlib/models").glob("*.moe")}
     for line in (folder / "measured.jsonl").open(encoding="utf-8"):
         r = json.loads(line)
-        recipe = known.get((r["matched_recipe"] or {}).get("function"))
+        recipe = known.get((r["matched_recipe"] or {}).get("function", ""))
         rate = r["tokens_per_sec_per_gpu"] or _rate(r)
         stated = all(r[k] for k in ("gpus", "seq", "gbs", "mbs", "tp", "pp"))
         if recipe and rate and stated and r["status"] == "ok" and r["model_key"] in models and r["gpus"] >= r["pp"]:

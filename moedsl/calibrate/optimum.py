@@ -1,7 +1,7 @@
-"""Where a known layout stands among all that are feasible for the same run: the search, without stopping at the best.
+"""Where a known layout stands among all that are feasible for the same run: the search, going on beyond its best.
 
-The order is the solver's own: the keys of the phase. Of the layouts with a bound above the known one's keys nothing is
-priced, so a layout near the top is placed quickly.
+The order is the solver's own, by the first key of the phase. Meshes come in the order of their bounds, and the count
+stops where `MOST` of them are ahead, so a layout is placed as quickly as one is found.
 """
 
 from __future__ import annotations
@@ -16,89 +16,91 @@ from moedsl import axes
 from moedsl.solve import HELD, MESH, MOVED, Search, combinations_of, mesh_table, policy_table
 from moedsl.tables import Table
 
-CHUNK = 60_000
+CHUNK = 30_000
 """Rows priced at a time."""
+MOST = 50
+"""Meshes ahead of a layout beyond which it is not placed."""
+SIZES = ("pp", "tp", "cp", "etp", "ep")
 
 
 @frozen
 class Standing:
-    """A layout among the feasible ones; ranks count from 1. `meshes` and `priced` say how many are ahead or were asked."""
+    """Ranks from 1 of a layout that is feasible. `whole` is false where counting stopped: ranks are then the least that
+    they can be."""
 
-    fits: bool
-    """Whether the laws on memory and time hold for it."""
     row: int
-    """Its rank among meshes with policies."""
+    """Among meshes with policies."""
+    policy: int
+    """Among the policies of its own mesh."""
     mesh: int
-    """The rank of its mesh with the best policies, among meshes (`solve.MESH`), as ``--top`` lists them."""
-    within: int
-    """Its rank among the policies of its own mesh."""
+    """Of its mesh with the best policies, among meshes (`solve.MESH`), as ``--top`` lists them."""
     sizes: int
-    """The rank of its parallel sizes, whatever the virtual stages and the microbatch."""
-
-
-SIZES = ("pp", "tp", "cp", "etp", "ep")
+    """The same among parallel sizes, virtual stages and the microbatch aside."""
+    whole: bool
+    key: float
+    """Its first key: of `throughput` the score in seconds."""
+    best: float
+    """That of its mesh with the best policies."""
 
 
 def outside(search: Search, row: Mapping[str, int]) -> dict[str, str]:
     """The values of a layout that the search does not try, by axis, in words."""
     domains = search.c.problem.domains
-    return {
-        a.name: _spelled(a.decode(row[a.name])) for a in axes.AXES if row[a.name] not in domains[a.name].tolist()
-    }
+    tried = {a.name: domains[a.name].tolist() for a in axes.AXES}
+    return {a.name: _spelled(a.decode(row[a.name])) for a in axes.AXES if row[a.name] not in tried[a.name]}
 
 
-def standing(search: Search, row: Mapping[str, int]) -> Standing:
-    """Where a row with all its values in the space stands; its mesh has to obey the laws."""
+def standing(search: Search, row: Mapping[str, int]) -> Standing | None:
+    """Where a row of the space stands; None where it is not feasible."""
     return _Field(search.c, search.prices, search.keep, search.dropped).standing(row)
 
 
 class _Field(Search):
     """A search that counts what is ahead of one row."""
 
-    def standing(self, row: Mapping[str, int]) -> Standing:
+    def standing(self, row: Mapping[str, int]) -> Standing | None:
         meshes = self._could_fit(mesh_table(self.c, self.dropped))
         policies = policy_table(self.c, HELD + MOVED)
         mine = np.logical_and.reduce([meshes.axes[n] == row[n] for n in MESH])
-        table, keys = self._all(meshes.take(mine), policies)
+        table, keys = self._feasible(meshes.take(mine), policies)
         own = np.logical_and.reduce([table.axes[a.name] == row[a.name] for a in axes.AXES])
         if not own.any():
-            return Standing(False, 0, 0, 0, 0)
-        key, best = keys[own][0], keys.min()
-        ahead, better, sizes = int((keys < key).sum()), 0, set[tuple[int, ...]]()
-        for some in self._others(meshes.take(~mine), policies, key):
-            table, keys = self._all(some, policies)
-            ahead += int((keys < key).sum())
-            first = _least(table, keys, "mesh")
-            better += int((first < best).sum())
-            faster = keys < best
-            sizes |= set(zip(*(table.axes[n][faster].tolist() for n in SIZES), strict=True))
-        sizes.discard(tuple(row[n] for n in SIZES))
-        within = 1 + int((self._all(meshes.take(mine), policies)[1] < key).sum())
-        return Standing(True, 1 + ahead, 1 + better, within, 1 + len(sizes))
+            return None
+        key = float(keys[own][0])
+        return self._placed(row, key, keys, meshes.take(~mine), policies)
 
-    def _others(self, meshes: Table, policies: Table, key: float) -> Iterator[Table]:
-        """The meshes that may be ahead, in pieces."""
+    def _placed(
+        self, row: Mapping[str, int], key: float, own: NDArray[np.float64], others: Table, policies: Table
+    ) -> Standing:
+        policy = rows = 1 + int((own < key).sum())
+        best, meshes, sizes = own.min(), 1, {tuple(row[n] for n in SIZES)}
+        for part in self._nearest(others, policies, key):
+            table, keys = self._feasible(part, policies)
+            ahead = keys < best
+            rows += int((keys < key).sum())
+            meshes += len(np.unique(table.axes["mesh"][ahead])) if table.rows else 0
+            sizes |= set(zip(*(table.axes[n][ahead].tolist() for n in SIZES), strict=True)) if table.rows else set()
+            if meshes > MOST:
+                return Standing(rows, policy, meshes, len(sizes), False, key, float(best))
+        return Standing(rows, policy, meshes, len(sizes), True, key, float(best))
+
+    def _nearest(self, meshes: Table, policies: Table, key: float) -> Iterator[Table]:
+        """The meshes that may be ahead, by their bounds, in pieces."""
         if not meshes.rows:
             return
-        near = meshes.take(self._bounds(meshes, policies)[0] < key)
+        bounds = self._bounds(meshes, policies)[0]
+        order = np.argsort(bounds, kind="stable")[: int((bounds < key).sum())]
         step = max(1, CHUNK // policies.rows)
-        for at in range(0, near.rows, step):
-            yield near.take(np.arange(at, min(at + step, near.rows)))
+        for at in range(0, len(order), step):
+            yield meshes.take(order[at : at + step])
 
-    def _all(self, part: Table, policies: Table) -> tuple[Table, NDArray[np.float64]]:
+    def _feasible(self, part: Table, policies: Table) -> tuple[Table, NDArray[np.float64]]:
         """Every feasible row of some meshes, and its first key."""
+        if not part.rows:
+            return part, np.empty(0)
         held = self._could_hold(part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD)))
         table = self._priced(self._legal(held.times(combinations_of(policies, MOVED))))
         return table, self._keys(table)[0] if table.rows else np.empty(0)
-
-
-def _least(table: Table, keys: NDArray[np.float64], by: str) -> NDArray[np.float64]:
-    """The least key of each group."""
-    if not table.rows:
-        return np.empty(0)
-    order = np.lexsort((keys, table.axes[by]))
-    _, first = np.unique(table.axes[by][order], return_index=True)
-    return keys[order][first]
 
 
 def _spelled(value: object) -> str:

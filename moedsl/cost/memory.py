@@ -33,7 +33,9 @@ COVERS = (
     "peak memory is torch's max_memory_allocated on the most loaded rank: weights, gradients, optimizer state, saved "
     "activations, the working set of one layer and the logits. It leaves out the CUDA context, NCCL, the buffers of "
     "DeepEP and HybridEP, and fragmentation. Routed tokens are taken 10% above their mean on a layer's fullest "
-    "rank, and less over many layers, whose fullest ranks differ. A VLM's sample has one image."
+    "rank, and less over many layers, whose fullest ranks differ; forced balance has none. A VLM's sample has one "
+    "image. The lower and the upper figure take everything uncertain at its least and at its most; the verdict adds "
+    "what lies outside torch."
 )
 
 

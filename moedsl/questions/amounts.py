@@ -9,7 +9,7 @@ from argparse import ArgumentTypeError
 UNITS = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 """Decimal, as budgets are quoted; a sequence's `128k` is binary and is no budget."""
 MOST_TOKENS = 10**18
-MOST_LAYOUTS = 1000
+MOST_LAYOUTS = 100
 MOST_PRICE = 10**6
 _TOKENS = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([A-Za-z]*)", re.ASCII)
 

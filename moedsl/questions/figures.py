@@ -10,6 +10,7 @@ from attrs import frozen
 
 from moedsl import axes
 from moedsl.choose import Chosen
+from moedsl.cost.bounds import bounds
 from moedsl.questions.budget import Budget, per_billion
 from moedsl.solve import Row
 from moedsl.tables import Table
@@ -24,12 +25,14 @@ class Figures:
 
     chosen: Chosen
     budget: Budget | None = None
+    judged: bool = True
+    """Whether each layout is told FITS, TIGHT or DOES NOT FIT, which takes longer than the rest."""
 
     def of(self, row: Row) -> Json:
         """`gpus`, `step_time_s`, `tokens_per_s`, `tokens_per_s_per_gpu`, `peak_gib`, `gpu_hours_per_billion_tokens`,
-        and `budget` where one is asked for."""
+        `verdict` where layouts are judged, and `budget` where one is asked for."""
         gpus, tokens = self.chosen.problem.gpus, step_tokens(self.chosen)
-        out = {
+        out: Json = {
             "gpus": gpus,
             "step_time_s": row.step_time,
             "tokens_per_s": tokens / row.step_time,
@@ -37,7 +40,11 @@ class Figures:
             "peak_gib": row.peak_memory / GIB,
             "gpu_hours_per_billion_tokens": per_billion(row.step_time, tokens, gpus),
         }
-        return out if self.budget is None else {**out, "budget": self.budget.of(row.step_time, tokens, gpus)}
+        if self.judged:
+            out["verdict"] = bounds(self.chosen.cost, row.codes).verdict
+        if self.budget is not None:
+            out["budget"] = self.budget.of(row.step_time, tokens, gpus)
+        return out
 
 
 def step_tokens(c: Chosen) -> int:

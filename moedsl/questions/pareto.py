@@ -32,7 +32,7 @@ def beats(a: Row, b: Row) -> bool:
 
 
 def _points(chosen: Chosen, rows: tuple[Row, ...], budget: Budget | None) -> Iterator[Json]:
-    figures, plan = Figures(chosen, budget), chosen.solution.rows[0]
+    figures, plan = Figures(chosen, budget, judged=False), chosen.solution.rows[0]
     for row in rows:
         yield {
             **figures.of(row),

@@ -11,7 +11,7 @@ from moedsl.questions.budget import COVERS
 Json = Mapping[str, Any]
 SHOWN = ("pp", "tp", "cp", "etp", "ep", "vpp", "micro_batch", "recompute", "dispatcher", "precision")
 """The axes that stand for a whole layout."""
-NUMBERS = ("s a step", "tokens/s/GPU", "peak GiB")
+NUMBERS = ("s a step", "tokens/s/GPU", "peak GiB", "")
 """The headings of `numbers`."""
 
 
@@ -47,7 +47,7 @@ def whole(layout: Json) -> str:
 
 def numbers(f: Json) -> tuple[str, ...]:
     """The cells below `NUMBERS`."""
-    return f"{f['step_time_s']:.2f}", f"{f['tokens_per_s_per_gpu']:,.0f}", f"{f['peak_gib']:.1f}"
+    return f"{f['step_time_s']:.2f}", f"{f['tokens_per_s_per_gpu']:,.0f}", f"{f['peak_gib']:.1f}", f.get("verdict", "")
 
 
 def cost_head(f: Json) -> tuple[str, ...]:

@@ -1,0 +1,207 @@
+"""`make optimum`: where NVIDIA's tuned layouts stand among all that are feasible for the same run; docs/optimum.md.
+
+    python tools/make_optimum.py
+
+Of each performance recipe of the wheel whose model and GPU the stdlib has: the same model, GPUs, precision, sequence
+and batch, routing balanced as in NVIDIA's benchmarks, and nothing else pinned. Takes about two minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from moedsl import axes
+from moedsl.calibrate.optimum import MOST, Standing, outside, standing
+from moedsl.choose import solve
+from moedsl.compiler import compile_source
+from moedsl.ir import Program
+from moedsl.legality import pinned_row, violations
+from moedsl.lower import lower
+from moedsl.solve import Row, Search
+from moedsl.source import Source
+
+ROOT = Path(__file__).parents[1]
+RECIPES = ROOT / "tests/data/recipe_layouts.jsonl"
+PAGE = ROOT / "docs/optimum.md"
+OPEN = ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "dispatcher", "recompute", "cuda_graph", "ep_overlap",
+        "delay_wgrad", "offload")  # fmt: skip
+HELD = ("moments", "grad_reduce", "sharding")
+"""Pinned as in the recipe: the experiment, and which of the two ways of data parallelism."""
+TOP, NEAR = 5, 0.05
+
+
+@frozen
+class Place:
+    """One recipe's layout beside the best one: `rank` is None where the estimate says that it does not fit."""
+
+    name: str
+    beyond: Mapping[str, str]
+    step: float
+    best: Row
+    rank: Standing | None
+    saves: Mapping[str, float]
+    """Seconds that the best spends less, by part of the step."""
+    changes: str
+    captured: bool
+    """Whether the recipe captures the whole iteration."""
+
+    @property
+    def ratio(self) -> float:
+        """Predicted step over that of the best."""
+        return self.step / self.best.step_time
+
+
+def main() -> None:
+    recipes = asked()
+    places: list[Place] = []
+    left = 0
+    for i, recipe in enumerate(recipes, 1):
+        print(f"\r  {i} of {len(recipes)}: {recipe['function']:<70}", end="", file=sys.stderr, flush=True)
+        found = place(recipe)
+        places += [found] if found else []
+        left += found is None
+    print(file=sys.stderr)
+    PAGE.write_text("\n".join(page(places, left)) + "\n", encoding="utf-8")
+    print("\n".join(summary(places)))
+
+
+def asked() -> list[dict[str, Any]]:
+    """The performance recipes that Bridge accepts, whose GPU the stdlib has and whose words the language has."""
+    rows = map(json.loads, RECIPES.read_text(encoding="utf-8").splitlines())
+    gpus = {p.stem for p in (ROOT / "stdlib/hardware").glob("*.moe")}
+    words = axes.BY_NAME["dispatcher"].words
+    known = (r for r in rows if r["kind"] == "perf" and r["hardware"] in gpus and "verdict" not in r)
+    return [r for r in known if r.get("dispatcher", words[0]) in words]
+
+
+def place(recipe: Mapping[str, Any]) -> Place | None:
+    """Where a recipe stands; None where Megatron-Core refuses its layout."""
+    pinned = _program(text(recipe, (*HELD, *OPEN)))
+    if violations(pinned, recipe["gpus"]):
+        return None
+    row = pinned_row(lower(pinned, recipe["gpus"]))
+    chosen = solve(_program(text(recipe, HELD)), recipe["gpus"], keep=1)
+    search = Search(chosen.compiled, chosen.cost, 1)
+    beyond, best = outside(search, row), chosen.solution.rows[0]
+    spent, less = chosen.cost.time_report(row), chosen.cost.time_report(best.codes)
+    saves = {part: seconds - less[part] for part, seconds in spent.items()}
+    rank = None if beyond else standing(search, row)
+    name = recipe["function"].removesuffix("_config").replace("_pretrain", "")
+    whole = row["cuda_graph"] == axes.BY_NAME["cuda_graph"].encode("full_iteration")
+    return Place(name, beyond, float(chosen.cost.time(row)[0]), best, rank, saves, _changes(row, best), whole)
+
+
+def text(recipe: Mapping[str, Any], pins: Sequence[str]) -> str:
+    """A run file of the recipe's model, GPUs and batch with some of its axes pinned."""
+    pinned = " ".join(f"{n}={_said(axes.BY_NAME[n], recipe)}" for n in pins)
+    return (
+        f"model {recipe['model']}; {recipe['hardware']} x {recipe['gpus']}; throughput first; task {recipe['task']}\n"
+        f"seq {recipe['seq']}; batch {recipe['global_batch']}; precision {recipe['precision']}; routing balanced\n"
+        f"pin {pinned}\n"
+    )
+
+
+def _said(axis: axes.Axis, recipe: Mapping[str, Any]) -> str:
+    value = recipe.get(axis.name, axis.decode(1 if axis.kind == "int" else 0))
+    if axis.kind == "flag":
+        return "on" if value else "off"
+    return f"[{', '.join(value)}]" if isinstance(value, list) and value else str(value or "none")
+
+
+def _program(run: str) -> Program:
+    result = compile_source(Source("recipe.moe", run), "check")
+    if result.failed:
+        sys.exit("\n".join(d.message for d in result.diagnostics) + "\n" + run)
+    return result.programs[0]
+
+
+def _changes(row: Mapping[str, int], best: Row) -> str:
+    """What the best one does otherwise."""
+    moved = [a for a in axes.AXES if row[a.name] != best.codes[a.name]]
+    return ", ".join(f"{a.name} {_word(a, row[a.name])} -> {_word(a, best.codes[a.name])}" for a in moved)
+
+
+def _word(axis: axes.Axis, code: int) -> str:
+    value = axis.decode(code)
+    if isinstance(value, list):
+        return "+".join(value) or "none"
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def summary(places: Sequence[Place]) -> Iterator[str]:
+    """The lines that a test holds."""
+    ranked = [p for p in places if p.rank]
+    inside = sum(not p.beyond for p in places)
+    fit = f"{len(ranked)} of those fit as estimated"
+    yield f"- {len(places)} recipes; {inside} have every value in the space, and {fit}"
+    yield from _share("mesh in the top 5", [bool(p.rank and p.rank.mesh <= TOP) for p in places])
+    yield from _share("parallel sizes in the top 5", [bool(p.rank and p.rank.sizes <= TOP) for p in places])
+    yield from _share("within 5% of the best predicted", [p.ratio <= 1 + NEAR for p in places])
+    yield from _share("within 5% with its mesh and the best policies", [mesh_ratio(p) <= 1 + NEAR for p in places])
+    tuned = [p for p in places if p.captured]
+    yield from _share("of those that capture the iteration, within 10%", [p.ratio <= 1.10 for p in tuned])
+
+
+def _share(what: str, holds: Sequence[bool]) -> Iterator[str]:
+    yield f"- {what}: {sum(holds)} of {len(holds)} ({sum(holds) / max(len(holds), 1):.0%})"
+
+
+def mesh_ratio(p: Place) -> float:
+    """The recipe's mesh with the best policies over the best, by score; infinite where it does not fit."""
+    return p.rank.best / p.best.score if p.rank else float("inf")
+
+
+def page(places: Sequence[Place], refused: int) -> Iterator[str]:
+    yield HEAD.format(most=MOST, refused=refused)
+    yield from summary(places)
+    yield "\n## By recipe\n"
+    yield "| recipe | step over best | its mesh, best policies | mesh rank | sizes rank | policy rank in its mesh |"
+    yield "|---|---|---|---|---|---|"
+    yield from (_row(p) for p in places)
+    yield "\n## What to try\n"
+    yield "Where the best is predicted more than 5% faster: what it changes, and what of the step that saves.\n"
+    yield "| recipe | predicted gain | changes | saves |"
+    yield "|---|---|---|---|"
+    yield from (_try(p) for p in sorted(places, key=lambda p: -p.ratio) if p.ratio > 1 + NEAR)
+
+
+def _row(p: Place) -> str:
+    head = f"| {p.name} | {p.ratio:.3f} |"
+    if p.beyond:
+        return f"{head} outside the space: {', '.join(f'{k} {v}' for k, v in p.beyond.items())} | | | |"
+    if not p.rank:
+        return f"{head} does not fit as estimated | | | |"
+    more = "" if p.rank.whole else " or more"
+    return f"{head} {mesh_ratio(p):.3f} | {p.rank.mesh}{more} | {p.rank.sizes}{more} | {p.rank.policy} |"
+
+
+def _try(p: Place) -> str:
+    saved = sorted(((s, part) for part, s in p.saves.items() if s > 0.01 * p.step), reverse=True)
+    said = ", ".join(f"{part.replace('_', ' ')} {s / p.step:.0%}" for s, part in saved)
+    return f"| {p.name} | {1 - 1 / p.ratio:.0%} | {p.changes} | {said} |"
+
+
+HEAD = """# Whether the optimum is real
+
+`make optimum` writes this page: NVIDIA's performance recipes (Megatron Bridge 0.6.2) among all layouts that are
+feasible for the same model, GPUs, precision, sequence and batch, with balanced routing as in NVIDIA's benchmarks.
+Moments and gradient format are the recipe's, since they are the experiment. {refused} recipes whose layout
+Megatron-Core refuses are left out. A mesh has its virtual stages and microbatch; it is ranked with its best policies,
+as `--top` lists meshes. Counting stops once {most} meshes are ahead.
+
+Most recipes in BF16 and current-scaled FP8 have neither expert overlap nor a captured iteration; most of those in MXFP8
+and NVFP4 that capture the iteration have both. The estimate cannot tell a recipe that was not tuned further from one
+whose change was tried and did not pay, so what it would change is a list to try and not a claim.
+"""
+
+if __name__ == "__main__":
+    main()
