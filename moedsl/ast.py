@@ -5,17 +5,56 @@ Nothing here knows what a name means; that is `check.py`.
 
 from __future__ import annotations
 
-from typing import Union
+from functools import cache
+from typing import Any, TypeVar, Union, dataclass_transform
 
+import attrs
 from attrs import field, frozen
 
 from moedsl.source import Span
 
+AnyNode = TypeVar("AnyNode", bound="Node")
+
+
+class Node:
+    """What attrs would write for each class: equality, hash and repr by the fields that take part in them."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return all(getattr(self, n) == getattr(other, n) for n in _compared(self.__class__))
+
+    def __hash__(self) -> int:
+        return hash((self.__class__, *(getattr(self, n) for n in _compared(self.__class__))))
+
+    def __repr__(self) -> str:
+        values = (f"{n}={getattr(self, n)!r}" for n in _printed(self.__class__))
+        return f"{self.__class__.__qualname__}({', '.join(values)})"
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def node(cls: type[AnyNode]) -> type[AnyNode]:
+    """A frozen attrs class with the methods of `Node`; fifty sets of its own would be compiled at every start."""
+    return frozen(cls, eq=False, repr=False)
+
+
+@cache
+def _compared(cls: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in attrs.fields(cls) if f.eq)
+
+
+@cache
+def _printed(cls: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in attrs.fields(cls) if f.repr)
+
+
 # ---------------------------------------------------------------- expressions
 
 
-@frozen
-class Number:
+@node
+class Number(Node):
     """`text` is as written (``128k``); `value` has the multiplier applied; `unit` is GB, GiB, GB/s, TFLOPS, % or None.
 
     `k`, `M` and `G` directly behind the digits are binary multipliers (1024, 1024**2, 1024**3) and not units.
@@ -27,43 +66,43 @@ class Number:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class String:
+@node
+class String(Node):
     value: str
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Bool:
+@node
+class Bool(Node):
     """``true`` or ``false``."""
 
     value: bool
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Name:
+@node
+class Name(Node):
     """A name; dotted names keep their dots (``overlap.ep``)."""
 
     id: str
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class List:
+@node
+class List(Node):
     items: tuple[Expr, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Call:
+@node
+class Call(Node):
     func: Name
     args: tuple[Expr, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Unary:
+@node
+class Unary(Node):
     """`op` is ``not`` or ``-``."""
 
     op: str
@@ -71,8 +110,8 @@ class Unary:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Binary:
+@node
+class Binary(Node):
     """`op` is one of ``=> or and == != < <= > >= in not in + - * / // %``."""
 
     op: str
@@ -81,8 +120,8 @@ class Binary:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class If:
+@node
+class If(Node):
     """``if TEST then THEN else OTHERWISE``."""
 
     test: Expr
@@ -96,8 +135,8 @@ Expr = Union[Number, String, Bool, Name, List, Call, Unary, Binary, If]
 # ---------------------------------------------------------------- run statements
 
 
-@frozen
-class BareStmt:
+@node
+class BareStmt(Node):
     """A name alone, or ``NAME x N``: a model, a hardware or a profile, looked up in that order."""
 
     name: Name
@@ -105,79 +144,79 @@ class BareStmt:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class ModelStmt:
+@node
+class ModelStmt(Node):
     name: Name
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class HardwareStmt:
+@node
+class HardwareStmt(Node):
     name: Name
     count: Number | None
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class SeqStmt:
+@node
+class SeqStmt(Node):
     value: Number
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class BatchStmt:
+@node
+class BatchStmt(Node):
     value: Number
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class MicroBatchStmt:
+@node
+class MicroBatchStmt(Node):
     value: Number
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class PrecisionStmt:
+@node
+class PrecisionStmt(Node):
     value: Name
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class TaskStmt:
+@node
+class TaskStmt(Node):
     value: Name
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class PhaseStmt:
+@node
+class PhaseStmt(Node):
     """``fit first``: `value` is the phase."""
 
     value: Name
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class VlmStmt:
+@node
+class VlmStmt(Node):
     options: tuple[Name, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class DataStmt:
+@node
+class DataStmt(Node):
     """``data mock`` has `value` Name("mock"); ``data "path"`` a String."""
 
     value: Name | String
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class RoutingStmt:
+@node
+class RoutingStmt(Node):
     value: Name
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Binding:
+@node
+class Binding(Node):
     """``name=value`` in a pin, a sweep or a fact."""
 
     name: Name
@@ -185,14 +224,14 @@ class Binding:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class PinStmt:
+@node
+class PinStmt(Node):
     bindings: tuple[Binding, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Cite:
+@node
+class Cite(Node):
     """``cite KIND "where"``; several may follow one `cite`."""
 
     kind: Name
@@ -200,8 +239,8 @@ class Cite:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Require:
+@node
+class Require(Node):
     """``require [NAME:] EXPR``: in a run (a wish) or in a rules block (a law, where the name is obligatory)."""
 
     name: Name | None
@@ -211,8 +250,8 @@ class Require:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Prefer:
+@node
+class Prefer(Node):
     """``prefer [NAME:] EXPR [worth 2%]``."""
 
     name: Name | None
@@ -223,22 +262,22 @@ class Prefer:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class AllowStmt:
+@node
+class AllowStmt(Node):
     rule: Name
     because: String | None
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class SweepStmt:
+@node
+class SweepStmt(Node):
     axis: Name
     values: tuple[Expr, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class IsolateStmt:
+@node
+class IsolateStmt(Node):
     """``isolate overlap in off, on, delayed``: a sweep in which everything else stays as it is."""
 
     axis: Name
@@ -246,15 +285,15 @@ class IsolateStmt:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class WorkflowStmt:
+@node
+class WorkflowStmt(Node):
     """``workflow``: the phases fit, scale, profile and retune, each a run of its own."""
 
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class SetStmt:
+@node
+class SetStmt(Node):
     """``set model.field = value``."""
 
     path: Name
@@ -262,8 +301,8 @@ class SetStmt:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class TargetStmt:
+@node
+class TargetStmt(Node):
     """``target bridge 0.6.2``: the version as written."""
 
     product: Name
@@ -280,8 +319,8 @@ Stmt = Union[
 # ---------------------------------------------------------------- declarations
 
 
-@frozen
-class FactEntry:
+@node
+class FactEntry(Node):
     """``layers 94``, ``tflops bf16=989 fp8=1979`` (a tuple of Binding), or ``vision { ... }`` (a tuple of FactEntry).
 
     ``experts 128 topk 8`` is two entries on one line.
@@ -293,29 +332,29 @@ class FactEntry:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class HardwareDecl:
+@node
+class HardwareDecl(Node):
     name: Name
     facts: tuple[FactEntry, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class ModelDecl:
+@node
+class ModelDecl(Node):
     name: Name
     facts: tuple[FactEntry, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class ClusterDecl:
+@node
+class ClusterDecl(Node):
     name: Name
     facts: tuple[FactEntry, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class CalibrationDecl:
+@node
+class CalibrationDecl(Node):
     """``calibration NAME { gemm 58% ... }``: what the GPUs of an architecture reach of their peaks."""
 
     name: Name
@@ -323,8 +362,8 @@ class CalibrationDecl:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class DocumentDecl:
+@node
+class DocumentDecl(Node):
     """``document NAME { CLAIM { says "..." kind default carried [rules] shown "tests/..." } }``: what one says."""
 
     name: Name
@@ -332,8 +371,8 @@ class DocumentDecl:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Let:
+@node
+class Let(Node):
     """``let NAME = EXPR``: a name for an expression, usable in every rule."""
 
     name: Name
@@ -343,8 +382,8 @@ class Let:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Conditional:
+@node
+class Conditional(Node):
     """What the members with a condition have in common; among those of one name, the first that applies wins."""
 
     name: Name
@@ -355,38 +394,38 @@ class Conditional:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
+@node
 class Default(Conditional):
     """``default AXIS = EXPR [when EXPR]``: the value when nobody says otherwise."""
 
 
-@frozen
+@node
 class Candidates(Conditional):
     """``candidates AXIS = [..] [when EXPR]``: the values that the solver may choose from, best advice first."""
 
 
-@frozen
+@node
 class Derive(Conditional):
     """``derive NAME = EXPR [when EXPR]``: a setting that follows from the layout; shown in the plan and emitted."""
 
 
-@frozen
+@node
 class Env(Conditional):
     """``env NAME = EXPR [when EXPR]``: an environment variable of the run."""
 
 
-@frozen
+@node
 class Rank(Conditional):
     """``rank NAME: [KEY, KEY, ..] [when EXPR]``: lexicographic, smaller is better."""
 
 
-@frozen
+@node
 class Measured(Conditional):
     """``measured NAME: "result" [when EXPR]``: a published result and the conditions it was taken under."""
 
 
-@frozen
-class Symptom:
+@node
+class Symptom(Node):
     """``symptom NAME: "pattern" confirm "..." fix "..."``: what a failing run prints; `because` is the cause."""
 
     name: Name
@@ -398,8 +437,8 @@ class Symptom:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class Effect:
+@node
+class Effect(Node):
     """``effect NAME = WORD``: what changing a word of the language, or a field or section of Bridge, changes."""
 
     name: Name
@@ -412,8 +451,8 @@ class Effect:
 Member = Union[Require, Prefer, Let, Default, Candidates, Derive, Env, Rank, Measured, Symptom, Effect]
 
 
-@frozen
-class RulesDecl:
+@node
+class RulesDecl(Node):
     """``rules NAME [of recipe] [when EXPR] { members }``: of a run unless `subject` says of what."""
 
     name: Name
@@ -423,8 +462,8 @@ class RulesDecl:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class ProfileDecl:
+@node
+class ProfileDecl(Node):
     """``profile NAME { statements }``: a bare name that stands for several statements."""
 
     name: Name
@@ -432,8 +471,8 @@ class ProfileDecl:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class RunDecl:
+@node
+class RunDecl(Node):
     """``run NAME [from OTHER] { statements }``."""
 
     name: Name
@@ -442,8 +481,8 @@ class RunDecl:
     span: Span = field(eq=False, repr=False)
 
 
-@frozen
-class UseDecl:
+@node
+class UseDecl(Node):
     path: String
     span: Span = field(eq=False, repr=False)
 
@@ -453,7 +492,7 @@ Item = Union[
 ]
 
 
-@frozen
-class Module:
+@node
+class Module(Node):
     items: tuple[Item, ...]
     span: Span = field(eq=False, repr=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import pickle
+from typing import Any
 
 from moedsl import ast, store
 from moedsl.diagnostics import Diagnostic
@@ -38,16 +39,21 @@ def key(source: Source) -> str:
 
 
 def _load(name: str) -> ast.Module | None:
+    module = loaded(name)
+    return module if isinstance(module, ast.Module) else None
+
+
+def loaded(name: str) -> Any:
+    """What was pickled under a name; None where nothing is or it cannot be read."""
     body = store.load(name)
     if body is None:
         return None
     collecting = gc.isenabled()
     gc.disable()
     try:
-        module = pickle.loads(body)
+        return pickle.loads(body)
     except (pickle.UnpicklingError, AttributeError, ImportError, EOFError, IndexError, TypeError, ValueError):
         return None
     finally:
         if collecting:
             gc.enable()
-    return module if isinstance(module, ast.Module) else None

@@ -35,7 +35,7 @@ SWEEPABLE = ("seq", "batch", "gpus")
 
 def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], list[Diagnostic]]:
     """The programs of a file. Every mistake of every run is reported, not only the first."""
-    known, scope, found = rules.collect(library.rules)
+    known, scope, found = rules.of_library(library)
     drafts, more = runs(module, library)
     found = [*library.diagnostics, *found, *more]
     programs: list[Program] = []

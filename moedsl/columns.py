@@ -194,6 +194,23 @@ _FUNCTIONS: dict[str, Extern] = {
 }
 
 
+def calls(expr: ast.Expr, function: str) -> bool:
+    """Whether an expression calls a function."""
+    match expr:
+        case ast.Call():
+            return expr.func.id == function or any(calls(a, function) for a in expr.args)
+        case ast.List():
+            return any(calls(i, function) for i in expr.items)
+        case ast.Unary():
+            return calls(expr.value, function)
+        case ast.Binary():
+            return calls(expr.left, function) or calls(expr.right, function)
+        case ast.If():
+            return any(calls(e, function) for e in (expr.test, expr.then, expr.otherwise))
+        case _:
+            return False
+
+
 def names(expr: ast.Expr | None) -> frozenset[str]:
     """Every name in an expression, aliases resolved; words are names too."""
     match expr:

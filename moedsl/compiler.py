@@ -11,11 +11,10 @@ from typing import Any
 
 from attrs import define, field
 
-from moedsl import ast, cache, experiment, library, paths, workflow
+from moedsl import ast, cache, experiment, library, stdlib, workflow
 from moedsl.check import check
 from moedsl.choose import Chosen, choose
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.emit.fields import decided_fields
 from moedsl.ir import Program
 from moedsl.library import Library
 from moedsl.plan import make_plan
@@ -46,7 +45,7 @@ class Result:
 
 def load_stdlib() -> Library:
     """The stdlib, parsed or from the cache."""
-    return library.load(paths.stdlib_files(), cache.cached_parse)
+    return stdlib.load()
 
 
 def compile_source(source: Source, stop_after: str = "plan", progress: Progress = lambda _: None) -> Result:
@@ -112,7 +111,11 @@ def _plan(r: Result, _: Progress) -> None:
 
 def _overridden(p: Program, plan: dict[str, Any]) -> Iterator[Diagnostic]:
     """A `set` of a field that the plan decides would leave the recipe at odds with its own estimate."""
-    decided = decided_fields({**plan, "set": {}, "derived": {}}) if p.sets else {}
+    if not p.sets:
+        return
+    from moedsl.emit.fields import decided_fields  # a run without `set` has no need of them
+
+    decided = decided_fields({**plan, "set": {}, "derived": {}})
     for path, value in p.sets.items():
         if path in decided and decided[path] != value:
             text = f"`{path}` follows from the plan, which makes it {decided[path]}"

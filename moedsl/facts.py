@@ -34,7 +34,7 @@ class Vision:
     """Language-model tokens of one image in the estimate (patches are `merge`**2 times as many)."""
 
 
-@frozen
+@frozen(cache_hash=True)  # most of what is known of a layout is looked up by its model
 class Model:
     """A mixture-of-experts transformer; names are Megatron's where Megatron has one."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,6 +26,8 @@ LARGEST = 2**53
 
 def suggest(word: str, known: list[str]) -> tuple[str, ...]:
     """A did-you-mean for a word, or nothing."""
+    import difflib  # only a mistake has need of it
+
     near = difflib.get_close_matches(word, known, 1, 0.6)
     return (f"did you mean `{near[0]}`?",) if near else ()
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
 from moedsl import ast
+from moedsl.columns import calls, names
 from moedsl.facts import Hardware, Model
 from moedsl.source import Span
+from moedsl.symbols import BUILTIN, Type
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @frozen
@@ -35,6 +40,27 @@ class Rule:
     """For a `symptom`: how to make sure of the cause."""
     fix: str | None = None
     """For a `symptom`: the way out."""
+
+    @property
+    def is_std(self) -> bool:
+        return self.id.startswith("std.")
+
+
+@frozen
+class Collected:
+    """Rules that were read, put in order and checked without an error, and the scope that they see."""
+
+    rules: tuple[Rule, ...]
+    scope: dict[str, Type]
+
+
+@frozen
+class Let:
+    """A `let` of a run, the variables that it reads, and whether it asks for a pipeline layout."""
+
+    rule: Rule
+    needs: frozenset[str]
+    has_layout: bool
 
 
 @frozen
@@ -70,7 +96,7 @@ class Isolation:
     span: Span
 
 
-@frozen
+@frozen(slots=False)  # for what it finds once
 class Program:
     """One run, every name resolved and every value typed."""
 
@@ -106,7 +132,36 @@ class Program:
     """The run that this is a phase of."""
 
     def of(self, kind: str) -> tuple[Rule, ...]:
-        return tuple(r for r in self.rules if r.kind == kind)
+        return self._by_kind.get(kind, ())
+
+    def named(self, kind: str, name: str) -> tuple[Rule, ...]:
+        """The rules of a kind for one name, the user's own before the stdlib's."""
+        return self._by_name.get((kind, name), ())
+
+    @cached_property
+    def lets(self) -> tuple[Let, ...]:
+        """The last `let` of each name, in the order of the names."""
+        lets = {r.name: r for r in self.of("let")}
+        return tuple(Let(r, _variables(r, lets), calls(r.expr, "has_layout")) for r in lets.values())
+
+    @cached_property
+    def _by_kind(self) -> dict[str, tuple[Rule, ...]]:
+        return _grouped((r.kind, r) for r in self.rules)
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str], tuple[Rule, ...]]:
+        return _grouped(((r.kind, r.name), r) for own in (True, False) for r in self.rules if own != r.is_std)
+
+
+def _variables(r: Rule, lets: Mapping[str, Rule]) -> frozenset[str]:
+    return frozenset(n for n in names(r.expr) if n in BUILTIN or n in lets)
+
+
+def _grouped(pairs: Iterable[tuple[Key, Rule]]) -> dict[Key, tuple[Rule, ...]]:
+    out: dict[Key, list[Rule]] = {}
+    for key, rule in pairs:
+        out.setdefault(key, []).append(rule)
+    return {key: tuple(rules) for key, rules in out.items()}
 
 
 @frozen

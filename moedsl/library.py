@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ from attrs import field, frozen
 from moedsl import ast, declare, reader
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.facts import Hardware, Model
+from moedsl.ir import Collected
 from moedsl.source import Source, Span
 
 Parse = Callable[[Source], tuple[ast.Module | None, tuple[Diagnostic, ...]]]
+Blocks = Sequence[tuple[str, ast.RulesDecl]]
 
 
 @frozen
@@ -27,10 +29,18 @@ class Library:
     calibrations: dict[str, ast.CalibrationDecl] = field(factory=dict)
     documents: dict[str, ast.DocumentDecl] = field(factory=dict)
     profiles: dict[str, ast.ProfileDecl] = field(factory=dict)
-    rules: list[tuple[str, ast.RulesDecl]] = field(factory=list)
-    """Each with the prefix of its rules' names: ``std`` or ``run``."""
+    own_rules: list[tuple[str, ast.RulesDecl]] = field(factory=list)
+    """The blocks of the files that were added, each with the prefix of its rules' names: ``std`` or ``run``."""
     sources: dict[str, Source] = field(factory=dict)
     diagnostics: list[Diagnostic] = field(factory=list)
+    collected: Collected | None = None
+    """The stdlib's rules where they were kept, checked; its blocks are then `blocks` and not among `own_rules`."""
+    blocks: Callable[[], Blocks] = tuple
+
+    @property
+    def rules(self) -> Blocks:
+        """Every block, the stdlib's first."""
+        return [*self.blocks(), *self.own_rules]
 
     def add(self, source: Source, module: ast.Module, prefix: str) -> None:
         """Collects a module's declarations; a name declared twice is an error that shows both."""
@@ -42,7 +52,7 @@ class Library:
             elif table is not None:
                 self._declare(table, item)
             elif isinstance(item, ast.RulesDecl):
-                self.rules.append((prefix, item))
+                self.own_rules.append((prefix, item))
 
     def _table(self, item: ast.Item) -> dict[str, ast.Item] | None:
         tables = {
@@ -87,9 +97,18 @@ class Library:
 
 def load(files: Iterable[Path], parse: Parse) -> Library:
     """The stdlib; its files are called ``stdlib/...`` in diagnostics, wherever they are installed."""
+    return of_sources(sources(files), parse)
+
+
+def sources(files: Iterable[Path]) -> list[Source]:
+    """The texts of stdlib files, named as diagnostics call them."""
+    return [Source(_shown(path), path.read_text(encoding="utf-8")) for path in files]
+
+
+def of_sources(sources: Iterable[Source], parse: Parse) -> Library:
+    """What `load` returns, of texts that are read already."""
     library = Library()
-    for path in files:
-        source = Source(_shown(path), path.read_text(encoding="utf-8"))
+    for source in sources:
         module, found = parse(source)
         library.diagnostics.extend(found)
         if module is not None:

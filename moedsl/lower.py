@@ -62,60 +62,34 @@ def _default(p: Program, name: str, said: int | None, values: Values, origins: d
         values[name], origins[name] = said, None
         return
     known = {**values, "gpus": p.batch_gpus or values["gpus"]}
-    rule = first(p, "default", name, known)
+    env = with_lets(p, known)
+    rule = first_of(p.named("default", name), env)
     assert rule is not None, f"the stdlib gives no default for {name}"
-    values[name], origins[name] = int(evaluate(rule.expr, with_lets(p, known))), rule
+    values[name], origins[name] = int(evaluate(rule.expr, env)), rule
 
 
 def first(p: Program, kind: str, name: str, values: Mapping[str, Any]) -> Rule | None:
     """The first rule of a kind for a name whose condition holds; the user's own come before the stdlib's."""
-    rules = [r for r in p.of(kind) if r.name == name]
-    rules.sort(key=lambda r: r.id.startswith("std."))
-    env = with_lets(p, values)
-    return next((r for r in rules if _known(r.when, env) and holds(r.when, env)), None)
+    return first_of(p.named(kind, name), with_lets(p, values)) if p.named(kind, name) else None
 
 
-def _known(expr: ast.Expr | None, env: Mapping[str, Any]) -> bool:
+def first_of(rules: Iterable[Rule], env: Mapping[str, Any]) -> Rule | None:
+    """The first rule whose condition is known and holds where the lets have their values already."""
+    return next((r for r in rules if r.when is None or (_known(r.when, env) and holds(r.when, env))), None)
+
+
+def _known(expr: ast.Expr, env: Mapping[str, Any]) -> bool:
     """Whether every variable of an expression has a value."""
     return all(n in env or n not in BUILTIN for n in names(expr))
 
 
 def with_lets(p: Program, values: Mapping[str, Any], functions: Mapping[str, Any] = {}) -> Values:
-    """The values and every `let` that they are enough for."""
+    """The values and every `let` that they are enough for; one that calls an extern needs it at hand."""
     env = dict(values)
-    lets = {r.name: r for r in p.of("let")}
-    for rule in lets.values():
-        if all(n in env or (n not in BUILTIN and n not in lets) for n in names(rule.expr)) and not _calls(
-            rule.expr, functions
-        ):
-            env[rule.name] = evaluate(rule.expr, env, functions)
+    for let in p.lets:
+        if (not let.has_layout or "has_layout" in functions) and all(n in env for n in let.needs):
+            env[let.rule.name] = evaluate(let.rule.expr, env, functions)
     return env
-
-
-def _calls(expr: ast.Expr, functions: Mapping[str, Any]) -> bool:
-    """Whether an expression calls an extern that is not at hand."""
-    return "has_layout" not in functions and any(
-        isinstance(e, ast.Call) and e.func.id == "has_layout" for e in _walk(expr)
-    )
-
-
-def _walk(e: ast.Expr) -> Iterable[ast.Expr]:
-    yield e
-    match e:
-        case ast.Call():
-            children: tuple[ast.Expr, ...] = e.args
-        case ast.Binary():
-            children = (e.left, e.right)
-        case ast.Unary():
-            children = (e.value,)
-        case ast.If():
-            children = (e.test, e.then, e.otherwise)
-        case ast.List():
-            children = e.items
-        case _:
-            children = ()
-    for c in children:
-        yield from _walk(c)
 
 
 def _domain(p: Program, axis: axes.Axis, gpus: int, values: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
@@ -126,10 +100,11 @@ def _domain(p: Program, axis: axes.Axis, gpus: int, values: Values) -> tuple[NDA
         return _precision(p, axis, values)
     if axis.name == "vpp" and p.pipeline_layout is not None:
         return np.array(divisors(len(unroll(p.pipeline_layout)[0])), dtype=np.int64), None
+    env = with_lets(p, values)
     for kind in ("candidates", "default"):
-        rule = first(p, kind, axis.name, values)
+        rule = first_of(p.named(kind, axis.name), env)
         if rule is not None:
-            return _codes(axis, rule, with_lets(p, values)), rule
+            return _codes(axis, rule, env), rule
     return _natural(axis, gpus), None
 
 
@@ -153,7 +128,7 @@ def _precision(p: Program, axis: axes.Axis, values: Values) -> tuple[NDArray[np.
     if p.precision == "fp8":
         rule = next(r for r in p.of("let") if r.name == "fp8_here")
         return np.array([axis.encode(env["fp8_here"])]), rule
-    rule = first(p, "candidates" if p.precision == "auto" else "default", "precision", values)
+    rule = first_of(p.named("candidates" if p.precision == "auto" else "default", "precision"), env)
     return (_codes(axis, rule, env), rule) if rule is not None else (np.zeros(1, dtype=np.int64), None)
 
 

@@ -58,7 +58,7 @@ def _part(part: Part, step_time: float) -> Json:
 
 def _frozen(cost: Cost, row: Row, word: str) -> Json:
     """What freezing one part buys on the plan's own layout: frozen against trained, whichever the run says."""
-    with_it, without = (_priced(cost, row, cost.freeze | {word}), _priced(cost, row, cost.freeze - {word}))
+    with_it, without = (_priced(cost, row, freeze) for freeze in (cost.freeze | {word}, cost.freeze - {word}))
     gib, seconds = (with_it[0] - without[0]) / GIB, with_it[1] / without[1] - 1
     return {
         "name": word,
@@ -71,6 +71,8 @@ def _frozen(cost: Cost, row: Row, word: str) -> Json:
 
 def _priced(cost: Cost, row: Row, freeze: frozenset[str]) -> tuple[float, float]:
     """(peak bytes, seconds of a step) of one layout."""
+    if freeze == cost.freeze:
+        return row.peak_memory, row.step_time
     other = evolve(cost, freeze=freeze)
     return float(other.memory(row.codes)[0]), float(other.time(row.codes)[0])
 

@@ -13,10 +13,10 @@ from moedsl.cost import StageMemory, pipeline
 from moedsl.cost.memory import KINDS
 from moedsl.diagnostics import Diagnostic, to_json
 from moedsl.ir import Pin, Program, Rule
-from moedsl.lower import first, plain, with_lets
+from moedsl.lower import first_of, plain, with_lets
 from moedsl.neighbours import GIB, Neighbour
 from moedsl.scalar import evaluate, holds
-from moedsl.solve import Row, Search
+from moedsl.solve import HELD, MOVED, Row, Search, policy_table
 from moedsl.source import Source
 from moedsl.tables import Compiled, Law
 
@@ -141,7 +141,7 @@ def _policy(p: Program, env: Mapping[str, Any]) -> Json:
 def _applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
     """The first rule of each name whose condition holds, in the order of the files."""
     names = dict.fromkeys(r.name for r in p.of(kind))
-    found = (first(p, kind, n, env) for n in names)
+    found = (first_of(p.named(kind, n), env) for n in names)
     return [r for r in found if r is not None]
 
 
@@ -298,10 +298,19 @@ def _cost_of(c: Compiled, chosen: Chosen, law: Law, row: Row) -> str:
     """What the best layout that follows an advice costs against the plan."""
     if not law.needs:
         return "the run itself decides it, no layout does"
-    best = Search(evolve(c, laws=(*c.laws, law)), chosen.cost, 1).run().rows
+    best = _following(Search(evolve(c, laws=(*c.laws, law)), chosen.cost, 1), chosen, law)
     if not best:
         return "nothing that the run leaves open follows it and fits"
     return _against(best[0], row)
+
+
+def _following(search: Search, chosen: Chosen, law: Law) -> tuple[Row, ...]:
+    """The best layout that obeys one law more, among the meshes that the plan's own search left."""
+    space = chosen.solution.space
+    if space is None or space.c is not chosen.compiled:
+        return search.run().rows
+    space, policies = space.obeying(law), policy_table(search.c, HELD + MOVED)
+    return search.within(space, policies).rows if space.meshes.rows and policies.rows else ()
 
 
 def _against(other: Row, row: Row) -> str:

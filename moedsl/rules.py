@@ -12,6 +12,7 @@ from moedsl.declare import cite_text
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.infer import Inference, suggest
 from moedsl.ir import Rule
+from moedsl.library import Library
 from moedsl.scalar import number
 from moedsl.symbols import AXES, BUILTIN, COSTS, FLAG, FUNCTIONS, NUMBER, RUN, TEXT, Type
 
@@ -22,6 +23,8 @@ DEFAULTED = ("seq", "global_batch", "torch_version", "te_version")
 """What has a default and is no axis."""
 EFFECTS = ("experiment", "execution", "benchmark")
 """What a change changes: what is learned, only how it runs, or a run that nobody learns from."""
+UNIQUE = ("require", "prefer", "let", "measured", "symptom", "effect")
+"""Rules with a name of their own; several of the other kinds may be for one name, under conditions."""
 WORDS = frozenset(w for t in BUILTIN.values() for w in t.words) | {"none"}
 
 Blocks = Iterable[tuple[str, ast.RulesDecl]]
@@ -35,16 +38,35 @@ def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Dia
     found: list[Diagnostic] = []
     scope = dict(BUILTIN)
     rules: list[Rule] = []
-    seen: dict[str, Rule] = {}
     for prefix, block in blocks:
         if block.subject is None:
             rules += [read_rule(prefix, block, member, found) for member in block.members]
     rules = _lets_first(rules, scope, found)
+    _checked(rules, scope, {}, found)
+    return tuple(rules), scope, found
+
+
+def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
+    """`collect` of all blocks of a library. The stdlib's kept rules are not checked again.
+
+    A further `let` may give a word of theirs another meaning: then everything is checked together.
+    """
+    kept, own = library.collected, [(p, b, m) for p, b in library.own_rules if b.subject is None for m in b.members]
+    if kept is None or any(isinstance(m, ast.Let) for _, _, m in own):
+        return collect(library.rules)
+    found: list[Diagnostic] = []
+    rules = [read_rule(prefix, block, m, found) for prefix, block, m in own]
+    scope = dict(kept.scope)
+    _checked(rules, scope, {_key(r): r for r in kept.rules if r.kind in UNIQUE}, found)
+    return (*kept.rules, *rules), scope, found
+
+
+def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
+    """Adds what is wrong with the rules; `seen` are those whose names are taken."""
     for rule in rules:
         _declare(rule, scope, seen, found)
     for rule in rules:
         _check(rule, scope, found)
-    return tuple(rules), scope, found
 
 
 def _lets_first(rules: list[Rule], scope: dict[str, Type], found: list[Diagnostic]) -> list[Rule]:
@@ -123,8 +145,8 @@ def _both(a: ast.Expr | None, b: ast.Expr | None) -> ast.Expr | None:
 
 def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
     """Laws, advice and lets have a name of their own; a let's type is known before its use."""
-    if rule.kind in ("require", "prefer", "let", "measured", "symptom", "effect"):
-        key = f"effect {rule.name}" if rule.kind == "effect" else rule.id  # one name has one effect, in whatever block
+    if rule.kind in UNIQUE:
+        key = _key(rule)
         if key in seen:
             first = Label(seen[key].span, "first here")
             name = rule.name if rule.kind == "effect" else rule.id
@@ -133,6 +155,11 @@ def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: l
         seen[key] = rule
     if rule.kind == "let":
         _declare_let(rule, scope, seen, found)
+
+
+def _key(rule: Rule) -> str:
+    """What only one rule may be: of an effect its name, in whatever block."""
+    return f"effect {rule.name}" if rule.kind == "effect" else rule.id
 
 
 def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:

@@ -56,6 +56,24 @@ class Solution:
     rows: tuple[Row, ...]
     legal: int
     priced: int
+    space: Space | None = field(default=None, eq=False, repr=False)
+    """What was searched; None where nothing could fit."""
+
+
+@frozen
+class Space:
+    """The meshes that could fit a problem, the least that each may hold as `peak_memory`, and their least seconds."""
+
+    c: Compiled
+    meshes: Table
+    least_time: NDArray[np.floating[Any]]
+
+    def obeying(self, law: Law) -> Space:
+        """Without the meshes that a further law refuses whatever the policies are."""
+        if law.priced or not law.needs <= frozenset(MESH):
+            return self
+        keep = np.flatnonzero(as_mask(law.holds(self.meshes), self.meshes.rows))
+        return Space(self.c, self.meshes.take(keep), self.least_time[keep])
 
 
 def mesh_table(c: Compiled, dropped: frozenset[str] = frozenset()) -> Table:
@@ -144,9 +162,13 @@ class Search:
         legal, meshes = meshes.rows, self._could_fit(meshes)
         if not meshes.rows:
             return Solution((), legal, legal)
-        bounds = self._bounds(meshes, policies)
-        order = np.lexsort(bounds[::-1])
-        return evolve(self._visit(meshes, policies, bounds, order), legal=legal)
+        space = Space(self.c, meshes, self._least_time(meshes))
+        return evolve(self.within(space, policies), legal=legal, space=space)
+
+    def within(self, space: Space, policies: Table) -> Solution:
+        """The best rows among the meshes of a space and some policies."""
+        bounds = self._bounds_from(space.least_time, space.meshes, policies)
+        return self._visit(space.meshes, policies, bounds, np.lexsort(bounds[::-1]))
 
     def _visit(self, meshes: Table, policies: Table, bounds: NDArray[np.float64], order: NDArray[np.intp]) -> Solution:
         best: list[Row] = []
@@ -204,7 +226,10 @@ class Search:
 
     def _bounds(self, meshes: Table, policies: Table) -> NDArray[np.float64]:
         """A row for each key, a column for each mesh; never above the true key."""
-        time = self._least_time(meshes)
+        return self._bounds_from(self._least_time(meshes), meshes, policies)
+
+    def _bounds_from(self, time: NDArray[np.floating[Any]], meshes: Table, policies: Table) -> NDArray[np.float64]:
+        """`_bounds` where the least times are known."""
         ideal = meshes.assume(step_time=time, score=time)
         keys = [self._bound(law, negate, ideal, meshes, policies) for law, negate in self._laws()]
         return np.array(keys).reshape(len(keys), meshes.rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -63,6 +62,8 @@ def save(name: str, body: bytes) -> bool:
     path = path_for(name)
     if path is None:
         return False
+    import tempfile  # not on the way of a start that finds what it looks for
+
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent)
         with os.fdopen(handle, "wb") as f:

@@ -72,6 +72,11 @@ def make(env: Environment) -> None:
 
 
 def _install(env: Environment) -> None:
+    _packages(env)
+    run("bytecode of moedsl", [env.interpreter, "-m", "compileall", "-q", ROOT / "moedsl"])
+
+
+def _packages(env: Environment) -> None:
     pins = [part for name in env.constraints for part in ("-r", ROOT / name)]
     local = ["--no-build-isolation", "--no-deps", "-e", ROOT]
     if (uv_program := _uv(env)) is not None:

@@ -4,7 +4,23 @@
 a question (update, groups, stages, runtime) run inside the fork, as do te, gpu and meta; the rest is the parent's.
 """
 
-from moedsl.bridge.client import Server, verify
-from moedsl.bridge.report import Report, render
+from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moedsl.bridge.client import Server as Server
+    from moedsl.bridge.client import verify as verify
+    from moedsl.bridge.report import Report as Report
+    from moedsl.bridge.report import render as render
+
+_HOMES = {"Server": "client", "verify": "client", "Report": "report", "render": "report"}
 __all__ = ["Report", "Server", "render", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """The client is imported when it is asked for: a plan reads the table of Bridge's fields from here and no more."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -51,7 +51,7 @@ class Chunk:
         return "E" * self.embedding + "t" * self.layers + "m" * self.mtp + "L" * self.loss
 
 
-@frozen
+@frozen(cache_hash=True)
 class Layout:
     """All chunks in Megatron's order, pp x vpp of them. `text` is None where Megatron needs no layout."""
 

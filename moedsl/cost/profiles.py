@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from moedsl.cost.pipeline import Chunk, Layout
-from moedsl.cost.rows import Floats, undominated
+from moedsl.cost.rows import Floats, Ints, undominated
 from moedsl.facts import Model
 
 HELD = ("dense", "moe", "mtp", "words", "norm", "vision")
@@ -51,28 +51,30 @@ def live(pp: int, vpp: int, microbatches: int, stage: int) -> tuple[int, ...]:
 @lru_cache(maxsize=65536)
 def memory(model: Model, layout: Layout, microbatches: int) -> Floats:
     """(pp, len(MEMORY)): every stage of a layout."""
-    rows = [_stage(model, layout, s, microbatches) for s in range(layout.pp)]
-    return np.array(rows, float)
+    counts, layers, loss = _counts(model, layout)
+    kept = np.array([live(layout.pp, layout.vpp, microbatches, s) for s in range(layout.pp)])
+    dense, moe, vision = (kept * layers).sum(axis=2)
+    uneven = moe / np.array([max(n, 1) ** 0.5 for n in layers[1].sum(axis=1).tolist()])
+    flowing = np.stack([dense, moe, uneven, kept.sum(axis=1), vision, loss, np.ones(layout.pp)], axis=1)
+    return np.concatenate([counts, counts * layout.pp, flowing], axis=1, dtype=float)
 
 
-def _stage(model: Model, layout: Layout, stage: int, microbatches: int) -> list[float]:
-    chunks = layout.stage(stage)
-    kept = live(layout.pp, layout.vpp, microbatches, stage)
-    counts = held(model, chunks)
-    dense = sum(n * c.dense for n, c in zip(kept, chunks, strict=True))
-    moe = sum(n * (c.moe + c.mtp) for n, c in zip(kept, chunks, strict=True))
-    uneven = moe / max(sum(c.moe + c.mtp for c in chunks), 1) ** 0.5
-    vision = sum(n * c.embedding for n, c in zip(kept, chunks, strict=True)) if model.vision else 0
-    loss = sum(c.loss for c in chunks)
-    return [*counts, *(n * layout.pp for n in counts), dense, moe, uneven, sum(kept), vision, loss, 1]
+@lru_cache(maxsize=65536)
+def _counts(model: Model, layout: Layout) -> tuple[Ints, Ints, Ints]:
+    """What does not depend on the microbatches: `HELD` by stage, (dense, MoE, tower) by stage and chunk, losses."""
+    stages = [layout.stage(s) for s in range(layout.pp)]
+    counts = np.array([held(model, chunks) for chunks in stages])
+    tower = model.vision is not None
+    layers = [[(c.dense, c.moe + c.mtp, c.embedding and tower) for c in chunks] for chunks in stages]
+    loss = np.array([sum(c.loss for c in chunks) for chunks in stages])
+    return counts, np.moveaxis(np.array(layers, np.int64), 2, 0), loss
 
 
 @lru_cache(maxsize=65536)
 def time(model: Model, layout: Layout) -> Floats:
     """(pp, len(TIME)): what each stage computes for one microbatch."""
-    return np.array(
-        [[*held(model, layout.stage(s)), sum(c.loss for c in layout.stage(s))] for s in range(layout.pp)], float
-    )
+    counts, _, loss = _counts(model, layout)
+    return np.column_stack([counts, loss]).astype(float)
 
 
 @lru_cache(maxsize=65536)

@@ -151,6 +151,7 @@ def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Inde
 def undominated(profile: Floats) -> Floats:
     """The stages that no other stage reaches in every feature; prices are never negative, so one of them is the
     largest."""
-    rows = np.unique(profile, axis=0)
+    rows = profile[np.lexsort(profile.T[::-1])]
+    rows = rows[np.append(True, (rows[1:] != rows[:-1]).any(axis=1))]
     covers = (rows[:, None, :] >= rows[None, :, :]).all(axis=2)
     return rows[covers.sum(axis=0) == 1]

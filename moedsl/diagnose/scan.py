@@ -58,7 +58,7 @@ class Report:
 
 def symptoms(library: Library) -> tuple[Symptom, ...]:
     """Every symptom of a library whose pattern is a regular expression, in the order of the files."""
-    known, _, found = rules.collect(library.rules)
+    known, _, found = rules.of_library(library)
     wrong = {d.labels[0].span for d in found if d.id == "check.pattern"}
     return tuple(symptom(r) for r in known if r.kind == "symptom" and r.expr.span not in wrong)
 

@@ -57,9 +57,9 @@ def _effects(a: Side, b: Side) -> Effects:
     """The effects of the stdlib and those that either run declares."""
     rules: Sequence[Rule] = (*a.rules, *b.rules)
     if not rules:
-        from moedsl.rules import collect
+        from moedsl.rules import of_library
 
-        rules = collect(load_stdlib().rules)[0]
+        rules = of_library(load_stdlib())[0]
     return of_rules(rules)
 
 

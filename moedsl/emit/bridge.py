@@ -100,11 +100,14 @@ def _launch(plan: Mapping[str, Any]) -> str:
 def _template() -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    from moedsl.emit import bytecode
+
     # Python source, not HTML: every value is a Python literal or a cleaned comment before it gets here
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     env = Environment(
-        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+        bytecode_cache=bytecode.Kept(),
+    )  # fmt: skip
     return env.get_template("recipe.py.j2")
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from moedsl.emit.bridge import function_name
@@ -37,7 +38,21 @@ def _experiment(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 def _own_version() -> str:
     """The installed version; a checkout that is not installed says so."""
+    installed = _beside()
+    if installed:
+        return installed
+    from importlib.metadata import PackageNotFoundError, version  # dear, and only for an unusual installation
+
     try:
         return version("moedsl")
     except PackageNotFoundError:
         return "source"
+
+
+def _beside() -> str | None:
+    """The version that the first ``moedsl-VERSION.dist-info`` on the path has in its name."""
+    for entry in sys.path:
+        found = next(Path(entry).glob("moedsl-*.dist-info"), None) if entry else None
+        if found is not None:
+            return found.name.removeprefix("moedsl-").removesuffix(".dist-info")
+    return None

@@ -37,7 +37,7 @@ def collect(library: Library) -> tuple[tuple[Rule, ...], list[Diagnostic]]:
 
 def read(library: Library) -> tuple[Book, list[Diagnostic]]:
     """Every rule for recipes, and what is wrong with those of recipes alone."""
-    runs, scope, _ = rules.collect(library.rules)
+    runs, scope, _ = rules.of_library(library)
     scope = scope | field_types() | environment_types(runs, scope) | {n: t for n, (t, _) in COMPUTED.items()}
     found: list[Diagnostic] = []
     own = _own(library, found)

@@ -1,0 +1,27 @@
+"""Compiled templates in the user's cache directory, by the content of the template and the version of Jinja2."""
+
+from __future__ import annotations
+
+import hashlib
+
+import jinja2
+from jinja2.bccache import Bucket, BytecodeCache
+
+from moedsl import store
+
+
+class Kept(BytecodeCache):
+    """Jinja2 checks the template's own checksum; what is damaged or cannot be written is compiled as ever."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        body = store.load(_name(bucket))
+        if body is not None:
+            bucket.bytecode_from_string(body)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        store.save(_name(bucket), bucket.bytecode_to_string())
+
+
+def _name(bucket: Bucket) -> str:
+    made_by = hashlib.sha256(f"{jinja2.__version__}\0{bucket.key}\0{bucket.checksum}".encode()).hexdigest()
+    return f"{made_by[:40]}.template"

@@ -1,0 +1,132 @@
+"""The stdlib that is kept between starts: the same as the one read anew, and never an old one."""
+
+from __future__ import annotations
+
+import ast as python
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moedsl import cache, library, paths, rules, stdlib, store
+from moedsl.diagnostics import to_json
+from moedsl.library import Library
+from moedsl.source import Source
+
+WHY = 'because "of a test" cite docs "here"'
+MINE = {
+    "nothing": "",
+    "a law": f"require few: tp <= 2 {WHY}",
+    "an unknown name": f"require few: tpp <= 2 {WHY}",
+    "no reason": "require few: tp <= 2",
+    "twice in one block": f"require few: tp <= 2 {WHY}\n require few: tp <= 4 {WHY}",
+    "an effect that the stdlib has": f"effect tp = execution {WHY}",
+    "a name of nothing": f"effect model.nope = execution {WHY}",
+    "no pattern": f'symptom broken: "(" {WHY}',
+    "too late": f"default cp = pp {WHY}",
+    "a let": f"let wide = tp * 2 {WHY}\n require few: wide <= 4 {WHY}",
+    "a let that the stdlib has": f"let dp = 2 {WHY}",
+    "a let that is a word of the stdlib's rules": f"let gb200 = 2 {WHY}",
+    "a circle": f"let a = b + 1 {WHY}\n let b = a + 1 {WHY}",
+}
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache directory and a stdlib of its own."""
+    shutil.copytree(paths.stdlib_dir(), tmp_path / "stdlib", ignore=shutil.ignore_patterns("hf"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(paths, "stdlib_dir", lambda: tmp_path / "stdlib")
+    yield tmp_path
+
+
+def names(found: Library) -> dict[str, list[str]]:
+    known, _, wrong = rules.of_library(found)
+    assert not wrong
+    return {"rules": [r.id for r in known], "models": [*found.models], "hardware": [*found.hardware]}
+
+
+def is_kept() -> bool:
+    return store.load(stdlib.key(library.sources(paths.stdlib_files()))) is not None
+
+
+def test_what_is_kept_is_what_is_read() -> None:
+    read = library.load(paths.stdlib_files(), cache.cached_parse)
+    assert not is_kept()
+    made, again = stdlib.load(), stdlib.load()
+    assert is_kept()
+    for found in (made, again):
+        assert rules.of_library(found) == rules.collect(read.rules)
+        assert [*found.rules] == [*read.rules]
+        for table in ("models", "hardware", "clusters", "calibrations", "documents", "profiles", "sources"):
+            assert getattr(found, table) == getattr(read, table), table
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_a_users_rules_are_checked_as_beside_rules_read_anew(name: str) -> None:
+    """Whatever the user's block says, the rules and the diagnostics are those of one check of everything."""
+    source = Source("mine.moe", f"qwen3_30b_a3b; h100 x 16\nrules mine {{\n {MINE[name]}\n}}")
+    module, found = cache.cached_parse(source)
+    assert module is not None and not found
+    mine = stdlib.load()
+    library.use(mine, source, module, cache.cached_parse)
+    quick, all_of_it = rules.of_library(mine), rules.collect(mine.rules)
+    assert mine.collected is not None
+    assert quick[:2] == all_of_it[:2]
+    assert [to_json(d, mine.sources) for d in quick[2]] == [to_json(d, mine.sources) for d in all_of_it[2]]
+
+
+def test_a_changed_file_is_read(kept: Path) -> None:
+    before = names(stdlib.load())
+    changed = kept / "stdlib" / "rules" / "walls.moe"
+    changed.write_text(changed.read_text() + f"\nrules added {{ require one_more: tp <= 64 {WHY} }}\n")
+    assert {*names(stdlib.load())["rules"]} - {*before["rules"]} == {"std.added.one_more"}
+    (kept / "stdlib" / "models" / "kimi_k2.moe").unlink()
+    assert "kimi_k2" not in names(stdlib.load())["models"]
+
+
+def test_an_error_in_the_stdlib_is_told_at_every_start(kept: Path) -> None:
+    (kept / "stdlib" / "rules" / "zz.moe").write_text(f"rules zz {{ require wrong: tpp <= 64 {WHY} }}\n")
+    for _ in range(2):
+        _, _, wrong = rules.of_library(stdlib.load())
+        assert [d.id for d in wrong] == ["check.unknown_name"]
+    assert not is_kept()
+
+
+def test_other_code_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdlib.load()
+    monkeypatch.setattr(stdlib, "_code", lambda: b"the next version")
+    assert not is_kept()
+
+
+def test_a_damaged_entry_and_a_directory_that_is_not_writable(kept: Path) -> None:
+    expected = names(stdlib.load())
+    store.save(stdlib.key(library.sources(paths.stdlib_files())), b"not a pickle")
+    assert names(stdlib.load()) == expected
+    shutil.rmtree(kept / "cache")
+    (kept / "cache").write_text("a file where the directory would be")
+    assert names(stdlib.load()) == expected
+    assert not is_kept()
+
+
+HARMLESS = {"paths", "reader"}
+"""Where files lie and how a user's file is read: nothing of it is in what is kept."""
+
+
+def test_every_module_behind_what_is_kept_is_in_its_name() -> None:
+    """From the imports, so that a new module cannot be forgotten."""
+    found, ahead = set[str](), ["stdlib"]
+    while ahead:
+        name = ahead.pop()
+        if name not in found and (paths.PACKAGE / f"{name}.py").exists():
+            found.add(name)
+            ahead += _imports(name)
+    assert found - HARMLESS <= {*stdlib.MADE_BY, *store.PARTS}
+
+
+def _imports(name: str) -> list[str]:
+    tree = python.parse((paths.PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
+    top = [n for n in tree.body if isinstance(n, python.ImportFrom) and n.module]
+    inside = [a.name for n in top if n.module == "moedsl" for a in n.names]
+    return inside + [n.module.split(".")[1] for n in top if n.module and n.module.startswith("moedsl.")]
