@@ -17,6 +17,8 @@ from steps import StepFailed, run, say, size
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / ".setup"
+WHOLE = ("bridge-0.6.2", "launch", "editors", "dev")
+"""What .venv holds, by the files in constraints/."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def _homes(config: str) -> list[str]:
 
 
 def environments(python311: str) -> list[Environment]:
-    main = Environment(".venv", Path(sys.executable), ("constraints/bridge-0.6.2.txt", "constraints/dev.txt"))
+    main = Environment(".venv", Path(sys.executable), tuple(f"constraints/{n}.txt" for n in WHOLE))
     if not python311:
         say("no python3.11 that starts: the core's tests run under 3.12 alone")
         return [main]
