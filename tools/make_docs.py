@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _BLOCK = re.compile(r"^```text\n\$ moedsl (?P<command>.*)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE)
 _HEAD = re.compile(r" \| head -(\d+)$")
 HARMLESS = ("plan", "what-if", "check", "explain", "models", "hardware")
-"""Commands that a document may run: they write no files."""
+"""Commands that a document may run: they write no files. What others print stands in a ```console block."""
 
 
 def documents() -> list[Path]:
@@ -52,7 +52,7 @@ def output_of(command: str) -> str:
     head = _HEAD.search(command)
     words = shlex.split(_HEAD.sub("", command))
     if words[0] not in HARMLESS:
-        raise ValueError(f"a document runs {', '.join(HARMLESS)}, not {words[0]}")
+        raise ValueError(f"a document runs {', '.join(HARMLESS)}, not {words[0]}: write ```console")
     err, out = io.StringIO(), io.StringIO()
     talk.QUIET_FOR = float("inf")
     with redirect_stderr(err), redirect_stdout(out):
