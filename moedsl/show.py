@@ -15,9 +15,9 @@ Json = Mapping[str, Any]
 
 def plan_text(p: Json) -> str:
     """One plan: the layout first, then what it needs, how fast it goes, and why."""
-    above = [_head(p), _experiment(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _walls(p), _parts(p)]
-    beside = [_ladder(p), _steps(p), _alternatives(p), _short_twin(p)]
-    parts = [*above, *beside, _decisions(p), _advice(p), _measured(p), _needs(p), _covers(p)]
+    above = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _decisions(p), _experiment(p)]
+    beside = [_walls(p), _parts(p), _ladder(p), _steps(p), _alternatives(p), _short_twin(p)]
+    parts = [*above, *beside, _advice(p), _measured(p), _needs(p), _covers(p)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -40,7 +40,8 @@ def bounds_text(m: Json) -> str:
     """The verdict, what moves the figure, and what lies outside torch."""
     out = m["outside"]
     parts = ", ".join(f"{p['name']} {p['lower_gib']:.1f} to {p['upper_gib']:.1f}" for p in out["parts"])
-    moves = ", ".join(f"{u['name']} {u['lower_gib']:+.1f} to {u['upper_gib']:+.1f}" for u in m["unknown"])
+    seen = [u for u in m["unknown"] if max(-u["lower_gib"], u["upper_gib"]) >= 0.05]
+    moves = ", ".join(f"{u['name']} {u['lower_gib']:+.1f} to {u['upper_gib']:+.1f}" for u in seen)
     lines = [
         f"{m['verdict']}: {m['because']}",
         f"{m['lower_gib']:.1f} to {m['upper_gib']:.1f} GiB: {moves}",
