@@ -15,7 +15,7 @@ from typing import Any
 from rule_pairs_symptoms import SYMPTOMS
 from rule_pairs_vlm import VLM
 from rule_pairs_workflow import WORKFLOW
-from rule_runs import PARTIAL, WHOLE, Pair, own, run
+from rule_runs import FORCED, PARTIAL, WHOLE, Pair, own, run
 
 _MEASURED_30B = {"ep": 16, "global_batch": 1024}
 _DSV3: dict[str, Any] = {"base": "deepseek", "hardware": "h100", "gpus": 256, "ep": 32}
@@ -124,7 +124,8 @@ _PAIRS: dict[str, Pair] = {
     "std.scale.micro_batch": (run(phase="scale"), run(phase="throughput")),
     "std.scale.scaling": (run(phase="scale"), run(phase="fit")),
     "std.throughput.cuda_graph/1": (run("vl"), run()),
-    "std.throughput.cuda_graph/2": (run(), run("vl")),
+    "std.throughput.cuda_graph/2": (run(**FORCED), run(**{**FORCED, "precision": "bf16"})),
+    "std.throughput.cuda_graph/3": (run(), run("vl")),
     "std.throughput.micro_batch": (run(), run(phase="scale")),
     "std.throughput.throughput": (run(), run(phase="fit")),
     "std.choices.vpp": (run(), run(phase="fit")),

@@ -30,6 +30,7 @@ def own(rule: str, **layout: Any) -> Run:
     return run(also=f"rules mine {{ {rule} {WHY} }}\n", **layout)
 
 
+FORCED: dict[str, Any] = {"base": "gb200", "precision": "mxfp8", "also": "routing balanced\n"}
 PARTIAL = ["attn", "moe_router", "moe_preprocess"]
 WHOLE = {"cuda_graph": ["full_iteration"], "dispatcher": "hybridep"}
 _DSV3: dict[str, Any] = {"base": "deepseek", "hardware": "h100", "gpus": 256, "ep": 32}

@@ -63,6 +63,8 @@ class _Field(Search):
         policies = policy_table(self.c, HELD + MOVED)
         mine = np.logical_and.reduce([meshes.axes[n] == row[n] for n in MESH])
         table, keys = self._feasible(meshes.take(mine), policies)
+        if not table.rows:
+            return None
         own = np.logical_and.reduce([table.axes[a.name] == row[a.name] for a in axes.AXES])
         if not own.any():
             return None
