@@ -222,11 +222,15 @@ def _results(commands: Commands) -> None:
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help="a folder of runs, a log beside its plan.json, or LOG=PLAN"
     )
-    parser.add_argument("--seq", type=int, metavar="TOKENS", help="tokens of a sequence, where no plan says it")
-    parser.add_argument("--gpus", type=int, metavar="N", help="the number of GPUs, where no plan says it")
-    parser.add_argument("--global-batch", type=int, metavar="N", help="sequences of a step, where no log or plan does")
+    parser.add_argument(
+        "--seq", type=_amount("length"), metavar="TOKENS", help="tokens of a sequence, where no plan says it"
+    )
+    parser.add_argument("--gpus", type=_amount("whole"), metavar="N", help="the number of GPUs, where no plan says it")
+    parser.add_argument(
+        "--global-batch", type=_amount("whole"), metavar="N", help="sequences of a step, where no log or plan does"
+    )
     text = "iterations left out (default: 10, a third of a shorter run)"
-    parser.add_argument("--warmup", type=int, metavar="N", help=text)
+    parser.add_argument("--warmup", type=_amount("whole"), metavar="N", help=text)
     parser.add_argument("--measured", metavar="FILE", help="also write lines that `moedsl calibrate` reads")
     parser.add_argument("--force", action="store_true", help="overwrite that file")
     parser.add_argument("--json", action="store_true")
