@@ -10,6 +10,7 @@ demo: setup
 	@.venv/bin/moedsl compile $(DEMO) -o out/demo
 
 test: setup
+	@tools/system
 	@if [ -x .venv311/bin/python ]; then \
 	    echo "tests of the core under Python 3.11"; \
 	    .venv311/bin/python $(PYTEST) -m "not bridge and not bench" -q; \

@@ -11,7 +11,7 @@ from moedsl import ast, axes, rules, workflow
 from moedsl.bridge import fields
 from moedsl.cost import pipeline
 from moedsl.declare import cite_text
-from moedsl.diagnostics import Diagnostic, Label, error, note
+from moedsl.diagnostics import ADD, DROP, Diagnostic, Fix, Instead, Label, error, note
 from moedsl.facts import Hardware, Model
 from moedsl.infer import Inference, suggest
 from moedsl.ir import Allow, Isolation, Pin, Program, Rule
@@ -131,13 +131,14 @@ class _Reader:
     def _reference_vlm(self) -> Model | None:
         body = self.library.profiles[REFERENCE_VLM].body
         name = next(s.name for s in body if isinstance(s, ast.ModelStmt | ast.BareStmt))
-        text = f"`vlm` without a model stands for the reference VLM, {name.id}"
+        text, span = f"`vlm` without a model stands for the reference VLM, {name.id}", self.draft.fixed["vlm"].span
         self.found.append(
             note(
                 "check.reference_vlm",
                 text,
-                self.draft.fixed["vlm"].span,
+                span,
                 help=f"name it to be explicit: `model {name.id}`",
+                fixes=(Fix(f"Write `model {name.id}`", ADD, span, f"model {name.id}", self.name),),
             )
         )
         return self._look_up(name, "model")
@@ -216,7 +217,9 @@ class _Reader:
         if not isinstance(stmt, ast.VlmStmt):
             return frozenset(), {}
         if model is not None and model.vision is None:
-            self._error("check.not_a_vlm", f"{model.name} has no vision tower", stmt.span, "drop `vlm`, or name a VLM")
+            drop = (Fix("Drop `vlm`", DROP, stmt.span),)
+            text, help = f"{model.name} has no vision tower", "drop `vlm`, or name a VLM"
+            self.found.append(error("check.not_a_vlm", text, stmt.span, help=help, fixes=drop))
         how = {"fsdp": "fsdp", "3d": "optimizer"}
         known = (*VLM_WORDS, *how)
         for o in stmt.options:
@@ -255,7 +258,8 @@ class _Reader:
             return versions[-1]
         if stmt.version.value not in versions:
             text = f"Bridge {stmt.version.value} is not known here; {', '.join(versions)} is"
-            self._error("check.target", text, stmt.version.span, f"write `target bridge {versions[-1]}`")
+            help = Instead(f"write `target bridge {versions[-1]}`", versions[-1])
+            self._error("check.target", text, stmt.version.span, help)
         return stmt.version.value
 
     def _versions(self) -> dict[str, int]:

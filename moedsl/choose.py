@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from moedsl.cost import Cost
 from moedsl.counts import MOST_GPUS, counts
-from moedsl.diagnostics import Diagnostic, error, note
+from moedsl.diagnostics import Diagnostic, Instead, error, note
 from moedsl.ir import Problem, Program
 from moedsl.lower import lower
 from moedsl.proxies import no_proxy
@@ -72,7 +72,8 @@ def _whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:
     if gpus <= node or gpus % node == 0:
         return []
     text = f"{gpus} GPUs are not whole nodes of {node}"
-    help = f"write `{p.hardware.name} x {(gpus // node + 1) * node}`"
+    whole = f"{p.hardware.name} x {(gpus // node + 1) * node}"
+    help = Instead(f"write `{whole}`", whole)
     return [note("plan.partial_node", text, p.spans["hardware"], help=help)]
 
 
@@ -96,7 +97,8 @@ def _smallest(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | Non
 def smallest_note(p: Program, gpus: int) -> Diagnostic:
     """Says that the number of GPUs is the solver's."""
     text = f"{gpus} {p.hardware.name} are the fewest GPUs that work, of what divides a node and whole nodes"
-    return note("plan.smallest", text, p.spans["hardware"], help=f"write `{p.hardware.name} x {gpus}` to keep it")
+    help = Instead(f"write `{p.hardware.name} x {gpus}` to keep it", f"{p.hardware.name} x {gpus}")
+    return note("plan.smallest", text, p.spans["hardware"], help=help)
 
 
 def _with_steps(c: Chosen, progress: Callable[[str], None]) -> Chosen:

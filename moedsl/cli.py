@@ -84,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     _lint(commands)
     _diagnose(commands)
     _diff(commands)
+    _results(commands)
     _fmt(commands)
     _models(commands)
     _calibrate(commands)
@@ -91,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     hardware = _command(commands, "hardware", "list the hardware that a run may name")
     hardware.add_argument("--json", action="store_true")
     _explain(commands)
+    _command(commands, "lsp", "serve editors: the language server on standard input and output")
     return parser
 
 
@@ -212,6 +214,25 @@ def _diff(commands: Commands) -> None:
     parser.add_argument("--gpu", help="the hardware of a recipe without a plan")
     parser.add_argument("--world", type=int, help="the number of GPUs of a recipe without a plan")
     parser.add_argument("--exit-code", action="store_true", help="exit 1 unless it is the same experiment")
+    parser.add_argument("--json", action="store_true")
+
+
+def _results(commands: Commands) -> None:
+    parser = _command(commands, "results", "what runs measured, from their logs, by useful tokens and beside the plan")
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="a folder of runs, a log beside its plan.json, or LOG=PLAN"
+    )
+    parser.add_argument(
+        "--seq", type=_amount("length"), metavar="TOKENS", help="tokens of a sequence, where no plan says it"
+    )
+    parser.add_argument("--gpus", type=_amount("whole"), metavar="N", help="the number of GPUs, where no plan says it")
+    parser.add_argument(
+        "--global-batch", type=_amount("whole"), metavar="N", help="sequences of a step, where no log or plan does"
+    )
+    text = "iterations left out (default: 10, a third of a shorter run)"
+    parser.add_argument("--warmup", type=_amount("whole"), metavar="N", help=text)
+    parser.add_argument("--measured", metavar="FILE", help="also write lines that `moedsl calibrate` reads")
+    parser.add_argument("--force", action="store_true", help="overwrite that file")
     parser.add_argument("--json", action="store_true")
 
 

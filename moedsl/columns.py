@@ -13,7 +13,7 @@ import numpy as np
 from attrs import frozen
 
 from moedsl import ast, axes
-from moedsl.scalar import number
+from moedsl.scalar import number, segment
 from moedsl.symbols import ALIASES, Type
 from moedsl.versions import as_number
 
@@ -168,6 +168,11 @@ def _pow2(x: Column) -> Column:
     return np.where(np.subtract(x, low) < 2 * low - x, low, 2 * low)
 
 
+def _segment(nodes: Column, gpus_per_node: Column, group: Column, most: Column) -> Column:
+    """Row by row: few rules ask, and each search is short."""
+    return np.vectorize(segment, otypes=[np.int64])(nodes, gpus_per_node, group, most)
+
+
 def _fold(op: Callable[[Column, Column], Column]) -> Extern:
     def apply(*args: Column) -> Column:
         out = args[0]
@@ -190,6 +195,7 @@ _FUNCTIONS: dict[str, Extern] = {
     "log2": _log2,
     "pow2": _pow2,
     "version": lambda text: as_number(str(text)),
+    "segment": _segment,
     "count": lambda s: _COUNTS[np.asarray(s, dtype=np.int64)],
 }
 

@@ -6,7 +6,7 @@ errors. `--stop-after` prints any stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from attrs import define, field
@@ -14,7 +14,7 @@ from attrs import define, field
 from moedsl import ast, cache, experiment, library, stdlib, workflow
 from moedsl.check import check
 from moedsl.choose import Chosen, choose
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics import DROP, Diagnostic, Fix, error
 from moedsl.ir import Program
 from moedsl.library import Library
 from moedsl.plan import make_plan
@@ -50,8 +50,12 @@ def load_stdlib() -> Library:
 
 def compile_source(source: Source, stop_after: str = "plan", progress: Progress = lambda _: None) -> Result:
     """Runs the stages up to and including `stop_after`."""
-    result = Result(source, library=load_stdlib())
-    for stage in STAGES[: STAGES.index(stop_after) + 1]:
+    return advance(Result(source, library=load_stdlib()), STAGES[: STAGES.index(stop_after) + 1], progress)
+
+
+def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _: None) -> Result:
+    """Runs further stages on what the earlier ones made, in place; whatever is refused ends it."""
+    for stage in stages:
         _STEPS[stage](result, progress)
         if result.failed and stage != "parse":
             break
@@ -120,7 +124,8 @@ def _overridden(p: Program, plan: dict[str, Any]) -> Iterator[Diagnostic]:
         if path in decided and decided[path] != value:
             text = f"`{path}` follows from the plan, which makes it {decided[path]}"
             help = "pin the axis instead, as in `pin tp=2`; `set` is for what the plan leaves open"
-            yield error("plan.set_decided", text, p.spans[path], help=help)
+            drop = (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
+            yield error("plan.set_decided", text, p.spans[path], help=help, fixes=drop)
 
 
 def _lower(_: Result, __: Progress) -> None:

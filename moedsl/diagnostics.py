@@ -20,12 +20,46 @@ class Label:
     text: str = ""
 
 
+REPLACE, VALUE, DROP, ADD = "replace", "value", "drop", "add"
+
+
+@frozen
+class Fix:
+    """One change of the file that answers a diagnostic; `moedsl/fixes.py` makes text edits of it.
+
+    `kind` is replace (`text` in place of what `span` covers), value (`text` is the value of the binding or statement at
+    `span`), drop (the statement or binding at `span` goes), or add (the statement `text` joins the run called `run`;
+    then `span` only says in which file).
+    """
+
+    title: str
+    kind: str
+    span: Span
+    text: str = ""
+    run: str = ""
+
+
+class Instead(str):
+    """A help that knows what to write in place of what the primary label points at."""
+
+    word: str
+
+    def __new__(cls, help: str, word: str) -> Instead:
+        made = super().__new__(cls, help)
+        made.word = word
+        return made
+
+    def __reduce__(self) -> tuple[type[Instead], tuple[str, str]]:
+        return Instead, (str(self), self.word)
+
+
 @frozen
 class Diagnostic:
     """One thing to tell the user.
 
     `id` is a slug (``parse.unexpected``, ``std.mesh.same_gpus``) that `moedsl explain` takes.
     The first label is where it happened, the others contribute. `values` holds what each part was worth.
+    Any one of `fixes` answers it; helps without a change of the file have none.
     """
 
     id: str
@@ -36,6 +70,7 @@ class Diagnostic:
     cites: tuple[str, ...] = ()
     help: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(factory=dict)
+    fixes: tuple[Fix, ...] = ()
 
     @property
     def is_error(self) -> bool:
@@ -66,7 +101,10 @@ def _make(
     more: Mapping[str, Any],
 ) -> Diagnostic:
     labels = tuple(s if isinstance(s, Label) else Label(s) for s in spans)
-    return Diagnostic(id, severity, message, labels, help=(help,) if isinstance(help, str) else help, **more)
+    helps = (help,) if isinstance(help, str) else help
+    words = [h.word for h in helps if labels and isinstance(h, Instead)]
+    fixes = (*(Fix(f"Write `{w}`", REPLACE, labels[0].span, w) for w in words), *more.get("fixes", ()))
+    return Diagnostic(id, severity, message, labels, help=helps, **{**more, "fixes": fixes})
 
 
 def to_json(d: Diagnostic, sources: Mapping[str, Source]) -> dict[str, Any]:

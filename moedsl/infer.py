@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from moedsl import ast
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics import Diagnostic, Instead, error
 from moedsl.source import Span
 from moedsl.symbols import ALIASES, FLAG, FUNCTIONS, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
 from moedsl.versions import is_version
@@ -29,7 +29,7 @@ def suggest(word: str, known: list[str]) -> tuple[str, ...]:
     import difflib  # only a mistake has need of it
 
     near = difflib.get_close_matches(word, known, 1, 0.6)
-    return (f"did you mean `{near[0]}`?",) if near else ()
+    return (Instead(f"did you mean `{near[0]}`?", near[0]),) if near else ()
 
 
 def _meant(word: str, want: Type) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def _meant(word: str, want: Type) -> tuple[str, ...]:
     megatrons, what = WORD_ELSEWHERE.get(word, ("", ""))
     if megatrons not in want.words:
         return suggest(word, list(want.words))
-    return (f"Megatron spells it `{megatrons}`: {what}",)
+    return (Instead(f"Megatron spells it `{megatrons}`: {what}", megatrons),)
 
 
 @frozen

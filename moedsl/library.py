@@ -16,6 +16,7 @@ from moedsl.ir import Collected
 from moedsl.source import Source, Span
 
 Parse = Callable[[Source], tuple[ast.Module | None, tuple[Diagnostic, ...]]]
+Read = Callable[[str], reader.Read]
 Blocks = Sequence[tuple[str, ast.RulesDecl]]
 
 
@@ -122,19 +123,24 @@ def _shown(path: Path) -> str:
     return "/".join(parts[at:])
 
 
-def use(library: Library, source: Source, module: ast.Module, parse: Parse) -> None:
+def use(library: Library, source: Source, module: ast.Module, parse: Parse, read: Read = reader.read) -> None:
     """Adds the user's module and, once each, whatever it uses; a path is relative to the file that names it."""
     library.add(source, module, "run")
     for item in module.items:
         if isinstance(item, ast.UseDecl):
-            _use_one(library, source, item, parse)
+            _use_one(library, source, item, parse, read)
 
 
-def _use_one(library: Library, source: Source, item: ast.UseDecl, parse: Parse) -> None:
-    name = os.path.normpath(os.path.join(os.path.dirname(source.name), item.path.value))
+def used_name(source: Source, item: ast.UseDecl) -> str:
+    """The path that a `use` names."""
+    return os.path.normpath(os.path.join(os.path.dirname(source.name), item.path.value))
+
+
+def _use_one(library: Library, source: Source, item: ast.UseDecl, parse: Parse, read: Read) -> None:
+    name = used_name(source, item)
     if name in library.sources:
         return
-    used, found = reader.read(name)
+    used, found = read(name)
     library.diagnostics.extend(_pointing(d, item.path.span) if used is None else d for d in found)
     if used is None:
         return
@@ -142,7 +148,7 @@ def _use_one(library: Library, source: Source, item: ast.UseDecl, parse: Parse) 
     module, found = parse(used)
     library.diagnostics.extend(found)
     if module is not None:
-        use(library, used, module, parse)
+        use(library, used, module, parse, read)
 
 
 def _pointing(d: Diagnostic, span: Span) -> Diagnostic:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from attrs import frozen
 
-from moedsl.diagnostics import Diagnostic, Label, error
+from moedsl.diagnostics import REPLACE, Diagnostic, Fix, Instead, Label, error
 from moedsl.source import Source, Span
 from moedsl.tokens import Lexeme, lexeme_at
 
@@ -101,7 +101,8 @@ def unexpected(stop: Stop) -> Diagnostic:
         return _unfinished(stop)
     if found.kind == "badstring":
         span = Span(stop.source.name, found.start, found.end)
-        return error("parse.string", "this string is not closed", span, help='end it with " on the same line')
+        help = Instead('end it with " on the same line', found.text.rstrip() + '"')
+        return error("parse.string", "this string is not closed", span, help=help)
     return _mistyped(stop, found) or _unknown(stop, found)
 
 
@@ -129,7 +130,8 @@ def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:
         if match and word.kind == "word" and word.text not in known | RESERVED:
             span = Span(stop.source.name, word.start, word.end)
             message = f"`{word.text}` is not a word that may stand here"
-            return error("parse.unexpected", message, span, help=f"did you mean `{match[0]}`?")
+            help = Instead(f"did you mean `{match[0]}`?", match[0])
+            return error("parse.unexpected", message, span, help=help)
     return None
 
 
@@ -182,11 +184,11 @@ def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
     text, accepts = found.text if found else "", stop.accepts
     first = lexeme_at(stop.source.text, stop.statement)
     if found and "X" in accepts and re.fullmatch(r"x[0-9]\w*", text):
-        yield f"words are whole words: write `x {text[1:]}`"
+        yield Instead(f"words are whole words: write `x {text[1:]}`", f"x {text[1:]}")
     if found and "X" in accepts and found.kind == "number":
-        yield f"a number of GPUs follows `x`: write `x {text}`"
+        yield Instead(f"a number of GPUs follows `x`: write `x {text}`", f"x {text}")
     if text == "=" and "EQ" in accepts:
-        yield "write == to compare"
+        yield Instead("write == to compare", "==")
     if text in COMPARISONS and "PLUS" in accepts and "EQ" not in accepts:
         yield "comparisons do not chain and no value is one: write `a < b and b < c`, or put the comparison in ( )"
     if text in RESERVED and "NAME" in accepts:
@@ -194,7 +196,7 @@ def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
     if text in _TYPED:
         yield f"write {_TYPED[text]}"
     if text == "\u00a0":
-        yield "this is a no-break space: type a plain one"
+        yield Instead("this is a no-break space: type a plain one", " ")
     if first and first.text in ("require", "prefer") and "COLON" in accepts and not accepts & {"STAR", "NAME"}:
         yield f"a rule has a name: write `{first.text} NAME: ...`"
     if first and first.text in DECLARATIONS and "RBRACE" in stop.starters:
@@ -210,10 +212,20 @@ def unclosed(source: Source, opened: int, noticed: int) -> Diagnostic:
         Label(Span(source.name, opened, opened + 1), "opened here"),
         Label(Span(source.name, noticed, noticed), "still open here"),
     )
-    return error("parse.unclosed", f"this `{char}` is never closed", *labels, help=f"add the missing `{closer}`")
+    add = Fix(f"Add the missing `{closer}`", REPLACE, labels[1].span, _closing(source.text, noticed, closer))
+    message, help = f"this `{char}` is never closed", f"add the missing `{closer}`"
+    return error("parse.unclosed", message, *labels, help=help, fixes=(add,))
+
+
+def _closing(text: str, at: int, closer: str) -> str:
+    """A bracket as it goes in at an offset; a brace has a line of its own."""
+    if closer != "}":
+        return closer
+    return closer + "\n" if at == 0 or text[at - 1] == "\n" else "\n" + closer + "\n"
 
 
 def stray(source: Source, offset: int) -> Diagnostic:
     """A closing bracket that closes nothing."""
-    message = f"this `{source.text[offset]}` closes nothing"
-    return error("parse.unclosed", message, Span(source.name, offset, offset + 1), help="remove it, or open it earlier")
+    message, span = f"this `{source.text[offset]}` closes nothing", Span(source.name, offset, offset + 1)
+    fix = Fix(f"Remove this `{source.text[offset]}`", REPLACE, span)
+    return error("parse.unclosed", message, span, help="remove it, or open it earlier", fixes=(fix,))

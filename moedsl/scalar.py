@@ -107,6 +107,17 @@ def pow2(x: float) -> float:
     return low if x - low < 2 * low - x else 2 * low
 
 
+def segment(nodes: float, gpus_per_node: float, group: float, most: float) -> int:
+    """The largest whole number of nodes, at most `most`, that divides `nodes` and holds whole groups; 0 for none."""
+    if not all(math.isfinite(x) and 1 <= x <= _MOST_NODES for x in (nodes, gpus_per_node, group, most)):
+        return 0
+    sizes = range(int(min(nodes, most)), 0, -1)
+    return next((s for s in sizes if nodes % s == 0 and s * gpus_per_node % group == 0), 0)
+
+
+_MOST_NODES = 1_000_000
+
+
 def _log2(x: float) -> float:
     return math.log2(x) if x > 0 else 0.0
 
@@ -121,6 +132,7 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "pow2": pow2,
     "version": lambda text: as_number(str(text)),
     "count": lambda s: len(_as_set(s)),
+    "segment": segment,
 }
 
 

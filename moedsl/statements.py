@@ -13,7 +13,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from moedsl import ast, axes
-from moedsl.diagnostics import Diagnostic, Label, error
+from moedsl.diagnostics import DROP, Diagnostic, Fix, Instead, Label, error
 from moedsl.infer import suggest
 from moedsl.library import Library
 
@@ -135,9 +135,10 @@ class Gather:
         """A phase without `first`, a number of GPUs without blanks, or the nearest word whatever its case."""
         glued = re.fullmatch(r"(\w+?)x([0-9]+)", word)
         if word in axes.PHASES:
-            return (f"write `{word} first`",)
+            return (Instead(f"write `{word} first`", f"{word} first"),)
         if glued and glued[1] in self.library.hardware:
-            return (f"words are whole words: write `{glued[1]} x {glued[2]}`",)
+            right = f"{glued[1]} x {glued[2]}"
+            return (Instead(f"words are whole words: write `{right}`", right),)
         return suggest(word.lower(), [*known, *STATEMENTS])
 
     def _fix(self, d: Draft, key: str, s: ast.Stmt) -> Draft:
@@ -181,9 +182,9 @@ class Gather:
         return evolve(d, wishes=(*d.wishes, s))
 
     def _twice(self, what: str, here: Any, first: Any) -> None:
-        self.diagnostics.append(
-            error("check.twice", f"`{what}` is said twice", here, Label(first, "first here"), help="keep one of them")
-        )
+        fixes = (Fix("Keep the first", DROP, here), Fix("Keep this one", DROP, first))
+        text, at = f"`{what}` is said twice", Label(first, "first here")
+        self.diagnostics.append(error("check.twice", text, here, at, help="keep one of them", fixes=fixes))
 
 
 _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {

@@ -9,13 +9,17 @@ def run(a: Namespace) -> int:
     if not a.version:
         a.parser.print_help()
         return 1
-    from importlib.metadata import PackageNotFoundError, version
-
     from moedsl.bridge import fields
 
-    try:
-        own = version("moedsl")
-    except PackageNotFoundError:
-        own = "(not installed)"
-    print(f"moedsl {own}, for Megatron Bridge {', '.join(fields.versions())}")
+    print(f"moedsl {own_version()}, for Megatron Bridge {', '.join(fields.versions())}")
     return 0
+
+
+def own_version() -> str:
+    """The version that is installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("moedsl")
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -94,13 +94,15 @@ def _near(x: Infeasible, cost: Any, solve: Solve) -> Nearest:
 def diagnostic(x: Infeasible) -> Diagnostic:
     """One error: what collides, with its spans, and the ways out as help."""
     help = tuple(r.text for r in x.relaxations) or (NONE,)
+    fixes = tuple(f for r in x.relaxations for f in r.fixes)
     laws = x.laws
     if x.legal:
         id, because = ("solve.too_slow", None) if x.too_slow else ("solve.does_not_fit", LACKS)
-        return error(id, message(x), *_labels(x), help=help, because=because, values=x.near.values)
+        return error(id, message(x), *_labels(x), help=help, because=because, values=x.near.values, fixes=fixes)
     because, cites = (laws[0].because, laws[0].cites) if laws else (None, ())
     id = laws[0].id if laws else "solve.conflict"
-    return error(id, message(x), *_labels(x), help=help, because=because, cites=cites, values=x.near.values)
+    more = {"because": because, "cites": cites, "values": x.near.values, "fixes": fixes}
+    return error(id, message(x), *_labels(x), help=help, **more)
 
 
 LACKS = "no layout leaves the most loaded rank within the memory of its GPU"

@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 from moedsl import axes
 from moedsl.columns import names
 from moedsl.counts import counts
+from moedsl.diagnostics import ADD, DROP, REPLACE, VALUE, Fix
 from moedsl.explain.fits import could_fit, fits
 from moedsl.explain.legal import legal_on
 from moedsl.explain.members import Member, shown, wish_text, without
@@ -27,11 +28,15 @@ NONE = "no single change opens a layout: relax two of the above, or name no numb
 
 @frozen
 class Relaxation:
-    """One change, in words that say what to write; how many meshes it opens, and the best layout of them."""
+    """One change, in words that say what to write; how many meshes it opens, and the best layout of them.
+
+    Any one of `fixes` makes the change.
+    """
 
     text: str
     opens: int
     best: Row
+    fixes: tuple[Fix, ...] = ()
 
 
 def relaxations(p: Program, gpus: int, seq: int, core: Sequence[Member], legal: bool, solve: Any) -> list[Relaxation]:
@@ -39,7 +44,7 @@ def relaxations(p: Program, gpus: int, seq: int, core: Sequence[Member], legal: 
     out = [r for m in core if m.stated or m.kind == "candidates" for r in _drop(p, gpus, m, solve)]
     if legal or not _whatever_the_gpus(p, core):
         out += _more_gpus(p, gpus, legal, solve)
-    return out + ([*_try(p, gpus, solve, f"seq {_tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
+    return out + ([*_try(p, gpus, solve, "seq", f"seq {_tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
 
 
 def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
@@ -62,7 +67,7 @@ def _drop(p: Program, gpus: int, m: Member, solve: Any) -> Iterator[Relaxation]:
         return
     found = solve(q, gpus, keep=3).solution
     if found.rows:
-        yield Relaxation(_dropped(p, m, found), found.legal, found.rows[0])
+        yield Relaxation(_dropped(p, m, found), found.legal, found.rows[0], tuple(_fixes(p, m, found.rows)))
 
 
 def _dropped(p: Program, m: Member, found: Any) -> str:
@@ -79,6 +84,19 @@ def _dropped(p: Program, m: Member, found: Any) -> str:
     return f"pin {axis}={shown(axis, best.codes[axis])}, which the phase leaves out"
 
 
+def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
+    """The changes that `_dropped` says, as edits of the file that says it."""
+    if m.kind == "candidates":
+        axis = m.key.rsplit(".", 1)[1]
+        pin = f"pin {axis}={shown(axis, rows[0].codes[axis])}"
+        yield Fix(f"Write `{pin}`", ADD, p.spans["hardware"], pin, p.name)
+        return
+    if m.kind == "pin":
+        for value in dict.fromkeys(shown(m.key, r.codes[m.key]) for r in rows):
+            yield Fix(f"Write `{m.key}={value}`", VALUE, m.span, value)
+    yield Fix(f"Drop `{wish_text(p, m).strip('`')}`", DROP, m.span)
+
+
 def _more_gpus(p: Program, gpus: int, legal: bool, solve: Any) -> list[Relaxation]:
     """The next number of GPUs that works, as where a run names none; at most MOST_TIMES as many.
 
@@ -91,7 +109,7 @@ def _more_gpus(p: Program, gpus: int, legal: bool, solve: Any) -> list[Relaxatio
         chosen = solve(p, n, keep=0)
         if fits(chosen.compiled, chosen.cost):
             need = _need(p, n, chosen.problem.values["seq"])
-            return [evolve(r, text=r.text + need) for r in _try(p, n, solve, f"{p.hardware.name} x {n}")]
+            return [evolve(r, text=r.text + need) for r in _try(p, n, solve, "hardware", f"{p.hardware.name} x {n}")]
     return []
 
 
@@ -105,7 +123,7 @@ def _possible(p: Program, gpus: int, solve: Any) -> bool:
     return could_fit(chosen.compiled, chosen.cost)
 
 
-def _try(p: Program, gpus: int, solve: Any, what: str, **overrides: int) -> Iterator[Relaxation]:
+def _try(p: Program, gpus: int, solve: Any, said: str, what: str, **overrides: int) -> Iterator[Relaxation]:
     tried = solve(p, gpus, keep=0, **overrides)
     if not legal_on(tried.compiled):
         return
@@ -113,9 +131,14 @@ def _try(p: Program, gpus: int, solve: Any, what: str, **overrides: int) -> Iter
     if found.rows:
         best = found.rows[0].codes
         layout = " ".join(f"{n}={best[n]}" for n in ("tp", "cp", "pp", "ep") if best[n] > 1) or "no model parallelism"
-        yield Relaxation(
-            f"write `{what}`: {found.legal} layouts open, the best with {layout}", found.legal, found.rows[0]
-        )
+        text = f"write `{what}`: {found.legal} layouts open, the best with {layout}"
+        yield Relaxation(text, found.legal, found.rows[0], (_said(p, said, what),))
+
+
+def _said(p: Program, key: str, statement: str) -> Fix:
+    """A statement in place of the one that says the same, or beside the others where a default does."""
+    kind, span = (REPLACE, p.spans[key]) if key in p.spans else (ADD, p.spans["hardware"])
+    return Fix(f"Write `{statement}`", kind, span, statement, p.name)
 
 
 def as_json(r: Relaxation) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from moedsl.lint.scope import COMPUTED, RecipeInference, environment_types, fiel
 from moedsl.symbols import NUMBER, Type
 
 SUBJECT = "recipe"
+ELSEWHERE = ("launch",)
+"""Subjects that `launch/rules.py` reads."""
 KINDS = ("require", "prefer", "let")
 
 
@@ -56,10 +58,10 @@ def _own(library: Library, found: list[Diagnostic]) -> list[Rule]:
     """The members of the blocks `of recipe`; another subject, another kind and a name used twice are errors."""
     out: dict[str, Rule] = {}
     for prefix, block in library.rules:
-        if block.subject is None:
+        if block.subject is None or block.subject.id in ELSEWHERE:
             continue
         if block.subject.id != SUBJECT:
-            text = f"rules are of a run or of a recipe, not of `{block.subject.id}`"
+            text = f"rules are of a run, of a recipe or of a launch, not of `{block.subject.id}`"
             found.append(error("check.unknown_word", text, block.subject.span, help="write `of recipe`"))
             continue
         for member in block.members:

@@ -1,4 +1,4 @@
-"""The amounts on a command line: a budget of tokens, a price, a number of layouts. Imports nothing but argparse."""
+"""The amounts on a command line: a budget of tokens, a price, numbers, a length. Imports nothing but argparse."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ UNITS = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 MOST_TOKENS = 10**18
 MOST_LAYOUTS = 100
 MOST_PRICE = 10**6
+MOST_WHOLE = 999_999_999
 _TOKENS = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([A-Za-z]*)", re.ASCII)
 
 
@@ -42,4 +43,20 @@ def layouts(text: str) -> int:
     """How many layouts to list."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_LAYOUTS:
         raise ArgumentTypeError(f"`{text}` is not a whole number from 1 to {MOST_LAYOUTS}: write --top 10")
+    return int(text)
+
+
+def length(text: str) -> int:
+    """Tokens of a sequence: 4096 or 128k, where k is 1024 as in a run file."""
+    found = re.fullmatch(r"(\d{1,9})(k?)", text, re.ASCII)
+    value = int(found[1]) * (1024 if found[2] else 1) if found else 0
+    if not 1 <= value <= MOST_WHOLE:
+        raise ArgumentTypeError(f"`{text}` is no sequence length: write 4096 or 128k")
+    return value
+
+
+def whole(text: str) -> int:
+    """How many of something: GPUs, sequences, iterations."""
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise ArgumentTypeError(f"`{text}` is no whole number from 0 to {MOST_WHOLE:,}")
     return int(text)

@@ -1,0 +1,151 @@
+/** The language server's process and the client that talks to it. */
+import { ChildProcess, spawn } from "node:child_process";
+import * as vscode from "vscode";
+import { CloseAction, ErrorAction, LanguageClient, LanguageClientOptions, StaticFeature } from "vscode-languageclient/node";
+
+import { Ended, explain } from "./failure";
+import { program } from "./program";
+
+/** The commands that the extension offers itself; the client must not offer the server's of the same name. */
+export const OWN_COMMANDS: readonly string[] = ["moedsl.showPlan", "moedsl.showReport", "moedsl.pinAll"];
+
+const KEPT_LINES = 20;
+
+class Client extends LanguageClient {
+  protected override registerBuiltinFeatures(): void {
+    this.registerFeature(withoutOwnCommands);
+    super.registerBuiltinFeatures();
+  }
+}
+
+const withoutOwnCommands: StaticFeature = {
+  fillClientCapabilities: () => undefined,
+  getState: () => ({ kind: "static" }),
+  clear: () => undefined,
+  initialize: (capabilities) => {
+    const offered = capabilities.executeCommandProvider;
+    if (offered !== undefined) {
+      offered.commands = offered.commands.filter((name) => !OWN_COMMANDS.includes(name));
+    }
+  },
+};
+
+/** Starts and restarts the server, and says why where it does not start. */
+export class Session implements vscode.Disposable {
+  private client: LanguageClient | undefined;
+  private readonly output = vscode.window.createOutputChannel("moedsl");
+
+  constructor(private readonly report: (message: string) => void) {}
+
+  /** Starts the server; a failure is reported, not thrown. */
+  async start(): Promise<void> {
+    const run = new Run(commandLine());
+    const client = new Client("moedsl", "moedsl", () => run.open(), this.options(run));
+    this.client = client;
+    try {
+      await client.start();
+    } catch {
+      this.client = undefined;
+      await run.ended;
+      this.report(explain(run.how()));
+    }
+  }
+
+  async restart(): Promise<void> {
+    await this.stop();
+    await this.start();
+  }
+
+  async stop(): Promise<void> {
+    const client = this.client;
+    this.client = undefined;
+    if (client !== undefined && client.needsStop()) {
+      await client.stop();
+    }
+  }
+
+  /** What the server answers to one of its commands; throws where it does not run or refuses. */
+  async ask<T>(command: string, ...args: unknown[]): Promise<T> {
+    if (this.client === undefined || !this.client.isRunning()) {
+      throw new Error("the language server does not run; its output channel says why");
+    }
+    return this.client.sendRequest<T>("workspace/executeCommand", { command, arguments: args });
+  }
+
+  showOutput(): void {
+    this.output.show(true);
+  }
+
+  dispose(): void {
+    void this.stop();
+    this.output.dispose();
+  }
+
+  private options(run: Run): LanguageClientOptions {
+    return {
+      documentSelector: [{ scheme: "file", language: "moe" }, { scheme: "untitled", language: "moe" }],
+      outputChannel: this.output,
+      synchronize: { fileEvents: vscode.workspace.createFileSystemWatcher("**/*.moe") },
+      initializationFailedHandler: () => false,
+      errorHandler: {
+        error: () => ({ action: ErrorAction.Continue, handled: true }),
+        closed: () => this.closed(run),
+      },
+    };
+  }
+
+  private closed(run: Run): { action: CloseAction; handled: boolean } {
+    if (this.client !== undefined && this.client.isRunning()) {
+      void run.ended.then(() => this.report(explain(run.how())));
+      this.client = undefined;
+    }
+    return { action: CloseAction.DoNotRestart, handled: true };
+  }
+}
+
+/** One process of the server, with how it ended. */
+class Run {
+  private system: string | undefined;
+  private status: number | null = null;
+  private said: string[] = [];
+  private finish: () => void = () => undefined;
+  readonly ended = new Promise<void>((resolve) => (this.finish = resolve));
+
+  constructor(private readonly command: readonly string[]) {}
+
+  async open(): Promise<ChildProcess> {
+    const [file, ...args] = this.command;
+    const child = spawn(file ?? "moedsl", args, { cwd: folder() ?? process.cwd() });
+    child.stderr.on("data", (text: Buffer) => this.keep(text.toString()));
+    child.on("exit", (status) => (this.status = status));
+    child.on("close", () => this.finish());
+    await new Promise<void>((resolve, reject) => {
+      child.once("spawn", resolve);
+      child.once("error", (error: NodeJS.ErrnoException) => {
+        this.system = error.code ?? error.message;
+        this.finish();
+        reject(error);
+      });
+    });
+    return child;
+  }
+
+  how(): Ended {
+    return { command: this.command, system: this.system, status: this.status, said: this.said };
+  }
+
+  private keep(text: string): void {
+    this.said = [...this.said, ...text.split("\n")].filter((line) => line !== "").slice(-KEPT_LINES);
+  }
+}
+
+/** The program and its arguments, from the settings of the opened folder. */
+export function commandLine(args?: readonly string[]): string[] {
+  const settings = vscode.workspace.getConfiguration("moedsl");
+  const wish = { setting: settings.get("path", ""), folder: folder(), trusted: vscode.workspace.isTrusted };
+  return [program(wish), ...(args ?? settings.get<string[]>("server.args", ["lsp"]))];
+}
+
+function folder(): string | undefined {
+  return vscode.workspace.workspaceFolders?.[0]?.uri.fsPath;
+}

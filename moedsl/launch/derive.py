@@ -1,0 +1,173 @@
+"""Plan and cluster -> launch: the rules `of launch`, applied in their order; what they refuse is a diagnostic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from attrs import define, field
+
+from moedsl.diagnostics import Diagnostic, error, warning
+from moedsl.emit.bridge import function_name
+from moedsl.facts import Hardware
+from moedsl.ir import Rule
+from moedsl.launch import rules
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch, Setting
+from moedsl.launch.rules import Book
+from moedsl.library import Library
+from moedsl.lint.unset import UNSET
+from moedsl.scalar import evaluate, holds
+from moedsl.symbols import HARDWARE
+
+Plan = Mapping[str, Any]
+_SETS = ("recompute", "cuda_graph")
+
+
+def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | None, list[Diagnostic]]:
+    """The launch of a plan (docs/internals.md) on a cluster; None with errors, and warnings where advice is broken."""
+    book, found = rules.read(library)
+    hardware, more = library.gpu(plan["hardware"])
+    found += more
+    if hardware is None or any(d.is_error for d in found):
+        return None, found
+    applied = _Applied(names(plan, cluster, hardware, book), found)
+    for rule in book.rules:
+        applied.apply(rule)
+    launch = None if any(d.is_error for d in found) else _launch(plan, cluster, applied)
+    return launch, found
+
+
+def names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[str, Any]:
+    """What each name of an expression is worth; a field of Bridge that the run does not set is unset."""
+    unset = dict.fromkeys(book.scope, UNSET)
+    facts = {n: getattr(hardware, n) for n in HARDWARE if hasattr(hardware, n)} | {"hardware": plan["hardware"]}
+    policy = {n: frozenset(v) if n in _SETS else v for n, v in plan["policy"].items()}
+    frozen = frozenset(n for n, v in plan["policy"].items() if n.startswith("freeze_") and v)
+    run = {n: plan[n] for n in ("gpus", "phase", "task")} | {"vlm": frozen}
+    data = "mock" if plan["policy"]["data"] == "mock" else "real"
+    known = unset | facts | plan["layout"] | plan["batch"] | policy | run | {"data": data}
+    return known | dict(plan["set"]) | rules.values(cluster)
+
+
+@define
+class _Applied:
+    """The rules applied so far: their values by name, and the settings that they made."""
+
+    env: dict[str, Any]
+    found: list[Diagnostic]
+    derived: dict[str, Setting] = field(factory=dict)
+    variables: dict[str, Setting] = field(factory=dict)
+
+    def apply(self, rule: Rule) -> None:
+        """One rule. Of several `derive` or `env` of a name the first that holds wins; the user's own, over all."""
+        if not holds(rule.when, self.env):
+            return
+        if rule.kind in ("require", "prefer"):
+            self._judge(rule)
+        elif rule.kind == "let":
+            self.env[rule.name] = evaluate(rule.expr, self.env)
+        elif rule.kind == "derive" and self._is_new(rule, self.derived):
+            self.derived[rule.name] = self._setting(rule)
+            self.env[rule.name] = self.derived[rule.name].value
+        elif rule.kind == "env" and self._is_new(rule, self.variables):
+            self.variables[rule.name] = self._setting(rule)
+
+    @staticmethod
+    def _is_new(rule: Rule, known: Mapping[str, Setting]) -> bool:
+        first = known.get(rule.name)
+        return first is None or (not rule.is_std and str(first.rule).startswith("std."))
+
+    def _setting(self, rule: Rule) -> Setting:
+        value = evaluate(rule.expr, self.env)
+        whole = int(value) if isinstance(value, float) and value.is_integer() else value
+        return Setting(rule.name, whole, "rule", rule.id, rule.because, rule.cites)
+
+    def _judge(self, rule: Rule) -> None:
+        if holds(rule.expr, self.env):
+            return
+        make = error if rule.kind == "require" else warning
+        worth = {n: v for n, v in values_in(rule, self.env).items() if v is not UNSET}
+        said = ", ".join(f"{n} is {_said(v)}" for n, v in worth.items())
+        self.found.append(make(rule.id, said, rule.span, because=rule.because, cites=rule.cites, values=worth,
+                               help=_HELP.get(rule.id, ())))  # fmt: skip
+
+
+_HELP = {
+    "std.launch.hardware": "run on another cluster, or plan for its GPUs: layout, precision and memory change",
+    "std.launch.whole_nodes": "ask for a multiple of a node's GPUs",
+    "std.launch.enough_nodes": "plan with fewer GPUs, or raise `nodes` of the cluster if it allows more",
+    "std.segment.hybridep_holds": "pin a smaller ep, take another number of nodes, or pin dispatcher=alltoall",
+    "std.segment.expert_groups_hold": "pin a smaller ep, or take another number of nodes",
+}
+
+
+def values_in(rule: Rule, env: Mapping[str, Any]) -> dict[str, Any]:
+    """What each variable of a rule's expression is worth."""
+    from moedsl.columns import names as names_in
+
+    return {n: _plain(env[n]) for n in sorted(names_in(rule.expr)) if n in env}
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
+def _said(value: Any) -> str:
+    return "+".join(value) or "none" if isinstance(value, list) else str(value) or '""'
+
+
+def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
+    of = applied.env
+    derived = [*applied.derived.values()]
+    return Launch(
+        name=job_name(plan),
+        cluster=cluster.name,
+        executor=cluster.executor,
+        nodes=int(of["nodes"]),
+        gpus_per_node=min(int(of["gpus_per_node"]), int(plan["gpus"])),
+        tasks_per_node=int(of["tasks_per_node"]),
+        ranks_per_node=int(of["ranks_per_node"]),
+        ranks_per_numa_node=_number(applied, "ranks_per_numa_node"),
+        segment=_number(applied, "segment"),
+        environment=tuple(_environment(plan, cluster, applied.variables)),
+        srun=_prefixed(derived, "srun."),
+        sbatch=_prefixed(derived, "sbatch."),
+        settings=tuple(s for s in derived if "." not in s.name),
+        secrets=cluster.secrets,
+    )
+
+
+def _number(applied: _Applied, name: str) -> int:
+    """A derived number; 0 where no rule gives it."""
+    setting = applied.derived.get(name)
+    return int(setting.value) if setting else 0
+
+
+def _prefixed(derived: Sequence[Setting], prefix: str) -> tuple[Setting, ...]:
+    return tuple(attrs.evolve(s, name=_option(s.name, prefix)) for s in derived if s.name.startswith(prefix))
+
+
+def _option(name: str, prefix: str) -> str:
+    return name.removeprefix(prefix).replace("_", "-")
+
+
+def _environment(plan: Plan, cluster: Cluster, of_launch: Mapping[str, Setting]) -> list[Setting]:
+    """Every variable once, sorted: the cluster's over the launch rules', and those over the plan's."""
+    why = {d["name"]: d for d in plan["decisions"]}
+    planned = {n: _planned(n, v, why.get(n) or why.get(f"env.{n}") or {}) for n, v in plan["env"].items()}
+    stated = {n: Setting(n, v, "cluster", None, f"stated by cluster {cluster.name}") for n, v in cluster.env.items()}
+    return [s for _, s in sorted({**planned, **of_launch, **stated}.items())]
+
+
+def _planned(name: str, value: Any, decision: Mapping[str, Any]) -> Setting:
+    cites = tuple(decision.get("cite", ()))
+    return Setting(name, value, "plan", decision.get("rule"), decision.get("because"), cites)
+
+
+def job_name(plan: Plan) -> str:
+    """As the recipe's function is called, and behind it the run of a file with several; nothing a shell reads."""
+    run = "" if plan["name"] == "main" else f".{plan['name']}"
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", function_name(plan).removesuffix("_config") + run)

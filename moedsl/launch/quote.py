@@ -1,0 +1,62 @@
+"""Values as bash reads them back unchanged, in ASCII alone, so that no locale on the way can change a byte."""
+
+from __future__ import annotations
+
+import re
+
+from moedsl.diagnostics import Diagnostic, error
+
+RUNDIR = "/nemo_run"
+"""NeMo-Run replaces this path wherever it stands in a script, unless the job has a container
+(nemo_run core/execution/slurm.py:1108, config.py:492)."""
+_PLAIN = re.compile(r"[A-Za-z0-9_.,:/@%+=-]+")
+_SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\\": r"\\", "'": r"\'"}
+
+
+def word(text: str) -> str:
+    r"""One word of bash that is `text`: as it is, or as ``$'...'`` with everything but plain ASCII escaped.
+
+    Raises ValueError for a NUL, which no argument and no variable can hold; `refusal` says so beforehand.
+    """
+    if "\0" in text:
+        raise ValueError("a NUL cannot stand in a word of bash")
+    if _PLAIN.fullmatch(text) and RUNDIR not in text:
+        return text
+    return "$'" + "".join(map(_escaped, text)).replace(RUNDIR, r"\057" + RUNDIR[1:]) + "'"
+
+
+def _escaped(c: str) -> str:
+    if c in _SHORT:
+        return _SHORT[c]
+    if " " <= c <= "~":
+        return c
+    return "".join(f"\\{b:03o}" for b in c.encode("utf-8", "surrogateescape"))
+
+
+def export(name: str, value: str) -> str:
+    """A line that gives every later process of the script a variable."""
+    return f"export {name}={word(value)}"
+
+
+def document(target: str, text: str, delimiter: str) -> str:
+    """Lines that write `text` into the file that the bash word `target` names; nothing in it is expanded.
+
+    The text ends with a newline and is ASCII; the delimiter grows until no line of the text is it.
+    """
+    while delimiter in text.splitlines():
+        delimiter += "_"
+    return f"cat > {target} <<'{delimiter}'\n{text}{delimiter}\n"
+
+
+def ascii_source(text: str) -> str:
+    """Python source in ASCII: outside of it are comments and docstrings alone, where an escape reads the same."""
+    ended = text if text.endswith("\n") else text + "\n"
+    return ended.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def refusal(text: str, has_container: bool) -> Diagnostic | None:
+    """Why a file's text could not reach the job as it is: NeMo-Run would replace a path in it."""
+    if has_container or RUNDIR not in text:
+        return None
+    message = f"the recipe names {RUNDIR}, which NeMo-Run replaces by the job's own folder where there is no container"
+    return error("launch.reserved_path", message, help="use another path, or give the cluster a container")

@@ -1,0 +1,114 @@
+"""The script of a job: one bash text that a scheduler starts on every task, with the files that it runs inside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from attrs import field, frozen
+
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch
+from moedsl.launch.quote import ascii_source, document, export, word
+
+FIRST_PORT, PORTS = 20000, 20000
+"""Jobs on one node meet at different ports: this one and the job's number."""
+
+
+@frozen
+class Payload:
+    """What the ranks run: files by name (Python source, or other ASCII text), and which of them is started."""
+
+    files: Mapping[str, str]
+    entry: str = "recipe.py"
+    preflight: str = ""
+    """Bash that every task runs before its ranks start, with the files in ``$MOEDSL_FILES``; a failure ends the job."""
+    arguments: tuple[str, ...] = field(default=())
+
+    def __attrs_post_init__(self) -> None:
+        wrong = [n for n in self.files if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", n)]
+        if wrong or self.entry not in self.files:
+            raise ValueError(f"a payload's files have plain names and its entry is one of them: {wrong or self.entry}")
+
+
+def script(launch: Launch, cluster: Cluster, payload: Payload) -> str:
+    """The text, ASCII, without its first line (``#!``), which NeMo-Run writes. The same input gives the same bytes."""
+    return "\n".join(_lines(launch, cluster, payload)) + "\n"
+
+
+def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
+    yield f"# {launch.name} on {cluster.name}: {launch.nodes} x {launch.ranks_per_node} ranks. Written by moedsl."
+    yield "set -euo pipefail"
+    yield ""
+    yield 'MOEDSL_FILES="$(mktemp -d "${TMPDIR:-/tmp}/moedsl.XXXXXXXX")"'
+    for name, text in sorted(payload.files.items()):
+        yield document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), "MOEDSL_END_OF_FILE")
+    yield "# Environment: what was derived, then what the cluster states."
+    yield from (export(s.name, s.text) for s in launch.environment)
+    yield from _secrets(launch.secrets)
+    yield ""
+    yield from _ranks(launch)
+    if payload.preflight:
+        yield "# Preflight."
+        yield payload.preflight.rstrip("\n")
+        yield ""
+    yield from _start(launch, cluster, payload)
+
+
+def _secrets(names: tuple[str, ...]) -> Iterator[str]:
+    """A secret is inherited; a job without it ends here and not an hour later."""
+    if names:
+        yield ""
+        yield "# Secrets: inherited, written nowhere."
+    for name in names:
+        yield f'if [ -z "${{{name}:-}}" ]; then echo "secret {name} is not set in this job" >&2; exit 78; fi'
+        yield f"export {name}"
+
+
+def _ranks(launch: Launch) -> Iterator[str]:
+    """Which rank this is. torchrun says so itself to what it starts."""
+    if launch.executor != "slurm":
+        return
+    yield "# Where the ranks meet: the node of the first, at a port of this job."
+    yield 'export MASTER_ADDR="${SLURM_LAUNCH_NODE_IPADDR:?not a step of a Slurm job}"'
+    yield f'export MASTER_PORT="$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))"'
+    if launch.tasks_per_node == launch.ranks_per_node:
+        yield 'export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"'
+        yield f'export LOCAL_WORLD_SIZE="{launch.ranks_per_node}" NODE_RANK="$SLURM_NODEID"'
+    yield ""
+
+
+def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
+    python = word(cluster.python) if cluster.python else "python3"
+    arguments = "".join(f" {word(a)}" for a in payload.arguments)
+    run = f'{python} "$MOEDSL_FILES/{payload.entry}"{arguments}'
+    if launch.executor == "slurm" and launch.tasks_per_node == launch.ranks_per_node:
+        yield from _bound(launch, run)
+    else:
+        yield f"exec {python} -m torch.distributed.run {_meeting(launch)} \\"
+        yield f'  "$MOEDSL_FILES/{payload.entry}"{arguments}'
+
+
+def _bound(launch: Launch, run: str) -> Iterator[str]:
+    """One rank, on the CPUs and the memory beside its GPU."""
+    if not launch.ranks_per_numa_node:
+        yield f"exec {run}"
+        return
+    yield "bind=()"
+    yield "if command -v numactl > /dev/null; then"
+    yield f'  numa="$((SLURM_LOCALID / {launch.ranks_per_numa_node}))"'
+    yield '  bind=(numactl "--cpunodebind=$numa" "--membind=$numa")'
+    yield 'elif [ "$SLURM_LOCALID" = 0 ]; then'
+    yield '  echo "numactl is not installed here: ranks are not bound to NUMA nodes" >&2'
+    yield "fi"
+    yield f'exec "${{bind[@]}}" {run}'
+
+
+def _meeting(launch: Launch) -> str:
+    """torchrun's arguments: how many there are, and where they meet."""
+    if launch.executor == "local":
+        return f"--standalone --nproc-per-node={launch.ranks_per_node}"
+    meet = "--rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT --rdzv-id=$SLURM_JOB_ID"
+    if launch.executor == "kubeflow":
+        meet = "--node-rank=$PET_NODE_RANK --master-addr=$PET_MASTER_ADDR --master-port=$PET_MASTER_PORT"
+    return f"--nnodes={launch.nodes} --nproc-per-node={launch.ranks_per_node} {meet}"

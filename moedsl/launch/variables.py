@@ -1,0 +1,47 @@
+"""Names of environment variables that a job may be given, and why others are refused."""
+
+from __future__ import annotations
+
+import re
+
+OF_THE_RANK = frozenset(
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+)
+"""What says to a process which rank it is; the launch sets these."""
+_OF_BASH = frozenset((
+    "_", "BASH", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS",
+    "BASH_COMMAND", "BASH_ENV", "BASH_EXECUTION_STRING", "BASH_LINENO", "BASH_LOADABLES_PATH", "BASH_REMATCH",
+    "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION", "BASH_XTRACEFD", "COMP_WORDBREAKS", "DIRSTACK",
+    "ENV", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "FUNCNEST", "GLOBIGNORE", "GROUPS", "HISTCMD",
+    "HOSTNAME", "HOSTTYPE", "IFS", "LINENO", "MACHTYPE", "OLDPWD", "OPTARG", "OPTERR", "OPTIND", "OSTYPE",
+    "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "PS4", "PWD", "RANDOM", "SECONDS", "SHELL", "SHELLOPTS", "SHLVL",
+    "SRANDOM", "UID",
+))  # fmt: skip
+"""What bash sets or reads itself: a value would not arrive, or would change how the script is read."""
+LOADERS = frozenset((
+    "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PATH", "HOME", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP",
+    "PYTHONUSERBASE", "PYTHONBREAKPOINT", "PYTHONWARNINGS", "PYTHONPLATLIBDIR", "PYTHONEXECUTABLE", "PERL5LIB",
+    "TORCHINDUCTOR_CPP_WRAPPER", "CC", "CXX", "CUDA_HOME", "NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
+    "CUDA_NVCC_EXECUTABLE", "TRITON_PTXAS_PATH", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN",
+    "GIT_SSH_COMMAND", "HF_MODULES_CACHE",
+))  # fmt: skip
+"""Variables that choose which code a program loads; on the launching machine they are the shell's business."""
+
+
+_LOADER_PREFIXES = ("LD_", "DYLD_", "PYTHON", "GIT_", "BASH_FUNC")
+
+
+def is_loader(name: str) -> bool:
+    """Whether a variable chooses which code a program loads."""
+    return name in LOADERS or name.startswith(_LOADER_PREFIXES)
+
+
+def refusal(name: str) -> str | None:
+    """Why a variable may not be called so, as the end of a sentence; None where it may."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        return "is no name of a variable: letters, digits and _, no digit first"
+    if name in OF_THE_RANK or name.startswith("SLURM_"):
+        return "says to a process which rank it is, and the launch sets it"
+    if name in _OF_BASH:
+        return "belongs to the shell, and would not reach the rank as it is written"
+    return None

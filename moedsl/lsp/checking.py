@@ -1,0 +1,83 @@
+"""When a file is looked at again: shortly after its last change, and when a file that it uses changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from lsprotocol import types
+
+from moedsl.lsp.features import diagnostics
+
+if TYPE_CHECKING:
+    from moedsl.lsp.server import Server
+
+log = logging.getLogger(__name__)
+
+DELAY = 0.005
+"""Seconds without a change before a file is checked; a file that takes longer to check waits that long."""
+
+
+class Checking:
+    """One timer for each file that changed."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._took: dict[str, float] = {}
+
+    def changed(self, uri: str) -> None:
+        """The text of an open file is new."""
+        self._server.solving.expect(uri)
+        self._schedule(uri)
+
+    def closed(self, uri: str) -> None:
+        """A file was closed: what it said is taken back, and its text is the disk's again."""
+        timer = self._timers.pop(uri, None)
+        if timer is not None:
+            timer.cancel()
+        self._server.files.close(uri)
+        self._server.solving.drop(uri)
+        self._server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+        self.dependents(uri)
+
+    def dependents(self, uri: str) -> None:
+        """Files that use this one are looked at again."""
+        files = self._server.files
+        found = files.dependents(uri)
+        files.forget(found)
+        for other in found:
+            self.changed(other)
+
+    def _schedule(self, uri: str) -> None:
+        timer = self._timers.pop(uri, None)
+        if timer is not None:
+            timer.cancel()
+        delay = max(DELAY, self._took.get(uri, 0.0) / 2)
+        self._timers[uri] = asyncio.get_running_loop().call_later(delay, self._check, uri)
+
+    def _check(self, uri: str) -> None:
+        """Checks a file, says what was found and has it solved. What goes wrong here is logged and ends nothing."""
+        self._timers.pop(uri, None)
+        start = time.monotonic()
+        try:
+            document = self._server.files.document(uri)
+            if document is None:
+                return
+            self.publish(uri)
+            self._server.solving.start(document)
+        except Exception:
+            log.exception("checking %s failed", uri)
+            self._server.solving.drop(uri)
+        self._took[uri] = time.monotonic() - start
+        self.dependents(uri)
+
+    def publish(self, uri: str) -> None:
+        """Sends the diagnostics of the newest snapshot."""
+        document = self._server.files.document(uri)
+        if document is not None:
+            found = diagnostics.of(document, self._server.files)
+            params = types.PublishDiagnosticsParams(uri, found, document.version)
+            self._server.text_document_publish_diagnostics(params)

@@ -1,0 +1,85 @@
+"""The compiler's diagnostics as an editor shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lsprotocol import types
+
+from moedsl.diagnostics import Diagnostic, Label
+from moedsl.lsp.document import Document
+from moedsl.lsp.links import page_of
+from moedsl.lsp.workspace import Workspace
+from moedsl.source import Source, Span
+
+SEVERITIES = {
+    "error": types.DiagnosticSeverity.Error,
+    "warning": types.DiagnosticSeverity.Warning,
+    "note": types.DiagnosticSeverity.Information,
+}
+
+
+def of(document: Document, files: Workspace) -> list[types.Diagnostic]:
+    """Everything that is known of a snapshot, in the order of the text."""
+    found = [_one(d, document, files) for d in document.diagnostics]
+    return sorted(found, key=lambda d: (d.range.start.line, d.range.start.character))
+
+
+def _one(d: Diagnostic, document: Document, files: Workspace) -> types.Diagnostic:
+    place = _place(d, document)
+    client = document.client
+    others = [label for label in d.labels if label.span != place]
+    related = list(_related(others, document, files)) if client.related_information else []
+    page = page_of(d.id) if client.code_description else None
+    return types.Diagnostic(
+        range=document.lines.span(place),
+        message=message(d, () if client.related_information else others),
+        severity=SEVERITIES[d.severity],
+        code=d.id,
+        source="moedsl",
+        code_description=types.CodeDescription(page) if page else None,
+        related_information=related or None,
+        data={"id": d.id, "help": list(d.help), "values": dict(d.values)} if client.diagnostic_data else None,
+    )
+
+
+def message(d: Diagnostic, others: Sequence[Label] = ()) -> str:
+    """What is wrong, why, and a way out, a line each; `others` are places that nothing else will show."""
+    label = d.labels[0].text if d.labels else ""
+    lines = [f"{d.message}: {label}" if label and label not in d.message else d.message]
+    lines += [f"because: {d.because}"] if d.because else []
+    lines += [f"{o.text} ({o.span.file})" for o in others if o.text]
+    return "\n".join([*lines, *(f"help: {h}" for h in d.help)])
+
+
+def _place(d: Diagnostic, document: Document) -> Span:
+    """Where it is shown: its first place in this file, else the `use` that brings the file it is in, else the start."""
+    name = document.source.name
+    own = next((label.span for label in d.labels if label.span.file == name), None)
+    return own or _use_of(d, document) or Span(name, 0, 0)
+
+
+def _use_of(d: Diagnostic, document: Document) -> Span | None:
+    from moedsl import ast
+    from moedsl.library import used_name
+
+    if document.refused or document.module is None or not d.labels:
+        return None
+    uses = [i for i in document.module.items if isinstance(i, ast.UseDecl)]
+    exact = (i.path.span for i in uses if used_name(document.source, i) == d.labels[0].span.file)
+    return next(exact, uses[0].path.span if uses else None)
+
+
+def _related(
+    labels: Sequence[Label], document: Document, files: Workspace
+) -> Iterator[types.DiagnosticRelatedInformation]:
+    for label in labels:
+        source = document.library.sources.get(label.span.file)
+        if source is not None:
+            where = _location(label.span, source, document, files)
+            yield types.DiagnosticRelatedInformation(where, label.text or "here")
+
+
+def _location(span: Span, source: Source, document: Document, files: Workspace) -> types.Location:
+    lines = document.lines if source.name == document.source.name else files.lines_of(source)
+    return types.Location(files.uri_of(span.file), lines.span(span))

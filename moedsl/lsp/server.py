@@ -1,0 +1,125 @@
+"""The server: which requests it answers and with what, and when files are looked at again."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+from pygls.protocol.language_server import LanguageServerProtocol, lsp_method
+
+from moedsl.lsp import client, sync
+from moedsl.lsp.checking import Checking
+from moedsl.lsp.document import Document, Solved
+from moedsl.lsp.solving import Solving
+from moedsl.lsp.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+@frozen
+class Feature:
+    """One request: `function` of ``moedsl.lsp.features.MODULE`` answers it; imported when it is first asked.
+
+    The function takes a `Document` and the request's parameters where `of` is ``document``; the answer of a file that
+    is not open or not looked at is None. Where `of` is ``workspace`` it takes the `Workspace` instead.
+    """
+
+    method: str
+    module: str
+    function: str = "answer"
+    options: Any = None
+    of: str = "document"
+    waits: float = 0.0
+    """Seconds that the answer may wait for the solver; then it is made without `Document.plan`."""
+
+
+FEATURES: tuple[Feature, ...] = ()
+"""Every request that is answered. One line each; the module says what with."""
+
+COMMANDS: dict[str, tuple[str, str]] = {}
+"""Command -> module and function of `moedsl.lsp.features`. The function takes the `Workspace` and the arguments; a
+`WorkspaceEdit` that it returns is applied by the client, anything else goes back as the command's result."""
+
+
+class Protocol(LanguageServerProtocol):
+    """Texts are kept by `Workspace` alone: pygls splits lines at characters at which LSP does not."""
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
+    def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> Any:
+        yield self.fm.features[types.TEXT_DOCUMENT_DID_OPEN], (params,), None
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
+    def lsp_text_document__did_change(self, params: types.DidChangeTextDocumentParams) -> Any:
+        yield self.fm.features[types.TEXT_DOCUMENT_DID_CHANGE], (params,), None
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
+    def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> Any:
+        yield self.fm.features[types.TEXT_DOCUMENT_DID_CLOSE], (params,), None
+
+
+class Server(LanguageServer):
+    """pygls's server with the open files."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__("moedsl", version, protocol_cls=Protocol, max_workers=3)
+        self.files = Workspace()
+        self.solving = Solving(self._solved)
+        self.checking = Checking(self)
+
+    def _solved(self, document: Document, plan: Solved) -> None:
+        """The solver answered for a snapshot: tells the client what it found, and to ask again for what shows it."""
+        if not self.files.keep(document, plan):
+            return
+        self.checking.publish(document.uri)
+        if self.files.client.hint_refresh:
+            self.workspace_inlay_hint_refresh(None)
+        if self.files.client.lens_refresh:
+            self.workspace_code_lens_refresh(None)
+
+
+def make(version: str) -> Server:
+    """A server with every feature registered; nothing of the compiler is imported before a request needs it."""
+    server = Server(version)
+    sync.register(server)
+    for feature in FEATURES:
+        server.feature(feature.method, feature.options)(_handler(server, feature))
+    for name, (module, function) in COMMANDS.items():
+        server.command(name)(_command(server, module, function))
+    return server
+
+
+def _function(module: str, name: str) -> Callable[..., Any]:
+    return getattr(importlib.import_module(f"moedsl.lsp.features.{module}"), name)
+
+
+def _handler(server: Server, feature: Feature) -> Callable[[Any], Any]:
+    """What pygls calls. An exception of a feature is logged and answered with an error by pygls, and ends nothing."""
+
+    def answer(params: Any) -> Any:
+        function = _function(feature.module, feature.function)
+        if feature.of == "workspace":
+            return function(server.files, params)
+        document = server.files.document(params.text_document.uri)
+        return None if document is None or document.refused else function(document, params)
+
+    async def later(params: Any) -> Any:
+        await server.solving.wait(params.text_document.uri, feature.waits)
+        return answer(params)
+
+    return later if feature.waits else answer
+
+
+def _command(server: Server, module: str, function: str) -> Callable[..., Any]:
+    def run(*arguments: Any) -> Any:
+        result = _function(module, function)(server.files, *arguments)
+        if not isinstance(result, types.WorkspaceEdit):
+            return result
+        server.workspace_apply_edit(types.ApplyWorkspaceEditParams(result))
+        return None
+
+    return run

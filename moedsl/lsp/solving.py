@@ -1,0 +1,123 @@
+"""The solver beside the server: one thread, one job for each file, and a text that changes makes its job void."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from attrs import define, field
+
+from moedsl.lsp.document import Analysis, Document, Solved
+
+log = logging.getLogger(__name__)
+
+DELAY = 0.1
+"""Seconds after a check before its programs are solved: nobody reads a plan between two keys."""
+
+
+class _SupersededError(Exception):
+    """The text that is being solved is no longer the file's."""
+
+
+@define(eq=False)
+class Job:
+    """One text's way through the solver. `done` is set when there is an answer, or nothing to answer."""
+
+    done: asyncio.Event = field(factory=asyncio.Event)
+    void: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+    def end(self, void: bool = False) -> None:
+        self.void = self.void or void
+        if self.timer is not None:
+            self.timer.cancel()
+        self.done.set()
+
+
+class Solving:
+    """The jobs by file. `tell` is called in the server's thread with the snapshot and what the solver chose."""
+
+    def __init__(self, tell: Callable[[Document, Solved], None]) -> None:
+        self._tell = tell
+        self._jobs: dict[str, Job] = {}
+        self._queue: queue.SimpleQueue[tuple[Job, Document, asyncio.AbstractEventLoop]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def expect(self, uri: str) -> None:
+        """The text is new: the job of the one before is void, whoever waits now waits for this one."""
+        self.drop(uri)
+        self._jobs[uri] = Job()
+
+    def drop(self, uri: str) -> None:
+        """There is nothing to solve any more."""
+        job = self._jobs.pop(uri, None)
+        if job is not None:
+            job.end(void=True)
+
+    def start(self, document: Document) -> None:
+        """The check is done: its programs are solved after `DELAY`, if there is anything to solve."""
+        job = self._jobs.get(document.uri)
+        if job is None:
+            return
+        if document.refused or document.analysis.failed or not document.programs:
+            job.end()
+            return
+        loop = asyncio.get_running_loop()
+        job.timer = loop.call_later(DELAY, self._put, job, document, loop)
+
+    async def wait(self, uri: str, seconds: float) -> None:
+        """Returns when the file's newest text is solved or needs no solving, and after so many seconds at the latest."""
+        job = self._jobs.get(uri)
+        if job is None:
+            return
+        try:
+            await asyncio.wait_for(job.done.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _put(self, job: Job, document: Document, loop: asyncio.AbstractEventLoop) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True, name="solver")
+            self._thread.start()
+        self._queue.put((job, document, loop))
+
+    def _work(self) -> None:
+        """The solver's thread."""
+        while True:
+            job, document, loop = self._queue.get()
+            plan = _solve(job, document)
+            loop.call_soon_threadsafe(self._done, job, document, plan)
+
+    def _done(self, job: Job, document: Document, plan: Solved | None) -> None:
+        if plan is not None and not job.void:
+            self._tell(document, plan)
+        job.end()
+
+
+def _solve(job: Job, document: Document) -> Solved | None:
+    """The plans of a snapshot; None where it is void by now. A bug of the solver costs the hints alone."""
+
+    def progress(_: str) -> None:
+        if job.void:
+            raise _SupersededError
+
+    try:
+        progress("")
+        return solve(document.analysis, progress)
+    except _SupersededError:
+        return None
+    except Exception:
+        log.exception("solving %s failed", document.uri)
+        return None
+
+
+def solve(analysis: Analysis, progress: Callable[[str], None] = lambda _: None) -> Solved:
+    """The compiler's stages behind the check."""
+    from moedsl import compiler
+
+    result = compiler.Result(analysis.source, analysis.module, analysis.library, analysis.programs)
+    compiler.advance(result, compiler.STAGES[2:], progress)
+    return Solved(result.chosen, result.plans, tuple(result.diagnostics))

@@ -1,0 +1,190 @@
+"""The open files and their newest snapshots; names of files as the compiler writes them, and their URIs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from attrs import define, evolve, field
+from lsprotocol import types
+from pygls import uris
+
+from moedsl.diagnostics import Diagnostic
+from moedsl.lsp.client import Client
+from moedsl.lsp.document import Analysis, Document, Solved
+from moedsl.lsp.positions import Lines
+from moedsl.source import Source
+
+if TYPE_CHECKING:
+    from moedsl.reader import Read
+
+LIMIT = 1 << 18
+"""Characters; `reader.LIMIT`, which a larger text breaks."""
+
+
+@define(eq=False)
+class Entry:
+    """An open file as the client has it."""
+
+    uri: str
+    name: str
+    version: int | None
+    lines: Lines
+    newline: str
+    document: Document | None = None
+    """The newest snapshot; None when the text is newer."""
+    earlier: Analysis | None = None
+
+
+def unified(text: str) -> str:
+    """A text with newlines for its line ends, whichever it has."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+@define(eq=False)
+class Workspace:
+    """Every open file, by the URI that the client gave it."""
+
+    client: Client = field(factory=Client)
+    roots: tuple[str, ...] = ()
+    """The paths of the workspace's folders."""
+    entries: dict[str, Entry] = field(factory=dict)
+
+    # ------------------------------------------------------------ what the client tells
+
+    def open(self, uri: str, version: int | None, text: str) -> None:
+        """A file was opened, or its whole text replaced."""
+        bom = text.startswith("\ufeff")
+        lines = Lines(unified(text.removeprefix("\ufeff")), self.client.encoding, bom)
+        known = self.entries.get(uri)
+        earlier = _analysis_of(known) if known else None
+        newline = "\r\n" if "\r\n" in text else "\n"
+        self.entries[uri] = Entry(uri, self.name_of(uri), version, lines, newline, earlier=earlier)
+
+    def change(self, uri: str, version: int | None, changes: Iterable[types.TextDocumentContentChangeEvent]) -> None:
+        """Edits in the order of the notification; each counts in the text that the one before left."""
+        entry = self.entries.get(uri)
+        if entry is None:
+            return
+        lines = entry.lines
+        for change in changes:
+            if not isinstance(change, types.TextDocumentContentChangePartial):
+                self.open(uri, version, change.text)
+                entry = self.entries[uri]
+                lines = entry.lines
+                continue
+            start, end = lines.offsets(change.range)
+            lines = Lines(lines.text[:start] + unified(change.text) + lines.text[end:], lines.encoding, lines.bom)
+        earlier = _analysis_of(entry)
+        self.entries[uri] = evolve(entry, version=version, lines=lines, document=None, earlier=earlier)
+
+    def close(self, uri: str) -> None:
+        self.entries.pop(uri, None)
+
+    # ------------------------------------------------------------ what features ask
+
+    def document(self, uri: str) -> Document | None:
+        """The newest snapshot of an open file, or None. Making one costs nothing: it parses when it is asked to."""
+        entry = self.entries.get(uri)
+        if entry is None:
+            return None
+        if entry.document is None:
+            entry.document = self._snapshot(entry)
+        return entry.document
+
+    def documents(self) -> list[Document]:
+        """The newest snapshots of all open files."""
+        return [d for d in map(self.document, list(self.entries)) if d is not None]
+
+    def dependents(self, uri: str) -> list[str]:
+        """The open files that use a file, directly or not; never the file itself."""
+        name = self.name_of(uri)
+        return [d.uri for d in self.documents() if d.uri != uri and not d.refused and name in d.analysis.reads]
+
+    def keep(self, document: Document, plan: Solved | None) -> bool:
+        """Keeps the solver's answer for a snapshot; False where the text has changed since."""
+        entry = self.entries.get(document.uri)
+        if entry is None or entry.document is not document:
+            return False
+        entry.document = document.solved(plan)
+        return True
+
+    def forget(self, uris_: Iterable[str]) -> None:
+        """The files' texts are as before, but not what they use: their snapshots are made anew."""
+        for uri in uris_:
+            entry = self.entries.get(uri)
+            if entry is not None:
+                self.entries[uri] = evolve(entry, document=None, earlier=_analysis_of(entry))
+
+    # ------------------------------------------------------------ names
+
+    def name_of(self, uri: str) -> str:
+        """What the compiler calls a file: its path. A file without one counts as one of the first folder."""
+        path = uris.to_fs_path(uri)
+        if path:
+            return os.path.normpath(path)
+        root = self.roots[0] if self.roots else os.getcwd()
+        return os.path.join(root, uri.replace("/", "_"))
+
+    def uri_of(self, name: str) -> str:
+        """The URI of a file that the compiler names: an open one's own, else that of the path."""
+        for entry in self.entries.values():
+            if entry.name == name:
+                return entry.uri
+        return uris.from_fs_path(self.path_of(name)) or name
+
+    def path_of(self, name: str) -> str:
+        """Where a file lies; ``stdlib/...`` is looked for where moedsl is installed."""
+        from moedsl import paths
+
+        return str(paths.stdlib_dir().parent / name) if name.startswith("stdlib/") else name
+
+    def lines_of(self, source: Source) -> Lines:
+        """The lines of another file's text, in the client's encoding."""
+        return Lines(source.text, self.client.encoding)
+
+    # ------------------------------------------------------------ making snapshots
+
+    def _snapshot(self, entry: Entry) -> Document:
+        refused = _refused(entry)
+        lines = Lines("", entry.lines.encoding) if refused else entry.lines
+        return Document(
+            entry.uri,
+            entry.version,
+            Source(entry.name, lines.text),
+            lines,
+            self.client,
+            entry.newline,
+            refused,
+            entry.earlier,
+            analyse=self._analyse,
+        )
+
+    def _analyse(self, source: Source) -> Analysis:
+        from moedsl.lsp.analysis import analyse
+
+        return analyse(source, self._read)
+
+    def _read(self, name: str) -> Read:
+        """A used file: as an editor has it, else as the disk does."""
+        from moedsl import reader
+
+        for entry in self.entries.values():
+            if entry.name == name:
+                return reader.from_text(entry.lines.text, name)
+        return reader.read(name)
+
+
+def _analysis_of(entry: Entry) -> Analysis | None:
+    known = entry.document.known if entry.document else None
+    return known or entry.earlier
+
+
+def _refused(entry: Entry) -> tuple[Diagnostic, ...]:
+    """Why a text is not looked at: it is no .moe file, whatever its name."""
+    if len(entry.lines.text) <= LIMIT and "\0" not in entry.lines.text:
+        return ()
+    from moedsl import reader
+
+    return reader.from_text(entry.lines.text, entry.name)[1]

@@ -1,0 +1,1 @@
+"""`moedsl results`: what runs measured, from their logs, by useful tokens and beside what was predicted."""

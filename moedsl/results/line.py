@@ -1,0 +1,119 @@
+"""One line of a training log, as Megatron Bridge and Megatron-LM format it.
+
+The iteration line is `training_log`'s: bridge training/utils/train_utils.py:1174-1225, which the last rank prints, and
+core's megatron/training/training.py:2846. A value is printed only where it is at least zero (train_utils.py:1207), so a
+loss that is NaN is a line without its loss. Rank 0 prints `Step Time` beside it (train_utils.py:1134), and the first
+rank of each data-parallel group its memory for two iterations (train_utils.py:1231), in GB; Megatron-LM in MiB
+(megatron/training/utils/common_utils.py:319).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from attrs import frozen
+
+_ITERATION = re.compile(r"(?:\[([\d :.-]+)\] +)?iteration +(\d+)/ *(\d+) \|(.*)")
+_MEMORY = re.compile(r"\[Rank (\d+)\].* memory \((GB|MB)\) \|(.*)")
+_STEP = re.compile(r"Step Time : ([\d.]+)s GPU utilization: ([\d.]+)MODEL_TFLOP/s/GPU")
+_PEAK = {"GB": ("mem-max-allocated-gigabytes", 1e9), "MB": ("max allocated", 2**20)}
+WORDS = (b" iteration ", b" memory (", b"Step Time :")
+"""What a line that matters has in it."""
+
+
+@frozen
+class Step:
+    """One iteration line: what was averaged over the iterations since the line before it."""
+
+    stamp: str
+    """The time that the line begins with, or ""."""
+    iteration: int
+    of: int
+    """The iterations that the run was to take."""
+    seconds: float
+    """Of one iteration."""
+    global_batch: int | None
+    """Sequences."""
+    loss: float | None
+    """`lm loss`; None where the line has none."""
+    grad_norm: float | None
+    tflops: float | None
+    """Model TFLOP/s of a GPU, where the run logs its throughput."""
+    skipped: int
+    """Iterations whose update was left out, of those that the line covers."""
+    nan: int
+    """Iterations with a loss that was no number, of those."""
+
+
+@frozen
+class Memory:
+    """The peak of one rank, as torch.cuda.max_memory_allocated counts it, in bytes."""
+
+    rank: int
+    peak: float
+
+
+@frozen
+class StepTime:
+    """Rank 0's own line: seconds of an iteration to 10 ms, and model TFLOP/s of a GPU."""
+
+    seconds: float
+    tflops: float
+
+
+def read(text: str) -> Step | Memory | StepTime | None:
+    """What a line says; None for any other line."""
+    if found := _ITERATION.search(text):
+        return _step(found)
+    if found := _MEMORY.search(text):
+        return _memory(found)
+    if found := _STEP.search(text):
+        return StepTime(float(found[1]), float(found[2]))
+    return None
+
+
+def _step(found: re.Match[str]) -> Step | None:
+    fields = _fields(found[4])
+    elapsed = fields.get("elapsed time per iteration (ms)")
+    if elapsed is None:
+        return None
+    batch = fields.get("global batch size")
+    return Step(
+        stamp=found[1] or "",
+        iteration=int(found[2]),
+        of=int(found[3]),
+        seconds=elapsed / 1000,
+        global_batch=None if batch is None else int(batch),
+        loss=fields.get("lm loss"),
+        grad_norm=fields.get("grad norm"),
+        tflops=fields.get("throughput per GPU (TFLOP/s/GPU)"),
+        skipped=int(fields.get("number of skipped iterations", 0)),
+        nan=int(fields.get("number of nan iterations", 0)),
+    )
+
+
+def _memory(found: re.Match[str]) -> Memory | None:
+    name, unit = _PEAK[found[2]]
+    value = _fields(found[3]).get(name)
+    return None if value is None else Memory(int(found[1]), value * unit)
+
+
+def _fields(text: str) -> Mapping[str, float]:
+    """`name: value` between bars; what is no number is left out."""
+    parts = (part.rpartition(":") for part in text.split("|"))
+    return {name.strip(): number for name, _, value in parts if (number := _number(value)) is not None}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def is_number(step: Step) -> bool:
+    """Whether nothing that the line says is NaN or infinite."""
+    said = (step.loss, step.grad_norm)
+    return step.nan == 0 and all(x is None or math.isfinite(x) for x in said)

@@ -1,0 +1,133 @@
+"""The logs of one run as what they measured: its attempts, its memory, and what went wrong in it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from attrs import evolve, field, frozen
+
+from moedsl.diagnose import scan
+from moedsl.diagnose.scan import Report, Symptom
+from moedsl.results.line import WORDS, Memory, Step, StepTime, read
+
+_BROKEN = re.compile(rb"Traceback \(most recent call last|ChildFailedError|srun: error|slurmstepd: error")
+Attempt = tuple[Step, ...]
+
+
+@frozen
+class Log:
+    """All logs of one run.
+
+    An attempt is a row of iteration lines with growing numbers: a job that was requeued begins another one.
+    """
+
+    files: tuple[str, ...]
+    attempts: tuple[Attempt, ...] = ()
+    step_times: tuple[StepTime, ...] = ()
+    memory: tuple[Memory, ...] = ()
+    reports: tuple[Report, ...] = field(factory=tuple)
+    """What `diagnose` says of each file."""
+    broken: bool = False
+    """Whether a traceback or a launcher's error stands in it."""
+
+    @property
+    def peak(self) -> float | None:
+        """Bytes at the peak of the fullest rank that printed them."""
+        return max((m.peak for m in self.memory), default=None)
+
+    @property
+    def last(self) -> Step | None:
+        """The iteration line that got furthest."""
+        return max((a[-1] for a in self.attempts), key=lambda s: s.iteration, default=None)
+
+
+def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
+    """The logs of one run together. A line that several files hold, as a rank's and the job's do, counts once.
+
+    Raises OSError where a file cannot be read.
+    """
+    each = [_one(path, known) for path in paths]
+    seen: set[Step] = set()
+    attempts: list[Attempt] = []
+    for log in sorted(each, key=lambda g: -sum(map(len, g.attempts))):
+        fresh = [tuple(s for s in a if s not in seen) for a in log.attempts]
+        attempts += [a for a in fresh if a]
+        seen.update(s for a in fresh for s in a)
+    times = max((g.step_times for g in each), key=len, default=())
+    return Log(
+        tuple(map(str, paths)),
+        tuple(attempts),
+        times,
+        tuple(m for g in each for m in g.memory),
+        tuple(r for g in each for r in g.reports),
+        any(g.broken for g in each),
+    )
+
+
+def _one(path: Path, known: Sequence[Symptom]) -> Log:
+    log = Log((str(path),))
+    with path.open("rb") as stream:
+        steps: list[Step] = []
+        for block in scan.blocks(stream):
+            for said in _said(block):
+                if isinstance(said, Step):
+                    steps.append(said)
+                elif isinstance(said, Memory):
+                    log = evolve(log, memory=(*log.memory, said))
+                else:
+                    log = evolve(log, step_times=(*log.step_times, said))
+            log = evolve(log, broken=log.broken or bool(_BROKEN.search(block)))
+    with path.open("rb") as stream:
+        report = scan.diagnose(str(path), scan.blocks(stream), known)
+    return evolve(log, attempts=tuple(_attempts(steps)), reports=(report,))
+
+
+def _said(block: bytes) -> Iterator[Step | Memory | StepTime]:
+    """What the lines of a block say, in their order."""
+    for line in block.splitlines():
+        if any(w in line for w in WORDS) and (said := read(line.decode("utf-8", errors="replace"))):
+            yield said
+
+
+def _attempts(steps: Iterable[Step]) -> Iterator[Attempt]:
+    """Splits where the number of the iteration does not grow; a line that is there twice counts once."""
+    current: list[Step] = []
+    for step in dict.fromkeys(steps):
+        if current and step.iteration <= current[-1].iteration:
+            yield tuple(current)
+            current = []
+        current.append(step)
+    if current:
+        yield tuple(current)
+
+
+@frozen
+class Sample:
+    """One iteration line behind the warm-up, and the iterations (start, end] that it averages."""
+
+    start: int
+    step: Step
+
+
+def samples(attempt: Attempt, warmup: int) -> list[Sample]:
+    """The lines that average no iteration of the first `warmup` of an attempt."""
+    origin = _before(attempt)
+    starts = [origin, *(s.iteration for s in attempt[:-1])]
+    return [Sample(a, s) for a, s in zip(starts, attempt, strict=True) if a - origin >= warmup]
+
+
+def iterations(attempt: Attempt) -> int:
+    """How many iterations an attempt reports on."""
+    return attempt[-1].iteration - _before(attempt)
+
+
+def _before(attempt: Attempt) -> int:
+    """The iteration before an attempt: as far before its first line as its second is behind it.
+
+    Of one line nobody knows how many iterations it averages, so it is taken to reach back to the start.
+    """
+    pairs = list(itertools.pairwise(attempt[:2]))
+    return max(0, 2 * pairs[0][0].iteration - pairs[0][1].iteration) if pairs else 0

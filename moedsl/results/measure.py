@@ -1,0 +1,166 @@
+"""What one run measured: the median behind the warm-up, the spread, and how the run ended."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from moedsl.results.gather import Run
+from moedsl.results.line import Step, is_number
+from moedsl.results.log import Attempt, Log, Sample, iterations, samples
+from moedsl.results.numbers import Numbers
+
+Json = dict[str, Any]
+WARMUP = 10
+"""Iterations of an attempt that are left out unless the command line says otherwise; a third of a shorter run."""
+GIB = 2**30
+OK, FAILED, UNFINISHED, SHORT, NOTHING = "ok", "failed", "unfinished", "too short", "no log"
+
+
+def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
+    """One row: what the run is, how it ended, what it measured and what its plan predicted."""
+    kept = [s for a in log.attempts for s in samples(a, _warmup(a, warmup))]
+    rows = [(s, _batch(s.step, n)) for s in kept if is_number(s.step)]
+    rates = [n.useful_rate(s.step.seconds, batch, _trained(s)) for s, batch in rows if batch]
+    seconds = [s.step.seconds for s, _ in rows]
+    if not log.attempts:
+        seconds, rates = _from_step_times(log, n, warmup)
+    return {
+        "name": run.name,
+        "logs": list(log.files),
+        **_ending(log, bool(rates)),
+        "seq": n.seq,
+        "gpus": n.gpus,
+        "global_batch": rows[-1][1] if rows else n.global_batch,
+        "useful_share": n.useful_share,
+        "numbers": n.source,
+        "warmup": _warmup(log.attempts[0], warmup) if log.attempts else warmup or 0,
+        "samples": len(rates),
+        "step_time_s": spread_of(seconds),
+        "useful_tokens_per_s_per_gpu": spread_of(rates),
+        "tflops_per_gpu": _tflops(log, [s.step for s in kept]),
+        "loss": _loss(log),
+        "skipped_iterations": sum(s.skipped for a in log.attempts for s in a),
+        "peak_gib": None if log.peak is None else log.peak / GIB,
+        "predicted": predicted(run.plan),
+        **_belongs(run.plan),
+    }
+
+
+def _warmup(attempt: Attempt, asked: int | None) -> int:
+    return min(WARMUP, iterations(attempt) // 3) if asked is None else asked
+
+
+def _batch(step: Step, n: Numbers) -> int:
+    """Sequences of the step: the log's own number, which follows a batch that ramps up."""
+    return step.global_batch or n.global_batch or 0
+
+
+def _trained(s: Sample) -> float:
+    """The share of a line's iterations whose update was kept."""
+    covered = s.step.iteration - s.start
+    return (covered - s.step.skipped) / covered
+
+
+def _from_step_times(log: Log, n: Numbers, warmup: int | None) -> tuple[list[float], list[float]]:
+    """Rank 0's own lines, where the last rank's are in no log."""
+    skip = min(WARMUP, len(log.step_times) // 3) if warmup is None else warmup
+    seconds = [t.seconds for t in log.step_times[skip:] if t.seconds > 0]
+    return seconds, [n.useful_rate(s, n.global_batch) for s in seconds] if n.global_batch else []
+
+
+def spread_of(values: Sequence[float]) -> Json | None:
+    """Median, quartiles, ends, and the quartiles' distance as a share of the median; None of nothing."""
+    if not values:
+        return None
+    middle = statistics.median(values)
+    low, high = (values[0], values[0]) if len(values) == 1 else _quartiles(values)
+    ends = {"min": min(values), "q1": low, "median": middle, "q3": high, "max": max(values)}
+    return {**ends, "spread": (high - low) / middle}
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float]:
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def _tflops(log: Log, steps: Sequence[Step]) -> float | None:
+    """The median of what the run logged, of the last rank where it did, else of rank 0."""
+    values = [s.tflops for s in steps if s.tflops] or [t.tflops for t in log.step_times]
+    return statistics.median(values) if values else None
+
+
+def _loss(log: Log) -> Json | None:
+    """The first and the last loss of the attempt that got furthest."""
+    attempt = max(log.attempts, key=lambda a: a[-1].iteration, default=())
+    said = [s for s in attempt if s.loss is not None]
+    return {"first": said[0].loss, "last": said[-1].loss, "at": said[-1].iteration} if said else None
+
+
+# ---------------------------------------------------------------- how it ended
+
+
+def _ending(log: Log, measured: bool) -> Json:
+    """`status`, its `cause` in words and `symptoms`, as `moedsl diagnose` names them."""
+    last = log.last
+    symptoms = [{"id": s.rule.id, "line": s.line, "log": r.name, "because": s.rule.because, "fix": s.rule.fix}
+                for r in log.reports for s in r.sightings]  # fmt: skip
+    at = {"iteration": last.iteration if last else None, "of": last.of if last else None, "symptoms": symptoms}
+    nan = _not_a_number(log)
+    finished = last is not None and last.iteration >= last.of
+    if nan:
+        return {"status": FAILED, "cause": nan, **at}
+    if not finished and (symptoms or log.broken):
+        return {"status": FAILED, "cause": _cause(log, symptoms), **at}
+    if not log.files:
+        return {"status": NOTHING, "cause": "it has no log yet", **at}
+    if not measured:
+        return {"status": SHORT, "cause": "no iteration line stands behind the warm-up", **at}
+    if not finished and last is not None:
+        return {"status": UNFINISHED, "cause": f"iteration {last.iteration} of {last.of} is the last", **at}
+    return {"status": OK, "cause": None, **at}
+
+
+def _cause(log: Log, symptoms: Sequence[Mapping[str, Any]]) -> str:
+    if symptoms:
+        return f"{symptoms[0]['because']} ({symptoms[0]['id']})"
+    errors = [r.last_error[1] for r in log.reports if r.last_error]
+    return errors[0] if errors else "its launcher says that it failed"
+
+
+def _not_a_number(log: Log) -> str | None:
+    """The first line that says NaN or infinity; a loss that lines had before and then lack is NaN too."""
+    for attempt in log.attempts:
+        had = False
+        for s in attempt:
+            if not is_number(s) or (had and s.loss is None):
+                return f"the loss or a gradient is no number at iteration {s.iteration}"
+            had |= s.loss is not None
+    return None
+
+
+# ---------------------------------------------------------------- the plan beside it
+
+
+def predicted(plan: Mapping[str, Any] | None) -> Json | None:
+    """The plan's figures for what is measured."""
+    if plan is None or "estimate" not in plan:
+        return None
+    e = plan["estimate"]
+    rate = e.get("useful_tokens_per_s_per_gpu", e["tokens_per_s_per_gpu"])
+    return {
+        "step_time_s": e["step_time_s"],
+        "useful_tokens_per_s_per_gpu": rate,
+        "tflops_per_gpu": e["model_tflops_per_gpu"],
+        "peak_gib": e["memory"]["peak_gib"],
+    }
+
+
+def _belongs(plan: Mapping[str, Any] | None) -> Json:
+    """Which sweep or isolation the run is a value of, and which experiment it is."""
+    if plan is None:
+        return {}
+    of = plan.get("sweep") or plan.get("isolation")
+    experiment = plan.get("experiment")
+    return {**({"value_of": of} if of else {}), **({"experiment": experiment["fingerprint"]} if experiment else {})}

@@ -1,0 +1,94 @@
+"""What turns seconds into tokens: length, GPUs, batch and useful share, from a plan, a recipe or by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.results.gather import Run
+
+
+@frozen
+class Given:
+    """Numbers that the command line states; each overrides the plan's or recipe's."""
+
+    seq: int | None = None
+    gpus: int | None = None
+    global_batch: int | None = None
+
+
+@frozen
+class Numbers:
+    """Of one run."""
+
+    seq: int
+    """Tokens of a sequence."""
+    gpus: int
+    global_batch: int | None
+    """Sequences of a step; None where only the log says it."""
+    useful_share: float
+    """The share of tokens that train the model (`parts.useful_share`); 1 where no plan says it."""
+    source: str
+    """plan, recipe or given."""
+
+    def useful_rate(self, seconds: float, global_batch: int, trained: float = 1.0) -> float:
+        """Useful tokens a second and GPU of a step; `trained` is the share of iterations that were not skipped."""
+        return self.seq * global_batch * self.useful_share * trained / seconds / self.gpus
+
+
+def numbers(runs: Sequence[Run], given: Given) -> list[Numbers | Diagnostic]:
+    """The numbers of each run, or why they are not known. Recipes go through the real Bridge where it is installed."""
+    recipes = _recipes([r.recipe for r in runs if r.recipe], given)
+    return [_one(r, given, recipes) for r in runs]
+
+
+def _one(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] | Diagnostic]) -> Numbers | Diagnostic:
+    known: Mapping[str, Any] = {}
+    if run.plan is not None:
+        known = _of_plan(run.plan)
+    elif run.recipe is not None:
+        read = recipes[run.recipe]
+        if isinstance(read, Diagnostic):
+            return read
+        known = read
+    seq, gpus = given.seq or known.get("seq"), given.gpus or known.get("gpus")
+    if seq is None or gpus is None:
+        missing = " and ".join(w for w, v in (("--seq", seq), ("--gpus", gpus)) if v is None)
+        text = f"{run.name}: tokens are not known without a plan: {missing} is missing"
+        return error("results.numbers", text, help="give --seq, --gpus and --global-batch, or LOG=PLAN")
+    batch = given.global_batch or known.get("global_batch")
+    source = "plan" if run.plan else "recipe" if run.recipe else "given"
+    return Numbers(int(seq), int(gpus), batch, known.get("useful_share", 1.0), source)
+
+
+def _of_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
+    share = plan.get("estimate", {}).get("useful_share", 1.0)
+    batch = plan["batch"]
+    return {"seq": batch["seq"], "gpus": plan["gpus"], "global_batch": batch["global_batch"], "useful_share": share}
+
+
+def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any] | Diagnostic]:
+    """Each recipe as `moedsl diff` reads it; its number of GPUs is its function's or --gpus."""
+    if not targets:
+        return {}
+    from moedsl.bridge import case
+    from moedsl.diff.sources import Options, Side, sides
+
+    made: dict[str, Mapping[str, Any] | Diagnostic] = {}
+    for target, side in zip(targets, sides(targets, options=Options(world=given.gpus)), strict=True):
+        read = case.read(target, world=given.gpus)
+        if isinstance(side, Side) and isinstance(read, case.Case):
+            f = side.fields
+            seq = f.get("model.seq_length", f.get("dataset.seq_length"))
+            made[target] = {"seq": seq, "gpus": read.world, "global_batch": f.get("train.global_batch_size")}
+        else:
+            made[target] = _unread(target, side)
+    return made
+
+
+def _unread(target: str, side: Any) -> Diagnostic:
+    found = getattr(side, "diagnostics", ())
+    return found[0] if found else error("results.numbers", f"{target} cannot be read as a recipe")

@@ -1,0 +1,60 @@
+"""Measured runs as lines that `moedsl calibrate` reads: each with its layout pinned as its plan has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from moedsl.results.compare import RATE
+from moedsl.results.measure import OK, UNFINISHED
+
+Json = Mapping[str, Any]
+_LAYOUT = ("pp", "tp", "cp", "etp", "ep", "vpp")
+_POLICY = ("dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap", "delay_wgrad", "sharding", "moments",
+           "grad_reduce")  # fmt: skip
+
+
+def lines(pairs: Sequence[tuple[Json | None, Json]]) -> str:
+    """JSON lines of the plans with their results; runs without a plan or without figures have none."""
+    rows = [_line(plan, r) for plan, r in pairs if plan and r[RATE] and r["status"] in (OK, UNFINISHED)]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _line(plan: Json, r: Json) -> dict[str, Any]:
+    """Calibration counts every token, useful or not."""
+    row = {"id": r["name"], "run": run_text(plan), "tokens_per_s_per_gpu": r[RATE]["median"] / r["useful_share"]}
+    return row if r["peak_gib"] is None else {**row, "peak_gb": r["peak_gib"] * 2**30 / 1e9}
+
+
+def run_text(plan: Json) -> str:
+    """The run file that states and pins all that the plan decided."""
+    batch, policy = plan["batch"], plan["policy"]
+    frozen = [w for w in ("vision", "projection", "language") if policy.get(f"freeze_{w}")]
+    words = [
+        f"model {plan['model']}",
+        f"{plan['hardware']} x {plan['gpus']}",
+        f"{plan['phase']} first",
+        f"seq {batch['seq']}",
+        f"batch {batch['global_batch']}",
+        f"micro_batch {batch['micro_batch']}",
+        f"precision {policy['precision']}",
+        f"task {plan['task']}",
+        f"routing {policy['routing']}",
+        *([f"vlm {' '.join(f'freeze_{w}' for w in frozen)}"] if frozen else []),
+        "pin " + " ".join(f"{k}={_word(v)}" for k, v in _pins(plan)),
+    ]
+    return "; ".join(words)
+
+
+def _pins(plan: Json) -> list[tuple[str, Any]]:
+    policy = plan["policy"]
+    return [(k, plan["layout"][k]) for k in _LAYOUT] + [(k, policy[k]) for k in _POLICY if k in policy]
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list):
+        return "[" + ", ".join(value) + "]" if value else "none"
+    return str(value)

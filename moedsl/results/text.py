@@ -1,0 +1,97 @@
+"""Results as text, read from their JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from moedsl.results.compare import RATE
+from moedsl.results.measure import OK, UNFINISHED
+
+Json = Mapping[str, Any]
+_HEAD = ("steps", "s a step", "useful tokens/s/GPU", "spread", "predicted", "off by", "TFLOPS/GPU", "peak GiB", "")
+
+
+def text(data: Json) -> str:
+    """Every comparison as a table, the runs that failed below it with their causes."""
+    rows = {c["axis"]: [r for r in data["runs"] if r["name"] in c["names"]] for c in data["comparisons"]}
+    return "\n".join("\n".join(_comparison(c, rows[c["axis"]])) + "\n" for c in data["comparisons"])
+
+
+def _comparison(c: Json, rows: Sequence[Json]) -> Iterator[str]:
+    yield f"{c['of']}: {c['axis']}, measured, compared by useful tokens" if c["axis"] else "measured, by useful tokens"
+    yield from table([(c["axis"] or "run", *_HEAD), *(_row(r, c) for r in rows)])
+    yield from (_wrapped(f"{label(r)}: {r['status']}, {r['cause']}") for r in rows if r["cause"])
+    yield from (_wrapped(f"{label(r)}: {_remark(r)}") for r in rows if _remark(r))
+    yield _wrapped(verdict(c, rows))
+    if not c["same_experiment"]:
+        yield _wrapped("these runs are not the same experiment: `moedsl diff` of their plans says in what they differ")
+
+
+def label(row: Json) -> str:
+    """The value of a sweep, or the run's name."""
+    return row["value_of"]["value"] if "value_of" in row else row["name"]
+
+
+def _row(r: Json, c: Json) -> tuple[str, ...]:
+    rate, seconds, guess = r[RATE], r["step_time_s"], r["predicted"]
+    if rate is None or r["status"] not in (OK, UNFINISHED):
+        return label(r), "", "", "", "", _figure(guess and guess[RATE], ",.0f"), "", "", _peak(r), r["status"]
+    return (
+        label(r),
+        str(r["samples"]),
+        f"{seconds['median']:.3f}" if seconds["median"] < 1 else f"{seconds['median']:.2f}",
+        f"{rate['median']:,.0f}",
+        f"{rate['spread']:.1%}",
+        _figure(guess and guess[RATE], ",.0f"),
+        _figure(guess and guess[RATE] / rate["median"] - 1, "+.1%"),
+        _figure(r["tflops_per_gpu"], ".0f"),
+        _peak(r),
+        "best" if r["name"] == c["winner"] and c["runner_up"] else "",
+    )
+
+
+def _peak(r: Json) -> str:
+    return _figure(r["peak_gib"], ".1f")
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns to the right, but for those that are empty in every row, which go."""
+    kept = [i for i in range(len(rows[0])) if i == 0 or any(r[i] for r in rows[1:])]
+    widths = {i: max(len(r[i]) for r in rows) for i in kept}
+    return ["  " + "  ".join(r[i].rjust(widths[i]) for i in kept).rstrip() for r in rows]
+
+
+def _remark(r: Json) -> str:
+    """What a run that counts has beside its figures."""
+    said = [f"{r['skipped_iterations']} iterations were skipped and train nothing"] if r["skipped_iterations"] else []
+    if r["status"] == OK and r["symptoms"]:
+        said.append("it finished, and its log says: " + "; ".join(s["because"] for s in r["symptoms"]))
+    return "; ".join(said)
+
+
+def verdict(c: Json, rows: Sequence[Json]) -> str:
+    """Who wins, by how much, and whether that is more than the steps differ among themselves."""
+    names = {r["name"]: label(r) for r in rows}
+    if c["winner"] is None:
+        return "no run measured anything"
+    if c["runner_up"] is None:
+        return f"only {_called(c, names[c['winner']])} measured something"
+    lead = f"{_called(c, names[c['winner']])} leads {names[c['runner_up']]} by {c['difference']:.1%}"
+    if not c["beyond_spread"]:
+        return f"{lead}, which is within the spread: the middle halves of their steps meet. Run longer, or each again"
+    once = ", but each ran once, on machines of its own" if c["runs_of_each"] == 1 else ""
+    return f"{lead}, more than the spread: the middle halves of their steps lie apart{once}"
+
+
+def _called(c: Json, name: str) -> str:
+    return f"{c['axis']}={name}" if c["axis"] else name
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, 110, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
