@@ -16,7 +16,7 @@ from moedsl.explain.legal import legal_on
 from moedsl.explain.members import Member, shown, wish_text, without
 from moedsl.explain.values import closure
 from moedsl.ir import Program
-from moedsl.solve import Row
+from moedsl.solve import Row, Search
 
 GIB = 2**30
 MOST_TIMES = 64
@@ -41,7 +41,7 @@ class Relaxation:
 
 def relaxations(p: Program, gpus: int, seq: int, core: Sequence[Member], legal: bool, solve: Any) -> list[Relaxation]:
     """Each single change that leads out, in the order in which a person would consider them."""
-    out = [r for m in core if m.stated or m.kind == "candidates" for r in _drop(p, gpus, m, solve)]
+    out = [r for m in core if m.stated or m.kind == "candidates" for r in _drop(p, gpus, m, legal, solve)]
     if legal or not _whatever_the_gpus(p, core):
         out += _more_gpus(p, gpus, legal, solve)
     return out + ([*_try(p, gpus, solve, "seq", f"seq {_tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
@@ -60,12 +60,12 @@ def _tokens(n: int) -> str:
     return f"{n // 1024}k" if n % 1024 == 0 else str(n)
 
 
-def _drop(p: Program, gpus: int, m: Member, solve: Any) -> Iterator[Relaxation]:
-    q = without(p, [m])
-    tried = solve(q, gpus, keep=0)
-    if not legal_on(tried.compiled):
+def _drop(p: Program, gpus: int, m: Member, legal: bool, solve: Any) -> Iterator[Relaxation]:
+    """What is open without a member. Where some layout is `legal` with it, one is without."""
+    tried = solve(without(p, [m]), gpus, keep=0)
+    if not legal and not legal_on(tried.compiled):
         return
-    found = solve(q, gpus, keep=3).solution
+    found = Search(tried.compiled, tried.cost, 3).run()
     if found.rows:
         yield Relaxation(_dropped(p, m, found), found.legal, found.rows[0], tuple(_fixes(p, m, found.rows)))
 
@@ -127,7 +127,7 @@ def _try(p: Program, gpus: int, solve: Any, said: str, what: str, **overrides: i
     tried = solve(p, gpus, keep=0, **overrides)
     if not legal_on(tried.compiled):
         return
-    found = solve(p, gpus, keep=1, **overrides).solution
+    found = Search(tried.compiled, tried.cost, 1).run()
     if found.rows:
         best = found.rows[0].codes
         layout = " ".join(f"{n}={best[n]}" for n in ("tp", "cp", "pp", "ep") if best[n] > 1) or "no model parallelism"
