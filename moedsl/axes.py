@@ -7,10 +7,13 @@ over its `words` (bit i is ``words[i]``); a flag holds 0 or 1.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from attrs import frozen
 
 RECOMPUTE = ("layernorm", "moe_act", "mla_up_proj", "shared_experts", "core_attn", "mlp", "moe", "full")
+OFFLOAD_MODULES = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act")
+"""Megatron's `offload_modules`, but for `fused_group_mlp`, which needs fused experts without their paged stash."""
 CUDA_GRAPH = ("attn", "moe_router", "moe_preprocess", "full_iteration")
 PRECISION = ("bf16", "fp8_blockwise", "fp8_current", "mxfp8", "nvfp4")
 PHASES = ("fit", "scale", "profile", "throughput")
@@ -56,6 +59,7 @@ _POLICY = (
     Axis("micro_batch", "int", "sequences in a microbatch"),
     Axis("recompute", "set", "modules recomputed in backward; full is whole layers", RECOMPUTE),
     Axis("offload", "enum", "what is kept in host memory", ("none", "optimizer")),
+    Axis("offload_modules", "set", "modules whose inputs wait for backward in host memory", OFFLOAD_MODULES),
     Axis("dispatcher", "enum", "how tokens reach their experts", ("alltoall", "deepep", "hybridep")),
     Axis("cuda_graph", "set", "what is captured in CUDA graphs", CUDA_GRAPH),
     Axis("ep_overlap", "flag", "expert-parallel communication overlapped between microbatches (1F1B)"),
@@ -76,6 +80,19 @@ AXES: tuple[Axis, ...] = _MESH + _POLICY + _FIXED
 """Mesh axes, then policies, then what is one value unless a sweep or `auto` opens it."""
 
 BY_NAME = {a.name: a for a in AXES}
+SETS = tuple(a.name for a in AXES if a.kind == "set")
+MEMBERS = tuple(dict.fromkeys(w for n in SETS for w in BY_NAME[n].words))
+"""Every word of a set, in the order in which lists of them are written."""
+
+
+def json_value(value: Any) -> Any:
+    """As JSON has it: a set is a list in the order of `MEMBERS`, a whole float an integer."""
+    if isinstance(value, frozenset):
+        return sorted(value, key=lambda w: MEMBERS.index(w) if w in MEMBERS else len(MEMBERS))
+    if isinstance(value, tuple):
+        return [json_value(x) for x in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
 
 COMPOSITES: dict[str, dict[str, dict[str, bool]]] = {
     "overlap": {

@@ -117,6 +117,8 @@ class Hardware:
     """What its generation reaches of these rates (`calibration`)."""
     visible: float = 0.0
     """Bytes that the driver shows of the GPU (nvidia-smi), which the verdict on memory is against; 0 is `memory`."""
+    host_link: float = 64e9
+    """Bytes/s between the GPU and its host's memory; that of PCIe 5.0 where nothing is stated."""
     watts: float = 0.0
     """The power limit, W; 0 is that of its generation's calibration."""
     sources: Mapping[str, str] = field(factory=dict)

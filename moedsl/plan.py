@@ -8,6 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from moedsl import axes, experiment, neighbours, parts, short_twin, sweep_table, verdict, versions, walls
+from moedsl.axes import json_value
 from moedsl.choose import Chosen
 from moedsl.cost import StageMemory, pipeline
 from moedsl.cost.memory import KINDS
@@ -46,8 +47,8 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "layout": _layout(chosen, env),
         "batch": {k: int(env[k]) for k in ("global_batch", "micro_batch", "num_microbatches", "seq")},
         "policy": _policy(p, env),
-        "derived": {r.name: _value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)},
-        "env": {r.name: _value(evaluate(r.expr, env)) for r in _applying(p, "env", env)},
+        "derived": {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)},
+        "env": {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "env", env)},
         "set": dict(p.sets),
         "estimate": estimate,
         "walls": walls.walls(chosen, row, env, estimate),
@@ -93,16 +94,6 @@ def environment(chosen: Chosen, row: Row) -> dict[str, Any]:
     return with_lets(chosen.problem.program, {**values, **prices}, functions)
 
 
-def _value(v: Any) -> Any:
-    """As JSON has it: a set is a list in the order of its axis, a whole float an integer."""
-    if isinstance(v, frozenset):
-        order = (*axes.RECOMPUTE, *axes.CUDA_GRAPH)
-        return sorted(v, key=lambda w: order.index(w) if w in order else len(order))
-    if isinstance(v, tuple):
-        return [_value(x) for x in v]
-    return int(v) if isinstance(v, float) and v.is_integer() else v
-
-
 def _device(p: Program) -> Json:
     """What the verifier answers when Bridge asks for the GPU; memory in bytes."""
     h = p.hardware
@@ -123,6 +114,7 @@ _POLICIES = (
     "dispatcher",
     "recompute",
     "offload",
+    "offload_modules",
     "cuda_graph",
     "ep_overlap",
     "delay_wgrad",
@@ -133,7 +125,7 @@ _POLICIES = (
 
 
 def _policy(p: Program, env: Mapping[str, Any]) -> Json:
-    policy = {n: _value(env[n]) for n in _POLICIES}
+    policy = {n: json_value(env[n]) for n in _POLICIES}
     frozen = {f"freeze_{w}": f"freeze_{w}" in p.vlm for w in ("vision", "projection", "language")}
     return {**policy, "data": p.data, "routing": p.routing, **frozen}
 
@@ -186,7 +178,7 @@ def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> list[Json]:
     out += [_fixed(chosen, n, env) for n in ("seq", "global_batch")]
     for kind in ("derive", "env"):
         out += [
-            _from_rule(r, _value(evaluate(r.expr, env)), "derived")
+            _from_rule(r, json_value(evaluate(r.expr, env)), "derived")
             for r in _applying(chosen.problem.program, kind, env)
         ]
     return out
@@ -195,7 +187,7 @@ def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> list[Json]:
 def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, near: list[Neighbour]) -> Json:
     origin = chosen.problem.origins[axis.name]
     alternatives = [{"value": axis.decode(n.code), "effect": neighbours.effect(n, row)} for n in near]
-    value = _value(env[axis.name])
+    value = json_value(env[axis.name])
     if isinstance(origin, Pin):
         varied = chosen.problem.program.isolate
         isolated = varied is not None and origin.span == varied.span
@@ -256,15 +248,15 @@ def _derived(p: Program, name: str, env: Mapping[str, Any]) -> Json:
     wish = next((r for r in p.rules if r.wish and r.name == name), None)
     rule = next(r for r in p.of("let") if r.name == name)
     if wish is not None:
-        return _entry(name, _value(env[name]), "pinned", None, "pinned by the run file", (), [])
-    return _from_rule(rule, _value(env[name]), "derived")
+        return _entry(name, json_value(env[name]), "pinned", None, "pinned by the run file", (), [])
+    return _from_rule(rule, json_value(env[name]), "derived")
 
 
 def _fixed(chosen: Chosen, name: str, env: Mapping[str, Any]) -> Json:
     rule = chosen.problem.defaults[name]
     if rule is not None:
-        return _from_rule(rule, _value(env[name]), "defaulted")
-    return _entry(name, _value(env[name]), "pinned", None, "stated by the run file", (), [])
+        return _from_rule(rule, json_value(env[name]), "defaulted")
+    return _entry(name, json_value(env[name]), "pinned", None, "stated by the run file", (), [])
 
 
 def _from_rule(r: Rule, value: Any, origin: str) -> Json:
@@ -341,7 +333,7 @@ def _step(chosen: Chosen, gpus: int, other: Row, row: Row) -> Json:
 
 def _changes(chosen: Chosen, other: Row, row: Row) -> Json:
     values = plain(other.codes, chosen.problem)
-    return {a.name: _value(values[a.name]) for a in axes.AXES if other.codes[a.name] != row.codes[a.name]}
+    return {a.name: json_value(values[a.name]) for a in axes.AXES if other.codes[a.name] != row.codes[a.name]}
 
 
 def _alternative(chosen: Chosen, other: Row, row: Row) -> Json:

@@ -14,7 +14,7 @@ from moedsl.ir import Pin, Program
 SHORT = 4096
 LONG = 32768
 """Tokens from which a plan is compared with its twin."""
-FREED = ("pp", "tp", "cp", "etp", "ep", "vpp", "recompute", "offload", "dispatcher", "cuda_graph")
+FREED = ("pp", "tp", "cp", "etp", "ep", "vpp", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph")
 """Axes that the twin chooses anew, pinned or not; the others are the plan's."""
 FOLLOWING = ("dp", "edp", "num_microbatches", "sequence_parallel")
 """What follows from those axes; where the run states it, it does so for its own length."""

@@ -77,6 +77,7 @@ def _policy(p: Json) -> str:
         f"{n} {_word(q[n])}"
         for n in ("precision", "dispatcher", "recompute", "cuda_graph", "ep_overlap", "offload", "sharding")
     ]
+    shown += [f"offload_modules {_word(q['offload_modules'])}"] if q["offload_modules"] else []
     shown += [f"{n} {_word(q[n])}" for n in ("moments", "grad_reduce") if q[n] != "fp32"]
     shown += [n for n in ("freeze_vision", "freeze_projection", "freeze_language", "delay_wgrad") if q[n]]
     lines = ["  " + ", ".join(shown)]

@@ -22,7 +22,7 @@ from moedsl.columns import Column
 from moedsl.tables import Compiled, Law, Mask, Table
 
 MESH = ("pp", "vpp", "tp", "cp", "etp", "ep", "micro_batch")
-HELD = ("recompute", "offload", "precision", "sharding", "moments", "grad_reduce")
+HELD = ("recompute", "offload", "offload_modules", "precision", "sharding", "moments", "grad_reduce")
 """Policies that decide what is held in memory."""
 MOVED = ("dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad")
 """Policies that decide how it moves and is launched."""
@@ -208,9 +208,11 @@ class Search:
         low = self._frugal_moves()
         high = {n: int(d[n].max()) for n in ("offload", "moments", "grad_reduce")}
         full = axes.BY_NAME["recompute"].encode("full")
-        recompute = [full] if full in d["recompute"] else d["recompute"]
-        for r, precision, sharding in itertools.product(recompute, d["precision"], d["sharding"]):
-            yield {**low, **high, "recompute": int(r), "precision": int(precision), "sharding": int(sharding)}
+        open_ = {n: d[n] for n in ("recompute", "offload_modules", "precision", "sharding")}
+        if full in d["recompute"]:
+            open_["recompute"] = np.array([full])
+        for values in itertools.product(*open_.values()):
+            yield {**low, **high, **{n: int(v) for n, v in zip(open_, values, strict=True)}}
 
     def _frugal_moves(self) -> dict[str, int]:
         return {n: int(self.c.problem.domains[n].min()) for n in MOVED}
@@ -220,7 +222,7 @@ class Search:
         d = self.c.problem.domains
         graphs = max((int(v) for v in d["cuda_graph"]), key=graph_strength)
         high = {n: int(d[n].max()) for n in ("dispatcher", "ep_overlap", "delay_wgrad", "moments", "grad_reduce")}
-        one = {**high, "offload": int(d["offload"].min()), "cuda_graph": graphs, "recompute": 0}
+        one = {**high, "offload": int(d["offload"].min()), "cuda_graph": graphs, "recompute": 0, "offload_modules": 0}
         for precision, sharding in itertools.product(d["precision"], d["sharding"]):
             yield {**one, "precision": int(precision), "sharding": int(sharding)}
 

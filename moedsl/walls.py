@@ -35,9 +35,9 @@ LINKS = {
     "pp": ("pipeline_communication", "bubble"),
 }
 """The parts of the step that each kind of communication exposes; what a pipeline waits is its own."""
-BACK = ("recompute", "offload", "sharding")
+BACK = ("recompute", "offload", "offload_modules", "sharding")
 """What buys memory back."""
-_PLAIN = {"recompute": 0, "offload": 0, "sharding": 0, "cuda_graph": 0}
+_PLAIN = {"recompute": 0, "offload": 0, "offload_modules": 0, "sharding": 0, "cuda_graph": 0}
 """The code of each without it."""
 
 

@@ -94,9 +94,12 @@ patch()
 OnCpu().__enter__()
 from megatron.core import parallel_state
 from megatron.core.models.backends import LocalSpecProvider
+from megatron.core.models.gpt import gpt_model
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel import random as tp_random
+from megatron.core.transformer import attention as core_attention
+from megatron.core.transformer import multi_latent_attention, transformer_layer
 from megatron.core.transformer.moe.moe_logging import destroy_moe_metrics_tracker
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
@@ -173,14 +176,49 @@ MLA: dict[str, Any] = {
 }  # fmt: skip
 
 
-def config(layers: int, dense: int, attention: dict[str, Any], recompute: list[str]) -> Any:
+class Offloaded:
+    """Megatron's interface of fine-grained offload, under which nothing that is saved counts as kept."""
+
+    def __init__(self, offload: bool, tensor: Any, name: str) -> None:
+        self.tensor = tensor
+        self.hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t) if offload else None
+
+    def __enter__(self) -> Any:
+        if self.hooks is not None:
+            self.hooks.__enter__()
+        return self.tensor
+
+    def __exit__(self, *args: Any) -> None:
+        if self.hooks is not None:
+            self.hooks.__exit__(*args)
+
+    def group_offload(self, tensor: Any, **kwargs: Any) -> Any:
+        return tensor
+
+    @classmethod
+    def init_chunk_handler(cls, **kwargs: Any) -> None:
+        pass
+
+    @staticmethod
+    def mark_not_offload(tensor: Any) -> None:
+        pass
+
+
+for module in (core_attention, multi_latent_attention, gpt_model):
+    module.off_interface = Offloaded  # type: ignore[attr-defined]
+transformer_layer._get_offloading_interface = lambda: Offloaded
+
+
+def config(layers: int, dense: int, attention: dict[str, Any], recompute: list[str], offload: list[str]) -> Any:
     """Megatron's configuration of a case."""
     again: dict[str, Any] = {"recompute_granularity": "selective", "recompute_modules": list(recompute)}
     if recompute == ["full"]:
         again = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     kind = MLATransformerConfig if attention is MLA else TransformerConfig
     kinds = [0] * dense + [1] * (layers - dense)
-    return kind(num_layers=layers, moe_layer_freq=kinds, **{**SAME, **attention, **(again if recompute else {})})
+    moved = {"fine_grained_activation_offloading": True, "offload_modules": offload} if offload else {}
+    given = {**SAME, **attention, **(again if recompute else {}), **moved}
+    return kind(num_layers=layers, moe_layer_freq=kinds, **given)
 
 
 def specs(kinds: list[int], mla: bool) -> TransformerBlockSubmodules:
@@ -196,9 +234,11 @@ def specs(kinds: list[int], mla: bool) -> TransformerBlockSubmodules:
     return TransformerBlockSubmodules(layer_specs=found, layer_norm=LocalSpecProvider().layer_norm(rms_norm=True))
 
 
-def saved(layers: int, dense: int, attention: dict[str, Any], recompute: list[str]) -> dict[str, int]:
+def saved(
+    layers: int, dense: int, attention: dict[str, Any], recompute: list[str], offload: list[str]
+) -> dict[str, int]:
     """Bytes saved by a model of so many layers: floating point and others."""
-    made = config(layers, dense, attention, recompute)
+    made = config(layers, dense, attention, recompute, offload)
     block = specs(made.moe_layer_freq, attention is MLA)
     model = GPTModel(made, block, VOCAB, SEQ, position_embedding_type="rope").bfloat16()
     model.set_input_tensor(None)
@@ -219,14 +259,16 @@ def sizes(kept: list[torch.Tensor], model: torch.nn.Module) -> list[tuple[int, b
     return [size for at, size in storages.items() if size[0] and at not in own]
 
 
-def one_layer(attention: dict[str, Any], sparse: bool, recompute: list[str]) -> dict[str, int]:
+def one_layer(
+    attention: dict[str, Any], sparse: bool, recompute: list[str], offload: list[str] | None = None
+) -> dict[str, int]:
     """What one more layer of its kind saves."""
     counts = ((2, 0), (3, 0)) if sparse else ((2, 1), (3, 2))
-    few, many = (saved(layers, dense, attention, recompute) for layers, dense in counts)
+    few, many = (saved(layers, dense, attention, recompute, offload or []) for layers, dense in counts)
     return {k: many[k] - few[k] for k in few}
 
 
-CASES: dict[str, tuple[dict[str, Any], bool, list[str]]] = {
+CASES: dict[str, tuple[Any, ...]] = {
     "gqa dense": (GQA, False, []),
     "gqa dense mlp": (GQA, False, ["mlp"]),
     "gqa moe": (GQA, True, []),
@@ -239,8 +281,16 @@ CASES: dict[str, tuple[dict[str, Any], bool, list[str]]] = {
     "mla moe mla_up_proj": (MLA, True, ["mla_up_proj"]),
     "mla moe shared_experts": (MLA, True, ["shared_experts"]),
     "mla moe full": (MLA, True, ["full"]),
+    "gqa moe offload qkv_linear": (GQA, True, [], ["qkv_linear"]),
+    "gqa moe offload core_attn": (GQA, True, [], ["core_attn"]),
+    "gqa moe offload core_attn attn_proj": (GQA, True, [], ["core_attn", "attn_proj"]),
+    "gqa moe offload mlp_norm": (GQA, True, [], ["mlp_norm"]),
+    "gqa dense offload core_attn attn_proj": (GQA, False, [], ["core_attn", "attn_proj"]),
+    "mla moe offload attn_norm": (MLA, True, [], ["attn_norm"]),
+    "mla moe offload qkv_linear": (MLA, True, [], ["qkv_linear"]),
+    "mla moe offload core_attn attn_proj": (MLA, True, [], ["core_attn", "attn_proj"]),
 }
-"""Attention, whether the layers are MoE layers, what is recomputed."""
+"""Attention, whether the layers are MoE layers, what is recomputed, what is offloaded."""
 
 if __name__ == "__main__":
     dist.init_process_group("gloo", world_size=1, rank=0)

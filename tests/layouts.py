@@ -16,12 +16,12 @@ DEFAULTS: dict[str, Any] = {
     "task": "pretrain", "tp": 1, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 1, "precision": "bf16",
     "pipeline_layout": None,
     "recompute": [], "dispatcher": "alltoall", "cuda_graph": [], "ep_overlap": False, "delay_wgrad": False,
-    "moments": "fp32", "grad_reduce": "fp32", "sharding": "optimizer", "offload": "none", "micro_batch": 1,
+    "moments": "fp32", "grad_reduce": "fp32", "sharding": "optimizer", "offload": "none", "offload_modules": [], "micro_batch": 1,
     "global_batch": 256, "seq": 4096, "vlm": [],
 }  # fmt: skip
 _PINS = (
     "tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch", "dispatcher", "recompute", "cuda_graph", "ep_overlap",
-    "delay_wgrad", "moments", "grad_reduce", "sharding", "offload",
+    "delay_wgrad", "moments", "grad_reduce", "sharding", "offload", "offload_modules",
 )  # fmt: skip
 DATA = Path(__file__).parent / "data"
 

@@ -9,6 +9,7 @@ _POLICY = {
     "precision": "bf16",
     "dispatcher": "alltoall",
     "recompute": [],
+    "offload_modules": [],
     "offload": "none",
     "cuda_graph": [],
     "ep_overlap": False,

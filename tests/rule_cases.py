@@ -105,6 +105,23 @@ CASES: dict[str, Case] = {
     "moe recompute under attn graphs": _case(None, recompute=["moe"], cuda_graph=["attn"]),
     "moe_preprocess without moe_router": _case("cuda_graph.preprocess_with_router", cuda_graph=["moe_preprocess"]),
     "moe_preprocess with moe_router": _case(None, cuda_graph=["moe_router", "moe_preprocess"]),
+    # offload
+    "attn_proj offloaded without core_attn": _case("offload_modules.proj_needs_core", offload_modules=["attn_proj"]),
+    "attn_proj offloaded with core_attn": _case(None, offload_modules=["core_attn", "attn_proj"]),
+    "expert_fc1 offloaded, moe recomputed": _case(
+        "offload_modules.not_in_recomputed_moe", recompute=["moe"], offload_modules=["expert_fc1"]
+    ),
+    "expert_fc1 offloaded, moe_act recomputed": _case(None, recompute=["moe_act"], offload_modules=["expert_fc1"]),
+    "moe_act offloaded under a captured iteration": _case(
+        "offload_modules.not_stashed",
+        hardware="gb200", precision="mxfp8", dispatcher="hybridep", cuda_graph=["full_iteration"],
+        offload_modules=["moe_act"],
+    ),
+    "core_attn offloaded under a captured iteration": _case(
+        None,
+        hardware="gb200", precision="mxfp8", dispatcher="hybridep", cuda_graph=["full_iteration"],
+        offload_modules=["core_attn"],
+    ),
     # overlap
     "overlap without EP": _case("ep_overlap.needs_ep", ep=1, **_OVERLAP),
     "overlap with EP": _case(None, **_WGRAD),

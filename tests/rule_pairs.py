@@ -135,6 +135,26 @@ _PAIRS: dict[str, Pair] = {
     # recompute, offload, precision
     "std.recompute.recompute/1": (run("moonlight"), run()),
     "std.recompute.recompute/2": (run(), run("moonlight")),
+    "std.offload_modules.offload_modules": (run(), own("default offload_modules = [core_attn]")),
+    "std.environment.NVTE_CPU_OFFLOAD_V1": (run(offload_modules=["core_attn"]), run()),
+    "std.offload_advice.norm_outside_graph": (
+        run("deepseek", offload_modules=["attn_norm"]),
+        run("deepseek", offload_modules=["attn_norm"], cuda_graph=["attn"]),
+    ),
+    "std.offload_advice.mlp_norm_outside_graph": (
+        run(offload_modules=["mlp_norm"]),
+        run(offload_modules=["mlp_norm"], cuda_graph=["moe_router"]),
+    ),
+    **{
+        f"std.offload_modules.{name}": (
+            run(also=f"target {product} {v}\n", offload_modules=["core_attn"], cuda_graph=["attn"]),
+            run(also=f"target {product} {old}\n", offload_modules=["core_attn"], cuda_graph=["attn"]),
+        )
+        for name, product, v, old in (
+            ("graph_torch", "torch", "2.9.0", "2.8.0"),
+            ("graph_te", "transformer_engine", "2.14.0", "2.13.0"),
+        )
+    },
     "std.recompute.offload": (run(), own("candidates offload = [none]")),
     "std.precision.precision/1": (run(), own("default precision = mxfp8", base="gb200")),
     "std.precision.precision/2": (run(phase="scale"), run(phase="throughput")),

@@ -110,6 +110,9 @@ def _optimizer(policy: Mapping[str, Any]) -> Iterator[Check]:
         yield _same("ddp.use_megatron_fsdp", policy["sharding"] == "fsdp")
     if policy.get("offload"):
         yield _same("optimizer.optimizer_cpu_offload", policy["offload"] == "optimizer")
+    if policy.get("offload_modules"):
+        yield _same("model.fine_grained_activation_offloading", True)
+        yield _set("model.offload_modules", policy["offload_modules"])
 
 
 def _dispatcher(word: str | None) -> Iterator[Check]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import evolve, frozen
 
-from moedsl.axes import BY_NAME, CUDA_GRAPH, RECOMPUTE
+from moedsl.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
 from moedsl.cost.formats import BF16, SAVED, by_precision
 from moedsl.cost.rows import Floats, Table
 from moedsl.cost.taken import Taken
@@ -25,6 +25,8 @@ STASH, CAPACITY = 1.2, 1.5
 buffers of CAPACITY times it, whatever the routing (`emit/fields.py`; core transformer/moe/paged_stash.py:599)."""
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 BIT = {word: i for i, word in enumerate(RECOMPUTE)}
+HERE: Mapping[str, Floats] = dict.fromkeys(OFFLOAD_MODULES, np.ones(1))
+"""Nothing offloaded."""
 
 
 @frozen
@@ -47,6 +49,8 @@ class Sizes:
     keep: Mapping[str, Floats]
     """1 where a recompute module's tensors are kept, 0 where they are recomputed; `pre_mlp_norm` is the norm before a
     MoE layer."""
+    here: Mapping[str, Floats]
+    """1 where what a module of `OFFLOAD_MODULES` saves waits on the GPU, 0 where it waits in host memory."""
 
 
 def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
@@ -56,7 +60,23 @@ def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
     keep = {word: 1.0 - t.has("recompute", bit) for word, bit in BIT.items()}
     keep["pre_mlp_norm"] = np.maximum(keep["layernorm"], _norm_leaves_graph(t))
     routed = split * m.topk * t["etp"] * 1.0
-    return Sizes(tokens, split, routed, by_precision(SAVED, t), t["tp"] * 1.0, t["etp"] * 1.0, float(learns), keep)
+    here = {word: 1.0 - moved for word, moved in _moved(m, t).items()} if t["offload_modules"].any() else HERE
+    wide = t["tp"] * 1.0, t["etp"] * 1.0
+    return Sizes(tokens, split, routed, by_precision(SAVED, t), *wide, float(learns), keep, here)
+
+
+def _moved(m: Model, t: Table) -> dict[str, Floats]:
+    """1 where what a module saves goes to host memory, by word of `OFFLOAD_MODULES`.
+
+    Megatron-Core leaves out a norm that is fused into its linear, and one whose input is a graph's own buffer (core
+    transformer/transformer_layer.py:1442-1494). Whole layers that are recomputed save nothing inside.
+    """
+    alone = ~t.has("recompute", BIT["full"])
+    moved = {word: 1.0 * (t.has("offload_modules", i) & alone) for i, word in enumerate(OFFLOAD_MODULES)}
+    attn, router = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("attn", "moe_router"))
+    moved["attn_norm"] = moved["attn_norm"] * ~attn * (m.attention == "mla")
+    moved["mlp_norm"] = moved["mlp_norm"] * ~(attn | router)
+    return moved
 
 
 def _norm_leaves_graph(t: Table) -> Floats:
@@ -81,8 +101,14 @@ def _gqa(m: Model, s: Sizes) -> Floats:
     """
     q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
     normed, view = (q + kv) * m.qk_norm, (q + kv) * (1.0 - s.keep["core_attn"])
-    out = q * (BF16 + np.where(s.saved < BF16, s.saved, 0.0) * s.learns) + 4 * m.heads * s.keep["core_attn"]
-    return s.split * (m.hidden * s.saved * s.learns + BF16 * (q + 2 * kv + normed + view) + out)
+    out = q * _projected(s) + 4 * m.heads * s.keep["core_attn"]
+    projected = (m.hidden * s.saved * s.learns + BF16 * normed) * s.here["qkv_linear"]
+    return s.split * (projected + BF16 * ((q + 2 * kv) * s.here["core_attn"] + view) + out)
+
+
+def _projected(s: Sizes) -> Floats:
+    """Bytes of a number of attention's output, which the kernel saves in BF16 and a quantised projection beside it."""
+    return (BF16 + np.where(s.saved < BF16, s.saved, 0.0) * s.learns) * s.here["attn_proj"]
 
 
 def _mla(m: Model, s: Sizes) -> Floats:
@@ -92,9 +118,10 @@ def _mla(m: Model, s: Sizes) -> Floats:
     transformer/multi_latent_attention.py:966-968)."""
     qk, v = m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim
     latents = (m.q_lora_rank + m.kv_lora_rank) * (BF16 + s.saved * s.learns) + m.qk_rope_dim * BF16
-    up = BF16 * m.heads * (2 * qk + v) * s.keep["mla_up_proj"]
-    out = m.heads * v * (BF16 + np.where(s.saved < BF16, s.saved, 0.0) * s.learns) + 4 * m.heads * s.keep["core_attn"]
-    return s.split * (m.hidden * s.saved * s.learns * s.keep["layernorm"] + latents + up + out)
+    entered = (m.hidden * s.saved * s.learns * s.keep["layernorm"] + latents) * s.here["qkv_linear"]
+    up = BF16 * m.heads * (2 * qk + v) * s.keep["mla_up_proj"] * s.here["core_attn"]
+    out = m.heads * v * _projected(s) + 4 * m.heads * s.keep["core_attn"]
+    return s.split * (entered + up + out)
 
 
 def dense_mlp(m: Model, s: Sizes) -> Floats:
@@ -116,7 +143,9 @@ def _router(m: Model, s: Sizes) -> Floats:
 def experts(m: Model, s: Sizes) -> Floats:
     """The permuted input, both halves of the first grouped linear and the product, which `moe_act` recomputes."""
     width = m.expert_hidden / s.etp
-    return s.routed * (m.hidden * s.saved * s.learns + 4 + width * (2 * BF16 + s.saved * s.learns * s.keep["moe_act"]))
+    halves = 2 * BF16 * s.here["moe_act"]
+    entered = m.hidden * s.saved * s.learns * s.here["expert_fc1"]
+    return s.routed * (entered + 4 + width * (halves + s.saved * s.learns * s.keep["moe_act"]))
 
 
 def shared(m: Model, s: Sizes) -> Floats:
@@ -127,8 +156,15 @@ def shared(m: Model, s: Sizes) -> Floats:
 def layers(m: Model, s: Sizes) -> tuple[Floats, Floats]:
     """(dense layer, MoE layer): bytes kept for one microbatch; full recompute keeps the layer's input alone."""
     entry = s.split * m.hidden * BF16
-    inside = attention(m, s) + entry
-    return tuple(entry + s.keep["full"] * (inside + mlp) for mlp in (dense_mlp(m, s), moe_mlp(m, s)))  # type: ignore[return-value]
+    first = entry * s.here["attn_norm" if m.attention == "mla" else "qkv_linear"]
+    dense = first + s.keep["full"] * (attention(m, s) + entry + dense_mlp(m, s))
+    return dense, first + s.keep["full"] * (attention(m, s) + entry * s.here["mlp_norm"] + moe_mlp(m, s))
+
+
+def offloaded(m: Model, s: Sizes) -> tuple[Floats, Floats]:
+    """(dense layer, MoE layer): bytes of one microbatch that wait for backward in host memory."""
+    whole = layers(m, evolve(s, here=HERE))
+    return tuple(a - b for a, b in zip(whole, layers(m, s), strict=True))  # type: ignore[return-value]
 
 
 def captured(m: Model, s: Sizes, t: Table) -> Floats:
@@ -150,8 +186,9 @@ def uneven(m: Model, s: Sizes, whole: Floats, taken: Taken) -> tuple[Floats, Flo
 
 def working_set(m: Model, s: Sizes, whole: Floats, taken: Taken) -> Floats:
     """Gradients alive in the backward of the largest layer, and what it recomputes."""
-    kept = {word: np.ones_like(s.tokens) for word in s.keep}
-    again = [np.maximum(a - b, 0.0) for a, b in zip(layers(m, evolve(s, keep=kept)), layers(m, s), strict=True)]
+    back = evolve(s, here=HERE)
+    kept = evolve(back, keep={word: np.ones_like(s.tokens) for word in s.keep})
+    again = [np.maximum(a - b, 0.0) for a, b in zip(layers(m, kept), layers(m, back), strict=True)]
     routed = s.routed * np.where(whole > 0, CAPACITY, taken.imbalance)
     moe = again[1] + BF16 * routed * (taken.copies * m.hidden + 3 * m.expert_hidden / s.etp)
     dense = again[0] + BF16 * s.split * (3 * m.ffn_hidden + 2 * m.hidden)

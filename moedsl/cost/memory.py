@@ -24,8 +24,8 @@ Prices = Mapping[str, Floats]
 """Bytes by feature of `profiles.MEMORY`."""
 KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
 COLUMNS = (
-    "tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "dispatcher", "cuda_graph", "ep_overlap",
-    "precision", "sharding", "moments", "grad_reduce",
+    "tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph",
+    "ep_overlap", "precision", "sharding", "moments", "grad_reduce",
 )  # fmt: skip
 """The axes that prices of memory depend on; pp, vpp and the number of microbatches are the profile's."""
 
@@ -156,9 +156,11 @@ def _buffers(m: Model, t: Table, gpus: int, s: activations.Sizes, n: Counts, tak
 
     Expert overlap has a layer's forward under way beside another's backward, so that the graphs of half of the layers
     serve two microbatches (core transformer/cuda_graphs.py:2544). FSDP adds what it gathers and reduces (`sharded`).
+    Of what is offloaded one layer is on its way to the host, and the next is back before its backward (core
+    pipeline_parallel/fine_grained_activation_offload.py:1131).
     """
-    whole = _whole(t)
-    work = activations.working_set(m, s, whole, taken) + t["ep_overlap"] * activations.layers(m, s)[1]
+    whole, travelling = _whole(t), 2.0 * np.maximum(*activations.offloaded(m, s))
+    work = travelling + activations.working_set(m, s, whole, taken) + t["ep_overlap"] * activations.layers(m, s)[1]
     loss, mtp = (logits * taken.logits for logits in activations.logits(m, s))
     again = taken.captured * t["ep_overlap"] * activations.captured(m, s, t)
     fsdp, each = formats.fsdp(t), activations.layers(m, s)[1]

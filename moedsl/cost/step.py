@@ -9,23 +9,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.axes import BY_NAME
-from moedsl.cost import communication, compute, formats
+from moedsl.cost import activations, communication, compute, formats
 from moedsl.cost.activations import BIT
 from moedsl.cost.memory import Counts, Trained
 from moedsl.cost.profiles import TIME
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
 
-MICROBATCH = ("compute", "recompute", "expert_communication", "tensor_communication", "context_communication", "launch")
+MICROBATCH = (
+    "compute",
+    "recompute",
+    "expert_communication",
+    "tensor_communication",
+    "context_communication",
+    "activation_offload",
+    "launch",
+)
 """What a stage spends on each microbatch."""
 STEP = ("data_communication", "optimizer")
 """What a stage spends once a step."""
 PARTS = (*MICROBATCH, "pipeline_communication", "bubble", *STEP)
 SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision", "fused")
 """The axes that a layer's work and messages depend on; policies decide what of it is repeated, hidden or launched."""
-LAYER = (*SHAPE, "recompute", "cuda_graph", "ep_overlap", "delay_wgrad")
+LAYER = (*SHAPE, "recompute", "offload_modules", "cuda_graph", "ep_overlap", "delay_wgrad")
 ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "sharding", "moments", "grad_reduce", "offload")
 """The axes of what is spent once a step."""
+HOST_SHARE = 0.8
+"""Of the rate between a GPU and its host, what copies from and to pinned memory reach."""
 HOST_ADAM = 0.6e9
 """Parameters a second that one GPU's share of the host steps with offloaded moments, copies included (an H100 node
 of eight)."""
@@ -45,7 +55,8 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     shape = t.narrow(SHAPE)
     w = compute.work(m, hw, shape, seq, skew)
     out: dict[str, Prices] = {part: {} for part in MICROBATCH} | {"compute": computed(shape, w, learns)}
-    _layers(out, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew))
+    moved = _moved(m, hw, t, seq, learns, out["compute"])
+    _layers(out, hw, t, shape, w, (*_wires(m, hw, shape, seq, w, skew), *moved))
     out["recompute"]["vision"] = learns.tower * w.vision[shape.inverse] * t.has("recompute", BIT["full"])
     if m.shared_expert_hidden:
         out["tensor_communication"]["moe"] = 2 * out["tensor_communication"]["moe"]
@@ -88,11 +99,24 @@ def _wires(
     return skew * communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), hidden
 
 
+def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Prices) -> tuple[Floats, Floats]:
+    """(dense layer, MoE layer): seconds of copies to host memory that forward does not hide, and back that backward
+    does not; a third of the compute is forward."""
+    if not t["offload_modules"].any():
+        return np.zeros(1), np.zeros(1)
+    sent = activations.offloaded(m, activations.sizes(m, t, seq, learns.language))
+    each = [b / (HOST_SHARE * hw.host_link) for b in sent]
+    return tuple(  # type: ignore[return-value]
+        np.maximum(s - 0.9 * busy[name] / 3, 0.0) + np.maximum(s - 0.9 * busy[name] * 2 / 3, 0.0)
+        for name, s in zip(("dense", "moe"), each, strict=True)
+    )
+
+
 def _layers(
     out: dict[str, Prices], hw: Hardware, t: Table, shape: Table, w: compute.Work, wires: tuple[Floats, ...]
 ) -> None:
     at = shape.inverse
-    transfer, block, ring = (x[at] for x in wires)
+    transfer, block, ring = (x[at] for x in wires[:3])
     full = t.has("recompute", BIT["full"])
     again = _again(t, shape, w)
     launch = compute.host(t)
@@ -100,7 +124,7 @@ def _layers(
         busy = out["compute"][name]
         sent = communication.exposed(hw, t, transfer, busy) if name == "moe" else np.zeros_like(busy)
         tensor = block * (1.0 + 0.4 * full) * (2.0 if name == "dense" else 1.0)
-        parts = (busy, again[i], sent, tensor, ring)
+        parts = (busy, again[i], sent, tensor, ring, wires[3 + i])
         for part, seconds in zip(MICROBATCH, (*parts, np.maximum(launch[i] - sum(parts), 0.0)), strict=True):
             out[part][name] = seconds
 

@@ -217,6 +217,8 @@ SECTIONS = (
             Row("recompute", "model.recompute_modules", lambda w: list(w["recompute"]) if _selective(w) else []),
             Row("recompute", "model.recompute_method", lambda w: "uniform" if _full(w) else None),
             Row("recompute", "model.recompute_num_layers", lambda w: 1 if _full(w) else None),
+            Row("offload_modules", "model.fine_grained_activation_offloading", lambda w: bool(w["offload_modules"])),
+            Row("offload_modules", "model.offload_modules", lambda w: list(w["offload_modules"])),
         ),
     ),
     Section(
@@ -237,7 +239,6 @@ SECTIONS = (
             Row("cuda_graph", "model.moe_mlp_glu_interleave_size", _const(32), _paged),
             Row("cuda_graph", "model.moe_hybridep_num_sms_preprocessing", _const(32), _paged),
             Row("cuda_graph", "model.moe_pad_experts_for_cuda_graph_inference", _const(True), _paged),
-            Row("cuda_graph", "model.offload_modules", _const([]), _paged),
         ),
     ),
     Section(
@@ -336,7 +337,6 @@ RESETS = {
     "model.num_layers_in_last_pipeline_stage": None,
     "model.account_for_embedding_in_pipeline_split": False,
     "model.account_for_loss_in_pipeline_split": False,
-    "model.fine_grained_activation_offloading": False,
 }
 """Fields that Bridge's own recipes set and that contradict a decided one; AutoBridge leaves them so."""
 

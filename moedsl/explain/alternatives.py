@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from moedsl import axes
+from moedsl.axes import json_value
 from moedsl.explain.base import GIB, Base, Json
-from moedsl.explain.tree import plain, tree
+from moedsl.explain.tree import tree
 from moedsl.explain.variant import Found
 from moedsl.ir import Rule
 from moedsl.neighbours import Neighbour, judged
@@ -118,7 +119,7 @@ def decided_by(b: Base, other: Row) -> Json | None:
     env, keys = b.env_of(other), [*b.compiled.wishes, *b.compiled.ranks]
     for key, mine, theirs in zip(keys, b.row.keys, other.keys, strict=False):
         if mine != theirs:
-            here, there = (plain(evaluate(key.expr, e, b.functions)) for e in (b.env, env))
+            here, there = (json_value(evaluate(key.expr, e, b.functions)) for e in (b.env, env))
             return {"key": print_expr(key.expr), "plan": here, "other": there}
     return None
 

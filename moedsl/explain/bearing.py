@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moedsl import ast
+from moedsl.axes import json_value
 from moedsl.columns import names
 from moedsl.explain.base import Base, Json
-from moedsl.explain.tree import plain
 from moedsl.explain.values import closure, reads
 from moedsl.ir import Rule
 from moedsl.printer import print_expr
@@ -57,7 +57,7 @@ def _rule(b: Base, r: Rule, name: str, against: list[Any]) -> Json:
 
 def values(b: Base, e: ast.Expr) -> Json:
     """What each name of an expression is worth in the layout."""
-    return {n: plain(b.env[n]) for n in sorted(names(e)) if n in b.env}
+    return {n: json_value(b.env[n]) for n in sorted(names(e)) if n in b.env}
 
 
 def through(b: Base, r: Rule, name: str) -> list[str]:
@@ -76,7 +76,7 @@ def _rank(b: Base, name: str) -> list[Json]:
     keys = [
         {
             "text": print_expr(key.expr),
-            "value": plain(evaluate(key.expr, b.env, b.functions)),
+            "value": json_value(evaluate(key.expr, b.env, b.functions)),
             "bears": name in closure(b.program, names(key.expr)) or key.priced,
         }
         for key in b.compiled.ranks

@@ -8,9 +8,9 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl import ast, axes
+from moedsl.axes import json_value
 from moedsl.columns import names
 from moedsl.explain.members import Member, without
-from moedsl.explain.tree import plain as jsonable
 from moedsl.explain.tree import tree
 from moedsl.ir import Program, Rule
 from moedsl.lower import plain, with_lets
@@ -58,7 +58,7 @@ def _at(p: Program, found: Any, codes: Mapping[str, int], r: Rule, row: Row | No
 
 def _said(name: str, value: Any) -> Any:
     """A value as JSON has it, a version as it is written."""
-    return as_text(value) if name in PRODUCTS.values() else jsonable(value)
+    return as_text(value) if name in PRODUCTS.values() else json_value(value)
 
 
 def _env(p: Program, found: Any, codes: Mapping[str, int], row: Row | None) -> tuple[Json, Json]:

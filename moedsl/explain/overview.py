@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from moedsl import axes
+from moedsl.axes import json_value
 from moedsl.explain import advice, origin
 from moedsl.explain.base import Base, Json
 from moedsl.explain.bearing import values
-from moedsl.explain.tree import plain
 from moedsl.ir import Rule
 from moedsl.lower import first
 from moedsl.plan import DERIVED
@@ -60,7 +60,7 @@ def _settings(b: Base) -> list[Json]:
 
 def _line(name: str, value: object, source: Json) -> Json:
     kept = {k: source.get(k) for k in ("kind", "rule", "because", "at", "rank", "among") if source.get(k) is not None}
-    return {"name": name, "value": plain(value), "origin": kept}
+    return {"name": name, "value": json_value(value), "origin": kept}
 
 
 def _own(b: Base, r: Rule) -> Json:

@@ -66,4 +66,4 @@ def _usual(policies: Table) -> dict[str, Any]:
     """The value that is never slower than another, of the rest."""
     most = {n: int(policies.axes[n].max()) for n in ("moments", "grad_reduce")}
     graphs = max((int(v) for v in np.unique(policies.axes["cuda_graph"])), key=graph_strength)
-    return {**most, "offload": int(policies.axes["offload"].min()), "cuda_graph": graphs}
+    return {**most, "offload": int(policies.axes["offload"].min()), "offload_modules": 0, "cuda_graph": graphs}

@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl import ast, axes
+from moedsl import ast
+from moedsl.axes import json_value
 from moedsl.printer import print_expr
 from moedsl.scalar import evaluate
 
 Json = dict[str, Any]
-_ORDER = (*axes.RECOMPUTE, *axes.CUDA_GRAPH)
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it: a set as a list in the order of its axis, a whole float as an integer."""
-    if isinstance(value, frozenset):
-        return sorted(value, key=lambda w: _ORDER.index(w) if w in _ORDER else len(_ORDER))
-    if isinstance(value, tuple):
-        return [plain(v) for v in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def tree(expr: ast.Expr, env: Mapping[str, Any], functions: Mapping[str, Any], lets: Mapping[str, ast.Expr]) -> Json:
     """``{text, value, parts}``: a part for each operand that is no constant; a `let` opens into its expression."""
     return {
         "text": print_expr(expr),
-        "value": plain(evaluate(expr, env, functions)),
+        "value": json_value(evaluate(expr, env, functions)),
         "parts": [tree(e, env, functions, lets) for e in _operands(expr, lets) if _varies(e, env)],
     }
 

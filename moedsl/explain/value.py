@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 from moedsl import axes
+from moedsl.axes import json_value
 from moedsl.choose import Chosen, solve
 from moedsl.explain import advice, alternatives, bearing, fields, origin
 from moedsl.explain.base import Base, Json
-from moedsl.explain.tree import plain, tree
+from moedsl.explain.tree import tree
 from moedsl.explain.values import best_with, of_axis, of_let, reads
 from moedsl.explain.variant import Found, Variant
 from moedsl.ir import Rule
@@ -48,7 +49,7 @@ def _head(b: Base, name: str, value: Any, doc: str) -> Json:
         "seq": b.chosen.problem.values["seq"],
         "phase": p.phase,
         "name": name,
-        "value": plain(value),
+        "value": json_value(value),
         "doc": doc,
         "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / 2**30},
     }

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 from attrs import define, field
 
+from moedsl.axes import SETS
 from moedsl.diagnostics import Diagnostic, error, warning
 from moedsl.emit.bridge import function_name
 from moedsl.facts import Hardware
@@ -23,7 +24,6 @@ from moedsl.scalar import evaluate, holds
 from moedsl.symbols import HARDWARE
 
 Plan = Mapping[str, Any]
-_SETS = ("recompute", "cuda_graph")
 
 
 def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | None, list[Diagnostic]]:
@@ -44,7 +44,7 @@ def names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[
     """What each name of an expression is worth; a field of Bridge that the run does not set is unset."""
     unset = dict.fromkeys(book.scope, UNSET)
     facts = {n: getattr(hardware, n) for n in HARDWARE if hasattr(hardware, n)} | {"hardware": plan["hardware"]}
-    policy = {n: frozenset(v) if n in _SETS else v for n, v in plan["policy"].items()}
+    policy = {n: frozenset(v) if n in SETS else v for n, v in plan["policy"].items()}
     frozen = frozenset(n for n, v in plan["policy"].items() if n.startswith("freeze_") and v)
     run = {n: plan[n] for n in ("gpus", "phase", "task")} | {"vlm": frozen}
     data = "mock" if plan["policy"]["data"] == "mock" else "real"
