@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     _models(commands)
     _calibrate(commands)
     _report(commands)
+    _submitted(commands)
     hardware = _command(commands, "hardware", "list the hardware that a run may name")
     hardware.add_argument("--json", action="store_true")
     _explain(commands)
@@ -240,6 +241,20 @@ def _fmt(commands: Commands) -> None:
     parser = _command(commands, "fmt", "lay out .moe files; comments stay")
     parser.add_argument("files", nargs="+", metavar="FILE", help="files to rewrite, or - to filter standard input")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
+
+
+def _submitted(commands: Commands) -> None:
+    """jobs, logs and cancel read what NeMo-Run keeps of `moedsl run --cluster`."""
+    jobs = _command(commands, "jobs", "what `moedsl run --cluster` submitted, and how it stands")
+    jobs.add_argument("id", nargs="?", metavar="ID", help="one experiment, job by job")
+    jobs.add_argument("--last", type=_amount("experiments"), default=10, metavar="N", help="how many (default: 10)")
+    jobs.add_argument("--json", action="store_true", help="print JSON")
+    logs = _command(commands, "logs", "what the jobs of an experiment have written")
+    logs.add_argument("id", metavar="ID")
+    logs.add_argument("job", nargs="?", metavar="JOB", help="one of its jobs")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until they end; exit code 1 if one fails")
+    cancel = _command(commands, "cancel", "end the jobs of an experiment")
+    cancel.add_argument("id", metavar="ID")
 
 
 def _report(commands: Commands) -> None:
