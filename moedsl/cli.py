@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     _models(commands)
     _calibrate(commands)
     _report(commands)
+    _run(commands)
     _submitted(commands)
     hardware = _command(commands, "hardware", "list the hardware that a run may name")
     hardware.add_argument("--json", action="store_true")
@@ -241,6 +242,21 @@ def _fmt(commands: Commands) -> None:
     parser = _command(commands, "fmt", "lay out .moe files; comments stay")
     parser.add_argument("files", nargs="+", metavar="FILE", help="files to rewrite, or - to filter standard input")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
+
+
+def _run(commands: Commands) -> None:
+    """run starts what a file plans, and clusters lists where."""
+    parser = _command(commands, "run", "train on this machine, or submit to a cluster through NeMo-Run")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a .moe file, or - for standard input")
+    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
+    text = "submit to this cluster; without a name to the run file's only one or its default"
+    parser.add_argument("--cluster", nargs="?", const="", metavar="NAME", help=text)
+    parser.add_argument("--run", metavar="NAME", help="the run of a file that has several (default: all of them)")
+    parser.add_argument("--dryrun", action="store_true", help="print what would be sent, to the byte, and send nothing")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    clusters = _command(commands, "clusters", "list the clusters that `run --cluster` knows")
+    clusters.add_argument("file", nargs="?", metavar="FILE", help="a .moe file whose clusters count too")
+    clusters.add_argument("--json", action="store_true")
 
 
 def _submitted(commands: Commands) -> None:

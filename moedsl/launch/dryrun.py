@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.launch import executors
+from moedsl.launch import executors, kubeflow
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload
@@ -25,7 +26,11 @@ class Sent:
 
 
 def dryrun(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
-    """The sbatch file and the script of every task (Slurm), or the script alone (this machine)."""
+    """The sbatch file and the script of every task (Slurm), the TrainJob (Kubeflow), or the script (this machine)."""
+    if launch.executor == "kubeflow":
+        return _trainjob(launch, cluster, payload)
+    if launch.executor == "local":
+        return Sent("", "", {f"{launch.name}.sh": here.text(launch, cluster, payload)})
     base = executors.home(cluster)
     id = executors.experiment_id(launch.name, base)
     with tempfile.TemporaryDirectory(prefix="moedsl-dryrun-") as temporary:
@@ -35,11 +40,18 @@ def dryrun(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
     return Sent(id, f"{executors.remote_dir(cluster, base)}/{launch.name}/{id}", files)
 
 
+def _trainjob(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
+    """The manifest, whose command holds the script; nothing is written anywhere but to the API server."""
+    body = kubeflow.manifest(launch, cluster, payload)
+    return Sent(body["metadata"]["name"], cluster.namespace, {"trainjob.yaml": kubeflow.text(body)})
+
+
 def _prepare(launch: Launch, cluster: Cluster, payload: Payload, base: Path, own: Path, id: str) -> None:
     """NeMo-Run's own dry run: paths are those of `base`, files are written below `own`."""
-    executors.use_home(own)
-    import nemo_run
-
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of packages that NeMo-Run imports
+        executors.use_home(own)
+        import nemo_run
     with nemo_run.Experiment(
         launch.name, id=id, base_dir=str(own), clean_mode=True, enable_goodbye_message=False, skip_status_at_exit=True
     ) as e:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from attrs import field, frozen
 
 from moedsl.launch.facts import Cluster
-from moedsl.launch.launch import Launch
+from moedsl.launch.launch import Launch, Setting
 from moedsl.launch.quote import ascii_source, document, export, word
 
 FIRST_PORT, PORTS = 20000, 20000
@@ -43,8 +43,8 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield 'MOEDSL_FILES="$(mktemp -d "${TMPDIR:-/tmp}/moedsl.XXXXXXXX")"'
     for name, text in sorted(payload.files.items()):
         yield document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), "MOEDSL_END_OF_FILE")
-    yield "# Environment: what was derived, then what the cluster states."
-    yield from (export(s.name, s.text) for s in launch.environment)
+    yield "# Environment"
+    yield from (_variable(launch, s) for s in launch.environment)
     yield from _secrets(launch.secrets)
     yield ""
     yield from _ranks(launch)
@@ -53,6 +53,12 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
         yield payload.preflight.rstrip("\n")
         yield ""
     yield from _start(launch, cluster, payload)
+
+
+def _variable(launch: Launch, s: Setting) -> str:
+    """On this machine the shell's own value wins over a derived one; on a cluster it would be the login node's."""
+    line = export(s.name, s.text)
+    return f'[ -n "${{{s.name}+set}}" ] || {line}' if launch.executor == "local" and s.origin != "cluster" else line
 
 
 def _secrets(names: tuple[str, ...]) -> Iterator[str]:
