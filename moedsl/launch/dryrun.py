@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.launch import executors, kubeflow
+from moedsl.launch import executors, here, kubeflow
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload
@@ -19,7 +19,7 @@ class Sent:
     """The texts of one launch: `files` by name, in the order in which they are used."""
 
     experiment: str
-    """The id that NeMo-Run would give the experiment."""
+    """The id that NeMo-Run would give the experiment; empty on this machine."""
     folder: str
     """Where the files would lie, as the cluster sees it."""
     files: dict[str, str]

@@ -113,7 +113,7 @@ def _bound(launch: Launch, run: str) -> Iterator[str]:
 def _meeting(launch: Launch) -> str:
     """torchrun's arguments: how many there are, and where they meet."""
     if launch.executor == "local":
-        return f"--standalone --nproc-per-node={launch.ranks_per_node}"
+        return f"--standalone --nproc-per-node={launch.world}"
     meet = "--rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT --rdzv-id=$SLURM_JOB_ID"
     if launch.executor == "kubeflow":
         meet = "--node-rank=$PET_NODE_RANK --master-addr=$PET_MASTER_ADDR --master-port=$PET_MASTER_PORT"

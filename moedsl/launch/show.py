@@ -47,5 +47,6 @@ def _said(s: Setting) -> str:
 
 def sent(s: Sent) -> str:
     """Every file behind a line with its name."""
-    parts = [f"==> {s.folder}/{name}\n{text}" for name, text in s.files.items()]
-    return "\n".join([f"experiment {s.experiment}\n", *parts])
+    below = f"{s.folder}/" if s.folder else ""
+    head = [f"experiment {s.experiment}\n"] if s.experiment else []
+    return "\n".join([*head, *(f"==> {below}{name}\n{text}" for name, text in s.files.items())])
