@@ -1,0 +1,177 @@
+"""The parent's side: starts ranks, hears of their progress, ends them all on failure, Ctrl-C or a deadline."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from select import select
+from types import TracebackType
+from typing import Any, Self
+
+from attrs import frozen
+
+from moedsl.bridge import hub
+from moedsl.paths import stdlib_dir
+from moedsl.rehearse.prepare import TASK, Prepared
+
+Progress = Callable[[str], object]
+TAIL = 15
+"""Lines of a failing rank's log that are shown."""
+_NEWS = re.compile(r"(ready|done|rank (\d+) (iteration|failed) (-?\d+))\b")
+_QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "TORCHDYNAMO_DISABLE": "1"}
+
+
+@frozen
+class Failure:
+    """Why a rehearsal ended early."""
+
+    kind: str
+    """rank, timeout or start."""
+    rank: int | None
+    status: int | None
+    """Its exit code; negative for a signal."""
+    lines: tuple[str, ...]
+    """The last of its log."""
+
+
+@frozen
+class Outcome:
+    """What came of the ranks. `answers` has one for each rank that trained to its end (worker.train)."""
+
+    answers: tuple[dict[str, Any], ...]
+    failure: Failure | None
+    seconds: float
+
+
+class Host:
+    """The warm process of a CPU: `with Host() as host: host.run(prepared)`. Bridge is imported once, here."""
+
+    def __init__(self) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
+        home = Path(self._home.name)
+        hub.build(home, stdlib_dir() / "hf", hub.user_cache())
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
+        environment = os.environ | hub.environment(home) | _QUIET | {"CUDA_VISIBLE_DEVICES": ""}
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "moedsl.rehearse.host"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+            start_new_session=True,  # Ctrl-C reaches the parent alone, which ends the whole group
+        )
+        self._ready, self._unread = False, bytearray()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def run(self, prepared: Prepared, timeout: float, progress: Progress = lambda _: None) -> Outcome:
+        """Trains one rehearsal; `timeout` in seconds, the import of Bridge included. No mistake raises."""
+        start = time.monotonic()
+        job = {"task": str(prepared.folder.resolve() / TASK), "ranks": prepared.rehearsal.ranks}
+        failure = self._send(job) or self._follow(prepared, start + timeout, progress)
+        if failure is not None and failure.kind != "rank":
+            self._kill()
+        return Outcome(answers(prepared), failure, round(time.monotonic() - start, 1))
+
+    def close(self) -> None:
+        """Ends the process and every rank that is left, and removes temporary files."""
+        self._kill()
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+        self._log.close()
+        self._home.cleanup()
+
+    def _send(self, job: dict[str, Any]) -> Failure | None:
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(f"{json.dumps(job)}\n".encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return self._ended()
+        return None
+
+    def _follow(self, prepared: Prepared, deadline: float, progress: Progress) -> Failure | None:
+        if not self._ready:
+            progress("starting the real Megatron Bridge (about ten seconds)")
+        failure = None
+        for news in self._news(deadline):
+            if news is None:
+                return self._late(prepared) if time.monotonic() >= deadline else self._ended()
+            self._ready = True
+            if news[0] == "done":
+                return failure
+            failure = failure or _heard(news, prepared, progress)
+        return failure
+
+    def _news(self, deadline: float) -> Iterator[re.Match[str] | None]:
+        """Each line of news; None once where there is no more, or no more time."""
+        assert self._process.stdout
+        while True:
+            while b"\n" in self._unread:
+                line, _, rest = bytes(self._unread).partition(b"\n")
+                self._unread[:] = rest
+                if news := _NEWS.match(line.decode()):
+                    yield news
+            readable, _, _ = select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            data = os.read(self._process.stdout.fileno(), 1 << 12) if readable else b""
+            if not data:
+                yield None
+                return
+            self._unread += data
+
+    def _ended(self) -> Failure:
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 8000))
+        return Failure("start", None, self._process.poll(), _last(self._log.read().decode(errors="replace")))
+
+    def _late(self, prepared: Prepared) -> Failure:
+        """The rank that came least far speaks for all."""
+        done = {a["rank"] for a in answers(prepared)}
+        rank = next((r for r in range(prepared.rehearsal.ranks) if r not in done), 0)
+        return Failure("timeout", rank, None, _tail(prepared, rank))
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def _heard(news: re.Match[str], prepared: Prepared, progress: Progress) -> Failure | None:
+    """Tells of the last rank's iterations, which is of the last stage; a failure where a rank failed."""
+    if news[2] is None:
+        return None
+    rank, number = int(news[2]), int(news[4])
+    if news[3] == "failed":
+        return Failure("rank", rank, number, _tail(prepared, rank))
+    if rank == prepared.rehearsal.ranks - 1:
+        progress(f"iteration {number} of {prepared.iterations}")
+    return None
+
+
+def answers(prepared: Prepared) -> tuple[dict[str, Any], ...]:
+    """What the ranks wrote, by rank."""
+    files = (prepared.folder / f"rank_{rank}.json" for rank in range(prepared.rehearsal.ranks))
+    return tuple(json.loads(f.read_text(encoding="utf-8")) for f in files if f.exists())
+
+
+def _tail(prepared: Prepared, rank: int) -> tuple[str, ...]:
+    log = prepared.folder / f"rank_{rank}.log"
+    return _last(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else ()
+
+
+def _last(text: str) -> tuple[str, ...]:
+    return tuple(line for line in text.splitlines() if line.strip())[-TAIL:]
