@@ -66,6 +66,8 @@ def analyse(source: Source, read: Read) -> Analysis:
 
 
 def warm_up() -> None:
-    """Loads what the first edit needs: the grammar and the stdlib."""
-    parse(Source("warm-up.moe", "gb200 x 8\n"))
+    """Loads what the first edit needs, the grammar and the stdlib, and then what the first plan needs."""
+    source = Source("warm-up.moe", "qwen3_30b_a3b; h100 x 8; pin tp=1 pp=1\n")
+    parse(source)
     stdlib()
+    compiler.compile_source(source)
