@@ -146,6 +146,9 @@ def _programs(commands: Commands) -> None:
             parser.add_argument(
                 "--force", action="store_true", help="overwrite files that moedsl did not write, or that were edited"
             )
+            text = "launch: also write launch.py and job.sh, a NeMo-Run script to keep and edit"
+            parser.add_argument("--emit", choices=("launch",), help=text)
+            parser.add_argument("--cluster", metavar="NAME", help="the cluster of --emit launch (default: as in `run`)")
 
 
 def _what_if(commands: Commands) -> None:

@@ -11,6 +11,8 @@ from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch, Setting
 from moedsl.launch.quote import ascii_source, document, export, word
 
+END = "MOEDSL_END_OF_FILE"
+"""What ends a file inside the script; longer where a line of the file is that."""
 FIRST_PORT, PORTS = 20000, 20000
 """Jobs on one node meet at different ports: this one and the job's number."""
 
@@ -42,7 +44,7 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield ""
     yield 'MOEDSL_FILES="$(mktemp -d "${TMPDIR:-/tmp}/moedsl.XXXXXXXX")"'
     for name, text in sorted(payload.files.items()):
-        yield document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), "MOEDSL_END_OF_FILE")
+        yield document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), END)
     yield "# Environment"
     yield from (_variable(launch, s) for s in launch.environment)
     yield from _secrets(launch.secrets)
