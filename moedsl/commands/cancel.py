@@ -10,7 +10,7 @@ from moedsl.launch import follow, store, submit
 
 
 def run(a: Namespace) -> int:
-    opened = store.has_nemo_run() or store.open_experiment(a.id)
+    opened = store.has_nemo_run() or store.find(a.id)
     if isinstance(opened, Diagnostic):
         talk.say([opened], {})
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 
 from moedsl.commands import talk
 from moedsl.diagnostics import Diagnostic
@@ -14,7 +15,7 @@ def run(a: Namespace) -> int:
     if wrong:
         talk.say([wrong], {})
         return 1
-    opened = [store.open_experiment(id) for id in ([a.id] if a.id else [id for _, id in store.known()[: a.last]])]
+    opened = [store.find(a.id)] if a.id else [store.open_experiment(home, id) for id, home in _newest(a.last)]
     found = [one for one in opened if isinstance(one, Diagnostic)]
     experiments = [one for one in opened if isinstance(one, store.Experiment)]
     if a.json:
@@ -25,6 +26,10 @@ def run(a: Namespace) -> int:
         _table(experiments)
     talk.say(found, {})
     return int(bool(a.id and found))
+
+
+def _newest(count: int) -> list[tuple[str, Path]]:
+    return list(store.known().items())[:count]
 
 
 def _json(experiment: store.Experiment) -> dict[str, object]:
@@ -39,7 +44,7 @@ def _each(experiments: list[store.Experiment]) -> None:
 
 def _table(experiments: list[store.Experiment]) -> None:
     if not experiments:
-        print(f"no experiments in {' or '.join(map(str, store.known_homes()))}")
+        print(f"no experiments in {store.said_homes()}")
         return
     width = max(len(one.id) for one in experiments)
     for one in experiments:

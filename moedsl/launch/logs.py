@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable
 from typing import Any, TextIO
 
 from attrs import define, field
 
-from moedsl.launch import store
+from moedsl.launch import kubeflow, store
 from moedsl.launch.store import Experiment, Job
 
+_SLURM_SAYS = re.compile(r"(srun|slurmstepd\S*|\S*slurm_script): ")
+"""Lines of the batch script's own output that are not its commands, which NeMo-Run has it write too."""
 TAIL = 20
 """Lines of a failed job's log that are shown unasked."""
 
@@ -58,7 +61,10 @@ def reader(experiment: Experiment, job: Job, *names: str) -> Reader | None:
 
 
 def print_elsewhere(experiment: Experiment, job: Job, follow: bool, out: TextIO) -> None:
-    """The log of a job that is not Slurm's, as NeMo-Run fetches it."""
+    """The log of a job that is not Slurm's: of Kubeflow's pods, else as NeMo-Run fetches it."""
+    if job.handle.startswith("kubeflow:"):
+        kubeflow.print_logs(experiment.executor(job.name), job.handle, follow, out)
+        return
     from nemo_run.run.logs import get_logs
 
     get_logs(out, job.handle, None, should_tail=follow, runner=experiment.runner)
@@ -77,4 +83,5 @@ def reason(experiment: Experiment, job: Job) -> list[str]:
     said, wrote = reader(experiment, job, "sbatch*"), reader(experiment, job)
     if said is None or wrote is None:
         return []
-    return [*said.more(whole=True)[-TAIL:], *wrote.more(whole=True)[-TAIL:]]
+    of_slurm = [line for line in said.more(whole=True) if _SLURM_SAYS.match(line)]
+    return [*of_slurm[-TAIL:], *wrote.more(whole=True)[-TAIL:]]

@@ -19,7 +19,7 @@ from typing import Any
 from attrs import define, frozen
 
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import executors
+from moedsl.launch import executors, kubeflow
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 NOT_SUBMITTED = "NOT SUBMITTED"
@@ -103,12 +103,14 @@ class Experiment:
         return [self._job(job) for job in self.of_nemo.jobs if not only or job.id in only]
 
     def _job(self, job: Any) -> Job:
-        state, says = self._state(self.handles[job.id])
+        state, says = self._state(self.handles[job.id], job.executor)
         return Job(self.id, job.id, self.handles[job.id], state, says, str(job.executor.job_dir))
 
-    def _state(self, handle: str) -> tuple[str, str]:
+    def _state(self, handle: str, executor: Any) -> tuple[str, str]:
         if not handle:
             return NOT_SUBMITTED, ""
+        if handle.startswith("kubeflow:") and (lost := kubeflow.lost(executor, handle)):
+            return lost
         try:
             status = self.runner.status(handle)
         except AssertionError as problem:  # a state that NeMo-Run has no name for
@@ -161,19 +163,28 @@ def use_home(home: Path) -> None:
     slurm.SLURM_JOB_DIRS = str(home / ".slurm_jobs")
 
 
-def known() -> list[tuple[Path, str]]:
-    """Every experiment and the home that has it, the newest first."""
-    found = [(home, path) for home in known_homes() for path in home.glob("experiments/*/*_*") if path.is_dir()]
-    return [(home, path.name) for home, path in sorted(found, key=lambda pair: -pair[1].stat().st_ctime)]
+def known() -> dict[str, Path]:
+    """Every experiment's id and the home that has it, the newest first."""
+    found = [(path, home) for home in known_homes() for path in home.glob("experiments/*/*_*") if path.is_dir()]
+    return {path.name: home for path, home in sorted(found, key=lambda pair: -pair[0].stat().st_ctime)}
 
 
-def open_experiment(id: str) -> Experiment | Diagnostic:
+def find(id: str) -> Experiment | Diagnostic:
     """The experiment of that id, or what is wrong with it."""
-    home = next((home for home, known_id in known() if known_id == id), None)
-    if home is None:
-        close = difflib.get_close_matches(id, [known_id for _, known_id in known()], 1)
-        help = f"did you mean {close[0]}?" if close else "`moedsl jobs` lists them"
-        return error("launch.no_experiment", f"no experiment {id} in {' or '.join(map(str, known_homes()))}", help=help)
+    ids = known()
+    if id in ids:
+        return open_experiment(ids[id], id)
+    close = difflib.get_close_matches(id, ids, 1)
+    help = f"did you mean {close[0]}?" if close else "`moedsl jobs` lists them"
+    return error("launch.no_experiment", f"no experiment {id} in {said_homes()}", help=help)
+
+
+def said_homes() -> str:
+    return " or ".join(map(str, known_homes()))
+
+
+def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
+    """What `home` has under that id, or what it lacks."""
     use_home(home)
     try:
         made = nemo_run().Experiment.from_id(id)

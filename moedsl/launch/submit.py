@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import signal
 import sys
@@ -49,7 +50,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     store.use_home(home)
     try:
         tunnels = _open_tunnels(tasks)
-    except (Exception, SystemExit) as problem:  # SystemExit is how NeMo-Run's SSH tunnel gives up
+    except _refusals() as problem:
         return Submitted("", why_not=_refusal(problem))
     store.remember_home(home)
     with _reserved(title, home) as id:
@@ -60,7 +61,18 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     if refused is None and not number:
         return Submitted(id, experiment)
     left = _undo(experiment)
+    if refused is not None and not isinstance(refused, _refusals()):
+        raise refused
     return Submitted(id, why_not=left or (_refusal(refused) if refused else None), signal=number)
+
+
+def _refusals() -> tuple[type[BaseException], ...]:
+    """What a cluster that takes no job raises: its SSH tunnel gives up with SystemExit, Kubeflow with RuntimeError."""
+    from invoke.exceptions import UnexpectedExit
+    from kubernetes.client import ApiException
+    from paramiko import SSHException
+
+    return UnexpectedExit, SSHException, ApiException, RuntimeError, OSError, SystemExit
 
 
 @contextmanager
@@ -94,11 +106,12 @@ def _took(folder: Path, id: str) -> bool:
 def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
     """Opens each connection once, which is where a password is asked for."""
     tunnels: dict[str, Any] = {}
-    for tunnel in [task.executor.tunnel for task in tasks if hasattr(task.executor, "tunnel")]:
+    for executor in [task.executor for task in tasks if hasattr(task.executor, "tunnel")]:
+        tunnel = executor.clone().tunnel
         if tunnel.key not in tunnels:
-            tunnels[tunnel.key] = tunnel.clone()
-            store.without_input(tunnels[tunnel.key])
-            tunnels[tunnel.key].connect()
+            store.without_input(tunnel)
+            tunnel.connect()
+            tunnels[tunnel.key] = tunnel
     return tunnels
 
 
@@ -121,11 +134,23 @@ def _experiment(tasks: Sequence[Task], title: str, id: str, tunnels: Mapping[str
 
 
 def _run(made: Any, tasks: Sequence[Task]) -> None:
-    with redirect_stdout(sys.stderr), made:
+    with redirect_stdout(sys.stderr), _no_input(), made:
         for task in tasks:
             made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
         made.run(detach=True)
         made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
+
+
+@contextmanager
+def _no_input() -> Generator[None]:
+    """NeMo-Run's local commands would read this process's standard input."""
+    before = sys.stdin
+    with open(os.devnull) as nothing:
+        sys.stdin = nothing
+        try:
+            yield
+        finally:
+            sys.stdin = before
 
 
 def _in_order(task: Task) -> Any:
@@ -193,7 +218,7 @@ def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
 
 def _refusal(problem: BaseException) -> Diagnostic:
     """What the scheduler or the connection said."""
-    result = getattr(problem, "result", None)  # invoke.UnexpectedExit
+    result = getattr(problem, "result", None)  # of UnexpectedExit: a command and what it wrote
     said = result.stderr.strip() if result is not None else str(problem)
     if isinstance(problem, SystemExit):
         said = "no connection to the login node"
