@@ -12,7 +12,7 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 from pygls.protocol.language_server import LanguageServerProtocol, lsp_method
 
-from moedsl.lsp import sync
+from moedsl.lsp import legend, sync
 from moedsl.lsp.checking import Checking
 from moedsl.lsp.document import Document, Solved
 from moedsl.lsp.solving import Solving
@@ -50,11 +50,31 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(types.TEXT_DOCUMENT_HOVER, "hover"),
     Feature(types.TEXT_DOCUMENT_INLAY_HINT, "hints", waits=0.6),
+    Feature(types.TEXT_DOCUMENT_DEFINITION, "definition", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_REFERENCES, "references", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, "references", "highlight"),
+    Feature(types.TEXT_DOCUMENT_PREPARE_RENAME, "rename", "prepare", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_RENAME, "rename", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, "symbols"),
+    Feature(types.WORKSPACE_SYMBOL, "symbols", "workspace", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, "tokens", "full", options=legend.TOKENS),
+    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL_DELTA, "tokens", "delta", options=legend.TOKENS),
+    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_RANGE, "tokens", "ranged", options=legend.TOKENS),
+    Feature(types.TEXT_DOCUMENT_FORMATTING, "formatting", "whole"),
+    Feature(types.TEXT_DOCUMENT_RANGE_FORMATTING, "formatting", "ranged"),
+    Feature(types.TEXT_DOCUMENT_FOLDING_RANGE, "folding"),
+    Feature(types.TEXT_DOCUMENT_SELECTION_RANGE, "folding", "selection"),
+    Feature(types.TEXT_DOCUMENT_DOCUMENT_LINK, "links", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_CODE_ACTION, "actions", options=legend.ACTIONS, of="workspace"),
+    Feature(types.TEXT_DOCUMENT_CODE_LENS, "lenses", waits=0.6),
 )
 """Every request that is answered. One line each; the module says what with."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "moedsl.pin": ("hints", "pin"),
+    "moedsl.pinAll": ("commands", "pin_all"),
+    legend.SHOW_PLAN: ("commands", "show_plan"),
+    legend.SHOW_REPORT: ("commands", "show_report"),
 }
 """Command -> module and function of `moedsl.lsp.features`. The function takes the `Workspace` and the arguments; a
 `WorkspaceEdit` that it returns is applied by the client, anything else goes back as the command's result."""
