@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     _programs(commands)
     _what_if(commands)
     _verify(commands)
+    _rehearse(commands)
     _lint(commands)
     _diagnose(commands)
     _diff(commands)
@@ -188,6 +189,21 @@ def _verify(commands: Commands) -> None:
     parser.add_argument("--gpu", help="the hardware of a recipe without a plan")
     parser.add_argument("--world", type=int, help="the number of GPUs of a recipe without a plan")
     parser.add_argument("--jobs", type=int, default=2, help="recipes judged at once (default: 2)")
+    parser.add_argument("--json", action="store_true")
+
+
+def _rehearse(commands: Commands) -> None:
+    help = "train the plan, shrunk to a few processes, with NVIDIA's own pretrain() on this machine"
+    parser = _command(commands, "rehearse", help)
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a .moe file, or - for standard input")
+    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
+    parser.add_argument("--run", metavar="NAME", help="the run of a file that has several (default: every one)")
+    parser.add_argument("--ranks", type=_amount("ranks"), metavar="N", default=8, help="processes at most (default: 8)")
+    parser.add_argument("--iterations", type=_amount("steps"), metavar="N", default=3, help="steps (default: 3)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", default=600.0, help="for each run (default: 600)")
+    parser.add_argument("--cpu", action="store_true", help="on the CPU even where there are GPUs")
+    parser.add_argument("--dryrun", action="store_true", help="print what would run, and run nothing")
+    parser.add_argument("-o", "--output", metavar="DIR", help="keep recipe, model, answers and logs there")
     parser.add_argument("--json", action="store_true")
 
 

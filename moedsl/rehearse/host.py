@@ -8,6 +8,7 @@ folder. The first rank that fails ends the others; the end of stdin ends the pro
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import signal
@@ -54,9 +55,8 @@ def _run(task: worker.Task, ranks: int, news: int) -> None:
 
 def _store() -> Any:
     """The store at which ranks meet, on a port that the kernel chose; ranks are its clients, as under torchrun."""
-    from torch.distributed import TCPStore
-
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    distributed: Any = importlib.import_module("torch.distributed")
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store.port), **agent)
     return store

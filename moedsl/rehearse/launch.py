@@ -54,6 +54,8 @@ class Outcome:
 class Host:
     """The warm process of a CPU: `with Host() as host: host.run(prepared)`. Bridge is imported once, here."""
 
+    device = "cpu"
+
     def __init__(self) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
         home = Path(self._home.name)
@@ -142,7 +144,7 @@ class Host:
         """The rank that came least far speaks for all."""
         done = {a["rank"] for a in answers(prepared)}
         rank = next((r for r in range(prepared.rehearsal.ranks) if r not in done), 0)
-        return Failure("timeout", rank, None, _tail(prepared, rank))
+        return Failure("timeout", rank, None, tail(prepared, rank))
 
     def _kill(self) -> None:
         if self._process.poll() is None:
@@ -156,7 +158,7 @@ def _heard(news: re.Match[str], prepared: Prepared, progress: Progress) -> Failu
         return None
     rank, number = int(news[2]), int(news[4])
     if news[3] == "failed":
-        return Failure("rank", rank, number, _tail(prepared, rank))
+        return Failure("rank", rank, number, tail(prepared, rank))
     if rank == prepared.rehearsal.ranks - 1:
         progress(f"iteration {number} of {prepared.iterations}")
     return None
@@ -168,7 +170,8 @@ def answers(prepared: Prepared) -> tuple[dict[str, Any], ...]:
     return tuple(json.loads(f.read_text(encoding="utf-8")) for f in files if f.exists())
 
 
-def _tail(prepared: Prepared, rank: int) -> tuple[str, ...]:
+def tail(prepared: Prepared, rank: int) -> tuple[str, ...]:
+    """The last lines of a rank's log."""
     log = prepared.folder / f"rank_{rank}.log"
     return _last(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else ()
 

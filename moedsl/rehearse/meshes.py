@@ -21,7 +21,9 @@ def smallest(plan: Mapping[str, int], ranks: int) -> Sizes:
 
     Both meshes hold the same ranks: tp x cp x dp = etp x ep x edp on each of pp stages. A size of 1 stays 1.
     """
-    return min(_all(plan, ranks), key=lambda s: (_lost(plan, s), prod(s[a] for a in ("pp", "tp", "cp", "dp")), *s.values()))
+    return min(
+        _all(plan, ranks), key=lambda s: (_lost(plan, s), prod(s[a] for a in ("pp", "tp", "cp", "dp")), *s.values())
+    )
 
 
 def _lost(plan: Mapping[str, int], sizes: Sizes) -> int:

@@ -59,7 +59,9 @@ def notes(plan: Mapping[str, Any]) -> list[Note]:
         out.append(_note("precision", policy["precision"], INSTEAD["precision"]))
     out.append(Note("routing", KEPT, policy["routing"], policy["routing"]))
     if plan["task"] != "pretrain":
-        out.append(Note("task", LEFT_OUT, plan["task"], "pretrain", "fine-tuning starts from weights of the real sizes"))
+        out.append(
+            Note("task", LEFT_OUT, plan["task"], "pretrain", "fine-tuning starts from weights of the real sizes")
+        )
     if policy["data"] != "mock":
         out.append(Note("data", LEFT_OUT, policy["data"], "mock", "the data and its tokenizer are the cluster's"))
     return out

@@ -11,7 +11,7 @@ def groups() -> dict[str, list[int]]:
     import torch.distributed as dist
     from megatron.core import parallel_state as state
 
-    made = {
+    made: dict[str, Any] = {
         "TP": state.get_tensor_model_parallel_group(),
         "CP": state.get_context_parallel_group(),
         "DP": state.get_data_parallel_group(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import gcd, lcm
 
-from attrs import evolve
+from attrs import evolve, fields_dict
 
 from moedsl.facts import Model
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
@@ -75,9 +75,11 @@ def _shared(m: Model, expert: int, tp: int) -> int:
 def notes(m: Model, small: Model) -> list[Note]:
     """What became of each fact, of the vision tower too."""
     out = [sized(n, getattr(m, n), getattr(small, n)) for n in SHRUNK if getattr(m, n)]
-    out += [Note(n, KEPT, getattr(m, n), getattr(small, n)) for n in SAME if getattr(m, n) and n != "attention"]
-    out.append(Note("attention", KEPT, m.attention, small.attention))
+    plain = {n: fields_dict(Model)[n].default for n in SAME if n != "attention"}
+    out += [Note(n, KEPT, getattr(m, n), getattr(small, n)) for n in SAME if getattr(m, n) != plain.get(n)]
     if m.vision is not None:
-        why = "its layers are Transformer Engine's, its images need the model's processor: the language model alone runs"
+        why = (
+            "its layers are Transformer Engine's, its images need the model's processor: the language model alone runs"
+        )
         out.append(Note("vision tower", LEFT_OUT, f"{m.vision.layers} layers", None, why))
     return out

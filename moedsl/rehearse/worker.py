@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import frozen
 
 from moedsl.bridge import gpu
 
@@ -45,9 +45,10 @@ class Task:
 
 def read(path: str) -> Task:
     data: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    device = data.pop("device")
+    device: dict[str, Any] = data.pop("device")
+    capability = tuple(device.pop("capability"))
     data.pop("moedsl_sha256", None)  # the marker of what moedsl wrote
-    return Task(device=gpu.Device(**{**device, "capability": tuple(device["capability"])}), **data)
+    return Task(device=gpu.Device(capability=capability, **device), **data)
 
 
 def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> None:

@@ -35,7 +35,7 @@ class _Grouped(torch.nn.Module):
         parameter.allreduce = config.expert_model_parallel_size == 1
         self.register_parameter(name, parameter)
 
-    def forward(self, x: Tensor, counts: Sequence[int]) -> tuple[Tensor, list[Tensor] | None]:
+    def forward(self, x: Tensor, counts: Sequence[int]) -> tuple[Tensor, list[Any] | None]:
         """Tokens of expert after expert, [tokens, inputs]; the biases apart where they are added later."""
         weights = [getattr(self, f"weight{i}") for i in range(self.count)]
         biases = [getattr(self, f"bias{i}") for i in range(self.count)] if self.has_bias else [None] * self.count

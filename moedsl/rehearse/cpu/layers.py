@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from megatron.core.transformer.identity_op import IdentityOp
+
 from moedsl.rehearse.cpu import experts
-from moedsl.rehearse.cpu.modules import Attention, Duplicated, norm
+from moedsl.rehearse.cpu.modules import Attention, Duplicated, NormedColumn, norm
 
 _NORMS = {
     "megatron.core.transformer.torch_norm": ("WrappedTorchNorm",),
@@ -25,6 +27,7 @@ def install() -> None:
                 setattr(importlib.import_module(module), attribute, new)
     backends: Any = importlib.import_module("megatron.core.models.backends")
     backends.LocalSpecProvider.grouped_mlp_modules = experts.modules
+    backends.LocalSpecProvider.column_parallel_layer_norm_linear = lambda self: NormedColumn
     latent: Any = importlib.import_module("megatron.core.transformer.multi_latent_attention")
     latent.TELinear = Duplicated
     provider: Any = importlib.import_module("megatron.bridge.models.gpt_provider")
@@ -33,27 +36,28 @@ def install() -> None:
 
 def layers(config: Any, vp_stage: int | None = None) -> Any:
     """Megatron-Core's local layers of one virtual stage, dense and MoE as the model has them."""
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
-
-    block = get_gpt_decoder_block_spec(config, False, normalization=config.normalization, vp_stage=vp_stage)
+    specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
+    block = specs.get_gpt_decoder_block_spec(config, False, normalization=config.normalization, vp_stage=vp_stage)
     for spec in block.layer_specs:
-        _undivided(spec)
+        _as_on_gpu(spec, config)
     return block
 
 
 def _mtp(config: Any, vp_stage: int | None = None) -> Any:
     """As bridge models/gpt_provider.py:343, which asks for Transformer Engine's layers whatever the model's are."""
-    from megatron.core.models.gpt import gpt_layer_specs as specs
-
+    specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
     if not config.mtp_num_layers:
         return None
     last = specs.get_gpt_decoder_layer_specs(config, False, normalization=config.normalization)[-1]
-    _undivided(last)
+    _as_on_gpu(last, config)
     return specs.get_gpt_mtp_block_spec(config, last, use_transformer_engine=False, vp_stage=vp_stage)
 
 
-def _undivided(spec: Any) -> None:
-    """Latent attention's down projections whole on every tensor-parallel rank, as they are on a GPU."""
+def _as_on_gpu(spec: Any, config: Any) -> None:
+    """Latent attention's down projections whole on every tensor-parallel rank; its queries' norm where it would be."""
     attention = spec.submodules.self_attention.submodules
-    if hasattr(attention, "linear_kv_down_proj"):
-        attention.linear_q_down_proj = attention.linear_kv_down_proj = Duplicated
+    if not hasattr(attention, "linear_kv_down_proj"):
+        return
+    attention.linear_q_down_proj = attention.linear_kv_down_proj = Duplicated
+    if config.q_lora_rank is None:
+        attention.linear_q_proj, attention.q_layernorm = NormedColumn, IdentityOp

@@ -11,11 +11,10 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
-
-from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
+from megatron.core.tensor_parallel import ColumnParallelLinear, gather_from_sequence_parallel_region
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.utils import is_layer_window_attention
+from torch import Tensor
 
 
 def norm(config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> torch.nn.Module:
@@ -119,3 +118,17 @@ class Duplicated(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
         """The output, and no bias to add later."""
         return torch.nn.functional.linear(x, self.weight), None
+
+
+class NormedColumn(ColumnParallelLinear):
+    """A column-parallel linear behind a norm of its input, one module as Transformer Engine's.
+
+    Latent attention without a q_lora_rank has it (core/transformer/multi_latent_attention.py:505).
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, config: Any, **more: Any) -> None:
+        super().__init__(inputs, outputs, config=config, **more)
+        self.layer_norm = norm(config, inputs, config.layernorm_epsilon)
+
+    def forward(self, input_: Tensor, *more: Any, **others: Any) -> Any:
+        return super().forward(self.layer_norm(input_), *more, **others)
