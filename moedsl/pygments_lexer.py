@@ -7,7 +7,7 @@ stand, as in the compiler: at the start of a statement, or at its place inside o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from pygments.lexer import RegexLexer, bygroups, default, words
@@ -75,13 +75,17 @@ class MoeLexer(RegexLexer):
     """Run files, models, machines and rules of moedsl."""
 
     name = "moe"
-    aliases: ClassVar[list[str]] = ["moe"]
-    filenames: ClassVar[list[str]] = ["*.moe"]
+    aliases: ClassVar[Sequence[str]] = ("moe",)
+    filenames: ClassVar[Sequence[str]] = ("*.moe",)
     tokens: ClassVar[dict[str, list[Any]]] = {
         "root": [
             *_BETWEEN,
             _STATEMENTS[0],
-            (rf"{_either(_W.facts_blocks)}{_B}({_NAME})(?=[ \t\r\f]*\{{)", bygroups(Keyword, Whitespace, Name.Class), "facts_of"),
+            (
+                rf"{_either(_W.facts_blocks)}{_B}({_NAME})(?=[ \t\r\f]*\{{)",
+                bygroups(Keyword, Whitespace, Name.Class),
+                "facts_of",
+            ),
             (rf"{_either(_W.rules_blocks)}{_B}({_NAME})(?:{_B}(of){_B}({_NAME}))?", _DECLARED, "rules"),
             (rf"{_either(_W.run_blocks)}{_B}({_NAME})(?:{_B}(from){_B}({_NAME}))?", _DECLARED),
             (_any(w for w in _W.declarations if w not in _W.statements), Keyword, "line"),

@@ -87,7 +87,9 @@ def _keywords(text: str, rules: dict[str, str], keywords: dict[str, str]) -> dic
         "facts_blocks": _first((b for b in declarations if "_facts" in b), keywords),
         "rules_blocks": _first((b for b in declarations if "_member" in b), keywords),
         "run_blocks": _first((b for b in declarations if "_body" in b), keywords),
-        "named": _unique(keywords[m[1]] for b in declarations + members if (m := re.match(r"\s*([A-Z_]+) \(?name\b", b))),
+        "named": _unique(
+            keywords[m[1]] for b in declarations + members if (m := re.match(r"\s*([A-Z_]+) \(?name\b", b))
+        ),
         "clauses": clauses,
         "links": (*(w for w in keywords.values() if w not in {*started, *reserved, *clauses}), "in"),
         "operators": tuple(w for w in reserved if w not in {*clauses, *constants}),

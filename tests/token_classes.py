@@ -5,6 +5,7 @@ Which words are keywords is what the parser took them for; the rest is the kind 
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from attrs import frozen
@@ -48,6 +49,7 @@ class _Recording(parser._Parse):
             self.taken[taken.start_pos + before] = taken.type
 
 
+@cache
 def classes(text: str) -> list[Classed]:
     """The words of a text that parses, white space left out, in order."""
     source = Source("t.moe", text)
@@ -67,6 +69,8 @@ def _kind(found: list[Lexeme], i: int, taken: dict[int, str]) -> str:
         return lexeme.kind
     if terminal in ("NUMBER", "VERSION"):
         return "number"
+    if terminal == "FIRST" and i + 1 < len(found) and found[i + 1].text == "{":
+        return "declared"  # `profile first { ... }`
     if terminal in ("NAME", "WORD"):
         return _name(found, i, taken)
     return _keyword(lexeme.text, terminal) if lexeme.kind == "word" else "symbol"

@@ -55,7 +55,9 @@ def _literals() -> dict[str, str]:
 def keywords() -> tuple[str, ...]:
     """Every word of the grammar, each once, in the order of the scanner's symbols."""
     w = words()
-    return tuple(dict.fromkeys((*w.statements, *w.declarations, *w.members, *w.links, *w.clauses, *w.operators, *w.constants)))
+    return tuple(
+        dict.fromkeys((*w.statements, *w.declarations, *w.members, *w.links, *w.clauses, *w.operators, *w.constants))
+    )
 
 
 def externals() -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import editor_grammar
+import editor_textmate
 import editors_fetch
 import jinja2
 
@@ -30,7 +31,11 @@ ABI = 14
 
 def regenerated() -> dict[Path, str]:
     """Every generated file but tree-sitter's parser, with its text as it should be."""
-    return {EDITORS / "words.json": _json(words().to_json())} | _rendered()
+    textmate = EDITORS / "vscode" / "syntaxes" / "moe.tmLanguage.json"
+    return {
+        EDITORS / "words.json": _json(words().to_json()),
+        textmate: _json(editor_textmate.grammar()),
+    } | _rendered()
 
 
 def _json(value: object) -> str:
