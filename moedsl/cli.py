@@ -272,6 +272,9 @@ def _run(commands: Commands) -> None:
     parser.add_argument("--cluster", nargs="?", const="", metavar="NAME", help=text)
     parser.add_argument("--run", metavar="NAME", help="the run of a file that has several (default: all of them)")
     parser.add_argument("--dryrun", action="store_true", help="print what would be sent, to the byte, and send nothing")
+    parser.add_argument("--detach", action="store_true", help="return once all is submitted; `jobs` and `logs` go on")
+    text = "each run of a file starts when the one before it has ended, however (default: as the scheduler likes)"
+    parser.add_argument("--sequential", action="store_true", help=text)
     parser.add_argument("--json", action="store_true", help="print JSON")
     clusters = _command(commands, "clusters", "list the clusters that `run --cluster` knows")
     clusters.add_argument("file", nargs="?", metavar="FILE", help="a .moe file whose clusters count too")

@@ -45,7 +45,7 @@ def run(a: Namespace) -> int:
     talk.say(found, result.library.sources)
     if cluster is None or any(d.is_error for d in found):
         return 1
-    return _dryrun(a, cluster, jobs) if a.dryrun else _start(cluster, jobs)
+    return _dryrun(a, cluster, jobs) if a.dryrun else _start(a, cluster, jobs)
 
 
 def _asked(cluster: str | None) -> str:
@@ -96,37 +96,28 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
     return 0
 
 
-def _start(cluster: Cluster, jobs: Sequence[Job]) -> int:
+def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
     """Says what is derived, then trains here or submits."""
     for job in jobs:
         print(show.derived(job.launch), file=sys.stderr)
     if cluster.executor == "local":
         return next((code for code in (here.train(j.launch, cluster, j.payload) for j in jobs) if code), 0)
-    return _submit(cluster, jobs)
+    return _submit(a, cluster, jobs)
 
 
-def _named(experiment: str) -> None:
-    """The id, before anything is submitted: whoever ends this command can ask for it."""
-    print(experiment, flush=True)
-
-
-def _submit(cluster: Cluster, jobs: Sequence[Job]) -> int:
-    from moedsl.launch import executors, store
-    from moedsl.launch.submit import Task, submit
+def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
+    """All jobs as one experiment; the exit code once they have ended, or, detached, once they are submitted."""
+    from moedsl.launch import attended, executors, store
+    from moedsl.launch.submit import Task, sequential
 
     home = executors.home(cluster)
     wrong = store.has_nemo_run() or store.home_refusal(home)
     if wrong:
         talk.say([wrong], {})
         return 1
-    executors.use_home(home)
+    store.use_home(home)
     tasks = [
         Task(j.launch.name, executors.task(j.launch, cluster, j.payload), executors.executor(j.launch, cluster, home))
         for j in jobs
     ]
-    done = submit(tasks, jobs[0].launch.name, home, _named)
-    if done.why_not is not None:
-        talk.say([done.why_not], {})
-    elif not done.signal:
-        print(f"submitted: `moedsl jobs {done.id}`, `moedsl logs {done.id} -f`", file=sys.stderr)
-    return 128 + done.signal if done.signal else int(done.why_not is not None)
+    return attended.run(sequential(tasks) if a.sequential else tasks, jobs[0].launch.name, home, a.detach)

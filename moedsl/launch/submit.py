@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.launch import store
@@ -23,12 +23,15 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @frozen
 class Task:
-    """One job: a NeMo-Run script on a NeMo-Run executor, started when the jobs it comes `after` have succeeded."""
+    """One job: a NeMo-Run script on a NeMo-Run executor."""
 
     name: str
     script: Any
     executor: Any
     after: tuple[str, ...] = ()
+    """The jobs that have to end first."""
+    whatever: bool = False
+    """Whether it starts however they end; otherwise it is cancelled where one of them fails."""
 
 
 @frozen
@@ -39,6 +42,12 @@ class Submitted:
     experiment: store.Experiment | None = None
     why_not: Diagnostic | None = None
     signal: int = 0
+
+
+def sequential(tasks: Sequence[Task]) -> list[Task]:
+    """The same, each after the one before it, however that ends."""
+    after = [(), *((task.name,) for task in tasks)]
+    return [evolve(task, after=names, whatever=True) for task, names in zip(tasks, after, strict=False)]
 
 
 def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str], None]) -> Submitted:
@@ -154,10 +163,11 @@ def _no_input() -> Generator[None]:
 
 
 def _in_order(task: Task) -> Any:
-    """The executor; a job whose predecessor failed is ended by Slurm, which would keep it pending for ever."""
+    """The executor; a job that cannot start any more is ended by Slurm, which would keep it pending for ever."""
     if not task.after or not isinstance(task.executor, store.nemo_run().SlurmExecutor):
         return task.executor
     executor = task.executor.clone()
+    executor.dependency_type = "afterany" if task.whatever else "afterok"
     executor.additional_parameters = {**(executor.additional_parameters or {}), "kill-on-invalid-dep": "yes"}
     return executor
 
