@@ -18,6 +18,31 @@ from moedsl.words import words
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted([*(ROOT / "examples").glob("*.moe"), *(ROOT / "stdlib").rglob("*.moe")])
 """Every run file, model, machine, rule and document that there is."""
+TRICKY = """\
+model hardware
+seq 4k; batch 8
+require (
+  seq > 4k
+  and batch in [1, 2]  # é 🎉
+)
+  because "seq \\"漢\\" # no comment"
+vlm x 3d seq full
+fit first
+profile first
+hardware h { seq 4; run { model 2 }; x x; a 1e-5 GB/s b 2 % }
+x x 8
+rules r of recipe
+  when seq % 4k == 0 {
+  let seq = model
+  default tp = seq when x
+}
+first first
+profile first { seq 4k }
+run a from b { gb200 x 8; hardware gb200 x 16; target bridge 0.6.2rc1 }
+pin max_tp=min(tp, 4) min=overlap.ep
+seq 8k
+"""
+"""Words that are keywords elsewhere, and parts of words that are names elsewhere."""
 
 
 @frozen

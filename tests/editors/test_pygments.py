@@ -14,7 +14,7 @@ from needs import ROOT, absent
 from pygments.lexers import find_lexer_class_by_name
 from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Punctuation, String, Whitespace, _TokenType
 from strategies import module
-from token_classes import FILES, classes
+from token_classes import FILES, TRICKY, classes
 
 from moedsl.printer import print_module
 from moedsl.pygments_lexer import MoeLexer
@@ -62,6 +62,10 @@ def _same(token: object, kinds: set[str]) -> bool:
 def test_every_word_of_every_file_has_its_class(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert differences(text) == []
+
+
+def test_words_that_are_keywords_elsewhere() -> None:
+    assert differences(TRICKY) == []
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from needs import ROOT, program
 from npm import installed
-from token_classes import FILES, Classed, classes
+from token_classes import FILES, TRICKY, Classed, classes
 
 HERE = Path(__file__).resolve().parent / "textmate"
 GRAMMAR = ROOT / "editors" / "vscode" / "syntaxes" / "moe.tmLanguage.json"
@@ -76,11 +76,5 @@ def test_every_word_of_every_file_has_its_scope(
 
 def test_words_that_are_keywords_elsewhere(tmp_path: Path) -> None:
     file = tmp_path / "t.moe"
-    file.write_text(
-        'model hardware\nseq 4k; batch 8\nrequire (\n  seq > 4k\n  and batch in [1, 2]  # é 🎉\n)\n  because "seq"\n'
-        "vlm x 3d seq\nfit first\nprofile first\nhardware h { seq 4; run { model 2 }; x x }\nx x 8\n"
-        "rules r of recipe\n  when seq > 4k {\n  let seq = model\n  default tp = seq when x\n}\nfirst first\n"
-        "profile first { seq 4k }\nrun a from b { gb200 x 8; hardware gb200 x 16; target bridge 0.6.2 }\nseq 8k\n",
-        encoding="utf-8",
-    )
-    assert differences(file.read_text(encoding="utf-8"), tokenised([file])[file]) == []
+    file.write_text(TRICKY, encoding="utf-8")
+    assert differences(TRICKY, tokenised([file])[file]) == []
