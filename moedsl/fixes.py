@@ -41,8 +41,8 @@ def edits(fix: Fix, source: Source, module: ast.Module | None) -> tuple[Edit, ..
     if fix.kind == DROP:
         whole = place.owner if isinstance(place, _Part) and place.alone else place
         return () if whole is None else (_dropped(whole, source),)
-    value = getattr(place, "value", None)
-    return (Edit(value.span, fix.text),) if isinstance(value, ast.Node) else ()
+    value: Any = getattr(place, "value", None)
+    return (Edit(value.span, fix.text),) if hasattr(value, "span") else ()
 
 
 def applied(text: str, changes: Iterable[Edit]) -> str:

@@ -18,6 +18,7 @@ from moedsl.lsp.names import Occurrence, Scope, Symbol, named, occurrences
 from moedsl.lsp.workspace import Workspace
 from moedsl.parse_errors import DECLARATIONS
 from moedsl.source import Source, Span
+from moedsl.symbols import FUNCTIONS
 from moedsl.tokens import Lexeme, lexemes
 
 BUILTIN = ("axis", "given", "fact", "cost", "constant", "function", "word")
@@ -110,7 +111,12 @@ def _by_name(word: Lexeme, name: str, known: Library) -> tuple[Symbol, Span] | N
     if word.text in scope.rules:
         dot = word.text.rfind(".") + 1
         return Symbol("rule", scope.rules[word.text]), Span(name, word.start + dot, word.end)
-    tables = (("model", scope.models), ("hardware", scope.hardware), ("profile", scope.profiles))
+    tables = (
+        ("model", scope.models),
+        ("hardware", scope.hardware),
+        ("profile", scope.profiles),
+        ("function", FUNCTIONS),
+    )
     kind = next((k for k, names in tables if word.text in names), None)
     symbol = Symbol(kind, word.text) if kind else named(word.text, scope)
     return (symbol, span) if symbol is not None else None
@@ -192,7 +198,7 @@ def group(workspace: Workspace, document: Document) -> dict[str, File]:
             return out
         waiting = [d for d in waiting if d not in joined]
         for d in joined:
-            out = files(d.analysis) | out
+            out = {**files(d.analysis), **out}
 
 
 def readable(workspace: Workspace) -> list[Document]:

@@ -72,7 +72,8 @@ class Scope:
         ids += [f"{p}.{b.name.id}.{m.name.id}" for p, b, m in own if m.name and isinstance(m, ast.Require | ast.Prefer)]
         lets = {r.name for r in kept if r.kind == "let"} | {m.name.id for _, _, m in own if isinstance(m, ast.Let)}
         rules = {i.split(".", 1)[1]: i for i in ids} | {i: i for i in ids}
-        return cls(*(frozenset(t) for t in (library.models, library.hardware, library.profiles, lets)), rules)
+        models, hardware, profiles = (frozenset(t) for t in (library.models, library.hardware, library.profiles))
+        return cls(models, hardware, profiles, frozenset(lets), rules)
 
 
 def occurrences(source: Source, module: ast.Module, scope: Scope) -> tuple[Occurrence, ...]:

@@ -85,10 +85,13 @@ def _first_line(span: Span, text: str) -> str:
     return text[span.start : span.end].split("\n", 1)[0]
 
 
+_STATEMENTS: dict[type[Any], types.SymbolKind] = {ast.ModelStmt: Kind.Class, ast.HardwareStmt: Kind.Struct}
+
+
 def _statement(s: Any, text: str) -> Entry:
     """A statement is its own text."""
     inner = tuple(_binding(b, text) for b in s.bindings) if isinstance(s, ast.PinStmt) else ()
-    kind = {ast.ModelStmt: Kind.Class, ast.HardwareStmt: Kind.Struct}.get(type(s), Kind.Field)
+    kind = _STATEMENTS.get(type(s), Kind.Field)
     return Entry(_first_line(s.span, text), kind, s.span, s.span, "", inner if len(inner) > 1 else ())
 
 

@@ -21,8 +21,9 @@ from moedsl.words import words
 _OF_KIND = {
     "model": "class", "hardware": "struct", "cluster": "type", "calibration": "type", "document": "type",
     "profile": "namespace", "run": "namespace", "block": "namespace", "rule": "event", "wish": "event",
-    "let": "variable", "derived": "property", "env": "property", "axis": "variable", "given": "property", "fact": "property",
-    "cost": "property", "constant": "property", "function": "function", "word": "enumMember", "field": "property",
+    "let": "variable", "derived": "property", "env": "property", "axis": "variable", "given": "property",
+    "fact": "property", "cost": "property", "constant": "property", "function": "function", "word": "enumMember",
+    "field": "property",
 }  # fmt: skip
 _OF_LEXEME = {"comment": "comment", "string": "string", "badstring": "string", "number": "number", "op": "operator"}
 Token = tuple[int, int, str, int]
