@@ -93,8 +93,9 @@ def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     if launch.executor == "slurm" and launch.tasks_per_node == launch.ranks_per_node:
         yield from _bound(launch, run)
     else:
+        doubled = "".join(f" {word(a.replace('$', '$$'))}" for a in payload.arguments)  # torchrun fills in macros
         yield f"exec {python} -m torch.distributed.run {_meeting(launch)} \\"
-        yield f'  "$MOEDSL_FILES/{payload.entry}"{arguments}'
+        yield f'  "$MOEDSL_FILES/{payload.entry}"{doubled}'
 
 
 def _bound(launch: Launch, run: str) -> Iterator[str]:
