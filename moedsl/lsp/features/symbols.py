@@ -48,16 +48,19 @@ def answer(document: Document, _: types.DocumentSymbolParams) -> list[Any]:
 
 
 def workspace(files: Workspace, params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
-    """What is declared under a name that has the query's letters in their order; the users' own files come first."""
+    """What is declared under a name that has the query's letters in their order; the users' own files come first.
+
+    A query with a dot is about whole names: ``mesh.heads``.
+    """
     among = [*index.everything(files).values(), *index.stdlib().values()]
     query = params.query.lower()
     out: list[types.WorkspaceSymbol] = []
     for file in among:
         for o in file.places:
-            name = o.symbol.name
-            if o.declares and _has_letters(name.lower(), query) and len(out) < MOST:
+            container, _, short = o.symbol.name.rpartition(".")
+            matched = o.symbol.name if "." in query else short
+            if o.declares and _has_letters(matched.lower(), query) and len(out) < MOST:
                 where = location(files, index.Place(file.source, o.span))
-                short, _, container = name.rpartition(".")[::-1]
                 out.append(types.WorkspaceSymbol(where, short, KINDS[o.symbol.kind], container_name=container or None))
     return out
 
