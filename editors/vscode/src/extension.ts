@@ -42,7 +42,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<Api> {
       }
     }),
   );
-  await session.start();
+  await session.restart();
   return { plan, report, messages };
 }
 
