@@ -18,8 +18,8 @@ def answer(document: Document, _: types.CodeLensParams) -> list[types.CodeLens]:
 
 def _lenses(document: Document, run: str, made: list[plans.Plan]) -> Iterator[types.CodeLens]:
     place = document.lines.span(plans.head(document, run))
-    yield types.CodeLens(place, types.Command(title(made), SHOW_PLAN, [document.uri, run]))
-    yield types.CodeLens(place, types.Command("report", SHOW_REPORT, [document.uri, run]))
+    yield types.CodeLens(place, types.Command(title(made), SHOW_PLAN, arguments=[document.uri, run]))
+    yield types.CodeLens(place, types.Command("report", SHOW_REPORT, arguments=[document.uri, run]))
 
 
 def title(made: list[plans.Plan]) -> str:
