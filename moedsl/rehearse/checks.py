@@ -1,4 +1,4 @@
-"""What a rehearsal has to show: finite losses, every process group as planned, every rank's parameters as counted."""
+"""What a rehearsal has to show: finite losses, groups as planned, parameters as counted, replicas that stay alike."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Check:
 
 def checks(prepared: Prepared, answers: Answers) -> tuple[Check, ...]:
     """All of them, for the answers of ranks that trained to their end."""
-    return (loss(prepared, answers), groups(prepared, answers), parameters(prepared, answers))
+    asked = (loss, groups, parameters, replicas)
+    return tuple(ask(prepared, answers) for ask in asked)
 
 
 def loss(prepared: Prepared, answers: Answers) -> Check:
@@ -83,3 +84,22 @@ def parameters(prepared: Prepared, answers: Answers) -> Check:
     each = "; ".join(f"stage {i}: {p.dense:,} + {p.expert:,}" for i, p in enumerate(prepared.parameters))
     says = f"as counted on every rank, dense + expert: {each}"
     return Check("parameters", not wrong and len(answers) == prepared.rehearsal.ranks, says, tuple(wrong))
+
+
+def replicas(prepared: Prepared, answers: Answers) -> Check:
+    """After the last step ranks of one data-parallel group hold the same values, and others than before the first.
+
+    Dense parameters are reduced over DP x CP, those of experts over EDP: a gradient that went to the wrong ranks
+    leaves them apart.
+    """
+    planned, after = mesh.groups(prepared.rehearsal.layout), {a["rank"]: a["after"] for a in answers}
+    wrong = [f"rank {a['rank']}: no dense parameter has changed" for a in answers if _same(a, "dense")]
+    for kind, family in (("dense", "DP_CP"), ("expert", "EDP")):
+        differing = [g for g in planned[family] if len({after[r][kind] for r in g if r in after}) > 1]
+        wrong += [f"{family} group {g}: {kind} parameters differ after training" for g in differing]
+    says = "parameters are alike in every DP x CP and EDP group after the last step, and not as before the first"
+    return Check("replicas", not wrong and len(answers) == prepared.rehearsal.ranks, says, tuple(wrong))
+
+
+def _same(answer: Mapping[str, Any], kind: str) -> bool:
+    return answer["before"][kind] == answer["after"][kind]

@@ -50,6 +50,8 @@ class Gpus:
         """Trains one rehearsal; `timeout` in seconds. Ctrl-C ends torchrun, which ends its ranks."""
         start, last = time.monotonic(), prepared.rehearsal.ranks - 1
         folder = prepared.folder.resolve()
+        for old in folder.glob("rank_*"):  # of an earlier rehearsal in this folder
+            old.unlink()
         process = subprocess.Popen(
             [
                 sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={last + 1}",

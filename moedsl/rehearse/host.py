@@ -23,6 +23,8 @@ from moedsl.rehearse import worker
 
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
+_PORT = 8
+"""Bytes in which a port is told."""
 
 
 def main() -> None:
@@ -47,29 +49,35 @@ def _say(news: int, text: str) -> None:
 
 
 def _run(task: worker.Task, ranks: int, news: int) -> None:
-    store = _store()
-    children = {_fork(task, rank, ranks, news): rank for rank in range(ranks)}
+    """The store at which ranks meet is made behind the forks: it has a thread, and no fork may find one at work."""
+    listen, tell = os.pipe()
+    children = {_fork(task, rank, ranks, (news, listen, tell)): rank for rank in range(ranks)}
+    distributed: Any = importlib.import_module("torch.distributed")
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # a port of the kernel's
+    os.write(tell, f"{store.port:{_PORT}d}".encode() * ranks)
     _wait(children, news)
+    os.close(listen)
+    os.close(tell)
     del store
 
 
-def _store() -> Any:
-    """The store at which ranks meet, on a port that the kernel chose; ranks are its clients, as under torchrun."""
-    distributed: Any = importlib.import_module("torch.distributed")
-    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+def _meet(listen: int) -> None:
+    """This rank as a client of the store, as under torchrun, once its port is known."""
+    port = int(os.read(listen, _PORT))
     agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store.port), **agent)
-    return store
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **agent)
 
 
-def _fork(task: worker.Task, rank: int, ranks: int, news: int) -> int:
+def _fork(task: worker.Task, rank: int, ranks: int, pipes: tuple[int, int, int]) -> int:
     pid = os.fork()
     if pid == 0:
-        _be(task, rank, ranks, news)
+        news, listen, tell = pipes
+        os.close(tell)
+        _be(task, rank, ranks, news, listen)
     return pid
 
 
-def _be(task: worker.Task, rank: int, ranks: int, news: int) -> NoReturn:
+def _be(task: worker.Task, rank: int, ranks: int, news: int, listen: int) -> NoReturn:
     """The child: one rank, its words in a file of its own."""
     status = 1
     try:
@@ -77,6 +85,7 @@ def _be(task: worker.Task, rank: int, ranks: int, news: int) -> NoReturn:
         log = os.open(Path(task.out, f"rank_{rank}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        _meet(listen)
         worker.train(task, rank, ranks, lambda text: _say(news, f"rank {rank} {text}"))
         status = 0
     except BaseException:
@@ -91,8 +100,8 @@ def _wait(children: Mapping[int, int], news: int) -> None:
     left, failed = dict(children), False
     while left:
         pid, status = os.wait()
-        rank = left.pop(pid)
-        if status and not failed:
+        rank = left.pop(pid, None)
+        if rank is not None and status and not failed:
             failed = True
             _say(news, f"rank {rank} failed {os.waitstatus_to_exitcode(status)}")
             _end(left)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from select import select
 from types import TracebackType
@@ -52,7 +53,10 @@ class Outcome:
 
 
 class Host:
-    """The warm process of a CPU: `with Host() as host: host.run(prepared)`. Bridge is imported once, here."""
+    """The warm process of a CPU: `with Host() as host: host.run(prepared)`. It imports Bridge once.
+
+    A deadline ends the process; the next rehearsal starts another.
+    """
 
     device = "cpu"
 
@@ -60,18 +64,9 @@ class Host:
         self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
         home = Path(self._home.name)
         hub.build(home, stdlib_dir() / "hf", hub.user_cache())
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
-        environment = os.environ | hub.environment(home) | _QUIET | {"CUDA_VISIBLE_DEVICES": ""}
-        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "moedsl.rehearse.host"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=environment,
-            start_new_session=True,  # Ctrl-C reaches the parent alone, which ends the whole group
-        )
-        self._ready, self._unread = False, bytearray()
+        self._home_path = home
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unread = bytearray()
 
     def __enter__(self) -> Self:
         return self
@@ -82,74 +77,96 @@ class Host:
     def run(self, prepared: Prepared, timeout: float, progress: Progress = lambda _: None) -> Outcome:
         """Trains one rehearsal; `timeout` in seconds, the import of Bridge included. No mistake raises."""
         start = time.monotonic()
+        for old in prepared.folder.glob("rank_*"):  # of an earlier rehearsal in this folder
+            old.unlink()
+        if self._process is None:
+            progress("starting the real Megatron Bridge (about ten seconds)")
+            self._process = self._start()
         job = {"task": str(prepared.folder.resolve() / TASK), "ranks": prepared.rehearsal.ranks}
-        failure = self._send(job) or self._follow(prepared, start + timeout, progress)
+        failure = self._send(self._process, job) or self._follow(self._process, prepared, start + timeout, progress)
         if failure is not None and failure.kind != "rank":
-            self._kill()
+            self.end()
         return Outcome(answers(prepared), failure, round(time.monotonic() - start, 1))
 
-    def close(self) -> None:
-        """Ends the process and every rank that is left, and removes temporary files."""
-        self._kill()
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in end()
+        self._unread = bytearray()
+        environment = os.environ | hub.environment(self._home_path) | _QUIET | {"CUDA_VISIBLE_DEVICES": ""}
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        return subprocess.Popen(
+            [sys.executable, "-m", "moedsl.rehearse.host"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+            start_new_session=True,  # Ctrl-C reaches the parent alone, which ends the whole group
+        )
+
+    def end(self) -> None:
+        """Ends the process and every rank that is left."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(ProcessLookupError):  # the whole group has ended already
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdin and process.stdout
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        process.stdout.close()
         self._log.close()
+
+    def close(self) -> None:
+        """Ends what runs and removes temporary files."""
+        self.end()
         self._home.cleanup()
 
-    def _send(self, job: dict[str, Any]) -> Failure | None:
-        assert self._process.stdin
+    def _send(self, process: subprocess.Popen[bytes], job: dict[str, Any]) -> Failure | None:
+        assert process.stdin
         try:
-            self._process.stdin.write(f"{json.dumps(job)}\n".encode())
-            self._process.stdin.flush()
+            process.stdin.write(f"{json.dumps(job)}\n".encode())
+            process.stdin.flush()
         except BrokenPipeError:
-            return self._ended()
+            return self._ended(process)
         return None
 
-    def _follow(self, prepared: Prepared, deadline: float, progress: Progress) -> Failure | None:
-        if not self._ready:
-            progress("starting the real Megatron Bridge (about ten seconds)")
+    def _follow(
+        self, process: subprocess.Popen[bytes], prepared: Prepared, deadline: float, progress: Progress
+    ) -> Failure | None:
         failure = None
-        for news in self._news(deadline):
+        for news in self._news(process, deadline):
             if news is None:
-                return self._late(prepared) if time.monotonic() >= deadline else self._ended()
-            self._ready = True
+                return self._late(prepared) if time.monotonic() >= deadline else self._ended(process)
             if news[0] == "done":
                 return failure
             failure = failure or _heard(news, prepared, progress)
         return failure
 
-    def _news(self, deadline: float) -> Iterator[re.Match[str] | None]:
+    def _news(self, process: subprocess.Popen[bytes], deadline: float) -> Iterator[re.Match[str] | None]:
         """Each line of news; None once where there is no more, or no more time."""
-        assert self._process.stdout
+        assert process.stdout
         while True:
             while b"\n" in self._unread:
                 line, _, rest = bytes(self._unread).partition(b"\n")
                 self._unread[:] = rest
                 if news := _NEWS.match(line.decode()):
                     yield news
-            readable, _, _ = select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            data = os.read(self._process.stdout.fileno(), 1 << 12) if readable else b""
+            readable, _, _ = select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            data = os.read(process.stdout.fileno(), 1 << 12) if readable else b""
             if not data:
                 yield None
                 return
             self._unread += data
 
-    def _ended(self) -> Failure:
+    def _ended(self, process: subprocess.Popen[bytes]) -> Failure:
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 8000))
-        return Failure("start", None, self._process.poll(), _last(self._log.read().decode(errors="replace")))
+        return Failure("start", None, process.poll(), _last(self._log.read().decode(errors="replace")))
 
     def _late(self, prepared: Prepared) -> Failure:
         """The rank that came least far speaks for all."""
         done = {a["rank"] for a in answers(prepared)}
         rank = next((r for r in range(prepared.rehearsal.ranks) if r not in done), 0)
         return Failure("timeout", rank, None, tail(prepared, rank))
-
-    def _kill(self) -> None:
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
 
 
 def _heard(news: re.Match[str], prepared: Prepared, progress: Progress) -> Failure | None:

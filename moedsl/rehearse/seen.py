@@ -1,8 +1,9 @@
-"""What a rank sees inside `pretrain()`: its process groups, its parameters, the losses of an iteration."""
+"""What a rank sees inside `pretrain()`: its groups, its parameters, the losses of an iteration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 
@@ -34,6 +35,16 @@ def parameters(chunks: Sequence[Any]) -> dict[str, int]:
         for name, parameter in chunk.named_parameters():
             sizes["expert" if ".experts." in name else "dense"] += parameter.numel()
     return sizes
+
+
+def digests(chunks: Sequence[Any]) -> dict[str, str]:
+    """A hash of the values of this rank's parameters: those of experts, and the others."""
+    hashes = {"dense": sha256(), "expert": sha256()}
+    for chunk in chunks:
+        for name, parameter in chunk.named_parameters():
+            kind = "expert" if ".experts." in name else "dense"
+            hashes[kind].update(parameter.detach().float().cpu().numpy().tobytes())
+    return {kind: found.hexdigest()[:16] for kind, found in hashes.items()}
 
 
 def losses(found: Mapping[str, Any] | None) -> dict[str, float]:

@@ -56,7 +56,7 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
 
     `news` hears of each iteration. Needs MASTER_ADDR and MASTER_PORT, and `load_for_cpu` where there is no GPU.
     """
-    answer: dict[str, Any] = {"rank": rank, "losses": [], "groups": {}, "parameters": None}
+    answer: dict[str, Any] = {"rank": rank, "losses": [], "groups": {}}
     start = time.monotonic()
     if not task.on_gpu:
         gpu.answer(task.device, world, rank)
@@ -104,18 +104,23 @@ def _pretrain(task: Task, config: Any, answer: dict[str, Any], news: Callable[[s
     from megatron.bridge.training.callbacks import CallbackManager
     from megatron.bridge.training.pretrain import pretrain
 
-    from moedsl.rehearse.seen import groups, losses, parameters
+    from moedsl.rehearse.seen import digests, groups, losses, parameters
 
     def started(context: Any) -> None:
         answer["groups"], answer["parameters"] = groups(), parameters(context.model)
+        answer["before"] = digests(context.model)
 
     def stepped(context: Any) -> None:
         answer["losses"].append(losses(context.loss_dict))
         news(f"iteration {len(answer['losses'])}")
 
+    def ended(context: Any) -> None:
+        answer["after"] = digests(context.model)
+
     callbacks = CallbackManager()
     callbacks.register("on_train_start", started)
     callbacks.register("on_train_step_end", stepped)
+    callbacks.register("on_train_end", ended)
     pretrain(config, importlib.import_module(task.step).forward_step, callbacks=callbacks)
 
 
