@@ -56,8 +56,8 @@ def _edit(document: Document, start: int, at: Place, text: str) -> types.TextEdi
     return types.InsertReplaceEdit(text, insert=before, replace=document.lines.range(start, at.end))
 
 
-def _markup(text: str | None, markdown: bool) -> types.MarkupContent | None:
+def _markup(text: str | None, markdown: bool) -> types.MarkupContent | str | None:
+    """A client that names no format takes a string."""
     if text is None:
         return None
-    kind = types.MarkupKind.Markdown if markdown else types.MarkupKind.PlainText
-    return types.MarkupContent(kind, text if markdown else describe.plain(text))
+    return types.MarkupContent(types.MarkupKind.Markdown, text) if markdown else describe.plain(text)
