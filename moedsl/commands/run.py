@@ -82,17 +82,17 @@ def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagn
 
 def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
     """Prints what is derived, then every file as it would be sent."""
-    from moedsl.launch.dryrun import dryrun
+    from moedsl.launch.dryrun import dryrun_all
 
-    sent = [dryrun(j.launch, cluster, j.payload) for j in jobs]
+    sent = dryrun_all([(j.launch, j.payload) for j in jobs], cluster)
     if a.json:
-        runs = [{**to_json(j.launch), "experiment": s.experiment, "folder": s.folder, "files": s.files}
-                for j, s in zip(jobs, sent, strict=True)]  # fmt: skip
-        talk.print_json({"version": 1, "runs": runs})
+        runs = [to_json(j.launch) for j in jobs]
+        talk.print_json({"version": 1, "experiment": sent.experiment, "folder": sent.folder, "files": sent.files,
+                         "runs": runs})  # fmt: skip
         return 0
-    for job, s in zip(jobs, sent, strict=True):
+    for job in jobs:
         print(show.derived(job.launch))
-        print(show.sent(s), end="")
+    print(show.sent(sent), end="")
     return 0
 
 

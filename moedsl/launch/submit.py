@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import signal
 import sys
@@ -17,6 +16,7 @@ from attrs import evolve, frozen
 
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.launch import store
+from moedsl.launch.quiet import no_input
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -143,23 +143,11 @@ def _experiment(tasks: Sequence[Task], title: str, id: str, tunnels: Mapping[str
 
 
 def _run(made: Any, tasks: Sequence[Task]) -> None:
-    with redirect_stdout(sys.stderr), _no_input(), made:
+    with redirect_stdout(sys.stderr), no_input(), made:
         for task in tasks:
             made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
         made.run(detach=True)
         made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
-
-
-@contextmanager
-def _no_input() -> Generator[None]:
-    """NeMo-Run's local commands would read this process's standard input."""
-    before = sys.stdin
-    with open(os.devnull) as nothing:
-        sys.stdin = nothing
-        try:
-            yield
-        finally:
-            sys.stdin = before
 
 
 def _in_order(task: Task) -> Any:
