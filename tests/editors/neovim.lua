@@ -1,26 +1,24 @@
 -- Uses the language server as a person does, in the Neovim that runs this, and writes down what each step showed.
--- Environment: MOEDSL the server's program, FILES a folder for files, RESULTS where the JSON goes.
+-- Environment: FILES a folder for files, STEPS which steps to take, RESULTS where the JSON goes.
 local results = {}
-local ATTACH = { name = 'moedsl', cmd = { vim.env.MOEDSL, 'lsp' }, root_dir = vim.env.FILES }
-
 local function wait(what, ready)
   if not vim.wait(60000, ready, 20) then error(what .. ' did not come') end
 end
 
+local function client_of(buffer)
+  for id, client in pairs(vim.lsp.buf_get_clients(buffer)) do
+    if client.name == 'moedsl' and client.initialized then return id end
+  end
+end
+
+-- Opens a new file; the plugin under editors/nvim attaches the server.
 local function open(name, lines)
   local path = vim.env.FILES .. '/' .. name
   vim.fn.writefile(lines, path)
   vim.cmd('edit ' .. path)
-  vim.bo.filetype = 'moe'
-  local client = vim.lsp.start_client and vim.g.moedsl_client or nil
-  client = client or vim.lsp.start_client(ATTACH)
-  vim.g.moedsl_client = client
-  vim.lsp.buf_attach_client(0, client)
-  wait('the client', function()
-    local found = vim.lsp.get_client_by_id(client)
-    return found and found.initialized
-  end)
-  return vim.api.nvim_get_current_buf()
+  local buffer = vim.api.nvim_get_current_buf()
+  wait('the client', function() return client_of(buffer) end)
+  return buffer
 end
 
 local function text(buffer) return vim.api.nvim_buf_get_lines(buffer or 0, 0, -1, false) end
@@ -101,7 +99,6 @@ end
 
 function steps.semantic_tokens()
   local buffer = open('tokens.moe', { 'model qwen3_30b_a3b', 'h100 x 16', 'seq 4k' })
-  vim.lsp.semantic_tokens.start(buffer, vim.g.moedsl_client)
   wait('a token', function() return #(vim.lsp.semantic_tokens.get_at_pos(buffer, 0, 8) or {}) > 0 end)
   return vim.lsp.semantic_tokens.get_at_pos(buffer, 0, 8)[1].type
 end

@@ -1,4 +1,4 @@
-"""Neovim, headless and without a configuration, attached to the real `moedsl lsp`: Debian 12's and a newer one."""
+"""Neovim, headless, with the plugin under editors/nvim alone, and the real `moedsl lsp`: Debian 12's and a newer one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import moedsl_program, program, unpacked
+from needs import ROOT, moedsl_program, program, unpacked
 
 SCRIPT = Path(__file__).with_name("neovim.lua")
+PLUGIN = ROOT / "editors" / "nvim"
 STEPS = ("diagnostics", "hover", "completion", "definition", "rename", "format", "quick_fix")
 NEWER = ("inlay_hints", "semantic_tokens")
 
@@ -22,14 +23,14 @@ class Run:
 
     def __init__(self, command: Sequence[str], folder: Path, steps: Sequence[str], env: dict[str, str]) -> None:
         own = {
-            "MOEDSL": str(moedsl_program(folder)),
+            "PATH": f"{moedsl_program(folder).parent}:{os.environ['PATH']}",
             "FILES": str(folder),
             "RESULTS": str(folder / "results.json"),
             "STEPS": " ".join(steps),
             "XDG_STATE_HOME": str(folder),
             "NVIM_LOG_FILE": str(folder / "nvim.log"),
         }
-        words = [*command, "--headless", "--clean", "-n", "-c", f"luafile {SCRIPT}"]
+        words = [*command, "--headless", "--clean", "-n", "--cmd", f"set rtp^={PLUGIN}", "-c", f"luafile {SCRIPT}"]
         done = subprocess.run(words, env={**os.environ, **own, **env}, capture_output=True, text=True, check=False)
         assert (folder / "results.json").exists(), done.stderr
         self.results = json.loads((folder / "results.json").read_text())
@@ -40,24 +41,23 @@ class Run:
         return result["shown"]
 
 
-def _debian12(folder: Path) -> Run:
-    return Run([program("nvim", "neovim")], folder, STEPS, {})
-
-
-def _newer(folder: Path) -> Run:
-    neovim = unpacked("neovim")
-    env = {"VIMRUNTIME": str(neovim.root / "usr/share/nvim/runtime")}
-    return Run(neovim.command("usr/bin/nvim"), folder, (*STEPS, *NEWER), env)
-
-
-@pytest.fixture(scope="module", params=[_debian12, _newer], ids=["debian12", "newer"])
-def neovim(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return request.param(tmp_path_factory.mktemp("neovim"))
+@pytest.fixture(scope="module")
+def debian12(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return Run([program("nvim", "neovim")], tmp_path_factory.mktemp("neovim"), STEPS, {})
 
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return _newer(tmp_path_factory.mktemp("neovim_newer"))
+    neovim = unpacked("neovim")
+    env = {"VIMRUNTIME": str(neovim.root / "usr/share/nvim/runtime")}
+    parsers = ["--cmd", f"set rtp+={neovim.root}/usr/lib/nvim"]  # a hover is Markdown, which the newer one parses
+    folder = tmp_path_factory.mktemp("neovim_newer")
+    return Run([*neovim.command("usr/bin/nvim"), *parsers], folder, (*STEPS, *NEWER), env)
+
+
+@pytest.fixture(params=["debian12", "newer"])
+def neovim(request: pytest.FixtureRequest) -> Run:
+    return request.getfixturevalue(request.param)
 
 
 def test_diagnostics(neovim: Run) -> None:
