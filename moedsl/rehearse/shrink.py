@@ -16,7 +16,10 @@ RANKS = 8
 """The most processes, unless asked otherwise."""
 SEQ = 64
 """Tokens of a sequence on a context-parallel rank and a tensor-parallel one."""
-NOT_CARRIED = ("profiling.", "checkpoint.", "dataset.", "tokenizer.", "train.train_iters", "mixed_precision.")
+NOT_CARRIED = (
+    "profiling.", "checkpoint.", "dataset.", "tokenizer.", "train.train_iters", "mixed_precision.",
+    "scheduler.", "validation.",
+)  # fmt: skip
 """Fields that a run file may set and a rehearsal does not: they name the cluster's files or a CPU has them not."""
 
 
