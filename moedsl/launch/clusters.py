@@ -63,7 +63,7 @@ def _of_user(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
     library.sources[source.name] = source
     module, more = cache.cached_parse(source)
     out: dict[str, Known] = {}
-    wrong = [*found, *more]
+    wrong = [d for d in (*found, *more) if d.id != "parse.empty"]
     for item in module.items if module else ():
         if not isinstance(item, ast.ClusterDecl):
             wrong.append(error("launch.user_file", "the user's file holds clusters alone", item.span, help=_ELSEWHERE))
