@@ -156,7 +156,8 @@ def _in_order(task: Task) -> Any:
         return task.executor
     executor = task.executor.clone()
     executor.dependency_type = "afterany" if task.whatever else "afterok"
-    executor.additional_parameters = {**(executor.additional_parameters or {}), "kill-on-invalid-dep": "yes"}
+    if not task.whatever:
+        executor.additional_parameters = {**(executor.additional_parameters or {}), "kill-on-invalid-dep": "yes"}
     return executor
 
 
