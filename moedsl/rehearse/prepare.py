@@ -68,7 +68,7 @@ def prepare(
     model = {f"{MODEL}/{name}": text for name, text in hf.files(template, r.model).items()}
     own = {RUN: source.text, TASK: json.dumps(task, indent=2) + "\n"}
     found = write_all(folder, {**files_of(plan, source, result.library), **model, **own})
-    return found or Prepared(folder, r, plan, iterations, _parameters(r))
+    return found or Prepared(folder, r, plan, iterations, parameters(r))
 
 
 def layout_of(r: Rehearsal) -> Layout:
@@ -80,7 +80,8 @@ def layout_of(r: Rehearsal) -> Layout:
     return found
 
 
-def _parameters(r: Rehearsal) -> tuple[Parameters, ...]:
+def parameters(r: Rehearsal) -> tuple[Parameters, ...]:
+    """Of a rank of each pipeline stage, as moedsl counts them."""
     sizes, layout = r.layout, layout_of(r)
     split = (sizes["tp"], sizes["ep"], sizes["etp"])
     return tuple(stage_parameters(r.model, layout, i, *split) for i in range(sizes["pp"]))
