@@ -37,7 +37,7 @@ def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], li
     """The programs of a file. Every mistake of every run is reported, not only the first."""
     known, scope, found = rules.of_library(library)
     drafts, more = runs(module, library)
-    found = [*library.diagnostics, *found, *more]
+    found = [*library.diagnostics, *found, *more, *_clusters(library)]
     programs: list[Program] = []
     for name, draft in drafts:
         reader = _Reader(name, draft, library, known, scope, found)
@@ -45,6 +45,15 @@ def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], li
         if program is not None:
             programs.extend(q for p in workflow.phases(program) for q in _sweep(p))
     return tuple(programs), _unique(found)
+
+
+def _clusters(library: Library) -> list[Diagnostic]:
+    """What is wrong with the clusters that the file declares or uses; most declare none."""
+    if all(d.name.span.file.startswith("stdlib/") for d in library.clusters.values()):
+        return []
+    from moedsl.launch import clusters
+
+    return clusters.check(library)
 
 
 def _unique(found: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     _programs(commands)
     _what_if(commands)
     _verify(commands)
+    _rehearse(commands)
     _lint(commands)
     _diagnose(commands)
     _diff(commands)
@@ -89,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     _models(commands)
     _calibrate(commands)
     _report(commands)
+    _run(commands)
+    _submitted(commands)
     hardware = _command(commands, "hardware", "list the hardware that a run may name")
     hardware.add_argument("--json", action="store_true")
     _explain(commands)
@@ -144,6 +147,9 @@ def _programs(commands: Commands) -> None:
             parser.add_argument(
                 "--force", action="store_true", help="overwrite files that moedsl did not write, or that were edited"
             )
+            text = "launch: also write launch.py and job.sh, a NeMo-Run script to keep and edit"
+            parser.add_argument("--emit", choices=("launch",), help=text)
+            parser.add_argument("--cluster", metavar="NAME", help="the cluster of --emit launch (default: as in `run`)")
 
 
 def _what_if(commands: Commands) -> None:
@@ -183,6 +189,21 @@ def _verify(commands: Commands) -> None:
     parser.add_argument("--gpu", help="the hardware of a recipe without a plan")
     parser.add_argument("--world", type=int, help="the number of GPUs of a recipe without a plan")
     parser.add_argument("--jobs", type=int, default=2, help="recipes judged at once (default: 2)")
+    parser.add_argument("--json", action="store_true")
+
+
+def _rehearse(commands: Commands) -> None:
+    help = "train the plan, shrunk to a few processes, with NVIDIA's own pretrain() on this machine"
+    parser = _command(commands, "rehearse", help)
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a .moe file, or - for standard input")
+    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
+    parser.add_argument("--run", metavar="NAME", help="the run of a file that has several (default: every one)")
+    parser.add_argument("--ranks", type=_amount("ranks"), metavar="N", default=8, help="processes at most (default: 8)")
+    parser.add_argument("--iterations", type=_amount("steps"), metavar="N", default=3, help="steps (default: 3)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", default=600.0, help="for each run (default: 600)")
+    parser.add_argument("--cpu", action="store_true", help="on the CPU even where there are GPUs")
+    parser.add_argument("--dryrun", action="store_true", help="print what would run, and run nothing")
+    parser.add_argument("-o", "--output", metavar="DIR", help="keep recipe, model, answers and logs there")
     parser.add_argument("--json", action="store_true")
 
 
@@ -240,6 +261,38 @@ def _fmt(commands: Commands) -> None:
     parser = _command(commands, "fmt", "lay out .moe files; comments stay")
     parser.add_argument("files", nargs="+", metavar="FILE", help="files to rewrite, or - to filter standard input")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
+
+
+def _run(commands: Commands) -> None:
+    """run starts what a file plans, and clusters lists where."""
+    parser = _command(commands, "run", "train on this machine, or submit to a cluster through NeMo-Run")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a .moe file, or - for standard input")
+    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
+    text = "submit to this cluster; without a name to the run file's only one or its default"
+    parser.add_argument("--cluster", nargs="?", const="", metavar="NAME", help=text)
+    parser.add_argument("--run", metavar="NAME", help="the run of a file that has several (default: all of them)")
+    parser.add_argument("--dryrun", action="store_true", help="print what would be sent, to the byte, and send nothing")
+    parser.add_argument("--detach", action="store_true", help="return once all is submitted; `jobs` and `logs` go on")
+    text = "each run of a file starts when the one before it has ended, however (default: as the scheduler likes)"
+    parser.add_argument("--sequential", action="store_true", help=text)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    clusters = _command(commands, "clusters", "list the clusters that `run --cluster` knows")
+    clusters.add_argument("file", nargs="?", metavar="FILE", help="a .moe file whose clusters count too")
+    clusters.add_argument("--json", action="store_true")
+
+
+def _submitted(commands: Commands) -> None:
+    """jobs, logs and cancel read what NeMo-Run keeps of `moedsl run --cluster`."""
+    jobs = _command(commands, "jobs", "what `moedsl run --cluster` submitted, and how it stands")
+    jobs.add_argument("id", nargs="?", metavar="ID", help="one experiment, job by job")
+    jobs.add_argument("--last", type=_amount("experiments"), default=10, metavar="N", help="how many (default: 10)")
+    jobs.add_argument("--json", action="store_true", help="print JSON")
+    logs = _command(commands, "logs", "what the jobs of an experiment have written")
+    logs.add_argument("id", metavar="ID")
+    logs.add_argument("job", nargs="?", metavar="JOB", help="one of its jobs")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until they end; exit code 1 if one fails")
+    cancel = _command(commands, "cancel", "end the jobs of an experiment")
+    cancel.add_argument("id", metavar="ID")
 
 
 def _report(commands: Commands) -> None:

@@ -104,7 +104,8 @@ def _make(
     helps = (help,) if isinstance(help, str) else help
     words = [h.word for h in helps if labels and isinstance(h, Instead)]
     fixes = (*(Fix(f"Write `{w}`", REPLACE, labels[0].span, w) for w in words), *more.get("fixes", ()))
-    return Diagnostic(id, severity, message, labels, help=helps, **{**more, "fixes": fixes})
+    rest: dict[str, Any] = {**more, "fixes": fixes}
+    return Diagnostic(id, severity, message, labels, help=helps, **rest)
 
 
 def to_json(d: Diagnostic, sources: Mapping[str, Source]) -> dict[str, Any]:

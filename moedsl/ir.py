@@ -52,6 +52,8 @@ class Collected:
 
     rules: tuple[Rule, ...]
     scope: dict[str, Type]
+    used: frozenset[str] = frozenset()
+    """Every name and word in their expressions, and in the scope."""
 
 
 @frozen

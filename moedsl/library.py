@@ -37,6 +37,8 @@ class Library:
     collected: Collected | None = None
     """The stdlib's rules where they were kept, checked; its blocks are then `blocks` and not among `own_rules`."""
     blocks: Callable[[], Blocks] = tuple
+    made: dict[tuple[str, str], tuple[Any, list[Diagnostic]]] = field(factory=dict, repr=False)
+    """The facts of the names that were used, by kind and name: several runs ask for the same."""
 
     @property
     def rules(self) -> Blocks:
@@ -89,11 +91,16 @@ class Library:
 
     def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:
         """The facts of a declared model."""
-        return declare.model(self.models[name])
+        return self._made("model", name, lambda: declare.model(self.models[name]))
 
     def gpu(self, name: str) -> tuple[Hardware | None, list[Diagnostic]]:
         """The facts of a declared hardware."""
-        return declare.hardware(self.hardware[name], self.calibrations)
+        return self._made("hardware", name, lambda: declare.hardware(self.hardware[name], self.calibrations))
+
+    def _made(self, kind: str, name: str, make: Callable[[], tuple[Any, list[Diagnostic]]]) -> Any:
+        if (kind, name) not in self.made:
+            self.made[kind, name] = make()
+        return self.made[kind, name]
 
 
 def load(files: Iterable[Path], parse: Parse) -> Library:

@@ -65,6 +65,16 @@ def _patterns() -> dict[str, re.Pattern[str]]:
     return {t.name: re.compile(t.pattern.to_regexp()) for t in _lark().terminals if t.name in _OTHER_WORDS}
 
 
+def tables() -> tuple[dict[int, dict[str, tuple[Any, Any]]], int, Any]:
+    """For each LALR state what a terminal or a rule leads to, the state of an empty text, and the action that shifts.
+
+    For those who ask what may stand somewhere; an action is a pair as Lark has it.
+    """
+    conf = _lark().parse_interactive("").parser_state.parse_conf
+    actions = (action for row in conf.states.values() for action, _ in row.values())
+    return conf.states, conf.start_state, next(a for a in actions if str(a) == "Shift")
+
+
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
     """The module and what is wrong with the text, in its order.
 

@@ -49,16 +49,22 @@ def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Dia
 def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
     """`collect` of all blocks of a library. The stdlib's kept rules are not checked again.
 
-    A further `let` may give a word of theirs another meaning: then everything is checked together.
+    A further `let` of a word that they use may give it another meaning: then everything is checked together.
     """
     kept, own = library.collected, [(p, b, m) for p, b in library.own_rules if b.subject is None for m in b.members]
-    if kept is None or any(isinstance(m, ast.Let) for _, _, m in own):
+    if kept is None or any(isinstance(m, ast.Let) and m.name.id in kept.used for _, _, m in own):
         return collect(library.rules)
     found: list[Diagnostic] = []
-    rules = [read_rule(prefix, block, m, found) for prefix, block, m in own]
     scope = dict(kept.scope)
-    _checked(rules, scope, {_key(r): r for r in kept.rules if r.kind in UNIQUE}, found)
-    return (*kept.rules, *rules), scope, found
+    rules = _lets_first([*kept.rules, *(read_rule(prefix, block, m, found) for prefix, block, m in own)], scope, found)
+    known, taken = {*map(id, kept.rules)}, {_key(r): r for r in kept.rules if r.kind in UNIQUE}
+    _checked([r for r in rules if id(r) not in known], scope, taken, found)
+    return tuple(rules), scope, found
+
+
+def used(rules: Iterable[Rule], scope: Iterable[str]) -> frozenset[str]:
+    """Every name and word in the rules' expressions, and the names of the scope."""
+    return frozenset(scope).union(*(names(r.expr) | names(r.when) for r in rules))
 
 
 def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:

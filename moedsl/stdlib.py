@@ -50,7 +50,7 @@ def _make(sources: Sequence[Source], name: str) -> Library:
     known, scope, wrong = rules.collect(found.rules)
     if wrong or found.diagnostics:
         return found
-    collected = Collected(known, scope)
+    collected = Collected(known, scope, rules.used(known, scope))
     kept = Kept(found.models, found.hardware, found.clusters, found.calibrations, found.profiles, collected)
     store.save(name, pickle.dumps(kept, pickle.HIGHEST_PROTOCOL))
     return _made(sources, kept)

@@ -22,9 +22,9 @@ _LEXEME = re.compile(
   | (?P<close>[)}\]])
   | (?P<semicolon>;)
   | (?P<word>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)
-  | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[kMG]?(?:[ \t]*(?:GB/s|TB/s|GiB|TiB|GB|TB|TFLOPS|PFLOPS)(?!\w)
-      | %(?![\w("\[])|[ \t]+%(?=[ \t]*(?:$|[\n\#;}\]),]|(?:because|cite|when|confirm|fix)(?!\w))))
-      | [0-9][\w.]*(?:(?<=[eE])[+-][0-9]+)?)
+  | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[kMG]?(?:[ \t]*(?:GB/s|TB/s|GiB|TiB|GB|TB|TFLOPS|PFLOPS)(?![\w.])
+      | %(?![\w("\[])|[ \t]+%(?=[ \t\r\f]*(?:$|[\n\#;}\]),]|(?:because|cite|worth|when|confirm|fix)(?![\w.]))))
+      | [0-9][A-Za-z0-9_.]*(?:(?<=[eE])[+-][0-9]+)?)
   | (?P<op>=>|==|!=|<=|>=|//|[=<>+\-*/%,:])
   | (?P<other>.)
     """,

@@ -11,7 +11,7 @@ from moedsl.cli import main
 from moedsl.pages import PAGES
 
 SOURCE = Path(__file__).parents[1] / "moedsl"
-STAGES = "calibrate|explain|launch|parse|read|check|solve|plan|emit|verify|lint|diff|import|internal"
+STAGES = "calibrate|explain|launch|parse|read|check|solve|plan|emit|verify|rehearse|lint|diff|import|internal"
 BUILT = {"check.unknown_model", "check.unknown_hardware"}
 """Ids that the source puts together: f"check.unknown_{kind}"."""
 NOT_IDS = {"plan.json"}

@@ -27,7 +27,7 @@ def load(case: Case) -> tuple[Any, CodeType]:
 
 def module_of(case: Case) -> ModuleType:
     """The module that a case names; raises what importing it raises."""
-    return _import_file(case.source) if case.source.endswith(".py") else importlib.import_module(case.source)
+    return import_file(case.source) if case.source.endswith(".py") else importlib.import_module(case.source)
 
 
 def code_of(module: ModuleType) -> CodeType:
@@ -36,7 +36,7 @@ def code_of(module: ModuleType) -> CodeType:
     return compile(file.read_text(encoding="utf-8"), str(file), "exec")
 
 
-def _import_file(path: str) -> ModuleType:
+def import_file(path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location("moedsl_recipe", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

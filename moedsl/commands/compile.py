@@ -11,6 +11,7 @@ from moedsl.commands import talk
 from moedsl.commands.plan import show
 from moedsl.commands.programs import compiled
 from moedsl.compiler import Result
+from moedsl.diagnostics import Diagnostic
 from moedsl.emit.write import write_all
 
 
@@ -25,12 +26,33 @@ def run(a: Namespace) -> int:
     return code
 
 
+def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], list[Diagnostic]]:
+    """launch.py and job.sh of each run by its name, where they are asked for."""
+    if a.emit != "launch":
+        return {}, []
+    from moedsl.launch import clusters, emit
+    from moedsl.launch.derive import derive
+
+    cluster, found = clusters.choose(result.library, a.cluster or "")
+    if cluster is None:
+        return {}, found
+    found += emit.refusal(cluster)
+    derived = {p["name"]: derive(p, cluster, result.library) for p in result.plans}
+    found += [d for _, more in derived.values() for d in more if d not in found]
+    return {n: emit.files(made, cluster) for n, (made, _) in derived.items() if made is not None}, found
+
+
 def _write(a: Namespace, result: Result) -> int:
     """One folder, or one below it for each of several runs: all of them or none."""
     folder, files = Path(a.output), dict[str, str]()
+    launches, found = _launches(a, result)
     for plan in result.plans:
         below = f"{plan['name']}/" if len(result.plans) > 1 else ""
-        files |= {below + name: text for name, text in files_of(plan, result.source, result.library).items()}
+        made = files_of(plan, result.source, result.library) | launches.get(plan["name"], {})
+        files |= {below + name: text for name, text in made.items()}
+    talk.say(found, result.library.sources)
+    if any(d.is_error for d in found):
+        return 1
     found = write_all(folder, files, a.force)
     if found:
         talk.say(found, {})

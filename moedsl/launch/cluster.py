@@ -13,6 +13,7 @@ from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.infer import suggest
 from moedsl.launch import facts, secret_words, variables
 from moedsl.launch.facts import Cluster, Kind
+from moedsl.library import Library
 from moedsl.scalar import number
 
 Entries = tuple[ast.FactEntry, ...]
@@ -246,7 +247,13 @@ _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
 }
 
 
-def read(decl: ast.ClusterDecl) -> tuple[Cluster | None, list[Diagnostic]]:
-    """The cluster that a declaration states, or None and what is wrong with it."""
+def read(decl: ast.ClusterDecl, library: Library | None = None) -> tuple[Cluster | None, list[Diagnostic]]:
+    """The cluster that a declaration states, or None and what is wrong with it; a library knows its hardware."""
     found: list[Diagnostic] = []
-    return _Reader(decl, found).cluster(), found
+    made = _Reader(decl, found).cluster()
+    if made is not None and library is not None and made.hardware not in ("", *library.hardware):
+        at = next(e for e in decl.facts if e.name.id == "hardware")
+        help = suggest(made.hardware, [*library.hardware]) or ("`moedsl hardware` lists them",)
+        found.append(error("check.unknown_hardware", f"no hardware is called `{made.hardware}`", at.span, help=help))
+        return None, found
+    return made, found

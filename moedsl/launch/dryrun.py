@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
+import warnings
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.launch import executors
+from moedsl.launch import executors, here, kubeflow
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
+from moedsl.launch.quiet import no_input
 from moedsl.launch.script import Payload
 
 
@@ -18,33 +23,70 @@ class Sent:
     """The texts of one launch: `files` by name, in the order in which they are used."""
 
     experiment: str
-    """The id that NeMo-Run would give the experiment."""
+    """The id that NeMo-Run would give the experiment; empty on this machine."""
     folder: str
     """Where the files would lie, as the cluster sees it."""
     files: dict[str, str]
 
 
 def dryrun(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
-    """The sbatch file and the script of every task (Slurm), or the script alone (this machine)."""
-    base = executors.home(cluster)
-    id = executors.experiment_id(launch.name, base)
+    """The sbatch file and the script of the tasks (Slurm), the TrainJob (Kubeflow), or the script (this machine)."""
+    return dryrun_all([(launch, payload)], cluster)
+
+
+def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster) -> Sent:
+    """The same of several jobs, which are one experiment under the name of the first."""
+    if cluster.executor == "kubeflow":
+        return _joined([_trainjob(launch, cluster, payload) for launch, payload in jobs])
+    if cluster.executor == "local":
+        return Sent("", "", {f"{launch.name}.sh": here.text(launch, cluster, payload) for launch, payload in jobs})
+    base, title = executors.home(cluster), jobs[0][0].name
+    id = executors.experiment_id(title, base)
+    files: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="moedsl-dryrun-") as temporary:
         own = Path(temporary)
-        _prepare(launch, cluster, payload, base, own, id)
-        files = _read(own / "experiments" / launch.name / id, launch.name)
-    return Sent(id, f"{executors.remote_dir(cluster, base)}/{launch.name}/{id}", files)
+        _prepare(jobs, cluster, base, own, id)
+        for launch, _ in jobs:
+            files |= _read(own / "experiments" / title / id, launch.name)
+    return Sent(id, f"{executors.remote_dir(cluster, base)}/{title}/{id}", files)
 
 
-def _prepare(launch: Launch, cluster: Cluster, payload: Payload, base: Path, own: Path, id: str) -> None:
+def _joined(sent: Sequence[Sent]) -> Sent:
+    """Several as one: each file below the name of what it makes where there are several."""
+    if len(sent) == 1:
+        return sent[0]
+    files = {f"{s.experiment}/{n}": text for s in sent for n, text in s.files.items()}
+    return Sent(sent[0].experiment, sent[0].folder, files)
+
+
+def _trainjob(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
+    """The manifest, whose command holds the script; nothing is written anywhere but to the API server."""
+    body = kubeflow.manifest(launch, cluster, payload)
+    return Sent(body["metadata"]["name"], cluster.namespace, {"trainjob.yaml": kubeflow.text(body)})
+
+
+def _prepare(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, base: Path, own: Path, id: str) -> None:
     """NeMo-Run's own dry run: paths are those of `base`, files are written below `own`."""
-    executors.use_home(own)
-    import nemo_run
-
-    with nemo_run.Experiment(
-        launch.name, id=id, base_dir=str(own), clean_mode=True, enable_goodbye_message=False, skip_status_at_exit=True
-    ) as e:
-        e.add(executors.task(launch, cluster, payload), executors.executor(launch, cluster, base), name=launch.name)
-        e.dryrun(log=False, delete_exp_dir=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of packages that NeMo-Run imports
+        executors.use_home(own)
+        import nemo_run
+    title = jobs[0][0].name
+    experiment = nemo_run.Experiment(
+        title,
+        id=id,
+        base_dir=str(own),
+        log_level="WARNING",
+        clean_mode=True,
+        enable_goodbye_message=False,
+        skip_status_at_exit=True,
+        serialize_metadata_for_scripts=False,
+    )
+    with redirect_stdout(sys.stderr), no_input(), experiment:
+        for launch, payload in jobs:
+            task = executors.task(launch, cluster, payload)
+            experiment.add(task, executors.executor(launch, cluster, base), name=launch.name)
+        experiment.dryrun(log=False, delete_exp_dir=False)
 
 
 def _read(folder: Path, name: str) -> dict[str, str]:

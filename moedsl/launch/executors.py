@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from moedsl.launch import kubeflow, slurm
 from moedsl.launch.facts import Cluster
-from moedsl.launch.launch import Launch, Setting
+from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload, script
 
 if TYPE_CHECKING:
@@ -52,67 +53,32 @@ def _local(_: Launch, __: Cluster, ___: Path) -> Any:
 def _slurm(launch: Launch, cluster: Cluster, base: Path) -> Any:
     import nemo_run
 
-    gpus = {"gpus_per_node": launch.gpus_per_node} if cluster.request == "gpus_per_node" else {}
-    gres = {"gres": f"gpu:{launch.gpus_per_node}"} if cluster.request == "gres" else {}
-    stated = {n: getattr(cluster, n) or None for n in ("account", "partition", "qos")}
-    derived = {s.name: s.value for s in launch.sbatch}
-    known = {n: derived.pop(n, None) for n in ("exclusive", "mem", "signal")}
-    return nemo_run.SlurmExecutor(
-        **stated,
-        **known,
-        **gpus,
-        **gres,
-        job_name_prefix=prefix(cluster),
-        time=cluster.time,
-        nodes=launch.nodes,
-        ntasks_per_node=launch.tasks_per_node,
-        segment=launch.segment or None,
-        container_image=cluster.container or None,
-        container_mounts=list(cluster.mounts),
-        container_env=list(launch.secrets) or None,  # the script sets every other variable
-        srun_args=srun_arguments(launch, cluster),
-        additional_parameters={**derived, **cluster.sbatch},
-        tunnel=tunnel(cluster, base),
-        packager=nemo_run.Packager(),  # the script has its files inside
-        poll_estimated_start_time=False,
-    )
-
-
-def prefix(cluster: Cluster) -> str:
-    """What Slurm's job names start with; NeMo-Run's own default fails without an account."""
-    said = f"{cluster.account}-{cluster.account.rsplit('_', 1)[-1]}." if cluster.account else "moedsl."
-    return cluster.job_name_prefix or said
-
-
-def srun_arguments(launch: Launch, cluster: Cluster) -> list[str]:
-    """The derived arguments, but those that the cluster states otherwise, then the cluster's."""
-    stated = {a.split("=", 1)[0] for a in cluster.srun_args}
-    return [_option(s) for s in launch.srun if f"--{s.name}" not in stated] + list(cluster.srun_args)
-
-
-def _option(s: Setting) -> str:
-    return f"--{s.name}" if s.value is True else f"--{s.name}={s.text}"
+    packager = nemo_run.Packager()  # the script has its files inside
+    return nemo_run.SlurmExecutor(**slurm.arguments(launch, cluster), tunnel=tunnel(cluster, base), packager=packager)
 
 
 def tunnel(cluster: Cluster, base: Path) -> Any:
     """How commands reach the cluster: from this login node itself, or through ssh."""
     import nemo_run
 
-    folder = remote_dir(cluster, base)
-    if cluster.tunnel == "local":
-        return nemo_run.LocalTunnel(job_dir=folder)
-    identity = os.path.expanduser(cluster.identity) or None
-    return nemo_run.SSHTunnel(
-        host=cluster.host, user=cluster.user, port=cluster.port or None, identity=identity, job_dir=folder
-    )
+    if cluster.tunnel == "ssh":
+        return nemo_run.SSHTunnel(**slurm.ssh(cluster))
+    return nemo_run.LocalTunnel(job_dir=remote_dir(cluster, base))
 
 
-_MAKE: dict[str, Any] = {"local": _local, "slurm": _slurm}
+def _kubeflow(launch: Launch, cluster: Cluster, _: Path) -> Any:
+    return kubeflow.executor(launch, cluster)
+
+
+_MAKE: dict[str, Any] = {"local": _local, "slurm": _slurm, "kubeflow": _kubeflow}
 
 
 def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
     """The job's script as NeMo-Run's task."""
     import nemo_run
+
+    if launch.executor == "kubeflow":
+        return kubeflow.task(launch, cluster, payload)
 
     return nemo_run.Script(inline=script(launch, cluster, payload))
 

@@ -66,8 +66,8 @@ class Cluster:
     """Variables of every rank; they win over what is derived."""
     secrets: tuple[str, ...] = _fact("names", ())
     """Names of variables that the job inherits; their values are written nowhere."""
-    offline: bool = _fact("flag", True)
-    """Whether the job must not ask the Hugging Face hub for anything."""
+    offline: bool = _fact("flag", False)
+    """Whether nodes cannot reach the Hugging Face hub, or must not."""
     tunnel: str = _fact("word", "local", "slurm", words=TUNNELS)
     """local where `moedsl run` itself is on a login node, ssh from elsewhere."""
     host: str = _fact("host", "", "slurm")
@@ -93,6 +93,8 @@ class Cluster:
     """The persistent volume claim that jobs share."""
     pvc_path: str = _fact("path", "/workspace", "kubeflow")
     image_pull_secrets: tuple[str, ...] = _fact("tokens", (), "kubeflow")
+    secret: str = _fact("token", "moedsl", "kubeflow")
+    """The Kubernetes Secret whose keys are the names in `secrets`."""
     service_account: str = _fact("token", "", "kubeflow")
     node_selector: Mapping[str, str] = _fact("labels", {}, "kubeflow")
     shm: str = _fact("token", "", "kubeflow")

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from attrs import field, frozen
 
 from moedsl.launch.facts import Cluster
-from moedsl.launch.launch import Launch
+from moedsl.launch.launch import Launch, Setting
 from moedsl.launch.quote import ascii_source, document, export, word
 
+END = "MOEDSL_END_OF_FILE"
+"""What ends a file inside the script; longer where a line of the file is that."""
 FIRST_PORT, PORTS = 20000, 20000
 """Jobs on one node meet at different ports: this one and the job's number."""
 
@@ -42,9 +44,9 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield ""
     yield 'MOEDSL_FILES="$(mktemp -d "${TMPDIR:-/tmp}/moedsl.XXXXXXXX")"'
     for name, text in sorted(payload.files.items()):
-        yield document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), "MOEDSL_END_OF_FILE")
-    yield "# Environment: what was derived, then what the cluster states."
-    yield from (export(s.name, s.text) for s in launch.environment)
+        yield document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), END)
+    yield "# Environment"
+    yield from (_variable(launch, s) for s in launch.environment)
     yield from _secrets(launch.secrets)
     yield ""
     yield from _ranks(launch)
@@ -53,6 +55,12 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
         yield payload.preflight.rstrip("\n")
         yield ""
     yield from _start(launch, cluster, payload)
+
+
+def _variable(launch: Launch, s: Setting) -> str:
+    """On this machine the shell's own value wins over a derived one; on a cluster it would be the login node's."""
+    line = export(s.name, s.text)
+    return f'[ -n "${{{s.name}+set}}" ] || {line}' if launch.executor == "local" and s.origin != "cluster" else line
 
 
 def _secrets(names: tuple[str, ...]) -> Iterator[str]:
@@ -85,8 +93,9 @@ def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     if launch.executor == "slurm" and launch.tasks_per_node == launch.ranks_per_node:
         yield from _bound(launch, run)
     else:
+        doubled = "".join(f" {word(a.replace('$', '$$'))}" for a in payload.arguments)  # torchrun fills in macros
         yield f"exec {python} -m torch.distributed.run {_meeting(launch)} \\"
-        yield f'  "$MOEDSL_FILES/{payload.entry}"{arguments}'
+        yield f'  "$MOEDSL_FILES/{payload.entry}"{doubled}'
 
 
 def _bound(launch: Launch, run: str) -> Iterator[str]:
@@ -107,7 +116,7 @@ def _bound(launch: Launch, run: str) -> Iterator[str]:
 def _meeting(launch: Launch) -> str:
     """torchrun's arguments: how many there are, and where they meet."""
     if launch.executor == "local":
-        return f"--standalone --nproc-per-node={launch.ranks_per_node}"
+        return f"--standalone --nproc-per-node={launch.world}"
     meet = "--rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT --rdzv-id=$SLURM_JOB_ID"
     if launch.executor == "kubeflow":
         meet = "--node-rank=$PET_NODE_RANK --master-addr=$PET_MASTER_ADDR --master-port=$PET_MASTER_PORT"

@@ -6,45 +6,37 @@ import math
 import re
 from collections import Counter
 
-PREFIXES = {
-    "hf_": "a Hugging Face token",
-    "ghp_": "a GitHub token",
-    "gho_": "a GitHub token",
-    "github_pat_": "a GitHub token",
-    "glpat-": "a GitLab token",
-    "nvapi-": "an NVIDIA API key",
-    "sk-": "an API key",
-    "xox": "a Slack token",
-    "AKIA": "an AWS access key",
-    "ASIA": "an AWS access key",
-    "AIza": "a Google API key",
-    "eyJ": "a JSON web token",
+FORMATS = {
+    r"\bhf_[A-Za-z0-9]{30,}": "a Hugging Face token",
+    r"\bgh[opsu]_[A-Za-z0-9]{30,}": "a GitHub token",
+    r"\bgithub_pat_\w{20,}": "a GitHub token",
+    r"\bglpat-[\w-]{20,}": "a GitLab token",
+    r"\bnvapi-[\w-]{20,}": "an NVIDIA API key",
+    r"\bsk-[\w-]{20,}": "an API key",
+    r"\bxox[abeprs]-[\w-]{10,}": "a Slack token",
+    r"\bA[KS]IA[0-9A-Z]{16}": "an AWS access key",
+    r"\bAIza[\w-]{35}": "a Google API key",
+    r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}": "a JSON web token",
+    r"-----BEGIN [A-Z ]*PRIVATE KEY": "a private key",
+    r"://[^/\s:@]+:[^/\s@]+@": "an address with a password",
 }
-"""How published token formats start, and what each is."""
+"""How published formats of tokens are written, and what each is."""
 _NAMES = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|KEY|APIKEY)(?:S)?$", re.IGNORECASE)
-_WORD = re.compile(r"[A-Za-z0-9+/=_\-]{12,}")
-_LONG = 32
-"""Shorter words of mixed letters and digits are names and versions as often as not."""
+_WORD = re.compile(r"[A-Za-z0-9+/_-]{32,}")
 _BITS = 4.0
 """Shannon entropy of a character: English words and paths are below it, random base64 of this length above."""
 _AWS_SECRET = 40
 """The length of an AWS secret key, the one such format with slashes in it."""
-_DIGEST = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
+_DIGEST = re.compile(r"\bsha256:[0-9a-f]{64}\b")
 """A container image's digest, which is public."""
-_MARK = "-----BEGIN"
 
 
 def value_kind(text: str) -> str | None:
     """What a literal looks like, in words, or None. Nothing of it is repeated."""
-    if _MARK in text:
-        return "a private key"
-    for word in _WORD.findall(text):
-        known = next((what for prefix, what in PREFIXES.items() if word.startswith(prefix) and len(word) >= 16), None)
-        if known or (_is_random(word) and not _DIGEST.fullmatch(word)):
-            return known or "a long random string"
-    if re.search(r"://[^/\s:@]+:[^/\s@]+@", text):
-        return "an address with a password"
-    return None
+    known = next((what for form, what in FORMATS.items() if re.search(form, text)), None)
+    if known is None and any(_is_random(w) and not _DIGEST.search(text) for w in _WORD.findall(text)):
+        return "a long random string"
+    return known
 
 
 def is_secret_name(name: str) -> bool:
@@ -54,7 +46,7 @@ def is_secret_name(name: str) -> bool:
 
 def _is_random(word: str) -> bool:
     """Both cases and digits, without the regularity of names; slashes only at the length of a key that has them."""
-    if len(word) < _LONG or ("/" in word and len(word) != _AWS_SECRET):
+    if "/" in word and len(word) != _AWS_SECRET:
         return False
     mixed = any(c.isdigit() for c in word) and any(c.isupper() for c in word) and any(c.islower() for c in word)
     return re.fullmatch(r"[0-9a-fA-F]{32,}", word) is not None or (mixed and _entropy(word) > _BITS)

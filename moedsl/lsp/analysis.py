@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Callable
 from functools import cache, lru_cache
 
 from attrs import evolve
 
-from moedsl import ast, compiler, library, parser, reader
+from moedsl import ast, compiler, library, parser, paths, reader
+from moedsl.cache import cached_parse
 from moedsl.diagnostics import Diagnostic
 from moedsl.library import Library
 from moedsl.lsp.document import Analysis
@@ -22,9 +25,16 @@ def stdlib() -> Library:
     return compiler.load_stdlib()
 
 
-def fresh() -> Library:
-    """A library to add a file to."""
-    base = stdlib()
+@lru_cache(maxsize=4)
+def without(name: str) -> Library:
+    """The stdlib without one of its files: what that file is added to while it is edited."""
+    others = [p for p in paths.stdlib_files() if str(p) != name]
+    return library.load(others, cached_parse)
+
+
+def fresh(name: str) -> Library:
+    """A library to add a file of that name to."""
+    base = without(name) if name.startswith(f"{paths.stdlib_dir()}{os.sep}") else stdlib()
     return evolve(
         base,
         models={**base.models},
@@ -36,6 +46,7 @@ def fresh() -> Library:
         own_rules=[*base.own_rules],
         sources={**base.sources},
         diagnostics=[*base.diagnostics],
+        made={},
     )
 
 
@@ -53,19 +64,31 @@ def analyse(source: Source, read: Read) -> Analysis:
         reads.add(name)
         return read(name)
 
-    result = compiler.Result(source, library=fresh())
-    _, empty = reader.from_text(source.text, source.name)
+    result = compiler.Result(source, library=fresh(source.name))
     result.module, found = parse(source)
     if result.module is not None:
         library.use(result.library, source, result.module, parse, reading)
-    if empty and empty[0].id == "parse.empty":
+    if result.module is not None and not result.module.items and not found:
+        _, empty = reader.from_text(source.text, source.name)
         return Analysis(source, result.module, result.library, (), empty, frozenset(reads))
     result.diagnostics.extend(found)
     compiler.advance(result, ("check",))
+    if declares_only(result.module):
+        result.diagnostics = [d for d in result.diagnostics if d.id not in compiler.ABSENT]
     return Analysis(source, result.module, result.library, result.programs, tuple(result.diagnostics), frozenset(reads))
 
 
+def declares_only(module: ast.Module | None) -> bool:
+    """Whether a file is there to be used: it declares something and says nothing of a run."""
+    statements: tuple[type, ...] = (*ast.Stmt.__args__, ast.RunDecl)  # type: ignore[attr-defined]
+    return module is not None and bool(module.items) and not any(isinstance(i, statements) for i in module.items)
+
+
 def warm_up() -> None:
-    """Loads what the first edit needs: the grammar and the stdlib."""
-    parse(Source("warm-up.moe", "gb200 x 8\n"))
+    """Loads what the first edit needs, the grammar and the stdlib, and then what the first plan needs."""
+    source = Source("warm-up.moe", "qwen3_30b_a3b; h100 x 8; pin tp=1 pp=1\n")
+    parse(source)
     stdlib()
+    compiler.compile_source(source)
+    gc.collect()
+    gc.freeze()  # what is loaded now stays, so that no edit pays for walking it

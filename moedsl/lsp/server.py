@@ -12,13 +12,17 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 from pygls.protocol.language_server import LanguageServerProtocol, lsp_method
 
-from moedsl.lsp import client, sync
+from moedsl.lsp import legend, sync
 from moedsl.lsp.checking import Checking
 from moedsl.lsp.document import Document, Solved
 from moedsl.lsp.solving import Solving
 from moedsl.lsp.workspace import Workspace
 
 log = logging.getLogger(__name__)
+
+
+PATIENCE = 10.0
+"""Seconds that an answer waits for the solver where the client cannot be told to ask again."""
 
 
 @frozen
@@ -38,28 +42,59 @@ class Feature:
     """Seconds that the answer may wait for the solver; then it is made without `Document.plan`."""
 
 
-FEATURES: tuple[Feature, ...] = ()
+FEATURES: tuple[Feature, ...] = (
+    Feature(
+        types.TEXT_DOCUMENT_COMPLETION,
+        "completion",
+        options=types.CompletionOptions(trigger_characters=["=", ".", " ", '"', "[", "/"]),
+    ),
+    Feature(types.TEXT_DOCUMENT_HOVER, "hover"),
+    Feature(types.TEXT_DOCUMENT_INLAY_HINT, "hints", waits=0.6),
+    Feature(types.TEXT_DOCUMENT_DEFINITION, "definition", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_REFERENCES, "references", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, "references", "highlight"),
+    Feature(types.TEXT_DOCUMENT_PREPARE_RENAME, "rename", "prepare", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_RENAME, "rename", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, "symbols"),
+    Feature(types.WORKSPACE_SYMBOL, "symbols", "workspace", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, "tokens", "full", options=legend.TOKENS),
+    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL_DELTA, "tokens", "delta", options=legend.TOKENS),
+    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_RANGE, "tokens", "ranged", options=legend.TOKENS),
+    Feature(types.TEXT_DOCUMENT_FORMATTING, "formatting", "whole"),
+    Feature(types.TEXT_DOCUMENT_RANGE_FORMATTING, "formatting", "ranged"),
+    Feature(types.TEXT_DOCUMENT_FOLDING_RANGE, "folding"),
+    Feature(types.TEXT_DOCUMENT_SELECTION_RANGE, "folding", "selection"),
+    Feature(types.TEXT_DOCUMENT_DOCUMENT_LINK, "links", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_CODE_ACTION, "actions", options=legend.ACTIONS, of="workspace"),
+    Feature(types.TEXT_DOCUMENT_CODE_LENS, "lenses", waits=0.6),
+)
 """Every request that is answered. One line each; the module says what with."""
 
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "moedsl.pin": ("hints", "pin"),
+    "moedsl.pinAll": ("commands", "pin_all"),
+    legend.SHOW_PLAN: ("commands", "show_plan"),
+    legend.SHOW_REPORT: ("commands", "show_report"),
+}
 """Command -> module and function of `moedsl.lsp.features`. The function takes the `Workspace` and the arguments; a
 `WorkspaceEdit` that it returns is applied by the client, anything else goes back as the command's result."""
+
+
+def _forward(method: str) -> Callable[[Any, Any], Any]:
+    """A built-in handler that leaves everything to ours."""
+
+    def handler(self: Any, params: Any) -> Any:
+        yield self.fm.features[method], (params,), None
+
+    return lsp_method(method)(handler)
 
 
 class Protocol(LanguageServerProtocol):
     """Texts are kept by `Workspace` alone: pygls splits lines at characters at which LSP does not."""
 
-    @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
-    def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> Any:
-        yield self.fm.features[types.TEXT_DOCUMENT_DID_OPEN], (params,), None
-
-    @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
-    def lsp_text_document__did_change(self, params: types.DidChangeTextDocumentParams) -> Any:
-        yield self.fm.features[types.TEXT_DOCUMENT_DID_CHANGE], (params,), None
-
-    @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
-    def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> Any:
-        yield self.fm.features[types.TEXT_DOCUMENT_DID_CLOSE], (params,), None
+    lsp_text_document__did_open = _forward(types.TEXT_DOCUMENT_DID_OPEN)
+    lsp_text_document__did_change = _forward(types.TEXT_DOCUMENT_DID_CHANGE)
+    lsp_text_document__did_close = _forward(types.TEXT_DOCUMENT_DID_CLOSE)
 
 
 class Server(LanguageServer):
@@ -108,7 +143,9 @@ def _handler(server: Server, feature: Feature) -> Callable[[Any], Any]:
         return None if document is None or document.refused else function(document, params)
 
     async def later(params: Any) -> Any:
-        await server.solving.wait(params.text_document.uri, feature.waits)
+        asks_again = server.files.client.hint_refresh
+        seconds = feature.waits if asks_again else PATIENCE
+        await server.solving.wait(params.text_document.uri, seconds)
         return answer(params)
 
     return later if feature.waits else answer

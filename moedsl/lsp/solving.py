@@ -69,7 +69,7 @@ class Solving:
         job.timer = loop.call_later(DELAY, self._put, job, document, loop)
 
     async def wait(self, uri: str, seconds: float) -> None:
-        """Returns when the file's newest text is solved or needs no solving, and after so many seconds at the latest."""
+        """Returns when the file's newest text is solved or needs no solving, at the latest after so many seconds."""
         job = self._jobs.get(uri)
         if job is None:
             return

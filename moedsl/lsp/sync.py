@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from attrs import frozen
 from lsprotocol import types
 from pygls import uris
 from pygls.capabilities import ServerCapabilitiesBuilder
@@ -20,56 +22,79 @@ WATCHED = "**/*.moe"
 
 def register(server: Server) -> None:
     """Registers the handlers of this module."""
+    session = _Session(server)
+    handlers = {
+        types.INITIALIZE: session.initialize,
+        types.INITIALIZED: session.initialized,
+        types.TEXT_DOCUMENT_DID_OPEN: session.opened,
+        types.TEXT_DOCUMENT_DID_CHANGE: session.changed,
+        types.TEXT_DOCUMENT_DID_CLOSE: session.closed,
+        types.WORKSPACE_DID_CHANGE_WATCHED_FILES: session.changed_on_disk,
+        types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: session.folders,
+        types.WORKSPACE_DID_CHANGE_CONFIGURATION: session.configured,
+    }
+    for method, handler in handlers.items():
+        server.feature(method)(_plain(handler))
 
-    @server.feature(types.INITIALIZE)
-    def initialize(params: types.InitializeParams) -> None:
-        configure(server, params)
 
-    @server.feature(types.INITIALIZED)
-    def initialized(_: types.InitializedParams) -> None:
+def _plain(handler: Any) -> Any:
+    """A function of one argument; pygls marks functions with attributes, which bound methods do not take."""
+
+    def handle(params: Any) -> None:
+        handler(params)
+
+    return handle
+
+
+@frozen
+class _Session:
+    """What happens on each notification."""
+
+    server: Server
+
+    def initialize(self, params: types.InitializeParams) -> None:
+        """What the client said of itself and of its folders."""
+        encoding = ServerCapabilitiesBuilder.choose_position_encoding(params.capabilities)
+        roots = _paths(params.workspace_folders or ())
+        if not roots and params.root_uri:
+            roots = tuple(p for p in (uris.to_fs_path(params.root_uri),) if p)
+        capable = client.read(params.capabilities, getattr(encoding, "value", encoding))
+        self.server.files = Workspace(capable, roots)
+
+    def initialized(self, _: types.InitializedParams) -> None:
         threading.Thread(target=_warm_up, daemon=True).start()
-        if server.files.client.watch_files:
-            _watch(server)
+        if self.server.files.client.watch_files:
+            _watch(self.server)
 
-    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
-    def opened(params: types.DidOpenTextDocumentParams) -> None:
+    def opened(self, params: types.DidOpenTextDocumentParams) -> None:
         item = params.text_document
-        server.files.open(item.uri, item.version, item.text)
-        server.checking.changed(item.uri)
+        self.server.files.open(item.uri, item.version, item.text)
+        self.server.checking.changed(item.uri)
 
-    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    def changed(params: types.DidChangeTextDocumentParams) -> None:
+    def changed(self, params: types.DidChangeTextDocumentParams) -> None:
         item = params.text_document
-        server.files.change(item.uri, item.version, params.content_changes)
-        server.checking.changed(item.uri)
+        self.server.files.change(item.uri, item.version, params.content_changes)
+        self.server.checking.changed(item.uri)
 
-    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    def closed(params: types.DidCloseTextDocumentParams) -> None:
-        server.checking.closed(params.text_document.uri)
+    def closed(self, params: types.DidCloseTextDocumentParams) -> None:
+        self.server.checking.closed(params.text_document.uri)
 
-    @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
-    def changed_on_disk(params: types.DidChangeWatchedFilesParams) -> None:
+    def changed_on_disk(self, params: types.DidChangeWatchedFilesParams) -> None:
         for event in params.changes:
-            if event.uri not in server.files.entries:
-                server.checking.dependents(event.uri)
+            if event.uri not in self.server.files.entries:
+                self.server.checking.dependents(event.uri)
 
-    @server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
-    def folders(params: types.DidChangeWorkspaceFoldersParams) -> None:
+    def folders(self, params: types.DidChangeWorkspaceFoldersParams) -> None:
         gone = _paths(params.event.removed)
-        server.files.roots = (*(r for r in server.files.roots if r not in gone), *_paths(params.event.added))
+        kept = (r for r in self.server.files.roots if r not in gone)
+        self.server.files.roots = (*kept, *_paths(params.event.added))
+
+    def configured(self, _: types.DidChangeConfigurationParams) -> None:
+        """There are no settings; clients send this whether or not there are."""
 
 
-def configure(server: Server, params: types.InitializeParams) -> None:
-    """What the client said of itself and of its folders."""
-    encoding = ServerCapabilitiesBuilder.choose_position_encoding(params.capabilities)
-    roots = _paths(params.workspace_folders or ())
-    if not roots and params.root_uri:
-        roots = tuple(p for p in (uris.to_fs_path(params.root_uri),) if p)
-    server.files = Workspace(client.read(params.capabilities, getattr(encoding, "value", encoding)), roots)
-
-
-def _paths(folders: object) -> tuple[str, ...]:
-    return tuple(p for f in folders if (p := uris.to_fs_path(f.uri)))  # type: ignore[attr-defined]
+def _paths(folders: Sequence[types.WorkspaceFolder]) -> tuple[str, ...]:
+    return tuple(p for f in folders if (p := uris.to_fs_path(f.uri)))
 
 
 def _warm_up() -> None:

@@ -100,7 +100,8 @@ class Workspace:
     def dependents(self, uri: str) -> list[str]:
         """The open files that use a file, directly or not; never the file itself."""
         name = self.name_of(uri)
-        return [d.uri for d in self.documents() if d.uri != uri and not d.refused and name in d.analysis.reads]
+        known = ((d.uri, d.known) for d in self.documents() if d.uri != uri)
+        return [other for other, analysis in known if analysis is not None and name in analysis.reads]
 
     def keep(self, document: Document, plan: Solved | None) -> bool:
         """Keeps the solver's answer for a snapshot; False where the text has changed since."""
@@ -129,10 +130,11 @@ class Workspace:
 
     def uri_of(self, name: str) -> str:
         """The URI of a file that the compiler names: an open one's own, else that of the path."""
+        path = self.path_of(name)
         for entry in self.entries.values():
-            if entry.name == name:
+            if entry.name == path:
                 return entry.uri
-        return uris.from_fs_path(self.path_of(name)) or name
+        return uris.from_fs_path(path) or name
 
     def path_of(self, name: str) -> str:
         """Where a file lies; ``stdlib/...`` is looked for where moedsl is installed."""

@@ -60,3 +60,19 @@ def whole(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         raise ArgumentTypeError(f"`{text}` is no whole number from 0 to {MOST_WHOLE:,}")
     return int(text)
+
+
+def ranks(text: str) -> int:
+    """Processes of a rehearsal."""
+    return _from_one(text, 64, "--ranks 8")
+
+
+def steps(text: str) -> int:
+    """Iterations of a rehearsal."""
+    return _from_one(text, 100, "--iterations 3")
+
+
+def _from_one(text: str, most: int, example: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not 1 <= int(text) <= most:
+        raise ArgumentTypeError(f"`{text}` is not a whole number from 1 to {most}: write {example}")
+    return int(text)

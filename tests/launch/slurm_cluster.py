@@ -23,7 +23,9 @@ from attrs import frozen
 FILES = Path(__file__).parent / "slurm"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "mariadb-install-db", "sbatch", "sacct", "gcc")
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-_FIRST_PORT, _BLOCK, _BLOCKS = 17000, 40, 300
+_FIRST_PORT, _BLOCK, _BLOCKS = 17000, 40, 70
+_NUMBERS = 250
+"""Numbers of jobs that one cluster gives out: a job's number decides at which port its ranks meet."""
 
 
 @frozen
@@ -136,6 +138,8 @@ def _write(root: Path, port: int) -> None:
         "port": port,
         "dbd_port": port + 1,
         "sql_port": port + 2,
+        "first_job": 1 + (port - _FIRST_PORT) // _BLOCK * _NUMBERS,
+        "last_job": _NUMBERS + (port - _FIRST_PORT) // _BLOCK * _NUMBERS,
         "nodes": "\n".join(line for group in GROUPS for line in _nodes(group, port + 3)),
         "partitions": "\n".join(_partition(group) for group in GROUPS),
     }
@@ -177,7 +181,12 @@ def _daemons(root: Path, port: int) -> Iterator[None]:
     command = [*_NAMESPACE, "bash", str(FILES / "run.sh"), str(root), str(port + 2), *nodes]
     with (root / "log" / "run.log").open("w") as log:
         process = subprocess.Popen(
-            command, env={**os.environ, "PATH": PATH}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            command,
+            env={**os.environ, "PATH": PATH},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         )
     assert process.stdin is not None and process.stdout is not None
     try:

@@ -33,17 +33,23 @@ const withoutOwnCommands: StaticFeature = {
 /** Starts and restarts the server, and says why where it does not start. */
 export class Session implements vscode.Disposable {
   private client: LanguageClient | undefined;
+  private turn: Promise<void> = Promise.resolve();
   private readonly output = vscode.window.createOutputChannel("moedsl");
 
   constructor(private readonly report: (message: string) => void) {}
 
-  /** Starts the server; a failure is reported, not thrown. */
-  async start(): Promise<void> {
+  /** Starts the server, or another one after it; one request at a time. A failure is reported, not thrown. */
+  restart(): Promise<void> {
+    this.turn = this.turn.then(() => this.stop()).then(() => this.start());
+    return this.turn;
+  }
+
+  private async start(): Promise<void> {
     const run = new Run(commandLine());
-    const client = new Client("moedsl", "moedsl", () => run.open(), this.options(run));
-    this.client = client;
     try {
-      await client.start();
+      const child = await run.open();
+      this.client = new Client("moedsl", "moedsl", async () => child, this.options(run));
+      await this.client.start();
     } catch {
       this.client = undefined;
       await run.ended;
@@ -51,12 +57,7 @@ export class Session implements vscode.Disposable {
     }
   }
 
-  async restart(): Promise<void> {
-    await this.stop();
-    await this.start();
-  }
-
-  async stop(): Promise<void> {
+  private async stop(): Promise<void> {
     const client = this.client;
     this.client = undefined;
     if (client !== undefined && client.needsStop()) {

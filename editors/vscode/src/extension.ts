@@ -28,8 +28,8 @@ export async function activate(context: vscode.ExtensionContext): Promise<Api> {
     session,
     plan,
     report,
-    command("moedsl.showPlan", (uri) => forFile(uri, (file) => plan.show(file))),
-    command("moedsl.showReport", (uri) => forFile(uri, (file) => report.show(file))),
+    command("moedsl.showPlan", (uri, run) => forFile(uri, (file) => plan.show(file, named(run)))),
+    command("moedsl.showReport", (uri, run) => forFile(uri, (file) => report.show(file, named(run)))),
     command("moedsl.pinAll", (uri) => forFile(uri, (file) => session.ask("moedsl.pinAll", file.toString()))),
     command("moedsl.compile", (uri) => forFile(uri, compile)),
     command("moedsl.newFile", newFile),
@@ -42,7 +42,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<Api> {
       }
     }),
   );
-  await session.start();
+  await session.restart();
   return { plan, report, messages };
 }
 
@@ -66,6 +66,11 @@ function asUri(given: unknown): vscode.Uri | undefined {
     return given;
   }
   return typeof given === "string" ? vscode.Uri.parse(given) : undefined;
+}
+
+/** A code lens names its run; a menu hands over other things in its place. */
+function named(run: unknown): string | undefined {
+  return typeof run === "string" ? run : undefined;
 }
 
 async function newFile(): Promise<void> {

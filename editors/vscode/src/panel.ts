@@ -7,14 +7,17 @@ import { messagePage, planPage } from "./page";
 /** What the server answers to moedsl.showPlan and moedsl.showReport. */
 export interface Answer {
   /** The plan in words, or what stands in its way. */
-  readonly text?: string;
+  readonly text?: string | null;
   /** A whole HTML page, for the report. */
-  readonly html?: string;
+  readonly html?: string | null;
 }
+
+const NOTE = "Worked out anew when the file is saved.";
 
 export class Panel implements vscode.Disposable {
   private view: vscode.WebviewPanel | undefined;
   private uri: vscode.Uri | undefined;
+  private run: string | undefined;
   private asked = 0;
 
   constructor(
@@ -23,9 +26,10 @@ export class Panel implements vscode.Disposable {
     private readonly title: string,
   ) {}
 
-  /** Opens the panel for `uri`, or turns the open one to it. */
-  async show(uri: vscode.Uri): Promise<void> {
+  /** Opens the panel for `uri`, or turns the open one to it; for one run of the file where `run` names it. */
+  async show(uri: vscode.Uri, run?: string): Promise<void> {
     this.uri = uri;
+    this.run = run;
     if (this.view === undefined) {
       this.view = this.open();
     } else {
@@ -75,8 +79,8 @@ export class Panel implements vscode.Disposable {
 
   private async ask(uri: vscode.Uri): Promise<string> {
     try {
-      const answer = await this.session.ask<Answer | null>(this.command, uri.toString());
-      return answer?.html ?? planPage(answer?.text ?? "There is no plan for this file yet.", "Updated when the file is saved.");
+      const answer = await this.session.ask<Answer | null>(this.command, uri.toString(), this.run ?? null);
+      return answer?.html ?? planPage(answer?.text ?? "No plan: the file is not open.", NOTE);
     } catch (error) {
       return messagePage(`No plan: ${error instanceof Error ? error.message : String(error)}`);
     }

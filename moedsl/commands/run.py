@@ -1,0 +1,123 @@
+"""`moedsl run`: trains on this machine, or submits to a cluster; `--dryrun` prints what would be sent."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.commands import talk
+from moedsl.commands.programs import compiled
+from moedsl.compiler import Result
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.emit.bridge import recipe_text
+from moedsl.infer import suggest
+from moedsl.launch import clusters, here, quote, show
+from moedsl.launch.derive import derive
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch, to_json
+from moedsl.launch.script import Payload
+
+
+@frozen
+class Job:
+    """One plan on its way: what it needs and what its ranks run."""
+
+    plan: dict[str, Any]
+    launch: Launch
+    payload: Payload
+
+
+def run(a: Namespace) -> int:
+    result, code = compiled(a, "plan")
+    if result is None or code:
+        return code
+    cluster, found = clusters.choose(result.library, _asked(a.cluster))
+    jobs: list[Job] = []
+    if cluster is not None:
+        jobs, more = _jobs(result, cluster, a.run)
+        found = [*found, *more]
+    if cluster is not None and not any(d.is_error for d in found):
+        found = [*found, *_refusals(cluster, jobs, a.dryrun)]
+    talk.say(found, result.library.sources)
+    if cluster is None or any(d.is_error for d in found):
+        return 1
+    return _dryrun(a, cluster, jobs) if a.dryrun else _start(a, cluster, jobs)
+
+
+def _asked(cluster: str | None) -> str:
+    """Without `--cluster` this machine; bare, the one that is meant."""
+    return "local" if cluster is None else cluster
+
+
+def _jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job], list[Diagnostic]]:
+    """The job of each run, or of the one that is asked for."""
+    names = [p["name"] for p in result.plans]
+    if only is not None and only not in names:
+        help = suggest(only, names) or (f"there are {', '.join(names)}",)
+        return [], [error("launch.no_run", f"no run is called `{only}`", help=help)]
+    jobs: list[Job] = []
+    found: list[Diagnostic] = []
+    for plan in (p for p in result.plans if only in (None, p["name"])):
+        launch, more = derive(plan, cluster, result.library)
+        found += [d for d in more if d not in found]
+        if launch is not None:
+            jobs.append(Job(plan, launch, Payload({"recipe.py": recipe_text(plan)})))
+    return jobs, found
+
+
+def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
+    """What stands against starting these jobs from here."""
+    held = [quote.refusal(t, bool(cluster.container)) for j in jobs for t in j.payload.files.values()]
+    found = [d for d in held if d is not None and cluster.executor == "slurm"][:1]
+    if cluster.executor == "local" and not dryrun:
+        found += here.refusals([j.launch for j in jobs])
+    if cluster.executor != "local" and not dryrun:
+        found += here.missing_secrets(cluster)
+    return found
+
+
+def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
+    """Prints what is derived, then every file as it would be sent."""
+    from moedsl.launch.dryrun import dryrun_all
+
+    sent = dryrun_all([(j.launch, j.payload) for j in jobs], cluster)
+    if a.json:
+        runs = [to_json(j.launch) for j in jobs]
+        talk.print_json({"version": 1, "experiment": sent.experiment, "folder": sent.folder, "files": sent.files,
+                         "runs": runs})  # fmt: skip
+        return 0
+    for job in jobs:
+        print(show.derived(job.launch))
+    print(show.sent(sent), end="")
+    return 0
+
+
+def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
+    """Says what is derived, then trains here or submits."""
+    for job in jobs:
+        print(show.derived(job.launch), file=sys.stderr)
+    if cluster.executor == "local":
+        return next((code for code in (here.train(j.launch, cluster, j.payload) for j in jobs) if code), 0)
+    return _submit(a, cluster, jobs)
+
+
+def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
+    """All jobs as one experiment; the exit code once they have ended, or, detached, once they are submitted."""
+    from moedsl.launch import attended, executors, store
+    from moedsl.launch.submit import Task, sequential
+
+    home = executors.home(cluster)
+    wrong = store.has_nemo_run() or store.home_refusal(home)
+    if wrong:
+        talk.say([wrong], {})
+        return 1
+    store.use_home(home)
+    tasks = [
+        Task(j.launch.name, executors.task(j.launch, cluster, j.payload), executors.executor(j.launch, cluster, home))
+        for j in jobs
+    ]
+    return attended.run(sequential(tasks) if a.sequential else tasks, jobs[0].launch.name, home, a.detach)

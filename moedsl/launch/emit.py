@@ -1,0 +1,113 @@
+"""launch.py and job.sh: a NeMo-Run script that a person keeps and edits, and that submits the same bytes as `run`."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, frozen
+
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.emit.values import quoted
+from moedsl.launch import slurm
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch, Setting
+from moedsl.launch.script import END, Payload, script
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+EXECUTORS = ("local", "slurm")
+FILES_LINE = "# launch.py puts the recipe here."
+_WIDTH = 112
+
+
+@frozen
+class Argument:
+    """One argument of the executor: comment lines with its reason, its name, its value in Python."""
+
+    reasons: tuple[str, ...]
+    name: str
+    value: str
+
+
+def refusal(cluster: Cluster) -> list[Diagnostic]:
+    """Why there is no such script for a cluster; an empty list where there is."""
+    if cluster.executor in EXECUTORS:
+        return []
+    text = f"a script is written for {' and '.join(EXECUTORS)} clusters, and {cluster.name} is {cluster.executor}"
+    help = f"`moedsl run FILE --cluster {cluster.name}` submits to it; with --dryrun it prints the manifest"
+    return [error("launch.no_script", text, help=help)]
+
+
+def files(launch: Launch, cluster: Cluster) -> dict[str, str]:
+    """The two texts by file name; they go beside recipe.py."""
+    return {"launch.py": _launch_py(launch, cluster), "job.sh": _job(launch, cluster)}
+
+
+def _job(launch: Launch, cluster: Cluster) -> str:
+    """The job's script with a line in place of the recipe."""
+    own = evolve(cluster, python=cluster.python or "python3")
+    text = script(launch, own, Payload({"recipe.py": f"{FILES_LINE}\n"}))
+    before, _, rest = text.partition('cat > "$MOEDSL_FILES/recipe.py"')
+    return before + FILES_LINE + "\n" + rest.partition(f"\n{END}\n")[2]
+
+
+def _launch_py(launch: Launch, cluster: Cluster) -> str:
+    return _template().render(
+        name=launch.name,
+        cluster=cluster.name,
+        ranks=launch.world,
+        home=literal(cluster.job_dir) if cluster.tunnel == "local" and cluster.job_dir else "",
+        slurm=launch.executor == "slurm",
+        ssh=[Argument((), n, literal(v)) for n, v in slurm.ssh(cluster).items()] if cluster.tunnel == "ssh" else [],
+        arguments=[*_arguments(launch, cluster)] if launch.executor == "slurm" else [],
+        files_line=literal(FILES_LINE + "\n"),
+        end=literal(END),
+    )
+
+
+def _arguments(launch: Launch, cluster: Cluster) -> Iterator[Argument]:
+    """The executor's arguments, each under the reasons of what is derived in it."""
+    for name, value in slurm.arguments(launch, cluster).items():
+        yield Argument(tuple(_reasons(launch, name)), name, literal(value))
+
+
+def _reasons(launch: Launch, name: str) -> Iterator[str]:
+    """The rules behind an argument, one short line each."""
+    of = {s.name: s for s in (*launch.settings, *launch.sbatch)}
+    behind = {"ntasks_per_node": "tasks_per_node", "gres": "gpus_per_node"}.get(name, name)
+    settings = launch.srun if name == "srun_args" else [of[behind]] if behind in of else []
+    for s in settings:
+        yield _reason(s, name)
+
+
+def _reason(s: Setting, name: str) -> str:
+    said = f"{s.name}: {s.because}" if name == "srun_args" else str(s.because)
+    return textwrap.shorten(f"{said} [{s.rule}]", _WIDTH, placeholder=" ...")
+
+
+def literal(value: Any) -> str:
+    """A plain value as Python writes it, in ASCII and double quotes."""
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    return repr(value)
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    # Python source, not HTML: every value is a literal or a cleaned comment before it gets here
+    env = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"), undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    return env.get_template("launch.py.j2")

@@ -1,0 +1,65 @@
+"""Waiting for an experiment, from the process that submitted it or from any other."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from moedsl.launch import logs
+from moedsl.launch.store import UNKNOWN, Experiment, Job
+
+FIRST_S, LONGEST_S = 1.0, 15.0
+"""Seconds between two questions: the first, and after some minutes; accounting is a service that others use too."""
+
+
+def wait(experiment: Experiment, only: Sequence[str] = (), with_logs: bool = False) -> list[Job]:
+    """The jobs, or those that `only` names, at their end.
+
+    Says each change of a state on stderr, and with `with_logs` what they write on stdout. Ctrl-C leaves the jobs alone:
+    a KeyboardInterrupt passes through.
+    """
+    said: dict[str, str] = {}
+    readers: dict[str, logs.Reader | None] = {}
+    pause = FIRST_S
+    while True:
+        jobs = experiment.jobs(only)
+        for job in jobs:
+            _say(job, said)
+            if with_logs:
+                _write(experiment, job, readers, len(jobs) > 1)
+        if all(job.ended for job in jobs):
+            return jobs
+        time.sleep(pause)
+        pause = min(pause * 1.1, LONGEST_S)
+
+
+def _say(job: Job, said: dict[str, str]) -> None:
+    now = state(job)
+    if said.get(job.name) != now and not (job.state == UNKNOWN and not said):
+        said[job.name] = now
+        print(f"{time.strftime('%H:%M:%S')}  {job.name}  {job.number}  {now}", file=sys.stderr, flush=True)
+
+
+def _write(experiment: Experiment, job: Job, readers: dict[str, logs.Reader | None], several: bool) -> None:
+    """What a Slurm job has written since the last time."""
+    if job.name not in readers and job.handle:
+        readers[job.name] = logs.reader(experiment, job)
+    if (reader := readers.get(job.name)) is not None:
+        logs.print_lines(reader.more(whole=job.ended), sys.stdout, f"{job.name}: " if several else "")
+
+
+def state(job: Job) -> str:
+    """TorchX's word, and the scheduler's own where that says more."""
+    plain = ("", job.state, "COMPLETED" if job.state == "SUCCEEDED" else job.state)
+    return job.state if job.says in plain else f"{job.state} ({job.says})"
+
+
+def report(experiment: Experiment, jobs: Sequence[Job]) -> int:
+    """Says of each job that did not succeed why, on stderr; the exit code."""
+    bad = [job for job in jobs if job.state != "SUCCEEDED"]
+    for job in bad:
+        print(f"\n{job.name} {job.number}: {state(job)}", file=sys.stderr)
+        logs.print_lines(logs.reason(experiment, job), sys.stderr, "  | ")
+        print(f"  scripts and logs: {job.folder}", file=sys.stderr)
+    return int(bool(bad))

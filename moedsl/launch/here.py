@@ -1,0 +1,75 @@
+"""Running on this machine: what it lacks, and torchrun on a launch's script."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from attrs import evolve
+
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch
+from moedsl.launch.script import Payload, script
+
+PACKAGES = ("torch", "megatron.bridge")
+
+
+def refusals(launches: Sequence[Launch]) -> list[Diagnostic]:
+    """Why these cannot run here: too few GPUs, or packages that are not installed."""
+    missing = [p for p in PACKAGES if not _has(p)]
+    if missing:
+        text = f"this machine lacks {', '.join(missing)}, which a recipe imports"
+        return [error("launch.no_packages", text, help=_ELSEWHERE)]
+    have = gpus()
+    wanted = max(launch.world for launch in launches)
+    if have >= wanted:
+        return []
+    text = f"the plan is for {wanted} GPUs, and this machine has {have}"
+    return [error("launch.no_gpus", text, help=_ELSEWHERE, values={"wanted": wanted, "have": have})]
+
+
+_ELSEWHERE = "submit it with `--cluster NAME`, or look at it with `--dryrun`; `moedsl rehearse` runs it small on CPUs"
+
+
+def _has(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def gpus() -> int:
+    """How many GPUs PyTorch sees; it is asked in a process of its own, since a context takes memory."""
+    asked = "import torch; print(torch.cuda.device_count())"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
+    return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
+
+
+def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
+    """Secrets that this shell lacks where a job inherits its environment; through ssh that is the other end's."""
+    if cluster.executor != "slurm" or cluster.tunnel != "local":
+        return []
+    missing = [n for n in cluster.secrets if not os.environ.get(n)]
+    if not missing:
+        return []
+    text = f"cluster {cluster.name} wants the secrets {', '.join(missing)}, and this shell does not have them"
+    return [error("launch.no_secret", text, help=f"export {missing[0]}=... in the shell that submits")]
+
+
+def text(launch: Launch, cluster: Cluster, payload: Payload) -> str:
+    """The script that is run here, by this interpreter."""
+    return "#!/usr/bin/env bash\n" + script(launch, evolve(cluster, python=sys.executable), payload)
+
+
+def train(launch: Launch, cluster: Cluster, payload: Payload) -> int:
+    """Runs the launch's script and returns its exit code; Ctrl-C reaches torchrun, which ends its ranks."""
+    with TemporaryDirectory(prefix="moedsl-run-") as folder:
+        file = Path(folder) / f"{launch.name}.sh"
+        file.write_text(text(launch, cluster, payload), encoding="ascii")
+        return subprocess.run(["bash", str(file)], env={**os.environ, "TMPDIR": folder}, check=False).returncode

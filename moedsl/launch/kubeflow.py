@@ -1,0 +1,214 @@
+"""Launch and cluster -> NeMo-Run's KubeflowExecutor, its task, and the TrainJob as it is posted.
+
+The script is the container's command, so that a job needs no volume. Two readers on the way replace words that begin
+with a dollar: NeMo-Run fills its macros into every argument (nemo_run core/execution/base.py:68, Python's
+`string.Template`), and the kubelet expands ``$(NAME)`` and ``$$`` in a container's command, as Kubernetes' reference of
+`Container.command` says. Both are told to leave the script alone.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+from unittest.mock import patch
+
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch
+from moedsl.launch.script import Payload, script
+
+if TYPE_CHECKING:
+    import nemo_run
+
+DIGITS = "000000"
+"""Stands in a manifest for the six digits that NeMo-Run puts behind a job's name (core/execution/kubeflow.py:315)."""
+GROUP, VERSION, PLURAL = "trainer.kubeflow.org", "v1alpha1", "trainjobs"
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+QUEUE = "kueue.x-k8s.io/queue-name"
+LIMIT = 128 << 10
+"""Bytes of one argument of a process on Linux (MAX_ARG_STRLEN)."""
+Json = dict[str, Any]
+
+
+def executor(launch: Launch, cluster: Cluster) -> nemo_run.KubeflowExecutor:
+    """The executor; it reads the kubeconfig, and raises what the kubernetes package raises where there is none."""
+    import nemo_run
+
+    return nemo_run.KubeflowExecutor(
+        runtime_ref=cluster.runtime,
+        namespace=cluster.namespace,
+        image=cluster.container,
+        num_nodes=launch.nodes,
+        gpus_per_node=launch.gpus_per_node,
+        nprocs_per_node=launch.ranks_per_node,
+        train_job_basename=launch.name,
+        labels={QUEUE: cluster.queue} if cluster.queue else {},
+        env_list=[_secret(name, cluster) for name in launch.secrets],
+        image_pull_secrets=list(cluster.image_pull_secrets),
+        pod_spec_overrides=_pod(cluster),
+        **_volumes(cluster),
+    )
+
+
+def _secret(name: str, cluster: Cluster) -> Json:
+    """A variable whose value stays in the cluster: a key of its Secret."""
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": cluster.secret, "key": name}}}
+
+
+def _pod(cluster: Cluster) -> Json:
+    """What is said of pods beside their volumes."""
+    selector = {"nodeSelector": dict(cluster.node_selector)} if cluster.node_selector else {}
+    account = {"serviceAccountName": cluster.service_account} if cluster.service_account else {}
+    return {**selector, **account}
+
+
+def _volumes(cluster: Cluster) -> Mapping[str, list[Json]]:
+    """Folders of the node, the shared claim, and memory for /dev/shm, which data loaders and NCCL use."""
+    pairs = [_host(i, mount) for i, mount in enumerate(cluster.mounts)]
+    if cluster.pvc:
+        volume = {"name": "shared", "persistentVolumeClaim": {"claimName": cluster.pvc}}
+        pairs.append((volume, {"name": "shared", "mountPath": cluster.pvc_path}))
+    if cluster.shm:
+        volume = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": cluster.shm}}
+        pairs.append((volume, {"name": "shm", "mountPath": "/dev/shm"}))
+    return {"volumes": [v for v, _ in pairs], "volume_mounts": [m for _, m in pairs]}
+
+
+def _host(number: int, mount: str) -> tuple[Json, Json]:
+    """``/on/the/node:/in/the/container`` or the same with ``:ro``."""
+    source, target, *options = mount.split(":")
+    name = f"mount-{number}"
+    read_only = {"readOnly": True} if "ro" in ",".join(options).split(",") else {}
+    return {"name": name, "hostPath": {"path": source}}, {"name": name, "mountPath": target, **read_only}
+
+
+# ---------------------------------------------------------------- the command
+
+
+def command(launch: Launch, cluster: Cluster, payload: Payload) -> list[str]:
+    """The container's command as the kubelet must find it."""
+    return ["/bin/bash", "-c", for_kubelet(script(launch, cluster, payload))]
+
+
+def for_kubelet(text: str) -> str:
+    """The text so that the kubelet's expansion gives it back: ``$(`` and ``$$`` with their dollar doubled."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
+def for_template(text: str) -> str:
+    """The text so that `string.Template.safe_substitute` gives it back."""
+    return text.replace("$", "$$")
+
+
+def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
+    """NeMo-Run's task of the job: an inline script would be a file on this machine, which no pod has."""
+    import nemo_run
+
+    shell, flag, text = command(launch, cluster, payload)
+    return nemo_run.Script(path=flag, args=[for_template(text)], entrypoint=shell)
+
+
+def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | None:
+    """Why a script cannot be a command: Linux takes no longer argument."""
+    size = len(command(launch, cluster, payload)[2])
+    if size < LIMIT:
+        return None
+    text = f"the job's script has {size:,} bytes, and one argument of a process at most {LIMIT:,}"
+    return error("launch.too_long", text, help="put large files of the run into the image or onto a volume")
+
+
+# ---------------------------------------------------------------- the manifest
+
+
+def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
+    """The TrainJob that NeMo-Run posts, but for the six digits of its name. Needs no kubeconfig."""
+    with _offline():
+        made = executor(launch, cluster)
+    name = made._trainjob_name(launch.name)[: -len(DIGITS)] + DIGITS
+    return made.get_job_body(name, command(launch, cluster, payload))
+
+
+@contextmanager
+def _offline() -> Generator[None]:
+    """NeMo-Run's executor reads a kubeconfig when it is made, which a manifest does not need."""
+    from nemo_run.core.execution.kubeflow import KubeflowExecutor
+
+    with patch.object(KubeflowExecutor, "_load_kube_clients", lambda self: None):
+        yield
+
+
+def text(body: Json) -> str:
+    """A manifest as YAML, its script as lines; `kubectl create -f` takes it."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Texts of several lines as they are."""
+
+    def of_text(dumper: Any, value: str) -> Any:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, of_text)
+    return yaml.dump(body, Dumper=Dumper, sort_keys=False, width=2**31, allow_unicode=False)
+
+
+def context_refusal(cluster: Cluster) -> Diagnostic | None:
+    """Why a job would go to another cluster: NeMo-Run takes the kubeconfig's current context, and names none."""
+    if not cluster.context:
+        return None
+    from kubernetes import config
+
+    try:
+        _, current = config.list_kube_config_contexts()
+    except config.ConfigException as problem:
+        return error("launch.kube_context", f"the kubeconfig cannot be read: {problem}", help="set KUBECONFIG")
+    if current["name"] == cluster.context:
+        return None
+    message = f"cluster {cluster.name} is context {cluster.context}, and the kubeconfig's current one is {current['name']}"
+    return error("launch.kube_context", message, help=f"kubectl config use-context {cluster.context}")
+
+
+# ---------------------------------------------------------------- what became of a job
+
+
+def job_name(handle: str) -> str:
+    """The TrainJob of NeMo-Run's handle, ``kubeflow://nemo_run/EXPERIMENT___TASK___NAME``."""
+    return handle.rpartition("___")[2]
+
+
+def lost(executor: nemo_run.KubeflowExecutor, handle: str) -> tuple[str, str] | None:
+    """The state of a job that the API server does not show, and why; None of one that it shows.
+
+    NeMo-Run calls such a job PENDING, whether its TrainJob was deleted or the server does not answer.
+    """
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    place = {"group": GROUP, "version": VERSION, "plural": PLURAL, "namespace": executor.namespace}
+    try:
+        executor._custom_objects_api.get_namespaced_custom_object(**place, name=job_name(handle))
+    except ApiException as answer:
+        return ("CANCELLED", "its TrainJob was deleted") if answer.status == 404 else ("UNKNOWN", str(answer.reason))
+    except HTTPError:
+        return "UNKNOWN", "the API server does not answer"
+    return None
+
+
+def print_logs(executor: nemo_run.KubeflowExecutor, handle: str, follow: bool, out: TextIO) -> int:
+    """Every line of every pod, as kubectl has them; its exit code.
+
+    NeMo-Run's own reader keeps the lines of two ranks, and only those that torchrun marks with ``[default0]:``.
+    """
+    limit = max(8, 2 * executor.num_nodes)
+    words = ["kubectl", "logs", "-n", executor.namespace, "-l", f"{JOBSET}={job_name(handle)}", "--prefix", "--tail=-1"]
+    reader = subprocess.Popen(
+        [*words, f"--max-log-requests={limit}", *(["-f"] if follow else [])], stdout=subprocess.PIPE, text=True
+    )
+    assert reader.stdout is not None
+    with reader:
+        for line in reader.stdout:
+            out.write(line)
+            out.flush()
+    return reader.returncode

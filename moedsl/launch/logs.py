@@ -1,0 +1,87 @@
+"""What jobs have written, read where they write it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from attrs import define, field
+
+from moedsl.launch import kubeflow, store
+from moedsl.launch.store import Experiment, Job
+
+_SLURM_SAYS = re.compile(r"(srun|slurmstepd\S*|\S*slurm_script): ")
+"""Lines of the batch script's own output that are not its commands, which NeMo-Run has it write too."""
+TAIL = 20
+"""Lines of a failed job's log that are shown unasked."""
+
+
+@define
+class Reader:
+    """The log of one Slurm job through its tunnel: whole lines, each once, however often it is asked."""
+
+    tunnel: Any
+    folder: str
+    names: tuple[str, ...] = ("log*",)
+    seen: dict[str, int] = field(factory=dict)
+    """Lines that were read, by file; a job that was requeued has one file for each start."""
+
+    def more(self, whole: bool) -> list[str]:
+        """The lines since the last time; an unfinished last line only once the job is at its end (`whole`)."""
+        return [line for path in self._paths() for line in self._lines(path, whole)]
+
+    def _paths(self) -> list[str]:
+        """Written files, in the order in which they were begun."""
+        pattern = " ".join(f"{shlex.quote(self.folder)}/{name}" for name in self.names)
+        return self._ask(f"ls -1tr {pattern} 2>/dev/null").splitlines()
+
+    def _lines(self, path: str, whole: bool) -> list[str]:
+        start = self.seen.get(path, 0)
+        text = self._ask(f"tail -n +{start + 1} {shlex.quote(path)}")
+        lines = text.split("\n")
+        rest = lines.pop()
+        if whole and rest:
+            lines.append(rest)
+        self.seen[path] = start + len(lines)
+        return lines
+
+    def _ask(self, command: str) -> str:
+        return self.tunnel.run(command, hide=True, warn=True).stdout
+
+
+def reader(experiment: Experiment, job: Job, *names: str) -> Reader | None:
+    """A reader of a Slurm job's log; None for another scheduler's, which NeMo-Run reads (`print_elsewhere`)."""
+    executor = experiment.executor(job.name)
+    if not isinstance(executor, store.nemo_run().SlurmExecutor):
+        return None
+    tunnel = experiment.of_nemo.tunnels.get(executor.tunnel.key, executor.tunnel)
+    return Reader(tunnel, executor.job_details.folder, names or ("log*",))
+
+
+def print_elsewhere(experiment: Experiment, job: Job, follow: bool, out: TextIO) -> None:
+    """The log of a job that is not Slurm's: of Kubeflow's pods, else as NeMo-Run fetches it."""
+    if job.handle.startswith("kubeflow:"):
+        kubeflow.print_logs(experiment.executor(job.name), job.handle, follow, out)
+        return
+    from nemo_run.run.logs import get_logs
+
+    get_logs(out, job.handle, None, should_tail=follow, runner=experiment.runner)
+
+
+def print_lines(lines: Iterable[str], out: TextIO, before: str = "") -> None:
+    for line in lines:
+        print(f"{before}{line}", file=out)
+    out.flush()
+
+
+def reason(experiment: Experiment, job: Job) -> list[str]:
+    """Why a job failed: the scheduler's word, what srun said of it, and the end of its log."""
+    if not job.handle:
+        return ["it was not submitted"]
+    said, wrote = reader(experiment, job, "sbatch*"), reader(experiment, job)
+    if said is None or wrote is None:
+        return []
+    of_slurm = [line for line in said.more(whole=True) if _SLURM_SAYS.match(line)]
+    return [*of_slurm[-TAIL:], *wrote.more(whole=True)[-TAIL:]]

@@ -1,0 +1,52 @@
+"""A launch as text: each derived value with its rule, and the files as they would be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from moedsl.launch.launch import Launch, Setting
+
+if TYPE_CHECKING:
+    from moedsl.launch.dryrun import Sent
+
+
+def derived(launch: Launch) -> str:
+    """What follows from the plan and the cluster, a line each, with the reason and the rule."""
+    ranks = f"{launch.nodes} nodes of {launch.ranks_per_node} ranks" if launch.nodes > 1 else f"{launch.world} ranks"
+    lines = [f"{launch.name} on {launch.cluster}: {ranks}"]
+    for title, settings in (
+        ("derived", launch.settings),
+        ("srun", launch.srun),
+        ("sbatch", launch.sbatch),
+        ("environment of every rank", launch.environment),
+    ):
+        if settings:
+            lines += ["", f"  {title}", *_lines(settings)]
+    if launch.secrets:
+        lines += ["", f"  secrets, inherited: {', '.join(launch.secrets)}"]
+    return "\n".join([*lines, ""])
+
+
+def _lines(settings: Sequence[Setting]) -> Iterator[str]:
+    width = max(len(_said(s)) for s in settings if len(_said(s)) <= _WIDEST) if settings else 0
+    for s in settings:
+        rule = f"  [{s.rule}]" if s.rule else ""
+        yield f"    {_said(s):{width}}  {s.because or ''}{rule}".rstrip()
+
+
+_WIDEST = 60
+
+
+def _said(s: Setting) -> str:
+    """`name=value`; control characters are written as escapes, so that a line stays one."""
+    if s.value is True:
+        return s.name
+    return f"{s.name}={s.text}" if s.text.isprintable() else f"{s.name}={s.text!r}"
+
+
+def sent(s: Sent) -> str:
+    """Every file behind a line with its name."""
+    below = f"{s.folder}/" if s.folder else ""
+    head = [f"experiment {s.experiment}\n"] if s.experiment else []
+    return "\n".join([*head, *(f"==> {below}{name}\n{text}" for name, text in s.files.items())])

@@ -1,0 +1,234 @@
+"""Experiments as NeMo-Run keeps them: which there are, what became of their jobs, and how to end those.
+
+NeMo-Run writes an experiment's folder under ``$NEMORUN_HOME/experiments`` (``~/.nemo_run`` without the variable), so
+any process that has the folder can ask about the jobs. Everything here talks to the scheduler through NeMo-Run alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import time
+from collections.abc import Sequence
+from functools import cache, cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from attrs import define, frozen
+
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.launch import executors, kubeflow
+
+TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
+NOT_SUBMITTED = "NOT SUBMITTED"
+UNKNOWN = "UNKNOWN"
+END_WITHIN_S = 60.0
+"""How long a cancelled job may take to end before it is said that it has not."""
+
+
+@frozen
+class Job:
+    """One job of an experiment as it stands."""
+
+    experiment: str
+    name: str
+    handle: str
+    """NeMo-Run's name of the submitted job, empty where it was not submitted."""
+    state: str
+    """TorchX's word: PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED, UNKNOWN; or NOT SUBMITTED."""
+    says: str
+    """The scheduler's own word, such as TIMEOUT or `CANCELLED by 1000`."""
+    folder: str
+    """Where its script and its logs are, on the machine that submits."""
+
+    @property
+    def number(self) -> str:
+        """The scheduler's number or name of the job."""
+        return self.handle.partition("://")[2].split("/")[1] if self.handle else ""
+
+    @property
+    def ended(self) -> bool:
+        return self.state in (*TERMINAL, NOT_SUBMITTED)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "state": self.state,
+            "says": self.says,
+            "number": self.number,
+            "folder": self.folder,
+        }
+
+
+@cache
+def nemo_run() -> Any:
+    """The module (3 to 6 s), which from then on says nothing on standard output by itself."""
+    import nemo_run
+    from nemo_run.core.frontend.console.api import CONSOLE
+
+    CONSOLE.quiet = True
+    return nemo_run
+
+
+@define(slots=False)
+class Experiment:
+    """One experiment of the store; asking about a job asks its scheduler."""
+
+    id: str
+    home: Path
+    of_nemo: Any
+    """nemo_run.Experiment"""
+
+    @cached_property
+    def runner(self) -> Any:
+        from nemo_run.run.torchx_backend.runner import get_runner
+
+        return get_runner(experiment=self.of_nemo)
+
+    @cached_property
+    def handles(self) -> dict[str, str]:
+        """The handle of each job; where NeMo-Run was ended before it wrote them, from its list of Slurm's numbers."""
+        use_home(self.home)
+        return {job.id: job.handle or _submitted_as(job.executor.job_dir) for job in self.of_nemo.jobs}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(job.id for job in self.of_nemo.jobs)
+
+    def jobs(self, only: Sequence[str] = ()) -> list[Job]:
+        """How the jobs stand, or those that `only` names."""
+        use_home(self.home)
+        return [self._job(job) for job in self.of_nemo.jobs if not only or job.id in only]
+
+    def _job(self, job: Any) -> Job:
+        state, says = self._state(self.handles[job.id], job.executor)
+        return Job(self.id, job.id, self.handles[job.id], state, says, str(job.executor.job_dir))
+
+    def _state(self, handle: str, executor: Any) -> tuple[str, str]:
+        if not handle:
+            return NOT_SUBMITTED, ""
+        if handle.startswith("kubeflow:") and (lost := kubeflow.lost(executor, handle)):
+            return lost
+        try:
+            status = self.runner.status(handle)
+        except AssertionError as problem:  # a state that NeMo-Run has no name for
+            return UNKNOWN, str(problem)
+        return (status.state.name, status.msg) if status else (UNKNOWN, "the scheduler does not know it")
+
+    def executor(self, name: str) -> Any:
+        return next(job.executor for job in self.of_nemo.jobs if job.id == name)
+
+    def cancel(self) -> list[Job]:
+        """Cancels every job that has not ended, until the scheduler says so; the jobs as they stand then.
+
+        The scheduler may not know a job in its first moments, so one request is not enough.
+        """
+        until = time.monotonic() + END_WITHIN_S
+        jobs = self.jobs()
+        while any(not job.ended for job in jobs) and time.monotonic() < until:
+            for job in jobs:
+                if not job.ended:
+                    self.runner.cancel(job.handle)
+            time.sleep(1.0)
+            jobs = self.jobs()
+        return jobs
+
+
+def known_homes() -> list[Path]:
+    """NeMo-Run's own folder, and the folders of clusters that were submitted to."""
+    listed = _homes_file().read_text().splitlines() if _homes_file().exists() else []
+    own = os.environ.get(executors.HOME) or "~/.nemo_run"
+    return list(dict.fromkeys([Path(own).expanduser().absolute(), *map(Path, listed)]))
+
+
+def remember_home(home: Path) -> None:
+    """So that `moedsl jobs` finds it."""
+    if home not in known_homes():
+        _homes_file().parent.mkdir(parents=True, exist_ok=True)
+        with _homes_file().open("a") as file:
+            file.write(f"{home}\n")
+
+
+def _homes_file() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "moedsl" / "homes"
+
+
+def use_home(home: Path) -> None:
+    """Makes NeMo-Run keep everything below `home`, its list of Slurm's numbers too."""
+    executors.use_home(home)
+    from nemo_run.run.torchx_backend.schedulers import slurm
+
+    slurm.SLURM_JOB_DIRS = str(home / ".slurm_jobs")
+
+
+def known() -> dict[str, Path]:
+    """Every experiment's id and the home that has it, the newest first."""
+    found = [(path, home) for home in known_homes() for path in home.glob("experiments/*/*_*") if path.is_dir()]
+    return {path.name: home for path, home in sorted(found, key=lambda pair: -pair[0].stat().st_ctime)}
+
+
+def find(id: str) -> Experiment | Diagnostic:
+    """The experiment of that id, or what is wrong with it."""
+    ids = known()
+    if id in ids:
+        return open_experiment(ids[id], id)
+    close = difflib.get_close_matches(id, ids, 1)
+    help = f"did you mean {close[0]}?" if close else "`moedsl jobs` lists them"
+    return error("launch.no_experiment", f"no experiment {id} in {said_homes()}", help=help)
+
+
+def said_homes() -> str:
+    return " or ".join(map(str, known_homes()))
+
+
+def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
+    """What `home` has under that id, or what it lacks."""
+    use_home(home)
+    try:
+        made = nemo_run().Experiment.from_id(id)
+    except FileNotFoundError as missing:
+        text = f"{id} was ended before it was written: {Path(str(missing.filename)).name} is missing"
+        return error("launch.no_experiment", text, help="nothing of it was submitted; its folder may go")
+    made.clean_mode = True
+    for tunnel in made.tunnels.values():
+        without_input(tunnel)
+    return Experiment(id, home, made)
+
+
+def without_input(tunnel: Any) -> None:
+    """Keeps a local tunnel's commands from reading this process's standard input."""
+    import invoke
+
+    if isinstance(tunnel, nemo_run().LocalTunnel):
+        tunnel.session = invoke.Context(invoke.Config(overrides={"run": {"in_stream": False}}))
+
+
+def _submitted_as(job_dir: str) -> str:
+    """The handle of the job that Slurm took from that folder, or nothing (nemo_run 0.11.1 schedulers/slurm.py:483)."""
+    from nemo_run.run.torchx_backend.schedulers import slurm
+
+    numbers = [number for number, (at, _, _) in slurm._get_job_dirs().items() if at == job_dir]
+    return f"slurm_tunnel://nemo_run/{numbers[-1]}" if numbers else ""
+
+
+def worst(jobs: Sequence[Job]) -> str:
+    """One word for an experiment: what is still going on, else the worst end."""
+    order = ("RUNNING", "PENDING", "SUBMITTED", UNKNOWN, NOT_SUBMITTED, "FAILED", "CANCELLED", "SUCCEEDED")
+    return min((job.state for job in jobs), key=order.index, default=NOT_SUBMITTED)
+
+
+def has_nemo_run() -> Diagnostic | None:
+    """What is wrong where NeMo-Run is not installed."""
+    if find_spec("nemo_run") is None:
+        return error("launch.no_nemo_run", "NeMo-Run is not installed", help="pip install 'moedsl[launch]'")
+    return None
+
+
+def home_refusal(home: Path) -> Diagnostic | None:
+    """Why NeMo-Run cannot keep experiments there: it puts the path into commands unquoted."""
+    if re.fullmatch(r"[A-Za-z0-9/._~+@%=-]+", str(home)):
+        return None
+    text = f"experiments would be kept in {str(home)!r}, and NeMo-Run puts that path into commands unquoted"
+    return error("launch.home", text, help=f"set {executors.HOME} to a folder without blanks or signs of the shell")

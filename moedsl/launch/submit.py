@@ -1,0 +1,225 @@
+"""Submission: all jobs of an experiment, or none."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.launch import store
+from moedsl.launch.quiet import no_input
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@frozen
+class Task:
+    """One job: a NeMo-Run script on a NeMo-Run executor."""
+
+    name: str
+    script: Any
+    executor: Any
+    after: tuple[str, ...] = ()
+    """The jobs that have to end first."""
+    whatever: bool = False
+    """Whether it starts however they end; otherwise it is cancelled where one of them fails."""
+
+
+@frozen
+class Submitted:
+    """What came of a submission: the experiment, or why there is none; `signal` is what ended it early, or 0."""
+
+    id: str
+    experiment: store.Experiment | None = None
+    why_not: Diagnostic | None = None
+    signal: int = 0
+
+
+def sequential(tasks: Sequence[Task]) -> list[Task]:
+    """The same, each after the one before it, however that ends."""
+    after = [(), *((task.name,) for task in tasks)]
+    return [evolve(task, after=names, whatever=True) for task, names in zip(tasks, after, strict=False)]
+
+
+def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str], None]) -> Submitted:
+    """Submits every task as one experiment kept below `home`, or cancels what was taken and says why.
+
+    `named` is told the experiment's id before anything is submitted. Call it on the main thread: from then on Ctrl-C
+    and SIGTERM are noted, and answered by cancelling all of it.
+    """
+    store.use_home(home)
+    try:
+        tunnels = _open_tunnels(tasks)
+    except _refusals() as problem:
+        return Submitted("", why_not=_refusal(problem))
+    store.remember_home(home)
+    with _reserved(title, home) as id:
+        named(id)
+        made = _experiment(tasks, title, id, tunnels)
+        refused, number = _shielded(lambda: _run(made, tasks))
+    experiment = store.Experiment(id, home, made)
+    if refused is None and not number:
+        return Submitted(id, experiment)
+    left = _undo(experiment)
+    if refused is not None and not isinstance(refused, _refusals()):
+        raise refused
+    return Submitted(id, why_not=left or (_refusal(refused) if refused else None), signal=number)
+
+
+def _refusals() -> tuple[type[BaseException], ...]:
+    """What a cluster that takes no job raises: its SSH tunnel gives up with SystemExit, Kubeflow with RuntimeError."""
+    from invoke.exceptions import UnexpectedExit
+    from kubernetes.client import ApiException
+    from paramiko import SSHException
+
+    return UnexpectedExit, SSHException, ApiException, RuntimeError, OSError, SystemExit
+
+
+@contextmanager
+def _reserved(title: str, home: Path) -> Generator[str]:
+    """The first id of a title that is nobody else's: a file that only one process can make holds it until the end.
+
+    NeMo-Run makes the experiment's own folder meanwhile, and fails where it exists.
+    """
+    folder = home / "experiments" / title
+    folder.mkdir(parents=True, exist_ok=True)
+    id = next(id for number in itertools.count() if _took(folder, id := f"{title}_{number}"))
+    try:
+        yield id
+    finally:
+        (folder / f".{id}").unlink()
+
+
+def _took(folder: Path, id: str) -> bool:
+    """Whether the id was free and is held now."""
+    mark = folder / f".{id}"
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:  # another launch is at it
+        return False
+    if (folder / id).exists():
+        mark.unlink()
+        return False
+    return True
+
+
+def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
+    """Opens each connection once, which is where a password is asked for."""
+    tunnels: dict[str, Any] = {}
+    for executor in [task.executor for task in tasks if hasattr(task.executor, "tunnel")]:
+        tunnel = executor.clone().tunnel
+        if tunnel.key not in tunnels:
+            store.without_input(tunnel)
+            tunnel.connect()
+            tunnels[tunnel.key] = tunnel
+    return tunnels
+
+
+def _experiment(tasks: Sequence[Task], title: str, id: str, tunnels: Mapping[str, Any]) -> Any:
+    """nemo_run.Experiment over the open tunnels; nothing is written yet."""
+    made = store.nemo_run().Experiment(
+        title,
+        executor=tasks[0].executor,
+        id=id,
+        log_level="WARNING",
+        clean_mode=True,
+        enable_goodbye_message=False,
+        skip_status_at_exit=True,
+        serialize_metadata_for_scripts=False,
+    )
+    for key, tunnel in tunnels.items():
+        tunnel._set_job_dir(id)
+        made.tunnels[key] = tunnel
+    return made
+
+
+def _run(made: Any, tasks: Sequence[Task]) -> None:
+    with redirect_stdout(sys.stderr), no_input(), made:
+        for task in tasks:
+            made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
+        made.run(detach=True)
+        made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
+
+
+def _in_order(task: Task) -> Any:
+    """The executor; a job that cannot start any more is ended by Slurm, which would keep it pending for ever."""
+    if not task.after or not isinstance(task.executor, store.nemo_run().SlurmExecutor):
+        return task.executor
+    executor = task.executor.clone()
+    executor.dependency_type = "afterany" if task.whatever else "afterok"
+    if not task.whatever:
+        executor.additional_parameters = {**(executor.additional_parameters or {}), "kill-on-invalid-dep": "yes"}
+    return executor
+
+
+def _shielded(work: Callable[[], None]) -> tuple[BaseException | None, int]:
+    """Runs `work` to its end whatever signals arrive; its exception and the first of the signals.
+
+    It runs on a thread with the signals blocked, which sbatch and ssh inherit: a Ctrl-C of the terminal reaches them
+    too, and would end sbatch after the job was taken and before its number is known.
+    """
+    raised: list[BaseException] = []
+
+    def body() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            work()
+        except (Exception, SystemExit) as problem:
+            raised.append(problem)
+
+    with _noted() as signals:
+        thread = threading.Thread(target=body, name="submission")
+        thread.start()
+        thread.join()
+    return (raised[0] if raised else None), (signals[0] if signals else 0)
+
+
+@contextmanager
+def _noted() -> Generator[list[int]]:
+    """Collects the signals that arrive in place of what they do otherwise."""
+    signals: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        signals.append(number)
+        print("interrupted: finishing the submission, to cancel all of it", file=sys.stderr, flush=True)
+
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _undo(experiment: store.Experiment) -> Diagnostic | None:
+    """Cancels what was submitted; removes the folder where nothing was. What could not be cancelled is said."""
+    if not any(experiment.handles.values()):
+        shutil.rmtree(experiment.of_nemo._exp_dir, ignore_errors=True)
+        return None
+    return not_cancelled(experiment.id, experiment.cancel())
+
+
+def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
+    """Which jobs go on although they were cancelled."""
+    left = [f"{job.name} ({job.number})" for job in jobs if not job.ended]
+    text = f"after {store.END_WITHIN_S:.0f} s these have not ended: {', '.join(left)}"
+    return error("launch.not_cancelled", text, help=f"moedsl cancel {id}") if left else None
+
+
+def _refusal(problem: BaseException) -> Diagnostic:
+    """What the scheduler or the connection said."""
+    result = getattr(problem, "result", None)  # of UnexpectedExit: a command and what it wrote
+    said = result.stderr.strip() if result is not None else str(problem)
+    if isinstance(problem, SystemExit):
+        said = "no connection to the login node"
+    help = "`moedsl run FILE --cluster --dryrun` shows what is submitted"
+    return error("launch.refused", f"nothing was submitted: {said or type(problem).__name__}", help=help)

@@ -1,0 +1,141 @@
+"""What a name is, as Markdown: keywords, axes, rules, models, hardware, fields of Bridge, facts and functions.
+
+Everything comes from where the compiler has it; only the keywords have a file of their own, `data/keywords.md`.
+"""
+
+from __future__ import annotations
+
+import ast as python
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import attrs
+
+from moedsl import axes, paths
+from moedsl.bridge.fields import Field
+from moedsl.facts import Hardware, Model, Vision
+from moedsl.ir import Rule
+from moedsl.printer import print_expr
+from moedsl.source import Source
+from moedsl.symbols import ALIASES, BUILTIN, FUNCTIONS
+
+GIB = 1 << 30
+PHASES = {
+    "fit": "holds the fewest surprises: alltoall, BF16, no graphs, no overlap; ranks by the least parallelism",
+    "scale": "opens the dispatchers; no graphs, no overlap; ranks by time",
+    "profile": "as scale; the recipe records two steps of the first and the last stage",
+    "throughput": "opens everything that is tuned in practice; ranks by the time of a step",
+}
+"""What each phase is for, in a line."""
+
+
+@cache
+def keywords() -> Mapping[str, tuple[str, str]]:
+    """For each keyword its form and its meaning, in Markdown."""
+    text = (paths.PACKAGE / "data" / "keywords.md").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    split = (part.partition("\n") for part in parts)
+    return {head.strip(): _halves(body.strip()) for head, _, body in split}
+
+
+def _halves(text: str) -> tuple[str, str]:
+    form, _, meaning = text.partition("\n\n")
+    return form, meaning
+
+
+def keyword(word: str) -> str | None:
+    """A keyword's form and meaning."""
+    found = keywords().get(word)
+    return None if found is None else f"{found[0]}\n\n{found[1]}"
+
+
+def name(word: str) -> str | None:
+    """An axis, a name that an expression may use, or a function."""
+    known = ALIASES.get(word, word)
+    if known in axes.BY_NAME:
+        axis = axes.BY_NAME[known]
+        words = f": {', '.join(axis.words)}" if axis.words else ""
+        return f"**{known}**, an axis ({axis.kind}{words})\n\n{axis.doc}"
+    if known in FUNCTIONS:
+        return f"**{known}**, a function\n\n{FUNCTIONS[known].doc}"
+    if known in BUILTIN:
+        meaning = fact_docs(Model).get(known) or fact_docs(Hardware).get(known)
+        return f"**{known}**, {BUILTIN[known]}" + (f"\n\n{meaning}" if meaning else "")
+    return None
+
+
+def rule(r: Rule, sources: Mapping[str, Source]) -> str:
+    """A rule with its reason, its citations and where it is declared."""
+    lines = [f"**{r.id}** ({r.kind})", f"```moe\n{print_expr(r.expr)}\n```"]
+    lines += [f"when `{print_expr(r.when)}`"] if r.when is not None else []
+    lines += [f"because: {r.because}"] if r.because else []
+    lines += ["\n".join(f"- cite: {c}" for c in r.cites)] if r.cites else []
+    source = sources.get(r.span.file)
+    lines += [f"declared at {r.span.file}:{source.position(r.span.start)[0]}"] if source else []
+    return "\n\n".join(lines)
+
+
+def model(m: Model) -> str:
+    """The facts of a model that a layout depends on."""
+    parts = [f"{m.layers} layers", f"hidden {m.hidden}", f"{m.experts} experts, top {m.topk}", m.attention.upper()]
+    parts += [f"{m.heads} heads in {m.query_groups} groups"]
+    parts += ["a vision tower"] if m.vision else []
+    parts += [f"up to {m.max_seq} tokens"] if m.max_seq else []
+    return f"**{m.name}**, a model ({m.hf})\n\n{', '.join(parts)}"
+
+
+def hardware(h: Hardware) -> str:
+    """The facts of a machine that a layout depends on."""
+    rates = ", ".join(f"{k} {v:g}" for k, v in h.tflops.items())
+    parts = [
+        f"{h.memory / GIB:.1f} GiB that a plan may use",
+        f"{h.gpus_per_node} GPUs a node, {h.nvlink_domain} in an NVLink domain",
+        f"{rates} dense TFLOPS",
+    ]
+    return f"**{h.name}**, hardware ({h.device}, {h.arch})\n\n" + "\n".join(f"- {p}" for p in parts)
+
+
+def field(f: Field) -> str:
+    """A field of Bridge's configuration."""
+    default = "" if f.default in ("required", "factory") else f", {f.default!r} unless it is set"
+    return f"**{f.path}**, a field of Bridge: `{f.type}`{default}"
+
+
+FACTS: Mapping[str, type] = {"model": Model, "hardware": Hardware, "vision": Vision}
+"""What the facts of a block are those of."""
+
+
+def fact(block: str, word: str) -> str | None:
+    """A fact that a declaration may state."""
+    cls = FACTS.get(block)
+    member = next((f for f in attrs.fields(cls) if f.name == word), None) if cls else None
+    if cls is None or member is None:
+        return None
+    meaning = fact_docs(cls).get(word, "")
+    return f"**{word}**, a fact of {_A[block]} ({member.type})" + (f"\n\n{meaning}" if meaning else "")
+
+
+_A = {"model": "a model", "hardware": "hardware", "vision": "a vision tower"}
+
+
+@cache
+def fact_docs(cls: type) -> Mapping[str, str]:
+    """The text under each field of a facts class, read from its source."""
+    tree = python.parse((paths.PACKAGE / "facts.py").read_text(encoding="utf-8"))
+    found = next(n for n in tree.body if isinstance(n, python.ClassDef) and n.name == cls.__name__)
+    return dict(_documented(found.body))
+
+
+def _documented(body: list[Any]) -> Iterator[tuple[str, str]]:
+    for before, node in pairwise(body):
+        text = node.value.value if isinstance(node, python.Expr) and isinstance(node.value, python.Constant) else None
+        if isinstance(text, str) and isinstance(before, python.AnnAssign) and isinstance(before.target, python.Name):
+            yield before.target.id, " ".join(text.split())
+
+
+def plain(markdown: str) -> str:
+    """The same for a client that shows no Markdown."""
+    return re.sub(r"```\w*\n?|\*\*", "", markdown).strip()

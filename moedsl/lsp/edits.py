@@ -1,0 +1,45 @@
+"""The compiler's edits as LSP writes them: in the client's positions, with the line ends of its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lsprotocol import types
+
+from moedsl.fixes import Edit
+from moedsl.lsp.document import Document
+from moedsl.lsp.positions import Lines
+from moedsl.lsp.workspace import Workspace
+
+
+def text_edits(document: Document, changes: Iterable[Edit]) -> list[types.TextEdit]:
+    """Edits of an open file."""
+    return [_edit(document.lines, document.newline, e) for e in changes]
+
+
+def workspace_edit(workspace: Workspace, changes: Mapping[str, Iterable[Edit]]) -> types.WorkspaceEdit:
+    """Edits by the compiler's name of the file; versioned where the client takes that."""
+    edits = {name: _of_file(workspace, name, [*es]) for name, es in changes.items()}
+    if not workspace.client.document_changes:
+        return types.WorkspaceEdit(changes={workspace.uri_of(name): es for name, es in edits.items()})
+    versioned = [types.TextDocumentEdit(_identifier(workspace, name), es) for name, es in edits.items()]
+    return types.WorkspaceEdit(document_changes=[*versioned])
+
+
+def _identifier(workspace: Workspace, name: str) -> types.OptionalVersionedTextDocumentIdentifier:
+    uri = workspace.uri_of(name)
+    document = workspace.document(uri)
+    return types.OptionalVersionedTextDocumentIdentifier(uri, document.version if document else None)
+
+
+def _of_file(workspace: Workspace, name: str, changes: list[Edit]) -> list[types.TextEdit]:
+    """The edits of a file that is open, or of one that an open file uses."""
+    document = workspace.document(workspace.uri_of(name))
+    if document is not None:
+        return text_edits(document, changes)
+    source = next(d.library.sources[name] for d in workspace.documents() if name in d.library.sources)
+    return [_edit(workspace.lines_of(source), "\n", e) for e in changes]
+
+
+def _edit(lines: Lines, newline: str, e: Edit) -> types.TextEdit:
+    return types.TextEdit(lines.span(e.span), e.text.replace("\n", newline))

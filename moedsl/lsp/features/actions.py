@@ -1,0 +1,148 @@
+"""Code actions: what answers a diagnostic, the solver's choice pinned, an advice overruled.
+
+`source.fixAll` makes every correction of parse and check that has only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+from lsprotocol import types
+
+from moedsl import ast
+from moedsl.diagnostics import ADD, Diagnostic, Fix
+from moedsl.fixes import Edit, disjoint, edits
+from moedsl.lsp import analysis, plans
+from moedsl.lsp.document import Document
+from moedsl.lsp.edits import workspace_edit
+from moedsl.lsp.legend import ALLOW, FIX_ALL, PIN, QUICK_FIX
+from moedsl.lsp.workspace import Workspace
+from moedsl.printer import quote
+from moedsl.source import Source, Span
+
+REASON = "say why it does not hold here"
+"""What an `allow` is given for a reason, for its author to replace."""
+
+
+@frozen
+class Offer:
+    """One action on its way: its edits by the compiler's names of files."""
+
+    title: str
+    kind: str
+    changes: dict[str, tuple[Edit, ...]]
+    answers: Diagnostic | None = None
+    preferred: bool = False
+
+
+def answer(workspace: Workspace, params: types.CodeActionParams) -> list[types.CodeAction] | None:
+    """The actions of a range, those that the client asked for alone where it said which."""
+    document = workspace.document(params.text_document.uri)
+    if document is None or document.refused:
+        return None
+    start, end = document.lines.offsets(params.range)
+    only = params.context.only
+    wanted = [o for o in offers(document, start, end) if only is None or _is_among(o.kind, only)]
+    return [_action(workspace, document, o, params) for o in wanted]
+
+
+def _is_among(kind: str, only: Sequence[str]) -> bool:
+    """Kinds are a hierarchy: `refactor` asks for `refactor.rewrite` too."""
+    names = (getattr(o, "value", o) for o in only)
+    return any(kind == n or kind.startswith(f"{n}.") or n == "" for n in names)
+
+
+def _action(workspace: Workspace, document: Document, o: Offer, params: types.CodeActionParams) -> types.CodeAction:
+    edit = workspace_edit(workspace, o.changes)
+    sent = [d for d in params.context.diagnostics if o.answers is not None and d.code == o.answers.id]
+    place = None if o.answers is None else document.lines.span(shown_at(o.answers, document))
+    answered = [d for d in sent if d.range == place]
+    return types.CodeAction(o.title, o.kind, answered or None, o.preferred or None, edit=edit)
+
+
+# ---------------------------------------------------------------- what there is to offer
+
+
+def offers(document: Document, start: int, end: int) -> Iterator[Offer]:
+    """Everything that may be done between two offsets."""
+    for d in document.diagnostics:
+        place = shown_at(d, document)
+        if place.start <= end and start <= place.end:
+            yield from _answers(document, d)
+    for run in plans.runs_at(document, start):
+        yield from _pins(document, run)
+        yield from _allows(document, run)
+    every = fix_all(document)
+    if every:
+        yield Offer("Fix all mistakes that have one correction", FIX_ALL, {document.source.name: tuple(every)})
+
+
+def shown_at(d: Diagnostic, document: Document) -> Span:
+    """Where a diagnostic is shown in a file: its first place there, else the start."""
+    name = document.source.name
+    return next((label.span for label in d.labels if label.span.file == name), Span(name, 0, 0))
+
+
+def _answers(document: Document, d: Diagnostic) -> Iterator[Offer]:
+    """The fixes of a diagnostic, and of a rule that refuses, leave to break it."""
+    for fix in d.fixes:
+        changes = fix_edits(document, fix)
+        if changes:
+            yield Offer(fix.title, QUICK_FIX, {fix.span.file: changes}, d, len(d.fixes) == 1)
+    if d.is_error and d.id.startswith(("std.", "run.")) and document.programs:
+        yield from (o for p in document.programs for o in _allow(document, p.name, d.id, d))
+
+
+def fix_edits(document: Document, fix: Fix) -> tuple[Edit, ...]:
+    """The edits of a fix in the file that it is for; nothing where that is the stdlib's, or does not parse."""
+    name = fix.span.file
+    if name.startswith("stdlib/"):
+        return ()
+    source = document.source if name == document.source.name else document.library.sources.get(name)
+    return edits(fix, source, _module(document, source)) if source is not None else ()
+
+
+def _module(document: Document, source: Source) -> ast.Module | None:
+    return document.module if source.name == document.source.name else analysis.parse(source)[0]
+
+
+def fix_all(document: Document) -> list[Edit]:
+    """The edits of every error of parse and check that has one fix, in this file."""
+    single = (d.fixes[0] for d in document.analysis.diagnostics if d.is_error and len(d.fixes) == 1)
+    return disjoint(fix_edits(document, f) for f in single if f.span.file == document.source.name)
+
+
+# ---------------------------------------------------------------- the solver's choice
+
+
+def _pins(document: Document, run: str) -> Iterator[Offer]:
+    """All that is open in a run, or one axis that the solver chose among several."""
+    known = plans.values(document, run)
+    every = plans.pin(document, run, [*known])
+    if every is not None:
+        yield Offer(f"Pin all that the solver chose in `{run}`", PIN, {document.source.name: (every,)})
+    for name in plans.picked(document, run):
+        one = plans.pin(document, run, [name])
+        title = f"Pin {name}={known[name]}, the solver's choice in `{run}`"
+        if one is not None:
+            yield Offer(title, PIN, {document.source.name: (one,)})
+
+
+def _allows(document: Document, run: str) -> Iterator[Offer]:
+    """Advice that a plan does not follow: with a reason it is not advised again."""
+    seen: set[str] = set()
+    for plan in plans.of_runs(document).get(run, ()):
+        for advice in plan["advice"]:
+            if not advice["followed"] and advice["rule"] not in seen:
+                seen.add(advice["rule"])
+                yield from _allow(document, run, advice["rule"], None)
+
+
+def _allow(document: Document, run: str, rule: str, d: Diagnostic | None) -> Iterator[Offer]:
+    name = rule.removeprefix("std.").removeprefix("run.")
+    fix = Fix("", ADD, Span(document.source.name, 0, 0), f"allow {name} because {quote(REASON)}", run)
+    kind = ALLOW if d is None else QUICK_FIX
+    changes = fix_edits(document, fix)
+    if changes:
+        yield Offer(f"Allow {name} in `{run}` because ...", kind, {document.source.name: changes}, d)

@@ -1,0 +1,130 @@
+"""Inlay hints: what the solver chose, beside the machines of each run; accepting one pins it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lsprotocol import types
+
+from moedsl import ast
+from moedsl.lsp import pins
+from moedsl.lsp.document import Document
+
+ALWAYS = ("pp", "tp", "cp", "ep")
+UNLESS = {"etp": 1, "vpp": 1, "micro_batch": 1, "recompute": [], "offload": "none", "dispatcher": "alltoall",
+          "cuda_graph": [], "ep_overlap": False, "delay_wgrad": False}  # fmt: skip
+"""What is shown where it is not this."""
+
+
+def answer(document: Document, params: types.InlayHintParams) -> list[types.InlayHint]:
+    """The hints of every run whose place lies in the range; none while the solver has not answered."""
+    start, end = document.lines.offsets(params.range)
+    plans = document.plan.plans if document.plan else ()
+    counts = [sum(_run(p) == _run(q) for q in plans) for p in plans]
+    out: list[types.InlayHint] = []
+    for plan, alike in zip(plans, counts, strict=True):
+        anchor = anchor_of(document, plan["name"])
+        if anchor is not None and start <= anchor <= end:
+            out += _of_plan(document, plan, anchor) if alike == 1 else [_line(document, plan, anchor)]
+    return out
+
+
+def _run(plan: Mapping[str, Any]) -> str:
+    return str(plan["name"]).split(".")[0]
+
+
+def anchor_of(document: Document, run: str) -> int | None:
+    """The end of the run's statement about hardware; in a block without one, of its header."""
+    block = pins.block_of(document, run)
+    items: Any = block.body if block else document.module.items if document.module else ()
+    found = next((s for s in items if _is_hardware(document, s)), None)
+    if found is not None:
+        return found.span.end
+    if block is None:
+        return next((s.span.end for s in items if isinstance(s, pins.STATEMENTS)), None)
+    return document.text.index("{", block.name.span.end) + 1
+
+
+def _is_hardware(document: Document, s: Any) -> bool:
+    return isinstance(s, ast.HardwareStmt) or (isinstance(s, ast.BareStmt) and s.name.id in document.library.hardware)
+
+
+def _of_plan(document: Document, plan: Mapping[str, Any], anchor: int) -> Iterator[types.InlayHint]:
+    """One hint for each decision, then the memory and the speed."""
+    if not any(c.problem.program.gpus for c in _chosen(document, plan)):
+        yield _count(document, plan, anchor)
+    for d in shown(plan):
+        text = f"{d['name']}={pins.written(d['name'], d['value'])}"
+        pin = pins.edit(document, plan, [d["name"]])
+        yield _hint(document, anchor, text, _why(d), [pin] if pin else None)
+    yield _hint(document, anchor, figures(plan), _figures_why(plan), None)
+
+
+def shown(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The decisions worth a hint: the mesh, and policies that are not what nobody would ask about."""
+    of_name = {d["name"]: d for d in plan["decisions"] if d["origin"] != "pinned"}
+    rest = [n for n, usual in UNLESS.items() if n in of_name and of_name[n]["value"] != usual]
+    return [of_name[n] for n in (*ALWAYS, *rest) if n in of_name]
+
+
+def _chosen(document: Document, plan: Mapping[str, Any]) -> list[Any]:
+    chosen = document.plan.chosen if document.plan else ()
+    return [c for c in chosen if c.problem.program.name == plan["name"]]
+
+
+def _count(document: Document, plan: Mapping[str, Any], anchor: int) -> types.InlayHint:
+    """The number of GPUs that the solver found."""
+    text = f"x {plan['gpus']}"
+    at = document.lines.range(anchor, anchor)
+    return _hint(document, anchor, text, "the fewest that work", [types.TextEdit(at, " " + text)])
+
+
+def _line(document: Document, plan: Mapping[str, Any], anchor: int) -> types.InlayHint:
+    """One of several plans of a run on one line; what each chose differs, so there is nothing to pin."""
+    values = " ".join(f"{d['name']}={pins.written(d['name'], d['value'])}" for d in shown(plan))
+    own = str(plan["name"]).split(".", 1)[-1]
+    return _hint(document, anchor, f"{own}: {values}, {figures(plan)}", _figures_why(plan), None)
+
+
+def figures(plan: Mapping[str, Any]) -> str:
+    """Memory and speed: ``155 of 173 GiB, 1,213 tok/s/GPU``."""
+    memory, estimate = plan["estimate"]["memory"], plan["estimate"]
+    return (
+        f"{memory['peak_gib']:.0f} of {memory['capacity_gib']:.0f} GiB, "
+        f"{estimate['tokens_per_s_per_gpu']:,.0f} tok/s/GPU"
+    )
+
+
+def _why(d: Mapping[str, Any]) -> str:
+    return f"{d['origin']}: {d['because']}" if d.get("because") else str(d["origin"])
+
+
+def _figures_why(plan: Mapping[str, Any]) -> str:
+    estimate = plan["estimate"]
+    return f"{estimate['step_time_s']:.2f} s a step; {estimate['memory']['verdict']}, most loaded rank"
+
+
+def _hint(
+    document: Document, anchor: int, text: str, tooltip: str, edits: list[types.TextEdit] | None
+) -> types.InlayHint:
+    position = document.lines.position(anchor)
+    return types.InlayHint(
+        position=position,
+        label=text,
+        kind=types.InlayHintKind.Type,
+        text_edits=edits,
+        tooltip=tooltip,
+        padding_left=True,
+    )
+
+
+def pin(workspace: Any, uri: str, run: str, names: list[str]) -> types.WorkspaceEdit | None:
+    """The command ``moedsl.pin``: pins decisions of a run; all that are shown where `names` is empty."""
+    document = workspace.document(uri)
+    plans = document.plan.plans if document and document.plan else ()
+    plan = next((p for p in plans if p["name"] == run), None)
+    if document is None or plan is None:
+        return None
+    found = pins.edit(document, plan, names or [d["name"] for d in shown(plan)])
+    return types.WorkspaceEdit(changes={uri: [found]}) if found else None

@@ -1,0 +1,140 @@
+"""Hover: what the word under the cursor is, and for what was decided, the value and the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lsprotocol import types
+
+from moedsl import axes
+from moedsl.bridge import fields
+from moedsl.ir import Rule
+from moedsl.lsp import describe
+from moedsl.lsp.document import Document
+from moedsl.lsp.offers import Around, hardware_doc, model_doc
+from moedsl.lsp.place import place
+from moedsl.symbols import ALIASES
+from moedsl.tokens import Lexeme, lexemes
+
+
+def answer(document: Document, params: types.HoverParams) -> types.Hover | None:
+    """The text for the word at a position; None where there is nothing to say."""
+    word = _word(document, document.lines.offset(params.position))
+    if word is None:
+        return None
+    parts = list(dict.fromkeys(_parts(document, word)))
+    if not parts:
+        return None
+    markdown = document.client.hover_markdown
+    kind = types.MarkupKind.Markdown if markdown else types.MarkupKind.PlainText
+    text = "\n\n---\n\n".join(parts)
+    content = types.MarkupContent(kind, text if markdown else describe.plain(text))
+    return types.Hover(content, document.lines.range(word.start, word.end))
+
+
+def _word(document: Document, offset: int) -> Lexeme | None:
+    """The word that an offset lies in or behind."""
+    line = document.lines.line_of(offset)
+    start, end = document.lines.starts[line], document.lines.end(line)
+    for x in lexemes(document.text[start:end]):
+        if x.kind == "word" and start + x.start <= offset <= start + x.end:
+            return Lexeme(x.kind, x.text, start + x.start)
+    return None
+
+
+def _parts(document: Document, word: Lexeme) -> Iterator[str]:
+    """All that the word means here, what it is first."""
+    a = Around(document, document.analysis, place(document.text, word.start))
+    if not a.at.accepts and not a.at.string:
+        return
+    found = [d for d in (*_by_place(a, word.text),) if d]
+    yield from found
+    if not found:
+        yield from (d for d in (describe.keyword(word.text), _let(a, word.text), describe.name(word.text)) if d)
+    yield from _decided(a, ALIASES.get(word.text, word.text))
+
+
+def _by_place(a: Around, word: str) -> Iterator[str | None]:
+    """What the statement says that the word is."""
+    first = a.said[0] if a.said else ""
+    if a.at.block in describe.FACTS and word != "cite":
+        yield describe.fact(a.at.block, word)
+    elif first == "allow" and len(a.said) == 1:
+        yield _rule(a, word)
+    elif first == "set" and len(a.said) == 1:
+        known = fields.lookup(word)
+        yield describe.field(known) if known else None
+    elif not a.said or (first in ("model", "hardware") and len(a.said) == 1):
+        yield from _bare(a, word)
+    elif first in ("require", "prefer", "let", "measured") and len(a.said) == 1:
+        yield _own(a, word)
+
+
+def _bare(a: Around, word: str) -> Iterator[str | None]:
+    """A phase, a model, hardware or a profile by its bare name, or the keyword that starts the statement."""
+    library = a.known.library
+    yield describe.keyword(word) if not a.said else None
+    if word in axes.PHASES:
+        yield f"**{word} first**, a phase\n\n{describe.PHASES[word]}"
+    elif word in library.models:
+        yield model_doc(a.known, word)
+    elif word in library.hardware:
+        yield hardware_doc(a.known, word)
+    elif word in library.profiles:
+        yield _profile(a, word)
+
+
+def _profile(a: Around, word: str) -> str:
+    span = a.known.library.profiles[word].span
+    source = a.known.library.sources.get(span.file)
+    text = source.text[span.start : span.end] if source else word
+    return f"**{word}**, a profile\n\n```moe\n{text}\n```"
+
+
+def _rule(a: Around, word: str) -> str | None:
+    found = next((r for r in a.rules if word in (r.id, r.id.split(".", 1)[1])), None)
+    return describe.rule(found, a.known.library.sources) if found else None
+
+
+def _own(a: Around, word: str) -> str | None:
+    """A rule or wish where it is declared."""
+    name = a.document.source.name
+    own = (r for r in a.rules if r.name == word and r.span.file == name and r.kind == a.said[0])
+    found: Rule | None = next(own, None)
+    return describe.rule(found, a.known.library.sources) if found else None
+
+
+def _let(a: Around, word: str) -> str | None:
+    found = next((r for r in reversed(a.rules) if r.kind == "let" and r.name == word), None)
+    return describe.rule(found, a.known.library.sources) if found else None
+
+
+# ---------------------------------------------------------------- what was decided
+
+
+def _decided(a: Around, name: str) -> Iterator[str]:
+    """The value in each run that the place belongs to, where it came from and why."""
+    plans = a.document.plan.plans if a.document.plan else ()
+    run = next((b.name for b in a.at.blocks if b.keyword == "run"), "")
+    for plan in plans:
+        own: str = plan["name"]
+        if not run or own.split(".")[0] == run:
+            yield from (_decision(d, own) for d in plan["decisions"] if d["name"] == name)
+
+
+def _decision(d: Mapping[str, Any], run: str) -> str:
+    lines = [f"**{d['name']} = {value(d['value'])}** in {run}: {d['origin']}"]
+    lines += [f"because: {d['because']}"] if d.get("because") else []
+    cites = d.get("cite") or ()
+    lines += [f"cite: {c}" for c in ([cites] if isinstance(cites, str) else cites)]
+    return "\n\n".join(lines)
+
+
+def value(v: object) -> str:
+    """A plan's value as the language writes it."""
+    if isinstance(v, bool):
+        return "on" if v else "off"
+    if isinstance(v, list):
+        return f"[{', '.join(map(str, v))}]" if v else "none"
+    return f"{v:g}" if isinstance(v, float) else str(v)

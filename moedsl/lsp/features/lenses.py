@@ -1,0 +1,33 @@
+"""Code lenses: over each run what the solver made of it, with the plan and the report behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lsprotocol import types
+
+from moedsl.lsp import plans
+from moedsl.lsp.document import Document
+from moedsl.lsp.legend import SHOW_PLAN, SHOW_REPORT
+
+
+def answer(document: Document, _: types.CodeLensParams) -> list[types.CodeLens]:
+    """Two lenses for each run that is solved: ``256 gb200, 13.5 s a step, FITS`` and ``report``."""
+    return [lens for run, made in plans.of_runs(document).items() for lens in _lenses(document, run, made)]
+
+
+def _lenses(document: Document, run: str, made: list[plans.Plan]) -> Iterator[types.CodeLens]:
+    place = document.lines.span(plans.head(document, run))
+    yield types.CodeLens(place, types.Command(title(made), SHOW_PLAN, arguments=[document.uri, run]))
+    yield types.CodeLens(place, types.Command("report", SHOW_REPORT, arguments=[document.uri, run]))
+
+
+def title(made: list[plans.Plan]) -> str:
+    """The first plan of a run in a few words, and how many others it has."""
+    first, e = made[0], made[0]["estimate"]
+    text = f"{first['gpus']} {first['hardware']}, {_seconds(e['step_time_s'])} s a step, {e['memory']['verdict']}"
+    return text + (f" ({len(made)} plans)" if len(made) > 1 else "")
+
+
+def _seconds(s: float) -> str:
+    return f"{s:.1f}" if s >= 1 else f"{s:.2f}"

@@ -1,0 +1,206 @@
+"""Symbols over files: what stands at an offset, where it is declared, and every place that names it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from weakref import WeakKeyDictionary
+
+from attrs import frozen
+
+from moedsl import ast, library, paths
+from moedsl.cache import cached_parse
+from moedsl.library import Library
+from moedsl.lsp import analysis, builtin
+from moedsl.lsp.document import Analysis, Document
+from moedsl.lsp.names import Occurrence, Scope, Symbol, named, occurrences
+from moedsl.lsp.workspace import Workspace
+from moedsl.parse_errors import DECLARATIONS
+from moedsl.source import Source, Span
+from moedsl.symbols import FUNCTIONS
+from moedsl.tokens import Lexeme, lexemes
+
+BUILTIN = ("axis", "given", "fact", "cost", "constant", "function", "word")
+"""Kinds that the compiler declares, in its Python modules."""
+
+
+@frozen
+class Place:
+    """A span with the text that it points into."""
+
+    source: Source
+    span: Span
+
+    @property
+    def text(self) -> str:
+        return self.source.text[self.span.start : self.span.end]
+
+
+@frozen
+class File:
+    """The named places of one file, in the order of its text."""
+
+    source: Source
+    places: tuple[Occurrence, ...]
+
+    def at(self, offset: int) -> Occurrence | None:
+        """The place that an offset lies in or touches; of two that touch, the one that starts there."""
+        upto = bisect_right(self.places, offset, key=lambda o: o.span.start)
+        touching = (o for o in reversed(self.places[max(0, upto - 2) : upto]) if offset <= o.span.end)
+        return next(touching, None)
+
+
+Files = Mapping[str, File]
+_known: WeakKeyDictionary[Analysis, Files] = WeakKeyDictionary()
+
+
+def files(found: Analysis) -> Files:
+    """The file of an analysis and what it uses, by name; the stdlib is in `stdlib`."""
+    made = _known.get(found)
+    if made is None:
+        own = {n: s for n, s in found.library.sources.items() if not n.startswith("stdlib/")}
+        scope = Scope.of(found.library)
+        made = {n: _file(s, scope) for n, s in {**own, found.source.name: found.source}.items()}
+        _known[found] = made
+    return made
+
+
+def _file(source: Source, scope: Scope) -> File:
+    module, _ = analysis.parse(source)
+    return File(source, occurrences(source, module, scope) if module is not None else ())
+
+
+@cache
+def stdlib() -> Files:
+    """Every file of the stdlib, and the documents that name its rules."""
+    known = analysis.stdlib()
+    scope = Scope.of(known)
+    sources = [*known.sources.values(), *library.sources(paths.document_files())]
+    parsed = ((s, cached_parse(s)[0]) for s in sources)
+    return {s.name: File(s, occurrences(s, m, scope)) for s, m in parsed if m is not None}
+
+
+# ---------------------------------------------------------------- what stands at an offset
+
+
+def symbol_at(document: Document, offset: int) -> tuple[Symbol, Span] | None:
+    """What is named at an offset, also in a statement that does not parse; None where nothing is."""
+    file = files(document.analysis)[document.source.name]
+    place = file.at(offset)
+    if place is not None:
+        return place.symbol, place.span
+    word = word_at(document.text, offset)
+    return _by_name(word, document.source.name, document.library) if word is not None else None
+
+
+def word_at(text: str, offset: int) -> Lexeme | None:
+    """The word that an offset lies in or touches, outside of strings and comments; none that starts a declaration."""
+    start = text.rfind("\n", 0, offset) + 1
+    for word in lexemes(text, start):
+        if word.start > offset or word.kind == "newline":
+            return None
+        if word.kind == "word" and offset <= word.end:
+            return word if word.text not in DECLARATIONS else None
+    return None
+
+
+def _by_name(word: Lexeme, name: str, known: Library) -> tuple[Symbol, Span] | None:
+    """What a word would mean wherever it stood: half a statement does not say where that is."""
+    scope, span = Scope.of(known), Span(name, word.start, word.end)
+    if word.text in scope.rules:
+        dot = word.text.rfind(".") + 1
+        return Symbol("rule", scope.rules[word.text]), Span(name, word.start + dot, word.end)
+    tables = (
+        ("model", scope.models),
+        ("hardware", scope.hardware),
+        ("profile", scope.profiles),
+        ("function", FUNCTIONS),
+    )
+    kind = next((k for k, names in tables if word.text in names), None)
+    symbol = Symbol(kind, word.text) if kind else named(word.text, scope)
+    return (symbol, span) if symbol is not None else None
+
+
+# ---------------------------------------------------------------- where it is declared and named
+
+
+def declarations(document: Document, symbol: Symbol) -> list[Place]:
+    """Where a symbol is declared: in a file, in the stdlib, or in the compiler."""
+    if symbol.kind == "file":
+        source = document.library.sources.get(symbol.name)
+        return [Place(source, Span(symbol.name, 0, 0))] if source else []
+    if symbol.kind in BUILTIN:
+        return [*_stated(document, symbol), *builtin.places(symbol)]
+    near = [*files(document.analysis).values()]
+    return [*_declared(near, symbol)] or [*_declared(stdlib().values(), symbol)]
+
+
+def _declared(among: Iterable[File], symbol: Symbol) -> Iterator[Place]:
+    return (Place(f.source, o.span) for f in among for o in f.places if o.declares and o.symbol == symbol)
+
+
+def _stated(document: Document, symbol: Symbol) -> Iterator[Place]:
+    """The value of a fact in the models and hardware that the file names."""
+    if symbol.kind != "fact":
+        return
+    known = document.library
+    places = files(document.analysis)[document.source.name].places
+    for used in dict.fromkeys(o.symbol for o in places if o.symbol.kind in ("model", "hardware")):
+        decl = (known.models if used.kind == "model" else known.hardware).get(used.name)
+        for fact in decl.facts if decl is not None else ():
+            if fact.name.id == symbol.name:
+                yield Place(source_of(document, fact.name.span.file), fact.name.span)
+
+
+def source_of(document: Document, name: str) -> Source:
+    """The text of a file that the document's analysis has read."""
+    return document.source if name == document.source.name else document.library.sources[name]
+
+
+def is_stdlib(symbol: Symbol) -> bool:
+    """Whether the stdlib declares a symbol."""
+    return symbol in _of_stdlib()
+
+
+@cache
+def _of_stdlib() -> frozenset[Symbol]:
+    return frozenset(o.symbol for f in stdlib().values() for o in f.places if o.declares)
+
+
+def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list[tuple[Place, Occurrence]]:
+    """Every place that names a symbol: in the file and the files that hang together with it, open or used.
+
+    A symbol of the stdlib or of the language is the same in all open files, and in the stdlib.
+    """
+    shared = symbol.kind in BUILTIN or symbol.kind == "field" or is_stdlib(symbol)
+    among = everything(workspace) if shared else group(workspace, document)
+    found = [*among.values(), *(stdlib().values() if shared else ())]
+    return [(Place(f.source, o.span), o) for f in found for o in f.places if o.symbol == symbol]
+
+
+def everything(workspace: Workspace) -> dict[str, File]:
+    """Every open file and what they use; where several use a file, it is read once."""
+    out: dict[str, File] = {}
+    for d in readable(workspace):
+        out |= files(d.analysis)
+    return out
+
+
+def group(workspace: Workspace, document: Document) -> dict[str, File]:
+    """The files that share names with a document: what it uses, what uses it, and so on."""
+    names, out = {document.source.name}, dict(files(document.analysis))
+    waiting = [d for d in readable(workspace) if d.uri != document.uri]
+    while True:
+        names |= out.keys()
+        joined = [d for d in waiting if names & files(d.analysis).keys()]
+        if not joined:
+            return out
+        waiting = [d for d in waiting if d not in joined]
+        for d in joined:
+            out = {**files(d.analysis), **out}
+
+
+def readable(workspace: Workspace) -> list[Document]:
+    """The open files that are looked at."""
+    return [d for d in workspace.documents() if not d.refused and isinstance(d.module, ast.Module)]

@@ -1,0 +1,304 @@
+"""Every place of a module where something is named: what is meant, and whether the place declares it.
+
+A symbol is a kind and a name. Kinds that a file declares: model hardware cluster calibration document profile run block
+(of rules) rule let derived env wish. Kinds of the language itself: axis given (what a run fixes) fact cost constant
+function word field. A `use` names a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from moedsl import ast, axes
+from moedsl.library import Library
+from moedsl.source import Source, Span
+from moedsl.symbols import ALIASES, AXES, BUILTIN, COSTS, FUNCTIONS, HARDWARE, MODEL, RUN
+
+STATED = {
+    ast.SeqStmt: "seq", ast.BatchStmt: "batch", ast.PrecisionStmt: "precision", ast.TaskStmt: "task",
+    ast.RoutingStmt: "routing", ast.MicroBatchStmt: "micro_batch", ast.DataStmt: "data", ast.VlmStmt: "vlm",
+}  # fmt: skip
+"""Statements whose first word is itself a name of expressions."""
+_GIVEN = {"batch": "global_batch", **{name: name for name in RUN}}
+_DECLARED = {
+    ast.ModelDecl: "model", ast.HardwareDecl: "hardware", ast.ClusterDecl: "cluster",
+    ast.CalibrationDecl: "calibration", ast.DocumentDecl: "document", ast.ProfileDecl: "profile",
+}  # fmt: skip
+_RULE_PREFIXES = ("std.", "run.")
+
+
+@frozen
+class Symbol:
+    """What a name stands for. `file` is where it is the only one of its name: runs and wishes are a file's own."""
+
+    kind: str
+    name: str
+    file: str = ""
+
+
+@frozen
+class Occurrence:
+    """A symbol at a place. `text` is what stands there; `keyword` where it is a word of the grammar."""
+
+    symbol: Symbol
+    span: Span
+    declares: bool = False
+    keyword: bool = False
+
+
+@frozen
+class Scope:
+    """What a name may mean in a file: the names of its library by kind."""
+
+    models: frozenset[str]
+    hardware: frozenset[str]
+    profiles: frozenset[str]
+    lets: frozenset[str]
+    rules: dict[str, str]
+    """Ids as a file may write them -> whole ids."""
+
+    @classmethod
+    def of(cls, library: Library) -> Scope:
+        """The names of the stdlib, of the file and of what it uses."""
+        blocks = library.own_rules if library.collected is not None else library.rules
+        own = [(prefix, b, m) for prefix, b in blocks for m in b.members]
+        kept = library.collected.rules if library.collected is not None else ()
+        ids = [r.id for r in kept if r.kind in ("require", "prefer")]
+        ids += [f"{p}.{b.name.id}.{m.name.id}" for p, b, m in own if m.name and isinstance(m, ast.Require | ast.Prefer)]
+        lets = {r.name for r in kept if r.kind == "let"} | {m.name.id for _, _, m in own if isinstance(m, ast.Let)}
+        rules = {i.split(".", 1)[1]: i for i in ids} | {i: i for i in ids}
+        models, hardware, profiles = (frozenset(t) for t in (library.models, library.hardware, library.profiles))
+        return cls(models, hardware, profiles, frozenset(lets), rules)
+
+
+def occurrences(source: Source, module: ast.Module, scope: Scope) -> tuple[Occurrence, ...]:
+    """Every named place of a module, in the order of the text."""
+    prefix = "std" if source.name.startswith("stdlib/") else "run"
+    found = _Collector(source, scope, prefix).module(module)
+    return tuple(sorted(found, key=lambda o: (o.span.start, o.span.end)))
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """A node and everything below it, in the order of the fields."""
+    yield node
+    for f in attrs.fields(type(node)):
+        value = getattr(node, f.name)
+        for child in value if isinstance(value, tuple) else (value,):
+            if isinstance(child, ast.Node):
+                yield from walk(child)
+
+
+def named(name: str, scope: Scope) -> Symbol | None:
+    """What a name means in an expression; None for what nothing declares."""
+    name = ALIASES.get(name, name)
+    if name.startswith(_RULE_PREFIXES):
+        return Symbol("rule", name)
+    kinds: tuple[tuple[str, Iterable[str]], ...] = (
+        ("let", scope.lets), ("axis", AXES), ("given", RUN), ("fact", MODEL), ("fact", HARDWARE), ("cost", COSTS),
+        ("axis", axes.COMPOSITES), ("hardware", scope.hardware), ("model", scope.models), ("word", words()),
+    )  # fmt: skip
+    return next((Symbol(kind, name) for kind, names in kinds if name in names), None)
+
+
+def words() -> frozenset[str]:
+    """Every word that is the value of something."""
+    return frozenset(w for t in BUILTIN.values() for w in t.words) | {"none", *axes.PHASES}
+
+
+@frozen
+class _Collector:
+    """One file's places."""
+
+    source: Source
+    scope: Scope
+    prefix: str
+
+    def module(self, module: ast.Module) -> Iterator[Occurrence]:
+        for item in module.items:
+            yield from self.item(item, "")
+
+    def item(self, item: Any, run: str) -> Iterator[Occurrence]:
+        """A statement or declaration; `run` is the run whose block it stands in."""
+        handler = _HANDLERS.get(type(item))
+        if handler is not None:
+            yield from handler(self, item, run)
+        else:
+            yield from self.expressions(item)
+
+    # ------------------------------------------------------------ names and expressions
+
+    def at(self, kind: str, name: ast.Name, declares: bool = False, file: str = "") -> Occurrence:
+        return Occurrence(Symbol(kind, name.id, file), name.span, declares)
+
+    def expression(self, name: ast.Name) -> Iterator[Occurrence]:
+        symbol = named(name.id, self.scope)
+        if symbol is not None and symbol.kind == "rule":
+            yield from self.rule(name)
+        elif symbol is not None:
+            yield Occurrence(symbol, name.span)
+
+    def expressions(self, node: Any) -> Iterator[Occurrence]:
+        """Everything that is named below a node, by what its name means in an expression."""
+        for part in walk(node) if node is not None else ():
+            if isinstance(part, ast.Call):
+                yield self.at("function", part.func)
+            elif isinstance(part, ast.Name) and part.id not in FUNCTIONS:
+                yield from self.expression(part)
+            elif isinstance(part, ast.Binary):
+                yield from self.quoted(part)
+
+    def quoted(self, e: ast.Binary) -> Iterator[Occurrence]:
+        """Names of models and hardware that are compared as strings: ``hardware in ["b200", "b300"]``."""
+        kind = e.left.id if isinstance(e.left, ast.Name) and e.left.id in ("model", "hardware") else ""
+        if kind:
+            for part in walk(e.right):
+                if isinstance(part, ast.String):
+                    inner = Span(part.span.file, part.span.start + 1, part.span.end - 1)
+                    yield Occurrence(Symbol(kind, part.value), inner)
+
+    def axis(self, name: ast.Name) -> Occurrence:
+        """What is pinned, swept or has a default: an axis, a `let` that may be pinned, or what a run fixes."""
+        id = ALIASES.get(name.id, name.id)
+        kind = "let" if id in self.scope.lets and id not in AXES else "given" if id in _GIVEN else "axis"
+        return Occurrence(Symbol(kind, _GIVEN.get(id, id)), name.span)
+
+    def rule(self, name: ast.Name) -> Iterator[Occurrence]:
+        """A rule's id, whole or without its prefix: the block and the rule are two names."""
+        id = self.scope.rules.get(name.id, name.id)
+        block, _, _ = id.rpartition(".")
+        dot = name.id.rfind(".")
+        start = name.span.start
+        if dot > 0:
+            left = name.id.rfind(".", 0, dot) + 1
+            yield Occurrence(Symbol("block", block), Span(name.span.file, start + left, start + dot))
+        yield Occurrence(Symbol("rule", id), Span(name.span.file, start + dot + 1, name.span.end))
+
+    def stated(self, item: Any) -> Iterator[Occurrence]:
+        """The first word of ``seq 4k``, ``precision fp8``."""
+        word = STATED[type(item)]
+        at = Span(item.span.file, item.span.start, item.span.start + len(word))
+        kind, name = ("given", _GIVEN[word]) if word in _GIVEN else ("axis", word)
+        yield Occurrence(Symbol(kind, name), at, keyword=True)
+
+    def facts(self, facts: Iterable[ast.FactEntry], kind: str, inside: str = "") -> Iterator[Occurrence]:
+        for fact in facts:
+            symbol = Symbol("constant" if kind == "calibration" else "fact", inside + fact.name.id)
+            yield Occurrence(symbol, fact.name.span)
+            if fact.name.id == "arch" and isinstance(fact.value, ast.Name):
+                yield self.at("calibration", fact.value)
+            elif isinstance(fact.value, tuple):
+                inner = [f for f in fact.value if isinstance(f, ast.FactEntry)]
+                yield from self.facts(inner, kind, fact.name.id + ".")
+
+    # ------------------------------------------------------------ statements
+
+    def _bare(self, s: ast.BareStmt, _: str) -> Iterator[Occurrence]:
+        tables = (("model", self.scope.models), ("hardware", self.scope.hardware), ("profile", self.scope.profiles))
+        known = [kind for kind, names in tables if s.name.id in names]
+        if known and s.count is not None and "hardware" in known:
+            known = ["hardware"]
+        if known:
+            yield self.at(known[0], s.name)
+
+    def _pin(self, s: ast.PinStmt, _: str) -> Iterator[Occurrence]:
+        for b in s.bindings:
+            yield self.axis(b.name)
+            yield from self.expressions(b.value)
+
+    def _sweep(self, s: Any, _: str) -> Iterator[Occurrence]:
+        yield self.axis(s.axis)
+        for value in s.values:
+            yield from self.expressions(value)
+
+    def _word(self, s: Any, _: str) -> Iterator[Occurrence]:
+        """``precision fp8``, ``fit first``: a word that is not looked up among names."""
+        if type(s) in STATED:
+            yield from self.stated(s)
+        values = s.options if isinstance(s, ast.VlmStmt) else (getattr(s, "value", None),)
+        yield from (self.at("word", v) for v in values if isinstance(v, ast.Name))
+
+    def _set(self, s: ast.SetStmt, _: str) -> Iterator[Occurrence]:
+        yield self.at("field", s.path)
+
+    def _wish(self, s: Any, run: str) -> Iterator[Occurrence]:
+        if s.name is not None:
+            yield Occurrence(Symbol("wish", f"{run}.{s.name.id}", self.source.name), s.name.span, True)
+        yield from self.expressions(s.expr)
+
+    def _use(self, s: ast.UseDecl, _: str) -> Iterator[Occurrence]:
+        path = os.path.normpath(os.path.join(os.path.dirname(self.source.name), s.path.value))
+        yield Occurrence(Symbol("file", path), s.path.span)
+
+    # ------------------------------------------------------------ declarations
+
+    def _facts_block(self, d: Any, _: str) -> Iterator[Occurrence]:
+        kind = _DECLARED[type(d)]
+        yield self.at(kind, d.name, True)
+        if isinstance(d, ast.DocumentDecl):
+            rules = (n for n in walk(d) if isinstance(n, ast.Name) and n.id.startswith(_RULE_PREFIXES))
+            yield from (o for n in rules for o in self.rule(n))
+        elif not isinstance(d, ast.ClusterDecl):
+            yield from self.facts(d.facts, kind)
+
+    def _profile(self, d: ast.ProfileDecl, _: str) -> Iterator[Occurrence]:
+        yield self.at("profile", d.name, True)
+        for s in d.body:
+            yield from self.item(s, f"profile {d.name.id}")
+
+    def _run(self, d: ast.RunDecl, _: str) -> Iterator[Occurrence]:
+        yield self.at("run", d.name, True, self.source.name)
+        if d.base is not None:
+            yield self.at("run", d.base, False, self.source.name)
+        for s in d.body:
+            yield from self.item(s, d.name.id)
+
+    def _rules(self, d: ast.RulesDecl, _: str) -> Iterator[Occurrence]:
+        yield Occurrence(Symbol("block", f"{self.prefix}.{d.name.id}"), d.name.span, True)
+        yield from self.expressions(d.when)
+        for m in d.members:
+            yield from self.member(d.name.id, m)
+
+    def member(self, block: str, m: ast.Member) -> Iterator[Occurrence]:
+        if m.name is not None:
+            yield from self.member_name(block, m, m.name)
+        if not isinstance(m, ast.Effect | ast.Symptom):
+            yield from self.expressions(m.expr)
+        yield from self.expressions(getattr(m, "when", None))
+
+    def member_name(self, block: str, m: ast.Member, name: ast.Name) -> Iterator[Occurrence]:
+        if isinstance(m, ast.Default | ast.Candidates):
+            yield self.axis(name)
+        elif isinstance(m, ast.Effect):
+            yield Occurrence(named(name.id, self.scope) or Symbol("field", name.id), name.span)
+        elif isinstance(m, ast.Let | ast.Derive | ast.Env):
+            kind = {ast.Let: "let", ast.Derive: "derived", ast.Env: "env"}[type(m)]
+            yield self.at(kind, name, True)
+        else:
+            yield Occurrence(Symbol("rule", f"{self.prefix}.{block}.{name.id}"), name.span, True)
+
+
+_Handler = Callable[[Any, Any, str], Iterator[Occurrence]]
+_HANDLERS: dict[type, _Handler] = {
+    ast.BareStmt: _Collector._bare,  # pyright: ignore[reportPrivateUsage]
+    ast.ModelStmt: lambda c, s, _: iter((c.at("model", s.name),)),
+    ast.HardwareStmt: lambda c, s, _: iter((c.at("hardware", s.name),)),
+    ast.AllowStmt: lambda c, s, _: c.rule(s.rule),
+    ast.PinStmt: _Collector._pin,  # pyright: ignore[reportPrivateUsage]
+    ast.SweepStmt: _Collector._sweep,  # pyright: ignore[reportPrivateUsage]
+    ast.IsolateStmt: _Collector._sweep,  # pyright: ignore[reportPrivateUsage]
+    **dict.fromkeys((*STATED, ast.PhaseStmt), _Collector._word),  # pyright: ignore[reportPrivateUsage]
+    ast.TargetStmt: lambda c, s, _: iter((c.at("word", s.product),)),
+    ast.SetStmt: _Collector._set,  # pyright: ignore[reportPrivateUsage]
+    ast.Require: _Collector._wish,  # pyright: ignore[reportPrivateUsage]
+    ast.Prefer: _Collector._wish,  # pyright: ignore[reportPrivateUsage]
+    ast.UseDecl: _Collector._use,  # pyright: ignore[reportPrivateUsage]
+    **dict.fromkeys((t for t in _DECLARED if t is not ast.ProfileDecl), _Collector._facts_block),  # pyright: ignore[reportPrivateUsage]
+    ast.ProfileDecl: _Collector._profile,  # pyright: ignore[reportPrivateUsage]
+    ast.RunDecl: _Collector._run,  # pyright: ignore[reportPrivateUsage]
+    ast.RulesDecl: _Collector._rules,  # pyright: ignore[reportPrivateUsage]
+}

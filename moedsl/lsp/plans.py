@@ -1,0 +1,81 @@
+"""The solver's plans by run, and what a run file would say to keep what they chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from moedsl import ast, axes
+from moedsl.choose import Chosen
+from moedsl.explain.members import shown
+from moedsl.fixes import Edit, added, run_block
+from moedsl.lsp.document import Document
+from moedsl.source import Span
+
+Plan = Mapping[str, Any]
+
+
+def of_runs(document: Document) -> dict[str, list[Plan]]:
+    """The plans of each run of a file, several where it varies something; empty while nothing is solved."""
+    out: dict[str, list[Plan]] = {}
+    for plan in document.plan.plans if document.plan is not None else ():
+        out.setdefault(plan["name"].split(".")[0], []).append(plan)
+    return out
+
+
+def chosen(document: Document, run: str) -> Chosen | None:
+    """The one layout of a run; None where it varies something, or where nothing is solved."""
+    found = [c for c in (document.plan.chosen if document.plan else ()) if c.problem.program.name.split(".")[0] == run]
+    return found[0] if len(found) == 1 and found[0].problem.program.name == run else None
+
+
+def values(document: Document, run: str) -> dict[str, str]:
+    """What the solver or a default gave each axis that the run does not pin, as a pin writes it."""
+    made = chosen(document, run)
+    if made is None:
+        return {}
+    codes, pins = made.solution.rows[0].codes, made.problem.program.pins
+    return {a.name: shown(a.name, codes[a.name]) for a in axes.AXES if a.name not in pins}
+
+
+def picked(document: Document, run: str) -> list[str]:
+    """Those of them that the solver chose among several, by name."""
+    made = chosen(document, run)
+    if made is None:
+        return []
+    domains = made.problem.domains
+    return [name for name in values(document, run) if len(domains[name]) > 1]
+
+
+def pin(document: Document, run: str, names: Sequence[str]) -> Edit | None:
+    """The `pin` statement that keeps some axes as they are; None where nothing is left to pin."""
+    known = values(document, run)
+    bindings = [f"{n}={known[n]}" for n in names if n in known]
+    if not bindings or document.module is None:
+        return None
+    return added(f"pin {' '.join(bindings)}", run, document.source, document.module)
+
+
+def head(document: Document, run: str) -> Span:
+    """Where a run is shown: its name, else the statement that names its GPUs, else the first statement."""
+    module = document.module
+    items = module.items if module is not None else ()
+    block = run_block(module, run) if module is not None else None
+    if block is not None:
+        return block.name.span
+    program = next((p for p in document.programs if p.name.split(".")[0] == run), None)
+    span = program.spans.get("hardware") if program is not None else None
+    if span is not None and span.file == document.source.name:
+        return span
+    first = next((i.span for i in items if isinstance(i, ast.Stmt)), None)
+    return first or Span(document.source.name, 0, 0)
+
+
+def runs_at(document: Document, offset: int) -> Iterator[str]:
+    """The runs that an offset is about: that of the block it lies in, else all that have plans."""
+    items = document.module.items if document.module is not None else ()
+    blocks = [i for i in items if isinstance(i, ast.RunDecl) and i.span.start <= offset <= i.span.end]
+    known = of_runs(document)
+    yield from (b.name.id for b in blocks if b.name.id in known)
+    if not blocks:
+        yield from known

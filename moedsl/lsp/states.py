@@ -1,0 +1,142 @@
+"""What the grammar accepts behind a prefix, by walking the parser's own tables over the words; nothing is built.
+
+A prefix that does not parse is repaired: a missing word is inserted or a superfluous one dropped, whichever lets the
+following words parse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from attrs import frozen
+
+from moedsl import words
+from moedsl.parse_errors import WORDS
+from moedsl.parser import tables
+from moedsl.tokens import Lexeme, lexemes
+
+Stack = tuple[int, ...]
+AHEAD = 4
+"""Words that have to parse behind a repair."""
+INSERTED = ("NAME", "NUMBER", "STRING", "EQUAL", "COLON", "COMMA", "RBRACKET", "RPAREN", "NEWLINE")
+"""What a repair may insert, the likeliest first."""
+_SYMBOLS = {text.strip("`"): name for name, text in WORDS.items() if text.startswith("`")}
+_BLANK = ("space", "comment")
+
+
+@frozen
+class Table:
+    """The LALR table: for each state what a terminal or a rule leads to."""
+
+    states: dict[int, dict[str, tuple[Any, Any]]]
+    start: int
+    shift: Any
+    """The action that shifts, as the table has it."""
+
+    def take(self, stack: Stack, terminal: str) -> Stack | None:
+        """The stack behind a terminal, or None where it cannot stand."""
+        while True:
+            found = self.states[stack[-1]].get(terminal)
+            if found is None:
+                return None
+            action, argument = found
+            if action is self.shift:
+                return (*stack, argument)
+            size = len(argument.expansion)
+            stack = stack[: len(stack) - size] if size else stack
+            stack = (*stack, self.states[stack[-1]][argument.origin.name][1])
+
+    def accepts(self, stack: Stack) -> frozenset[str]:
+        """The terminals that can stand next."""
+        return frozenset(t for t in self.states[stack[-1]] if t.isupper() and self.take(stack, t) is not None)
+
+
+@cache
+def table() -> Table:
+    """The tables of the grammar that this moedsl reads."""
+    return Table(*tables())
+
+
+@cache
+def keywords() -> frozenset[str]:
+    """Every word with a terminal of its own."""
+    w = words.words()
+    groups = (w.statements, w.declarations, w.members, w.clauses, w.links, w.operators, w.constants)
+    return frozenset(word for group in groups for word in group)
+
+
+def terminals(word: Lexeme) -> Iterator[str]:
+    """What a word may be to the grammar, the likeliest first."""
+    if word.kind == "word":
+        yield from (word.text.upper() for _ in [0] if word.text in keywords())
+        yield from ("NAME", "WORD", "VERSION")
+    elif word.kind == "number":
+        yield from ("NUMBER", "WORD", "VERSION")
+    elif word.kind in ("string", "badstring"):
+        yield "STRING"
+    elif word.kind in ("newline", "semicolon"):
+        yield "NEWLINE"
+    elif word.text in _SYMBOLS:
+        yield _SYMBOLS[word.text]
+
+
+def behind(prefix: str) -> frozenset[str]:
+    """The terminals that can stand behind a text, which a whole word ends. Linear in its length."""
+    found = list(_words(prefix))
+    stack: Stack = (table().start,)
+    at = 0
+    while at < len(found):
+        after = _take(stack, found[at])
+        if after is None:
+            after, at = _repaired(stack, found, at)
+        stack, at = after, at + 1
+    return table().accepts(stack)
+
+
+def _words(text: str) -> Iterator[Lexeme]:
+    """The words that the parser sees: no blanks, and no newlines inside ( ) and [ ] or before a clause."""
+    depth, waiting = 0, None
+    for word in lexemes(text):
+        if word.kind in _BLANK:
+            continue
+        if word.kind == "newline":
+            waiting = waiting or (word if not depth else None)
+            continue
+        if waiting is not None and word.text not in words.words().clauses:
+            yield waiting
+        waiting = None
+        depth = max(0, depth + (word.text in "([") - (word.text in ")]")) if len(word.text) == 1 else depth
+        yield word
+    if waiting is not None:
+        yield waiting
+
+
+def _take(stack: Stack, word: Lexeme) -> Stack | None:
+    taken = (table().take(stack, t) for t in terminals(word))
+    return next((s for s in taken if s is not None), None)
+
+
+def _repaired(stack: Stack, found: Sequence[Lexeme], at: int) -> tuple[Stack, int]:
+    """The stack with the word at `at` taken after an insertion, or with it dropped, and where the walk stands."""
+    best, reached = stack, 0
+    for terminal in INSERTED:
+        inserted = table().take(stack, terminal)
+        after = _take(inserted, found[at]) if inserted else None
+        if after is not None:
+            length = 1 + _length(after, found[at + 1 : at + AHEAD])
+            best, reached = (after, length) if length > reached else (best, reached)
+    dropped = _length(stack, found[at + 1 : at + AHEAD])
+    return (stack if dropped > reached else best), at
+
+
+def _length(stack: Stack, found: Iterable[Lexeme]) -> int:
+    """How many words parse."""
+    length = 0
+    for word in found:
+        after = _take(stack, word)
+        if after is None:
+            return length
+        stack, length = after, length + 1
+    return length

@@ -1,0 +1,1 @@
+"""`moedsl rehearse`: a plan shrunk to a few CPU processes, through NVIDIA's own `pretrain()`."""

@@ -1,0 +1,64 @@
+"""The fields of a recipe that a CPU run has otherwise, each with its reason; everything else stays as emitted."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from attrs import frozen
+
+
+@frozen
+class Change:
+    """One field, its value on a CPU, and why."""
+
+    path: str
+    value: Any
+    because: str
+
+
+def _each(names: str, value: Any, because: str) -> tuple[Change, ...]:
+    return tuple(Change(name, value, because) for name in names.split())
+
+
+_KERNEL = "a fused kernel of CUDA, Transformer Engine or Apex"
+CHANGES: tuple[Change, ...] = (
+    *_each(
+        "model.moe_permute_fusion model.moe_router_fusion model.cross_entropy_loss_fusion "
+        "model.gradient_accumulation_fusion model.bias_activation_fusion model.bias_dropout_fusion "
+        "model.masked_softmax_fusion model.apply_rope_fusion model.persist_layer_norm",
+        False,
+        _KERNEL,
+    ),
+    Change("model.cross_entropy_fusion_impl", "native", _KERNEL),
+    Change("model.use_cpu_initialization", True, "parameters are drawn on the CPU"),
+    Change("model.transformer_impl", "local", "Transformer Engine's modules need a GPU"),
+    Change("mixed_precision", None, "FP32 throughout: BF16 and FP8 need the GPU's kernels"),
+    *_each("model.bf16 optimizer.bf16", False, "FP32 throughout"),
+    Change("comm_overlap", None, "one stream: nothing runs beside the computation"),
+    *_each("ddp.overlap_grad_reduce ddp.overlap_param_gather optimizer.overlap_param_gather", False, "one stream"),
+    Change("dist.distributed_backend", "gloo", "NCCL needs GPUs"),
+    Change("dist.use_gloo_process_groups", True, "NCCL needs GPUs"),
+    Change("dataset.num_workers", 0, "one process a rank"),
+    *_each("dataset.persistent_workers dataset.pin_memory", False, "one process a rank"),
+    *_each("logger.tensorboard_dir checkpoint.save checkpoint.load", None, "nothing is kept"),
+    Change("logger.log_throughput", False, "a CPU's speed says nothing"),
+)
+_DTYPES = (
+    "model.params_dtype model.pipeline_dtype model.autocast_dtype optimizer.params_dtype "
+    "optimizer.main_grads_dtype optimizer.main_params_dtype optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype"
+)
+
+
+def apply(config: Any) -> None:
+    """Changes a recipe's configuration; a field that this configuration does not have is left out."""
+    import torch
+
+    from moedsl.rehearse.cpu import layers
+
+    for change in (*CHANGES, *_each(_DTYPES, torch.float32, "FP32 throughout")):
+        parent, _, name = change.path.rpartition(".")
+        owner = attrgetter(parent)(config) if parent else config
+        if hasattr(owner, name):
+            setattr(owner, name, change.value)
+    config.model.transformer_layer_spec = layers.layers

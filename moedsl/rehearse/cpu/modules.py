@@ -1,0 +1,134 @@
+"""Modules of PyTorch in the places of Transformer Engine's: a norm, core attention and a duplicated linear.
+
+Megatron-Core's local norm refuses sequence parallelism (core/transformer/torch_norm.py:45) and its local attention
+context parallelism and latent attention (core/transformer/dot_product_attention.py:60). Parameters have the shapes
+and names that the real ones have.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from megatron.core.tensor_parallel import ColumnParallelLinear, gather_from_sequence_parallel_region
+from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.utils import is_layer_window_attention
+from torch import Tensor
+
+
+def norm(config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> torch.nn.Module:
+    """RMSNorm or LayerNorm; its gradients are summed over TP where sequence parallelism splits its input."""
+    kinds = {"RMSNorm": torch.nn.RMSNorm, "LayerNorm": torch.nn.LayerNorm}
+    module = kinds[config.normalization](hidden_size, eps=eps, dtype=config.params_dtype)
+    for parameter in module.parameters():
+        parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+    return module
+
+
+class Attention(MegatronModule):
+    """Causal attention of local queries over the keys and values of the whole context-parallel group.
+
+    Inputs are [sequence, batch, heads, width] of this rank, the output [sequence, batch, heads x value width].
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        layer_number: int,
+        attn_mask_type: Any,
+        attention_type: str,
+        attention_dropout: float | None = None,
+        softmax_scale: float | None = None,
+        cp_comm_type: str | None = None,
+        pg_collection: Any = None,
+        **_: object,
+    ) -> None:
+        super().__init__(config=config)
+        self.scale, self.group = softmax_scale, pg_collection.cp
+        windowed = is_layer_window_attention(config.window_size, config.window_attn_skip_freq, layer_number)
+        self.window = config.window_size[0] if windowed else None
+        self.softmax_offset: Tensor | None = None
+        if config.softmax_type == "learnable":
+            heads = config.num_attention_heads // pg_collection.tp.size()
+            self.softmax_offset = torch.nn.Parameter(torch.zeros(heads, dtype=config.params_dtype))
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        attn_mask_type: Any = None,
+        attention_bias: Tensor | None = None,
+        packed_seq_params: Any = None,
+    ) -> Tensor:
+        parts = self.group.size()
+        rows, columns = _positions(parts, self.group.rank(), query.size(0)), _all_positions(parts, query.size(0))
+        if parts > 1:
+            key, value = (gather_from_sequence_parallel_region(x, group=self.group) for x in (key, value))
+        copies = query.size(2) // key.size(2)
+        key, value = (x.repeat_interleave(copies, dim=2) for x in (key, value))
+        scale = self.scale or 1 / math.sqrt(query.size(-1))
+        scores = torch.einsum("qbhd,kbhd->bhqk", query, key) * scale
+        scores = scores.masked_fill(self._hidden(rows, columns), torch.finfo(scores.dtype).min)
+        return torch.einsum("bhqk,kbhd->qbhd", self._softmax(scores), value).flatten(2).contiguous()
+
+    def _hidden(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Which keys a query does not see: those behind it, and those before its window."""
+        distance = rows[:, None] - columns[None, :]
+        later = distance < 0
+        return later if self.window is None else later | (distance > self.window)
+
+    def _softmax(self, scores: Tensor) -> Tensor:
+        """With a learned offset in the denominator, where the model has attention sinks."""
+        if self.softmax_offset is None:
+            return scores.softmax(-1)
+        offset = self.softmax_offset.view(1, -1, 1, 1).expand(scores.size(0), -1, scores.size(2), 1)
+        return torch.cat([scores, offset], -1).softmax(-1)[..., :-1]
+
+
+def _positions(parts: int, part: int, length: int) -> Tensor:
+    """Positions of a rank's tokens: its piece from the front and its piece from the back of 2 x parts pieces."""
+    if parts == 1:
+        return torch.arange(length)
+    piece = length // 2
+    front, back = part, 2 * parts - 1 - part
+    return torch.cat([torch.arange(i * piece, (i + 1) * piece) for i in (front, back)])
+
+
+def _all_positions(parts: int, length: int) -> Tensor:
+    return torch.cat([_positions(parts, part, length) for part in range(parts)])
+
+
+class Duplicated(torch.nn.Module):
+    """A linear that is whole on every tensor-parallel rank: latent attention's down projections.
+
+    Megatron-Core's local layers split them (core/models/gpt/gpt_layer_specs.py:422), Transformer Engine's do not
+    (core/extensions/transformer_engine.py:975), and moedsl counts the latter.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, config: Any, init_method: Any, **_: object) -> None:
+        super().__init__()
+        weight = torch.empty(outputs, inputs, dtype=config.params_dtype)
+        init_method(weight)
+        self.weight = torch.nn.Parameter(weight)
+        self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        """The output, and no bias to add later."""
+        return torch.nn.functional.linear(x, self.weight), None
+
+
+class NormedColumn(ColumnParallelLinear):
+    """A column-parallel linear behind a norm of its input, one module as Transformer Engine's.
+
+    Latent attention without a q_lora_rank has it (core/transformer/multi_latent_attention.py:505).
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, config: Any, **more: Any) -> None:
+        super().__init__(inputs, outputs, config=config, **more)
+        self.layer_norm = norm(config, inputs, config.layernorm_epsilon)
+
+    def forward(self, input_: Tensor, *more: Any, **others: Any) -> Any:
+        return super().forward(self.layer_norm(input_), *more, **others)

@@ -1,0 +1,63 @@
+"""Packages that a CPU cannot have: Megatron-Core is imported as if without Transformer Engine, Bridge with it.
+
+Megatron-Core chooses its own layers where Transformer Engine is absent, and decides that while it is imported. Bridge
+and modelopt need its names: they get the stand-in of `moedsl.bridge.te`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from moedsl.bridge import te
+
+_ENGINE = ("transformer_engine", "transformer_engine_torch")
+_BEFORE = (
+    "megatron.core",
+    "megatron.core.extensions.transformer_engine",
+    "megatron.core.fp8_utils",
+    "megatron.core.fp4_utils",
+    "megatron.core.optimizer",
+    "megatron.core.distributed",
+    "megatron.core.models.gpt",
+    "megatron.core.transformer.cuda_graphs",
+    "megatron.core.transformer.multi_token_prediction",
+    "megatron.core.transformer.moe.moe_utils",
+    "megatron.core.transformer.moe.token_dispatcher",
+    "modelopt.torch.opt.plugins",
+    "modelopt.torch.distill.plugins.megatron",
+)
+"""Whatever asks at import whether Transformer Engine is there."""
+
+
+def load() -> None:
+    """Imports them in that order. Call before anything of Megatron is imported."""
+    hidden: Any = sys.modules
+    for name in _ENGINE:
+        hidden[name] = None
+    for name in _BEFORE:
+        importlib.import_module(name)
+    for name in _ENGINE:
+        del sys.modules[name]
+    te.install()
+    if importlib.util.find_spec("nvidia_resiliency_ext") is None:
+        _resiliency()
+
+
+def _resiliency() -> None:
+    """Bridge's pretrain imports one class of it and uses it only where in-process restart is on."""
+    inner = _module("nvidia_resiliency_ext.inprocess", {"CallWrapper": object})
+    _module("nvidia_resiliency_ext", {"inprocess": inner})
+
+
+def _module(name: str, members: dict[str, Any], path: Sequence[str] = ()) -> ModuleType:
+    module: Any = ModuleType(name)
+    module.__path__, module.__spec__, module.__version__ = list(path), ModuleSpec(name, None, is_package=True), "0.6.0"
+    module.__dict__.update(members)
+    sys.modules[name] = module
+    return module

@@ -1,0 +1,74 @@
+"""The Hugging Face config.json of the small model: one of its family, with the small model's sizes in its fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from moedsl.bridge import hub
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.facts import Model
+from moedsl.importer_families import FAMILIES
+from moedsl.importer_fields import Alternating, Flag, HeadDim, Int, Product
+from moedsl.paths import stdlib_dir
+
+
+def find(hf: str, family: str) -> Path | Diagnostic:
+    """The folder of a config.json of `family`: the model's own, else another model's of the same family.
+
+    Its own is a folder that `hf` names, or lies in the stdlib or in this user's hub cache. rehearse.no_config where
+    there is none: nothing is downloaded.
+    """
+    found = next((p for p in _candidates(hf) if _family(p) == family), None)
+    if found is not None:
+        return found
+    help = f"name a folder with a config.json of the family {family} as the model's `hf`, or cache {hf} once"
+    return error("rehearse.no_config", f"no config.json of the family {family} is on this machine", help=help)
+
+
+def _candidates(hf: str) -> Iterator[Path]:
+    shipped = stdlib_dir() / "hf"
+    yield Path(hf)
+    yield shipped / hf.replace("/", "--")
+    yield from sorted((hub.user_cache() / f"models--{hf.replace('/', '--')}").glob("snapshots/*"))
+    yield from sorted(shipped.glob("*--*"))
+
+
+def _family(folder: Path) -> str | None:
+    """The model_type of a folder's config.json; None where there is none to read."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return config.get("model_type") if isinstance(config, dict) else None
+
+
+def files(folder: Path, small: Model) -> dict[str, str]:
+    """The files that a folder of the small model holds: its config.json, and code that the family's brings along."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    code = {p.name: p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.py"))}
+    return {"config.json": json.dumps(resized(config, small), indent=2) + "\n", **code}
+
+
+def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
+    """`config` with the facts of `m`, each in the field that `moedsl models add` reads it from."""
+    out = dict(config)
+    for fact, rule in FAMILIES[m.family].facts.items():
+        value = getattr(m, fact)
+        match rule:
+            case Product():
+                out[rule.key] = value // m.expert_hidden
+            case Alternating():
+                pair = ("sliding_attention", "full_attention")
+                out[rule.key] = [pair[i % 2] for i in range(m.layers)]
+            case Int() if value == rule.null:
+                out[rule.key] = None
+            case Int() | Flag():
+                out[rule.key] = value
+            case HeadDim():
+                out["head_dim"] = value
+            case _:
+                continue
+    return out

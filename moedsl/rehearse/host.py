@@ -1,0 +1,116 @@
+"""Imports Megatron Bridge once, then forks a process for each rank of each task: `python -m moedsl.rehearse.host`.
+
+A line of stdin is a task: {"task": its file, "ranks"}. Lines of stdout are news: ``ready SECONDS``, then for each task
+``rank R iteration N``, ``rank R failed STATUS`` and ``done``. What rank R says is in ``rank_R.log`` of the task's
+folder. The first rank that fails ends the others; the end of stdin ends the process, and its end the ranks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from moedsl.rehearse import worker
+
+_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+_PORT = 8
+"""Bytes in which a port is told."""
+
+
+def main() -> None:
+    """Serves until stdin ends."""
+    _die_with_parent()
+    news, start = os.dup(1), time.monotonic()
+    os.dup2(2, 1)  # whatever the imports print is no news
+    worker.load_for_cpu()
+    _say(news, f"ready {time.monotonic() - start:.1f}")
+    for line in sys.stdin:
+        job = json.loads(line)
+        _run(worker.read(job["task"]), job["ranks"], news)
+        _say(news, "done")
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _say(news: int, text: str) -> None:
+    os.write(news, f"{text}\n".encode())
+
+
+def _run(task: worker.Task, ranks: int, news: int) -> None:
+    """The store at which ranks meet is made behind the forks: it has a thread, and no fork may find one at work."""
+    listen, tell = os.pipe()
+    children = {_fork(task, rank, ranks, (news, listen, tell)): rank for rank in range(ranks)}
+    distributed: Any = importlib.import_module("torch.distributed")
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # a port of the kernel's
+    os.write(tell, f"{store.port:{_PORT}d}".encode() * ranks)
+    _wait(children, news)
+    os.close(listen)
+    os.close(tell)
+    del store
+
+
+def _meet(listen: int) -> None:
+    """This rank as a client of the store, as under torchrun, once its port is known."""
+    port = int(os.read(listen, _PORT))
+    agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **agent)
+
+
+def _fork(task: worker.Task, rank: int, ranks: int, pipes: tuple[int, int, int]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        news, listen, tell = pipes
+        os.close(tell)
+        _be(task, rank, ranks, news, listen)
+    return pid
+
+
+def _be(task: worker.Task, rank: int, ranks: int, news: int, listen: int) -> NoReturn:
+    """The child: one rank, its words in a file of its own."""
+    status = 1
+    try:
+        _die_with_parent()
+        log = os.open(Path(task.out, f"rank_{rank}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        _meet(listen)
+        worker.train(task, rank, ranks, lambda text: _say(news, f"rank {rank} {text}"))
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _wait(children: Mapping[int, int], news: int) -> None:
+    left, failed = dict(children), False
+    while left:
+        pid, status = os.wait()
+        rank = left.pop(pid, None)
+        if rank is not None and status and not failed:
+            failed = True
+            _say(news, f"rank {rank} failed {os.waitstatus_to_exitcode(status)}")
+            _end(left)
+
+
+def _end(children: Iterable[int]) -> None:
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)  # not waited for yet, so it is still ours
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The policies of a plan in a rehearsal: what a CPU can do as planned, and what it cannot, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note
+
+_FP32 = "every number is FP32 on a CPU"
+_KERNELS = "Transformer Engine's kernels and their formats need a GPU"
+
+
+@frozen
+class Stand:
+    """What stands in for every other value of a policy, and why; `note` keeps it from being called left out."""
+
+    value: Any
+    because: str
+
+
+INSTEAD: Mapping[str, Stand] = {
+    "precision": Stand("bf16", f"computed in FP32: {_KERNELS}"),
+    "dispatcher": Stand(
+        "alltoall", "the same tokens reach the same experts, by gloo's all-to-all: the kernels of {} need GPUs"
+    ),
+    "cuda_graph": Stand([], "there are no graphs on a CPU"),
+    "ep_overlap": Stand(False, "one stream: nothing runs beside the computation"),
+    "delay_wgrad": Stand(False, "Transformer Engine's linears delay them"),
+    "offload": Stand("none", "all memory is the host's"),
+    "sharding": Stand("optimizer", "Megatron FSDP needs CUDA streams: the distributed optimizer runs in its place"),
+    "moments": Stand("fp32", _FP32),
+    "grad_reduce": Stand("fp32", _FP32),
+}
+ALWAYS: tuple[Note, ...] = (
+    Note("number format", LEFT_OUT, "bf16 or below", "fp32", _KERNELS),
+    Note("kernels", LEFT_OUT, "Transformer Engine, cuDNN, fused kernels", "PyTorch on the CPU", "there is no GPU"),
+    Note("core attention", LEFT_OUT, "Transformer Engine's, with its context-parallel ring or all-to-all",
+         "softmax(QK)V over keys gathered from the context-parallel group", "Megatron-Core's own has neither"),
+    Note("communication", LEFT_OUT, "NCCL, overlapped", "gloo, in order", "there is no GPU"),
+    Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model on a CPU says nothing of either"),
+)  # fmt: skip
+"""What no rehearsal on a CPU has, whatever the plan."""
+
+
+def pinned(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """The policies of the small run, by axis: the recompute choice as planned, a stand-in for what a CPU has not."""
+    return {"recompute": list(policy["recompute"]), **{name: stand.value for name, stand in INSTEAD.items()}}
+
+
+def notes(plan: Mapping[str, Any]) -> list[Note]:
+    """What became of each policy, of the task and of the data."""
+    policy = plan["policy"]
+    out = [Note("recompute", KEPT, policy["recompute"], policy["recompute"])]
+    out += [_note(name, policy[name], stand) for name, stand in INSTEAD.items() if name != "precision"]
+    if policy["precision"] != "bf16":
+        out.append(_note("precision", policy["precision"], INSTEAD["precision"]))
+    out.append(Note("routing", KEPT, policy["routing"], policy["routing"]))
+    if plan["task"] != "pretrain":
+        out.append(
+            Note("task", LEFT_OUT, plan["task"], "pretrain", "fine-tuning starts from weights of the real sizes")
+        )
+    if policy["data"] != "mock":
+        out.append(Note("data", LEFT_OUT, policy["data"], "mock", "the data and its tokenizer are the cluster's"))
+    return out
+
+
+def _note(name: str, value: Any, stand: Stand) -> Note:
+    if value == stand.value:
+        return Note(name, KEPT, value, value)
+    return Note(name, LEFT_OUT, value, stand.value, stand.because.format(value))

@@ -1,0 +1,87 @@
+"""A rehearsal as a folder: its run file, the recipe that the emitter makes of it, and the model's config.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, evolve, frozen
+
+from moedsl.artifact import files_of
+from moedsl.bridge import gpu
+from moedsl.compiler import compile_source
+from moedsl.cost.parameters import Parameters
+from moedsl.cost.parameters import stage as stage_parameters
+from moedsl.cost.pipeline import Layout, layout_for, parse_layout
+from moedsl.diagnostics import Diagnostic
+from moedsl.emit.bridge import function_name
+from moedsl.emit.write import write_all
+from moedsl.rehearse import hf, program
+from moedsl.rehearse.shrink import Rehearsal
+from moedsl.source import Source
+
+RUN, TASK, MODEL = "rehearsal.moe", "task.json", "model"
+STEP = "megatron.bridge.training.gpt_step"
+
+
+@frozen
+class Prepared:
+    """What is on disk and what is to be expected of it."""
+
+    folder: Path
+    rehearsal: Rehearsal
+    """Its model's `hf` is a folder now."""
+    plan: Mapping[str, Any]
+    """The small run's, as `moedsl plan --json`."""
+    iterations: int
+    parameters: tuple[Parameters, ...]
+    """Of a rank of each pipeline stage."""
+
+
+def prepare(
+    r: Rehearsal, original: tuple[str, str], folder: Path, iterations: int, device: gpu.Device, on_gpu: bool = False
+) -> Prepared | list[Diagnostic]:
+    """Writes `folder`; errors where the small run is refused (a bug of the shrinking), or has no configuration.
+
+    `original` is the plan's model: its Hugging Face id and its family.
+    """
+    template = hf.find(original[0], r.model.family)
+    if isinstance(template, Diagnostic):
+        return [template]
+    r = evolve(r, model=evolve(r.model, hf=str(folder.resolve() / MODEL)))
+    source = Source(RUN, program.text(r))
+    result = compile_source(source)
+    if result.failed:
+        return [d for d in result.diagnostics if d.is_error]
+    (plan,) = result.plans
+    task = {
+        "recipe": str(folder.resolve() / "recipe.py"),
+        "function": function_name(plan),
+        "step": STEP,
+        "iterations": iterations,
+        "out": str(folder.resolve()),
+        "device": asdict(device),
+        "on_gpu": on_gpu,
+    }
+    model = {f"{MODEL}/{name}": text for name, text in hf.files(template, r.model).items()}
+    own = {RUN: source.text, TASK: json.dumps(task, indent=2) + "\n"}
+    found = write_all(folder, {**files_of(plan, source, result.library), **model, **own})
+    return found or Prepared(folder, r, plan, iterations, parameters(r))
+
+
+def layout_of(r: Rehearsal) -> Layout:
+    """The chunks of the small model."""
+    pp, vpp = r.layout["pp"], r.layout["vpp"]
+    text = r.pipeline_layout
+    found = parse_layout(text, r.model, pp, vpp)[0] if text else layout_for(r.model, pp, vpp)
+    assert found is not None
+    return found
+
+
+def parameters(r: Rehearsal) -> tuple[Parameters, ...]:
+    """Of a rank of each pipeline stage, as moedsl counts them."""
+    sizes, layout = r.layout, layout_of(r)
+    split = (sizes["tp"], sizes["ep"], sizes["etp"])
+    return tuple(stage_parameters(r.model, layout, i, *split) for i in range(sizes["pp"]))

@@ -1,0 +1,69 @@
+"""A rehearsal as a run file: every axis pinned, so that it goes through the rules and the emitter as any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from moedsl.facts import Model
+from moedsl.rehearse.shrink import Rehearsal
+
+_MESH = ("pp", "tp", "cp", "etp", "ep", "vpp")
+
+
+def text(r: Rehearsal) -> str:
+    """The run file."""
+    pins = {**{a: r.layout[a] for a in _MESH}, "micro_batch": r.micro_batch, **r.policy}
+    if r.pipeline_layout:
+        pins["pipeline_layout"] = r.pipeline_layout
+    lines = [
+        f"# What a rehearsal of {r.name} runs: the same shape, small.",
+        *_declaration(r.model),
+        "",
+        f"model {r.model.name}",
+        f"{r.hardware} x {r.ranks}",
+        f"seq {r.seq}",
+        f"batch {r.global_batch}",
+        f"routing {r.routing}",
+        "pin " + " ".join(f"{name}={_value(name, v)}" for name, v in pins.items()),
+        *(f"set {path} = {_value(path, v)}" for path, v in r.sets.items()),
+        "fit first",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _declaration(m: Model) -> Iterable[str]:
+    """Every fact that is not its default."""
+    yield f"model {m.name} {{"
+    for fact in attrs.fields(Model):
+        value = getattr(m, fact.name)
+        if fact.name not in ("name", "vision") and value != fact.default:
+            yield f"  {fact.name} {_word(value) if fact.name in ('family', 'attention') else _value(fact.name, value)}"
+    yield "}"
+
+
+def _word(value: Any) -> str:
+    return str(value)
+
+
+def _value(name: str, value: Any) -> str:
+    """A value as the language writes it: words bare, texts in quotes, an empty set as none."""
+    if isinstance(value, bool):
+        on_off = name in ("ep_overlap", "delay_wgrad")
+        return ("on" if value else "off") if on_off else ("true" if value else "false")
+    if isinstance(value, list):
+        return "[" + ", ".join(map(str, value)) + "]" if value else "none"
+    return quoted(value) if isinstance(value, str) and not _is_axis_word(name) else str(value)
+
+
+def _is_axis_word(name: str) -> bool:
+    from moedsl import axes
+
+    return name in axes.BY_NAME
+
+
+def quoted(value: str) -> str:
+    """A string literal of the language."""
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -1,0 +1,138 @@
+"""A plan and its model to a rehearsal: the same shape, small enough for a few processes of one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl.cost import pipeline
+from moedsl.facts import Model
+from moedsl.rehearse import meshes, policy, stages, widths
+from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
+
+RANKS = 8
+"""The most processes, unless asked otherwise."""
+SEQ = 64
+"""Tokens of a sequence on a context-parallel rank and a tensor-parallel one."""
+NOT_CARRIED = (
+    "profiling.", "checkpoint.", "dataset.", "tokenizer.", "train.train_iters", "mixed_precision.",
+    "scheduler.", "validation.",
+)  # fmt: skip
+"""Fields that a run file may set and a rehearsal does not: they name the cluster's files or a CPU has them not."""
+
+
+@frozen
+class Rehearsal:
+    """A small run. All sizes are its own, not the plan's."""
+
+    name: str
+    """Of the plan."""
+    model: Model
+    hardware: str
+    layout: Mapping[str, int]
+    """tp cp dp pp vpp ep etp edp."""
+    pipeline_layout: str | None
+    """Megatron's text; None where the plan has none: layers fall evenly."""
+    seq: int
+    micro_batch: int
+    num_microbatches: int
+    policy: Mapping[str, Any]
+    routing: str
+    sets: Mapping[str, Any] = field(factory=dict)
+    """Fields that the run file sets, as far as they are carried."""
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """Processes: tp x cp x dp x pp."""
+        return self.layout["tp"] * self.layout["cp"] * self.layout["dp"] * self.layout["pp"]
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences of a step."""
+        return self.micro_batch * self.num_microbatches * self.layout["dp"]
+
+
+def shrink(plan: Mapping[str, Any], model: Model, ranks: int = RANKS, hf: str = "", hardware: str = "") -> Rehearsal:
+    """The rehearsal of a plan (docs/internals.md) of `model` on at most `ranks` processes. Pure.
+
+    `hf` is the folder that will hold the small model's config.json; `hardware` stands in where the plan's own is not
+    in the stdlib.
+    """
+    big = plan["layout"]
+    sizes = meshes.smallest(big, ranks)
+    vpp = 2 if big["vpp"] > 1 and sizes["pp"] > 1 else 1
+    chunks = stages.shortened(_layout(plan, model), sizes["pp"], vpp, min(model.dense_layers, 1))
+    seq = SEQ * sizes["cp"] * sizes["tp"]
+    layers = sum(c.layers for c in chunks)
+    small = widths.narrow(model, f"{model.name}_rehearsal", hf, sizes, layers, seq)
+    text = stages.text(chunks) if big["pipeline_layout"] and sizes["pp"] > 1 else None
+    batch = plan["batch"]
+    made = Rehearsal(
+        name=plan["name"],
+        model=small,
+        hardware=hardware or plan["hardware"],
+        layout={**sizes, "vpp": vpp},
+        pipeline_layout=text,
+        seq=seq,
+        micro_batch=min(batch["micro_batch"], 2),
+        num_microbatches=_microbatches(batch["num_microbatches"], sizes["pp"]),
+        policy=policy.pinned(plan["policy"]),
+        routing=plan["policy"]["routing"],
+        sets={k: v for k, v in plan.get("set", {}).items() if not k.startswith(NOT_CARRIED)},
+    )
+    return _with_notes(made, plan, model)
+
+
+def _layout(plan: Mapping[str, Any], model: Model) -> pipeline.Layout:
+    """The plan's chunks; a plan has a layout."""
+    layout = plan["layout"]
+    text, pp, vpp = layout["pipeline_layout"], layout["pp"], layout["vpp"]
+    found = pipeline.parse_layout(text, model, pp, vpp)[0] if text else pipeline.layout_for(model, pp, vpp)
+    assert found is not None, f"a plan without a layout: {text}"
+    return found
+
+
+def _microbatches(planned: int, pp: int) -> int:
+    """1 stays 1; else two for each stage, which an interleaved schedule takes in groups of pp."""
+    return 1 if planned == 1 else 2 * pp
+
+
+def _with_notes(r: Rehearsal, plan: Mapping[str, Any], model: Model) -> Rehearsal:
+    from attrs import evolve
+
+    big, batch = plan["layout"], plan["batch"]
+    own = [
+        *meshes.notes(big, {a: r.layout[a] for a in meshes.AXES}),
+        _virtual(big["vpp"], r.layout["vpp"]),
+        sized("pipeline layout", big["pipeline_layout"] or "even", r.pipeline_layout or "even"),
+        sized("sequence_parallel", big["sequence_parallel"], r.layout["tp"] > 1),
+        sized("seq", batch["seq"], r.seq),
+        sized("micro_batch", batch["micro_batch"], r.micro_batch),
+        sized("num_microbatches", batch["num_microbatches"], r.num_microbatches),
+        sized("global_batch", batch["global_batch"], r.global_batch),
+        *widths.notes(model, r.model),
+        *policy.notes(plan),
+        *_sets(plan, r),
+    ]
+    if r.hardware != plan["hardware"]:
+        own.append(Note("hardware", LEFT_OUT, plan["hardware"], r.hardware, "its declaration is in the run file"))
+    return evolve(r, notes=(*own, *policy.ALWAYS))
+
+
+def _virtual(planned: int, here: int) -> Note:
+    if planned > 1 and here == 1:
+        return Note("vpp", LEFT_OUT, planned, here, "virtual stages need a pipeline")
+    return sized("vpp", planned, here)
+
+
+def _sets(plan: Mapping[str, Any], r: Rehearsal) -> list[Note]:
+    """Each `set` of the run file."""
+    return [
+        Note(f"set {k}", KEPT, v, r.sets[k])
+        if k in r.sets
+        else Note(f"set {k}", LEFT_OUT, v, None, "files, lengths and formats of the cluster's run")
+        for k, v in plan.get("set", {}).items()
+    ]

@@ -1,0 +1,44 @@
+"""The pipeline made short: the first chunk, the last and some between, each with a layer or two of what it held."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from moedsl.cost.pipeline import Chunk, Layout
+
+TWO = 2
+"""Layers of a model without a pipeline: one hands its output to the next."""
+
+
+def shortened(layout: Layout, pp: int, vpp: int, dense: int) -> list[Chunk]:
+    """The chunks of pp x vpp virtual stages, in a token's order, out of those of the plan's `layout`.
+
+    A chunk with the fewest layers (but for none at all) keeps 1, a fuller one 2, so that an uneven layout stays uneven;
+    one more each where the model has `dense` leading layers, so that every stage has experts.
+    """
+    chunks = _picked(layout.chunks, pp * vpp)
+    fewest = min((c.layers for c in layout.chunks if c.layers), default=1)
+    counts = [0 if not c.layers else 1 + dense + (c.layers > fewest) for c in chunks]
+    if len(counts) == 1:
+        counts = [TWO + dense]
+    return [evolve(c, dense=0, moe=n) for c, n in zip(chunks, counts, strict=True)]
+
+
+def _picked(chunks: tuple[Chunk, ...], count: int) -> list[Chunk]:
+    """`count` of them, evenly, the first and the last among them, and a fullest one where there is room between.
+
+    A single one holds what both ends hold.
+    """
+    last = len(chunks) - 1
+    if count == 1:
+        return [evolve(chunks[last], embedding=True, mtp=sum(c.mtp for c in chunks))]
+    picked = [chunks[round(i * last / (count - 1))] for i in range(count)]
+    fullest = max(chunks, key=lambda c: c.layers)
+    if count > 2 and not any(c.layers == fullest.layers for c in picked):
+        picked[count // 2] = evolve(fullest, embedding=False, mtp=0, loss=False)
+    return [*picked[:-1], evolve(picked[-1], mtp=sum(c.mtp for c in chunks))]
+
+
+def text(chunks: list[Chunk]) -> str:
+    """The layout in Megatron's letters."""
+    return "|".join(c.text for c in chunks)

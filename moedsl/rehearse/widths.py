@@ -1,0 +1,85 @@
+"""The model made narrow: small widths with the same ratios, the same router, the same kinds of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd, lcm
+
+from attrs import evolve, fields_dict
+
+from moedsl.facts import Model
+from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
+
+HIDDEN, HEAD, EXPERT, DENSE, RANK, VOCAB = 64, 16, 32, 128, 32, 512
+LANGUAGE = {"qwen3_vl_moe": "qwen3_moe"}
+"""The family of a vision-language model's language model."""
+SHRUNK = (
+    "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",
+    "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
+    "v_head_dim", "window",
+)  # fmt: skip
+"""Facts that may become smaller; `notes` speaks of each that the model has."""
+SAME = (
+    "topk", "routing_groups", "topk_groups", "attention", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias",
+    "attention_sinks", "router_bias", "tied_embeddings", "shared_expert_gate", "window_every",
+)  # fmt: skip
+"""Facts that stay."""
+
+
+def narrow(m: Model, name: str, hf: str, sizes: Mapping[str, int], layers: int, seq: int) -> Model:
+    """The model with small widths that its meshes divide; `layers` without MTP. `hf` is the folder of its config."""
+    groups = lcm(sizes["tp"] * sizes["cp"], 2) if m.query_groups > 1 else 1
+    mla = m.attention == "mla"
+    heads = groups * (1 if mla or m.heads == m.query_groups else 2)
+    latent = {"kv_lora_rank": RANK, "qk_nope_dim": HEAD, "qk_rope_dim": HEAD, "v_head_dim": HEAD} if mla else {}
+    expert = EXPERT * sizes["etp"]
+    return evolve(
+        m,
+        name=name,
+        hf=hf,
+        family=LANGUAGE.get(m.family, m.family),
+        layers=layers,
+        hidden=HIDDEN,
+        vocab=VOCAB,
+        heads=max(heads, sizes["tp"] * sizes["cp"]),
+        query_groups=max(heads, sizes["tp"] * sizes["cp"]) if mla else groups,
+        head_dim=HEAD,
+        ffn_hidden=expert if m.ffn_hidden == m.expert_hidden else DENSE,
+        experts=experts(m, sizes["ep"]),
+        expert_hidden=expert,
+        shared_expert_hidden=_shared(m, expert, sizes["tp"]),
+        dense_layers=min(m.dense_layers, 1),
+        mtp_layers=min(m.mtp_layers, 1),
+        q_lora_rank=RANK if m.q_lora_rank else 0,
+        window=seq // 2 if m.window else 0,
+        vision=None,
+        **latent,
+    )
+
+
+def experts(m: Model, ep: int) -> int:
+    """So many that the router has a choice of two in each group that it takes from, and every rank has the same."""
+    wanted = max(2 * m.topk * m.routing_groups // m.topk_groups, 2 * ep)
+    step = m.routing_groups * ep // gcd(m.routing_groups, ep)
+    return min(-(-wanted // step) * step, m.experts)
+
+
+def _shared(m: Model, expert: int, tp: int) -> int:
+    """As many shared experts as there were, or one width where they are not counted in experts'."""
+    if not m.shared_expert_hidden:
+        return 0
+    whole = m.shared_expert_hidden % m.expert_hidden == 0
+    return expert * (m.shared_expert_hidden // m.expert_hidden) if whole else expert * tp
+
+
+def notes(m: Model, small: Model) -> list[Note]:
+    """What became of each fact, of the vision tower too."""
+    out = [sized(n, getattr(m, n), getattr(small, n)) for n in SHRUNK if getattr(m, n)]
+    plain = {n: fields_dict(Model)[n].default for n in SAME if n != "attention"}
+    out += [Note(n, KEPT, getattr(m, n), getattr(small, n)) for n in SAME if getattr(m, n) != plain.get(n)]
+    if m.vision is not None:
+        why = (
+            "its layers are Transformer Engine's, its images need the model's processor: the language model alone runs"
+        )
+        out.append(Note("vision tower", LEFT_OUT, f"{m.vision.layers} layers", None, why))
+    return out

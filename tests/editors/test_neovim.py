@@ -1,0 +1,101 @@
+"""Neovim, headless, with the plugin under editors/nvim alone, and the real `moedsl lsp`: Debian 12's and a newer one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from needs import ROOT, moedsl_program, program, unpacked
+
+SCRIPT = Path(__file__).with_name("neovim.lua")
+PLUGIN = ROOT / "editors" / "nvim"
+STEPS = ("diagnostics", "hover", "completion", "definition", "rename", "format", "quick_fix")
+NEWER = ("inlay_hints", "semantic_tokens")
+
+
+class Run:
+    """What one Neovim showed, step by step."""
+
+    def __init__(self, command: Sequence[str], folder: Path, steps: Sequence[str], env: dict[str, str]) -> None:
+        own = {
+            "PATH": f"{moedsl_program(folder).parent}:{os.environ['PATH']}",
+            "FILES": str(folder),
+            "RESULTS": str(folder / "results.json"),
+            "STEPS": " ".join(steps),
+            "XDG_STATE_HOME": str(folder),
+            "NVIM_LOG_FILE": str(folder / "nvim.log"),
+        }
+        words = [*command, "--headless", "--clean", "-n", "--cmd", f"set rtp^={PLUGIN}", "-c", f"luafile {SCRIPT}"]
+        done = subprocess.run(words, env={**os.environ, **own, **env}, capture_output=True, text=True, check=False)
+        assert (folder / "results.json").exists(), done.stderr
+        self.results = json.loads((folder / "results.json").read_text())
+
+    def shown(self, step: str) -> Any:
+        result = self.results[step]
+        assert "shown" in result, result["error"]
+        return result["shown"]
+
+
+@pytest.fixture(scope="module")
+def debian12(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return Run([program("nvim", "neovim")], tmp_path_factory.mktemp("neovim"), STEPS, {})
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    neovim = unpacked("neovim")
+    env = {"VIMRUNTIME": str(neovim.root / "usr/share/nvim/runtime")}
+    parsers = ["--cmd", f"set rtp+={neovim.root}/usr/lib/nvim"]  # a hover is Markdown, which the newer one parses
+    folder = tmp_path_factory.mktemp("neovim_newer")
+    return Run([*neovim.command("usr/bin/nvim"), *parsers], folder, (*STEPS, *NEWER), env)
+
+
+@pytest.fixture(params=["debian12", "newer"])
+def neovim(request: pytest.FixtureRequest) -> Run:
+    return request.getfixturevalue(request.param)
+
+
+def test_diagnostics(neovim: Run) -> None:
+    found = neovim.shown("diagnostics")
+    assert "qwen3_30b_a3" in found["message"]
+    assert (found["line"], found["from"], found["to"]) == (0, 6, 18)
+
+
+def test_hover(neovim: Run) -> None:
+    assert "128" in "\n".join(neovim.shown("hover"))
+
+
+def test_completion(neovim: Run) -> None:
+    words = neovim.shown("completion")
+    assert {"qwen3_30b_a3b", "qwen3_235b_a22b"} <= set(words)
+    assert not [word for word in words if not word.startswith("qwen3_")]
+
+
+def test_definition(neovim: Run) -> None:
+    assert neovim.shown("definition")["line"].startswith("model qwen3_30b_a3b")
+
+
+def test_rename(neovim: Run) -> None:
+    lines = neovim.shown("rename")
+    assert (lines[1], lines[4]) == ("  let slack = 2", "require spare: dp >= slack")
+
+
+def test_format(neovim: Run) -> None:
+    assert neovim.shown("format") == ["model qwen3_30b_a3b", "h100 x 16", "pin tp=1"]
+
+
+def test_quick_fix(neovim: Run) -> None:
+    assert neovim.shown("quick_fix")[0] == "model qwen3_30b_a3b"
+
+
+def test_inlay_hints(newer: Run) -> None:
+    assert "ep=" in " ".join(newer.shown("inlay_hints"))
+
+
+def test_semantic_tokens(newer: Run) -> None:
+    assert newer.shown("semantic_tokens")

@@ -1,0 +1,153 @@
+"""The tree-sitter grammar against the compiler's parser: both take and refuse the same texts, and make the same tree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from needs import ROOT, absent, program, unpacked
+from strategies import module
+from tree_sitter import Query, QueryCursor
+from two_parsers import by_lark, by_tree_sitter, disagreement, tree_sitter_parser
+
+from moedsl.printer import print_module
+from moedsl.tokens import lexemes
+
+FILES = sorted([*(ROOT / "examples").glob("*.moe"), *(ROOT / "stdlib").rglob("*.moe")])
+QUERIES = sorted([*ROOT.glob("editors/tree-sitter/queries/*.scm"), *ROOT.glob("editors/helix/queries/moe/*.scm")])
+LINES = sorted({line for path in FILES for line in path.read_text(encoding="utf-8").splitlines() if len(line) < 200})
+PIECES = [
+    *("x", "x8", "first", "fitbest", "of", "from", "in", "not", "if", "when", "model", "seq", "run", "true", "vlm"),
+    *("rules r {", "hardware h {", "run r {", "target bridge", "cite c", "worth", "because", '\n because "b"', "pin"),
+    *("12q8", "8 GB", "8GB.5", "8 GB.5", "2 %", "2%", "% ", "5 GB/s", "1e-5k", "1e+5 GB/s", "3d", "0.6.2", "1..2", "G"),
+    *("12GiBx", "0xe+5", "1e", "12GGB", "12kTB/s", "9" * 70 + " GB", "abc.", "2 %\r\n", "2 % cite", "2 % cite.x"),
+    *("\n", ";", " ", "\t", "\r\n", "\f", "#c\n", "# é 漢 🎉\n", '"s"', '"é🎉#{"', '"', '"\\', "é", "\u00a0", "\\"),
+    *("(", ")", "[", "]", "{", "}", "=", "==", "=>", "!=", "<=", "//", "/", "-", ",", ":", ".", ".5", "a.b", "_", "%"),
+]
+"""What mutations put between or behind the words of a program."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    program("gcc", "gcc")
+    tree_sitter_parser()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_every_file_has_one_structure(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert by_lark(text) is not None
+    assert disagreement(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("fit first\nfitbest\nx8", True),
+        ("gb200 x 8", True),
+        ("gb200 x8", False),
+        ("model model\nfirst first\nvlm x first pin 3d in", True),
+        ("require if == 4k", False),
+        ('require (a >\n  4k)\n  # why\n\n  because "b"', True),
+        ("require a >\n  4k", False),
+        ('seq 4k\nbecause "b"', False),
+        ('hardware h { a 1e-5k 4; b 2 % cite c "d"; e f x 4 }', True),
+        ("require a < 2 %\r\nseq 4k\r\n", True),
+        ("prefer a < 2 % worth 3 %", True),
+        ("hardware h { a 12GB.5 4 }", False),
+        ("target bridge 0.6.2rc1\ntarget bridge if", True),
+        ("target bridge 2.", False),
+        ("run a from b { seq 4k; pin tp=(4) }\nprofile first { fit first }\nprofile first", True),
+    ],
+)
+def test_what_is_taken(text: str, taken: bool) -> None:
+    assert disagreement(text) == ""
+    assert (by_tree_sitter(text) is not None) == taken
+
+
+programs = module.map(print_module).filter(lambda text: "\0" not in text)
+"""tree-sitter takes U+0000 for the end of a text."""
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs)
+def test_random_programs_have_one_structure(text: str) -> None:
+    assert by_lark(text) is not None
+    assert disagreement(text) == ""
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> str:
+    """Some lines of the stdlib, or a random program, with words deleted, doubled, swapped, cut, or put in."""
+    lines = st.lists(st.sampled_from(LINES), min_size=1, max_size=4).map("\n".join)
+    words = [x.text for x in lexemes(draw(st.one_of(lines, lines, programs)))][:80]
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(len(words) - 1, 0)))
+        words[at : at + 1] = draw(st.sampled_from(_changes(words[at] if words else "", words)))
+    return "".join(words)
+
+
+def _changes(word: str, words: list[str]) -> list[list[str]]:
+    """What one word of a text may become."""
+    put_in = [[word, piece] for piece in PIECES] + [[piece] for piece in PIECES]
+    near = [[other] for other in words[:20]] + [[word, other] for other in words[:20]]
+    return [[], [word, word], [word[: len(word) // 2]], [word, " ", word], *put_in, *near]
+
+
+@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(mutated())
+def test_changed_programs_are_taken_or_refused_by_both(text: str) -> None:
+    assert disagreement(text) == ""
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map(" ".join))
+def test_words_in_any_order_are_taken_or_refused_by_both(text: str) -> None:
+    assert disagreement(text) == ""
+
+
+def test_a_broken_statement_leaves_the_others() -> None:
+    text = "seq 4k\npin tp= cp=\nmodel m {\n  layers (94\n}\nrun r { batch 64; fit first }\n"
+    root = tree_sitter_parser().parse(text.encode()).root_node
+    assert root.has_error
+    assert {"seq_stmt", "run_decl"} <= {child.type for child in root.children}
+
+
+def test_edited_text_parses_as_new_text() -> None:
+    before, after = b"require (tp >\n 4)\nseq 4k\n", b"require (tp >\n 4\nseq 4k\n"
+    tree = tree_sitter_parser().parse(before)
+    tree.edit(16, 17, 16, (1, 2), (1, 3), (1, 2))
+    again = tree_sitter_parser().parse(after, tree)
+    assert str(again.root_node) == str(tree_sitter_parser().parse(after).root_node)
+
+
+@pytest.mark.parametrize("path", QUERIES, ids=lambda p: f"{p.parts[-3]}-{p.stem}")
+def test_queries_name_nodes_that_there_are(path: Path) -> None:
+    Query(tree_sitter_parser().language, path.read_text(encoding="utf-8"))  # type: ignore[arg-type]
+
+
+def test_highlights_cover_every_word_of_the_examples() -> None:
+    language = tree_sitter_parser().language
+    query = Query(language, (ROOT / "editors/tree-sitter/queries/highlights.scm").read_text())  # type: ignore[arg-type]
+    for path in FILES:
+        data = path.read_bytes()
+        captured = QueryCursor(query).captures(tree_sitter_parser().parse(data).root_node)
+        covered = {i for nodes in captured.values() for node in nodes for i in range(node.start_byte, node.end_byte)}
+        left = [m.group() for m in re.finditer(rb"\S", data) if m.start() not in covered]
+        assert not left, (path, left[:5])
+
+
+def test_the_committed_parser_is_the_grammars() -> None:
+    import editors_fetch
+    import make_editors
+
+    unpacked("tree-sitter-cli")
+    program("node", "nodejs")
+    try:
+        made = make_editors.parser_files()
+    except editors_fetch.FetchFailed as failed:
+        absent(str(failed))
+    assert [str(p) for p, text in made.items() if p.read_text(encoding="utf-8") != text] == []

@@ -1,0 +1,41 @@
+"""What tests of a launch share. They need NeMo-Run, which the environment of Python 3.11 does not have."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import slurm_cluster
+from slurm_cluster import Slurm
+
+collect_ignore_glob = ["test_*.py"] if sys.version_info < (3, 12) else []
+
+
+def unable(reason: str) -> None:
+    """Skips with the reason, and fails where everything must run."""
+    if os.environ.get("CI") or os.environ.get("MOEDSL_REQUIRE_ALL"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Slurm]:
+    """One Slurm for all tests of a session; it ends with them, whatever happens."""
+    if reason := slurm_cluster.why_not():
+        unable(reason)
+    with slurm_cluster.started() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def login_node(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This process submits to the Slurm, as one on a login node; the folder that NeMo-Run keeps experiments in."""
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    home = tmp_path / "nemo"
+    monkeypatch.setenv("NEMORUN_HOME", str(home))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return home

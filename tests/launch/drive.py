@@ -1,0 +1,11 @@
+"""The command line with a program for the CPU in the recipe's place: drive.py PROGRAM.py and moedsl's own words."""
+
+import sys
+from pathlib import Path
+
+from moedsl import cli
+from moedsl.commands import run
+
+program = Path(sys.argv[1]).read_text()
+run.recipe_text = lambda plan: program
+sys.exit(cli.main(sys.argv[2:]))

@@ -1,0 +1,260 @@
+"""A Kubernetes API server of one node on loopback, as far as NeMo-Run and kubectl ask one, and the pods of its TrainJobs.
+
+Kept: TrainJobs as they were posted. Run: each pod as a process of this machine, started with the container's command and
+environment as the kubelet gives them (`expanded`) and with the PET_* variables of Kubeflow's torch runtime. What is
+asked for and not known here is answered with 404 and kept in `unknown`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+GROUP = "/apis/trainer.kubeflow.org/v1alpha1"
+_JOB = re.compile(GROUP + r"/namespaces/([^/]+)/trainjobs(?:/([^/]+))?")
+_PODS = re.compile(r"/api/v1/namespaces/([^/]+)/pods(?:/([^/]+)(/log)?)?")
+Json = dict[str, Any]
+
+
+def expanded(text: str, variables: dict[str, str]) -> str:
+    """A word of a container's command as the kubelet gives it to the process.
+
+    ``$(NAME)`` is the variable where there is one and stays else; ``$$`` is one dollar (Kubernetes' reference of
+    Container.command; third_party/forked/golang/expansion/expand.go reads from left to right, as this does).
+    """
+    out, at = "", 0
+    while at < len(text):
+        after = text[at + 1 : at + 2]
+        end = text.find(")", at)
+        if text[at] == "$" and after == "$":
+            out, at = out + "$", at + 2
+        elif text[at] == "$" and after == "(" and end > 0:
+            name = text[at + 2 : end]
+            out, at = out + variables.get(name, text[at : end + 1]), end + 1
+        else:
+            out, at = out + text[at], at + 1
+    return out
+
+
+class Pod:
+    """One process that runs a container's command."""
+
+    def __init__(self, job: str, rank: int, trainer: Json, port: int, secrets: Json) -> None:
+        self.name, self.job, self.rank = f"{job}-node-0-{rank}-abcde", job, rank
+        variables = {e["name"]: _value(e, secrets) for e in trainer.get("env", [])}
+        pet = {"PET_NNODES": trainer["numNodes"], "PET_NPROC_PER_NODE": trainer["numProcPerNode"], "PET_NODE_RANK": rank,
+               "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": port}  # fmt: skip
+        variables |= {name: str(value) for name, value in pet.items()}
+        words = [expanded(word, variables) for word in trainer["command"]]
+        image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
+        handle, name = tempfile.mkstemp(prefix=f"{self.name}-")
+        self.log = Path(name)
+        with os.fdopen(handle, "wb") as out:
+            self.process = subprocess.Popen(words, env=image | variables, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+                                            start_new_session=True)  # fmt: skip
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def to_json(self, namespace: str) -> Json:
+        code = self.process.poll()
+        labels = {
+            "jobset.sigs.k8s.io/jobset-name": self.job,
+            "batch.kubernetes.io/job-completion-index": str(self.rank),
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": self.name, "namespace": namespace, "labels": labels},
+            "spec": {"containers": [{"name": "node", "image": "x"}], "nodeName": "n0"},
+            "status": {"phase": "Running" if code is None else "Failed" if code else "Succeeded"},
+        }
+
+
+def _value(entry: Json, secrets: Json) -> str:
+    ref = entry.get("valueFrom", {}).get("secretKeyRef")
+    return secrets[ref["name"]][ref["key"]] if ref else entry["value"]
+
+
+class Api:
+    """The server; `url` is where it listens. Use as a context, which ends its pods too."""
+
+    def __init__(self, nodes: list[Json] | None = None, secrets: dict[str, dict[str, str]] | None = None) -> None:
+        self.jobs: dict[str, Json] = {}
+        self.pods: dict[str, list[Pod]] = {}
+        self.posted: list[Json] = []
+        self.deleted: list[str] = []
+        self.unknown: list[str] = []
+        self.nodes, self.secrets = nodes or [], secrets or {}
+        self.refuse: str | None = None
+        """What every TrainJob is refused with, as an admission webhook does."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Api:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pod in (p for pods in self.pods.values() for p in pods):
+            pod.stop()
+            pod.log.unlink(missing_ok=True)
+        self._server.shutdown()
+        self._server.server_close()
+
+    def kubeconfig(self, folder: Path, context: str = "test") -> Path:
+        """A kubeconfig whose current context is this server."""
+        file = folder / "kubeconfig"
+        both = {"name": context}
+        data = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{**both, "cluster": {"server": self.url}}],
+            "users": [{**both, "user": {}}],
+            "contexts": [{**both, "context": {"cluster": context, "user": context}}],
+            "current-context": context,
+        }
+        file.write_text(json.dumps(data))
+        return file
+
+    # ------------------------------------------------------------ what is asked
+
+    def post(self, path: str, body: Json) -> tuple[int, Json]:
+        found = _JOB.fullmatch(path)
+        if not found:
+            return self._not_found(path)
+        if self.refuse:
+            return 422, _status(422, "Invalid", self.refuse)
+        name = body["metadata"]["name"]
+        if name in self.jobs:
+            return 409, _status(409, "AlreadyExists", name)
+        self.posted.append(body)
+        self.jobs[name] = body
+        port = _free_port()
+        trainer = body["spec"]["trainer"]
+        self.pods[name] = [Pod(name, rank, trainer, port, self.secrets) for rank in range(trainer["numNodes"])]
+        return 201, body
+
+    def get(self, path: str, query: dict[str, list[str]]) -> tuple[int, Json | str]:
+        if path in _DISCOVERY:
+            return 200, _DISCOVERY[path]
+        if path == "/api/v1/nodes":
+            return 200, {"apiVersion": "v1", "kind": "NodeList", "items": self.nodes}
+        if found := _JOB.fullmatch(path):
+            name = found[2]
+            return (
+                (200, self.jobs[name] | {"status": self._job_status(name)})
+                if name in self.jobs
+                else self._not_found(path)
+            )
+        if found := _PODS.fullmatch(path):
+            return self._pods(found, query, path)
+        return self._not_found(path)
+
+    def delete(self, path: str) -> tuple[int, Json]:
+        found = _JOB.fullmatch(path)
+        if not found or found[2] not in self.jobs:
+            return self._not_found(path)
+        del self.jobs[found[2]]
+        self.deleted.append(found[2])
+        for pod in self.pods.get(found[2], []):
+            pod.stop()
+        return 200, _status(200, "Success", "")
+
+    def _pods(self, found: re.Match[str], query: dict[str, list[str]], path: str) -> tuple[int, Json | str]:
+        namespace, name, log = found.groups()
+        wanted = query.get("labelSelector", [""])[0].rpartition("=")[2]
+        every = [p for job, pods in self.pods.items() for p in pods if not wanted or job == wanted]
+        if name is None:
+            items = [p.to_json(namespace) for p in every]
+            return 200, {"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}
+        pod = next((p for p in every if p.name == name), None)
+        if pod is None:
+            return self._not_found(path)
+        return 200, pod.log.read_text(errors="replace") if log else pod.to_json(namespace)
+
+    def _job_status(self, name: str) -> Json:
+        codes = [p.process.poll() for p in self.pods[name]]
+        count = {
+            "active": sum(c is None for c in codes),
+            "ready": sum(c is None for c in codes),
+            "failed": int(any(c for c in codes)),
+            "succeeded": int(all(c == 0 for c in codes)),
+        }
+        return {"jobsStatus": [{"name": "node", "suspended": 0, **count}]}
+
+    def _not_found(self, path: str) -> tuple[int, Json]:
+        self.unknown.append(path)
+        return 404, _status(404, "NotFound", path)
+
+
+_POD_KIND = {
+    "name": "pods",
+    "singularName": "pod",
+    "namespaced": True,
+    "kind": "Pod",
+    "verbs": ["get", "list"],
+    "shortNames": ["po"],
+}
+_LOG_KIND = {"name": "pods/log", "singularName": "", "namespaced": True, "kind": "Pod", "verbs": ["get"]}
+_DISCOVERY: dict[str, Json] = {
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+    "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [_POD_KIND, _LOG_KIND]},
+}  # fmt: skip
+
+
+def _status(code: int, reason: str, message: str) -> Json:
+    status = "Success" if code == 200 else "Failure"
+    return {"kind": "Status", "apiVersion": "v1", "status": status, "reason": reason, "message": message, "code": code}
+
+
+def _handler(api: Api) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            url = urlparse(self.path)
+            self._answer(*api.get(url.path, parse_qs(url.query)))
+
+        def do_POST(self) -> None:
+            self._answer(*api.post(urlparse(self.path).path, json.loads(self._body())))
+
+        def do_DELETE(self) -> None:
+            self._body()
+            self._answer(*api.delete(urlparse(self.path).path))
+
+        def _body(self) -> bytes:
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+        def _answer(self, code: int, value: Json | str) -> None:
+            data = (value if isinstance(value, str) else json.dumps(value)).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "text/plain" if isinstance(value, str) else "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing is printed."""
+
+    return Handler
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])

@@ -1,0 +1,60 @@
+"""The launching machine: one process that submits Kubeflow jobs as `moedsl run` does, and runs moedsl's commands.
+
+Lines of JSON on stdin and stdout: {"submit": ENTRY, "arguments": [...]} submits a small program in place of the recipe,
+as two nodes of two ranks; {"words": [...]} is a command line. The answer is {"code", "out", "err"}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.cli import main
+from moedsl.commands import talk
+from moedsl.compiler import compile_source
+from moedsl.launch import clusters, executors
+from moedsl.launch.derive import derive
+from moedsl.launch.script import Payload
+from moedsl.launch.submit import Task, submit
+from moedsl.source import Source
+
+
+def submitted(file: Path, entry: str, arguments: list[str]) -> int:
+    """The exit code; the experiment's id is on stdout."""
+    result = compile_source(Source(str(file), file.read_text()))
+    cluster, found = clusters.choose(result.library, "k8s")
+    assert cluster is not None, found
+    launch, found = derive(result.plans[0], cluster, result.library)
+    assert launch is not None, found
+    launch = evolve(launch, nodes=2, gpus_per_node=2, ranks_per_node=2)
+    payload, home = Payload({"recipe.py": entry}, arguments=tuple(arguments)), executors.home(cluster)
+    executors.use_home(home)
+    task = Task(launch.name, executors.task(launch, cluster, payload), executors.executor(launch, cluster, home))
+    done = submit([task], launch.name, home, print)
+    talk.say([done.why_not] if done.why_not else [], {})
+    return int(done.why_not is not None)
+
+
+def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = (
+            submitted(Path("run.moe"), asked["submit"], asked["arguments"])
+            if "submit" in asked
+            else main(asked["words"])
+        )
+    return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
+
+
+if __name__ == "__main__":
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        answers.write(json.dumps(answer(json.loads(line))) + "\n")

@@ -1,0 +1,63 @@
+"""Launches for tests, from plans written by hand (tests/plans.py) and clusters written in the language."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import plans
+
+from moedsl import ast
+from moedsl.compiler import load_stdlib
+from moedsl.diagnostics import Diagnostic
+from moedsl.launch import cluster as declared
+from moedsl.launch.derive import derive
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch
+from moedsl.library import Library
+from moedsl.parser import parse
+from moedsl.source import Source
+
+SLURM = 'executor slurm; hardware {hardware}; account acct; partition batch; job_dir "/shared/runs"'
+
+
+@cache
+def library() -> Library:
+    """The stdlib; tests do not add to it."""
+    return load_stdlib()
+
+
+def read(facts: str, name: str = "lab") -> tuple[Cluster | None, list[Diagnostic]]:
+    """The cluster of that name with those facts, and what is wrong with them."""
+    module, wrong = parse(Source("run.moe", f"cluster {name} {{ {facts} }}"))
+    assert module is not None and not wrong, wrong
+    (decl,) = module.items
+    assert isinstance(decl, ast.ClusterDecl)
+    return declared.read(decl, library())
+
+
+def cluster(facts: str) -> Cluster:
+    made, found = read(facts)
+    assert made is not None and not found, found
+    return made
+
+
+def slurm(hardware: str, more: str = "") -> Cluster:
+    """A Slurm cluster of that hardware with further facts."""
+    return cluster(f"{SLURM.format(hardware=hardware)}; {more}" if more else SLURM.format(hardware=hardware))
+
+
+def plan(hardware: str, gpus: int, layout: dict[str, Any], **policy: Any) -> dict[str, Any]:
+    """A plan of Qwen3-235B with that layout."""
+    return plans.plan("qwen3_235b_a22b", hardware, gpus, layout, policy)
+
+
+def launch(made: dict[str, Any], on: Cluster) -> Launch:
+    derived, found = derive(made, on, library())
+    assert derived is not None, found
+    return derived
+
+
+def ids(made: dict[str, Any], on: Cluster) -> list[tuple[str, str]]:
+    """Severity and id of what deriving says."""
+    return [(d.severity, d.id) for d in derive(made, on, library())[1]]

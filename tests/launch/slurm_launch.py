@@ -1,0 +1,80 @@
+"""From a run file to tasks with a program for the CPU in the recipe's place: the rest is what `moedsl run` does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.compiler import compile_source
+from moedsl.launch import cluster, executors
+from moedsl.launch.derive import derive
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch
+from moedsl.launch.script import Payload
+from moedsl.launch.submit import Task
+from moedsl.source import Source
+
+PAYLOADS = Path(__file__).parent / "payloads"
+MOE = "qwen3_30b_a3b; gb200 x {gpus}; seq 4k; batch 64; pin {pins}"
+CLUSTER = """
+cluster here {{
+  executor slurm
+  account acct
+  partition gb200
+  hardware gb200
+  time "00:05:00"
+  python "{python}"
+  {more}
+}}
+"""
+
+
+@frozen
+class Planned:
+    """One run of a file and what launches it."""
+
+    plan: dict[str, Any]
+    launch: Launch
+    cluster: Cluster
+
+    def task(self, base: Path, payload: Payload, name: str = "", after: Sequence[str] = ()) -> Task:
+        launch = evolve(self.launch, name=name or self.launch.name)
+        executor = executors.executor(launch, self.cluster, base)
+        return Task(launch.name, executors.task(launch, self.cluster, payload), executor, tuple(after))
+
+
+def planned(gpus: int, more: str = "", pins: str = "tp=2 pp=2 ep=2") -> Planned:
+    """The plan of a small run, on a cluster with `more` facts."""
+    text = MOE.format(gpus=gpus, pins=pins) + CLUSTER.format(python=sys.executable, more=more)
+    result = compile_source(Source("run.moe", text))
+    assert not result.failed, result.diagnostics
+    read, found = cluster.read(result.library.clusters["here"], result.library)
+    assert read is not None, found
+    launch, found = derive(result.plans[0], read, result.library)
+    assert launch is not None, found
+    return Planned(result.plans[0], launch, read)
+
+
+def payload(name: str, *arguments: str) -> Payload:
+    return Payload({name: (PAYLOADS / name).read_text()}, entry=name, arguments=arguments)
+
+
+def program(text: str) -> Payload:
+    return Payload({"program.py": text}, entry="program.py")
+
+
+def answers(log: str) -> list[dict[str, Any]]:
+    """The lines that the ranks of a probe have written, by rank."""
+    return sorted(_json_lines(log), key=lambda answer: answer["rank"])
+
+
+def _json_lines(log: str) -> Iterator[dict[str, Any]]:
+    for line in log.splitlines():
+        start = line.find('{"rank"')  # torchrun writes which process a line is of before it
+        if start >= 0:
+            yield json.loads(line[start:])

@@ -1,0 +1,262 @@
+"""The life of a submitted run on a real Slurm: it fails, is cancelled, loses its launcher, is one of several."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_cluster import Slurm
+from slurm_launch import CLUSTER, MOE, planned, program
+
+from moedsl import cli
+from moedsl.commands import run as run_command
+from moedsl.launch import follow, store
+from moedsl.launch.submit import Submitted, submit
+
+ROOT = Path(__file__).parents[2]
+WAITS = """
+import os, pathlib, time
+print("rank", os.environ["RANK"], "of job", os.environ["SLURM_JOB_ID"], "waits", flush=True)
+while not pathlib.Path({go!r}).exists():
+    time.sleep(0.1)
+print("rank", os.environ["RANK"], "goes", flush=True)
+"""
+FAILS = """
+import os, sys
+if os.environ["RANK"] == "1":
+    sys.exit("rank 1 found no data at /lustre/data")
+print("rank", os.environ["RANK"], "is fine", flush=True)
+"""
+Cli = Callable[..., int]
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    """A run on one node."""
+    path = tmp_path / "run.moe"
+    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(python=sys.executable, more=""))
+    return path
+
+
+@pytest.fixture
+def moedsl(login_node: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line in this process, `text` in the recipe's place."""
+
+    def call(*words: object, text: str = "") -> int:
+        monkeypatch.setattr(run_command, "recipe_text", lambda plan: text)
+        return cli.main([str(word) for word in words])
+
+    return call
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, login_node: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """The command line in a process group of its own, as a terminal's job is."""
+    started: list[subprocess.Popen[str]] = []
+
+    def call(text: str, *words: object, path: str = "") -> subprocess.Popen[str]:
+        (tmp_path / "program.py").write_text(text)
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("drive.py")),
+            str(tmp_path / "program.py"),
+            *map(str, words),
+        ]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path + os.environ["PATH"]}
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+        started.append(subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes))
+        return started[-1]
+
+    yield call
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def until(holds: Callable[[], bool], *launchers: subprocess.Popen[str]) -> None:
+    """Waits, as long as the launchers that bring it about live; the test's own time limit ends a wait in vain."""
+    while not holds():
+        for process in launchers:
+            assert process.poll() is None, process.communicate()
+        time.sleep(0.2)
+
+
+def states(slurm: Slurm, *numbers: str) -> list[str]:
+    """What accounting says of jobs, one word each."""
+    said = slurm.ask("sacct", "-n", "-X", "-P", "-o", "State", "-j", ",".join(numbers))
+    return [line.split()[0] for line in said.splitlines()]
+
+
+def queued(slurm: Slurm) -> list[str]:
+    """Numbers of jobs that wait or run."""
+    return slurm.ask("squeue", "-h", "-o", "%A").split()
+
+
+def numbers_of(id: str, moedsl: Cli, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    capsys.readouterr()
+    assert moedsl("jobs", id, "--json") == 0
+    return [job["number"] for job in json.loads(capsys.readouterr().out)["experiments"][0]["jobs"]]
+
+
+def test_what_a_dry_run_prints_is_what_is_sent(
+    moedsl: Cli, login_node: Path, run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with run_file.open("a") as file:
+        file.write("sweep micro_batch in 1, 2, 4\n")
+    words = ("run", run_file, "--cluster", "--sequential")
+    assert moedsl(*words, "--dryrun", "--json", text="print('fine')") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert moedsl(*words, text="print('fine')") == 0
+    assert capsys.readouterr().out.strip() == printed["experiment"]
+    folder = Path(printed["folder"])
+    assert len(printed["files"]) == 6
+    assert printed["files"] == {name: (folder / name).read_text() for name in printed["files"]}
+
+
+def test_a_job_that_fails_says_why(moedsl: Cli, run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert moedsl("run", run_file, "--cluster", text=FAILS) == 1
+    said = capsys.readouterr()
+    assert "FAILED" in said.err
+    assert "rank 1 found no data at /lustre/data" in said.err
+    assert "srun: error: n" in said.err
+    assert moedsl("jobs", said.out.strip()) == 0
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_a_cancelled_job_ends(
+    slurm: Slurm, moedsl: Cli, run_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert moedsl("run", run_file, "--cluster", "here", "--detach", text=WAITS.format(go=str(tmp_path / "go"))) == 0
+    id = capsys.readouterr().out.strip()
+    (number,) = numbers_of(id, moedsl, capsys)
+    until(lambda: states(slurm, number) == ["RUNNING"])
+    assert moedsl("cancel", id) == 0
+    assert "CANCELLED" in capsys.readouterr().out
+    assert states(slurm, number) == ["CANCELLED"]
+    assert moedsl("logs", id, "-f") == 1
+    assert f"of job {number} waits" in capsys.readouterr().out
+
+
+def test_two_launches_do_not_meet_and_their_jobs_outlive_them(
+    slurm: Slurm,
+    launcher: Callable[..., subprocess.Popen[str]],
+    moedsl: Cli,
+    run_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = WAITS.format(go=str(tmp_path / "go"))
+    killed, interrupted = (launcher(text, "run", run_file, "--cluster") for _ in range(2))
+    assert killed.stdout is not None and interrupted.stdout is not None
+    first, second = killed.stdout.readline().strip(), interrupted.stdout.readline().strip()
+    assert first != second
+    until(lambda: len(queued(slurm)) == 2, killed, interrupted)
+    until(lambda: set(states(slurm, *queued(slurm))) == {"RUNNING"})
+    for process in (killed, interrupted):  # waiting by now: both have said that their jobs run
+        assert process.stderr is not None
+        until(lambda process=process: "RUNNING" in process.stderr.readline())
+
+    killed.kill()
+    os.killpg(interrupted.pid, signal.SIGINT)
+    _, said = interrupted.communicate()
+    assert interrupted.returncode == 130
+    assert f"moedsl logs {second} -f" in said
+    assert states(slurm, *queued(slurm)) == ["RUNNING", "RUNNING"]
+
+    numbers = [*numbers_of(first, moedsl, capsys), *numbers_of(second, moedsl, capsys)]
+    assert sorted(numbers) == sorted(queued(slurm))
+    (tmp_path / "go").touch()
+    for id, number in zip((first, second), numbers, strict=True):
+        assert moedsl("logs", id, "-f") == 0
+        said = capsys.readouterr().out
+        assert said.count(f"of job {number} waits") == 4
+        assert said.count("goes") == 4
+    assert moedsl("jobs") == 0
+    assert capsys.readouterr().out.count("SUCCEEDED") == 2
+
+
+def test_an_interrupted_submission_leaves_nothing(
+    slurm: Slurm,
+    launcher: Callable[..., subprocess.Popen[str]],
+    moedsl: Cli,
+    run_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    slow = tmp_path / "bin" / "sbatch"  # the job is taken, and its number is not known yet when Ctrl-C comes
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/bash\nnumber=$(/usr/bin/sbatch "$@")\ntouch {tmp_path}/taken\nsleep 2\necho "$number"\n')
+    slow.chmod(0o755)
+    with run_file.open("a") as file:
+        file.write("sweep micro_batch in 1, 2\n")
+    process = launcher(WAITS.format(go="/never"), "run", run_file, "--cluster", path=f"{slow.parent}:")
+    until((tmp_path / "taken").exists, process)
+    os.killpg(process.pid, signal.SIGINT)
+    out, said = process.communicate()
+    assert process.returncode == 130, said
+    assert "nothing of it is left" in said
+    assert queued(slurm) == []
+    assert moedsl("jobs", out.strip(), "--json") == 0
+    jobs = json.loads(capsys.readouterr().out)["experiments"][0]["jobs"]
+    assert [job["state"] for job in jobs] == ["CANCELLED", "CANCELLED"]
+
+
+def chain(home: Path, first: str, *more: str) -> Submitted:
+    """Jobs a, b after a, c after both; `first` is what a runs."""
+    made = planned(4, *more, pins="tp=2 pp=1 ep=2")
+    fine = program("print('fine')")
+    a = made.task(home, program(first), "a")
+    return submit([a, made.task(home, fine, "b", ["a"]), made.task(home, fine, "c", ["a", "b"])], "sweep", home, print)
+
+
+def times(slurm: Slurm, number: str) -> tuple[str, str]:
+    start, end = slurm.ask("sacct", "-n", "-X", "-P", "-o", "Start,End", "-j", number).strip().split("|")
+    return start, end
+
+
+def test_a_sweep_of_three_in_order(slurm: Slurm, login_node: Path) -> None:
+    done = chain(login_node, "import time; time.sleep(1.5)")
+    assert done.experiment is not None, done.why_not
+    jobs = follow.wait(done.experiment)
+    assert [job.state for job in jobs] == ["SUCCEEDED"] * 3
+    (_, end_a), (start_b, end_b), (start_c, _) = (times(slurm, job.number) for job in jobs)
+    assert end_a <= start_b and end_b <= start_c
+
+
+def test_what_comes_after_a_failure_is_cancelled(login_node: Path) -> None:
+    done = chain(login_node, "raise SystemExit(3)")
+    assert done.experiment is not None, done.why_not
+    assert [job.state for job in follow.wait(done.experiment)] == ["FAILED", "CANCELLED", "CANCELLED"]
+
+
+def test_what_slurm_refuses_leaves_nothing(slurm: Slurm, login_node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = planned(4, pins="tp=2 pp=1 ep=2")
+    wait = program(WAITS.format(go="/never"))
+    good, bad = made.task(login_node, wait, "good"), made.task(login_node, wait, "bad", ["good"])
+    bad.executor.partition = "nowhere"
+    done = submit([good, bad], "refused", login_node, print)
+    assert done.why_not is not None
+    assert "invalid partition specified: nowhere" in done.why_not.message
+    assert queued(slurm) == []
+    opened = store.find(done.id)
+    assert isinstance(opened, store.Experiment)
+    assert [job.state for job in opened.jobs()] == ["CANCELLED", store.NOT_SUBMITTED]
+
+
+def test_what_was_never_submitted_leaves_no_folder(login_node: Path) -> None:
+    made = planned(4, pins="tp=2 pp=1 ep=2")
+    task = made.task(login_node, program("pass"), "only")
+    task.executor.account = "nobody"
+    done = submit([task], "refused", login_node, print)
+    assert done.why_not is not None
+    assert "account" in done.why_not.message
+    assert list(login_node.glob("experiments/refused/*")) == []
