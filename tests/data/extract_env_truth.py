@@ -16,7 +16,6 @@ PRECISION = {"bf16": "bf16", "fp8cs": "fp8_current", "fp8sc": "fp8_blockwise", "
 HAND = (
     "CUDNNFE_CLUSTER_OVERLAP_MARGIN",
     "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
-    "NVTE_CPU_OFFLOAD_V1",
     "NVTE_DPA_FP8_FORMAT",
     "NVTE_DPA_FP8_RECIPE",
     "NVTE_NORM_BWD_USE_CUDNN",
@@ -43,6 +42,7 @@ def facts(row: dict[str, Any]) -> dict[str, Any]:
         "ep_overlap": bool(overlap or row["overlap_moe_expert_parallel_comm"]),
         "precision": PRECISION[row["precision"]],
         "sharding": "fsdp" if row["fsdp"]["use_megatron_fsdp"] else "optimizer",
+        "offload_modules": sorted(row["offload_modules"] or []) if row["fine_grained_activation_offloading"] else [],
     }
 
 

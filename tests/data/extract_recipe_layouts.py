@@ -22,7 +22,7 @@ LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 DEFAULTS: dict[str, Any] = {
     "tp": 1, "pp": 1, "vpp": 1, "cp": 1, "etp": 1, "sequence_parallel": False, "pipeline_layout": None, "recompute": [],
     "dispatcher": "alltoall", "cuda_graph": [], "ep_overlap": False, "delay_wgrad": False, "moments": "fp32",
-    "grad_reduce": "fp32", "sharding": "optimizer", "activation_offload": [], "verdict": "ok", "seq_of_data": None,
+    "grad_reduce": "fp32", "sharding": "optimizer", "offload_modules": [], "verdict": "ok", "seq_of_data": None,
 }  # fmt: skip
 """What a row leaves out."""
 
@@ -50,7 +50,7 @@ def row(r: dict[str, Any]) -> dict[str, Any]:
         "moments": "bf16" if r["optimizer"]["exp_avg_dtype"] == "torch.bfloat16" else "fp32",
         "grad_reduce": "fp32" if r["ddp"]["grad_reduce_in_fp32"] else "bf16",
         "sharding": "fsdp" if r["fsdp"]["use_megatron_fsdp"] else "optimizer",
-        "activation_offload": r["offload_modules"] if r["fine_grained_activation_offloading"] else [],
+        "offload_modules": r["offload_modules"] if r["fine_grained_activation_offloading"] else [],
         "verdict": r["runtime_config_update"],
     }
     return {k: v for k, v in full.items() if k not in DEFAULTS or v != DEFAULTS[k]}
