@@ -103,14 +103,14 @@
 
 (defun moe--block (position)
   "What surrounds POSITION: `top', `facts', `members', `run', or nil between parentheses or brackets."
-  (let ((open (nth 1 (syntax-ppss position))))
+  (let ((open (save-excursion (nth 1 (syntax-ppss position)))))
     (cond ((null open) 'top)
           ((eq (char-after open) ?{) (moe--block-of open))
           (t nil))))
 
 (defun moe--block-of (open)
   "What the block whose brace is at OPEN holds."
-  (let ((outer (nth 1 (syntax-ppss open))))
+  (let ((outer (save-excursion (nth 1 (syntax-ppss open)))))
     (if outer
         'facts
       (save-excursion
@@ -198,14 +198,16 @@
           "\\)\\|\\_<[0-9][A-Za-z0-9_.]*\\(?:[+-][0-9]+\\)?"))
 
 (defun moe--match-number (limit)
-  "Next number before LIMIT; its first group is the number with its unit."
-  (when (re-search-forward moe--number limit t)
-    (let* ((start (match-beginning 0))
-           (text (match-string-no-properties 0))
-           (end (+ start (moe--number-length text))))
-      (goto-char end)
-      (set-match-data (list start end start end))
-      t)))
+  "Next number before LIMIT with its unit; options such as `3d' are none."
+  (let (found)
+    (while (and (not found) (re-search-forward moe--number limit t))
+      (let* ((start (match-beginning 0))
+             (end (+ start (moe--number-length (match-string-no-properties 0)))))
+        (goto-char end)
+        (unless (save-match-data (moe--options-p start))
+          (set-match-data (list start end))
+          (setq found t))))
+    found))
 
 (defun moe--number-length (text)
   "How much of TEXT is the number: what follows a percent sign is not."
