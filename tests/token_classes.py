@@ -124,3 +124,38 @@ def _declares(word: str, after: str) -> bool:
     """`model m {` does, `model m` is a statement."""
     w = words()
     return word in (*w.rules_blocks, *w.run_blocks) or (word in w.facts_blocks and after == "{")
+
+
+_CAPTURES = {
+    "comment": "comment",
+    "string": "string",
+    "number": "number",
+    "constant.numeric": "number",
+    "operator": "symbol",
+    "punctuation": "symbol",
+    "keyword": "keyword",
+    "keyword.modifier": "clause link",
+    "keyword.directive": "clause link",
+    "keyword.operator": "wordop",
+    "keyword.conditional": "wordop",
+    "keyword.control.conditional": "wordop",
+    "boolean": "constant",
+    "constant.builtin.boolean": "constant",
+    "type": "declared",
+    "variable.builtin": "axis",
+    "constant.builtin": "value",
+    "constant": "value",
+    "function.builtin": "function",
+    "variable": "name",
+    "property": "name",
+    "variable.other.member": "name",
+    "attribute": "name",
+    "label": "name axis value",
+}
+"""The captures of tree-sitter queries, in the words of Neovim and of Helix; the longest prefix counts."""
+
+
+def is_class(capture: str, kind: str) -> bool:
+    """Whether a capture of the queries stands for a class."""
+    names = [name for name in _CAPTURES if f"{capture}.".startswith(f"{name}.")]
+    return bool(names) and kind in _CAPTURES[max(names, key=len)].split()

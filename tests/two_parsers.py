@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import evolve, fields, frozen, has
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Language, Node, Parser, Query
 
 from moedsl import ast
 from moedsl import parser as own
@@ -56,6 +56,13 @@ def tree_sitter_parser() -> Parser:
     capsule = ctypes.pythonapi.PyCapsule_New
     capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     return Parser(Language(capsule(language(), b"tree_sitter.Language", None)))
+
+
+def query(path: Path) -> Query:
+    """The queries of a file. They are never freed: tree-sitter 0.26.1 for Python frees their predicates twice."""
+    found = Query(tree_sitter_parser().language, path.read_text(encoding="utf-8"))  # type: ignore[arg-type]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
+    return found
 
 
 def by_tree_sitter(text: str) -> Any:
@@ -124,4 +131,4 @@ def disagreement(text: str) -> str:
     return ""
 
 
-__all__ = ["ast", "by_lark", "by_tree_sitter", "described", "disagreement", "tree_sitter_parser"]
+__all__ = ["ast", "by_lark", "by_tree_sitter", "described", "disagreement", "query", "tree_sitter_parser"]

@@ -137,3 +137,33 @@ def rules() -> list[str]:
 def nodes() -> tuple[str, ...]:
     """The kinds of the named nodes that both parsers build."""
     return (*(name for name in _rules() if not name.startswith("_")), *LEXICAL.values(), "string")
+
+
+# ---------------------------------------------------------------- what queries name
+
+
+def _alternatives(rule: str) -> tuple[str, ...]:
+    return tuple(str(child.children[0]) for child in _rules()[rule].children)
+
+
+def starters() -> tuple[str, ...]:
+    """The words that statements, declarations and members start with."""
+    w = words()
+    return tuple(dict.fromkeys((*w.statements, *w.declarations, *w.members)))
+
+
+def declarations() -> tuple[str, ...]:
+    """The rules of declarations that have a name and braces."""
+    return tuple(name for name in _alternatives("_decl") if name != "use_decl")
+
+
+def members() -> tuple[str, ...]:
+    """The rules of the members of a rules block."""
+    return _alternatives("_member")
+
+
+def claused() -> tuple[str, ...]:
+    """The rules of statements that clauses may follow on lines of their own."""
+    clauses = {"_clauses", *words().clauses}
+    named = {name: {str(t) for t in body.scan_values(lambda _: True)} for name, body in _rules().items()}
+    return tuple(name for name in (*_alternatives("_stmt"), *members()) if named[name] & clauses)

@@ -121,4 +121,4 @@ def test_make_fills_the_quickfix_list(tmp_path: Path, monkeypatch: pytest.Monkey
     ask = "edit t.moe\nsilent make\ncall writefile([json_encode(getqflist())], 'list.json')\nqall!\n"
     vim(tmp_path, ask)
     listed = [e for e in json.loads((tmp_path / "list.json").read_text()) if e["valid"]]
-    assert [(e["lnum"], e["col"], e["type"]) for e in listed][0] == (2, 8, "E")
+    assert next((e["lnum"], e["col"], e["type"]) for e in listed) == (2, 8, "E")

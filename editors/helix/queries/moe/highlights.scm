@@ -1,0 +1,95 @@
+; Generated from grammar/moe.lark by tools/make_editors.py. Where two patterns name a node, the later one counts.
+
+(comment) @comment
+(string) @string
+[(number) (version)] @constant.numeric
+(bool) @constant.builtin.boolean
+
+[
+  "model"
+  "hardware"
+  "seq"
+  "batch"
+  "micro_batch"
+  "precision"
+  "task"
+  "routing"
+  "vlm"
+  "data"
+  "pin"
+  "require"
+  "prefer"
+  "allow"
+  "sweep"
+  "isolate"
+  "workflow"
+  "set"
+  "target"
+  "cluster"
+  "calibration"
+  "document"
+  "rules"
+  "profile"
+  "run"
+  "use"
+  "let"
+  "default"
+  "candidates"
+  "derive"
+  "env"
+  "rank"
+  "measured"
+  "symptom"
+  "effect"
+] @keyword
+
+[
+  "because"
+  "cite"
+  "worth"
+  "confirm"
+  "fix"
+  "when"
+  "of"
+  "from"
+  "first"
+  "x"
+] @keyword.directive
+
+[ "and" "or" "not" "in" ] @keyword.operator
+["if" "then" "else"] @keyword.control.conditional
+[ "!=" "//" "<=" "==" "=>" ">=" "%" "*" "+" "-" "/" "<" "=" ">" ] @operator
+["(" ")" "[" "]" "{" "}"] @punctuation.bracket
+[":" "," ";"] @punctuation.delimiter
+
+[(name) (word)] @variable
+(binding . (name) @variable.other.member)
+(value_fact . (name) @variable.other.member)
+(bindings_fact . (name) @variable.other.member)
+(block_fact . (name) @variable.other.member)
+(cite . (name) @attribute)
+
+([(name) (word)] @constant
+  (#any-of? @constant "fit" "scale" "profile" "throughput" "pretrain" "sft" "natural" "balanced" "mock" "real" "freeze_vision" "freeze_projection" "freeze_language" "static" "unpadded" "packed" "variable" "gqa" "mla" "hopper" "blackwell" "layernorm" "moe_act" "mla_up_proj" "shared_experts" "core_attn" "mlp" "moe" "full" "none" "optimizer" "alltoall" "deepep" "hybridep" "attn" "moe_router" "moe_preprocess" "full_iteration" "bf16" "fp8_blockwise" "fp8_current" "mxfp8" "nvfp4" "fsdp" "fp32"))
+
+((name) @variable.builtin
+  (#any-of? @variable.builtin "pp" "tp" "cp" "etp" "ep" "vpp" "micro_batch" "recompute" "offload" "dispatcher" "cuda_graph" "ep_overlap" "delay_wgrad" "precision" "sharding" "moments" "grad_reduce" "overlap.ep" "overlap.wgrad" "overlap"))
+
+(call . (name) @function.builtin)
+
+(hardware_decl . _ . (name) @type)
+(model_decl . _ . (name) @type)
+(cluster_decl . _ . (name) @type)
+(calibration_decl . _ . (name) @type)
+(document_decl . _ . (name) @type)
+(rules_decl . _ . (name) @type)
+(profile_decl . _ . (name) @type)
+(run_decl . _ . (name) @type)
+(profile_decl (first_name "first" @type))
+
+(law . _ . (name) @label)
+(advice . _ . (name) @label)
+(rank . _ . (name) @label)
+(measured . _ . (name) @label)
+(symptom . _ . (name) @label)
+
