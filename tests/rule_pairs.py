@@ -136,6 +136,10 @@ _PAIRS: dict[str, Pair] = {
     "std.recompute.recompute/1": (run("moonlight"), run()),
     "std.recompute.recompute/2": (run(), run("moonlight")),
     "std.offload_modules.offload_modules": (run(), own("default offload_modules = [core_attn]")),
+    "std.offload_modules.model.fine_grained_offloading_max_inflight_offloads": (
+        run("gb200", offload_modules=["core_attn"], **{**WHOLE, "precision": "mxfp8"}),
+        run("gb200", offload_modules=["core_attn"]),
+    ),
     "std.environment.NVTE_CPU_OFFLOAD_V1": (run(offload_modules=["core_attn"]), run()),
     "std.offload_advice.norm_outside_graph": (
         run("deepseek", offload_modules=["attn_norm"]),
