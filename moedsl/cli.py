@@ -95,7 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     hardware = _command(commands, "hardware", "list the hardware that a run may name")
     hardware.add_argument("--json", action="store_true")
     _explain(commands)
-    _command(commands, "lsp", "serve editors: the language server on standard input and output")
+    lsp = _command(commands, "lsp", "serve editors: the language server on standard input and output")
+    lsp.add_argument("--stdio", action="store_true", help="what it does anyway; some clients say it")
     return parser
 
 
@@ -272,6 +273,8 @@ def _run(commands: Commands) -> None:
     parser.add_argument("--cluster", nargs="?", const="", metavar="NAME", help=text)
     parser.add_argument("--run", metavar="NAME", help="the run of a file that has several (default: all of them)")
     parser.add_argument("--dryrun", action="store_true", help="print what would be sent, to the byte, and send nothing")
+    text = "ask neither Bridge nor the cluster beforehand, and check nothing in the job's first seconds"
+    parser.add_argument("--no-preflight", action="store_true", help=text)
     parser.add_argument("--detach", action="store_true", help="return once all is submitted; `jobs` and `logs` go on")
     text = "each run of a file starts when the one before it has ended, however (default: as the scheduler likes)"
     parser.add_argument("--sequential", action="store_true", help=text)

@@ -14,6 +14,12 @@ SEEN = {
     "host": "the trace is launch-bound",
     "vision_encoder": "the vision encoder dominates the step",
     "compute": "low SM utilization once communication is hidden",
+    "preflight_version": "moedsl preflight: bridge is 0.5.1 here, and the recipe is written for 0.6.2",
+    "preflight_package": "moedsl preflight: deep_ep cannot be imported (ModuleNotFoundError: No module named 'deep_ep'), and dispatcher=deepep needs it",
+    "preflight_gpu": "moedsl preflight: GPU 0 is NVIDIA GB200: the plan is for H100",
+    "preflight_path": "moedsl preflight: /data/corpus is not there: is it mounted?",
+    "preflight_configuration": "moedsl preflight: the configuration of Qwen/Qwen3-30B-A3B is not in /cache/hub, and this job must not ask the Hugging Face hub",
+    "preflight_secret": "secret HF_TOKEN is not set in this job",
 }
 """CUDA's and the profiler's own words, a configuration as printed, and what a person says of a profile."""
 

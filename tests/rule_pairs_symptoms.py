@@ -80,6 +80,7 @@ _LINES = {
     "std.graph_failures.graph_moe_recompute": "AssertionError: moe recompute is not supported with moe_router CUDA graph",
     "std.graph_failures.graph_segments": "AssertionError: Setting NCCL_GRAPH_REGISTER=0 to avoid illegal memory access",
     "std.graph_failures.graph_packed": SEEN["graph_packed"],
+    **{f"std.preflight_failures.{n}": SEEN[n] for n in SEEN if n.startswith("preflight_")},
     "std.number_failures.loss_nan": "AssertionError: found NaN in local forward loss calculation",
     "std.number_failures.fp8_shapes": "AssertionError: FP8 execution requires the product of all dimensions except the last",
     "std.number_failures.fp8_gpu": "AssertionError: Device compute capability 10.0 or higher required for",

@@ -37,9 +37,9 @@ def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], 
     if cluster is None:
         return {}, found
     found += emit.refusal(cluster)
-    derived = {p["name"]: derive(p, cluster, result.library) for p in result.plans}
-    found += [d for _, more in derived.values() for d in more if d not in found]
-    return {n: emit.files(made, cluster) for n, (made, _) in derived.items() if made is not None}, found
+    derived = [(p, *derive(p, cluster, result.library)) for p in result.plans]
+    found += [d for _, _, more in derived for d in more if d not in found]
+    return {p["name"]: emit.files(made, cluster, p) for p, made, _ in derived if made is not None}, found
 
 
 def _write(a: Namespace, result: Result) -> int:

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from moedsl.commands import talk
 from moedsl.commands.programs import compiled
@@ -15,7 +15,7 @@ from moedsl.compiler import Result
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.emit.bridge import recipe_text
 from moedsl.infer import suggest
-from moedsl.launch import clusters, here, quote, show
+from moedsl.launch import clusters, head, here, quote, show
 from moedsl.launch.derive import derive
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch, to_json
@@ -39,13 +39,35 @@ def run(a: Namespace) -> int:
     jobs: list[Job] = []
     if cluster is not None:
         jobs, more = _jobs(result, cluster, a.run)
+        jobs = jobs if a.no_preflight else [_headed(j, cluster) for j in jobs]
         found = [*found, *more]
     if cluster is not None and not any(d.is_error for d in found):
         found = [*found, *_refusals(cluster, jobs, a.dryrun)]
+    if cluster is not None and not any(d.is_error for d in found) and not a.dryrun:
+        found = [*found, *_preflight(a, result, cluster, jobs)]
     talk.say(found, result.library.sources)
     if cluster is None or any(d.is_error for d in found):
         return 1
     return _dryrun(a, cluster, jobs) if a.dryrun else _start(a, cluster, jobs)
+
+
+def _headed(job: Job, cluster: Cluster) -> Job:
+    """The job with the check of its first seconds."""
+    return evolve(job, payload=head.with_head(job.payload, job.plan, job.launch, cluster))
+
+
+def _preflight(a: Namespace, result: Result, cluster: Cluster, jobs: Sequence[Job]) -> list[Diagnostic]:
+    """What can be asked before anything is submitted."""
+    from moedsl.launch import preflight
+
+    if a.no_preflight:
+        return [preflight.SKIPPED]
+    checked = [preflight.Checked(j.plan, j.launch) for j in jobs]
+    return preflight.before(checked, cluster, result.source, result.library, _say)
+
+
+def _say(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def _asked(cluster: str | None) -> str:

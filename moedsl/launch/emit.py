@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.emit.values import quoted
-from moedsl.launch import slurm
+from moedsl.launch import head, slurm
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch, Setting
 from moedsl.launch.script import END, Payload, script
@@ -43,15 +43,15 @@ def refusal(cluster: Cluster) -> list[Diagnostic]:
     return [error("launch.no_script", text, help=help)]
 
 
-def files(launch: Launch, cluster: Cluster) -> dict[str, str]:
+def files(launch: Launch, cluster: Cluster, plan: Mapping[str, Any]) -> dict[str, str]:
     """The two texts by file name; they go beside recipe.py."""
-    return {"launch.py": _launch_py(launch, cluster), "job.sh": _job(launch, cluster)}
+    return {"launch.py": _launch_py(launch, cluster), "job.sh": _job(launch, cluster, plan)}
 
 
-def _job(launch: Launch, cluster: Cluster) -> str:
-    """The job's script with a line in place of the recipe."""
+def _job(launch: Launch, cluster: Cluster, plan: Mapping[str, Any]) -> str:
+    """The job's script with a line in place of the recipe, and the check of the job's first seconds in it."""
     own = evolve(cluster, python=cluster.python or "python3")
-    text = script(launch, own, Payload({"recipe.py": f"{FILES_LINE}\n"}))
+    text = script(launch, own, head.with_head(Payload({"recipe.py": f"{FILES_LINE}\n"}), plan, launch, own))
     before, _, rest = text.partition('cat > "$MOEDSL_FILES/recipe.py"')
     return before + FILES_LINE + "\n" + rest.partition(f"\n{END}\n")[2]
 

@@ -166,7 +166,9 @@ def context_refusal(cluster: Cluster) -> Diagnostic | None:
         return error("launch.kube_context", f"the kubeconfig cannot be read: {problem}", help="set KUBECONFIG")
     if current["name"] == cluster.context:
         return None
-    message = f"cluster {cluster.name} is context {cluster.context}, and the kubeconfig's current one is {current['name']}"
+    message = (
+        f"cluster {cluster.name} is context {cluster.context}, and the kubeconfig's current one is {current['name']}"
+    )
     return error("launch.kube_context", message, help=f"kubectl config use-context {cluster.context}")
 
 

@@ -87,30 +87,41 @@ def _ranks(launch: Launch) -> Iterator[str]:
 
 
 def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
+    """The ranks: this task is one, or torchrun starts those of the node."""
     python = word(cluster.python) if cluster.python else "python3"
-    arguments = "".join(f" {word(a)}" for a in payload.arguments)
-    run = f'{python} "$MOEDSL_FILES/{payload.entry}"{arguments}'
+    run = f'{python} "$MOEDSL_FILES/{payload.entry}"'
     if launch.executor == "slurm" and launch.tasks_per_node == launch.ranks_per_node:
-        yield from _bound(launch, run)
+        yield from _binding(launch)
+        bind = '"${bind[@]}" ' if launch.ranks_per_numa_node else ""
+        yield f"exec {bind}{run}" + "".join(f" {word(a)}" for a in payload.arguments)
     else:
-        doubled = "".join(f" {word(a.replace('$', '$$'))}" for a in payload.arguments)  # torchrun fills in macros
-        yield f"exec {python} -m torch.distributed.run {_meeting(launch)} \\"
-        yield f'  "$MOEDSL_FILES/{payload.entry}"{doubled}'
+        yield from _torchrun(launch, python, run, payload)
 
 
-def _bound(launch: Launch, run: str) -> Iterator[str]:
-    """One rank, on the CPUs and the memory beside its GPU."""
+def _torchrun(launch: Launch, python: str, run: str, payload: Payload) -> Iterator[str]:
+    """torchrun fills macros into arguments, so their dollars are doubled."""
+    doubled = "".join(f" {word(a.replace('$', '$$'))}" for a in payload.arguments)
+    if launch.ranks_per_numa_node:
+        lines = [*_binding(launch), 'exec "${bind[@]}" "$@"', ""]
+        yield document('"$MOEDSL_FILES/.rank.sh"', "\n".join(lines), END)
+        run = f'--no-python bash "$MOEDSL_FILES/.rank.sh" {run}'
+    else:
+        run = f'"$MOEDSL_FILES/{payload.entry}"'
+    yield f"exec {python} -m torch.distributed.run {_meeting(launch)} \\"
+    yield f"  {run}{doubled}"
+
+
+def _binding(launch: Launch) -> Iterator[str]:
+    """What keeps a rank on the CPUs and the memory beside its GPU."""
     if not launch.ranks_per_numa_node:
-        yield f"exec {run}"
         return
     yield "bind=()"
     yield "if command -v numactl > /dev/null; then"
-    yield f'  numa="$((SLURM_LOCALID / {launch.ranks_per_numa_node}))"'
+    yield f'  numa="$((LOCAL_RANK / {launch.ranks_per_numa_node}))"'
     yield '  bind=(numactl "--cpunodebind=$numa" "--membind=$numa")'
-    yield 'elif [ "$SLURM_LOCALID" = 0 ]; then'
+    yield 'elif [ "$LOCAL_RANK" = 0 ]; then'
     yield '  echo "numactl is not installed here: ranks are not bound to NUMA nodes" >&2'
     yield "fi"
-    yield f'exec "${{bind[@]}}" {run}'
 
 
 def _meeting(launch: Launch) -> str:

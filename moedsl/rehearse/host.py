@@ -1,5 +1,6 @@
-"""Imports Megatron Bridge once, then forks a process for each rank of each task: `python -m moedsl.rehearse.host`.
+"""Imports Megatron Bridge once, then forks a process for each rank of each task.
 
+`python -m moedsl.rehearse.host PARENT`, where PARENT is the process that started it and with which it ends.
 A line of stdin is a task: {"task": its file, "ranks"}. Lines of stdout are news: ``ready SECONDS``, then for each task
 ``rank R iteration N``, ``rank R failed STATUS`` and ``done``. What rank R says is in ``rank_R.log`` of the task's
 folder. The first rank that fails ends the others; the end of stdin ends the process, and its end the ranks.
@@ -29,7 +30,7 @@ _PORT = 8
 
 def main() -> None:
     """Serves until stdin ends."""
-    _die_with_parent()
+    _die_with(int(sys.argv[1]))
     news, start = os.dup(1), time.monotonic()
     os.dup2(2, 1)  # whatever the imports print is no news
     worker.load_for_cpu()
@@ -40,8 +41,11 @@ def main() -> None:
         _say(news, "done")
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
+    """Ends this process when `parent` ends, and at once where it has ended."""
     ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _say(news: int, text: str) -> None:
@@ -69,8 +73,10 @@ def _meet(listen: int) -> None:
 
 
 def _fork(task: worker.Task, rank: int, ranks: int, pipes: tuple[int, int, int]) -> int:
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
+        _die_with(parent)
         news, listen, tell = pipes
         os.close(tell)
         _be(task, rank, ranks, news, listen)
@@ -81,7 +87,6 @@ def _be(task: worker.Task, rank: int, ranks: int, news: int, listen: int) -> NoR
     """The child: one rank, its words in a file of its own."""
     status = 1
     try:
-        _die_with_parent()
         log = os.open(Path(task.out, f"rank_{rank}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)

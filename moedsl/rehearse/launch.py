@@ -80,8 +80,8 @@ class Host:
         for old in prepared.folder.glob("rank_*"):  # of an earlier rehearsal in this folder
             old.unlink()
         if self._process is None:
-            progress("starting the real Megatron Bridge (about ten seconds)")
             self._process = self._start()
+            progress("starting the real Megatron Bridge (about ten seconds)")
         job = {"task": str(prepared.folder.resolve() / TASK), "ranks": prepared.rehearsal.ranks}
         failure = self._send(self._process, job) or self._follow(self._process, prepared, start + timeout, progress)
         if failure is not None and failure.kind != "rank":
@@ -94,7 +94,7 @@ class Host:
         environment = os.environ | hub.environment(self._home_path) | _QUIET | {"CUDA_VISIBLE_DEVICES": ""}
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
         return subprocess.Popen(
-            [sys.executable, "-m", "moedsl.rehearse.host"],
+            [sys.executable, "-m", "moedsl.rehearse.host", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -77,11 +77,13 @@ def _checks(r: Json) -> str:
         return ""
     rows = ["Checks"]
     for check in done["checks"]:
-        word = "ok" if check["ok"] else "WRONG"
-        rows.append(_wrapped(f"  {word:<6} {check['name']:<11}", "" if check["wrong"] else check["says"], " " * 20))
+        if check["ok"]:
+            rows.append(_wrapped(f"  ok     {check['name']:<11}", check["says"], " " * 20))
+            continue
+        rows.append(f"  WRONG  {check['name']}")
         rows += [f"         {line}" for line in check["wrong"][:8]]
         rows += [f"         and {len(check['wrong']) - 8} more"] if len(check["wrong"]) > 8 else []
-    return "\n".join(row.rstrip() for row in rows)
+    return "\n".join(rows)
 
 
 def _failure(r: Json) -> str:

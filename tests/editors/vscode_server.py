@@ -29,6 +29,7 @@ SETTINGS = {
     "window.commandCenter": False,
     "chat.commandCenter.enabled": False,
     "workbench.layoutControl.enabled": False,
+    "workbench.activityBar.location": "hidden",
     "editor.minimap.enabled": False,
     "telemetry.telemetryLevel": "off",
     "extensions.autoUpdate": False,

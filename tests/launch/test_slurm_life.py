@@ -24,16 +24,17 @@ from moedsl.launch.submit import Submitted, submit
 ROOT = Path(__file__).parents[2]
 WAITS = """
 import os, pathlib, time
-print("rank", os.environ["RANK"], "of job", os.environ["SLURM_JOB_ID"], "waits", flush=True)
+rank, job = os.environ["RANK"], os.environ["SLURM_JOB_ID"]
+os.write(1, f"rank {{rank}} of job {{job}} waits\\n".encode())
 while not pathlib.Path({go!r}).exists():
     time.sleep(0.1)
-print("rank", os.environ["RANK"], "goes", flush=True)
+os.write(1, f"rank {{rank}} goes\\n".encode())
 """
 FAILS = """
 import os, sys
 if os.environ["RANK"] == "1":
     sys.exit("rank 1 found no data at /lustre/data")
-print("rank", os.environ["RANK"], "is fine", flush=True)
+os.write(1, b"this rank is fine\\n")
 """
 Cli = Callable[..., int]
 
@@ -48,10 +49,11 @@ def run_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def moedsl(login_node: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """The command line in this process, `text` in the recipe's place."""
+    """The command line in this process, `text` in the recipe's place, and nothing that looks for GPUs before it."""
 
     def call(*words: object, text: str = "") -> int:
         monkeypatch.setattr(run_command, "recipe_text", lambda plan: text)
+        monkeypatch.setenv("NEMORUN_HOME", str(login_node))  # as the person has it: a command changes its own
         return cli.main([str(word) for word in words])
 
     return call
@@ -112,7 +114,7 @@ def test_what_a_dry_run_prints_is_what_is_sent(
 ) -> None:
     with run_file.open("a") as file:
         file.write("sweep micro_batch in 1, 2, 4\n")
-    words = ("run", run_file, "--cluster", "--sequential")
+    words = ("run", run_file, "--no-preflight", "--cluster", "--sequential")
     assert moedsl(*words, "--dryrun", "--json", text="print('fine')") == 0
     printed = json.loads(capsys.readouterr().out)
     assert moedsl(*words, text="print('fine')") == 0
@@ -123,7 +125,7 @@ def test_what_a_dry_run_prints_is_what_is_sent(
 
 
 def test_a_job_that_fails_says_why(moedsl: Cli, run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert moedsl("run", run_file, "--cluster", text=FAILS) == 1
+    assert moedsl("run", run_file, "--no-preflight", "--cluster", text=FAILS) == 1
     said = capsys.readouterr()
     assert "FAILED" in said.err
     assert "rank 1 found no data at /lustre/data" in said.err
@@ -135,7 +137,18 @@ def test_a_job_that_fails_says_why(moedsl: Cli, run_file: Path, capsys: pytest.C
 def test_a_cancelled_job_ends(
     slurm: Slurm, moedsl: Cli, run_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert moedsl("run", run_file, "--cluster", "here", "--detach", text=WAITS.format(go=str(tmp_path / "go"))) == 0
+    assert (
+        moedsl(
+            "run",
+            run_file,
+            "--no-preflight",
+            "--cluster",
+            "here",
+            "--detach",
+            text=WAITS.format(go=str(tmp_path / "go")),
+        )
+        == 0
+    )
     id = capsys.readouterr().out.strip()
     (number,) = numbers_of(id, moedsl, capsys)
     until(lambda: states(slurm, number) == ["RUNNING"])
@@ -155,7 +168,7 @@ def test_two_launches_do_not_meet_and_their_jobs_outlive_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = WAITS.format(go=str(tmp_path / "go"))
-    killed, interrupted = (launcher(text, "run", run_file, "--cluster") for _ in range(2))
+    killed, interrupted = (launcher(text, "run", run_file, "--no-preflight", "--cluster") for _ in range(2))
     assert killed.stdout is not None and interrupted.stdout is not None
     first, second = killed.stdout.readline().strip(), interrupted.stdout.readline().strip()
     assert first != second
@@ -198,7 +211,9 @@ def test_an_interrupted_submission_leaves_nothing(
     slow.chmod(0o755)
     with run_file.open("a") as file:
         file.write("sweep micro_batch in 1, 2\n")
-    process = launcher(WAITS.format(go="/never"), "run", run_file, "--cluster", path=f"{slow.parent}:")
+    process = launcher(
+        WAITS.format(go="/never"), "run", run_file, "--no-preflight", "--cluster", path=f"{slow.parent}:"
+    )
     until((tmp_path / "taken").exists, process)
     os.killpg(process.pid, signal.SIGINT)
     out, said = process.communicate()

@@ -11,8 +11,8 @@ syntax sync minlines=200
 " Names, the plain ones first: of two that match, Vim takes the one defined later.
 syntax match moeName '\v[A-Za-z_][A-Za-z0-9_]*%(\.[A-Za-z0-9_]+)*'
 syntax match moeOption '\v[A-Za-z0-9_]+%(\.[A-Za-z0-9_]+)*' contained
-syntax match moeAxis '\v%(overlap\.wgrad|delay_wgrad|grad_reduce|micro_batch|cuda_graph|dispatcher|ep_overlap|overlap\.ep|precision|recompute|sharding|moments|offload|overlap|etp|vpp|cp|ep|pp|tp)%([A-Za-z0-9_.])@!'
-syntax match moeValue '\v%(freeze_projection|freeze_language|full_iteration|moe_preprocess|shared_experts|fp8_blockwise|freeze_vision|fp8_current|mla_up_proj|moe_router|throughput|blackwell|core_attn|layernorm|optimizer|alltoall|balanced|hybridep|pretrain|unpadded|variable|moe_act|natural|profile|deepep|hopper|packed|static|mxfp8|nvfp4|scale|attn|bf16|fp32|fsdp|full|mock|none|real|fit|gqa|mla|mlp|moe|sft)%([A-Za-z0-9_.])@!'
+syntax match moeAxis '\v%(offload_modules|overlap\.wgrad|delay_wgrad|grad_reduce|micro_batch|cuda_graph|dispatcher|ep_overlap|overlap\.ep|precision|recompute|sharding|moments|offload|overlap|etp|vpp|cp|ep|pp|tp)%([A-Za-z0-9_.])@!'
+syntax match moeValue '\v%(freeze_projection|freeze_language|full_iteration|moe_preprocess|shared_experts|fp8_blockwise|freeze_vision|fp8_current|mla_up_proj|expert_fc1|moe_router|qkv_linear|throughput|attn_norm|attn_proj|blackwell|core_attn|layernorm|optimizer|alltoall|balanced|hybridep|mlp_norm|pretrain|unpadded|variable|moe_act|natural|profile|deepep|hopper|packed|static|mxfp8|nvfp4|scale|attn|bf16|fp32|fsdp|full|mock|none|real|fit|gqa|mla|mlp|moe|sft)%([A-Za-z0-9_.])@!'
 syntax match moeFunction '\v%(has_layout|segment|version|count|floor|ceil|log2|pow2|abs|max|min)\ze\s*\('
 syntax match moeNumber '\v[0-9][A-Za-z0-9_.]*%(%([eE])@1<=[+-][0-9]+)='
 syntax match moeNumber '\v[0-9]+%(\.[0-9]+)=%([eE][+-]=[0-9]+)=[kMG]=%(\s*%(PFLOPS|TFLOPS|GB/s|TB/s|GiB|TiB|GB|TB)%([A-Za-z0-9_.])@!|\%%([A-Za-z0-9_("\[])@!|\s+\%%(\s*%($|[#;}\]),]|%(because|confirm|worth|cite|when|fix)%([A-Za-z0-9_.])@!))@=)'

@@ -10,6 +10,8 @@ import { program } from "./program";
 export const OWN_COMMANDS: readonly string[] = ["moedsl.showPlan", "moedsl.showReport", "moedsl.pinAll"];
 
 const KEPT_LINES = 20;
+/** How long a server may take to end before it is killed. */
+const STOP_MS = 5000;
 
 class Client extends LanguageClient {
   protected override registerBuiltinFeatures(): void {
@@ -33,6 +35,7 @@ const withoutOwnCommands: StaticFeature = {
 /** Starts and restarts the server, and says why where it does not start. */
 export class Session implements vscode.Disposable {
   private client: LanguageClient | undefined;
+  private run: Run | undefined;
   private turn: Promise<void> = Promise.resolve();
   private readonly output = vscode.window.createOutputChannel("moedsl");
 
@@ -46,10 +49,11 @@ export class Session implements vscode.Disposable {
 
   private async start(): Promise<void> {
     const run = new Run(commandLine());
+    this.run = run;
     try {
       const child = await run.open();
       this.client = new Client("moedsl", "moedsl", async () => child, this.options(run));
-      await this.client.start();
+      await Promise.race([this.client.start(), run.early()]);
     } catch {
       this.client = undefined;
       await run.ended;
@@ -60,9 +64,14 @@ export class Session implements vscode.Disposable {
   private async stop(): Promise<void> {
     const client = this.client;
     this.client = undefined;
-    if (client !== undefined && client.needsStop()) {
-      await client.stop();
+    try {
+      if (client !== undefined && client.needsStop()) {
+        await client.stop(STOP_MS);
+      }
+    } catch (error) {
+      this.output.appendLine(`The server did not end when asked to: ${String(error)}`);
     }
+    this.run?.kill();
   }
 
   /** What the server answers to one of its commands; throws where it does not run or refuses. */
@@ -95,6 +104,7 @@ export class Session implements vscode.Disposable {
     };
   }
 
+  /** An end that nobody asked for, after the server had started; start() tells of those before. */
   private closed(run: Run): { action: CloseAction; handled: boolean } {
     if (this.client !== undefined && this.client.isRunning()) {
       void run.ended.then(() => this.report(explain(run.how())));
@@ -106,6 +116,7 @@ export class Session implements vscode.Disposable {
 
 /** One process of the server, with how it ended. */
 class Run {
+  private child: ChildProcess | undefined;
   private system: string | undefined;
   private status: number | null = null;
   private said: string[] = [];
@@ -117,6 +128,7 @@ class Run {
   async open(): Promise<ChildProcess> {
     const [file, ...args] = this.command;
     const child = spawn(file ?? "moedsl", args, { cwd: folder() ?? process.cwd() });
+    this.child = child;
     child.stderr.on("data", (text: Buffer) => this.keep(text.toString()));
     child.on("exit", (status) => (this.status = status));
     child.on("close", () => this.finish());
@@ -129,6 +141,17 @@ class Run {
       });
     });
     return child;
+  }
+
+  /** Rejects when the process ends; the client itself waits on for an answer that cannot come. */
+  async early(): Promise<never> {
+    await this.ended;
+    throw new Error("the process ended");
+  }
+
+  /** Ends the process if it still runs. */
+  kill(): void {
+    this.child?.kill();
   }
 
   how(): Ended {

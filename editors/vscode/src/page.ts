@@ -4,7 +4,7 @@ const STYLE = `
   body { font-family: var(--vscode-font-family); padding: 0 1rem 1rem; }
   h1 { font-size: 1.15rem; font-weight: 600; margin: 1rem 0 .5rem; }
   h2 { font-size: 1rem; font-weight: 600; margin: 1rem 0 .2rem; color: var(--vscode-textLink-foreground); }
-  pre { font-family: var(--vscode-editor-font-family); font-size: var(--vscode-editor-font-size);
+  pre { font-family: var(--vscode-editor-font-family); font-size: calc(var(--vscode-editor-font-size) * .9);
         margin: 0; white-space: pre-wrap; line-height: 1.45; }
   .note { color: var(--vscode-descriptionForeground); }
   .stale { opacity: .55; }
@@ -45,9 +45,10 @@ export function sections(text: string): Section[] {
   return found.map((section) => ({ ...section, lines: trimmed(section.lines) }));
 }
 
+/** Without empty lines at the end, and without the indent that every line below a heading has. */
 function trimmed(lines: readonly string[]): string[] {
   const last = lines.findLastIndex((line) => line.trim() !== "");
-  return lines.slice(0, last + 1);
+  return lines.slice(0, last + 1).map((line) => line.replace(/^ {2}/, ""));
 }
 
 function page(body: string): string {

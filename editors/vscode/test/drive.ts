@@ -18,7 +18,7 @@ async function main(): Promise<void> {
   const [, , what, url, folder] = process.argv;
   const browser = await chromium.launch({ executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium", args: FLAGS });
   try {
-    const page = await browser.newPage({ viewport: { width: 1180, height: 640 } });
+    const page = await browser.newPage({ viewport: { width: 1000, height: 480 } });
     await (what === "suite" ? runSuite : use)(page, url ?? "", folder ?? "");
   } finally {
     await browser.close();

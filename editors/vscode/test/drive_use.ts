@@ -1,7 +1,109 @@
-/** Uses the extension as a person does, and writes down what the window shows. */
+/** Uses the extension as a person does, says what it misses, and keeps a picture of each scene. */
+import * as fs from "node:fs";
+import * as path from "node:path";
 import type { Page } from "playwright-core";
 
+const SHOTS = process.env["MOEDSL_SHOTS"] ?? ".";
+
+interface Scene {
+  readonly file: string;
+  readonly text: string;
+  /** Up to the picture. */
+  readonly play: (page: Page) => Promise<void>;
+  /** What comes after it. */
+  readonly further?: (page: Page) => Promise<void>;
+}
+
+const SCENES: readonly Scene[] = [
+  {
+    file: "problem.moe",
+    text: "model qwen3_235b_a22\ngb200 x 256\nseq 128k\nfit first\npin tp=3 disptcher=alltoall\n",
+    play: async (page) => {
+      await page.waitForSelector(".squiggly-error");
+      await page.keyboard.press("F8");
+      await page.waitForSelector(".marker-widget");
+    },
+    further: async (page) => {
+      await page.keyboard.press("Escape");
+      await page.keyboard.press("Control+.");
+      await page.waitForSelector(".action-widget >> text=qwen3_235b_a22b");
+      await page.keyboard.press("Enter");
+      await page.waitForSelector(".view-line >> text=qwen3_235b_a22b");
+    },
+  },
+  {
+    file: "hints.moe",
+    text: "model qwen3_235b_a22b\ngb200 x 256\nseq 128k\nfit first\n",
+    play: async (page) => {
+      await page.waitForSelector("text=/ep=\\d+/");
+      await page.waitForSelector(".codelens-decoration >> text=/a step/");
+    },
+  },
+  {
+    file: "completion.moe",
+    text: "model qwen3_235b_a22b\ngb200 x 256\nseq 128k\nfit first\n\npin tp=2 cp=8 ",
+    play: async (page) => {
+      await page.keyboard.press("Control+End");
+      await page.keyboard.type("ep=");
+      await page.keyboard.press("Control+Space");
+      await page.waitForSelector(".suggest-widget.visible .monaco-list-row >> text=32");
+    },
+  },
+  {
+    file: "plan.moe",
+    text: "model qwen3_235b_a22b\ngb200 x 256\nseq 128k\nfit first\n",
+    play: async (page) => {
+      await page.waitForSelector("text=/ep=\\d+/");
+      await page.keyboard.press("Control+k");
+      await page.keyboard.press("p");
+      await page.frameLocator("iframe.webview").frameLocator("iframe").locator("text=Meshes").first().waitFor();
+    },
+    further: async (page) => {
+      await page.keyboard.press("Control+1");
+      await page.keyboard.press("Control+End");
+      await page.keyboard.type("pin cp=8");
+      await page.keyboard.press("Control+s");
+      await page.frameLocator("iframe.webview").frameLocator("iframe").locator("text=/cp 8 /").first().waitFor();
+    },
+  },
+];
+
+/** Every scene in a window of its own, at the files that it wrote. */
 export async function use(page: Page, url: string, folder: string): Promise<void> {
+  for (const scene of SCENES) {
+    fs.writeFileSync(path.join(folder, scene.file), scene.text);
+  }
   await page.goto(`${url}/?folder=${folder}`);
-  await page.waitForSelector(".monaco-workbench");
+  await page.waitForSelector(".explorer-viewlet >> text=plan.moe");
+  await page.keyboard.press("Control+b");
+  for (const scene of SCENES) {
+    await openFile(page, scene.file);
+    await scene.play(page);
+    await page.mouse.move(600, 600);
+    await page.waitForTimeout(500); // what moves has come to rest
+    await page.screenshot({ path: path.join(SHOTS, `vscode_${path.basename(scene.file, ".moe")}.png`) });
+    await scene.further?.(page);
+    await closeAll(page);
+  }
+}
+
+async function openFile(page: Page, name: string): Promise<void> {
+  await page.keyboard.press("Control+p");
+  await page.waitForSelector(".quick-input-widget:visible");
+  await page.keyboard.type(name);
+  await page.waitForSelector(`.quick-input-list .monaco-list-row.focused >> text=${name}`);
+  await page.keyboard.press("Enter");
+  await page.waitForSelector(`.tab.active >> text=${name}`);
+  await page.waitForSelector(".monaco-editor.focused .view-line");
+}
+
+async function closeAll(page: Page): Promise<void> {
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Control+k");
+  await page.keyboard.press("Control+w");
+  const discard = page.locator(".monaco-dialog-box >> text=/Don.t Save/");
+  await page.waitForTimeout(300);
+  if (await discard.isVisible()) {
+    await discard.click();
+  }
 }

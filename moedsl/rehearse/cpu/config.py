@@ -31,7 +31,6 @@ CHANGES: tuple[Change, ...] = (
         _KERNEL,
     ),
     Change("model.cross_entropy_fusion_impl", "native", _KERNEL),
-    Change("model.use_cpu_initialization", True, "parameters are drawn on the CPU"),
     Change("model.transformer_impl", "local", "Transformer Engine's modules need a GPU"),
     Change("mixed_precision", None, "FP32 throughout: BF16 and FP8 need the GPU's kernels"),
     *_each("model.bf16 optimizer.bf16", False, "FP32 throughout"),

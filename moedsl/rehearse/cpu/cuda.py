@@ -37,7 +37,7 @@ class Idle:
         return 0.0
 
 
-_NOTHING = ("synchronize", "set_device", "set_stream", "empty_cache", "manual_seed", "reset_peak_memory_stats")
+_NOTHING = ("synchronize", "set_device", "set_stream", "empty_cache", "reset_peak_memory_stats")
 _ZERO = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 
 
@@ -53,6 +53,7 @@ def stand_in() -> None:
         setattr(cuda, name, lambda *args, **kwargs: None)
     for name in _ZERO:
         setattr(cuda, name, lambda *args, **kwargs: 0)
+    cuda.manual_seed = torch.manual_seed
     cuda.memory_stats = lambda *args, **kwargs: defaultdict(int)
     cuda.mem_get_info = lambda *args, **kwargs: (1 << 30, 1 << 30)
     cuda.get_rng_state = lambda *args, **kwargs: torch.get_rng_state()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from megatron.core.tensor_parallel.random import get_cuda_rng_tracker, get_expert_parallel_rng_tracker_name
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import linear
@@ -22,9 +23,11 @@ class _Grouped(torch.nn.Module):
     def __init__(self, count: int, inputs: int, outputs: int, config: Any, how: Any, bias: bool, late: bool) -> None:
         super().__init__()
         self.count, self.late = count, late
+        tracker: Any = get_cuda_rng_tracker()
         for i in range(count):
             weight = Parameter(torch.empty(outputs, inputs, dtype=config.params_dtype))
-            how(weight.data)
+            with tracker.fork(get_expert_parallel_rng_tracker_name()):  # other values on each rank of the expert mesh
+                how(weight.data)
             self._add(f"weight{i}", weight, config)
             if bias:
                 self._add(f"bias{i}", Parameter(torch.zeros(outputs, dtype=config.params_dtype)), config)

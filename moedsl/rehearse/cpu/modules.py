@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from megatron.core.tensor_parallel import ColumnParallelLinear, gather_from_sequence_parallel_region
+from megatron.core.tensor_parallel.random import get_cuda_rng_tracker, get_data_parallel_rng_tracker_name
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.utils import is_layer_window_attention
 from torch import Tensor
@@ -111,7 +112,9 @@ class Duplicated(torch.nn.Module):
     def __init__(self, inputs: int, outputs: int, *, config: Any, init_method: Any, **_: object) -> None:
         super().__init__()
         weight = torch.empty(outputs, inputs, dtype=config.params_dtype)
-        init_method(weight)
+        tracker: Any = get_cuda_rng_tracker()
+        with tracker.fork(get_data_parallel_rng_tracker_name()):  # the same values on each rank
+            init_method(weight)
         self.weight = torch.nn.Parameter(weight)
         self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
 

@@ -1,5 +1,6 @@
 """Megatron-Core's process groups on the job's own world over gloo, against the plan's meshes (the argument, as JSON)."""
 
+# ruff: noqa: E402
 import json
 import os
 import sys

@@ -28,5 +28,5 @@ wrong = {name: pair for name, pair in wrong.items() if pair[0] != pair[1]}
 standin = {name: value for name, value in os.environ.items() if name.startswith("STANDIN_")}
 answer = {"rank": rank, "node": hosts[node], "wrong": wrong, "arguments": sys.argv[2:], "standin": standin}
 answer["master"] = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-sys.stdout.write(json.dumps(answer) + "\n")
+os.write(1, json.dumps(answer).encode() + b"\n")  # one call, so that lines of ranks do not mix
 sys.exit(bool(wrong))

@@ -1,0 +1,67 @@
+"""What a job checks in its first seconds: the plan's expectations, and the bash that starts the check."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.launch.facts import Cluster
+from moedsl.launch.head_check import WRONG
+from moedsl.launch.launch import Launch
+from moedsl.launch.quote import word
+from moedsl.launch.script import Payload
+
+Plan = Mapping[str, Any]
+PROGRAM, EXPECTED = "preflight.py", "preflight.json"
+EXIT = WRONG
+"""The exit code of a job that its check ended."""
+_BUFFERS = {"deepep": "Buffer", "hybridep": "HybridEPBuffer"}
+"""What Megatron-Core imports from deep_ep for each backend (core transformer/moe/fused_a2a.py:11, :271)."""
+
+
+def with_head(payload: Payload, plan: Plan, launch: Launch, cluster: Cluster) -> Payload:
+    """The payload with the check and what it expects."""
+    more = {PROGRAM: files("moedsl.launch").joinpath("head_check.py").read_text(encoding="utf-8"),
+            EXPECTED: json.dumps(expected(plan, launch), indent=1) + "\n"}  # fmt: skip
+    python = word(cluster.python) if cluster.python else "python3"
+    start = f'{python} "$MOEDSL_FILES/{PROGRAM}" "$MOEDSL_FILES/{EXPECTED}" || exit "$?"\n'
+    return evolve(payload, files={**payload.files, **more}, preflight=payload.preflight + start)
+
+
+def expected(plan: Plan, launch: Launch) -> dict[str, Any]:
+    """What head_check.py reads."""
+    device = plan["device"]
+    gpu = {"count": launch.ranks_per_node, "name": gpu_word(device["name"]), "capability": list(device["capability"]),
+           "memory": device["memory"]}  # fmt: skip
+    needs = [{k: n[k] for k in ("product", "at_least", "because")} for n in plan.get("needs", ())]
+    return {"target": dict(plan["target"]), "needs": needs, "modules": modules(plan), "gpus": gpu, "paths": paths(plan),
+            "hf": plan["hf"]}  # fmt: skip
+
+
+def gpu_word(name: str) -> str:
+    """The word of a device's name that tells the GPU: H100 of `NVIDIA H100 80GB HBM3`."""
+    return next((w for w in re.split(r"[^A-Za-z0-9]+", name) if re.fullmatch(r"[A-Z]+\d+[A-Z]*", w)), name)
+
+
+def modules(plan: Plan) -> list[dict[str, str]]:
+    """The packages that the plan's dispatcher calls, beside Bridge's own."""
+    dispatcher = plan["policy"]["dispatcher"]
+    if dispatcher not in _BUFFERS:
+        return []
+    return [{"module": "deep_ep", "attribute": _BUFFERS[dispatcher], "because": f"dispatcher={dispatcher}"}]
+
+
+def paths(plan: Plan) -> list[str]:
+    """Data and checkpoints that the run reads, as the job sees them.
+
+    A run that loads from where it saves starts afresh where nothing is there yet.
+    """
+    data = [] if plan["policy"]["data"] == "mock" else [plan["policy"]["data"]]
+    load, save, pretrained = (plan["set"].get(f"checkpoint.{n}") for n in ("load", "save", "pretrained_checkpoint"))
+    read = [str(p) for p in (load if load != save else None, pretrained) if p]
+    return list(dict.fromkeys([*data, *read]))

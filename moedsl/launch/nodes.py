@@ -1,0 +1,106 @@
+"""The nodes that a scheduler would give, as it says itself: how many, and with which GPUs. It is only read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.diagnostics import Diagnostic, error, warning
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch
+
+SINFO = "sinfo --noheader --Node --format='%P|%N|%G|%t|%f'"
+"""Partition (the default one with a star), node, its generic resources, state and features."""
+_GPU = re.compile(r"\bgpu(?::([^:,()]+))?:(\d+)")
+_TYPE = re.compile(r"(?:gb|gh|vr|[abhlv])\d{2,3}s?")
+"""A word that names a GPU: h100 of nvidia_h100_80gb_hbm3."""
+_AWAY = ("down", "drain", "drng", "fail", "maint", "unk", "inval", "futr")
+"""How sinfo's short states begin in which a node takes no job."""
+HELP = "--no-preflight submits without asking"
+
+
+@frozen
+class Node:
+    """One node, as far as a launch cares."""
+
+    name: str
+    gpus: int | None
+    """None where the scheduler does not say."""
+    types: frozenset[str]
+    """Words that name its GPUs; empty where nothing does."""
+    up: bool
+
+
+def of_sinfo(text: str, partition: str) -> list[Node]:
+    """The nodes of a partition, or of several in a list with commas; of "" those of the default one."""
+    wanted = set(partition.split(",")) if partition else None
+    rows = (line.split("|", 4) for line in text.splitlines() if line.count("|") >= 4)
+    found: dict[str, Node] = {}
+    for name, node, gres, state, features in rows:
+        if name.endswith("*") if wanted is None else name.rstrip("*") in wanted:
+            found[node] = _node(node, gres, state, features)
+    return list(found.values())
+
+
+def _node(name: str, gres: str, state: str, features: str) -> Node:
+    found = [(kind or "", int(count)) for kind, count in _GPU.findall(gres)]
+    types = {w for kind, _ in found for w in type_words(kind)} or set(type_words(features))
+    gpus = sum(count for _, count in found) if found else None
+    return Node(name, gpus, frozenset(types), not state.lower().startswith(_AWAY))
+
+
+def type_words(text: str) -> list[str]:
+    """The words of a text that name a GPU, in lower case."""
+    return [w for w in re.split(r"[^a-z0-9]+", text.lower()) if _TYPE.fullmatch(w)]
+
+
+def of_kubernetes(items: Iterable[Any], selector: dict[str, str]) -> list[Node]:
+    """Nodes as the kubernetes package gives them, those that a selector of labels picks."""
+    out: list[Node] = []
+    for item in items:
+        labels = item.metadata.labels or {}
+        if all(labels.get(k) == v for k, v in selector.items()):
+            gpus = (item.status.allocatable or {}).get("nvidia.com/gpu")
+            types = frozenset(type_words(labels.get("nvidia.com/gpu.product", "")))
+            out.append(Node(item.metadata.name, int(gpus or 0), types, not item.spec.unschedulable))
+    return out
+
+
+def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> list[Diagnostic]:
+    """What of these nodes does not fit a launch; `place` is how they are called together."""
+    if not nodes:
+        return [error("preflight.nodes", f"{place} has no nodes", help=HELP)]
+    right = [n for n in nodes if not n.types or hardware in n.types]
+    if not right:
+        types = ", ".join(sorted({t for n in nodes for t in n.types}))
+        text = f"the plan is for {hardware}, and the GPUs of {place} are {types}"
+        return [error("preflight.gpu_type", text, help="name another partition or cluster, or plan for its GPUs")]
+    fit = [n for n in right if n.gpus is None or n.gpus >= launch.gpus_per_node]
+    if len(fit) < launch.nodes:
+        return [_too_few(right, fit, launch, place)]
+    up = sum(n.up for n in fit)
+    if up < launch.nodes:
+        text = f"the job waits: of {len(fit)} nodes of {place} that fit it {up} are up, and it takes {launch.nodes}"
+        return [warning("preflight.nodes_down", text, help="ask who runs the cluster when they come back")]
+    return []
+
+
+def _too_few(right: Sequence[Node], fit: Sequence[Node], launch: Launch, place: str) -> Diagnostic:
+    most = max((n.gpus for n in right if n.gpus is not None), default=0)
+    text = f"the job takes {launch.nodes} nodes with {launch.gpus_per_node} GPUs, and {place} has {len(fit)}"
+    more = f"; its nodes have {most}" if not fit else ""
+    values = {"nodes": len(right), "gpus_per_node": most}
+    return error(
+        "preflight.nodes", text + more, help=("plan with fewer GPUs, or name another partition", HELP), values=values
+    )
+
+
+def place(cluster: Cluster) -> str:
+    """How the nodes of a cluster are called together."""
+    if cluster.executor == "kubeflow":
+        chosen = ", ".join(f"{k}={v}" for k, v in cluster.node_selector.items())
+        return f"cluster {cluster.name}" + (f" with {chosen}" if chosen else "")
+    return f"partition {cluster.partition}" if cluster.partition else f"the default partition of {cluster.name}"

@@ -1,0 +1,62 @@
+"""Paths of a job on a cluster: which of its mounts holds each, and where that is outside the container."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.launch.facts import Cluster
+
+
+def outside(path: str, cluster: Cluster) -> str | None:
+    """Where a job's path is on the node: the path itself without a container; None where no mount holds it."""
+    if not cluster.container:
+        return path
+    for mount in sorted(cluster.mounts, key=lambda m: -len(m.split(":")[1])):
+        source, target = mount.split(":")[:2]
+        if PurePosixPath(path).is_relative_to(target):
+            return str(PurePosixPath(source) / PurePosixPath(path).relative_to(target))
+    return None
+
+
+def unmounted(paths: Sequence[str], cluster: Cluster) -> list[Diagnostic]:
+    """Paths that the container cannot see; those of a shared claim are inside it."""
+    return [_unmounted(p, cluster) for p in paths if outside(p, cluster) is None and not in_claim(p, cluster)]
+
+
+def in_claim(path: str, cluster: Cluster) -> bool:
+    """Whether a path lies on the persistent volume of a Kubernetes cluster."""
+    return bool(cluster.pvc) and PurePosixPath(path).is_relative_to(cluster.pvc_path)
+
+
+def _unmounted(path: str, cluster: Cluster) -> Diagnostic:
+    targets = ", ".join(m.split(":")[1] for m in cluster.mounts) or "nothing"
+    text = f"{path} is in no mount of cluster {cluster.name}: its container sees {targets} of the outside"
+    return error("preflight.path", text, help=f'add it to the cluster: mounts ["{path}:{path}"]')
+
+
+def command(paths: Sequence[str], cluster: Cluster) -> str:
+    """Bash that prints the number of each path that is not there; an indexed dataset is its prefix."""
+    from moedsl.launch.quote import word
+
+    tests = []
+    for number, path in enumerate(paths):
+        there = outside(path, cluster)
+        if there is not None:
+            said = " || ".join(f"test -e {word(there + end)}" for end in ("", ".idx", ".bin"))
+            tests.append(f"{said} || echo missing {number}")
+    return "; ".join(tests) or "true"
+
+
+def missing(output: str, paths: Sequence[str], cluster: Cluster) -> list[Diagnostic]:
+    """What `command` found, as errors."""
+    numbers = [int(line.split()[1]) for line in output.splitlines() if line.startswith("missing ")]
+    return [_missing(paths[n], cluster) for n in numbers]
+
+
+def _missing(path: str, cluster: Cluster) -> Diagnostic:
+    there = outside(path, cluster)
+    where = "" if there == path else f" (it is {there} outside the container)"
+    help = "correct the path; --no-preflight where only the compute nodes see it"
+    return error("preflight.path", f"{path} is not there on cluster {cluster.name}{where}", help=help)

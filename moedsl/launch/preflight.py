@@ -1,0 +1,150 @@
+"""Before a job is submitted: what would fail it hours later, asked now. head_check.py asks the rest inside the job."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.diagnostics import Diagnostic, error, note
+from moedsl.launch import head, nodes, places
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch
+from moedsl.launch.quiet import no_input
+from moedsl.library import Library
+from moedsl.source import Source
+
+SKIPPED = note("preflight.skipped", "nothing was checked: neither the recipe, nor paths, nor the cluster's GPUs")
+Plan = dict[str, Any]
+Progress = Callable[[str], object]
+
+
+@frozen
+class Checked:
+    """One job before its submission."""
+
+    plan: Plan
+    launch: Launch
+
+
+def before(
+    jobs: Sequence[Checked], cluster: Cluster, source: Source, library: Library, progress: Progress
+) -> list[Diagnostic]:
+    """Everything that can be asked from here; an error stops the run, a note says what could not be asked."""
+    found = bridge([j.plan for j in jobs], source, library, progress)
+    paths = list(dict.fromkeys(p for j in jobs for p in head.paths(j.plan)))
+    if cluster.executor == "local":
+        return found + places.missing(_local(places.command(paths, cluster)), paths, cluster)
+    found += places.unmounted(paths, cluster)
+    progress(f"asking cluster {cluster.name} for its nodes")
+    if cluster.executor == "kubeflow":
+        return found + kubernetes(jobs, cluster)
+    return found + slurm(jobs, cluster, paths)
+
+
+# ---------------------------------------------------------------- Bridge
+
+
+def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Progress) -> list[Diagnostic]:
+    """The real Megatron Bridge's word on each recipe, as `moedsl verify` asks it; a note where there is none."""
+    from moedsl import bridge as oracle
+    from moedsl.bridge.client import INSTALL, is_installed
+
+    if not is_installed():
+        text = "no Megatron Bridge is installed here, so none was asked about the recipe"
+        return [note("preflight.no_bridge", text, help=INSTALL)]
+    progress("asking the real Megatron Bridge about the recipe (about ten seconds)")
+    with tempfile.TemporaryDirectory(prefix="moedsl-") as temporary:
+        folders = [_written(plan, Path(temporary) / plan["name"], source, library) for plan in plans]
+        reports = oracle.verify(folders, 2)
+    pairs = zip(plans, reports, strict=True)
+    return [_refused(plan["name"], r) for plan, r in pairs if not r.ok]
+
+
+def _written(plan: Plan, folder: Path, source: Source, library: Library) -> str:
+    from moedsl.artifact import files_of
+    from moedsl.emit.write import write_all
+
+    write_all(folder, files_of(plan, source, library))
+    return str(folder)
+
+
+def _refused(name: str, report: Any) -> Diagnostic:
+    said = [r.message for r in report.refusals] + [
+        f"{m.field} is {m.resolved}, planned {m.planned}" for m in report.mismatches
+    ]
+    cites = tuple(f"bridge {r.where}" for r in report.refusals)
+    text = f"Megatron Bridge does not take the recipe of {name}: {'; '.join(said) or report.message}"
+    return error("preflight.bridge", text, cites=cites, help="`moedsl verify` of the run file says more")
+
+
+# ---------------------------------------------------------------- clusters
+
+
+def slurm(jobs: Sequence[Checked], cluster: Cluster, paths: Sequence[str]) -> list[Diagnostic]:
+    """The partition's nodes, and paths as the login node sees them: two commands through the cluster's tunnel."""
+    tunnel = _tunnel(cluster)
+    if isinstance(tunnel, Diagnostic):
+        return [tunnel]
+    with no_input():
+        said = tunnel.run(nodes.SINFO, hide=True, warn=True)
+        there = tunnel.run(places.command(paths, cluster), hide=True, warn=True).stdout
+    if not said.ok:
+        text = f"the nodes of cluster {cluster.name} are not known: sinfo says {said.stderr.strip() or said.exited}"
+        return [error("preflight.nodes", text, help=nodes.HELP)]
+    known = nodes.of_sinfo(said.stdout, cluster.partition)
+    found = [d for j in jobs for d in nodes.judge(known, j.launch, j.plan["hardware"], nodes.place(cluster))]
+    return _once(found) + places.missing(there, paths, cluster)
+
+
+def _tunnel(cluster: Cluster) -> Any:
+    """An open tunnel to the login node, or why there is none."""
+    from moedsl.launch import executors
+
+    made = executors.tunnel(cluster, executors.home(cluster))
+    try:
+        made.connect()
+    except (Exception, SystemExit) as problem:  # SystemExit is how NeMo-Run's SSH tunnel gives up
+        text = f"no connection to {cluster.host or 'this machine'} of cluster {cluster.name}: {problem}"
+        return error("preflight.tunnel", text, help=f"try `ssh {cluster.user}@{cluster.host}`; {nodes.HELP}")
+    return made
+
+
+def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
+    """The cluster's nodes, where this account may list them."""
+    from kubernetes import client, config
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    from moedsl.launch import kubeflow
+
+    wrong = kubeflow.context_refusal(cluster)
+    if wrong is not None:
+        return [wrong]
+    try:
+        config.load_kube_config(context=cluster.context or None)
+        items = client.CoreV1Api().list_node().items
+    except ApiException as answer:
+        text = f"the nodes of cluster {cluster.name} were not asked: the API server says {answer.reason}"
+        return [note("preflight.unasked", text, help="the job checks its GPUs itself in its first seconds")]
+    except (config.ConfigException, HTTPError) as problem:
+        text = f"the API server of cluster {cluster.name} cannot be asked: {problem}"
+        return [error("preflight.tunnel", text, help="try `kubectl get nodes`")]
+    known = nodes.of_kubernetes(items, dict(cluster.node_selector))
+    return _once([d for j in jobs for d in nodes.judge(known, j.launch, j.plan["hardware"], nodes.place(cluster))])
+
+
+def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Several jobs of one experiment find the same."""
+    return [d for i, d in enumerate(found) if d.message not in {e.message for e in found[:i]}]
+
+
+def _local(command: str) -> str:
+    import subprocess
+
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=dict(os.environ))
+    return done.stdout

@@ -1,0 +1,84 @@
+"""What is kept of experiments, where no scheduler has to be asked."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from moedsl import cli
+from moedsl.launch import store, submit
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NEMORUN_HOME", str(tmp_path / "nemo"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "nemo"
+
+
+def kept(home: Path, id: str) -> None:
+    (home / "experiments" / id.rpartition("_")[0] / id).mkdir(parents=True)
+
+
+def test_an_unknown_id_is_met_with_the_nearest(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(home, "qwen3_30b_0")
+    for words in (["jobs", "qwen3_30b_1"], ["logs", "qwen3_30b_1"], ["cancel", "qwen3_30b_1"]):
+        assert cli.main(words) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert re.search(r"no experiment qwen3_30b_1 .*help: did you mean qwen3_30b_0\?", said.err, re.S)
+
+
+def test_what_was_ended_before_it_was_written_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(home, "qwen3_30b_0")
+    assert cli.main(["jobs", "qwen3_30b_0"]) == 1
+    assert "_CONFIG is missing" in capsys.readouterr().err
+    assert cli.main(["jobs"]) == 0
+
+
+def test_homes_of_clusters_are_found_again(home: Path, tmp_path: Path) -> None:
+    kept(home, "mine_0")
+    kept(tmp_path / "shared", "far_0")
+    assert set(store.known()) == {"mine_0"}
+    store.remember_home(tmp_path / "shared")
+    store.remember_home(tmp_path / "shared")
+    assert store.known() == {"mine_0": home, "far_0": tmp_path / "shared"}
+    assert store.known_homes() == [home, tmp_path / "shared"]
+
+
+@pytest.mark.parametrize(("name", "refused"), [("plain-1.2", False), ("two words", True), ("a;b", True), ("$x", True)])
+def test_a_home_that_a_shell_would_read_is_refused(name: str, refused: bool) -> None:
+    assert (store.home_refusal(Path("/data") / name) is not None) == refused
+
+
+def test_launches_at_once_get_ids_of_their_own(home: Path) -> None:
+    """As many threads as launches take an id at the same moment, and make NeMo-Run's folder while they hold it."""
+    together = threading.Barrier(8)
+
+    def launch(_: int) -> str:
+        together.wait()
+        with submit._reserved("run", home) as id:
+            (home / "experiments" / "run" / id).mkdir()
+            return id
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(launch, range(8)))
+    assert sorted(ids) == [f"run_{number}" for number in range(8)]
+    assert sorted(path.name for path in (home / "experiments" / "run").iterdir()) == sorted(ids)
+
+
+def test_a_signal_waits_for_the_submission() -> None:
+    def work() -> None:
+        signal.raise_signal(signal.SIGTERM)  # blocked on the thread that submits
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        done.append(True)
+
+    done: list[bool] = []
+    assert submit._shielded(work) == (None, signal.SIGINT)
+    assert done == [True]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,0 +1,248 @@
+"""The first seconds of a job, run for real: a container that is right, and one thing wrong at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from moedsl.compiler import compile_source, load_stdlib
+from moedsl.diagnose import scan
+from moedsl.launch import cluster as clusters
+from moedsl.launch import head
+from moedsl.launch.derive import derive
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch
+from moedsl.launch.script import Payload, script
+from moedsl.source import Source
+
+HERE = Path(__file__).resolve().parent
+RUN = """
+cluster lab { executor slurm; hardware h100; job_dir "/runs"; offline on }
+qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; fit first; pin dispatcher=deepep
+data "FOLDER/data/corpus"
+"""
+H100 = "NVIDIA H100 80GB HBM3|9|0|85028765696"
+GB200 = "NVIDIA GB200|10|0|198910000000"
+PROBE = "print('the rank runs')\n"
+STEP = {"SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "16",
+        "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}  # fmt: skip
+Job = tuple[dict[str, Any], Launch, Cluster]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stand-in for CUDA's driver."""
+    folder = tmp_path_factory.mktemp("cuda")
+    words = ["gcc", "-shared", "-fPIC", "-O1", "-o", str(folder / "libcuda.so.1"), str(HERE / "cuda_standin.c")]
+    subprocess.run(words, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    text = RUN.replace("FOLDER", str(tmp_path_factory.mktemp("files")))
+    result = compile_source(Source("run.moe", text))
+    assert not result.failed, result.diagnostics
+    cluster, _ = clusters.read(result.library.clusters["lab"], result.library)
+    assert cluster is not None
+    launch, _ = derive(result.plans[0], cluster, result.library)
+    assert launch is not None
+    return result.plans[0], launch, cluster
+
+
+class Container:
+    """What a container has: packages by distribution, modules, GPUs, files."""
+
+    def __init__(self, folder: Path, driver: Path, job: Job) -> None:
+        self.folder, self.driver, self.job = folder, driver, job
+        self.gpus, self.variables = [H100] * 8, dict[str, str]()
+        for name, version in (("megatron-bridge", "0.6.2"), ("torch", "2.11.0"), ("transformer-engine", "2.20.2")):
+            self.package(name, version)
+        self.module("deep_ep", "class Buffer: pass\n")
+        data = Path(job[0]["policy"]["data"])
+        data.parent.mkdir(exist_ok=True)
+        data.with_suffix(".idx").touch()
+        self.file("hub/models--Qwen--Qwen3-30B-A3B/snapshots/abc/config.json")
+
+    def package(self, name: str, version: str | None) -> None:
+        info = self.folder / "site" / f"{name.replace('-', '_')}.dist-info"
+        info.mkdir(parents=True, exist_ok=True)
+        if version is None:
+            (info / "METADATA").unlink()
+            info.rmdir()
+        else:
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+    def module(self, name: str, text: str) -> None:
+        self.file(f"site/{name}.py", text)
+
+    def file(self, name: str, text: str = "") -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def run(self, **step: str) -> subprocess.CompletedProcess[str]:
+        """The job's own script in bash, with an interpreter that has no packages but the container's."""
+        plan, launch, cluster = self.job
+        python = self.folder / "python"
+        python.write_text(f'#!/bin/bash\nexec {Path(sys.executable).resolve()} -S "$@"\n')
+        python.chmod(0o755)
+        own = evolve(cluster, python=str(python))
+        text = script(launch, own, head.with_head(Payload({"recipe.py": PROBE}), plan, launch, own))
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(self.folder / "site"),
+            "LD_LIBRARY_PATH": str(self.driver),
+            "STANDIN_GPUS": ";".join(self.gpus),
+            "HF_HUB_CACHE": str(self.folder / "hub"),
+            "TMPDIR": str(self.folder),
+            **STEP,
+            **self.variables,
+            **step,
+        }
+        return subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def container(tmp_path: Path, driver: Path, job: Job) -> Container:
+    return Container(tmp_path, driver, job)
+
+
+def test_the_right_container_runs(container: Container) -> None:
+    done = container.run()
+    assert (done.returncode, done.stdout) == (0, PROBE.split("'")[1] + "\n"), done.stderr
+    assert "preflight" not in done.stderr
+
+
+def stops(container: Container, *reasons: str, **step: str) -> str:
+    """The job ends with the code of a check, and says why; the rank does not run."""
+    done = container.run(**step)
+    assert done.returncode == head.EXIT == 79, (done.returncode, done.stderr)
+    assert done.stdout == ""
+    for reason in reasons:
+        assert reason in done.stderr
+    assert done.stderr.count("moedsl preflight: ") == len(reasons)
+    return done.stderr
+
+
+def test_another_version_of_bridge(container: Container) -> None:
+    container.package("megatron-bridge", "0.5.1")
+    stops(container, "moedsl preflight: bridge is 0.5.1 here, and the recipe is written for 0.6.2\n")
+
+
+@pytest.mark.parametrize("version", ["0.6.2+0a1b2c3", "0.6.2.0"])
+def test_the_same_version_said_otherwise(container: Container, version: str) -> None:
+    container.package("megatron-bridge", version)
+    assert container.run().returncode == 0
+
+
+def test_a_source_tree_of_bridge_says_its_version_itself(container: Container) -> None:
+    """In NVIDIA's images Bridge may lie as a source tree without metadata."""
+    container.package("megatron-bridge", None)
+    container.file("site/megatron/bridge/__init__.py", "raise ImportError('heavy')\n")
+    container.file("site/megatron/bridge/package_info.py", "__version__ = '0.6.2'\n")
+    assert container.run().returncode == 0
+    container.file("site/megatron/bridge/package_info.py", "__version__ = '0.4.2'\n")
+    stops(container, "bridge is 0.4.2 here")
+
+
+def test_no_bridge_at_all(container: Container) -> None:
+    container.package("megatron-bridge", None)
+    stops(container, "bridge is not installed here, and the recipe is written for 0.6.2")
+
+
+def test_a_package_that_is_too_old(container: Container, job: Job) -> None:
+    needs = [{"product": "torch", "at_least": "2.12", "because": "of a test"}]
+    container.job = ({**job[0], "needs": needs}, *job[1:])
+    stops(container, "torch is 2.11.0 here, and the plan needs 2.12: of a test")
+
+
+def test_a_dispatcher_without_its_package(container: Container) -> None:
+    (container.folder / "site" / "deep_ep.py").unlink()
+    stops(container, "deep_ep cannot be imported (ModuleNotFoundError: No module named 'deep_ep')")
+
+
+def test_a_dispatcher_whose_extension_does_not_load(container: Container) -> None:
+    container.module("deep_ep", "print('hello')\nraise OSError('libnvshmem_host.so.3: cannot open shared object file')\n")
+    stops(container, "deep_ep cannot be imported (OSError: libnvshmem_host.so.3")
+
+
+def test_hybridep_needs_its_branch_of_deep_ep(container: Container, job: Job) -> None:
+    plan = {**job[0], "policy": {**job[0]["policy"], "dispatcher": "hybridep"}}
+    container.job = (plan, *job[1:])
+    stops(container, "deep_ep has no HybridEPBuffer, and dispatcher=hybridep needs it")
+    container.module("deep_ep", "class Buffer: pass\nclass HybridEPBuffer: pass\n")
+    assert container.run().returncode == 0
+
+
+def test_gpus_of_another_type(container: Container) -> None:
+    container.gpus = [GB200] * 8
+    stops(container, "GPU 0 is NVIDIA GB200: the plan is for H100")
+
+
+def test_gpus_of_the_same_name_with_less_memory(container: Container) -> None:
+    container.gpus = ["NVIDIA H100 64GB|9|0|68000000000"] * 8
+    stops(container, "it has 68 GB, and the plan counts on 80")
+
+
+def test_fewer_gpus_than_ranks(container: Container) -> None:
+    container.gpus = [H100]
+    stops(container, "CUDA sees 1 GPUs, and 8 ranks run on a node (CUDA_VISIBLE_DEVICES is 3)", CUDA_VISIBLE_DEVICES="3")
+
+
+def test_cuda_does_not_start(container: Container) -> None:
+    container.variables["STANDIN_INIT"] = "802"
+    stops(container, "CUDA does not start: CUDA_ERROR_SYSTEM_NOT_READY (802)")
+
+
+def test_no_driver(container: Container, tmp_path: Path) -> None:
+    container.driver = tmp_path
+    stops(container, "CUDA's driver cannot be loaded")
+
+
+def test_data_that_is_not_mounted(container: Container) -> None:
+    data = Path(container.job[0]["policy"]["data"])
+    data.with_suffix(".idx").unlink()
+    stops(container, f"{data} is not there: is it mounted?")
+
+
+def test_a_configuration_that_is_not_cached(container: Container, tmp_path: Path) -> None:
+    """The recipe reads it, and the job must not ask the hub."""
+    container.variables["HF_HUB_CACHE"] = str(tmp_path / "empty")
+    stops(container, "the configuration of Qwen/Qwen3-30B-A3B is not in")
+
+
+def test_everything_wrong_is_said_at_once(container: Container) -> None:
+    container.package("megatron-bridge", "0.5.1")
+    container.gpus = [GB200] * 8
+    stops(container, "bridge is 0.5.1", "GPU 0 is NVIDIA GB200")
+
+
+def test_every_rank_ends_and_the_first_of_a_node_speaks(container: Container) -> None:
+    container.gpus = [GB200] * 8
+    done = container.run(SLURM_LOCALID="3", SLURM_PROCID="11")
+    assert (done.returncode, done.stdout, done.stderr) == (79, "", "")
+
+
+def test_the_check_is_plain_python() -> None:
+    """It runs with an image's interpreter: nothing newer than 3.8, no package, ASCII."""
+    import ast
+
+    text = (Path(head.__file__).parent / "head_check.py").read_text(encoding="ascii")
+    ast.parse(text, feature_version=(3, 8))
+
+
+def test_diagnose_knows_what_the_check_says(container: Container, tmp_path: Path) -> None:
+    known = scan.symptoms(load_stdlib())
+    container.package("megatron-bridge", "0.5.1")
+    container.gpus = [GB200] * 8
+    (tmp_path / "job.log").write_text(f"[n1] 0: {stops(container, 'bridge is 0.5.1', 'GPU 0 is NVIDIA GB200')}")
+    with (tmp_path / "job.log").open("rb") as stream:
+        report = scan.diagnose("job.log", scan.blocks(stream), known)
+    assert {s.rule.name for s in report.sightings} == {"preflight_version", "preflight_gpu"}

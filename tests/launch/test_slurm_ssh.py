@@ -1,0 +1,84 @@
+"""A run submitted from elsewhere: through SSH to a login node of a real Slurm, whose nodes see another folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ssh_server
+from conftest import unable
+from slurm_cluster import Slurm
+from slurm_launch import MOE
+
+from moedsl import cli
+from moedsl.commands import run as run_command
+
+CLUSTER = """
+cluster far {{
+  executor slurm
+  account acct
+  hardware gb200
+  time "00:05:00"
+  python "{python}"
+  tunnel ssh
+  host "127.0.0.1"
+  user {user}
+  port {port}
+  identity "{identity}"
+  job_dir "{job_dir}"
+}}
+"""
+SAYS = """
+import os
+os.write(1, f"rank {os.environ['RANK']} in {os.environ['SLURM_JOB_ACCOUNT']}\\n".encode())
+"""
+
+
+@pytest.fixture
+def laptop(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ssh_server.Server]:
+    """A machine that knows nothing of Slurm, and an SSH server on one that does."""
+    if reason := ssh_server.why_not():
+        unable(reason)
+    with ssh_server.started(tmp_path / "ssh", slurm.environment) as server:
+        monkeypatch.delenv("SLURM_CONF", raising=False)
+        monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+        monkeypatch.setenv("PATH", f"{server.programs}:{os.environ['PATH']}")
+        monkeypatch.setenv("NEMORUN_HOME", str(tmp_path / "laptop"))
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        yield server
+
+
+def test_a_run_through_ssh(
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    far = tmp_path / "far"
+    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
+    path = tmp_path / "run.moe"
+    path.write_text(MOE.format(gpus=8, pins="tp=2 pp=2 ep=2") + CLUSTER.format(**facts, job_dir=far))
+    monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
+    assert cli.main(["run", str(path), "--cluster", "far", "--no-preflight"]) == 0, capsys.readouterr().err
+    id = capsys.readouterr().out.strip()
+    assert cli.main(["logs", id]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rank")]
+    assert sorted(lines) == sorted([f"rank {rank} in acct" for rank in range(8)])
+    title = id.rpartition("_")[0]
+    assert len(list((far / title / id / title).glob("log*"))) == 1
+    assert list((tmp_path / "laptop" / "experiments" / title / id / title).glob("log*")) == []
+    assert cli.main(["jobs", id]) == 0
+    assert "SUCCEEDED" in capsys.readouterr().out
+
+
+def test_a_login_node_that_does_not_answer_is_said(
+    laptop: ssh_server.Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = {"python": sys.executable, "user": laptop.user, "port": 1, "identity": laptop.identity}
+    path = tmp_path / "run.moe"
+    path.write_text(MOE.format(gpus=8, pins="tp=2 pp=2 ep=2") + CLUSTER.format(**facts, job_dir=tmp_path / "far"))
+    assert cli.main(["run", str(path), "--no-preflight", "--cluster"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "error[launch.refused]" in said.err and "port 1" in said.err
+    assert not (tmp_path / "laptop" / "experiments").exists()
