@@ -28,7 +28,7 @@ STAGE = words("stage params weights_gib optimizer_gib activations_gib")
 ORIGINS = ("pinned", "defaulted", "derived", "chosen")
 STATEMENTS = words(
     "ModelStmt BareStmt SeqStmt BatchStmt PrecisionStmt TaskStmt PhaseStmt VlmStmt DataStmt PinStmt Require Prefer "
-    "AllowStmt SweepStmt SetStmt TargetStmt HardwareDecl ModelDecl RulesDecl RunDecl"
+    "AllowStmt SweepStmt SetStmt TargetStmt HardwareDecl ModelDecl ClusterDecl RulesDecl RunDecl"
 )
 
 every = pytest.mark.parametrize("file", EXAMPLES, ids=lambda p: p.stem)

@@ -17,13 +17,15 @@ LISTED = ("require", "prefer", "measured", "symptom", "effect")
 
 
 def known_rules(library: Library) -> tuple[Rule, ...]:
-    """Every rule of runs, then those that judge recipes."""
+    """Every rule of runs, then those that judge recipes, then those of launches."""
+    from moedsl.launch import rules as launch
     from moedsl.lint.rules import collect  # a page of a run's rule has no need of it
 
     of_runs, _, _ = rules.collect(library.rules)
     of_recipes, _ = collect(library)
     seen = {r.id for r in of_runs}
-    return (*of_runs, *(r for r in of_recipes if r.id not in seen))
+    others = (*of_recipes, *launch.read(library)[0].rules)
+    return (*of_runs, *(r for r in others if r.id not in seen))
 
 
 def listing(library: Library) -> str:
@@ -73,8 +75,8 @@ _STRENGTH = {
     "let": "A name for an expression; any rule or wish may use it.",
     "default": "The value when nobody says otherwise; the first that applies wins.",
     "candidates": "What the solver chooses from; a pin overrides it.",
-    "derive": "Follows from the rest and is set in the recipe.",
-    "env": "An environment variable of the run, set in the recipe.",
+    "derive": "Follows from the rest and is set in the recipe; of a launch, in the job.",
+    "env": "An environment variable of the run, set in the recipe; of a launch, in the job.",
     "symptom": "What a failing run prints; `moedsl diagnose` looks for it in a log.",
     "effect": "What changing it changes: the experiment, only how it runs, or a benchmark that nobody learns from.",
     "rank": "What a phase minimises, the first key first.",
