@@ -79,6 +79,7 @@ def _check(r: Result, _: Progress) -> None:
 
 def _solve(r: Result, progress: Progress) -> None:
     for program in r.programs:
+        progress(f"solving {program.name}")
         chosen, found = _choose(program, r.chosen, progress)
         r.diagnostics.extend(d for d in found if d not in r.diagnostics)  # the runs of a sweep share their notes
         r.chosen += chosen
@@ -96,10 +97,12 @@ def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> tupl
     return (chosen,) if chosen is not None else (), found
 
 
-def _plan(r: Result, _: Progress) -> None:
+def _plan(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(d for d in experiment.notes(r.chosen) if d not in r.diagnostics)
     notes = [d for d in r.diagnostics if not d.is_error]
-    r.plans = tuple(make_plan(c, notes, r.library.sources) for c in r.chosen)
+    for c in r.chosen:
+        progress(f"planning {c.problem.program.name}")
+        r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
     for chosen, plan in zip(r.chosen, r.plans, strict=True):
         r.diagnostics.extend(_overridden(chosen.problem.program, plan))
     if any(c.problem.program.workflow for c in r.chosen):

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DELAY = 0.005
-"""Seconds without a change before a file is checked; a file that takes longer to check waits that long."""
+DELAY = 0.003
+"""Seconds without a change before a file is checked."""
+SLOW = 0.1
+"""Seconds; a file whose check takes longer waits half as long for the next change."""
 
 
 class Checking:
@@ -55,7 +57,8 @@ class Checking:
         timer = self._timers.pop(uri, None)
         if timer is not None:
             timer.cancel()
-        delay = max(DELAY, self._took.get(uri, 0.0) / 2)
+        took = self._took.get(uri, 0.0)
+        delay = took / 2 if took > SLOW else DELAY
         self._timers[uri] = asyncio.get_running_loop().call_later(delay, self._check, uri)
 
     def _check(self, uri: str) -> None:

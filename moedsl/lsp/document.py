@@ -72,6 +72,8 @@ class Document:
     earlier: Analysis | None = field(default=None, repr=False)
     plan: Solved | None = field(default=None, repr=False)
     """What the solver chose for this very text; None while it has not answered, or where there is nothing to solve."""
+    last: Solved | None = field(default=None, repr=False)
+    """What the solver chose for the text before, where there was one."""
     analyse: Callable[[Source], Analysis] = field(kw_only=True, repr=False)
 
     @cached_property
@@ -86,7 +88,7 @@ class Document:
 
     def solved(self, plan: Solved | None) -> Document:
         """The same snapshot with the solver's answer, and with the analysis that it has."""
-        document = evolve(self, plan=plan)
+        document = evolve(self, plan=plan, last=plan or self.last)
         if "analysis" in self.__dict__:
             document.__dict__["analysis"] = self.analysis
         return document

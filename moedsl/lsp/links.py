@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from moedsl import paths
+from moedsl.lsp.document import Document
 
 
 @cache
@@ -13,6 +14,16 @@ def page_of(id: str) -> str | None:
     """The page of a diagnostic as a link to its heading; None for what has none, such as a rule."""
     file = paths.PACKAGE / "data" / "pages.md"
     return f"{file.as_uri()}#L{line}" if (line := _headings(file).get(id)) else None
+
+
+def rule_at(id: str, document: Document) -> str | None:
+    """A rule of the stdlib as a link to the line that declares it."""
+    kept = document.library.collected if id.startswith("std.") and not document.refused else None
+    found = next((r for r in kept.rules if r.id == id), None) if kept else None
+    if found is None:
+        return None
+    line, _ = document.library.sources[found.span.file].position(found.span.start)
+    return f"{(paths.stdlib_dir().parent / found.span.file).as_uri()}#L{line}"
 
 
 @cache

@@ -273,7 +273,7 @@ def _values(a: Around, name: str, inside: bool) -> Iterator[Offer]:
 
 
 def _of_axis(a: Around, axis: axes.Axis) -> Iterator[Offer]:
-    gpus = legal.gpus_of(a.program, a.document.plan) if a.program else None
+    gpus = legal.gpus_of(a.program, a.document.plan or a.document.last) if a.program else None
     if a.program is None or gpus is None:
         texts = [legal.written(axis, c) for c in range(len(axis.words) if axis.kind == "enum" else 2)]
         texts = texts if axis.kind in ("enum", "flag") else [*axis.words, "none"] if axis.words else []

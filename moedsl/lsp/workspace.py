@@ -35,6 +35,7 @@ class Entry:
     document: Document | None = None
     """The newest snapshot; None when the text is newer."""
     earlier: Analysis | None = None
+    last: Solved | None = None
 
 
 def unified(text: str) -> str:
@@ -60,7 +61,8 @@ class Workspace:
         known = self.entries.get(uri)
         earlier = _analysis_of(known) if known else None
         newline = "\r\n" if "\r\n" in text else "\n"
-        self.entries[uri] = Entry(uri, self.name_of(uri), version, lines, newline, earlier=earlier)
+        last = _plan_of(known) if known else None
+        self.entries[uri] = Entry(uri, self.name_of(uri), version, lines, newline, earlier=earlier, last=last)
 
     def change(self, uri: str, version: int | None, changes: Iterable[types.TextDocumentContentChangeEvent]) -> None:
         """Edits in the order of the notification; each counts in the text that the one before left."""
@@ -76,8 +78,7 @@ class Workspace:
                 continue
             start, end = lines.offsets(change.range)
             lines = Lines(lines.text[:start] + unified(change.text) + lines.text[end:], lines.encoding, lines.bom)
-        earlier = _analysis_of(entry)
-        self.entries[uri] = evolve(entry, version=version, lines=lines, document=None, earlier=earlier)
+        self.entries[uri] = _anew(evolve(entry, version=version, lines=lines))
 
     def close(self, uri: str) -> None:
         self.entries.pop(uri, None)
@@ -116,7 +117,7 @@ class Workspace:
         for uri in uris_:
             entry = self.entries.get(uri)
             if entry is not None:
-                self.entries[uri] = evolve(entry, document=None, earlier=_analysis_of(entry))
+                self.entries[uri] = _anew(entry)
 
     # ------------------------------------------------------------ names
 
@@ -160,6 +161,7 @@ class Workspace:
             entry.newline,
             refused,
             entry.earlier,
+            last=entry.last,
             analyse=self._analyse,
         )
 
@@ -176,6 +178,15 @@ class Workspace:
             if entry.name == name:
                 return reader.from_text(entry.lines.text, name)
         return reader.read(name)
+
+
+def _anew(entry: Entry) -> Entry:
+    """An entry whose snapshot has to be made again."""
+    return evolve(entry, document=None, earlier=_analysis_of(entry), last=_plan_of(entry))
+
+
+def _plan_of(entry: Entry) -> Solved | None:
+    return entry.document.last if entry.document else entry.last
 
 
 def _analysis_of(entry: Entry) -> Analysis | None:

@@ -123,6 +123,14 @@ def test_a_second_place_is_related_and_a_way_out_is_said() -> None:
     assert Path(path).read_text(encoding="utf-8").splitlines()[int(line) - 1] == "## check.twice"
 
 
+def test_a_refusal_links_to_the_rule_that_refuses() -> None:
+    d = document("qwen3_30b_a3b\ngb200 x 64\npin dispatcher=deepep\n", solved=True)
+    (found,) = diagnostics.of(d, Workspace(EVERYTHING))
+    assert found.code_description is not None
+    path, _, line = found.code_description.href.removeprefix("file://").partition("#L")
+    assert "require deepep_gpu:" in Path(path).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+
+
 def test_an_error_of_a_used_file_is_shown_where_it_is_used(tmp_path: Path) -> None:
     (tmp_path / "broken.moe").write_text("profile ours { h100 x }\n")
     files = Workspace(EVERYTHING)

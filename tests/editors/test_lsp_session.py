@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from argparse import Namespace
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_lsp
-from lsp_client import PROFILES, Session, config
+from lsp_client import ENVIRONMENT, PROFILES, Session, config, server_command
 from lsp_texts import ROOT
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pytest_lsp import LanguageClient
+
+from moedsl.commands import lsp
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -222,6 +227,18 @@ async def test_a_closed_file_has_no_diagnostics(session: Session) -> None:
         await session.hover("closed.moe", 0, 0)
 
 
+async def test_the_newest_text_is_solved(session: Session) -> None:
+    """Hints asked for while one text after the other is typed are those of the last."""
+    session.open("typing.moe", BRING_UP)
+    for tp in (1, 2, 4, 8):
+        session.replace("typing.moe", f"{BRING_UP}pin tp={tp}\n")
+    labels = [str(h.label) for h in await session.hints("typing.moe")]
+    assert not any(text.startswith("tp=") for text in labels)
+    session.replace("typing.moe", f"{BRING_UP}pin cp=16\n")
+    labels = [str(h.label) for h in await session.hints("typing.moe")]
+    assert "tp=1" in labels and not any(text.startswith("cp=") for text in labels)
+
+
 CRASH = "import moedsl.lsp.features.hover as h; h.answer = lambda *_: 1 // 0"
 
 
@@ -242,3 +259,40 @@ async def test_a_crash_of_one_request_ends_nothing(crashing: LanguageClient) -> 
     session.replace("crash.moe", "qwen3_30b_a3b\nh100 x 16\npin tq=1\n")
     assert await session.ids("crash.moe") == ["check.unknown_axis"]
     assert await session.complete("crash.moe", 2, 0)
+
+
+@pytest.mark.parametrize("goodbye", ["", "half"])
+async def test_a_client_that_goes_away_ends_the_server(goodbye: str) -> None:
+    """Whatever is being solved; a message that was cut off counts for nothing."""
+    process = await asyncio.create_subprocess_exec(
+        *server_command(), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=ENVIRONMENT
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"Content-Length: 100\r\n\r\n{" if goodbye else b"")
+    process.stdin.close()
+    await process.wait()
+
+
+async def test_what_is_no_message_ends_nothing() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *server_command(), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=ENVIRONMENT
+    )
+    assert process.stdin is not None and process.stdout is not None
+    hello = json.dumps(
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"capabilities": {}, "processId": None}}
+    )
+    for body in ("nonsense", '{"jsonrpc": "2.0", "id": 7, "method": "no/such"}', hello):
+        process.stdin.write(f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    answers = b""
+    while b'"capabilities"' not in answers:
+        answers += await process.stdout.read(1 << 16)
+    process.stdin.close()
+    await process.wait()
+
+
+def test_without_pygls_it_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert lsp.run(Namespace()) == 1
+    assert "pip install 'moedsl[lsp]'" in capsys.readouterr().err

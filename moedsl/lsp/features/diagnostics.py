@@ -8,7 +8,7 @@ from lsprotocol import types
 
 from moedsl.diagnostics import Diagnostic, Label
 from moedsl.lsp.document import Document
-from moedsl.lsp.links import page_of
+from moedsl.lsp.links import page_of, rule_at
 from moedsl.lsp.workspace import Workspace
 from moedsl.source import Source, Span
 
@@ -30,7 +30,7 @@ def _one(d: Diagnostic, document: Document, files: Workspace) -> types.Diagnosti
     client = document.client
     others = [label for label in d.labels if label.span != place]
     related = list(_related(others, document, files)) if client.related_information else []
-    page = page_of(d.id) if client.code_description else None
+    page = (page_of(d.id) or rule_at(d.id, document)) if client.code_description else None
     return types.Diagnostic(
         range=document.lines.span(place),
         message=message(d, () if client.related_information else others),
