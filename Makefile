@@ -1,6 +1,7 @@
 # make demo | test | lint | bench | accuracy | optimum | clean      Each sets everything up first; a second time that costs nothing.
 MAKEFLAGS += --no-print-directory
 PYTEST = -m pytest
+SPREAD = -n 2 --dist loadfile
 DEMO = examples/qwen3_235b_gb200_128k.moe
 
 .PHONY: demo test lint bench accuracy optimum setup clean
@@ -13,10 +14,11 @@ test: setup
 	@tools/system
 	@if [ -x .venv311/bin/python ]; then \
 	    echo "tests of the core under Python 3.11"; \
-	    .venv311/bin/python $(PYTEST) -m "not bridge and not bench" -q; \
+	    .venv311/bin/python $(PYTEST) $(SPREAD) -m "not bridge and not bench" -q \
+	        --ignore tests/launch --ignore tests/editors; \
 	else echo "no Python 3.11 here: the core is tested under 3.12 alone"; fi
 	@echo "every test under Python 3.12, the real Megatron Bridge included"
-	@.venv/bin/python $(PYTEST) -m "not bench" -q
+	@.venv/bin/python $(PYTEST) $(SPREAD) --benchmark-disable -m "not bench" -q
 
 lint: setup
 	@.venv/bin/ruff check .
