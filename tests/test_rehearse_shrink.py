@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import compiled
@@ -47,13 +48,14 @@ def cases(text: str, name: str = "run.moe", ranks: int = RANKS) -> list[Case]:
     result = compiled(text, name)
     own = {"h100_200g": "h100"}
     return [
-        (c, p, shrink(p, c.problem.program.model, ranks, "/model", own.get(p["hardware"], "")))
+        (c, p, shrink(p, c.problem.program.model, ranks, own.get(p["hardware"], "")))
         for c, p in zip(result.chosen, result.plans, strict=True)
     ]
 
 
 def small_plan(r: Rehearsal) -> dict[str, Any]:
     """The rehearsal through the rules, the solver and the planner, which have nothing left to choose."""
+    r = evolve(r, model=evolve(r.model, hf="/model"))
     result = compiled(program.text(r))
     assert not result.failed, (program.text(r), [d.message for d in result.diagnostics])
     (plan,) = result.plans
@@ -75,7 +77,7 @@ def keeps_its_shape(plan: dict[str, Any], r: Rehearsal) -> None:
     assert r.ranks <= RANKS
     for axis in (*meshes.AXES, "vpp"):
         big, small = plan["layout"][axis], r.layout[axis]
-        assert small <= big and (small > 1) == (big > 1) or axis in left_out, axis
+        assert (small <= big and (small > 1) == (big > 1)) or axis in left_out, axis
     assert prod(r.layout[a] for a in ("tp", "cp", "dp")) == prod(r.layout[a] for a in ("etp", "ep", "edp"))
 
 
@@ -247,6 +249,15 @@ def test_dryrun_prints_what_would_run_and_needs_no_bridge(capsys: pytest.Capture
     text = " ".join(capsys.readouterr().out.split())
     for note in run["not_rehearsed"]:
         assert note["what"] in text and note["because"] in text
+
+
+def test_on_gpus_less_is_left_out() -> None:
+    chosen, plan, r = cases("deepseek_v3; h100 x 1024; seq 4k; batch 8192; precision fp8; fit first")[0]
+    on_gpus = shrink(plan, chosen.problem.program.model, 8, on_gpus=True)
+    left = {n.what for n in on_gpus.notes if n.kind == LEFT_OUT}
+    assert {"kernels", "core attention", "number format"} & left == set()
+    assert {"precision", "memory and speed", "between nodes"} <= left
+    assert evolve(on_gpus, notes=()) == evolve(r, notes=())
 
 
 def test_the_runs_of_a_file_by_name(capsys: pytest.CaptureFixture[str]) -> None:

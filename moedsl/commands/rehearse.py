@@ -39,7 +39,7 @@ def run(a: Namespace) -> int:
     if problem is not None:
         return _refused(a, [problem])
     gpus = 0 if a.cpu or a.dryrun else available()
-    small = [_shrunk(made, r, min(a.ranks, gpus or a.ranks)) for r in wanted]
+    small = [_shrunk(made, r, min(a.ranks, gpus or a.ranks), gpus > 0) for r in wanted]
     results = _shown(wanted, small) if a.dryrun else _rehearsed(a, wanted, small, gpus)
     if isinstance(results[-1], list):
         return _refused(a, results[-1])
@@ -65,13 +65,13 @@ def _refused(a: Namespace, found: list[Diagnostic]) -> int:
     return 1
 
 
-def _shrunk(made: Compiled, run: Run, ranks: int) -> Rehearsal:
+def _shrunk(made: Compiled, run: Run, ranks: int, on_gpus: bool) -> Rehearsal:
     """Hardware that the run file declares is not there in the small run's file: another of its architecture is."""
     chosen, plan = run
     own = made.library.hardware[plan["hardware"]].span
     shipped = own is not None and own.file.startswith("stdlib/")
     instead = "h100" if chosen.problem.program.hardware.arch == "hopper" else "b200"
-    return shrink(plan, chosen.problem.program.model, ranks, hardware="" if shipped else instead)
+    return shrink(plan, chosen.problem.program.model, ranks, "" if shipped else instead, on_gpus)
 
 
 def _shown(wanted: list[Run], small: list[Rehearsal]) -> list[Result | list[Diagnostic]]:

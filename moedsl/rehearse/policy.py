@@ -15,7 +15,7 @@ _KERNELS = "Transformer Engine's kernels and their formats need a GPU"
 
 @frozen
 class Stand:
-    """What stands in for every other value of a policy, and why; `note` keeps it from being called left out."""
+    """What stands in for every other value of a policy, and why on a CPU; {} is the plan's value."""
 
     value: Any
     because: str
@@ -30,6 +30,7 @@ INSTEAD: Mapping[str, Stand] = {
     "ep_overlap": Stand(False, "one stream: nothing runs beside the computation"),
     "delay_wgrad": Stand(False, "Transformer Engine's linears delay them"),
     "offload": Stand("none", "all memory is the host's"),
+    "offload_modules": Stand([], "all memory is the host's"),
     "sharding": Stand("optimizer", "Megatron FSDP needs CUDA streams: the distributed optimizer runs in its place"),
     "moments": Stand("fp32", _FP32),
     "grad_reduce": Stand("fp32", _FP32),
@@ -45,18 +46,26 @@ ALWAYS: tuple[Note, ...] = (
 """What no rehearsal on a CPU has, whatever the plan."""
 
 
+ON_GPUS: tuple[Note, ...] = (
+    Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model says nothing of either"),
+    Note("between nodes", LEFT_OUT, "the cluster's network", None, "every rank is on this machine"),
+)
+"""What no rehearsal on this machine's GPUs has."""
+_PLAIN = "a rehearsal on GPUs takes the choice that needs no other package"
+
+
 def pinned(policy: Mapping[str, Any]) -> dict[str, Any]:
     """The policies of the small run, by axis: the recompute choice as planned, a stand-in for what a CPU has not."""
     return {"recompute": list(policy["recompute"]), **{name: stand.value for name, stand in INSTEAD.items()}}
 
 
-def notes(plan: Mapping[str, Any]) -> list[Note]:
-    """What became of each policy, of the task and of the data."""
+def notes(plan: Mapping[str, Any], on_gpus: bool = False) -> list[Note]:
+    """What became of each policy, of the task and of the data; what no rehearsal has comes last."""
     policy = plan["policy"]
     out = [Note("recompute", KEPT, policy["recompute"], policy["recompute"])]
-    out += [_note(name, policy[name], stand) for name, stand in INSTEAD.items() if name != "precision"]
+    out += [_note(name, policy[name], stand, on_gpus) for name, stand in INSTEAD.items() if name != "precision"]
     if policy["precision"] != "bf16":
-        out.append(_note("precision", policy["precision"], INSTEAD["precision"]))
+        out.append(_note("precision", policy["precision"], INSTEAD["precision"], on_gpus))
     out.append(Note("routing", KEPT, policy["routing"], policy["routing"]))
     if plan["task"] != "pretrain":
         out.append(
@@ -64,10 +73,10 @@ def notes(plan: Mapping[str, Any]) -> list[Note]:
         )
     if policy["data"] != "mock":
         out.append(Note("data", LEFT_OUT, policy["data"], "mock", "the data and its tokenizer are the cluster's"))
-    return out
+    return [*out, *(ON_GPUS if on_gpus else ALWAYS)]
 
 
-def _note(name: str, value: Any, stand: Stand) -> Note:
+def _note(name: str, value: Any, stand: Stand, on_gpus: bool) -> Note:
     if value == stand.value:
         return Note(name, KEPT, value, value)
-    return Note(name, LEFT_OUT, value, stand.value, stand.because.format(value))
+    return Note(name, LEFT_OUT, value, stand.value, _PLAIN if on_gpus else stand.because.format(value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from moedsl.cost import pipeline
 from moedsl.facts import Model
@@ -55,11 +55,13 @@ class Rehearsal:
         return self.micro_batch * self.num_microbatches * self.layout["dp"]
 
 
-def shrink(plan: Mapping[str, Any], model: Model, ranks: int = RANKS, hf: str = "", hardware: str = "") -> Rehearsal:
+def shrink(
+    plan: Mapping[str, Any], model: Model, ranks: int = RANKS, hardware: str = "", on_gpus: bool = False
+) -> Rehearsal:
     """The rehearsal of a plan (docs/internals.md) of `model` on at most `ranks` processes. Pure.
 
-    `hf` is the folder that will hold the small model's config.json; `hardware` stands in where the plan's own is not
-    in the stdlib.
+    `hardware` stands in where the plan's own is not in the stdlib. The small model's `hf`, the folder of its
+    config.json, is empty until there is one.
     """
     big = plan["layout"]
     sizes = meshes.smallest(big, ranks)
@@ -67,7 +69,7 @@ def shrink(plan: Mapping[str, Any], model: Model, ranks: int = RANKS, hf: str = 
     chunks = stages.shortened(_layout(plan, model), sizes["pp"], vpp, min(model.dense_layers, 1))
     seq = SEQ * sizes["cp"] * sizes["tp"]
     layers = sum(c.layers for c in chunks)
-    small = widths.narrow(model, f"{model.name}_rehearsal", hf, sizes, layers, seq)
+    small = widths.narrow(model, f"{model.name}_rehearsal", sizes, layers, seq)
     text = stages.text(chunks) if big["pipeline_layout"] and sizes["pp"] > 1 else None
     batch = plan["batch"]
     made = Rehearsal(
@@ -83,7 +85,7 @@ def shrink(plan: Mapping[str, Any], model: Model, ranks: int = RANKS, hf: str = 
         routing=plan["policy"]["routing"],
         sets={k: v for k, v in plan.get("set", {}).items() if not k.startswith(NOT_CARRIED)},
     )
-    return _with_notes(made, plan, model)
+    return _with_notes(made, plan, model, on_gpus)
 
 
 def _layout(plan: Mapping[str, Any], model: Model) -> pipeline.Layout:
@@ -100,9 +102,7 @@ def _microbatches(planned: int, pp: int) -> int:
     return 1 if planned == 1 else 2 * pp
 
 
-def _with_notes(r: Rehearsal, plan: Mapping[str, Any], model: Model) -> Rehearsal:
-    from attrs import evolve
-
+def _with_notes(r: Rehearsal, plan: Mapping[str, Any], model: Model, on_gpus: bool) -> Rehearsal:
     big, batch = plan["layout"], plan["batch"]
     own = [
         *meshes.notes(big, {a: r.layout[a] for a in meshes.AXES}),
@@ -114,12 +114,11 @@ def _with_notes(r: Rehearsal, plan: Mapping[str, Any], model: Model) -> Rehearsa
         sized("num_microbatches", batch["num_microbatches"], r.num_microbatches),
         sized("global_batch", batch["global_batch"], r.global_batch),
         *widths.notes(model, r.model),
-        *policy.notes(plan),
         *_sets(plan, r),
     ]
     if r.hardware != plan["hardware"]:
         own.append(Note("hardware", LEFT_OUT, plan["hardware"], r.hardware, "its declaration is in the run file"))
-    return evolve(r, notes=(*own, *policy.ALWAYS))
+    return evolve(r, notes=(*own, *policy.notes(plan, on_gpus)))
 
 
 def _virtual(planned: int, here: int) -> Note:

@@ -26,8 +26,8 @@ SAME = (
 """Facts that stay."""
 
 
-def narrow(m: Model, name: str, hf: str, sizes: Mapping[str, int], layers: int, seq: int) -> Model:
-    """The model with small widths that its meshes divide; `layers` without MTP. `hf` is the folder of its config."""
+def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int) -> Model:
+    """The model with small widths that its meshes divide; `layers` without MTP. Its `hf` is empty: it has no folder."""
     groups = lcm(sizes["tp"] * sizes["cp"], 2) if m.query_groups > 1 else 1
     mla = m.attention == "mla"
     heads = groups * (1 if mla or m.heads == m.query_groups else 2)
@@ -36,7 +36,7 @@ def narrow(m: Model, name: str, hf: str, sizes: Mapping[str, int], layers: int, 
     return evolve(
         m,
         name=name,
-        hf=hf,
+        hf="",
         family=LANGUAGE.get(m.family, m.family),
         layers=layers,
         hidden=HIDDEN,
