@@ -10,8 +10,6 @@ from moedsl.symbols import BUILTIN, FUNCTIONS
 from moedsl.symbols import Type as Kind
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
-FACT_WORDS = {"attention": ("gqa", "mla"), "arch": symbols.ARCHS}
-"""Facts whose value is one of a few words."""
 
 
 def names_of(rules: Iterable[Rule]) -> Iterator[tuple[str, str]]:

@@ -6,14 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-import attrs
 from attrs import field, frozen
 
 from moedsl import axes, symbols, words
 from moedsl.bridge import fields
 from moedsl.check import DERIVED, PRECISIONS, SWEEPABLE
 from moedsl.ir import Program, Rule
-from moedsl.lsp import describe, expressions, legal
+from moedsl.lsp import describe, expressions, facts, legal
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.place import Place
 from moedsl.lsp.states import keywords
@@ -98,8 +97,8 @@ def _meaningless(a: Around) -> set[str]:
 
 def _is_plain(a: Around) -> bool:
     """Whether the statement wants values and no expression, though the grammar would take one."""
-    facts = a.at.block in describe.FACTS or len(a.at.blocks) > 1
-    return facts or a.said[0] in ("pin", "sweep", "isolate", "set")
+    stated = a.at.block in facts.BLOCKS or len(a.at.blocks) > 1
+    return stated or a.said[0] in ("pin", "sweep", "isolate", "set")
 
 
 def _keyword(word: str) -> Offer:
@@ -348,20 +347,16 @@ def _field_values(f: fields.Field) -> Iterator[str]:
 
 def _facts(a: Around) -> Iterator[Offer]:
     """The facts that a block may state, and the words of those that have words."""
-    cls = describe.FACTS.get(a.at.block)
     stated = a.said[-1] if a.said else ""
-    if cls is None:
-        return
+    words_ = facts.words(a.at.block, stated, a.known.library)
     if stated == "cite":
         yield from _cites(a)
-    elif stated in expressions.FACT_WORDS:
-        yield from (Offer(w, "EnumMember", stated) for w in expressions.FACT_WORDS[stated])
-    elif any(f.name == stated and str(f.type) == "bool" for f in attrs.fields(cls)):
-        yield from (Offer(w, "EnumMember", stated) for w in ("true", "false"))
+    elif words_:
+        yield from (Offer(w, "EnumMember", stated) for w in words_)
     else:
-        for f in attrs.fields(cls):
-            if f.name not in ("name", "sources", "constants") and f.name not in a.said:
-                yield Offer(f.name, "Property", str(f.type), partial(describe.fact, a.at.block, f.name))
+        for f in facts.of(a.at.block):
+            if f.name not in a.said:
+                yield Offer(f.name, "Property", str(f.type), partial(facts.page, a.at.block, f.name))
 
 
 def _cites(a: Around) -> Iterator[Offer]:
