@@ -99,7 +99,17 @@ def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagn
         found += here.refusals([j.launch for j in jobs])
     if cluster.executor != "local" and not dryrun:
         found += here.missing_secrets(cluster)
+    if cluster.executor == "kubeflow":
+        found += _kubeflow_refusals(cluster, jobs, dryrun)
     return found
+
+
+def _kubeflow_refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
+    from moedsl.launch import kubeflow
+
+    found = [kubeflow.refusal(j.launch, cluster, j.payload) for j in jobs]
+    found += [] if dryrun else [kubeflow.context_refusal(cluster)]
+    return [d for d in found if d is not None]
 
 
 def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
