@@ -152,4 +152,5 @@ def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
         Task(j.launch.name, executors.task(j.launch, cluster, j.payload), executors.executor(j.launch, cluster, home))
         for j in jobs
     ]
-    return attended.run(sequential(tasks) if a.sequential else tasks, jobs[0].launch.name, home, a.detach)
+    plans = {j.launch.name: j.plan for j in jobs}
+    return attended.run(sequential(tasks) if a.sequential else tasks, jobs[0].launch.name, home, a.detach, plans)
