@@ -36,6 +36,12 @@ def words_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
     return _words(kind) if kind is not None and _is_open(said[at + 1 :]) else ()
 
 
+def units_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
+    """The units of a number that is compared with bytes."""
+    bytes_ = len(said) > 1 and said[-1] in COMPARISONS and said[-2] in ("peak_memory", "memory")
+    return ("GiB", "GB", "TiB", "TB") if bytes_ else ()
+
+
 def _is_open(rest: Sequence[str]) -> bool:
     """Whether a value still has to come: nothing was written, or a list is open."""
     return not rest or (rest[0] == "[" and "]" not in rest)

@@ -13,6 +13,7 @@ import attrs
 
 from moedsl import symbols
 from moedsl.constants import Constants
+from moedsl.declare import UNITS
 from moedsl.facts import Hardware, Model, Vision
 from moedsl.launch.facts import Cluster
 from moedsl.library import Library
@@ -58,6 +59,11 @@ def words(block: str, word: str, library: Library) -> tuple[str, ...]:
     if found is not None and str(found.type) == "bool":
         return ("true", "false")
     return _WORDS.get(word, ())
+
+
+def units(block: str, word: str) -> tuple[str, ...]:
+    """The units of which a fact needs one."""
+    return UNITS.get((BLOCKS.get(block, object), word), ())
 
 
 @cache

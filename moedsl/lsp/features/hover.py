@@ -11,8 +11,9 @@ from moedsl import axes
 from moedsl.bridge import fields
 from moedsl.ir import Rule
 from moedsl.lsp import describe, facts
+from moedsl.lsp.around import Around
 from moedsl.lsp.document import Document
-from moedsl.lsp.offers import Around, hardware_doc, model_doc
+from moedsl.lsp.offers_run import hardware_doc, model_doc
 from moedsl.lsp.place import place
 from moedsl.symbols import ALIASES
 from moedsl.tokens import Lexeme, lexemes
