@@ -36,7 +36,6 @@ def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], 
     cluster, found = clusters.choose(result.library, a.cluster or "")
     if cluster is None:
         return {}, found
-    found += emit.refusal(cluster)
     derived = [(p, *derive(p, cluster, result.library)) for p in result.plans]
     found += [d for _, _, more in derived for d in more if d not in found]
     return {p["name"]: emit.files(made, cluster, p) for p, made, _ in derived if made is not None}, found

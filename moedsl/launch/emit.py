@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from moedsl.diagnostics import Diagnostic, error
 from moedsl.emit.values import quoted
-from moedsl.launch import head, slurm
+from moedsl.launch import head, kubeflow, slurm
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch, Setting
 from moedsl.launch.script import END, Payload, script
@@ -20,7 +19,6 @@ from moedsl.launch.script import END, Payload, script
 if TYPE_CHECKING:
     from jinja2 import Template
 
-EXECUTORS = ("local", "slurm")
 FILES_LINE = "# launch.py puts the recipe here."
 _WIDTH = 112
 
@@ -32,15 +30,6 @@ class Argument:
     reasons: tuple[str, ...]
     name: str
     value: str
-
-
-def refusal(cluster: Cluster) -> list[Diagnostic]:
-    """Why there is no such script for a cluster; an empty list where there is."""
-    if cluster.executor in EXECUTORS:
-        return []
-    text = f"a script is written for {' and '.join(EXECUTORS)} clusters, and {cluster.name} is {cluster.executor}"
-    help = f"`moedsl run FILE --cluster {cluster.name}` submits to it; with --dryrun it prints the manifest"
-    return [error("launch.no_script", text, help=help)]
 
 
 def files(launch: Launch, cluster: Cluster, plan: Mapping[str, Any]) -> dict[str, str]:
@@ -62,27 +51,41 @@ def _launch_py(launch: Launch, cluster: Cluster) -> str:
         cluster=cluster.name,
         ranks=launch.world,
         home=literal(cluster.job_dir) if cluster.tunnel == "local" and cluster.job_dir else "",
-        slurm=launch.executor == "slurm",
+        executor=launch.executor,
+        kind=_CLASSES[launch.executor],
         ssh=[Argument((), n, literal(v)) for n, v in slurm.ssh(cluster).items()] if cluster.tunnel == "ssh" else [],
-        arguments=[*_arguments(launch, cluster)] if launch.executor == "slurm" else [],
+        arguments=[*_arguments(launch, cluster)],
         files_line=literal(FILES_LINE + "\n"),
         end=literal(END),
     )
 
 
+_CLASSES = {"local": "LocalExecutor", "slurm": "SlurmExecutor", "kubeflow": "KubeflowExecutor"}
+
+
 def _arguments(launch: Launch, cluster: Cluster) -> Iterator[Argument]:
-    """The executor's arguments, each under the reasons of what is derived in it."""
-    for name, value in slurm.arguments(launch, cluster).items():
+    """The executor's arguments, each under the reasons of what is derived in it; on this machine there are none."""
+    said = {"slurm": slurm.arguments, "kubeflow": kubeflow.arguments}.get(launch.executor)
+    for name, value in said(launch, cluster).items() if said else ():
         yield Argument(tuple(_reasons(launch, name)), name, literal(value))
 
 
 def _reasons(launch: Launch, name: str) -> Iterator[str]:
     """The rules behind an argument, one short line each."""
     of = {s.name: s for s in (*launch.settings, *launch.sbatch)}
-    behind = {"ntasks_per_node": "tasks_per_node", "gres": "gpus_per_node"}.get(name, name)
+    behind = _RENAMED.get(name, name)
     settings = launch.srun if name == "srun_args" else [of[behind]] if behind in of else []
     for s in settings:
         yield _reason(s, name)
+
+
+_RENAMED = {
+    "ntasks_per_node": "tasks_per_node",
+    "nprocs_per_node": "ranks_per_node",
+    "num_nodes": "nodes",
+    "gres": "gpus_per_node",
+}
+"""Arguments of NeMo-Run that a rule derives under another name."""
 
 
 def _reason(s: Setting, name: str) -> str:

@@ -37,20 +37,25 @@ def executor(launch: Launch, cluster: Cluster) -> nemo_run.KubeflowExecutor:
     """The executor; it reads the kubeconfig, and raises what the kubernetes package raises where there is none."""
     import nemo_run
 
-    return nemo_run.KubeflowExecutor(
-        runtime_ref=cluster.runtime,
-        namespace=cluster.namespace,
-        image=cluster.container,
-        num_nodes=launch.nodes,
-        gpus_per_node=launch.gpus_per_node,
-        nprocs_per_node=launch.ranks_per_node,
-        train_job_basename=launch.name,
-        labels={QUEUE: cluster.queue} if cluster.queue else {},
-        env_list=[_secret(name, cluster) for name in launch.secrets],
-        image_pull_secrets=list(cluster.image_pull_secrets),
-        pod_spec_overrides=_pod(cluster),
+    return nemo_run.KubeflowExecutor(**arguments(launch, cluster))
+
+
+def arguments(launch: Launch, cluster: Cluster) -> Json:
+    """The executor's arguments by name, as plain values."""
+    return {
+        "runtime_ref": cluster.runtime,
+        "namespace": cluster.namespace,
+        "image": cluster.container,
+        "num_nodes": launch.nodes,
+        "gpus_per_node": launch.gpus_per_node,
+        "nprocs_per_node": launch.ranks_per_node,
+        "train_job_basename": launch.name,
+        "labels": {QUEUE: cluster.queue} if cluster.queue else {},
+        "env_list": [_secret(name, cluster) for name in launch.secrets],
+        "image_pull_secrets": list(cluster.image_pull_secrets),
+        "pod_spec_overrides": _pod(cluster),
         **_volumes(cluster),
-    )
+    }
 
 
 def _secret(name: str, cluster: Cluster) -> Json:

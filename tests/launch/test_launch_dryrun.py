@@ -119,9 +119,7 @@ def test_what_is_submitted_is_what_the_dry_run_said(
     assert (tmp_path / "job.sh").read_text() == job
 
 
-@pytest.mark.parametrize(
-    "facts", ['job_dir "{}"; env {{ A "it\'s $x `id`" }}', f'job_dir "/r"; {CONTAINER}; {SSH}']
-)
+@pytest.mark.parametrize("facts", ['job_dir "{}"; env {{ A "it\'s $x `id`" }}', f'job_dir "/r"; {CONTAINER}; {SSH}'])
 def test_the_script_that_is_kept_submits_the_same(
     facts: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,6 +137,37 @@ def test_the_script_that_is_kept_submits_the_same(
     for text in files.values():
         assert text in done.stdout
     assert not list((home / "experiments").rglob("*.sh"))
+
+
+def test_the_script_that_is_kept_posts_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A TrainJob, but for the six digits of its name."""
+    import yaml
+
+    lab = 'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" } }'
+    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
+    out = tmp_path / "out"
+    assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun", "--json"]) == 0
+    (manifest,) = json.loads(capsys.readouterr().out)["files"].values()
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    env = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
+    done = subprocess.run(
+        [sys.executable, str(out / "launch.py"), "--dryrun"], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    here, there = json.loads(done.stdout), yaml.safe_load(manifest)
+    assert here["metadata"].pop("name") and there["metadata"].pop("name")
+    assert here == there
+
+
+KUBECONFIG = """apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+"""
 
 
 def test_an_edited_recipe_is_what_the_kept_script_submits(home: Path, tmp_path: Path) -> None:
