@@ -122,3 +122,11 @@ def test_make_fills_the_quickfix_list(tmp_path: Path, monkeypatch: pytest.Monkey
     vim(tmp_path, ask)
     listed = [e for e in json.loads((tmp_path / "list.json").read_text()) if e["valid"]]
     assert next((e["lnum"], e["col"], e["type"]) for e in listed) == (2, 8, "E")
+
+
+def test_declarations_fold(tmp_path: Path) -> None:
+    ask = (
+        "setlocal foldmethod=syntax\ncall writefile([json_encode([foldlevel(1), foldlevel(3)])], 'fold.json')\nqall!\n"
+    )
+    vim(tmp_path, f"edit {ROOT}/stdlib/hardware/h100.moe\n{ask}")
+    assert json.loads((tmp_path / "fold.json").read_text()) == [0, 1]
