@@ -2,6 +2,7 @@
 MAKEFLAGS += --no-print-directory
 PYTEST = -m pytest
 SPREAD = -n 2 --dist loadfile
+PLUGINS = --benchmark-disable -o asyncio_default_fixture_loop_scope=function
 DEMO = examples/qwen3_235b_gb200_128k.moe
 
 .PHONY: demo test lint bench accuracy optimum setup clean
@@ -18,7 +19,7 @@ test: setup
 	        --ignore tests/launch --ignore tests/editors; \
 	else echo "no Python 3.11 here: the core is tested under 3.12 alone"; fi
 	@echo "every test under Python 3.12, the real Megatron Bridge included"
-	@.venv/bin/python $(PYTEST) $(SPREAD) --benchmark-disable -m "not bench" -q
+	@.venv/bin/python $(PYTEST) $(SPREAD) $(PLUGINS) -m "not bench" -q
 
 lint: setup
 	@.venv/bin/ruff check .

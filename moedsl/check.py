@@ -37,7 +37,7 @@ def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], li
     """The programs of a file. Every mistake of every run is reported, not only the first."""
     known, scope, found = rules.of_library(library)
     drafts, more = runs(module, library)
-    found = [*library.diagnostics, *found, *more, *_clusters(library)]
+    found = [*library.diagnostics, *found, *more, *_subjects(library), *_clusters(library)]
     programs: list[Program] = []
     for name, draft in drafts:
         reader = _Reader(name, draft, library, known, scope, found)
@@ -47,9 +47,22 @@ def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], li
     return tuple(programs), _unique(found)
 
 
+SUBJECTS = ("recipe", "launch")
+"""What rules may be of, besides of a run."""
+
+
+def _subjects(library: Library) -> list[Diagnostic]:
+    """Blocks of rules of something that there is not."""
+    said = [b.subject for _, b in library.own_rules if b.subject is not None and b.subject.id not in SUBJECTS]
+    text = "rules are of a run, of a recipe or of a launch, not of `{}`"
+    help = {n.id: suggest(n.id, [*SUBJECTS]) or ("write `of recipe` or `of launch`",) for n in said}
+    return [error("check.unknown_word", text.format(n.id), n.span, help=help[n.id]) for n in said]
+
+
 def _clusters(library: Library) -> list[Diagnostic]:
-    """What is wrong with the clusters that the file declares or uses; most declare none."""
-    if all(d.name.span.file.startswith("stdlib/") for d in library.clusters.values()):
+    """What is wrong with the clusters and the rules of launches of the file and what it uses; most have none."""
+    of_launch = any(b.subject is not None and b.subject.id == "launch" for _, b in library.own_rules)
+    if not of_launch and all(d.name.span.file.startswith("stdlib/") for d in library.clusters.values()):
         return []
     from moedsl.launch import clusters
 
@@ -418,11 +431,29 @@ class _Reader:
                 continue
             if _is_written_out(s.value):
                 out[path] = _plain(s.value)
+                self._public(path, s.value)
             else:
                 self._error(
                     "check.type", "a field is set to a value, not to an expression", s.value.span, "write the value out"
                 )
         return out
+
+    def _public(self, path: str, value: ast.Expr) -> None:
+        """The recipe is a file, so no string in it may look like a secret's value."""
+        for text in _strings(value):
+            from moedsl.launch import secret_words
+
+            what = secret_words.value_kind(text.value)
+            if what is not None:
+                message = f"the value of `{path}` looks like {what}, and a file is no place for one"
+                help = "take it back if it was real; what needs it reads it from the environment: `secrets [HF_TOKEN]`"
+                self._error("check.secret", message, text.span, help)
+
+
+def _strings(e: ast.Expr) -> list[ast.String]:
+    """The strings of a value that is written out."""
+    items = e.items if isinstance(e, ast.List) else (e,)
+    return [i for i in items if isinstance(i, ast.String)]
 
 
 def _is_written_out(e: ast.Expr) -> bool:

@@ -241,9 +241,8 @@ def _diff(commands: Commands) -> None:
 
 def _results(commands: Commands) -> None:
     parser = _command(commands, "results", "what runs measured, from their logs, by useful tokens and beside the plan")
-    parser.add_argument(
-        "paths", nargs="+", metavar="PATH", help="a folder of runs, a log beside its plan.json, or LOG=PLAN"
-    )
+    text = "an experiment's id, a folder of runs, a log beside its plan.json, or LOG=PLAN"
+    parser.add_argument("paths", nargs="+", metavar="PATH", help=text)
     parser.add_argument(
         "--seq", type=_amount("length"), metavar="TOKENS", help="tokens of a sequence, where no plan says it"
     )

@@ -20,13 +20,14 @@ _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Model, "attention"): ("gqa", "mla"),
     (Hardware, "arch"): ARCHS,
 }
-_UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
+UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Hardware, "memory"): ("GB", "GiB", "TB", "TiB"),
     (Hardware, "visible"): ("GB", "GiB", "TB", "TiB"),
     (Hardware, "hbm"): ("GB/s", "TB/s"),
     (Hardware, "nvlink"): ("GB/s", "TB/s"),
     (Hardware, "network"): ("GB/s", "TB/s"),
 }
+"""The units of a fact, of which it needs one."""
 _RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
 """The precisions whose dense rate a machine may state."""
 MOST_LAYERS, LARGEST = 10_000, 1 << 31
@@ -122,7 +123,7 @@ class _Block:
                 return self._error("check.type", f"`{name.id}` wants {_WANTED[type_]}", value)
 
     def _float(self, name: ast.Name, value: ast.Number) -> float | None:
-        units = _UNITS.get((self.cls, name.id))
+        units = UNITS.get((self.cls, name.id))
         if units and value.unit not in units:
             return self._error("check.unit", f"`{name.id}` needs a unit: {', '.join(units)}", value)
         return float(number(value))

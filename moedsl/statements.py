@@ -139,7 +139,7 @@ class Gather:
         if glued and glued[1] in self.library.hardware:
             right = f"{glued[1]} x {glued[2]}"
             return (Instead(f"words are whole words: write `{right}`", right),)
-        return suggest(word.lower(), [*known, *STATEMENTS])
+        return tuple(map(_whole, suggest(word.lower(), [*known, *STATEMENTS])))
 
     def _fix(self, d: Draft, key: str, s: ast.Stmt) -> Draft:
         if key in d.fixed:
@@ -187,6 +187,14 @@ class Gather:
         self.diagnostics.append(error("check.twice", text, here, at, help="keep one of them", fixes=fixes))
 
 
+def _whole(help: str) -> str:
+    """A suggested word as a whole statement, where it is one; of most a word more is needed than can be guessed."""
+    word = help.word if isinstance(help, Instead) else ""
+    if word in axes.PHASES:
+        return Instead(help, f"{word} first")
+    return str(help) if word in STATEMENTS and word not in ALONE else help
+
+
 _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
     ast.MicroBatchStmt: Gather._micro_batch,  # pyright: ignore[reportPrivateUsage]
     ast.PinStmt: Gather._pin,  # pyright: ignore[reportPrivateUsage]
@@ -229,6 +237,8 @@ STATEMENTS = (
     "profile",
 )
 """What a bare name may have been meant as."""
+ALONE = ("vlm", "workflow")
+"""Those of them that are statements without a further word."""
 
 
 def runs(module: ast.Module, library: Library) -> tuple[list[tuple[str, Draft]], list[Diagnostic]]:

@@ -44,6 +44,8 @@ ONE = [
     ("check.unknown_axis", RUN + f"rules a {{ default phase = fit {WHY} }}", "phase"),
     ("check.unknown_rule", RUN + "allow mesh.headz", "mesh.headz"),
     ("check.unknown_field", RUN + "set model.moe_router_dtypo = 1", "model.moe_router_dtypo"),
+    ("check.unknown_word", RUN + f"rules a of lunch {{ env A = 1 {WHY} }}", "lunch"),
+    ("check.secret", RUN + f'set logger.wandb_exp_name = "hf_{"aB3" * 11}"', f'"hf_{"aB3" * 11}"'),
     ("check.unknown_function", RUN + "require maxi(tp, cp) > 1", "maxi"),
     ("check.unknown_fact", GPU.replace("sms 100", "sms 100; smss 3") + RUN.replace("gb200", "mine"), "smss"),
     ("check.missing_fact", GPU.replace("; sms 100", "") + RUN.replace("gb200", "mine"), "mine"),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import pytest
 
 from moedsl import fixes
@@ -9,7 +13,9 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics import Diagnostic
 from moedsl.parser import parse
 from moedsl.source import Source
+from moedsl.tokens import lexemes
 
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.moe"))
 BASE = "qwen3_30b_a3b\nh100 x 16\nseq 4k\nfit first\n"
 BROKEN = {
     "model": "qwen3_30b_a3bb\nh100 x 16\nseq 4k",
@@ -18,6 +24,7 @@ BROKEN = {
     "glued": "qwen3_30b_a3b\nh100x16\nseq 4k",
     "glued count": "qwen3_30b_a3b\nh100 x16\nseq 4k",
     "count": "qwen3_30b_a3b\nh100 16\nseq 4k",
+    "phase, mistyped": "qwen3_30b_a3b\nh100 x 16\nseq 4k\nscal",
     "phase": "qwen3_30b_a3b\nh100 x 16\nfit",
     "first": BASE.replace("first", "frst"),
     "keyword": BASE.replace("seq", "seqq"),
@@ -73,8 +80,12 @@ INFEASIBLE = {
 }
 
 
-def found(text: str) -> list[Diagnostic]:
-    return compile_source(Source("run.moe", text)).diagnostics
+SOLVED = ("set decided", "partial node", "smallest")
+"""Mistakes that the solver finds."""
+
+
+def found(text: str, stage: str = "plan") -> list[Diagnostic]:
+    return compile_source(Source("run.moe", text), stage).diagnostics
 
 
 def key(d: Diagnostic) -> tuple[str, str]:
@@ -83,17 +94,17 @@ def key(d: Diagnostic) -> tuple[str, str]:
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_fix_answers_its_diagnostic(name: str) -> None:
-    text = BROKEN[name]
+    text, stage = BROKEN[name], "plan" if name in SOLVED else "check"
     source = Source("run.moe", text)
     module, unread = parse(source)
-    fixable = [d for d in found(text) if d.fixes]
-    assert fixable, [d.message for d in found(text)]
+    fixable = [d for d in found(text, stage) if d.fixes]
+    assert fixable, [d.message for d in found(text, stage)]
     for d in fixable:
         for fix in d.fixes:
             changes = fixes.edits(fix, source, module)
             assert changes, fix
             after = fixes.applied(text, changes)
-            left = found(after)
+            left = found(after, stage)
             assert key(d) not in {key(x) for x in left}, (fix, after)
             _, still = parse(Source("run.moe", after))
             assert len(still) <= len(unread), (fix, after)
@@ -112,3 +123,34 @@ def test_each_relaxation_opens_a_layout(name: str) -> None:
     for fix in failures[0].fixes:
         after = fixes.applied(text, fixes.edits(fix, source, module))
         assert not [d.message for d in found(after) if d.is_error], (fix, after)
+
+
+MUTATIONS: dict[str, Callable[[str], str]] = {
+    "a letter less": lambda w: w[: len(w) // 2] + w[len(w) // 2 + 1 :],
+    "two letters swapped": lambda w: w[:1] + w[2:3] + w[1:2] + w[3:],
+    "a letter more": lambda w: w + w[-1:],
+    "said twice": lambda w: f"{w} {w}",
+    "gone": lambda w: "",
+}
+
+
+def slips(count: int) -> Iterator[tuple[str, str]]:
+    """Examples with one word or bracket mistyped."""
+    rng = random.Random(5)
+    for i in range(count):
+        text = rng.choice(EXAMPLES).read_text(encoding="utf-8")
+        found = [x for x in lexemes(text) if x.kind in ("word", "open", "close", "semicolon", "op")]
+        word, how = rng.choice(found), rng.choice([*MUTATIONS])
+        yield f"{i}: {how} {word.text}", text[: word.start] + MUTATIONS[how](word.text) + text[word.end :]
+
+
+@pytest.mark.parametrize(("slip", "text"), [pytest.param(s, t, id=s) for s, t in slips(40)])
+def test_a_fix_of_a_slip(slip: str, text: str) -> None:
+    source = Source("examples/run.moe", text)
+    module, unread = parse(source)
+    for d in compile_source(source, "check").diagnostics:
+        for fix in d.fixes:
+            after = Source(source.name, fixes.applied(text, fixes.edits(fix, source, module)))
+            _, still = parse(after)
+            assert key(d) not in {key(x) for x in compile_source(after, "check").diagnostics}, (slip, fix, after.text)
+            assert len(still) <= len(unread), (slip, fix, after.text)

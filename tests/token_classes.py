@@ -147,6 +147,7 @@ _CAPTURES = {
     "constant": "value",
     "function.builtin": "function",
     "variable": "name",
+    "nothing": "name",
     "property": "name",
     "variable.other.member": "name",
     "attribute": "name",

@@ -8,6 +8,7 @@ from argparse import Namespace
 from moedsl.commands import talk
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.launch import follow, logs, store
+from moedsl.launch.explained import explained
 
 
 def run(a: Namespace) -> int:
@@ -40,7 +41,9 @@ def _print(experiment: store.Experiment, only: tuple[str, ...]) -> int:
         if not job.handle:
             print(f"{job.name} was not submitted", file=sys.stderr)
         elif (reader := logs.reader(experiment, job)) is not None:
-            logs.print_lines(reader.more(whole=True), sys.stdout, f"{job.name}: " if len(only) > 1 else "")
+            lines = reader.more(whole=True)
+            logs.print_lines(lines, sys.stdout, f"{job.name}: " if len(only) > 1 else "")
+            logs.print_lines(filter(None, [explained(lines)]), sys.stderr, f"{job.name}: ")
         else:
             logs.print_elsewhere(experiment, job, False, sys.stdout)
     return 0

@@ -40,12 +40,17 @@ def run(a: Namespace) -> int:
         return _refused(a, [problem])
     gpus = 0 if a.cpu or a.dryrun else available()
     small = [_shrunk(made, r, min(a.ranks, gpus or a.ranks), gpus > 0) for r in wanted]
-    results = _shown(wanted, small) if a.dryrun else _rehearsed(a, wanted, small, gpus)
-    if isinstance(results[-1], list):
-        return _refused(a, results[-1])
-    found = [r for r in results if isinstance(r, Result)]
-    _print(a, found)
-    return int(not all(r.ok for r in found))
+    if a.dryrun:
+        return _print(a, [Result(r, plan, "cpu") for (_, plan), r in zip(wanted, small, strict=True)])
+    with ExitStack() as stack:
+        base = Path(a.output or stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-rehearse-")))
+        prepared, found = _prepared(a, wanted, small, base, gpus > 0)
+        if found:
+            return _refused(a, found)
+        host = stack.enter_context(Gpus() if gpus else Host())
+        results = {key: _one(a, one, host) for key, one in prepared.items()}
+    each = zip(wanted, small, strict=True)
+    return _print(a, [evolve(results[program.text(r)], rehearsal=r, plan=plan) for (_, plan), r in each])
 
 
 def _problem(a: Namespace, made: Compiled, wanted: list[Run]) -> Diagnostic | None:
@@ -74,47 +79,42 @@ def _shrunk(made: Compiled, run: Run, ranks: int, on_gpus: bool) -> Rehearsal:
     return shrink(plan, chosen.problem.program.model, ranks, "" if shipped else instead, on_gpus)
 
 
-def _shown(wanted: list[Run], small: list[Rehearsal]) -> list[Result | list[Diagnostic]]:
-    return [Result(r, plan, "cpu") for (_, plan), r in zip(wanted, small, strict=True)]
+def _prepared(
+    a: Namespace, wanted: list[Run], small: list[Rehearsal], base: Path, on_gpus: bool
+) -> tuple[dict[str, Prepared], list[Diagnostic]]:
+    """Each different rehearsal on disk, by its run file: runs that shrink to the same one share it."""
+    out: dict[str, Prepared] = {}
+    for (chosen, plan), r in zip(wanted, small, strict=True):
+        if program.text(r) in out:
+            continue
+        device, model = from_plan(plan), chosen.problem.program.model
+        assert device is not None, "every plan has a device"
+        folder = base / r.name if len(wanted) > 1 else base
+        made = prepare(r, (model.hf, model.family), folder, a.iterations, device, on_gpus)
+        if isinstance(made, list):
+            return {}, made
+        out[program.text(r)] = made
+    return out, []
 
 
-def _rehearsed(a: Namespace, wanted: list[Run], small: list[Rehearsal], gpus: int) -> list[Result | list[Diagnostic]]:
-    """A result for each run, or diagnostics in the end; runs with the same rehearsal share one."""
-    out: list[Result | list[Diagnostic]] = []
-    known: dict[str, Result] = {}
-    with ExitStack() as stack:
-        host = stack.enter_context(Gpus() if gpus else Host())
-        base = Path(a.output or stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-rehearse-")))
-        for (chosen, plan), r in zip(wanted, small, strict=True):
-            key = program.text(r)
-            folder = base / r.name if len(wanted) > 1 else base
-            if key not in known:
-                device = from_plan(plan)
-                assert device is not None, "every plan has a device"
-                model = chosen.problem.program.model
-                prepared = prepare(r, (model.hf, model.family), folder, a.iterations, device, bool(gpus))
-                if isinstance(prepared, list):
-                    return [*out, prepared]
-                known[key] = _one(a, prepared, plan, host)
-            out.append(evolve(known[key], rehearsal=r, plan=plan))
-    return out
+def _one(a: Namespace, prepared: Prepared, host: Host | Gpus) -> Result:
+    r = prepared.rehearsal
+    outcome = host.run(prepared, a.timeout, lambda text: print(f"  {r.name}: {text}", file=sys.stderr, flush=True))
+    found = checks(prepared, outcome.answers) if outcome.failure is None else ()
+    return Result(r, prepared.plan, host.device, prepared, outcome, found, failure.diagnosis(prepared, outcome))
 
 
-def _one(a: Namespace, prepared: Prepared, plan: dict[str, Any], host: Host | Gpus) -> Result:
-    name = prepared.rehearsal.name
-    outcome = host.run(prepared, a.timeout, lambda text: print(f"  {name}: {text}", file=sys.stderr, flush=True))
-    answers = checks(prepared, outcome.answers) if outcome.failure is None else ()
-    diagnosis = failure.diagnosis(prepared, outcome)
-    return Result(prepared.rehearsal, plan, host.device, prepared, outcome, answers, diagnosis)
-
-
-def _print(a: Namespace, results: list[Result]) -> None:
+def _print(a: Namespace, results: list[Result]) -> int:
+    """All results, and the exit code."""
     data = [to_json(r) for r in results]
     if a.json:
         talk.print_json({"version": 1, "runs": data})
-        return
-    for one in data:
-        print(text(one), end="\n" if one is not data[-1] else "")
-        said = one["trained"] and one["trained"]["failure"] and one["trained"]["failure"]["diagnosis"]
-        if said:
-            print("\n" + failure.text(said), end="")
+    else:
+        print("\n".join(text(one) + _said(one) for one in data), end="")
+    return int(not all(r.ok for r in results))
+
+
+def _said(run: dict[str, Any]) -> str:
+    """What `moedsl diagnose` knows of a failing rank's log."""
+    diagnosis = run["trained"] and run["trained"]["failure"] and run["trained"]["failure"]["diagnosis"]
+    return "\n" + failure.text(diagnosis) if diagnosis else ""

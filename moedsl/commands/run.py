@@ -15,7 +15,7 @@ from moedsl.compiler import Result
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.emit.bridge import recipe_text
 from moedsl.infer import suggest
-from moedsl.launch import clusters, head, here, quote, show
+from moedsl.launch import clusters, head, here, quote, show, store
 from moedsl.launch.derive import derive
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch, to_json
@@ -93,13 +93,25 @@ def _jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job]
 
 def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
     """What stands against starting these jobs from here."""
+    if cluster.executor != "local" and (missing := store.has_nemo_run()):
+        return [missing]
     held = [quote.refusal(t, bool(cluster.container)) for j in jobs for t in j.payload.files.values()]
     found = [d for d in held if d is not None and cluster.executor == "slurm"][:1]
     if cluster.executor == "local" and not dryrun:
         found += here.refusals([j.launch for j in jobs])
     if cluster.executor != "local" and not dryrun:
         found += here.missing_secrets(cluster)
+    if cluster.executor == "kubeflow":
+        found += _kubeflow_refusals(cluster, jobs, dryrun)
     return found
+
+
+def _kubeflow_refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
+    from moedsl.launch import kubeflow
+
+    found = [kubeflow.refusal(j.launch, cluster, j.payload) for j in jobs]
+    found += [] if dryrun else [kubeflow.context_refusal(cluster)]
+    return [d for d in found if d is not None]
 
 
 def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
@@ -129,11 +141,11 @@ def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
 
 def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
     """All jobs as one experiment; the exit code once they have ended, or, detached, once they are submitted."""
-    from moedsl.launch import attended, executors, store
+    from moedsl.launch import attended, executors
     from moedsl.launch.submit import Task, sequential
 
     home = executors.home(cluster)
-    wrong = store.has_nemo_run() or store.home_refusal(home)
+    wrong = store.home_refusal(home)
     if wrong:
         talk.say([wrong], {})
         return 1
@@ -142,4 +154,5 @@ def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
         Task(j.launch.name, executors.task(j.launch, cluster, j.payload), executors.executor(j.launch, cluster, home))
         for j in jobs
     ]
-    return attended.run(sequential(tasks) if a.sequential else tasks, jobs[0].launch.name, home, a.detach)
+    plans = {j.launch.name: j.plan for j in jobs}
+    return attended.run(sequential(tasks) if a.sequential else tasks, jobs[0].launch.name, home, a.detach, plans)

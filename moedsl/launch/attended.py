@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from moedsl.commands import talk
 from moedsl.launch import follow, store
 from moedsl.launch.submit import Task, submit
 
+Plans = Mapping[str, Mapping[str, Any]]
 
-def run(tasks: Sequence[Task], title: str, home: Path, detach: bool = False) -> int:
+
+def run(
+    tasks: Sequence[Task], title: str, home: Path, detach: bool = False, plans: Plans = MappingProxyType({})
+) -> int:
     """The exit code: 0 all succeeded (or, detached, were submitted), 1 not, 130 after Ctrl-C.
 
-    The id is the only thing on stdout, and comes before the submission.
+    The id is the only thing on stdout, and comes before the submission. `plans`, by the names of tasks, are kept beside
+    their logs.
     """
     done = submit(tasks, title, home, _name)
     talk.say([done.why_not] if done.why_not else [], {})
@@ -23,7 +31,16 @@ def run(tasks: Sequence[Task], title: str, home: Path, detach: bool = False) -> 
         return 128 + done.signal
     if done.experiment is None:
         return 1
+    _keep(done.experiment, plans)
     return _detached(done.experiment) if detach else _waited(done.experiment)
+
+
+def _keep(experiment: store.Experiment, plans: Plans) -> None:
+    """plan.json in the folder of each job: `moedsl results` reads it with the log."""
+    for job in experiment.of_nemo.jobs:
+        if job.id in plans:
+            text = json.dumps(plans[job.id], indent=2, ensure_ascii=False) + "\n"
+            (Path(job.executor.job_dir) / "plan.json").write_text(text, encoding="utf-8")
 
 
 def _name(id: str) -> None:
@@ -32,7 +49,7 @@ def _name(id: str) -> None:
 
 def _detached(experiment: store.Experiment) -> int:
     for job in experiment.names:
-        print(f"{job}  {experiment.handles[job]}", file=sys.stderr)
+        print(f"{job}  {store.number_of(experiment.handles[job])}", file=sys.stderr)
     _say_how(experiment)
     return 0
 
@@ -47,5 +64,5 @@ def _waited(experiment: store.Experiment) -> int:
 
 
 def _say_how(experiment: store.Experiment) -> None:
-    for words in (f"jobs {experiment.id}", f"logs {experiment.id} -f", f"cancel {experiment.id}"):
-        print(f"  moedsl {words}", file=sys.stderr)
+    for words in ("jobs {}", "logs {} -f", "results {}", "cancel {}"):
+        print(f"  moedsl {words.format(experiment.id)}", file=sys.stderr)

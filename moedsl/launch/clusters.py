@@ -12,6 +12,7 @@ from moedsl import ast, cache, reader
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.infer import suggest
 from moedsl.launch import cluster as declared
+from moedsl.launch import rules
 from moedsl.launch.facts import Cluster
 from moedsl.library import Library
 
@@ -116,6 +117,7 @@ def _listed(all_: Mapping[str, Known]) -> str:
 
 
 def check(library: Library) -> list[Diagnostic]:
-    """What is wrong with the clusters of a run file and what it uses."""
+    """What is wrong with the clusters and the rules `of launch` of a run file and what it uses."""
     own = [d for d in library.clusters.values() if _origin(d) == "run file"]
-    return [found for decl in own for found in declared.read(decl, library)[1]]
+    wrong = [found for decl in own for found in declared.read(decl, library)[1]]
+    return [*wrong, *rules.read(library)[1]]

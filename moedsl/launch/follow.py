@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from moedsl.launch import logs
+from moedsl.launch.explained import explained
 from moedsl.launch.store import UNKNOWN, Experiment, Job
 
 FIRST_S, LONGEST_S = 1.0, 15.0
@@ -60,6 +61,8 @@ def report(experiment: Experiment, jobs: Sequence[Job]) -> int:
     bad = [job for job in jobs if job.state != "SUCCEEDED"]
     for job in bad:
         print(f"\n{job.name} {job.number}: {state(job)}", file=sys.stderr)
-        logs.print_lines(logs.reason(experiment, job), sys.stderr, "  | ")
+        said = logs.reason(experiment, job)
+        logs.print_lines(said, sys.stderr, "  | ")
+        logs.print_lines(filter(None, [explained(said)]), sys.stderr, "  ")
         print(f"  scripts and logs: {job.folder}", file=sys.stderr)
     return int(bool(bad))

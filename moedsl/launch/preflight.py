@@ -103,8 +103,9 @@ def slurm(jobs: Sequence[Checked], cluster: Cluster, paths: Sequence[str]) -> li
 
 def _tunnel(cluster: Cluster) -> Any:
     """An open tunnel to the login node, or why there is none."""
-    from moedsl.launch import executors
+    from moedsl.launch import executors, store
 
+    store.nemo_run()
     made = executors.tunnel(cluster, executors.home(cluster))
     try:
         made.connect()

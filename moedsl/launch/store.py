@@ -10,6 +10,7 @@ import difflib
 import os
 import re
 import time
+import warnings
 from collections.abc import Sequence
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -46,7 +47,7 @@ class Job:
     @property
     def number(self) -> str:
         """The scheduler's number or name of the job."""
-        return self.handle.partition("://")[2].split("/")[1] if self.handle else ""
+        return number_of(self.handle)
 
     @property
     def ended(self) -> bool:
@@ -62,12 +63,18 @@ class Job:
         }
 
 
+def number_of(handle: str) -> str:
+    """The scheduler's part of NeMo-Run's name of a job (``slurm_tunnel://nemo_run/1234``)."""
+    return handle.partition("://")[2].split("/")[1] if handle else ""
+
+
 @cache
 def nemo_run() -> Any:
     """The module (3 to 6 s), which from then on says nothing on standard output by itself."""
-    import nemo_run
-    from nemo_run.core.frontend.console.api import CONSOLE
-
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of packages that it imports
+        import nemo_run
+        from nemo_run.core.frontend.console.api import CONSOLE
     CONSOLE.quiet = True
     return nemo_run
 
@@ -157,6 +164,7 @@ def _homes_file() -> Path:
 
 def use_home(home: Path) -> None:
     """Makes NeMo-Run keep everything below `home`, its list of Slurm's numbers too."""
+    nemo_run()
     executors.use_home(home)
     from nemo_run.run.torchx_backend.schedulers import slurm
 

@@ -29,9 +29,15 @@ class Checking:
         self._server = server
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._took: dict[str, float] = {}
+        self._new: set[str] = set()
+        """Files whose text changed since their last check; those that use them are told once."""
 
     def changed(self, uri: str) -> None:
         """The text of an open file is new."""
+        self._new.add(uri)
+        self._again(uri)
+
+    def _again(self, uri: str) -> None:
         self._server.solving.expect(uri)
         self._schedule(uri)
 
@@ -51,7 +57,7 @@ class Checking:
         found = files.dependents(uri)
         files.forget(found)
         for other in found:
-            self.changed(other)
+            self._again(other)
 
     def _schedule(self, uri: str) -> None:
         timer = self._timers.pop(uri, None)
@@ -75,7 +81,9 @@ class Checking:
             log.exception("checking %s failed", uri)
             self._server.solving.drop(uri)
         self._took[uri] = time.monotonic() - start
-        self.dependents(uri)
+        if uri in self._new:
+            self._new.discard(uri)
+            self.dependents(uri)
 
     def publish(self, uri: str) -> None:
         """Sends the diagnostics of the newest snapshot."""

@@ -5,19 +5,15 @@ Everything comes from where the compiler has it; only the keywords have a file o
 
 from __future__ import annotations
 
-import ast as python
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from itertools import pairwise
-from typing import Any
-
-import attrs
 
 from moedsl import axes, paths
 from moedsl.bridge.fields import Field
-from moedsl.facts import Hardware, Model, Vision
+from moedsl.facts import Hardware, Model
 from moedsl.ir import Rule
+from moedsl.lsp import facts
 from moedsl.printer import print_expr
 from moedsl.source import Source
 from moedsl.symbols import ALIASES, BUILTIN, FUNCTIONS
@@ -62,7 +58,7 @@ def name(word: str) -> str | None:
     if known in FUNCTIONS:
         return f"**{known}**, a function\n\n{FUNCTIONS[known].doc}"
     if known in BUILTIN:
-        meaning = fact_docs(Model).get(known) or fact_docs(Hardware).get(known)
+        meaning = facts.docs(Model).get(known) or facts.docs(Hardware).get(known)
         return f"**{known}**, {BUILTIN[known]}" + (f"\n\n{meaning}" if meaning else "")
     return None
 
@@ -102,38 +98,6 @@ def field(f: Field) -> str:
     """A field of Bridge's configuration."""
     default = "" if f.default in ("required", "factory") else f", {f.default!r} unless it is set"
     return f"**{f.path}**, a field of Bridge: `{f.type}`{default}"
-
-
-FACTS: Mapping[str, type] = {"model": Model, "hardware": Hardware, "vision": Vision}
-"""What the facts of a block are those of."""
-
-
-def fact(block: str, word: str) -> str | None:
-    """A fact that a declaration may state."""
-    cls = FACTS.get(block)
-    member = next((f for f in attrs.fields(cls) if f.name == word), None) if cls else None
-    if cls is None or member is None:
-        return None
-    meaning = fact_docs(cls).get(word, "")
-    return f"**{word}**, a fact of {_A[block]} ({member.type})" + (f"\n\n{meaning}" if meaning else "")
-
-
-_A = {"model": "a model", "hardware": "hardware", "vision": "a vision tower"}
-
-
-@cache
-def fact_docs(cls: type) -> Mapping[str, str]:
-    """The text under each field of a facts class, read from its source."""
-    tree = python.parse((paths.PACKAGE / "facts.py").read_text(encoding="utf-8"))
-    found = next(n for n in tree.body if isinstance(n, python.ClassDef) and n.name == cls.__name__)
-    return dict(_documented(found.body))
-
-
-def _documented(body: list[Any]) -> Iterator[tuple[str, str]]:
-    for before, node in pairwise(body):
-        text = node.value.value if isinstance(node, python.Expr) and isinstance(node.value, python.Constant) else None
-        if isinstance(text, str) and isinstance(before, python.AnnAssign) and isinstance(before.target, python.Name):
-            yield before.target.id, " ".join(text.split())
 
 
 def plain(markdown: str) -> str:

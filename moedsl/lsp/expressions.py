@@ -10,8 +10,6 @@ from moedsl.symbols import BUILTIN, FUNCTIONS
 from moedsl.symbols import Type as Kind
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
-FACT_WORDS = {"attention": ("gqa", "mla"), "arch": symbols.ARCHS}
-"""Facts whose value is one of a few words."""
 
 
 def names_of(rules: Iterable[Rule]) -> Iterator[tuple[str, str]]:
@@ -36,6 +34,12 @@ def words_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
     before = said[at - 1] if said[at - 1] != "not" else said[at - 2]
     kind = BUILTIN.get(symbols.ALIASES.get(before, before))
     return _words(kind) if kind is not None and _is_open(said[at + 1 :]) else ()
+
+
+def units_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
+    """The units of a number that is compared with bytes."""
+    bytes_ = len(said) > 1 and said[-1] in COMPARISONS and said[-2] in ("peak_memory", "memory")
+    return ("GiB", "GB", "TiB", "TB") if bytes_ else ()
 
 
 def _is_open(rest: Sequence[str]) -> bool:

@@ -73,10 +73,18 @@ def _file(source: Source, scope: Scope) -> File:
 
 @cache
 def stdlib() -> Files:
-    """Every file of the stdlib, and the documents that name its rules."""
-    known = analysis.stdlib()
-    scope = Scope.of(known)
-    sources = [*known.sources.values(), *library.sources(paths.document_files())]
+    """Every file of the stdlib, the documents apart."""
+    return _kept(analysis.stdlib().sources.values())
+
+
+@cache
+def documents() -> Files:
+    """The files that say which rules carry a document's claims."""
+    return _kept(library.sources(paths.document_files()))
+
+
+def _kept(sources: Iterable[Source]) -> Files:
+    scope = Scope.of(analysis.stdlib())
     parsed = ((s, cached_parse(s)[0]) for s in sources)
     return {s.name: File(s, occurrences(s, m, scope)) for s, m in parsed if m is not None}
 
@@ -171,11 +179,13 @@ def _of_stdlib() -> frozenset[Symbol]:
 def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list[tuple[Place, Occurrence]]:
     """Every place that names a symbol: in the file and the files that hang together with it, open or used.
 
-    A symbol of the stdlib or of the language is the same in all open files, and in the stdlib.
+    A symbol of the stdlib or of the language is the same in all open files, and in the stdlib; a file of the stdlib
+    that is open counts as it is there.
     """
     shared = symbol.kind in BUILTIN or symbol.kind == "field" or is_stdlib(symbol)
     among = everything(workspace) if shared else group(workspace, document)
-    found = [*among.values(), *(stdlib().values() if shared else ())]
+    kept = {**stdlib(), **documents()} if shared else {}
+    found = [*among.values(), *(f for n, f in kept.items() if workspace.path_of(n) not in among)]
     return [(Place(f.source, o.span), o) for f in found for o in f.places if o.symbol == symbol]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from moedsl import ast, axes
+from moedsl import ast, axes, paths
 from moedsl.library import Library
 from moedsl.source import Source, Span
 from moedsl.symbols import ALIASES, AXES, BUILTIN, COSTS, FUNCTIONS, HARDWARE, MODEL, RUN
@@ -78,7 +78,8 @@ class Scope:
 
 def occurrences(source: Source, module: ast.Module, scope: Scope) -> tuple[Occurrence, ...]:
     """Every named place of a module, in the order of the text."""
-    prefix = "std" if source.name.startswith("stdlib/") else "run"
+    kept = source.name.startswith(("stdlib/", f"{paths.stdlib_dir()}{os.sep}"))
+    prefix = "std" if kept else "run"
     found = _Collector(source, scope, prefix).module(module)
     return tuple(sorted(found, key=lambda o: (o.span.start, o.span.end)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl import ast, axes
@@ -71,11 +71,10 @@ def head(document: Document, run: str) -> Span:
     return first or Span(document.source.name, 0, 0)
 
 
-def runs_at(document: Document, offset: int) -> Iterator[str]:
-    """The runs that an offset is about: that of the block it lies in, else all that have plans."""
+def runs_at(document: Document, offset: int) -> list[str]:
+    """The solved run that an offset is about: that of the block it lies in; in a file without blocks the only one."""
     items = document.module.items if document.module is not None else ()
-    blocks = [i for i in items if isinstance(i, ast.RunDecl) and i.span.start <= offset <= i.span.end]
+    blocks = [i for i in items if isinstance(i, ast.RunDecl)]
+    around = [b.name.id for b in blocks if b.span.start <= offset <= b.span.end]
     known = of_runs(document)
-    yield from (b.name.id for b in blocks if b.name.id in known)
-    if not blocks:
-        yield from known
+    return [n for n in (around if blocks else known) if n in known]

@@ -16,7 +16,7 @@ from typing import Self
 
 from moedsl.bridge import hub
 from moedsl.paths import stdlib_dir
-from moedsl.rehearse.launch import Failure, Outcome, Progress, answers, tail
+from moedsl.rehearse.launch import Failure, Outcome, Progress, answers, forget, tail
 from moedsl.rehearse.prepare import TASK, Prepared
 
 _ITERATION = re.compile(r"rank (\d+) iteration (\d+)")
@@ -50,8 +50,7 @@ class Gpus:
         """Trains one rehearsal; `timeout` in seconds. Ctrl-C ends torchrun, which ends its ranks."""
         start, last = time.monotonic(), prepared.rehearsal.ranks - 1
         folder = prepared.folder.resolve()
-        for old in folder.glob("rank_*"):  # of an earlier rehearsal in this folder
-            old.unlink()
+        forget(prepared)
         process = subprocess.Popen(
             [
                 sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={last + 1}",

@@ -77,8 +77,7 @@ class Host:
     def run(self, prepared: Prepared, timeout: float, progress: Progress = lambda _: None) -> Outcome:
         """Trains one rehearsal; `timeout` in seconds, the import of Bridge included. No mistake raises."""
         start = time.monotonic()
-        for old in prepared.folder.glob("rank_*"):  # of an earlier rehearsal in this folder
-            old.unlink()
+        forget(prepared)
         if self._process is None:
             self._process = self._start()
             progress("starting the real Megatron Bridge (about ten seconds)")
@@ -179,6 +178,12 @@ def _heard(news: re.Match[str], prepared: Prepared, progress: Progress) -> Failu
     if rank == prepared.rehearsal.ranks - 1:
         progress(f"iteration {number} of {prepared.iterations}")
     return None
+
+
+def forget(prepared: Prepared) -> None:
+    """Removes what ranks of an earlier rehearsal wrote in this folder."""
+    for old in (*prepared.folder.glob("rank_[0-9]*.json"), *prepared.folder.glob("rank_[0-9]*.log")):
+        old.unlink()
 
 
 def answers(prepared: Prepared) -> tuple[dict[str, Any], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, frozen
 
 from moedsl.rehearse.checks import Check
 from moedsl.rehearse.cpu.config import CHANGES
@@ -67,8 +67,3 @@ def _trained(r: Result) -> Json | None:
         "checks": [asdict(c) for c in r.checks],
         "failure": None if failure is None else {**asdict(failure), "diagnosis": r.diagnosis},
     }
-
-
-def renamed(r: Result, rehearsal: Rehearsal, plan: Mapping[str, Any]) -> Result:
-    """The same result for another run that has the same rehearsal."""
-    return evolve(r, rehearsal=rehearsal, plan=plan)

@@ -16,7 +16,10 @@ SUFFIXES = (".log", ".out", ".err", ".txt")
 CODE = "code"
 """The folder below a task in which NeMo-Run ships what a job needs."""
 PLAN = "plan.json"
-HELP = "give a log, a folder that holds logs beside their plan.json, or LOG=RUN with a plan.json, folder or recipe.py"
+HELP = (
+    "give a log, a folder that holds logs beside their plan.json, LOG=RUN with a plan.json, folder or recipe.py, "
+    "or the id of an experiment"
+)
 
 
 @frozen
@@ -44,6 +47,8 @@ def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
 
 
 def _one(target: str) -> list[Run] | Diagnostic:
+    from moedsl.results import fetch  # which asks for logs as this module finds them
+
     path = Path(target)
     if path.is_dir():
         return list(_below(path)) or _wrong(f"no log is in {target}")
@@ -52,7 +57,10 @@ def _one(target: str) -> list[Run] | Diagnostic:
     log, _, stands = target.rpartition("=")
     if log and Path(log).exists():
         return _paired(Path(log), stands)
-    return _wrong(f"{target} is not there")
+    experiment = None if "/" in target else fetch.folder(target)
+    if isinstance(experiment, Diagnostic):
+        return experiment
+    return list(_below(experiment)) if experiment else _wrong(f"{target} is not there, and no experiment has that id")
 
 
 def _wrong(text: str) -> Diagnostic:
@@ -101,6 +109,11 @@ def _logs(folder: Path) -> list[Path]:
     """Files that a job printed: not what moedsl wrote, and not what NeMo-Run ships."""
     files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix in SUFFIXES)
     return [p for p in files if CODE not in p.relative_to(folder).parts[:-1] and not _ours(p)]
+
+
+def has_logs(folder: Path, but: str = "") -> bool:
+    """Whether a job has printed anything there; `but` is a name that does not count."""
+    return any(p.name != but for p in _logs(folder))
 
 
 def _ours(path: Path) -> bool:

@@ -59,7 +59,12 @@ def emacs(folder: Path, script: str) -> str:
     (folder / "script.el").write_text(script, encoding="utf-8")
     command = [*found.command("usr/bin/emacs-nox"), "--dump-file", str(dump), "--batch", "-Q"]
     files = ["-l", str(ROOT / "editors/emacs/moe-mode.el"), "-l", "script.el"]
-    places = {"EMACSLOADPATH": f"{release}/lisp", "EMACSDATA": f"{release}/etc", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
+    places = {
+        "EMACSLOADPATH": f"{release}/lisp",
+        "EMACSDATA": f"{release}/etc",
+        "HOME": str(folder),
+        "LC_ALL": "C.UTF-8",
+    }
     env = {**os.environ, **places}
     done = subprocess.run(
         [*command, *files], cwd=folder, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False

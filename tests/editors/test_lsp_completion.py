@@ -41,7 +41,14 @@ CASES = {
     "rules house |": {"when", "of"},
     "hardware mine {\n  |": {"nvlink_domain", "memory"},
     "hardware mine {\n  arch |": {"hopper", "blackwell"},
+    "hardware mine {\n  memory 80 |": {"GB", "GiB"},
+    "hardware mine {\n  hbm 3 |": {"TB/s"},
+    "require peak_memory < 160 |": {"GiB"},
     "model mine {\n  vision {\n    |": {"patch", "merge"},
+    "cluster c {\n  |": {"executor", "partition"},
+    "cluster c {\n  executor |": {"slurm", "kubeflow"},
+    "cluster c {\n  hardware |": {"gb200"},
+    "calibration hopper {\n  |": {"gemm", "skew"},
     "run a {\n  seq 4k\n}\nrun b from |": {"a"},
     "sweep |": {"micro_batch", "gpus"},
     "isolate overlap in |": {"off", "delayed"},
@@ -149,4 +156,6 @@ def test_a_cut_example_is_completed_with_what_stood_there(path: object) -> None:
     }
     for word in [w for w in lexemes(text) if w.kind == "word" and w.text in known][:12]:
         head = text[: word.start + 2]
+        if place(text, word.start).texts == ("partition",):
+            continue  # any text, here that of a GPU type
         assert word.text in labels(f"{head}|"), head[-60:]

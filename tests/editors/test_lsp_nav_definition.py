@@ -127,22 +127,20 @@ def test_nothing_where_nothing_is_named() -> None:
         assert not found or found[0][0].endswith(".py"), text
 
 
-def test_a_definition_of_the_document_itself_when_it_is_of_the_stdlib() -> None:
+def test_in_an_open_file_of_the_stdlib() -> None:
     path = paths.stdlib_dir() / "rules" / "mesh.moe"
-    made = nav.workspace()
-    where = path.as_uri()
-    text = path.read_text(encoding="utf-8")
-    made.open(where, 1, text)
-    document = made.document(where)
+    made, text = nav.workspace(), path.read_text(encoding="utf-8")
+    made.open(path.as_uri(), 1, text)
+    document = made.document(path.as_uri())
     assert document is not None
-    found = definition.answer(
-        made,
-        nav.parameters(
-            types.DefinitionParams, document, text.index("dp > 0") if "dp > 0" in text else text.index("heads:")
-        ),
-    )
-    assert found
-    assert uris.to_fs_path(found[0].uri) == str(path)
+    for name, kind in (("heads: ", "rule"), ("dp = ", "let")):
+        offset = text.index(name)
+        (place,) = definition.answer(made, nav.parameters(types.DefinitionParams, document, offset)) or ()
+        assert (place.uri, document.lines.offset(place.range.start)) == (path.as_uri(), offset), kind
+        context = types.ReferenceContext(True)
+        places = references.answer(made, nav.parameters(types.ReferenceParams, document, offset, context=context)) or []
+        keys = [(p.uri, p.range.start.line, p.range.start.character) for p in places]
+        assert len(keys) == len(set(keys))
 
 
 # ---------------------------------------------------------------- references

@@ -177,6 +177,18 @@ async def test_an_unsaved_file_is_used_as_it_is_typed(session: Session) -> None:
         pass
 
 
+async def test_files_that_use_each_other_come_to_rest(session: Session) -> None:
+    session.open("one.moe", 'use "two.moe"\nprofile p_one { h100 x 8 }\nqwen3_30b_a3b; p_two\n')
+    session.open("two.moe", 'use "one.moe"\nprofile p_two { h100 x 8 }\nqwen3_30b_a3b; p_one\n')
+    while await session.ids("one.moe") or await session.ids("two.moe"):
+        pass
+    await session.hints("one.moe")
+    await session.hints("two.moe")
+    before = len(session.published)
+    await asyncio.sleep(0.5)
+    assert len(session.published) - before <= 2
+
+
 async def test_a_file_without_a_path(session: Session) -> None:
     session.open("untitled:Untitled-1", "qwen3_30b_a3b\nh100 x 16\npin tq=1\n")
     assert await session.ids("untitled:Untitled-1") == ["check.unknown_axis"]
@@ -290,7 +302,7 @@ async def test_what_is_no_message_ends_nothing() -> None:
     await process.wait()
 
 
-def test_without_pygls_it_says_how_to_get_it(
+async def test_without_pygls_it_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

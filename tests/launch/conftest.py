@@ -38,4 +38,6 @@ def login_node(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     home = tmp_path / "nemo"
     monkeypatch.setenv("NEMORUN_HOME", str(home))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))  # sbatch passes it on: jobs leave nothing elsewhere
     return home

@@ -271,6 +271,20 @@ def test_check_finds_a_wrong_cluster(config: Path, capsys: pytest.CaptureFixture
     assert "did you mean `account`?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (f'set logger.wandb_exp_name = "{TOKENS[0]}"', "check.secret"),
+        ('rules mine of launch { require a: nodez > 1 because "x" cite docs "x" }', "check.unknown_name"),
+        ('rules mine of lunch { env A = 1 because "x" cite docs "x" }', "did you mean `launch`?"),
+        ('rules mine of launch { env A = 1 because "x" cite docs "x" }', ""),
+    ],
+)
+def test_check_finds_what_a_launch_would(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-e", f"{RUN}{line}"]) == (1 if says else 0)
+    assert says in capsys.readouterr().err
+
+
 def test_the_stdlibs_clusters_are_right() -> None:
     known, found = clusters.known(load_stdlib())
     assert not found

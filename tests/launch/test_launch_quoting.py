@@ -258,3 +258,25 @@ def test_a_reserved_path_is_refused_without_a_container(tmp_path: Path, capsys: 
 def test_a_file_of_the_job_has_a_plain_name(wrong: str) -> None:
     with pytest.raises(ValueError, match="plain names"):
         Payload({wrong: ""}, wrong)
+
+
+def test_torchrun_itself_gives_each_rank_its_values(tmp_path: Path) -> None:
+    """PyTorch's own launcher, two ranks on this machine's CPUs."""
+    program = (
+        "import json, os, sys, base64\n"
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "seen = [None] * dist.get_world_size()\n"
+        "own = {os.fsdecode(k): base64.b64encode(v).decode() for k, v in os.environb.items()}\n"
+        "dist.all_gather_object(seen, {'env': own, 'argv': sys.argv[1:]})\n"
+        "if dist.get_rank() == 0:\n"
+        "    print(json.dumps({'env': seen[1]['env'], 'argv': seen[1]['argv']}))\n"
+        "dist.destroy_process_group()\n"
+    )
+    on = evolve(Cluster("here", "local"), python=sys.executable, env=NASTY)
+    made = launch(plan("h100", 2, {"ep": 2}), on)
+    text = script(made, on, Payload({"p.py": program}, "p.py", arguments=tuple(NASTY.values())))
+    seen = in_bash(text, tmp_path, OMP_NUM_THREADS="1")
+    env = decoded(seen["env"])
+    assert env.items() >= NASTY.items() and (env["RANK"], env["WORLD_SIZE"]) == ("1", "2")
+    assert seen["argv"] == list(NASTY.values())

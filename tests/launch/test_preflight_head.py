@@ -169,7 +169,9 @@ def test_a_dispatcher_without_its_package(container: Container) -> None:
 
 
 def test_a_dispatcher_whose_extension_does_not_load(container: Container) -> None:
-    container.module("deep_ep", "print('hello')\nraise OSError('libnvshmem_host.so.3: cannot open shared object file')\n")
+    container.module(
+        "deep_ep", "print('hello')\nraise OSError('libnvshmem_host.so.3: cannot open shared object file')\n"
+    )
     stops(container, "deep_ep cannot be imported (OSError: libnvshmem_host.so.3")
 
 
@@ -193,7 +195,9 @@ def test_gpus_of_the_same_name_with_less_memory(container: Container) -> None:
 
 def test_fewer_gpus_than_ranks(container: Container) -> None:
     container.gpus = [H100]
-    stops(container, "CUDA sees 1 GPUs, and 8 ranks run on a node (CUDA_VISIBLE_DEVICES is 3)", CUDA_VISIBLE_DEVICES="3")
+    stops(
+        container, "CUDA sees 1 GPUs, and 8 ranks run on a node (CUDA_VISIBLE_DEVICES is 3)", CUDA_VISIBLE_DEVICES="3"
+    )
 
 
 def test_cuda_does_not_start(container: Container) -> None:

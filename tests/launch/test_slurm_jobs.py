@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from slurm_launch import Planned, answers, payload, planned
 
 from moedsl import mesh
@@ -68,6 +69,24 @@ def test_each_rank_is_where_it_should_be_and_has_what_it_was_given(login_node: P
     assert len({answer["node"] for answer in said}) == nodes
     assert len({answer["master"] for answer in said}) == 1
     assert {answer["standin"].get("STANDIN_SEGMENT") for answer in said} == {str(made.launch.segment)}
+
+
+def test_a_containers_options_reach_the_rank(login_node: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "corpus").write_text("tokens")
+    inside = tmp_path / "inside"
+    image = "nvcr.io#nvidia/nemo:26.04"
+    made = planned(8, f'container "{image}"; mounts ["{tmp_path}/data:{inside}"]; ' + moe(ODD))
+    reads = f"import pathlib; assert pathlib.Path({str(inside / 'corpus')!r}).read_text() == 'tokens'\n"
+    checks = payload("probe.py", probe(made))
+    checks = evolve(checks, files={"probe.py": reads + checks.files["probe.py"]})
+    said = answers(log_of(finished([made.task(login_node, checks)], login_node)))
+    assert [answer["wrong"] for answer in said] == [{}] * 8
+    options = said[0]["standin"]
+    assert options["STANDIN_IMAGE"] == image
+    assert f"{tmp_path}/data:{inside}" in options["STANDIN_MOUNTS"].split(",")
+    assert {"STANDIN_NO_MOUNT_HOME", "STANDIN_WRITABLE"} <= set(options)
+    assert list(inside.iterdir()) == []  # mounted for the job alone
 
 
 def test_the_process_groups_on_the_jobs_world_are_the_plans_meshes(login_node: Path) -> None:

@@ -1,4 +1,7 @@
-; Generated from grammar/moe.lark by tools/make_editors.py. Where two patterns name a node, the later one counts.
+; Generated from grammar/moe.lark by tools/make_editors.py.
+{%- if to.name %} Where two patterns name a node, the later one counts.
+{%- else %} No node is named twice: Helix has changed which one counts.
+{%- endif %}
 
 (comment) {{ to.comment }}
 (string) {{ to.string }}
@@ -26,24 +29,29 @@
 ["(" ")" "[" "]" "{" "}"] {{ to.bracket }}
 [":" "," ";"] {{ to.delimiter }}
 
+{% macro listed(items) %}{% for word in items %} "{{ word }}"{% endfor %}{% endmacro -%}
+{% macro named(rules, before, capture) %}
+{%- if not to.name %}({% endif %}[
+{%- for rule in rules %}
+  ({{ rule }} . {{ before }}(name) {{ capture }})
+{%- endfor %}
+]
+{%- if not to.name %} (#not-any-of? {{ capture }}{{ listed(words.axes + words.values) }})){% endif %}
+{% endmacro -%}
+{% if to.name -%}
 [(name) (word)] {{ to.name }}
-(binding . (name) {{ to.property }})
-(value_fact . (name) {{ to.property }})
-(bindings_fact . (name) {{ to.property }})
-(block_fact . (name) {{ to.property }})
-(cite . (name) {{ to.attribute }})
-
+{% endif -%}
+{{ named(("binding", "value_fact", "bindings_fact", "block_fact"), "", to.property) }}
+{{ named(("cite",), "", to.attribute) }}
 ([(name) (word)] {{ to.value }}
-  (#any-of? {{ to.value }} {% for word in words.values %}"{{ word }}"{{ " " if not loop.last }}{% endfor %}))
+  (#any-of? {{ to.value }}{{ listed(words.values) }}))
 
 ((name) {{ to.axis }}
-  (#any-of? {{ to.axis }} {% for word in words.axes %}"{{ word }}"{{ " " if not loop.last }}{% endfor %}))
+  (#any-of? {{ to.axis }}{{ listed(words.axes) }}))
 
 (call . (name) {{ to.function }})
-{% for rule in grammar.declarations() %}
-({{ rule }} . _ . (name) {{ to.declared }})
-{%- endfor %}
-(profile_decl (first_name "first" {{ to.declared }}))
-{% for rule in ("law", "advice", "rank", "measured", "symptom") %}
-({{ rule }} . _ . (name) {{ to.label }})
-{%- endfor %}
+
+{{ named(grammar.declarations(), "_ . ", to.declared) }}
+(profile_decl (first_name{{ " \"first\" " ~ to.declared if to.name }}){{ " " ~ to.declared if not to.name }})
+
+{{ named(("law", "advice", "rank", "measured", "symptom"), "_ . ", to.label) }}

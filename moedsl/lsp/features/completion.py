@@ -5,8 +5,9 @@ from __future__ import annotations
 from lsprotocol import types
 
 from moedsl.lsp import describe
+from moedsl.lsp.around import Around, Offer
 from moedsl.lsp.document import Document
-from moedsl.lsp.offers import Around, Offer, offers
+from moedsl.lsp.offers import offers
 from moedsl.lsp.place import Place, place
 
 MOST = 100

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 from lsprotocol import types
 
+from moedsl import printer
 from moedsl.fixes import Edit, applied
 from moedsl.layout import comments
 from moedsl.lsp import analysis
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import text_edits
-from moedsl.printer import format_source
 from moedsl.source import Source, Span
+
+log = logging.getLogger(__name__)
 
 MOST = 4_000_000
 """Pairs of lines that are compared."""
@@ -49,8 +52,14 @@ def _same(source: Source, some: list[Edit]) -> bool:
 
 def edits(source: Source) -> list[Edit]:
     """From a text to its layout: whole lines that differ, in order."""
-    text, _ = format_source(source)
-    return [] if text is None else [*_differing(source, text)]
+    module, found = analysis.parse(source)
+    if module is None or any(d.is_error for d in found):
+        return []
+    try:
+        return [*_differing(source, printer.format(module, source))]
+    except ValueError:
+        log.exception("formatting would change %s", source.name)
+        return []
 
 
 def _differing(source: Source, text: str) -> Iterator[Edit]:

@@ -10,9 +10,10 @@ from lsprotocol import types
 from moedsl import axes
 from moedsl.bridge import fields
 from moedsl.ir import Rule
-from moedsl.lsp import describe
+from moedsl.lsp import describe, facts
+from moedsl.lsp.around import Around
 from moedsl.lsp.document import Document
-from moedsl.lsp.offers import Around, hardware_doc, model_doc
+from moedsl.lsp.offers_run import hardware_doc, model_doc
 from moedsl.lsp.place import place
 from moedsl.symbols import ALIASES
 from moedsl.tokens import Lexeme, lexemes
@@ -58,8 +59,8 @@ def _parts(document: Document, word: Lexeme) -> Iterator[str]:
 def _by_place(a: Around, word: str) -> Iterator[str | None]:
     """What the statement says that the word is."""
     first = a.said[0] if a.said else ""
-    if a.at.block in describe.FACTS and word != "cite":
-        yield describe.fact(a.at.block, word)
+    if a.at.block in facts.BLOCKS and word != "cite":
+        yield facts.page(a.at.block, word)
     elif first == "allow" and len(a.said) == 1:
         yield _rule(a, word)
     elif first == "set" and len(a.said) == 1:

@@ -20,10 +20,11 @@ from moedsl.lsp import analysis, index
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.features.definition import opened
-from moedsl.lsp.names import Occurrence, Symbol
+from moedsl.lsp.names import Occurrence, Scope, Symbol, named
 from moedsl.lsp.workspace import Workspace
 from moedsl.parse_errors import RESERVED
 from moedsl.source import Source
+from moedsl.symbols import FUNCTIONS
 
 OWN = ("model", "hardware", "cluster", "profile", "run", "block", "rule", "let", "wish")
 """Kinds whose names are the user's to choose."""
@@ -70,6 +71,7 @@ def answer(workspace: Workspace, params: types.RenameParams) -> types.WorkspaceE
     symbol, new = found[0], params.new_name.strip()
     refuse_foreign(document, symbol)
     refuse_name(new)
+    refuse_taken(document, symbol, new)
     changes: dict[str, list[Edit]] = {}
     for place, _ in index.everywhere(workspace, document, symbol):
         changes.setdefault(place.source.name, []).append(Edit(place.span, new))
@@ -96,6 +98,12 @@ def refuse_name(new: str) -> None:
         raise RefusedError(f"`{new}` is not a name: letters, digits and _, and no digit first")
     if new in RESERVED:
         raise RefusedError(f"`{new}` is a word of expressions and cannot be a name")
+
+
+def refuse_taken(document: Document, symbol: Symbol, new: str) -> None:
+    """A `let` is read wherever a name may stand, so nothing else may have its name."""
+    if symbol.kind == "let" and (new in FUNCTIONS or named(new, Scope.of(document.library)) is not None):
+        raise RefusedError(f"`{new}` already means something else")
 
 
 # ---------------------------------------------------------------- whether everything still means the same

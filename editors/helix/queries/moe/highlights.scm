@@ -1,4 +1,4 @@
-; Generated from grammar/moe.lark by tools/make_editors.py. Where two patterns name a node, the later one counts.
+; Generated from grammar/moe.lark by tools/make_editors.py. No node is named twice: Helix has changed which one counts.
 
 (comment) @comment
 (string) @string
@@ -62,12 +62,16 @@
 ["(" ")" "[" "]" "{" "}"] @punctuation.bracket
 [":" "," ";"] @punctuation.delimiter
 
-[(name) (word)] @variable
-(binding . (name) @variable.other.member)
-(value_fact . (name) @variable.other.member)
-(bindings_fact . (name) @variable.other.member)
-(block_fact . (name) @variable.other.member)
-(cite . (name) @attribute)
+([
+  (binding . (name) @variable.other.member)
+  (value_fact . (name) @variable.other.member)
+  (bindings_fact . (name) @variable.other.member)
+  (block_fact . (name) @variable.other.member)
+] (#not-any-of? @variable.other.member "pp" "tp" "cp" "etp" "ep" "vpp" "micro_batch" "recompute" "offload" "offload_modules" "dispatcher" "cuda_graph" "ep_overlap" "delay_wgrad" "precision" "sharding" "moments" "grad_reduce" "overlap.ep" "overlap.wgrad" "overlap" "fit" "scale" "profile" "throughput" "pretrain" "sft" "natural" "balanced" "mock" "real" "freeze_vision" "freeze_projection" "freeze_language" "static" "unpadded" "packed" "variable" "gqa" "mla" "hopper" "blackwell" "layernorm" "moe_act" "mla_up_proj" "shared_experts" "core_attn" "mlp" "moe" "full" "none" "optimizer" "attn_norm" "qkv_linear" "attn_proj" "mlp_norm" "expert_fc1" "alltoall" "deepep" "hybridep" "attn" "moe_router" "moe_preprocess" "full_iteration" "bf16" "fp8_blockwise" "fp8_current" "mxfp8" "nvfp4" "fsdp" "fp32"))
+
+([
+  (cite . (name) @attribute)
+] (#not-any-of? @attribute "pp" "tp" "cp" "etp" "ep" "vpp" "micro_batch" "recompute" "offload" "offload_modules" "dispatcher" "cuda_graph" "ep_overlap" "delay_wgrad" "precision" "sharding" "moments" "grad_reduce" "overlap.ep" "overlap.wgrad" "overlap" "fit" "scale" "profile" "throughput" "pretrain" "sft" "natural" "balanced" "mock" "real" "freeze_vision" "freeze_projection" "freeze_language" "static" "unpadded" "packed" "variable" "gqa" "mla" "hopper" "blackwell" "layernorm" "moe_act" "mla_up_proj" "shared_experts" "core_attn" "mlp" "moe" "full" "none" "optimizer" "attn_norm" "qkv_linear" "attn_proj" "mlp_norm" "expert_fc1" "alltoall" "deepep" "hybridep" "attn" "moe_router" "moe_preprocess" "full_iteration" "bf16" "fp8_blockwise" "fp8_current" "mxfp8" "nvfp4" "fsdp" "fp32"))
 
 ([(name) (word)] @constant
   (#any-of? @constant "fit" "scale" "profile" "throughput" "pretrain" "sft" "natural" "balanced" "mock" "real" "freeze_vision" "freeze_projection" "freeze_language" "static" "unpadded" "packed" "variable" "gqa" "mla" "hopper" "blackwell" "layernorm" "moe_act" "mla_up_proj" "shared_experts" "core_attn" "mlp" "moe" "full" "none" "optimizer" "attn_norm" "qkv_linear" "attn_proj" "mlp_norm" "expert_fc1" "alltoall" "deepep" "hybridep" "attn" "moe_router" "moe_preprocess" "full_iteration" "bf16" "fp8_blockwise" "fp8_current" "mxfp8" "nvfp4" "fsdp" "fp32"))
@@ -77,19 +81,24 @@
 
 (call . (name) @function.builtin)
 
-(hardware_decl . _ . (name) @type)
-(model_decl . _ . (name) @type)
-(cluster_decl . _ . (name) @type)
-(calibration_decl . _ . (name) @type)
-(document_decl . _ . (name) @type)
-(rules_decl . _ . (name) @type)
-(profile_decl . _ . (name) @type)
-(run_decl . _ . (name) @type)
-(profile_decl (first_name "first" @type))
+([
+  (hardware_decl . _ . (name) @type)
+  (model_decl . _ . (name) @type)
+  (cluster_decl . _ . (name) @type)
+  (calibration_decl . _ . (name) @type)
+  (document_decl . _ . (name) @type)
+  (rules_decl . _ . (name) @type)
+  (profile_decl . _ . (name) @type)
+  (run_decl . _ . (name) @type)
+] (#not-any-of? @type "pp" "tp" "cp" "etp" "ep" "vpp" "micro_batch" "recompute" "offload" "offload_modules" "dispatcher" "cuda_graph" "ep_overlap" "delay_wgrad" "precision" "sharding" "moments" "grad_reduce" "overlap.ep" "overlap.wgrad" "overlap" "fit" "scale" "profile" "throughput" "pretrain" "sft" "natural" "balanced" "mock" "real" "freeze_vision" "freeze_projection" "freeze_language" "static" "unpadded" "packed" "variable" "gqa" "mla" "hopper" "blackwell" "layernorm" "moe_act" "mla_up_proj" "shared_experts" "core_attn" "mlp" "moe" "full" "none" "optimizer" "attn_norm" "qkv_linear" "attn_proj" "mlp_norm" "expert_fc1" "alltoall" "deepep" "hybridep" "attn" "moe_router" "moe_preprocess" "full_iteration" "bf16" "fp8_blockwise" "fp8_current" "mxfp8" "nvfp4" "fsdp" "fp32"))
 
-(law . _ . (name) @label)
-(advice . _ . (name) @label)
-(rank . _ . (name) @label)
-(measured . _ . (name) @label)
-(symptom . _ . (name) @label)
+(profile_decl (first_name) @type)
+
+([
+  (law . _ . (name) @label)
+  (advice . _ . (name) @label)
+  (rank . _ . (name) @label)
+  (measured . _ . (name) @label)
+  (symptom . _ . (name) @label)
+] (#not-any-of? @label "pp" "tp" "cp" "etp" "ep" "vpp" "micro_batch" "recompute" "offload" "offload_modules" "dispatcher" "cuda_graph" "ep_overlap" "delay_wgrad" "precision" "sharding" "moments" "grad_reduce" "overlap.ep" "overlap.wgrad" "overlap" "fit" "scale" "profile" "throughput" "pretrain" "sft" "natural" "balanced" "mock" "real" "freeze_vision" "freeze_projection" "freeze_language" "static" "unpadded" "packed" "variable" "gqa" "mla" "hopper" "blackwell" "layernorm" "moe_act" "mla_up_proj" "shared_experts" "core_attn" "mlp" "moe" "full" "none" "optimizer" "attn_norm" "qkv_linear" "attn_proj" "mlp_norm" "expert_fc1" "alltoall" "deepep" "hybridep" "attn" "moe_router" "moe_preprocess" "full_iteration" "bf16" "fp8_blockwise" "fp8_current" "mxfp8" "nvfp4" "fsdp" "fp32"))
 

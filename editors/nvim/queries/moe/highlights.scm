@@ -63,11 +63,16 @@
 [":" "," ";"] @punctuation.delimiter
 
 [(name) (word)] @variable
-(binding . (name) @property)
-(value_fact . (name) @property)
-(bindings_fact . (name) @property)
-(block_fact . (name) @property)
-(cite . (name) @attribute)
+[
+  (binding . (name) @property)
+  (value_fact . (name) @property)
+  (bindings_fact . (name) @property)
+  (block_fact . (name) @property)
+]
+
+[
+  (cite . (name) @attribute)
+]
 
 ([(name) (word)] @constant.builtin
   (#any-of? @constant.builtin "fit" "scale" "profile" "throughput" "pretrain" "sft" "natural" "balanced" "mock" "real" "freeze_vision" "freeze_projection" "freeze_language" "static" "unpadded" "packed" "variable" "gqa" "mla" "hopper" "blackwell" "layernorm" "moe_act" "mla_up_proj" "shared_experts" "core_attn" "mlp" "moe" "full" "none" "optimizer" "attn_norm" "qkv_linear" "attn_proj" "mlp_norm" "expert_fc1" "alltoall" "deepep" "hybridep" "attn" "moe_router" "moe_preprocess" "full_iteration" "bf16" "fp8_blockwise" "fp8_current" "mxfp8" "nvfp4" "fsdp" "fp32"))
@@ -77,20 +82,25 @@
 
 (call . (name) @function.builtin)
 
-(hardware_decl . _ . (name) @type.definition)
-(model_decl . _ . (name) @type.definition)
-(cluster_decl . _ . (name) @type.definition)
-(calibration_decl . _ . (name) @type.definition)
-(document_decl . _ . (name) @type.definition)
-(rules_decl . _ . (name) @type.definition)
-(profile_decl . _ . (name) @type.definition)
-(run_decl . _ . (name) @type.definition)
+[
+  (hardware_decl . _ . (name) @type.definition)
+  (model_decl . _ . (name) @type.definition)
+  (cluster_decl . _ . (name) @type.definition)
+  (calibration_decl . _ . (name) @type.definition)
+  (document_decl . _ . (name) @type.definition)
+  (rules_decl . _ . (name) @type.definition)
+  (profile_decl . _ . (name) @type.definition)
+  (run_decl . _ . (name) @type.definition)
+]
+
 (profile_decl (first_name "first" @type.definition))
 
-(law . _ . (name) @label)
-(advice . _ . (name) @label)
-(rank . _ . (name) @label)
-(measured . _ . (name) @label)
-(symptom . _ . (name) @label)
+[
+  (law . _ . (name) @label)
+  (advice . _ . (name) @label)
+  (rank . _ . (name) @label)
+  (measured . _ . (name) @label)
+  (symptom . _ . (name) @label)
+]
 
 

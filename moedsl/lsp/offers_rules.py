@@ -1,0 +1,126 @@
+"""What may be allowed, set and stated, and what rules and their expressions may name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from moedsl import axes, symbols
+from moedsl.bridge import fields
+from moedsl.ir import Rule
+from moedsl.lsp import describe, expressions, facts
+from moedsl.lsp.around import Around, Offer
+from moedsl.lsp.offers_axes import axis_detail
+from moedsl.rules import EFFECTS
+
+
+def allow(a: Around) -> Iterator[Offer]:
+    """Every law and advice, as `allow` writes it."""
+    if len(a.said) != 1:
+        return
+    for r in a.rules:
+        if r.kind in ("require", "prefer") and not r.wish:
+            yield Offer(r.id.removeprefix("std."), "Reference", r.because or r.kind, partial(_rule_doc, a, r))
+
+
+def _rule_doc(a: Around, r: Rule) -> str:
+    return describe.rule(r, a.known.library.sources)
+
+
+def set_field(a: Around) -> Iterator[Offer]:
+    """The fields of Bridge, and behind `=` the words of their types."""
+    if len(a.said) == 1:
+        for f in fields.fields().values():
+            yield Offer(f.path, "Field", f.type, partial(describe.field, f), insert=f"{f.path} = ")
+        return
+    known = fields.lookup(a.said[1])
+    if known is None or a.said[-1] != "=":
+        return
+    yield from (Offer(v, "Value", known.type) for v in _field_values(known))
+
+
+def _field_values(f: fields.Field) -> Iterator[str]:
+    """The words of a field's type."""
+    if "bool" in f.type:
+        yield from ("true", "false")
+    if "Literal" in f.type:
+        yield from (part for i, part in enumerate(f.type.split("'")) if i % 2)
+    if "Optional" in f.type or "None" in f.type:
+        yield "none"
+
+
+def stated(a: Around) -> Iterator[Offer]:
+    """The facts that a block may state, and the words of those that have words."""
+    stated = a.said[-1] if a.said else ""
+    words_ = facts.words(a.at.block, stated, a.known.library)
+    if stated == "cite":
+        yield from cites(a)
+    elif words_:
+        yield from (Offer(w, "EnumMember", stated) for w in words_)
+    else:
+        for f in facts.of(a.at.block):
+            if f.name not in a.said:
+                yield Offer(f.name, "Property", str(f.type), partial(facts.page, a.at.block, f.name))
+
+
+def cites(a: Around) -> Iterator[Offer]:
+    """The kinds of source that the rules cite."""
+    kinds = dict.fromkeys(c.split(" ", 1)[0] for r in a.rules for c in r.cites)
+    yield from (Offer(k, "Module", "what is cited", insert=f'{k} ""', snippet=f'{k} "$0"') for k in kinds)
+
+
+def expression(a: Around) -> Iterator[Offer]:
+    """What an expression may name, and before that the words of the other side of a comparison."""
+    if a.said[-1] == "worth":
+        yield from (Offer(f"{n}%", "Value", "of the step time") for n in (1, 2, 5))
+        return
+    for word in expressions.words_of_other_side(a.said):
+        yield Offer(word, "EnumMember", "compared here")
+    for name, detail in expressions.names_of(a.rules):
+        kind = "Function" if name in symbols.FUNCTIONS else "Variable"
+        snippet = f"{name}($0)" if kind == "Function" else None
+        yield Offer(name, kind, detail, partial(describe.name, name), snippet=snippet)
+
+
+def named_expression(a: Around) -> Iterator[Offer]:
+    """`require NAME: ...`: the name is the writer's, in a run it may be left out."""
+    if len(a.said) > 1 or a.at.block != "rules":
+        yield from expression(a)
+
+
+def let(a: Around) -> Iterator[Offer]:
+    """The name is the writer's; behind it an expression."""
+    if len(a.said) > 1:
+        yield from expression(a)
+
+
+def of_a_name(kind: str) -> Callable[[Around], Iterator[Offer]]:
+    """`default NAME = ...` and its like: the names that have one, then the values."""
+
+    def found(a: Around) -> Iterator[Offer]:
+        if len(a.said) == 1:
+            known = dict.fromkeys(r.name for r in a.rules if r.kind == kind)
+            names = known if kind in ("derive", "env") else {**dict.fromkeys(axes.BY_NAME), **known}
+            yield from (Offer(n, "Property", axis_detail(n), insert=f"{n} = ") for n in names)
+            return
+        if "when" not in a.said and a.said[1] in axes.BY_NAME:
+            inside = a.said.count("[") > a.said.count("]")
+            axis = axes.BY_NAME[a.said[1]]
+            yield from (Offer(w, "EnumMember", axis.name) for w in axis.words if inside or axis.kind == "enum")
+        yield from expression(a)
+
+    return found
+
+
+def effect(a: Around) -> Iterator[Offer]:
+    """What a change may change."""
+    if a.said[-1] == "=":
+        yield from (Offer(w, "EnumMember", "what a change changes") for w in EFFECTS)
+
+
+def rules(a: Around) -> Iterator[Offer]:
+    """Behind `of` what a block may judge, behind `when` an expression."""
+    if a.said[-1] == "of":
+        yield Offer("recipe", "Keyword", "existing recipes")
+    elif "when" in a.said:
+        yield from expression(a)

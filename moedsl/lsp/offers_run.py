@@ -1,0 +1,118 @@
+"""What the statements of a run may say: models, machines, sizes, words, files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from moedsl import ast, axes, symbols
+from moedsl.bridge import fields
+from moedsl.lsp import describe
+from moedsl.lsp.around import Around, Offer
+from moedsl.lsp.document import Analysis
+from moedsl.versions import PRODUCTS
+
+
+def starters(a: Around) -> Iterator[Offer]:
+    """A bare name: a model, hardware, a profile; and the phases."""
+    yield from (_phase(p) for p in axes.PHASES)
+    yield from models(a)
+    yield from hardware(a)
+    yield from (Offer(n, "Module", "profile") for n in a.known.library.profiles)
+
+
+def _phase(word: str) -> Offer:
+    return Offer(f"{word} first", "Keyword", "phase", lambda: describe.PHASES.get(word))
+
+
+def models(a: Around) -> Iterator[Offer]:
+    """Every model that may be named."""
+    for name in a.known.library.models:
+        yield Offer(name, "Class", "model", partial(model_doc, a.known, name))
+
+
+def hardware(a: Around) -> Iterator[Offer]:
+    """Every machine that may be named."""
+    for name in a.known.library.hardware:
+        yield Offer(name, "Struct", "hardware", partial(hardware_doc, a.known, name), snippet=f"{name} x ${{1:8}}")
+
+
+def model_doc(known: Analysis, name: str) -> str | None:
+    """The facts of a declared model, or None where they are incomplete."""
+    made, _ = known.library.model(name)
+    return describe.model(made) if made else None
+
+
+def hardware_doc(known: Analysis, name: str) -> str | None:
+    """The facts of declared hardware, or None where they are incomplete."""
+    made, _ = known.library.gpu(name)
+    return describe.hardware(made) if made else None
+
+
+def choice(options: Sequence[str], detail: str) -> Callable[[Around], Iterator[Offer]]:
+    """One of a few words behind the statement's own."""
+
+    def one(a: Around) -> Iterator[Offer]:
+        if len(a.said) == 1:
+            yield from (Offer(o, "EnumMember", detail) for o in options)
+
+    return one
+
+
+def counts(a: Around) -> Iterator[Offer]:
+    """Whole nodes."""
+    name = a.said[-2] if len(a.said) > 1 else ""
+    made = a.known.library.gpu(name)[0] if name in a.known.library.hardware else None
+    node = made.gpus_per_node if made else 8
+    yield from (Offer(str(node * n), "Value", f"{n} nodes of {node}") for n in (1, 2, 4, 8, 16, 32, 64, 128))
+
+
+def sizes(a: Around) -> Iterator[Offer]:
+    """Usual lengths of a sequence."""
+    if len(a.said) == 1:
+        yield from (Offer(f"{n}k", "Value", f"{n * 1024} tokens") for n in (4, 8, 16, 32, 64, 128, 256))
+
+
+def vlm(a: Around) -> Iterator[Offer]:
+    """The options that are not said yet."""
+    for word in (*symbols.VLM_WORDS, "fsdp", "3d"):
+        if word not in a.said:
+            yield Offer(word, "EnumMember", "an option of vlm")
+
+
+def data(a: Around) -> Iterator[Offer]:
+    """Random tokens, or a path."""
+    yield Offer("mock", "EnumMember", "random tokens")
+    yield Offer('"PATH"', "File", "a path on the cluster", insert='""', snippet='"$0"')
+
+
+def target(a: Around) -> Iterator[Offer]:
+    """The products, then the versions of Bridge that are known."""
+    if len(a.said) == 1:
+        yield from (Offer(p, "Module", "product") for p in ("bridge", *PRODUCTS))
+    elif a.said[-1] == "bridge":
+        yield from (Offer(v, "Value", "known here") for v in reversed(fields.versions()))
+
+
+def run(a: Around) -> Iterator[Offer]:
+    """Behind `from`, the other runs of the file."""
+    if a.said[-1] == "from":
+        own = a.said[1] if len(a.said) > 2 else ""
+        items = a.known.module.items if a.known.module else ()
+        runs = [i.name.id for i in items if isinstance(i, ast.RunDecl)]
+        yield from (Offer(r, "Function", "run") for r in runs if r != own)
+
+
+def files(a: Around) -> Iterator[Offer]:
+    """The .moe files and folders beside the file."""
+    folder = os.path.join(os.path.dirname(a.document.source.name), os.path.dirname(a.at.string or ""))
+    try:
+        entries = sorted(os.scandir(folder), key=lambda e: e.name)
+    except OSError:
+        return
+    for e in entries:
+        if e.is_dir() and not e.name.startswith("."):
+            yield Offer(f"{e.name}/", "Folder")
+        elif e.name.endswith(".moe") and e.path != a.document.source.name:
+            yield Offer(e.name, "File")

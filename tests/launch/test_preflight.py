@@ -1,0 +1,259 @@
+"""Before a job is submitted: Bridge, the partition's nodes, paths and mounts; a real Slurm and an API server answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from kube_api import Api
+from slurm_cluster import Slurm
+from slurm_launch import CLUSTER, MOE, Planned, planned
+
+from moedsl.cli import main
+from moedsl.compiler import compile_source
+from moedsl.diagnostics import Diagnostic
+from moedsl.launch import nodes, places, preflight
+from moedsl.launch.facts import Cluster
+from moedsl.launch.nodes import Node
+from moedsl.launch.preflight import Checked
+from moedsl.source import Source
+
+SEEN = """gb200*|n1|gpu:gb200:4(S:0-1)|idle|nvl72
+gb200*|n2|gpu:gb200:4(S:0-1)|mix|nvl72
+gb200*|n3|gpu:gb200:4(S:0-1)|drain*|nvl72
+h100|n4|gpu:nvidia_h100_80gb_hbm3:8,shard:64|alloc|(null)
+mixed|n4|gpu:nvidia_h100_80gb_hbm3:8,shard:64|alloc|(null)
+mixed|n5|gpu:8|idle|h100,ib
+cpu|n6|(null)|idle|(null)
+"""
+"""Lines as sinfo of Slurm 22.05 and 24.05 writes them in that format."""
+
+
+def ids(found: list[Diagnostic]) -> list[str]:
+    return [d.id for d in found]
+
+
+# ---------------------------------------------------------------- what sinfo says
+
+
+def test_nodes_of_a_partition() -> None:
+    assert [n.name for n in nodes.of_sinfo(SEEN, "")] == ["n1", "n2", "n3"]
+    assert [n.up for n in nodes.of_sinfo(SEEN, "gb200")] == [True, True, False]
+    assert [(n.gpus, n.types) for n in nodes.of_sinfo(SEEN, "h100")] == [(8, frozenset({"h100"}))]
+    assert nodes.of_sinfo(SEEN, "mixed")[1] == Node("n5", 8, frozenset({"h100"}), True)
+    assert nodes.of_sinfo(SEEN, "cpu") == [Node("n6", None, frozenset(), True)]
+    assert len(nodes.of_sinfo(SEEN, "gb200,h100")) == 4
+
+
+def node(count: int | None = 8, *types: str, up: bool = True) -> Node:
+    return Node("n", count, frozenset(types), up)
+
+
+@pytest.mark.parametrize(
+    "known, found",
+    [
+        ([node(8, "h100")] * 2, []),
+        ([node(8)] * 2, []),
+        ([node(None)] * 2, []),
+        ([node(8, "h100"), node(8, "gb200")], ["preflight.nodes"]),
+        ([node(8, "gb200")] * 2, ["preflight.gpu_type"]),
+        ([node(4, "h100")] * 4, ["preflight.nodes"]),
+        ([node(8, "h100")], ["preflight.nodes"]),
+        ([], ["preflight.nodes"]),
+        ([node(8, "h100"), node(8, "h100", up=False)], ["preflight.nodes_down"]),
+    ],
+)
+def test_nodes_against_a_launch(known: list[Node], found: list[str], two_nodes: Planned) -> None:
+    """Two nodes of eight GPUs, planned for h100."""
+    launch = evolve(two_nodes.launch, nodes=2, gpus_per_node=8)
+    assert ids(nodes.judge(known, launch, "h100", "partition p")) == found
+
+
+@pytest.mark.parametrize("text, words", [("NVIDIA-H100-80GB-HBM3", ["h100"]), ("gb200", ["gb200"]), ("tesla", []),
+                                         ("NVIDIA B200", ["b200"]), ("nvidia_a100-sxm4-80gb", ["a100"])])  # fmt: skip
+def test_words_that_name_a_gpu(text: str, words: list[str]) -> None:
+    assert nodes.type_words(text) == words
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Planned:
+    return planned(8, pins="tp=2 pp=2 ep=2")
+
+
+# ---------------------------------------------------------------- a real Slurm
+
+
+def asked(p: Planned, cluster: Cluster, *paths: str) -> list[Diagnostic]:
+    return preflight.slurm([Checked(p.plan, p.launch)], cluster, paths)
+
+
+def test_a_partition_that_has_the_plans_gpus(login_node: Path, two_nodes: Planned, tmp_path: Path) -> None:
+    (tmp_path / "corpus.idx").touch()
+    assert asked(two_nodes, two_nodes.cluster, str(tmp_path), str(tmp_path / "corpus")) == []
+    assert asked(two_nodes, evolve(two_nodes.cluster, partition="")) == []
+
+
+def test_what_a_partition_lacks(login_node: Path, two_nodes: Planned) -> None:
+    assert ids(asked(two_nodes, evolve(two_nodes.cluster, partition="h100"))) == ["preflight.gpu_type"]
+    assert ids(asked(two_nodes, evolve(two_nodes.cluster, partition="nowhere"))) == ["preflight.nodes"]
+    many = evolve(two_nodes, launch=evolve(two_nodes.launch, nodes=17))
+    (found,) = asked(many, two_nodes.cluster)
+    assert found.message == "the job takes 17 nodes with 4 GPUs, and partition gb200 has 16"
+
+
+def test_a_drained_node(login_node: Path, slurm: Slurm, two_nodes: Planned) -> None:
+    """All sixteen nodes are asked for, and one of them is away."""
+    many = evolve(two_nodes, launch=evolve(two_nodes.launch, nodes=16))
+    slurm.ask("scontrol", "update", "nodename=n16", "state=drain", "reason=test")
+    try:
+        assert ids(asked(many, two_nodes.cluster)) == ["preflight.nodes_down"]
+    finally:
+        slurm.ask("scontrol", "update", "nodename=n16", "state=resume")
+    assert asked(many, two_nodes.cluster) == []
+
+
+def test_a_path_that_the_login_node_does_not_see(login_node: Path, two_nodes: Planned, tmp_path: Path) -> None:
+    hard = tmp_path / "two words; touch HIT 'x' $HOME"
+    (found,) = asked(two_nodes, two_nodes.cluster, str(hard))
+    assert found.id == "preflight.path"
+    assert str(hard) in found.message
+    hard.mkdir()
+    assert asked(two_nodes, two_nodes.cluster, str(hard)) == []
+    assert not list(tmp_path.rglob("HIT"))
+
+
+def test_no_slurm_here(two_nodes: Planned, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (found,) = asked(two_nodes, two_nodes.cluster)
+    assert found.id == "preflight.nodes"
+    assert "sinfo says" in found.message
+
+
+def test_a_run_stops_before_it_is_submitted(
+    login_node: Path, slurm: Slurm, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partition has other GPUs: nothing is submitted."""
+    monkeypatch.setattr("moedsl.bridge.client.is_installed", lambda: False)
+    file = tmp_path / "run.moe"
+    text = MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(python=sys.executable, more="")
+    file.write_text(text.replace("partition gb200", "partition h100"))
+    assert main(["run", str(file), "--cluster"]) == 1
+    said = capsys.readouterr()
+    assert "preflight.gpu_type" in said.err
+    assert "the plan is for gb200, and the GPUs of partition h100 are h100" in said.err
+    assert "note[preflight.no_bridge]" in said.err
+    assert slurm.ask("squeue", "-h") == ""
+    assert not list(login_node.glob("experiments/*/*"))
+
+
+# ---------------------------------------------------------------- Bridge
+
+
+@pytest.mark.bridge
+def test_a_recipe_that_bridge_refuses(two_nodes: Planned) -> None:
+    """A global batch that data parallelism does not divide."""
+    result = compile_source(Source("run.moe", MOE.format(gpus=8, pins="tp=2 pp=2 ep=2")))
+    plan = {**result.plans[0], "batch": {**result.plans[0]["batch"], "global_batch": 65}}
+    said: list[str] = []
+    (found,) = preflight.bridge([plan], result.source, result.library, said.append)
+    assert found.id == "preflight.bridge"
+    assert "65" in found.message
+    assert said
+
+
+def test_no_bridge_is_a_note(two_nodes: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moedsl.bridge.client.is_installed", lambda: False)
+    result = compile_source(Source("run.moe", MOE.format(gpus=8, pins="tp=2 pp=2 ep=2")))
+    (found,) = preflight.bridge([*result.plans], result.source, result.library, print)
+    assert (found.id, found.severity) == ("preflight.no_bridge", "note")
+
+
+# ---------------------------------------------------------------- paths and mounts
+
+
+@pytest.mark.parametrize(
+    "mounts, path, there",
+    [
+        (["/lustre:/data"], "/data/corpus", "/lustre/corpus"),
+        (["/lustre:/data:ro"], "/data", "/lustre"),
+        (["/lustre:/data"], "/database/x", None),
+        (["/a:/data", "/b:/data/big"], "/data/big/x", "/b/x"),
+        ([], "/data/x", None),
+    ],
+)
+def test_a_path_of_the_container_outside_of_it(mounts: list[str], path: str, there: str | None) -> None:
+    cluster = Cluster("lab", "slurm", container="image", mounts=tuple(mounts))
+    assert places.outside(path, cluster) == there
+    assert ids(places.unmounted([path], cluster)) == ([] if there else ["preflight.path"])
+
+
+def test_without_a_container_a_path_is_the_nodes() -> None:
+    assert places.outside("/x", Cluster("lab", "slurm")) == "/x"
+
+
+def test_a_claim_holds_its_paths() -> None:
+    cluster = Cluster("k", "kubeflow", container="image", pvc="shared", pvc_path="/workspace")
+    assert ids(places.unmounted(["/workspace/data", "/elsewhere"], cluster)) == ["preflight.path"]
+
+
+def test_an_indexed_dataset_is_its_prefix(tmp_path: Path) -> None:
+    (tmp_path / "a b.bin").touch()
+    cluster = Cluster("lab", "slurm")
+    paths = [str(tmp_path / "a b"), str(tmp_path / "none")]
+    said = subprocess.run(["bash", "-c", places.command(paths, cluster)], capture_output=True, text=True, check=True)
+    assert said.stdout == "missing 1\n"
+    assert len(places.missing(said.stdout, paths, cluster)) == 1
+
+
+# ---------------------------------------------------------------- Kubernetes
+
+
+def k8s_node(name: str, product: str, gpus: int, **labels: str) -> dict[str, Any]:
+    meta = {"name": name, "labels": {"nvidia.com/gpu.product": product, **labels}}
+    return {"metadata": meta, "spec": {}, "status": {"allocatable": {"nvidia.com/gpu": str(gpus), "cpu": "128"}}}
+
+
+H100 = [k8s_node(f"n{i}", "NVIDIA-H100-80GB-HBM3", 8, pool="moe") for i in range(2)]
+
+
+@pytest.mark.parametrize(
+    "known, selector, found",
+    [
+        (H100, {}, []),
+        (H100, {"pool": "moe"}, []),
+        (H100, {"pool": "none"}, ["preflight.nodes"]),
+        ([k8s_node("n0", "NVIDIA-GB200", 4)] * 2, {}, ["preflight.gpu_type"]),
+        (H100[:1], {}, ["preflight.nodes"]),
+    ],
+)
+def test_the_nodes_of_kubernetes(
+    known: list[Any], selector: dict[str, str], found: list[str], two_nodes: Planned, kubernetes: Callable[[Api], None]
+) -> None:
+    cluster = Cluster("k", "kubeflow", container="image", node_selector=selector)
+    job = Checked({**two_nodes.plan, "hardware": "h100"}, evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
+    with Api(nodes=known) as api:
+        kubernetes(api)
+        assert ids(preflight.kubernetes([job], cluster)) == found
+
+
+def test_an_api_server_that_does_not_answer(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:
+    with Api() as api:
+        kubernetes(api)
+    job = Checked(two_nodes.plan, two_nodes.launch)
+    assert ids(preflight.kubernetes([job], Cluster("k", "kubeflow", container="x"))) == ["preflight.tunnel"]
+
+
+@pytest.fixture
+def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Api], None]:
+    """Makes a server the current context of this process's kubeconfig."""
+    from kubernetes.config import kube_config
+
+    def use(api: Api) -> None:
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(api.kubeconfig(tmp_path)))
+
+    return use
