@@ -9,9 +9,6 @@ from attrs import frozen
 
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note
 
-_FP32 = "every number is FP32 on a CPU"
-_KERNELS = "Transformer Engine's kernels and their formats need a GPU"
-
 
 @frozen
 class Stand:
@@ -22,30 +19,27 @@ class Stand:
 
 
 INSTEAD: Mapping[str, Stand] = {
-    "precision": Stand("bf16", f"computed in FP32: {_KERNELS}"),
+    "precision": Stand("bf16", "lower formats are Transformer Engine's kernels, which need a GPU"),
     "dispatcher": Stand(
         "alltoall", "the same tokens reach the same experts, by gloo's all-to-all: the kernels of {} need GPUs"
     ),
     "cuda_graph": Stand([], "there are no graphs on a CPU"),
-    "ep_overlap": Stand(False, "one stream: nothing runs beside the computation"),
     "delay_wgrad": Stand(False, "Transformer Engine's linears delay them"),
     "offload": Stand("none", "all memory is the host's"),
     "offload_modules": Stand([], "all memory is the host's"),
     "sharding": Stand("optimizer", "Megatron FSDP needs CUDA streams: the distributed optimizer runs in its place"),
-    "moments": Stand("fp32", _FP32),
-    "grad_reduce": Stand("fp32", _FP32),
+    "moments": Stand("fp32", "lower formats are those of Transformer Engine's fused Adam"),
 }
+AS_PLANNED = ("recompute", "ep_overlap", "grad_reduce")
 ALWAYS: tuple[Note, ...] = (
-    Note("number format", LEFT_OUT, "bf16 or below", "fp32", _KERNELS),
     Note("kernels", LEFT_OUT, "Transformer Engine, cuDNN, fused kernels", "PyTorch on the CPU", "there is no GPU"),
     Note("core attention", LEFT_OUT, "Transformer Engine's, with its context-parallel ring or all-to-all",
          "softmax(QK)V over keys gathered from the context-parallel group", "Megatron-Core's own has neither"),
-    Note("communication", LEFT_OUT, "NCCL, overlapped", "gloo, in order", "there is no GPU"),
+    Note("communication", LEFT_OUT, "NCCL, beside the computation", "gloo, one thing after the other",
+         "overlapped schedules run as planned, and hide nothing"),
     Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model on a CPU says nothing of either"),
 )  # fmt: skip
 """What no rehearsal on a CPU has, whatever the plan."""
-
-
 ON_GPUS: tuple[Note, ...] = (
     Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model says nothing of either"),
     Note("between nodes", LEFT_OUT, "the cluster's network", None, "every rank is on this machine"),
@@ -54,18 +48,24 @@ ON_GPUS: tuple[Note, ...] = (
 _PLAIN = "a rehearsal on GPUs takes the choice that needs no other package"
 
 
-def pinned(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """The policies of the small run, by axis: the recompute choice as planned, a stand-in for what a CPU has not."""
-    return {"recompute": list(policy["recompute"]), **{name: stand.value for name, stand in INSTEAD.items()}}
+def pinned(policy: Mapping[str, Any], ep: int) -> dict[str, Any]:
+    """The policies of the small run, by axis: some as planned, a stand-in for what a CPU has not.
+
+    Without expert parallelism, where ranks are too few for it, there is nothing to overlap.
+    """
+    same = {name: policy[name] for name in AS_PLANNED}
+    overlap = bool(policy["ep_overlap"] and ep > 1)
+    return {**same, "ep_overlap": overlap, **{name: stand.value for name, stand in INSTEAD.items()}}
 
 
-def notes(plan: Mapping[str, Any], on_gpus: bool = False) -> list[Note]:
-    """What became of each policy, of the task and of the data; what no rehearsal has comes last."""
+def notes(plan: Mapping[str, Any], here: Mapping[str, Any], on_gpus: bool = False) -> list[Note]:
+    """What became of each policy, of the task and of the data; what no rehearsal has comes last.
+
+    `here` are the policies of the small run.
+    """
     policy = plan["policy"]
-    out = [Note("recompute", KEPT, policy["recompute"], policy["recompute"])]
-    out += [_note(name, policy[name], stand, on_gpus) for name, stand in INSTEAD.items() if name != "precision"]
-    if policy["precision"] != "bf16":
-        out.append(_note("precision", policy["precision"], INSTEAD["precision"], on_gpus))
+    same = {name: Stand(here[name], "there is no expert parallelism to overlap") for name in AS_PLANNED}
+    out = [_note(name, policy[name], stand, on_gpus) for name, stand in (same | dict(INSTEAD)).items()]
     out.append(Note("routing", KEPT, policy["routing"], policy["routing"]))
     if plan["task"] != "pretrain":
         out.append(

@@ -81,7 +81,7 @@ def shrink(
         seq=seq,
         micro_batch=min(batch["micro_batch"], 2),
         num_microbatches=_microbatches(batch["num_microbatches"], sizes["pp"]),
-        policy=policy.pinned(plan["policy"]),
+        policy=policy.pinned(plan["policy"], sizes["ep"]),
         routing=plan["policy"]["routing"],
         sets={k: v for k, v in plan.get("set", {}).items() if not k.startswith(NOT_CARRIED)},
     )
@@ -118,7 +118,7 @@ def _with_notes(r: Rehearsal, plan: Mapping[str, Any], model: Model, on_gpus: bo
     ]
     if r.hardware != plan["hardware"]:
         own.append(Note("hardware", LEFT_OUT, plan["hardware"], r.hardware, "its declaration is in the run file"))
-    return evolve(r, notes=(*own, *policy.notes(plan, on_gpus)))
+    return evolve(r, notes=(*own, *policy.notes(plan, r.policy, on_gpus)))
 
 
 def _virtual(planned: int, here: int) -> Note:

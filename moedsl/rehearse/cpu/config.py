@@ -32,10 +32,6 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change("model.cross_entropy_fusion_impl", "native", _KERNEL),
     Change("model.transformer_impl", "local", "Transformer Engine's modules need a GPU"),
-    Change("mixed_precision", None, "FP32 throughout: BF16 and FP8 need the GPU's kernels"),
-    *_each("model.bf16 optimizer.bf16", False, "FP32 throughout"),
-    Change("comm_overlap", None, "one stream: nothing runs beside the computation"),
-    *_each("ddp.overlap_grad_reduce ddp.overlap_param_gather optimizer.overlap_param_gather", False, "one stream"),
     Change("dist.distributed_backend", "gloo", "NCCL needs GPUs"),
     Change("dist.use_gloo_process_groups", True, "NCCL needs GPUs"),
     Change("dataset.num_workers", 0, "one process a rank"),
@@ -43,19 +39,13 @@ CHANGES: tuple[Change, ...] = (
     *_each("logger.tensorboard_dir checkpoint.save checkpoint.load", None, "nothing is kept"),
     Change("logger.log_throughput", False, "a CPU's speed says nothing"),
 )
-_DTYPES = (
-    "model.params_dtype model.pipeline_dtype model.autocast_dtype optimizer.params_dtype "
-    "optimizer.main_grads_dtype optimizer.main_params_dtype optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype"
-)
 
 
 def apply(config: Any) -> None:
     """Changes a recipe's configuration; a field that this configuration does not have is left out."""
-    import torch
-
     from moedsl.rehearse.cpu import layers
 
-    for change in (*CHANGES, *_each(_DTYPES, torch.float32, "FP32 throughout")):
+    for change in CHANGES:
         parent, _, name = change.path.rpartition(".")
         owner = attrgetter(parent)(config) if parent else config
         if hasattr(owner, name):
