@@ -53,11 +53,9 @@ class Reader:
 
 def reader(experiment: Experiment, job: Job, *names: str) -> Reader | None:
     """A reader of a Slurm job's log; None for another scheduler's, which NeMo-Run reads (`print_elsewhere`)."""
-    executor = experiment.executor(job.name)
-    if not isinstance(executor, store.nemo_run().SlurmExecutor):
+    if not isinstance(experiment.executor(job.name), store.nemo_run().SlurmExecutor):
         return None
-    tunnel = experiment.of_nemo.tunnels.get(executor.tunnel.key, executor.tunnel)
-    return Reader(tunnel, executor.job_details.folder, names or ("log*",))
+    return Reader(experiment.tunnel(job.name), experiment.log_folder(job.name), names or ("log*",))
 
 
 def print_elsewhere(experiment: Experiment, job: Job, follow: bool, out: TextIO) -> None:

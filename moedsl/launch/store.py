@@ -20,7 +20,7 @@ from typing import Any
 from attrs import define, frozen
 
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import executors, kubeflow
+from moedsl.launch import executors, kubeflow, slurm_numbers
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 NOT_SUBMITTED = "NOT SUBMITTED"
@@ -96,9 +96,19 @@ class Experiment:
 
     @cached_property
     def handles(self) -> dict[str, str]:
-        """The handle of each job; where NeMo-Run was ended before it wrote them, from its list of Slurm's numbers."""
+        """The handle of each job; where NeMo-Run was ended before it wrote them, found out again."""
         use_home(self.home)
-        return {job.id: job.handle or _submitted_as(job.executor.job_dir) for job in self.of_nemo.jobs}
+        return {job.id: job.handle or self._found_again(job) for job in self.of_nemo.jobs}
+
+    def _found_again(self, job: Any) -> str:
+        """The handle of a job that Slurm took: NeMo-Run's list has its number, or accounting knows what sbatch read."""
+        if not isinstance(job.executor, nemo_run().SlurmExecutor):
+            return ""
+        script = f"{job.executor.tunnel.job_dir}/{job.id}_sbatch.sh"
+        number = slurm_numbers.listed(job.executor.job_dir) or slurm_numbers.accounted(self.tunnel(job.id), script)
+        if number:
+            slurm_numbers.enlist(number, job.executor.job_dir, self.tunnel(job.id), self.log_folder(job.id))
+        return f"slurm_tunnel://nemo_run/{number}" if number else ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,6 +136,16 @@ class Experiment:
 
     def executor(self, name: str) -> Any:
         return next(job.executor for job in self.of_nemo.jobs if job.id == name)
+
+    def tunnel(self, name: str) -> Any:
+        """How commands reach the cluster of a Slurm job."""
+        tunnel = self.executor(name).tunnel
+        return self.of_nemo.tunnels.get(tunnel.key, tunnel)
+
+    def log_folder(self, name: str) -> str:
+        """Where a Slurm job writes, as its cluster sees it."""
+        executor = self.executor(name)
+        return f"{executor.tunnel.job_dir}/{Path(executor.job_dir).name}"
 
     def cancel(self) -> list[Job]:
         """Cancels every job that has not ended, until the scheduler says so; the jobs as they stand then.
@@ -166,9 +186,7 @@ def use_home(home: Path) -> None:
     """Makes NeMo-Run keep everything below `home`, its list of Slurm's numbers too."""
     nemo_run()
     executors.use_home(home)
-    from nemo_run.run.torchx_backend.schedulers import slurm
-
-    slurm.SLURM_JOB_DIRS = str(home / ".slurm_jobs")
+    slurm_numbers.use(home / ".slurm_jobs")
 
 
 def known() -> dict[str, Path]:
@@ -211,14 +229,6 @@ def without_input(tunnel: Any) -> None:
 
     if isinstance(tunnel, nemo_run().LocalTunnel):
         tunnel.session = invoke.Context(invoke.Config(overrides={"run": {"in_stream": False}}))
-
-
-def _submitted_as(job_dir: str) -> str:
-    """The handle of the job that Slurm took from that folder, or nothing (nemo_run 0.11.1 schedulers/slurm.py:483)."""
-    from nemo_run.run.torchx_backend.schedulers import slurm
-
-    numbers = [number for number, (at, _, _) in slurm._get_job_dirs().items() if at == job_dir]
-    return f"slurm_tunnel://nemo_run/{numbers[-1]}" if numbers else ""
 
 
 def worst(jobs: Sequence[Job]) -> str:

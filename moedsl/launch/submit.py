@@ -222,4 +222,4 @@ def _refusal(problem: BaseException) -> Diagnostic:
     if isinstance(problem, SystemExit):
         said = "no connection to the login node"
     help = "`moedsl run FILE --cluster --dryrun` shows what is submitted"
-    return error("launch.refused", f"nothing was submitted: {said or type(problem).__name__}", help=help)
+    return error("launch.refused", f"not submitted: {said or type(problem).__name__}", help=help)

@@ -197,6 +197,17 @@ def test_two_launches_do_not_meet_and_their_jobs_outlive_them(
     assert capsys.readouterr().out.count("SUCCEEDED") == 2
 
 
+def slow_sbatch(tmp_path: Path) -> str:
+    """The front of a PATH whose sbatch says `taken` when Slurm has the job, and its number two seconds later."""
+    program = tmp_path / "bin" / "sbatch"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/bash\nnumber=$(/usr/bin/sbatch "$@")\ntouch {tmp_path}/taken\nsleep 2\necho "$number"\n'
+    )
+    program.chmod(0o755)
+    return f"{program.parent}:"
+
+
 def test_an_interrupted_submission_leaves_nothing(
     slurm: Slurm,
     launcher: Callable[..., subprocess.Popen[str]],
@@ -205,15 +216,10 @@ def test_an_interrupted_submission_leaves_nothing(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    slow = tmp_path / "bin" / "sbatch"  # the job is taken, and its number is not known yet when Ctrl-C comes
-    slow.parent.mkdir()
-    slow.write_text(f'#!/bin/bash\nnumber=$(/usr/bin/sbatch "$@")\ntouch {tmp_path}/taken\nsleep 2\necho "$number"\n')
-    slow.chmod(0o755)
+    path = slow_sbatch(tmp_path)
     with run_file.open("a") as file:
         file.write("sweep micro_batch in 1, 2\n")
-    process = launcher(
-        WAITS.format(go="/never"), "run", run_file, "--no-preflight", "--cluster", path=f"{slow.parent}:"
-    )
+    process = launcher(WAITS.format(go="/never"), "run", run_file, "--no-preflight", "--cluster", path=path)
     until((tmp_path / "taken").exists, process)
     os.killpg(process.pid, signal.SIGINT)
     out, said = process.communicate()
@@ -223,6 +229,29 @@ def test_an_interrupted_submission_leaves_nothing(
     assert moedsl("jobs", out.strip(), "--json") == 0
     jobs = json.loads(capsys.readouterr().out)["experiments"][0]["jobs"]
     assert [job["state"] for job in jobs] == ["CANCELLED", "CANCELLED"]
+
+
+def test_a_job_is_found_whose_launcher_was_killed_before_it_knew_the_number(
+    slurm: Slurm,
+    launcher: Callable[..., subprocess.Popen[str]],
+    moedsl: Cli,
+    run_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("run", run_file, "--no-preflight", "--cluster")
+    process = launcher(WAITS.format(go="/never"), *words, path=slow_sbatch(tmp_path))
+    assert process.stdout is not None
+    id = process.stdout.readline().strip()
+    until((tmp_path / "taken").exists, process)
+    process.kill()
+    until(lambda: states(slurm, *queued(slurm)) == ["RUNNING"])
+    assert numbers_of(id, moedsl, capsys) == queued(slurm)
+    assert moedsl("cancel", id) == 0
+    assert "CANCELLED" in capsys.readouterr().out
+    assert queued(slurm) == []
+    assert moedsl("logs", id) == 0
+    assert capsys.readouterr().out.count("waits") == 4
 
 
 def chain(home: Path, first: str, *more: str) -> Submitted:
