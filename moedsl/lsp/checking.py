@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from moedsl.lsp.features import diagnostics
+from moedsl.lsp.turns import undisturbed
 
 if TYPE_CHECKING:
     from moedsl.lsp.server import Server
@@ -71,6 +72,14 @@ class Checking:
         """Checks a file, says what was found and has it solved. What goes wrong here is logged and ends nothing."""
         self._timers.pop(uri, None)
         start = time.monotonic()
+        with undisturbed():
+            self._look_at(uri)
+        self._took[uri] = time.monotonic() - start
+        if uri in self._new:
+            self._new.discard(uri)
+            self.dependents(uri)
+
+    def _look_at(self, uri: str) -> None:
         try:
             document = self._server.files.document(uri)
             if document is None:
@@ -80,10 +89,6 @@ class Checking:
         except Exception:
             log.exception("checking %s failed", uri)
             self._server.solving.drop(uri)
-        self._took[uri] = time.monotonic() - start
-        if uri in self._new:
-            self._new.discard(uri)
-            self.dependents(uri)
 
     def publish(self, uri: str) -> None:
         """Sends the diagnostics of the newest snapshot."""

@@ -16,6 +16,7 @@ from moedsl.lsp import legend, sync
 from moedsl.lsp.checking import Checking
 from moedsl.lsp.document import Document, Solved
 from moedsl.lsp.solving import Solving
+from moedsl.lsp.turns import undisturbed
 from moedsl.lsp.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -136,6 +137,10 @@ def _handler(server: Server, feature: Feature) -> Callable[[Any], Any]:
     """What pygls calls. An exception of a feature is logged and answered with an error by pygls, and ends nothing."""
 
     def answer(params: Any) -> Any:
+        with undisturbed():
+            return made(params)
+
+    def made(params: Any) -> Any:
         function = _function(feature.module, feature.function)
         if feature.of == "workspace":
             return function(server.files, params)
