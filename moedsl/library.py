@@ -50,8 +50,8 @@ class Library:
         self.sources[source.name] = source
         for item in module.items:
             table = self._table(item)
-            if isinstance(item, ast.CalibrationDecl) and prefix != "std":
-                self._calibrate(item)
+            if isinstance(item, ast.CalibrationDecl | ast.ClusterDecl) and table is not None and prefix != "std":
+                self._instead(table, item)
             elif table is not None:
                 self._declare(table, item)
             elif isinstance(item, ast.RulesDecl):
@@ -78,12 +78,12 @@ class Library:
             self.diagnostics.append(error("check.twice", text, name.span, Label(first, "first declared here")))
         table.setdefault(name.id, item)
 
-    def _calibrate(self, item: ast.CalibrationDecl) -> None:
-        """A user's calibration takes the place of the stdlib's; two of them are one too many."""
-        first = self.calibrations.get(item.name.id)
-        if first is not None and not first.name.span.file.startswith("stdlib/"):
-            self._declare(self.calibrations, item)  # type: ignore[arg-type]
-        self.calibrations[item.name.id] = item
+    def _instead(self, table: dict[str, ast.Item], item: ast.CalibrationDecl | ast.ClusterDecl) -> None:
+        """A user's calibration or cluster takes the place of the stdlib's; two of them are one too many."""
+        first = table.get(item.name.id)
+        if first is not None and not first.span.file.startswith("stdlib/"):
+            self._declare(table, item)
+        table[item.name.id] = item
 
     def _shadowing(self, item: ast.Item, table: dict[str, ast.Item]) -> tuple[dict[str, Any], ...]:
         """Where a bare name is looked up before it reaches this: a profile behind a model is out of reach."""

@@ -60,11 +60,11 @@ def _of_user(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
         return {}, []
     source, found = reader.read(str(path))
     if source is None:
-        return {}, [*found]
+        return {}, [d for d in found if d.id != "parse.empty"]
     library.sources[source.name] = source
     module, more = cache.cached_parse(source)
     out: dict[str, Known] = {}
-    wrong = [d for d in (*found, *more) if d.id != "parse.empty"]
+    wrong = [*found, *more]
     for item in module.items if module else ():
         if not isinstance(item, ast.ClusterDecl):
             wrong.append(error("launch.user_file", "the user's file holds clusters alone", item.span, help=_ELSEWHERE))

@@ -210,6 +210,7 @@ def chosen(capsys: pytest.CaptureFixture[str]) -> str:
         (("a",), ("u",), ("u",), "u"),
         (("a",), ("a",), ("a",), "a"),
         (("a",), (), ("local",), "local"),
+        (("local", "a!"), (), ("local",), "local"),
     ],
 )
 def test_the_cluster_that_is_meant(
@@ -224,6 +225,11 @@ def test_the_cluster_that_is_meant(
         write(file, *(n.rstrip("!") for n in names), default=next((n[:-1] for n in names if n.endswith("!")), ""))
     assert dryrun(config.parent / "run.moe", *asked) == 0
     assert chosen(capsys) == expected
+
+
+def test_a_name_is_declared_once_in_the_run_file(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dryrun(write(config.parent / "run.moe", "local", "local")) == 1
+    assert "`local` is declared twice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
