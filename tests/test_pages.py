@@ -11,10 +11,10 @@ from moedsl.cli import main
 from moedsl.pages import PAGES
 
 SOURCE = Path(__file__).parents[1] / "moedsl"
-STAGES = "calibrate|explain|launch|parse|read|check|solve|plan|emit|verify|rehearse|lint|diff|import|internal"
+STAGES = "calibrate|explain|launch|parse|read|check|solve|plan|emit|verify|rehearse|preflight|results|lint|diff|import|internal"
 BUILT = {"check.unknown_model", "check.unknown_hardware"}
 """Ids that the source puts together: f"check.unknown_{kind}"."""
-NOT_IDS = {"launch.py", "plan.json"}
+NOT_IDS = {"launch.py", "plan.json", "preflight.py", "preflight.json"}
 
 
 def ids_in_source() -> set[str]:

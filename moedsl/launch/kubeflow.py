@@ -139,8 +139,9 @@ def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
 @contextmanager
 def _offline() -> Generator[None]:
     """NeMo-Run's executor reads a kubeconfig when it is made, which a manifest does not need."""
-    from nemo_run.core.execution.kubeflow import KubeflowExecutor
+    from moedsl.launch import store
 
+    KubeflowExecutor = store.nemo_run().KubeflowExecutor  # noqa: N806
     with patch.object(KubeflowExecutor, "_load_kube_clients", lambda self: None):
         yield
 
