@@ -69,7 +69,6 @@ def _prepare(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, base: Pat
     """NeMo-Run's own dry run: paths are those of `base`, files are written below `own`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of packages that NeMo-Run imports
-        executors.use_home(own)
         import nemo_run
     title = jobs[0][0].name
     experiment = nemo_run.Experiment(
