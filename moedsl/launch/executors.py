@@ -20,10 +20,13 @@ HOME = "NEMORUN_HOME"
 def home(cluster: Cluster) -> Path:
     """Where NeMo-Run keeps experiments on this machine.
 
-    Through a local tunnel nothing is copied, so it must be where the nodes read: the cluster's `job_dir`.
+    Through a local tunnel nothing is copied, so it must be where the nodes read: the cluster's `job_dir`. A cluster
+    behind ssh has a folder of its own: NeMo-Run's list of jobs goes by their numbers, which two clusters may both give.
     """
-    shared = cluster.job_dir if cluster.tunnel == "local" else ""
-    return Path(shared or os.environ.get(HOME) or "~/.nemo_run").expanduser().absolute()
+    own = Path(os.environ.get(HOME) or "~/.nemo_run").expanduser().absolute()
+    if cluster.tunnel == "ssh":
+        return own / "clusters" / cluster.name
+    return Path(cluster.job_dir).expanduser().absolute() if cluster.job_dir else own
 
 
 def use_home(folder: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from moedsl import cli
-from moedsl.launch import store, submit
+from moedsl.launch import executors, store, submit
+from moedsl.launch.facts import Cluster
 
 
 @pytest.fixture
@@ -49,6 +50,12 @@ def test_homes_of_clusters_are_found_again(home: Path, tmp_path: Path) -> None:
     store.remember_home(tmp_path / "shared")
     assert store.known() == {"mine_0": home, "far_0": tmp_path / "shared"}
     assert store.known_homes() == [home, tmp_path / "shared"]
+
+
+def test_clusters_behind_ssh_have_lists_of_their_own(home: Path) -> None:
+    """Both may give a job the same number."""
+    first, second = (Cluster(name, "slurm", tunnel="ssh", host=name, job_dir="/runs") for name in ("lab", "cloud"))
+    assert len({executors.home(first), executors.home(second), home}) == 3
 
 
 @pytest.mark.parametrize(("name", "refused"), [("plain-1.2", False), ("two words", True), ("a;b", True), ("$x", True)])

@@ -66,7 +66,7 @@ def test_a_run_through_ssh(
     assert sorted(lines) == sorted([f"rank {rank} in acct" for rank in range(8)])
     title = id.rpartition("_")[0]
     assert len(list((far / title / id / title).glob("log*"))) == 1
-    assert list((tmp_path / "laptop" / "experiments" / title / id / title).glob("log*")) == []
+    assert list((tmp_path / "laptop" / "clusters" / "far" / "experiments" / title / id / title).glob("log*")) == []
     assert cli.main(["jobs", id]) == 0
     assert "SUCCEEDED" in capsys.readouterr().out
 
@@ -81,4 +81,4 @@ def test_a_login_node_that_does_not_answer_is_said(
     said = capsys.readouterr()
     assert said.out == ""
     assert "error[launch.refused]" in said.err and "port 1" in said.err
-    assert not (tmp_path / "laptop" / "experiments").exists()
+    assert list((tmp_path / "laptop").rglob("experiments")) == []
