@@ -17,7 +17,8 @@ _BLANK = re.compile(r"[ \t]*")
 
 def answer(document: Document, _: types.FoldingRangeParams) -> list[types.FoldingRange]:
     """Blocks and lists over several lines, adjacent lines of comments, and adjacent `use` lines."""
-    found = {(s, e): kind for s, e, kind in (*_lines(document, "comment"), *_lines(document, "use"))}
+    found: dict[tuple[int, int], types.FoldingRangeKind | None] = {}
+    found |= {(s, e): kind for s, e, kind in (*_lines(document, "comment"), *_lines(document, "use"))}
     lines = document.lines
     for opened, closed in brackets(document.text).partner.items():
         start, end = lines.line_of(opened), lines.line_of(closed)
