@@ -18,6 +18,7 @@ from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.results import line, log
 from moedsl.results.compare import comparisons
+from moedsl.results.text import text as shown_as
 
 HERE = Path(__file__).resolve().parent
 STEPS = 40
@@ -254,7 +255,10 @@ def test_logs_from_elsewhere_take_a_plan_or_a_recipe(
 
 def test_a_folder_without_its_numbers_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.log").write_text("nothing\n")
-    for words, text in (([str(tmp_path)], "--seq and --gpus is missing"), ([str(tmp_path / "no.log")], "is not there")):
+    for words, text in (
+        ([str(tmp_path)], "no plan says the length and number of GPUs"),
+        ([str(tmp_path / "no.log")], "is not there"),
+    ):
         assert main(["results", *words]) == 1
         assert text in capsys.readouterr().err
     assert main(["results", str(tmp_path), "--seq", "4096", "--gpus", "16"]) == 1
@@ -282,6 +286,26 @@ def row(name: str, low: float, middle: float, high: float, status: str = "ok") -
 def test_the_winner_and_the_spread(rows: list[Json], winner: str | None, beyond: bool | None) -> None:
     (c,) = comparisons(rows)
     assert (c["winner"], c["beyond_spread"]) == (winner, beyond)
+
+
+def test_two_sweeps_of_one_axis_are_two_tables() -> None:
+    """Runs of one file may each have a sweep of the same axis."""
+    of = {"a.1": "a", "a.2": "a", "b.1": "b", "b.2": "b"}
+    rows = [
+        {**measured(name, 100 + i), "value_of": {"of": of[name], "axis": "micro_batch", "value": name[-1]}}
+        for i, name in enumerate(of)
+    ]
+    shown = shown_as({"runs": rows, "comparisons": comparisons(rows)})
+    assert [line.split(":")[0] for line in shown.splitlines() if "measured" in line] == ["a", "b"]
+    assert [shown.count(f"\n            {value} ") for value in ("1", "2")] == [2, 2]
+
+
+def measured(name: str, rate: float) -> Json:
+    """A whole row, as `measure` makes it."""
+    spread = {"min": rate, "q1": rate, "median": rate, "q3": rate, "max": rate, "spread": 0.0}
+    figures = {"useful_tokens_per_s_per_gpu": spread, "step_time_s": spread, "samples": 3, "tflops_per_gpu": None}
+    ending = {"status": "ok", "cause": None, "symptoms": [], "skipped_iterations": 0}
+    return {"name": name, **figures, **ending, "predicted": None, "peak_gib": None}
 
 
 def test_attempts_split_where_the_number_does_not_grow(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ _HEAD = ("steps", "s a step", "useful tokens/s/GPU", "spread", "predicted", "off
 
 def text(data: Json) -> str:
     """Every comparison as a table, the runs that failed below it with their causes."""
-    rows = {c["axis"]: [r for r in data["runs"] if r["name"] in c["names"]] for c in data["comparisons"]}
-    return "\n".join("\n".join(_comparison(c, rows[c["axis"]])) + "\n" for c in data["comparisons"])
+    pairs = [(c, [r for r in data["runs"] if r["name"] in c["names"]]) for c in data["comparisons"]]
+    return "\n".join("\n".join(_comparison(c, rows)) + "\n" for c, rows in pairs)
 
 
 def _comparison(c: Json, rows: Sequence[Json]) -> Iterator[str]:
