@@ -26,8 +26,9 @@ def run(
     """
     done = submit(tasks, title, home, _name)
     talk.say([done.why_not] if done.why_not else [], {})
+    if done.signal and not done.why_not:
+        print("nothing of it is left with the scheduler", file=sys.stderr)
     if done.signal:
-        print("nothing of it is left with the scheduler" if not done.why_not else "", file=sys.stderr)
         return 128 + done.signal
     if done.experiment is None:
         return 1

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import slurm_cluster
+from needs import unable
 from slurm_cluster import Slurm
 
 collect_ignore_glob = ["test_*.py"] if sys.version_info < (3, 12) else []
-
-
-def unable(reason: str) -> None:
-    """Skips with the reason, and fails where everything must run."""
-    if os.environ.get("CI") or os.environ.get("MOEDSL_REQUIRE_ALL"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
