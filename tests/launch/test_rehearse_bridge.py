@@ -125,13 +125,45 @@ NO_EP = "cfg.model.expert_model_parallel_size = 1"
 ALONE = {"tp": 1, "cp": 1, "dp": 1, "pp": 1, "vpp": 1, "ep": 1, "etp": 1, "edp": 1}
 
 
+FP32 = (
+    "cfg.mixed_precision = None; cfg.model.bf16 = cfg.optimizer.bf16 = False; "
+    "cfg.model.params_dtype = cfg.model.pipeline_dtype = cfg.model.autocast_dtype = torch.float32; "
+    "cfg.optimizer.params_dtype = torch.float32"
+)
+SAME_ROUTER = (
+    "from megatron.core.transformer.moe.router import Router; draw = Router.reset_parameters; "
+    "Router.reset_parameters = lambda self: (torch.manual_seed(1), draw(self))[1]"
+)
+"""Routers are drawn from a generator that the number of ranks moves on."""
+NO_ZIGZAG = "modules._positions = lambda parts, part, length: torch.arange(length) + part * length"
+
+
 def test_splitting_the_sequence_changes_no_loss(host: Host, tmp_path: Path) -> None:
-    """The CPU's attention over the keys of a context-parallel group is attention over the whole sequence."""
+    """The CPU's attention over the keys of a context-parallel group is attention over the whole sequence.
+
+    Megatron gives a rank a piece from the front and one from the back; with other positions the loss is another.
+    """
     text = "qwen3_30b_a3b; h100 x 8; seq 32k; batch 64; pin tp=2 cp=2 ep=2; fit first"
     shared = {"seq": 128, "num_microbatches": 2}
-    one = prepared(text, tmp_path / "one", layout=ALONE, **shared)
-    two = prepared(text, tmp_path / "two", layout={**ALONE, "cp": 2, "edp": 2}, **shared)
-    assert losses(host, two) == pytest.approx(losses(host, one), rel=1e-4)
+    split = {**ALONE, "cp": 2, "edp": 2}
+    one = edited(prepared(text, tmp_path / "one", layout=ALONE, **shared), f"{FP32}; {SAME_ROUTER}")
+    two = edited(prepared(text, tmp_path / "two", layout=split, **shared), f"{FP32}; {SAME_ROUTER}")
+    whole = losses(host, one)
+    assert losses(host, two) == pytest.approx(whole, rel=1e-6)
+    wrong = edited(two, f"from moedsl.rehearse.cpu import modules; {NO_ZIGZAG}")
+    assert losses(host, wrong) != pytest.approx(whole, rel=1e-6)
+
+
+def test_overlapped_experts_change_no_loss(host: Host, tmp_path: Path) -> None:
+    """Bridge's 1F1B overlap of expert communication: another schedule, the same numbers."""
+    text = QWEN.replace("recompute=[layernorm, moe_act]", "recompute=none ep_overlap=on")
+    r, _, _ = small(text)
+    assert r.policy["ep_overlap"]
+    on = prepared(text, tmp_path / "on")
+    off = prepared(text, tmp_path / "off", policy={**r.policy, "ep_overlap": False})
+    assert losses(host, on) == pytest.approx(losses(host, off), rel=1e-6)
+    log = (on.folder / "rank_0.log").read_text()
+    assert "overlap_moe_expert_parallel_comm: True" in log
 
 
 def test_other_groups_than_planned_are_found(host: Host, tmp_path: Path) -> None:
