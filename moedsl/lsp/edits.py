@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from lsprotocol import types
 
+from moedsl import reader
 from moedsl.fixes import Edit
 from moedsl.lsp.document import Document
 from moedsl.lsp.positions import Lines
@@ -33,12 +34,18 @@ def _identifier(workspace: Workspace, name: str) -> types.OptionalVersionedTextD
 
 
 def _of_file(workspace: Workspace, name: str, changes: list[Edit]) -> list[types.TextEdit]:
-    """The edits of a file that is open, or of one that an open file uses."""
+    """The edits of a file that is open, or of one on the disk; a file that cannot be read has none."""
     document = workspace.document(workspace.uri_of(name))
     if document is not None:
         return text_edits(document, changes)
-    source = next(d.library.sources[name] for d in workspace.documents() if name in d.library.sources)
-    return [_edit(workspace.lines_of(source), "\n", e) for e in changes]
+    source, _ = reader.read(name)
+    return [] if source is None else [_edit(workspace.lines_of(source), _newline(name), e) for e in changes]
+
+
+def _newline(name: str) -> str:
+    """What a file on the disk ends its lines with."""
+    with open(name, encoding="utf-8", newline="") as f:
+        return "\r\n" if f.readline().endswith("\r\n") else "\n"
 
 
 def _edit(lines: Lines, newline: str, e: Edit) -> types.TextEdit:

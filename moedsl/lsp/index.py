@@ -12,7 +12,7 @@ from attrs import frozen
 from moedsl import ast, library, paths
 from moedsl.cache import cached_parse
 from moedsl.library import Library
-from moedsl.lsp import analysis, builtin
+from moedsl.lsp import analysis, builtin, disk
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.names import Occurrence, Scope, Symbol, named, occurrences
 from moedsl.lsp.workspace import Workspace
@@ -189,6 +189,13 @@ def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list
     return [(Place(f.source, o.span), o) for f in found for o in f.places if o.symbol == symbol]
 
 
+def on_disk(workspace: Workspace) -> Iterator[File]:
+    """The files of the workspace's folders that are not open, as far as what they declare."""
+    scope = Scope.of(analysis.stdlib())
+    parsed = ((s, cached_parse(s)[0]) for s in disk.closed(workspace))
+    return (File(s, occurrences(s, m, scope)) for s, m in parsed if m is not None)
+
+
 def everything(workspace: Workspace) -> dict[str, File]:
     """Every open file and what they use; where several use a file, it is read once."""
     out: dict[str, File] = {}
@@ -198,17 +205,16 @@ def everything(workspace: Workspace) -> dict[str, File]:
 
 
 def group(workspace: Workspace, document: Document) -> dict[str, File]:
-    """The files that share names with a document: what it uses, what uses it, and so on."""
-    names, out = {document.source.name}, dict(files(document.analysis))
-    waiting = [d for d in readable(workspace) if d.uri != document.uri]
+    """The files that share names with a document, open or not: what it uses, what uses it, and so on."""
+    out = dict(files(document.analysis))
+    waiting = [d.analysis for d in readable(workspace) if d.uri != document.uri] + disk.using(workspace)
     while True:
-        names |= out.keys()
-        joined = [d for d in waiting if names & files(d.analysis).keys()]
+        joined = [a for a in waiting if out.keys() & files(a).keys()]
         if not joined:
             return out
-        waiting = [d for d in waiting if d not in joined]
-        for d in joined:
-            out = {**files(d.analysis), **out}
+        waiting = [a for a in waiting if a not in joined]
+        for a in joined:
+            out = {**files(a), **out}
 
 
 def readable(workspace: Workspace) -> list[Document]:

@@ -10,7 +10,7 @@ import pytest
 from lsprotocol import types
 from test_lsp_nav_definition import FILES
 
-from moedsl.lsp.features import rename
+from moedsl.lsp.features import rename, symbols
 from moedsl.lsp.workspace import Workspace
 
 
@@ -145,3 +145,25 @@ def test_a_used_file_that_is_not_open(tmp_path: Path) -> None:
     after = nav.changed(made, edit)
     assert "hardware rack" in after[nav.uri("machines.moe", tmp_path)]
     assert "rack x 16" in after[nav.uri("run.moe", tmp_path)]
+
+
+def test_a_file_on_the_disk_that_uses_the_open_one(tmp_path: Path) -> None:
+    inner = tmp_path / "runs"
+    inner.mkdir()
+    run = 'use "../machines.moe"\r\n# 😀\r\nqwen3_30b_a3b; box x 16\r\n'
+    (inner / "run.moe").write_bytes(run.encode())
+    (tmp_path / "other.moe").write_text("hardware box { }", encoding="utf-8")
+    made = nav.workspace({"machines.moe": FILES["machines.moe"]}, tmp_path)
+    document = made.document(nav.uri("machines.moe", tmp_path))
+    assert document is not None
+    at = nav.parameters(types.TextDocumentPositionParams, document, document.text.index("box"))
+    edit = rename.answer(made, types.RenameParams(at.text_document, at.position, "rack"))
+    assert edit is not None
+    after = nav.changed(made, edit)
+    assert set(after) == {nav.uri("machines.moe", tmp_path), nav.uri("runs/run.moe", tmp_path)}
+    assert "rack x 16" in after[nav.uri("runs/run.moe", tmp_path)]
+    with pytest.raises(rename.RefusedError, match="declared twice"):
+        (inner / "run.moe").write_text('use "../machines.moe"\nhardware rack { }\nbox x 8\n', encoding="utf-8")
+        rename.answer(made, types.RenameParams(at.text_document, at.position, "rack"))
+    found = symbols.workspace(made, types.WorkspaceSymbolParams("rack"))
+    assert Path(found[0].location.uri).name == "run.moe"

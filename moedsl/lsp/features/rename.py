@@ -16,7 +16,7 @@ from pygls.exceptions import JsonRpcException
 from moedsl import reader
 from moedsl.diagnostics import Diagnostic
 from moedsl.fixes import Edit, applied
-from moedsl.lsp import analysis, index
+from moedsl.lsp import analysis, disk, index
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.features.definition import opened
@@ -75,7 +75,7 @@ def answer(workspace: Workspace, params: types.RenameParams) -> types.WorkspaceE
     changes: dict[str, list[Edit]] = {}
     for place, _ in index.everywhere(workspace, document, symbol):
         changes.setdefault(place.source.name, []).append(Edit(place.span, new))
-    refuse_changed(workspace, symbol, new, changes)
+    refuse_changed(workspace, document, symbol, new, changes)
     return workspace_edit(workspace, changes)
 
 
@@ -109,16 +109,18 @@ def refuse_taken(document: Document, symbol: Symbol, new: str) -> None:
 # ---------------------------------------------------------------- whether everything still means the same
 
 
-def refuse_changed(workspace: Workspace, symbol: Symbol, new: str, changes: Mapping[str, list[Edit]]) -> None:
+def refuse_changed(
+    workspace: Workspace, document: Document, symbol: Symbol, new: str, changes: Mapping[str, list[Edit]]
+) -> None:
     """Raises RefusedError where the edited files have a new error, or a name in them stands for something else."""
     after_of = _Renamed(symbol, new)
     texts = {d.source.name: d.source for d in index.readable(workspace)}
-    sources = index.everything(workspace)
+    sources = index.group(workspace, document)
     edited = {n: Source(n, applied(sources[n].source.text, es)) for n, es in changes.items()}
-    for d in index.readable(workspace):
-        if edited.keys() & index.files(d.analysis).keys():
-            after = _analysed(edited.get(d.source.name, d.source), {**texts, **edited})
-            _compare(d.analysis, after, after_of)
+    for before in [*(d.analysis for d in index.readable(workspace)), *disk.using(workspace)]:
+        if edited.keys() & index.files(before).keys():
+            after = _analysed(edited.get(before.source.name, before.source), {**texts, **edited})
+            _compare(before, after, after_of)
 
 
 def _analysed(source: Source, known: Mapping[str, Source]) -> Analysis:

@@ -1,4 +1,4 @@
-"""The outline of a file, and declarations by name over the open files and the stdlib."""
+"""The outline of a file, and declarations by name over the workspace and the stdlib."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def workspace(files: Workspace, params: types.WorkspaceSymbolParams) -> list[typ
 
     A query with a dot is about whole names: ``mesh.heads``.
     """
-    among = [*index.everything(files).values(), *index.stdlib().values()]
+    among = [*index.everything(files).values(), *index.on_disk(files), *index.stdlib().values()]
     query = params.query.lower()
     out: list[types.WorkspaceSymbol] = []
     for file in among:
