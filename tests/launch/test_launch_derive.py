@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,15 @@ def test_the_rules_are_right() -> None:
     book, found = rules.read(library())
     assert not found and len(book.rules) > 20
     assert all(r.because and (r.cites or r.kind == "let") for r in book.rules)
+
+
+@pytest.mark.bridge
+def test_cited_lines_of_bridge_exist() -> None:
+    root = Path(attrs.__file__).parents[1] / "megatron/bridge"
+    cites = [c for r in rules.read(library())[0].rules for c in r.cites]
+    lines = [m for c in cites if (m := re.fullmatch(r"bridge ([\w/]+\.py):(\d+)", c))]
+    assert len(lines) >= 2
+    assert all((root / m[1]).read_text(encoding="utf-8").splitlines()[int(m[2]) - 1].strip() for m in lines)
 
 
 # ---------------------------------------------------------------- nodes and ranks
