@@ -90,5 +90,8 @@ def warm_up() -> None:
     parse(source)
     stdlib()
     compiler.compile_source(source)
+    from moedsl.lsp import index  # which imports this module
+
+    index.stdlib()
     gc.collect()
     gc.freeze()  # what is loaded now stays, so that no edit pays for walking it
