@@ -91,6 +91,9 @@ class Function:
     doc: str
 
 
+_SEGMENT = (
+    "the largest divisor of a number of nodes, at most the 4th, whose GPUs (the 2nd a node) are whole groups of the 3rd"
+)
 FUNCTIONS = {
     f.name: f
     for f in (
@@ -103,10 +106,7 @@ FUNCTIONS = {
         Function("pow2", 1, NUMBER, "the nearest power of two, at least 1"),
         Function("count", 1, NUMBER, "how many members a set has"),
         Function("version", 1, NUMBER, 'a version such as "2.10.0" as a number that grows with it'),
-        Function(
-            "segment", 4, NUMBER,
-            "the largest divisor of a number of nodes, at most the 4th, whose GPUs (the 2nd a node) are groups of the 3rd",
-        ),  # fmt: skip
+        Function("segment", 4, NUMBER, _SEGMENT),
         Function("has_layout", 2, FLAG, "whether the layers fall on pp x vpp chunks"),
     )
 }

@@ -192,7 +192,7 @@ def missing(path: str) -> Iterator[str]:
 
 def configuration(model: str | None) -> Iterator[str]:
     """Whether a model's configuration is in the cache, where this job must not ask the Hugging Face hub."""
-    offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""  # as huggingface_hub reads
+    offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
     if not model or os.path.exists(model) or offline.upper() not in ("1", "ON", "YES", "TRUE"):
         return
     home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
