@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from needs import ROOT, absent, program, unpacked
 from strategies import module
 from token_classes import FILES, TRICKY, classes, is_class
-from tree_sitter import Node, Query, QueryCursor
+from tree_sitter import Node, Query, QueryCursor, Tree
 from two_parsers import by_lark, by_tree_sitter, disagreement, query, tree_sitter_parser
 
 from moedsl.printer import print_module
@@ -106,6 +107,34 @@ def test_changed_programs_are_taken_or_refused_by_both(text: str) -> None:
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map(" ".join))
 def test_words_in_any_order_are_taken_or_refused_by_both(text: str) -> None:
     assert disagreement(text) == ""
+
+
+LONG = {
+    "open brackets": "(" * 200_000,
+    "open brackets on lines": "pin a=(\n" * 25_000,
+    "nested lists": "pin a=" + "[" * 100_000 + "]" * 100_000,
+    "braces": "{" * 200_000,
+    "comments before a clause": "require a\n" + "# c\n" * 50_000 + 'because "b"\n',
+    "comments in an error": ") ( {\n" + "# c\n" * 50_000,
+    "empty lines": "require a\n" + "\n" * 200_000,
+    "words": "a b " * 50_000,
+    "digits": "9" * 200_000,
+    "quotes": '"' * 200_000,
+}
+"""Texts that a parser with a look-ahead for each bracket or newline would not end with."""
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_long_texts_have_an_end(text: str) -> None:
+    root = tree_sitter_parser().parse(text.encode()).root_node
+    assert root.end_byte == len(text)
+
+
+@pytest.mark.bench
+def test_speed_of_five_thousand_lines(benchmark: Callable[..., Tree]) -> None:
+    text = (ROOT / "stdlib" / "rules" / "mesh.moe").read_bytes()
+    lines = text * (5000 // text.count(b"\n"))
+    assert not benchmark(tree_sitter_parser().parse, lines).root_node.has_error
 
 
 def test_a_broken_statement_leaves_the_others() -> None:

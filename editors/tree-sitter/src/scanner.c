@@ -146,8 +146,14 @@ static const char *const RATES[] = {"GB", "TB", };  // with /s behind
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define LONGEST 512  // of what is looked at: longer words are names, longer numbers are too large
 
+#define PATIENCE 16     // brackets without an end that are each looked for in the rest of the block
+#define NEARBY 256      // where the end of further ones is looked for
+#define COMMENTS 4096   // how far a clause is looked for while tree-sitter recovers from an error
+
 typedef struct {
-  uint16_t depth;  // brackets around, those alone that something closes
+  uint16_t depth;     // brackets around, those alone that something closes
+  uint8_t unclosed;   // brackets so far that nothing closes
+  uint8_t clause;     // whether the next word is known to be a clause that may stand there
 } Scanner;
 
 typedef struct {
@@ -337,9 +343,9 @@ static bool scan_number(TSLexer *lexer) {
 
 // ---------------------------------------------------------------- brackets and newlines
 
-// Whether a bracket is closed before a block begins or ends; the lexer stands behind it.
-static bool is_closed(TSLexer *lexer, int32_t open, int32_t close) {
-  for (unsigned depth = 1; !lexer->eof(lexer);) {
+// Whether a bracket is closed before a block begins or ends, or `limit` words on; the lexer stands behind it.
+static bool is_closed(TSLexer *lexer, int32_t open, int32_t close, unsigned limit) {
+  for (unsigned depth = 1; limit-- > 0 && !lexer->eof(lexer);) {
     int32_t c = lexer->lookahead;
     lexer->advance(lexer, false);
     if (c == open) depth++;
@@ -360,7 +366,12 @@ static bool is_closed(TSLexer *lexer, int32_t open, int32_t close) {
 static bool scan_open(Scanner *scanner, TSLexer *lexer, enum Token token, int32_t open, int32_t close) {
   lexer->advance(lexer, false);
   lexer->mark_end(lexer);
-  if (is_closed(lexer, open, close)) scanner->depth++;
+  unsigned limit = scanner->unclosed < PATIENCE ? UINT32_MAX : NEARBY;
+  if (scanner->depth > 0 || is_closed(lexer, open, close, limit)) {
+    if (scanner->depth < UINT16_MAX) scanner->depth++;
+  } else if (scanner->unclosed < PATIENCE) {
+    scanner->unclosed++;
+  }
   return emit(lexer, token);
 }
 
@@ -371,6 +382,9 @@ static bool scan_close(Scanner *scanner, TSLexer *lexer, enum Token token) {
   return emit(lexer, token);
 }
 
+// Every token is valid where tree-sitter looks for a way out of an error.
+static bool is_recovering(const bool *valid) { return valid[PLAIN_WORD] && valid[PLAIN_VERSION]; }
+
 static bool clause_may_follow(const bool *valid) {
   for (unsigned i = 0; i < COUNT(WORDS); i++) {
     if (WORDS[i].clause && valid[WORDS[i].token]) return true;
@@ -380,12 +394,13 @@ static bool clause_may_follow(const bool *valid) {
 
 // Whether the next word, after newlines and comments, is a clause that may stand here.
 static bool clause_follows(TSLexer *lexer, const bool *valid) {
-  while (is_blank(lexer->lookahead) || lexer->lookahead == '\n' || lexer->lookahead == '#') {
-    if (lexer->lookahead == '#') {
-      while (lexer->lookahead != '\n' && !lexer->eof(lexer)) lexer->advance(lexer, false);
-    } else {
-      lexer->advance(lexer, false);
-    }
+  unsigned limit = is_recovering(valid) ? COMMENTS : UINT32_MAX;
+  bool comment = false;
+  while (limit-- > 0 && !lexer->eof(lexer)) {
+    int32_t c = lexer->lookahead;
+    comment = c != '\n' && (comment || c == '#');
+    if (!comment && !is_blank(c) && c != '\n') break;
+    lexer->advance(lexer, false);
   }
   Run run = {{0}, 0};
   while (is_word(lexer->lookahead) || lexer->lookahead == '.') take(lexer, &run);
@@ -397,7 +412,8 @@ static bool scan_newline(Scanner *scanner, TSLexer *lexer, const bool *valid) {
   lexer->advance(lexer, false);
   lexer->mark_end(lexer);
   if (scanner->depth > 0) return emit(lexer, CONTINUATION);
-  if (clause_may_follow(valid) && clause_follows(lexer, valid)) return emit(lexer, CONTINUATION);
+  if (scanner->clause == 0) scanner->clause = clause_may_follow(valid) && clause_follows(lexer, valid);
+  if (scanner->clause != 0) return emit(lexer, CONTINUATION);
   return valid[NEWLINE] && emit(lexer, NEWLINE);
 }
 
@@ -414,7 +430,7 @@ unsigned tree_sitter_moe_external_scanner_serialize(void *payload, char *buffer)
 
 void tree_sitter_moe_external_scanner_deserialize(void *payload, const char *buffer, unsigned length) {
   Scanner *scanner = payload;
-  scanner->depth = 0;
+  scanner->depth = scanner->unclosed = scanner->clause = 0;
   if (length == sizeof(Scanner)) memcpy(payload, buffer, sizeof(Scanner));
 }
 
@@ -424,7 +440,10 @@ bool tree_sitter_moe_external_scanner_scan(void *payload, TSLexer *lexer, const 
   int32_t c = lexer->lookahead;
   if (c == '\n') return scan_newline(scanner, lexer, valid);
   if (is_digit(c) && valid[SCANNED_NUMBER]) return scan_number(lexer);
-  if (is_word(c)) return scan_word(lexer, valid);
+  if (is_word(c)) {
+    scanner->clause = 0;
+    return scan_word(lexer, valid);
+  }
   if (c == '(' && valid[LPAREN]) return scan_open(scanner, lexer, LPAREN, '(', ')');
   if (c == '[' && valid[LBRACKET]) return scan_open(scanner, lexer, LBRACKET, '[', ']');
   if (c == ')' && valid[RPAREN]) return scan_close(scanner, lexer, RPAREN);
