@@ -13,6 +13,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import compiled
+from test_imports import HEAVY, imported
 
 from moedsl import axes
 from moedsl.choose import Chosen
@@ -132,6 +133,14 @@ def test_a_cell_of_the_matrix(model: str, where: tuple[str, str]) -> None:
 def test_a_layout_with_many_axes(text: str) -> None:
     for case in cases(text):
         holds(case)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 6, 16])
+@pytest.mark.parametrize("text", PINNED)
+def test_any_number_of_ranks_makes_a_legal_run(text: str, ranks: int) -> None:
+    ((_, _, r),) = cases(text, ranks=ranks)
+    assert r.ranks <= ranks
+    is_what_was_asked(small_plan(r), r)
 
 
 sizes = st.fixed_dictionaries({a: st.sampled_from([1, 1, 2, 3, 4]) for a in meshes.AXES})
@@ -256,6 +265,10 @@ def test_on_gpus_less_is_left_out() -> None:
     assert {"kernels", "core attention", "communication"} & left == set()
     assert {"precision", "memory and speed", "between nodes"} <= left
     assert evolve(on_gpus, notes=()) == evolve(r, notes=())
+
+
+def test_showing_imports_nothing_heavy() -> None:
+    assert imported("rehearse", "-e", "qwen3_30b_a3b; gb200 x 8", "--dryrun") & HEAVY == set()
 
 
 def test_the_runs_of_a_file_by_name(capsys: pytest.CaptureFixture[str]) -> None:
