@@ -14,11 +14,14 @@ import pytest
 
 from moedsl.calibrate.runs import read as read_calibration
 from moedsl.cli import main
-from moedsl.compiler import load_stdlib
+from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.results import line, log
 from moedsl.results.compare import comparisons
+from moedsl.results.gather import Run
+from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.results.text import text as shown_as
+from moedsl.source import Source
 
 HERE = Path(__file__).resolve().parent
 STEPS = 40
@@ -306,6 +309,19 @@ def measured(name: str, rate: float) -> Json:
     figures = {"useful_tokens_per_s_per_gpu": spread, "step_time_s": spread, "samples": 3, "tflops_per_gpu": None}
     ending = {"status": "ok", "cause": None, "symptoms": [], "skipped_iterations": 0}
     return {"name": name, **figures, **ending, "predicted": None, "peak_gib": None}
+
+
+def test_a_vlms_image_tokens_are_not_useful() -> None:
+    result = compile_source(Source("run.moe", "qwen3_vl_30b_a3b; h100 x 16; seq 4k; batch 256; fit first"))
+    (plan,) = result.plans
+    (n,) = numbers([Run("vlm", (), plan)], Given())
+    assert isinstance(n, Numbers)
+    share = plan["estimate"]["useful_share"]
+    assert 0 < share < 1
+    assert n.useful_rate(10.0, 256) == pytest.approx(share * 4096 * 256 / 10 / 16)
+    assert n.useful_rate(plan["estimate"]["step_time_s"], 256) == pytest.approx(
+        plan["estimate"]["useful_tokens_per_s_per_gpu"]
+    )
 
 
 def test_attempts_split_where_the_number_does_not_grow(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_nemo_run_gives_back_what_was_written(text: str) -> None:
 RANKS = """
 import datetime, json, os, sys, time
 import torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
+dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=9))
 ranks = [None] * dist.get_world_size()
 dist.all_gather_object(ranks, (dist.get_rank(), os.environ["NODE_RANK"] if "NODE_RANK" in os.environ else os.environ["GROUP_RANK"]))
 if dist.get_rank() == 0:
@@ -275,10 +275,9 @@ def pods(api: Api) -> list[Pod]:
     return api.pods[api.posted[-1]["metadata"]["name"]]
 
 
-def wait_for(done: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + 240
+def wait_for(done: Callable[[], bool]) -> None:
+    """Waits; the test's own time limit ends a wait in vain."""
     while not done():
-        assert time.monotonic() < until, what
         time.sleep(0.2)
 
 
@@ -301,7 +300,7 @@ def test_two_pods_of_two_ranks_meet(machines: Machines, launched: tuple[Launch, 
     api, shell = machines
     values = list(HARD.values())
     id = shell.submit(RANKS, "fine", *values)
-    wait_for(lambda: all(p.process.poll() is not None for p in pods(api)), "the pods end")
+    wait_for(lambda: all(p.process.poll() is not None for p in pods(api)))
     (line,) = [text for text in shell.moedsl("logs", id)["out"].splitlines() if "RANKS " in text]
     said = json.loads(line.partition("RANKS ")[2])
     assert [r for r, _ in said["ranks"]] == [0, 1, 2, 3]
@@ -325,7 +324,7 @@ def check_posted(posted: dict[str, Any], launch: Launch, cluster: Cluster, paylo
 def test_a_job_that_fails(machines: Machines, kubectl: None) -> None:
     api, shell = machines
     id = shell.submit(RANKS, "fail")
-    wait_for(lambda: any(p.process.poll() for p in pods(api)), "a pod fails")
+    wait_for(lambda: any(p.process.poll() for p in pods(api)))
     assert shell.state(id) == "FAILED"
     assert "exitcode  : 7" in shell.moedsl("logs", id)["out"]
 
@@ -334,7 +333,7 @@ def test_a_job_that_is_cancelled(machines: Machines) -> None:
     """Running, then deleted: NeMo-Run alone would call it pending for ever."""
     api, shell = machines
     id = shell.submit(WAITS)
-    wait_for(lambda: any(b"waiting" in p.log.read_bytes() for p in pods(api)), "a rank runs")
+    wait_for(lambda: any(b"waiting" in p.log.read_bytes() for p in pods(api)))
     assert shell.state(id) == "RUNNING"
     cancelled = shell.moedsl("cancel", id)
     assert cancelled["code"] == 0, cancelled
