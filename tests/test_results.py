@@ -174,7 +174,7 @@ def test_rank_0_alone_still_gives_a_time(bridge_logs: dict[str, str], tmp_path: 
 
 
 def test_megatron_lm_prints_the_same_fields() -> None:
-    """core's megatron/training/training.py:2846 and megatron/training/utils/common_utils.py:319."""
+    """core's megatron/training/training.py:2844 and megatron/training/utils/common_utils.py:323."""
     text = (" [2026-11-02 10:11:12.131415] iteration        7/      50 | consumed samples:         7168 |"
             " elapsed time per iteration (ms): 1234.5 | throughput per GPU (TFLOP/s/GPU): 321.0 |"
             " learning rate: 3.000000E-04 | global batch size:  1024 | lm loss: 1.105000E+01 | loss scale: 1.0 |"

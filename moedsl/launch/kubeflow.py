@@ -1,7 +1,7 @@
 """Launch and cluster -> NeMo-Run's KubeflowExecutor, its task, and the TrainJob as it is posted.
 
 The script is the container's command, so that a job needs no volume. Two readers on the way replace words that begin
-with a dollar: NeMo-Run fills its macros into every argument (nemo_run core/execution/base.py:68, Python's
+with a dollar: NeMo-Run fills its macros into every argument (nemo_run core/execution/base.py:70, Python's
 `string.Template`), and the kubelet expands ``$(NAME)`` and ``$$`` in a container's command, as Kubernetes' reference of
 `Container.command` says. Both are told to leave the script alone.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import nemo_run
 
 DIGITS = "000000"
-"""Stands in a manifest for the six digits that NeMo-Run puts behind a job's name (core/execution/kubeflow.py:315)."""
+"""Stands in a manifest for the six digits that NeMo-Run puts behind a job's name (core/execution/kubeflow.py:321)."""
 GROUP, VERSION, PLURAL = "trainer.kubeflow.org", "v1alpha1", "trainjobs"
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
 QUEUE = "kueue.x-k8s.io/queue-name"

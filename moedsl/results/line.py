@@ -1,10 +1,10 @@
 """One line of a training log, as Megatron Bridge and Megatron-LM format it.
 
-The iteration line is `training_log`'s: bridge training/utils/train_utils.py:1174-1225, which the last rank prints, and
-core's megatron/training/training.py:2846. A value is printed only where it is at least zero (train_utils.py:1207), so a
-loss that is NaN is a line without its loss. Rank 0 prints `Step Time` beside it (train_utils.py:1134), and the first
+The iteration line is `training_log`'s: bridge training/utils/train_utils.py:1173-1225, which the last rank prints, and
+core's megatron/training/training.py:2844. A value is printed only where it is at least zero (train_utils.py:1208), so a
+loss that is NaN is a line without its loss. Rank 0 prints `Step Time` beside it (train_utils.py:1135), and the first
 rank of each data-parallel group its memory for two iterations (train_utils.py:1231), in GB; Megatron-LM in MiB
-(megatron/training/utils/common_utils.py:319).
+(megatron/training/utils/common_utils.py:323).
 """
 
 from __future__ import annotations
