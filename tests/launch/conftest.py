@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import slurm_cluster
-from needs import unable
+from launch_needs import unable
 from slurm_cluster import Slurm
 
 collect_ignore_glob = ["test_*.py"] if sys.version_info < (3, 12) else []

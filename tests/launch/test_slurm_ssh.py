@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import ssh_server
-from needs import unable
+from launch_needs import unable
 from slurm_cluster import Slurm
 from slurm_launch import MOE
 
