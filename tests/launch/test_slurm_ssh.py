@@ -69,6 +69,9 @@ def test_a_run_through_ssh(
     assert list((tmp_path / "laptop" / "clusters" / "far" / "experiments" / title / id / title).glob("log*")) == []
     assert cli.main(["jobs", id]) == 0
     assert "SUCCEEDED" in capsys.readouterr().out
+    assert cli.main(["results", id]) == 1, "its program printed no iteration"
+    (fetched,) = (tmp_path / "laptop").rglob("log-fetched.out")
+    assert "rank 7 in acct" in fetched.read_text()
 
 
 def test_a_login_node_that_does_not_answer_is_said(
