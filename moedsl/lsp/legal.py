@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from attrs import evolve, frozen
 
 from moedsl import axes
 from moedsl.choose import make_cost
-from moedsl.explain.legal import satisfiable
+from moedsl.explain.legal import Domains, satisfiable
 from moedsl.ir import Pin, Program
 from moedsl.lower import lower
 from moedsl.lsp.document import Solved
-from moedsl.tables import compile_problem
+from moedsl.tables import Law, compile_problem
 
 
 @frozen
@@ -45,13 +45,26 @@ def values(p: Program, axis: str, gpus: int, said: Mapping[str, int]) -> list[Va
     cost = make_cost(problem)
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
     laws = [w for w in compiled.laws if not w.priced]
+    near, far = _apart(axis, laws, problem.domains)
+    possible = satisfiable(compiled, problem.domains, far)
     known = axes.BY_NAME[axis]
     found: dict[int, bool] = {}
     for code in _codes(known, problem.domains[axis].tolist()):
         domains = {**problem.domains, axis: np.array([code], dtype=np.int64)}
-        found[code] = satisfiable(compiled, domains, laws)
+        found[code] = possible and satisfiable(compiled, domains, near)
     ordered = sorted(found, key=lambda c: (not found[c], c if known.kind == "int" else 0))
     return [Value(written(known, c), found[c]) for c in ordered]
+
+
+def _apart(axis: str, laws: Sequence[Law], domains: Domains) -> tuple[list[Law], list[Law]]:
+    """The laws that an axis has to do with, directly or by way of other open axes, and the rest: asked only once."""
+    open_ = {n for n, d in domains.items() if len(d) > 1} | {axis}
+    reached, near, far = {axis}, list[Law](), list(laws)
+    while joined := [w for w in far if w.needs & reached]:
+        near += joined
+        far = [w for w in far if not w.needs & reached]
+        reached |= {n for w in joined for n in w.needs & open_}
+    return near, far
 
 
 def _codes(axis: axes.Axis, tried: list[int]) -> list[int]:
