@@ -28,6 +28,7 @@ def register(server: Server) -> None:
         types.INITIALIZED: session.initialized,
         types.TEXT_DOCUMENT_DID_OPEN: session.opened,
         types.TEXT_DOCUMENT_DID_CHANGE: session.changed,
+        types.TEXT_DOCUMENT_DID_SAVE: session.saved,
         types.TEXT_DOCUMENT_DID_CLOSE: session.closed,
         types.WORKSPACE_DID_CHANGE_WATCHED_FILES: session.changed_on_disk,
         types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: session.folders,
@@ -75,6 +76,9 @@ class _Session:
         item = params.text_document
         self.server.files.change(item.uri, item.version, params.content_changes)
         self.server.checking.changed(item.uri)
+
+    def saved(self, _: types.DidSaveTextDocumentParams) -> None:
+        """The text is known already; clients send this whether or not they are asked to."""
 
     def closed(self, params: types.DidCloseTextDocumentParams) -> None:
         self.server.checking.closed(params.text_document.uri)

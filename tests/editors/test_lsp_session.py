@@ -177,6 +177,19 @@ async def test_an_unsaved_file_is_used_as_it_is_typed(session: Session) -> None:
         pass
 
 
+async def test_a_used_file_that_changes_on_the_disk(session: Session) -> None:
+    used = session.folder / "rack.moe"
+    session.open("watched.moe", 'use "rack.moe"\nours\nqwen3_30b_a3b\n')
+    assert "read.missing" in await session.ids("watched.moe")
+    for text, ids in (("profile ours { h100 x 8 }\n", []), ("profile theirs { h100 x 8 }\n", ["check.unknown_name"])):
+        kind = types.FileChangeType.Changed if used.exists() else types.FileChangeType.Created
+        used.write_text(text)
+        event = types.FileEvent(used.as_uri(), kind)
+        session.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([event]))
+        while await session.ids("watched.moe") != ids:
+            pass
+
+
 async def test_files_that_use_each_other_come_to_rest(session: Session) -> None:
     session.open("one.moe", 'use "two.moe"\nprofile p_one { h100 x 8 }\nqwen3_30b_a3b; p_two\n')
     session.open("two.moe", 'use "one.moe"\nprofile p_two { h100 x 8 }\nqwen3_30b_a3b; p_one\n')
