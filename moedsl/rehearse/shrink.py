@@ -98,8 +98,9 @@ def _layout(plan: Mapping[str, Any], model: Model) -> pipeline.Layout:
 
 
 def _microbatches(planned: int, pp: int) -> int:
-    """1 stays 1; else two for each stage, which an interleaved schedule takes in groups of pp."""
-    return 1 if planned == 1 else 2 * pp
+    """1 stays 1; else at most two for each stage, and whole groups of pp as an interleaved schedule takes them."""
+    most = min(planned, 2 * pp)
+    return 1 if planned == 1 else max(pp, most - most % pp)
 
 
 def _with_notes(r: Rehearsal, plan: Mapping[str, Any], model: Model, on_gpus: bool) -> Rehearsal:

@@ -40,11 +40,11 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int)
         family=LANGUAGE.get(m.family, m.family),
         layers=layers,
         hidden=HIDDEN,
-        vocab=VOCAB,
+        vocab=_split(VOCAB, sizes["tp"]),
         heads=max(heads, sizes["tp"] * sizes["cp"]),
         query_groups=max(heads, sizes["tp"] * sizes["cp"]) if mla else groups,
         head_dim=HEAD,
-        ffn_hidden=expert if m.ffn_hidden == m.expert_hidden else DENSE,
+        ffn_hidden=expert if m.ffn_hidden == m.expert_hidden else _split(DENSE, sizes["tp"]),
         experts=experts(m, sizes["ep"]),
         expert_hidden=expert,
         shared_expert_hidden=_shared(m, expert, sizes["tp"]),
@@ -69,7 +69,12 @@ def _shared(m: Model, expert: int, tp: int) -> int:
     if not m.shared_expert_hidden:
         return 0
     whole = m.shared_expert_hidden % m.expert_hidden == 0
-    return expert * (m.shared_expert_hidden // m.expert_hidden) if whole else expert * tp
+    return _split(expert, tp) * (m.shared_expert_hidden // m.expert_hidden) if whole else _split(expert, tp)
+
+
+def _split(width: int, tp: int) -> int:
+    """A width that falls on tp ranks."""
+    return width if width % tp == 0 else width * tp
 
 
 def notes(m: Model, small: Model) -> list[Note]:
