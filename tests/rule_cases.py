@@ -114,12 +114,18 @@ CASES: dict[str, Case] = {
     "expert_fc1 offloaded, moe_act recomputed": _case(None, recompute=["moe_act"], offload_modules=["expert_fc1"]),
     "moe_act offloaded under a captured iteration": _case(
         "offload_modules.not_stashed",
-        hardware="gb200", precision="mxfp8", dispatcher="hybridep", cuda_graph=["full_iteration"],
+        hardware="gb200",
+        precision="mxfp8",
+        dispatcher="hybridep",
+        cuda_graph=["full_iteration"],
         offload_modules=["moe_act"],
     ),
     "core_attn offloaded under a captured iteration": _case(
         None,
-        hardware="gb200", precision="mxfp8", dispatcher="hybridep", cuda_graph=["full_iteration"],
+        hardware="gb200",
+        precision="mxfp8",
+        dispatcher="hybridep",
+        cuda_graph=["full_iteration"],
         offload_modules=["core_attn"],
     ),
     # overlap
