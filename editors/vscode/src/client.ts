@@ -54,6 +54,9 @@ export class Session implements vscode.Disposable {
       const child = await run.open();
       this.client = new Client("moedsl", "moedsl", async () => child, this.options(run));
       await Promise.race([this.client.start(), run.early()]);
+      if (!this.client.isRunning()) {
+        throw new Error("the client gave up"); // start() resolves all the same
+      }
     } catch {
       this.client = undefined;
       await run.ended;
@@ -130,8 +133,11 @@ class Run {
     const child = spawn(file ?? "moedsl", args, { cwd: folder() ?? process.cwd() });
     this.child = child;
     child.stderr.on("data", (text: Buffer) => this.keep(text.toString()));
-    child.on("exit", (status) => (this.status = status));
-    child.on("close", () => this.finish());
+    const said = new Promise((resolve) => child.stderr.once("end", resolve));
+    child.once("exit", (status) => {
+      this.status = status;
+      void said.then(() => this.finish()); // not "close": nobody may be left to read stdout
+    });
     await new Promise<void>((resolve, reject) => {
       child.once("spawn", resolve);
       child.once("error", (error: NodeJS.ErrnoException) => {

@@ -5,8 +5,13 @@ import type { Page } from "playwright-core";
 
 const SHOTS = process.env["MOEDSL_SHOTS"] ?? ".";
 
+/** How long a thing may take to appear before it counts as missing. */
+const PATIENCE_MS = 120_000;
+
 interface Scene {
   readonly file: string;
+  /** Height of the window, which is 1000 wide. */
+  readonly height: number;
   readonly text: string;
   /** Up to the picture. */
   readonly play: (page: Page) => Promise<void>;
@@ -17,6 +22,7 @@ interface Scene {
 const SCENES: readonly Scene[] = [
   {
     file: "problem.moe",
+    height: 300,
     text: "model qwen3_235b_a22\ngb200 x 256\nseq 128k\nfit first\npin tp=3 disptcher=alltoall\n",
     play: async (page) => {
       await page.waitForSelector(".squiggly-error");
@@ -33,6 +39,7 @@ const SCENES: readonly Scene[] = [
   },
   {
     file: "hints.moe",
+    height: 240,
     text: "model qwen3_235b_a22b\ngb200 x 256\nseq 128k\nfit first\n",
     play: async (page) => {
       await page.waitForSelector("text=/ep=\\d+/");
@@ -41,6 +48,7 @@ const SCENES: readonly Scene[] = [
   },
   {
     file: "completion.moe",
+    height: 400,
     text: "model qwen3_235b_a22b\ngb200 x 256\nseq 128k\nfit first\n\npin tp=2 cp=8 ",
     play: async (page) => {
       await page.keyboard.press("Control+End");
@@ -51,6 +59,7 @@ const SCENES: readonly Scene[] = [
   },
   {
     file: "plan.moe",
+    height: 620,
     text: "model qwen3_235b_a22b\ngb200 x 256\nseq 128k\nfit first\n",
     play: async (page) => {
       await page.waitForSelector("text=/ep=\\d+/");
@@ -73,13 +82,15 @@ export async function use(page: Page, url: string, folder: string): Promise<void
   for (const scene of SCENES) {
     fs.writeFileSync(path.join(folder, scene.file), scene.text);
   }
+  page.setDefaultTimeout(PATIENCE_MS);
   await page.goto(`${url}/?folder=${folder}`);
   await page.waitForSelector(".explorer-viewlet >> text=plan.moe");
   await page.keyboard.press("Control+b");
   for (const scene of SCENES) {
+    await page.setViewportSize({ width: 1000, height: scene.height });
     await openFile(page, scene.file);
     await scene.play(page);
-    await page.mouse.move(600, 600);
+    await page.mouse.move(600, scene.height - 30);
     await page.waitForTimeout(500); // what moves has come to rest
     await page.screenshot({ path: path.join(SHOTS, `vscode_${path.basename(scene.file, ".moe")}.png`) });
     await scene.further?.(page);

@@ -175,22 +175,25 @@ test("pin everything", async () => {
   await document.save();
 });
 
-test("a missing program has a way out", async () => {
+/** The last message of the extension when its program is another. */
+async function messageWith(path: string, expected: RegExp): Promise<void> {
   const { messages } = await api();
   const settings = vscode.workspace.getConfiguration("moedsl");
   const before = settings.get<string>("path");
-  await settings.update("path", "/nowhere/moedsl", vscode.ConfigurationTarget.Global);
-  await eventually("the message", () => messages.at(-1) ?? "", (m) => /no program "\/nowhere\/moedsl".*pip install 'moedsl\[lsp\]'/.test(m));
-  await settings.update("path", before, vscode.ConfigurationTarget.Global);
+  await settings.update("path", path, vscode.ConfigurationTarget.Global);
+  try {
+    await eventually("the message", () => messages.at(-1) ?? "", (message) => expected.test(message));
+  } finally {
+    await settings.update("path", before, vscode.ConfigurationTarget.Global);
+  }
+}
+
+test("a missing program has a way out", async () => {
+  await messageWith("/nowhere/moedsl", /no program "\/nowhere\/moedsl".*pip install 'moedsl\[lsp\]'/);
 });
 
 test("a missing pygls has a way out", async () => {
-  const { messages } = await api();
-  const settings = vscode.workspace.getConfiguration("moedsl");
-  const before = settings.get<string>("path");
-  await settings.update("path", process.env["MOEDSL_WITHOUT_PYGLS"], vscode.ConfigurationTarget.Global);
-  await eventually("the message", () => messages.at(-1) ?? "", (m) => /lacks what the language server needs.*moedsl\[lsp\]/.test(m));
-  await settings.update("path", before, vscode.ConfigurationTarget.Global);
+  await messageWith(process.env["MOEDSL_WITHOUT_PYGLS"] ?? "", /lacks what the language server needs.*moedsl\[lsp\]/);
 });
 
 test("restart brings it back", async () => {
