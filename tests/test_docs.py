@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 import make_docs  # noqa: E402
 
-NAMED = re.compile(r"\b((?:examples|stdlib|docs|tests|tools|moedsl|grammar|editors)/[\w./-]+\w)")
+NAMED = re.compile(r"(?<![\w/])((?:examples|stdlib|docs|tests|tools|moedsl|grammar|editors)/[\w./-]+\w)")
 FENCE = re.compile(r"^```(?P<kind>[\w-]+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
