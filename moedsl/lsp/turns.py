@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,9 +13,15 @@ SHORT, LONG = 0.001, 0.2
 
 @contextmanager
 def undisturbed() -> Generator[None]:
-    """Inside, the solver waits for the server's thread to be done; Python would else give each the same share."""
+    """Inside, the solver waits for the server's thread to be done, and garbage is left for later.
+
+    Python would else give each thread the same share, and a collection in the midst of a check makes it half as long
+    again.
+    """
     sys.setswitchinterval(LONG)
+    gc.disable()
     try:
         yield
     finally:
+        gc.enable()
         sys.setswitchinterval(SHORT)
