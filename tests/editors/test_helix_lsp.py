@@ -73,6 +73,7 @@ class Helix:
 
     def until(self, seen: Callable[[str], bool]) -> str:
         """The screen as soon as it shows what is awaited; the last one fails the test."""
+        screen = ""
         for _ in range(600):
             screen = self.tell("capture-pane", "-p")
             if seen(screen):
@@ -126,7 +127,8 @@ def test_inlay_hints(helix: Helix) -> None:
     helix.open("hints.moe", GOOD)
 
     def shown(screen: str) -> bool:
-        helix.keys("j", "k")  # Helix asks for hints when a key comes
+        helix.keys("j", "k")
+        time.sleep(0.6)  # Helix asks for hints when a key came and 250 ms without one have passed
         return "ep=" in screen
 
     assert "tok/s/GPU" in helix.until(shown)

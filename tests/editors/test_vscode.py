@@ -22,6 +22,9 @@ from attrs import frozen
 from needs import ROOT, moedsl_program, program
 from vscode_build import SOURCE, Build
 
+from moedsl.parser import parse
+from moedsl.source import Source
+
 SUITE = SOURCE / "test" / "suite.ts"
 HOST_TESTS = re.findall(r'^test\("([^"]+)"', SUITE.read_text(), re.MULTILINE)
 FULL = pytest.mark.skipif(os.environ.get("MOEDSL_VSCODE") != "1", reason="a full VS Code runs where MOEDSL_VSCODE=1")
@@ -72,6 +75,16 @@ def test_versions_are_exact(manifest: dict[str, Any]) -> None:
 def test_grammar_and_language_agree(manifest: dict[str, Any]) -> None:
     grammar = json.loads((SOURCE / manifest["contributes"]["grammars"][0]["path"]).read_text())
     assert grammar["scopeName"] == manifest["contributes"]["grammars"][0]["scopeName"]
+
+
+def test_snippets_parse() -> None:
+    """Each with the values that stand in it, as one who only presses Tab leaves it."""
+    for name, snippet in json.loads((SOURCE / "snippets" / "moe.json").read_text()).items():
+        text = "\n".join(snippet["body"])
+        values = dict(re.findall(r"\$\{(\d+)[:|]([^},|]*)", text))
+        filled = re.sub(r"\$\{(\d+)[:|][^}]*\}|\$(\d+)", lambda m: values.get(m[1] or m[2], ""), text)
+        module, found = parse(Source("snippet.moe", filled))
+        assert module is not None and not found, (name, filled, found)
 
 
 @frozen

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,7 +46,7 @@ class Server:
 
 
 @contextmanager
-def serving(vsix: Path, data: Path, program_path: Path, environment: Mapping[str, str]) -> Iterator[Server]:
+def serving(vsix: Path, data: Path, program_path: Path, environment: Mapping[str, str]) -> Generator[Server]:
     """Installs the extension, starts the server and ends it. `data` holds all that it writes."""
     folder = data / "runs"
     folder.mkdir()
