@@ -80,11 +80,15 @@ def test_grammar_and_language_agree(manifest: dict[str, Any]) -> None:
 def test_snippets_parse() -> None:
     """Each with the values that stand in it, as one who only presses Tab leaves it."""
     for name, snippet in json.loads((SOURCE / "snippets" / "moe.json").read_text()).items():
-        text = "\n".join(snippet["body"])
-        values = dict(re.findall(r"\$\{(\d+)[:|]([^},|]*)", text))
-        filled = re.sub(r"\$\{(\d+)[:|][^}]*\}|\$(\d+)", lambda m: values.get(m[1] or m[2], ""), text)
-        module, found = parse(Source("snippet.moe", filled))
-        assert module is not None and not found, (name, filled, found)
+        text = _as_it_stands("\n".join(snippet["body"]))
+        module, found = parse(Source("snippet.moe", text))
+        assert module is not None and not found, (name, text, found)
+
+
+def _as_it_stands(body: str) -> str:
+    """A snippet's text with each place's own value, the first of several."""
+    values = dict(re.findall(r"\$\{(\d+)[:|]([^},|]*)", body))
+    return re.sub(r"\$\{(\d+)[:|][^}]*\}|\$(\d+)", lambda m: values.get(m[1] or m[2], ""), body)
 
 
 @frozen
