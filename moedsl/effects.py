@@ -37,9 +37,12 @@ class Effects:
 
     def word(self, name: str, value: Any = None) -> str:
         """The effect of a word of the language; a value of it may have one of its own (`routing.balanced`)."""
+        return _effect(self._of_value(name, value) or self.rules.get(name))
+
+    def _of_value(self, name: str, value: Any) -> Rule | None:
+        """The rule of a word's value, or of the first member of a set that has one."""
         members = value if isinstance(value, list | tuple | set | frozenset) else [value]
-        own = (self.rules.get(f"{name}.{m}") for m in members)
-        return _effect(next((r for r in own if r is not None), None) or self.rules.get(name))
+        return next((self.rules[f"{name}.{m}"] for m in members if f"{name}.{m}" in self.rules), None)
 
     def field(self, path: str) -> str:
         """The effect of a Bridge field, from its own name or the longest that it goes on from."""
@@ -51,7 +54,7 @@ class Effects:
 
     def reason(self, name: str, value: Any = None) -> str | None:
         """Why a word, a value of it or a field has its effect."""
-        rule = self.rules.get(f"{name}.{value}") or self.rules.get(name) or self.rule_of_field(name)
+        rule = self._of_value(name, value) or self.rules.get(name) or self.rule_of_field(name)
         return rule.because if rule else None
 
     def name(self, name: str, value: Any = None) -> str:

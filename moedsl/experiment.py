@@ -100,9 +100,11 @@ def decision_effect(d: Json, p: Program, effects: Effects) -> str:
 
 
 def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
-    """What to know before the losses of these runs are compared: a chosen precision, a sweep over the experiment."""
+    """What to know before the losses of these runs are compared: what the solver chose of the experiment, and sweeps
+    over it."""
     for c in chosen:
         yield from _auto_precision(c)
+        yield from _taken(c)
     for group in _sweeps(chosen):
         yield from _sweep_changes(group)
 
@@ -117,6 +119,18 @@ def _auto_precision(c: Chosen) -> Iterator[Diagnostic]:
     text = f"`precision auto` is {taken} here{among}; the precision is part of the experiment"
     help = f"write `precision {taken}` to keep it in every run that is compared"
     yield note("plan.precision_auto", text, p.spans["precision"], help=help)
+
+
+def _taken(c: Chosen) -> Iterator[Diagnostic]:
+    """Chosen values that are part of the experiment, where others of their axis are not."""
+    p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
+    open_ = (a for a in axes.AXES if len(c.problem.domains[a.name]) > 1 and a.name != "precision")
+    for axis in open_:
+        value = _value(c, axis.name)
+        if effects.word(axis.name, value) == EXPERIMENT:
+            text = f"{axis.name} {word(value)} was chosen, and it is part of the experiment"
+            help = f"pin {axis.name} to decide it: {effects.reason(axis.name, value)}"
+            yield note("plan.experiment_chosen", text, p.spans.get("routing", p.spans["hardware"]), help=help)
 
 
 def _value(c: Chosen, name: str) -> Any:

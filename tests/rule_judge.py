@@ -75,8 +75,8 @@ def known() -> dict[str, Rule]:
 
 @cache
 def of_recipes() -> tuple[str, ...]:
-    """The id of every rule of the stdlib that judges an existing recipe."""
-    blocks = [(prefix, block) for prefix, block in load_stdlib().rules if block.subject is not None]
+    """The id of every rule of the stdlib in a block `of recipe`; tests/launch/test_launch_rules.py has those of launches."""
+    blocks = [(p, b) for p, b in load_stdlib().rules if b.subject is not None and b.subject.id == "recipe"]
     return tuple(
         f"{prefix}.{block.name.id}.{m.name.id}"
         for prefix, block in blocks

@@ -136,15 +136,12 @@ def test_a_second_effect_is_an_error() -> None:
 
 
 def check_said(plan: dict[str, Any]) -> None:
-    """A decision of the experiment is pinned, or defaulted by a named rule and listed, or chosen where that was asked."""
+    """A decision of the experiment is pinned, or defaulted by a named rule and listed, or chosen and said in a note."""
     e = plan["experiment"]
     for d in plan["decisions"]:
         if d["effect"] != EXPERIMENT:
             continue
-        assert d["origin"] in ("pinned", "defaulted", "derived") or (d["name"], d["origin"]) == (
-            "precision",
-            "chosen",
-        ), d
+        assert d["origin"] in ("pinned", "defaulted", "derived", "chosen"), d
         if d["origin"] != "pinned":
             assert d["rule"], d
         key = d["name"] if d["name"] in e["values"] else experiment.path_of(d["name"])
@@ -152,7 +149,8 @@ def check_said(plan: dict[str, Any]) -> None:
         if d["origin"] == "defaulted":
             assert d["name"] in experiment.unstated(e)
         if d["origin"] == "chosen":
-            assert any(n["id"] == "plan.precision_auto" for n in plan["diagnostics"])
+            id = "plan.precision_auto" if d["name"] == "precision" else "plan.experiment_chosen"
+            assert any(n["id"] == id and d["name"] in n["message"] for n in plan["diagnostics"])
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)

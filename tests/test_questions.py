@@ -24,7 +24,7 @@ from moedsl.questions.what_if import what_if
 from moedsl.source import Source
 
 ROOT = Path(__file__).parent.parent
-AXES = ("pp", "tp", "cp", "etp", "ep", "vpp", "micro_batch", "recompute", "offload", "dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad", "precision", "sharding", "moments", "grad_reduce")  # fmt: skip
+AXES = ("pp", "tp", "cp", "etp", "ep", "vpp", "micro_batch", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad", "precision", "sharding", "moments", "grad_reduce")  # fmt: skip
 
 
 def compiled(text: str, stop: str = "plan") -> Result:
@@ -179,7 +179,7 @@ def test_numbers_of_gpus() -> None:
 
 # ---------------------------------------------------------------- the best layouts
 
-PINS = ("tp", "cp", "pp", "ep", "etp", "vpp", "micro_batch", "recompute", "offload", "dispatcher", "ep_overlap", "delay_wgrad")  # fmt: skip
+PINS = ("tp", "cp", "pp", "ep", "etp", "vpp", "micro_batch", "recompute", "offload", "offload_modules", "dispatcher", "ep_overlap", "delay_wgrad")  # fmt: skip
 
 
 def pinned(layout: dict[str, Any]) -> str:

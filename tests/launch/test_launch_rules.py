@@ -1,0 +1,139 @@
+"""Each rule of a launch has a case that it accepts and one that it rejects; a rule without them fails here.
+
+A law or an advice is asked of a job that it lets pass and of one that it reports; a derived value or a variable, of a
+job that gets the value by this rule and of one that gets another by it, or none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from attrs import frozen
+from launches import cluster, launch, library, plan, slurm
+
+from moedsl.ir import Rule
+from moedsl.launch import rules
+from moedsl.launch.derive import derive
+from moedsl.launch.facts import Cluster
+
+Job = tuple[dict[str, Any], Cluster]
+
+
+@frozen
+class Judged:
+    """Of `require` and `prefer`."""
+
+    accepted: Job
+    rejected: Job
+
+
+@frozen
+class Derived:
+    """Of `derive` and `env`: `value` by the rule for the job `by_it`; `instead` for the `other`, None for nothing."""
+
+    by_it: Job
+    value: Any
+    other: Job
+    instead: Any = None
+
+
+def job(gpus: int = 16, facts: str = "", ep: int = 8, on: str = "h100", field: str = "") -> Job:
+    """A job of GPUs `on` a Slurm cluster of the same with those facts; the recipe sets `field` to true."""
+    return plan(on, gpus, {"ep": ep}) | {"set": {field: True} if field else {}}, slurm(on, facts)
+
+
+def elsewhere(hardware: str) -> Job:
+    """An H100 job on a Slurm cluster of that hardware."""
+    return job()[0], slurm(hardware)
+
+
+def wide(ep: int, dispatcher: str) -> Job:
+    """72 nodes of NVL72 domains with 18 nodes: an expert group of 96 fits into none."""
+    return plan("gb200", 288, {"ep": ep, "pp": 3}, dispatcher=dispatcher), slurm("gb200")
+
+
+H100 = job()
+GB200 = job(on="gb200")
+LOCAL = (job()[0], cluster("executor local; hardware h100"))
+IMAGE = job(facts='container "nvcr.io/nvidia/nemo:26.02"')
+USER_BUFFERS = job(field="ddp.nccl_ub")
+OFFLOAD = job(field="model.fine_grained_activation_offloading")
+HANDLER = job(field="train.exit_signal_handler")
+
+CASES: dict[str, Judged | Derived] = {
+    "std.launch.gpus_per_node": Derived(H100, 8, GB200, 4),
+    "std.launch.nodes": Derived(job(64), 8, job(64, on="gb200"), 16),
+    "std.launch.tasks_per_node": Derived(H100, 8, job(facts="launcher torchrun"), 1),
+    "std.launch.ranks_per_node": Derived(H100, 8, job(4, ep=4), 4),
+    "std.launch.whole_nodes": Judged(H100, job(12, ep=4)),
+    "std.launch.enough_nodes": Judged(job(64, "nodes 8"), job(64, "nodes 7")),
+    "std.launch.hardware": Judged(elsewhere("h100"), elsewhere("gb200")),
+    "std.launch.ranks_per_numa_node": Derived(H100, 4, LOCAL),
+    "std.segment.hybridep_holds": Judged(wide(48, "hybridep"), wide(96, "hybridep")),
+    "std.segment.expert_groups_hold": Judged(wide(48, "alltoall"), wide(96, "alltoall")),
+    "std.segment.segment": Derived(job(72, on="gb200"), 18, job(72, "topology off", on="gb200")),
+    "std.slurm.srun.mpi": Derived(H100, "pmix", LOCAL),
+    "std.slurm.srun.no_container_mount_home": Derived(IMAGE, True, H100),
+    "std.slurm.srun.container_writable": Derived(IMAGE, True, H100),
+    "std.slurm.sbatch.exclusive": Derived(H100, True, LOCAL),
+    "std.slurm.sbatch.mem": Derived(H100, "0", LOCAL),
+    "std.slurm.sbatch.signal": Derived(HANDLER, "TERM@60", H100),
+    "std.process.NCCL_NVLS_ENABLE": Derived(USER_BUFFERS, 1, H100),
+    "std.process.NCCL_CTA_POLICY": Derived(USER_BUFFERS, 1, H100),
+    "std.process.PYTORCH_CUDA_ALLOC_CONF": Derived(USER_BUFFERS, "", H100),
+    "std.process.NCCL_GRAPH_REGISTER": Derived(USER_BUFFERS, "", H100),
+    "std.process.NVTE_CPU_OFFLOAD_V1": Derived(OFFLOAD, 1, H100),
+    "std.process.TOKENIZERS_PARALLELISM": Derived(H100, "False", job(facts="env { TOKENIZERS_PARALLELISM true }")),
+    "std.process.TRANSFORMERS_OFFLINE": Derived(H100, 1, LOCAL),
+    "std.process.HF_HUB_OFFLINE": Derived(job(facts="offline on"), 1, H100, 0),
+}
+
+
+def known() -> dict[str, Rule]:
+    """Every rule of a launch but a `let`, by its id; those that share one by ``ID/1``, ``ID/2``, in order."""
+    mine = [r for r in rules.read(library())[0].rules if r.kind != "let"]
+    times, seen = Counter(r.id for r in mine), Counter[str]()
+    out: dict[str, Rule] = {}
+    for r in mine:
+        seen[r.id] += 1
+        out[f"{r.id}/{seen[r.id]}" if times[r.id] > 1 else r.id] = r
+    return out
+
+
+KNOWN = known()
+VALUES = ("derive", "env")
+ADD = "add `{}` to CASES: a job that it accepts and one that it rejects"
+
+
+@pytest.mark.parametrize("name", [n for n, r in KNOWN.items() if r.kind not in VALUES])
+def test_rule_that_judges(name: str) -> None:
+    case = CASES.get(name)
+    assert isinstance(case, Judged), ADD.format(name)
+    assert KNOWN[name].id in said(case.rejected)
+    assert said(case.accepted) == []
+
+
+@pytest.mark.parametrize("name", [n for n, r in KNOWN.items() if r.kind in VALUES])
+def test_rule_that_derives(name: str) -> None:
+    case = CASES.get(name)
+    assert isinstance(case, Derived), ADD.format(name)
+    assert value(KNOWN[name], case.by_it) == case.value != case.instead
+    assert value(KNOWN[name], case.other) == case.instead
+
+
+def test_no_case_is_of_a_rule_that_is_gone() -> None:
+    assert CASES.keys() - KNOWN.keys() == set()
+
+
+def said(made: Job) -> list[str]:
+    """The ids of what deriving reports."""
+    return [d.id for d in derive(*made, library())[1]]
+
+
+def value(rule: Rule, made: Job) -> Any:
+    """What the launch of a job has by that rule; None where it has nothing by it."""
+    derived = launch(*made)
+    settings = (*derived.environment, *derived.srun, *derived.sbatch, *derived.settings)
+    return next((s.value for s in settings if (s.rule, s.because) == (rule.id, rule.because)), None)
