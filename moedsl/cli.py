@@ -23,9 +23,9 @@ _STAGES = ("parse", "check", "lower", "solve", "plan")
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     arguments = _parser().parse_args(argv)
-    with _one_blas_thread():
-        module = importlib.import_module(f"moedsl.commands.{arguments.module}")
     try:
+        with _one_blas_thread():
+            module = importlib.import_module(f"moedsl.commands.{arguments.module}")
         return module.run(arguments)
     except BrokenPipeError:
         sys.stderr.close()

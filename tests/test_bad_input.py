@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,9 +44,7 @@ def test_not_a_run_file(name: str, tmp_path: Path) -> None:
     data, expected = BYTES[name]
     path = tmp_path / "a.moe"
     path.write_bytes(data)
-    start = time.perf_counter()
     source, (diagnostic,) = read(path)
-    assert time.perf_counter() - start < 1
     assert source is None
     assert diagnostic.id == expected
     assert diagnostic.help
@@ -104,13 +101,10 @@ LONG: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_long_nonsense_is_an_error_soon(name: str) -> None:
-    parse(Source("warm.moe", "seq 4k"))
-    start = time.perf_counter()
+def test_long_nonsense_is_an_error(name: str) -> None:
     source, diagnostics = from_text(LONG[name](LIMIT), "a.moe")
     if source is not None:
         _, diagnostics = parse(source)
-    assert time.perf_counter() - start < 2  # about half of it on an idle machine
     assert diagnostics
     assert all(d.message for d in diagnostics)
     assert len(diagnostics) <= MAX_ERRORS + 1

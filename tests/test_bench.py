@@ -126,6 +126,31 @@ def test_solve(name: str, capsys: pytest.CaptureFixture[str]) -> None:
         report(capsys, name, seconds, f"  {model}, {legal:,} legal meshes, peak {found['mb']:.0f} MB")
 
 
+NONSENSE = """
+import sys, time
+sys.path.insert(0, "tests")
+from test_bad_input import LIMIT, LONG
+from moedsl.parser import parse
+from moedsl.reader import from_text
+from moedsl.source import Source
+parse(Source("warm.moe", "seq 4k"))
+times = {}
+for name, make in LONG.items():
+    text, start = make(LIMIT), time.perf_counter()
+    source, found = from_text(text, "a.moe")
+    assert found or parse(source)[1]
+    times[name] = time.perf_counter() - start
+print(*max((s, n) for n, s in times.items()))
+"""
+
+
+def test_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    """The slowest of the files of the largest size that is read; an error within a second is the goal."""
+    done = subprocess.run([sys.executable, "-c", NONSENSE], check=True, capture_output=True, cwd=ROOT, text=True)
+    seconds, name = done.stdout.split(maxsplit=1)
+    report(capsys, "the worst bad input", float(seconds), f"  (goal 1 s)  {name.strip()}")
+
+
 EXPLAIN = """
 import json, statistics, sys, time
 from moedsl.explain.run import answer

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +114,8 @@ BYTES = {
 def test_bad_bytes(run: Any, tmp_path: Path, kind: str, command: str) -> None:
     file, out = tmp_path / "run.moe", tmp_path / "out"
     file.write_bytes(BYTES[kind])
-    start = time.monotonic()
     code, stdout, stderr = run(command, str(file), *(["-o", str(out)] if command == "compile" else []))
     assert (code, stdout) == (1, "") and "error[" in stderr, stderr[:300]
-    assert time.monotonic() - start < 3, "about a second on a quiet machine"
     assert len(stderr) < 5000
     assert not out.exists() and os.listdir(tmp_path) == ["run.moe"]
 
@@ -278,8 +275,10 @@ def test_ctrl_c() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    time.sleep(1.0)
+    assert pipe.stderr is not None
+    begun = pipe.stderr.readline()  # the first word of progress
     pipe.send_signal(signal.SIGINT)
-    out, said = pipe.communicate(timeout=20)
+    out, said = pipe.communicate(timeout=60)
+    assert begun, "it was over before it said anything"
     assert pipe.returncode in (130, 0, 1) and b"Traceback" not in said
     assert pipe.returncode != 130 or out == b""

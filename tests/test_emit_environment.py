@@ -64,7 +64,9 @@ def test_every_recipe_agrees(name: str) -> None:
     assert disagreements(name) == {}
 
 
-@pytest.mark.parametrize(("name", "most"), [*((n, 3) for n in sorted(MARGINS)), ("TORCH_NCCL_AVOID_RECORD_STREAMS", 12)])
+@pytest.mark.parametrize(
+    ("name", "most"), [*((n, 3) for n in sorted(MARGINS)), ("TORCH_NCCL_AVOID_RECORD_STREAMS", 12)]
+)
 def test_nearly_every_recipe_agrees(name: str, most: int) -> None:
     assert len(disagreements(name)) <= most
 

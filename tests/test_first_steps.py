@@ -27,7 +27,8 @@ def test_one_error_and_a_way_out(text: str, capsys: pytest.CaptureFixture[str]) 
     assert main(["check", "-e", text]) == 1
     said = capsys.readouterr().err
     assert said.count("error[") == 1
-    assert said.startswith(f"error[{slug}]: ")
+    first = next(line for line in said.splitlines() if not line.startswith("  "))  # progress is indented
+    assert first.startswith(f"error[{slug}]: ")
     assert f"help: {way_out}" in said
 
 
