@@ -132,7 +132,7 @@ def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
     """The TrainJob that NeMo-Run posts, but for the six digits of its name. Needs no kubeconfig."""
     with _offline():
         made = executor(launch, cluster)
-    name = made._trainjob_name(launch.name)[: -len(DIGITS)] + DIGITS
+    name = made._trainjob_name(launch.name)[: -len(DIGITS)] + DIGITS  # pyright: ignore[reportPrivateUsage]
     return made.get_job_body(name, command(launch, cluster, payload))
 
 
@@ -196,7 +196,8 @@ def lost(executor: nemo_run.KubeflowExecutor, handle: str) -> tuple[str, str] | 
 
     place = {"group": GROUP, "version": VERSION, "plural": PLURAL, "namespace": executor.namespace}
     try:
-        executor._custom_objects_api.get_namespaced_custom_object(**place, name=job_name(handle))
+        api = executor._custom_objects_api  # pyright: ignore[reportPrivateUsage]
+        api.get_namespaced_custom_object(**place, name=job_name(handle))
     except ApiException as answer:
         return ("CANCELLED", "its TrainJob was deleted") if answer.status == 404 else ("UNKNOWN", str(answer.reason))
     except HTTPError:

@@ -128,14 +128,14 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
         return [wrong]
     try:
         config.load_kube_config(context=cluster.context or None)
-        items = client.CoreV1Api().list_node().items
+        listed: Any = client.CoreV1Api().list_node()
     except ApiException as answer:
         text = f"the nodes of cluster {cluster.name} were not asked: the API server says {answer.reason}"
         return [note("preflight.unasked", text, help="the job checks its GPUs itself in its first seconds")]
     except (config.ConfigException, HTTPError) as problem:
         text = f"the API server of cluster {cluster.name} cannot be asked: {problem}"
         return [error("preflight.tunnel", text, help="try `kubectl get nodes`")]
-    known = nodes.of_kubernetes(items, dict(cluster.node_selector))
+    known = nodes.of_kubernetes(listed.items, dict(cluster.node_selector))
     return _once([d for j in jobs for d in nodes.judge(known, j.launch, j.plan["hardware"], nodes.place(cluster))])
 
 

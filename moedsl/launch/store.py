@@ -225,10 +225,11 @@ def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
 
 def without_input(tunnel: Any) -> None:
     """Keeps a local tunnel's commands from reading this process's standard input."""
-    import invoke
+    from invoke.config import Config
+    from invoke.context import Context
 
     if isinstance(tunnel, nemo_run().LocalTunnel):
-        tunnel.session = invoke.Context(invoke.Config(overrides={"run": {"in_stream": False}}))
+        tunnel.session = Context(Config(overrides={"run": {"in_stream": False}}))
 
 
 def worst(jobs: Sequence[Job]) -> str:

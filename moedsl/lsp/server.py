@@ -93,9 +93,9 @@ def _forward(method: str) -> Callable[[Any, Any], Any]:
 class Protocol(LanguageServerProtocol):
     """Texts are kept by `Workspace` alone: pygls splits lines at characters at which LSP does not."""
 
-    lsp_text_document__did_open = _forward(types.TEXT_DOCUMENT_DID_OPEN)
-    lsp_text_document__did_change = _forward(types.TEXT_DOCUMENT_DID_CHANGE)
-    lsp_text_document__did_close = _forward(types.TEXT_DOCUMENT_DID_CLOSE)
+    lsp_text_document__did_open: Any = _forward(types.TEXT_DOCUMENT_DID_OPEN)
+    lsp_text_document__did_change: Any = _forward(types.TEXT_DOCUMENT_DID_CHANGE)
+    lsp_text_document__did_close: Any = _forward(types.TEXT_DOCUMENT_DID_CLOSE)
 
 
 class Server(LanguageServer):
