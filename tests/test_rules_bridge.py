@@ -22,8 +22,8 @@ pytestmark = pytest.mark.bridge
 
 _SIZES = ("tp", "cp", "pp", "vpp", "ep", "etp")
 _POLICY = (
-    "precision", "dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap", "delay_wgrad", "sharding", "moments",
-    "grad_reduce",
+    "precision", "dispatcher", "recompute", "offload", "offload_modules", "cuda_graph", "ep_overlap", "delay_wgrad", "sharding",
+    "moments", "grad_reduce",
 )  # fmt: skip
 _FIELDS = {
     "heads": "num_attention_heads", "query_groups": "num_query_groups", "ffn_hidden": "ffn_hidden_size",
@@ -31,6 +31,13 @@ _FIELDS = {
     "vocab": "vocab_size", "mtp_layers": "mtp_num_layers",
 }  # fmt: skip
 """A fact of a model that a case changes, and Megatron's field for it."""
+
+
+_OFFLOADING = {
+    "env": {"NVTE_CPU_OFFLOAD_V1": 1},
+    "derived": {"model.fine_grained_offloading_max_inflight_offloads": 1},
+}
+"""What the rules give a plan that offloads modules, so that nothing else is refused."""
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -77,7 +84,7 @@ def _plan(case: Case) -> dict[str, Any]:
         w["model"], w["hardware"], ranks, {**sizes, "pipeline_layout": w["pipeline_layout"] or _layout(w)}, policy,
         (w["global_batch"], w["micro_batch"], w["seq"]), set={f"model.{_FIELDS[k]}": v for k, v in case.facts.items()},
     )  # fmt: skip
-    return {**made, "gpus": w["gpus"]}
+    return {**made, "gpus": w["gpus"], **(_OFFLOADING if w["offload_modules"] else {})}
 
 
 def _layout(w: dict[str, Any]) -> str | None:
