@@ -19,7 +19,7 @@ EVERYTHING = Client(
     code_description=True,
     diagnostic_data=True,
 )
-NAME = types.TextDocumentIdentifier("file:///work/a.moe")
+NAME = types.TextDocumentIdentifier("file:///project/a.moe")
 
 
 def document(text: str, client: Client = EVERYTHING, solved: bool = False) -> Document:
