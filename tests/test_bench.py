@@ -151,6 +151,30 @@ def test_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     report(capsys, "the worst bad input", float(seconds), f"  (goal 1 s)  {name.strip()}")
 
 
+def test_bad_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whole processes on bytes that are no run file; an error within a second is the goal."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from test_cli import BYTES
+
+    times: list[tuple[float, str]] = []
+    for name, data in BYTES.items():
+        (tmp_path / "run.moe").write_bytes(data)
+        start = time.perf_counter()
+        command = [
+            sys.executable,
+            "-m",
+            "moedsl.cli",
+            "compile",
+            str(tmp_path / "run.moe"),
+            "-o",
+            str(tmp_path / "out"),
+        ]
+        done = subprocess.run(command, capture_output=True, cwd=ROOT, check=False)
+        times.append((time.perf_counter() - start, name))
+        assert done.returncode == 1
+    report(capsys, "compile of bad bytes, the slowest", max(times)[0], f"  (goal 1 s)  {max(times)[1]}")
+
+
 EXPLAIN = """
 import json, statistics, sys, time
 from moedsl.explain.run import answer

@@ -101,4 +101,5 @@ def test_full_recompute_saves_the_layers_input_alone(case: str) -> None:
 def test_indices_are_small_beside_what_is_counted() -> None:
     """Integers that Megatron saves for the permutation, which the estimate leaves out."""
     for case, found in counted().items():
-        assert "offload" in case or found["other"] <= 0.04 * found["float"], case
+        whole = counted()[case.partition(" offload ")[0]]
+        assert found["other"] <= 0.04 * whole["float"], case

@@ -35,7 +35,7 @@ LAYER = (*SHAPE, "recompute", "offload_modules", "cuda_graph", "ep_overlap", "de
 ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "sharding", "moments", "grad_reduce", "offload")
 """The axes of what is spent once a step."""
 HOST_SHARE = 0.8
-"""Of the rate between a GPU and its host, what copies from and to pinned memory reach."""
+"""Of the rate between a GPU and its host, what copies from and to pinned memory reach: assumed, no run measures it."""
 HOST_ADAM = 0.6e9
 """Parameters a second that one GPU's share of the host steps with offloaded moments, copies included (an H100 node
 of eight)."""
