@@ -165,14 +165,17 @@ class Experiment:
 
 def known_homes() -> list[Path]:
     """NeMo-Run's own folder, and the folders of clusters that were submitted to."""
-    listed = _homes_file().read_text().splitlines() if _homes_file().exists() else []
     own = os.environ.get(executors.HOME) or "~/.nemo_run"
-    return list(dict.fromkeys([Path(own).expanduser().absolute(), *map(Path, listed)]))
+    return list(dict.fromkeys([Path(own).expanduser().absolute(), *_listed_homes()]))
+
+
+def _listed_homes() -> list[Path]:
+    return [Path(line) for line in _homes_file().read_text().splitlines()] if _homes_file().exists() else []
 
 
 def remember_home(home: Path) -> None:
-    """So that `moedsl jobs` finds it."""
-    if home not in known_homes():
+    """So that `moedsl jobs` finds it in another process too: in this one NeMo-Run's own folder is `home` already."""
+    if home not in _listed_homes():
         _homes_file().parent.mkdir(parents=True, exist_ok=True)
         with _homes_file().open("a") as file:
             file.write(f"{home}\n")
