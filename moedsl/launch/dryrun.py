@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.launch import executors, here, kubeflow
+from moedsl.launch import executors, here, ids, kubeflow
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.quiet import no_input
@@ -41,7 +41,7 @@ def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster) -> Sent
     if cluster.executor == "local":
         return Sent("", "", {f"{launch.name}.sh": here.text(launch, cluster, payload) for launch, payload in jobs})
     base, title = executors.home(cluster), jobs[0][0].name
-    id = executors.experiment_id(title, base)
+    id = ids.first(title, base, ids.ending(base, cluster.tunnel == "ssh"))
     files: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="moedsl-dryrun-") as temporary:
         own = Path(temporary)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from moedsl.emit.values import quoted
-from moedsl.launch import head, kubeflow, slurm
+from moedsl.launch import head, ids, kubeflow, slurm
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch, Setting
 from moedsl.launch.script import END, Payload, script
@@ -49,6 +49,9 @@ def _launch_py(launch: Launch, cluster: Cluster) -> str:
     return _template().render(
         name=launch.name,
         cluster=cluster.name,
+        cluster_line=literal(cluster.name),
+        letters=literal(ids.LETTERS),
+        length=ids.LENGTH,
         ranks=launch.world,
         home=literal(cluster.job_dir) if cluster.tunnel == "local" and cluster.job_dir else "",
         executor=launch.executor,

@@ -84,10 +84,3 @@ def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
         return kubeflow.task(launch, cluster, payload)
 
     return nemo_run.Script(inline=script(launch, cluster, payload))
-
-
-def experiment_id(title: str, base: Path) -> str:
-    """The first id of a title that no experiment has: ``TITLE_0``, ``TITLE_1``."""
-    folder = base / "experiments" / title
-    taken = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
-    return next(i for i in (f"{title}_{n}" for n in range(len(taken) + 1)) if i not in taken)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import signal
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import store
+from moedsl.launch import ids, store
 from moedsl.launch.quiet import no_input
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -62,7 +61,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     except _refusals() as problem:
         return Submitted("", why_not=_refusal(problem))
     store.remember_home(home)
-    with _reserved(title, home) as id:
+    with _reserved(title, home, ids.ending(home, _elsewhere(tunnels))) as id:
         named(id)
         made = _experiment(tasks, title, id, tunnels)
         refused, number = _shielded(lambda: _run(made, tasks))
@@ -85,14 +84,14 @@ def _refusals() -> tuple[type[BaseException], ...]:
 
 
 @contextmanager
-def _reserved(title: str, home: Path) -> Generator[str]:
+def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
     """The first id of a title that is nobody else's: a file that only one process can make holds it until the end.
 
     NeMo-Run makes the experiment's own folder meanwhile, and fails where it exists.
     """
     folder = home / "experiments" / title
     folder.mkdir(parents=True, exist_ok=True)
-    id = next(id for number in itertools.count() if _took(folder, id := f"{title}_{number}"))
+    id = next(id for id in ids.ids(title, ending) if _took(folder, id))
     try:
         yield id
     finally:
@@ -122,6 +121,11 @@ def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
             tunnel.connect()
             tunnels[tunnel.key] = tunnel
     return tunnels
+
+
+def _elsewhere(tunnels: Mapping[str, Any]) -> bool:
+    """Whether jobs use a copy of the experiment's folder, in a folder that other machines may use too."""
+    return any(isinstance(tunnel, store.nemo_run().SSHTunnel) for tunnel in tunnels.values())
 
 
 def _experiment(tasks: Sequence[Task], title: str, id: str, tunnels: Mapping[str, Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.cli import main
-from moedsl.launch import executors
+from moedsl.launch import executors, ids
 from moedsl.launch.dryrun import dryrun, dryrun_all
 from moedsl.launch.facts import Cluster
 from moedsl.launch.quiet import no_input
@@ -52,6 +53,9 @@ class Text(SingleFileSnapshotExtension):
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(executors.HOME, str(tmp_path / "nemo"))
+    behind_ssh = tmp_path / "nemo" / "clusters" / "lab"
+    behind_ssh.mkdir(parents=True)
+    (behind_ssh / ids.FILE).write_text("k7f3qx")
     return tmp_path / "nemo"
 
 
@@ -67,7 +71,7 @@ def test_what_is_sent(which: str, snapshot: SnapshotAssertion) -> None:
 def test_it_writes_nothing_where_experiments_are(home: Path) -> None:
     on = evolve(slurm("h100"), job_dir="")
     sent = dryrun(launch(plan("h100", 16, {"ep": 8}), on), on, SHORT)
-    assert sent.folder.startswith(f"{home}/experiments/") and not home.exists()
+    assert sent.folder.startswith(f"{home}/experiments/") and not (home / "experiments").exists()
 
 
 def test_the_next_experiment_has_the_next_number(home: Path) -> None:
@@ -76,6 +80,19 @@ def test_the_next_experiment_has_the_next_number(home: Path) -> None:
     for taken in ("_0", "_1"):
         (home / "experiments" / made.name / f"{made.name}{taken}").mkdir(parents=True)
     assert dryrun(made, on, SHORT).experiment == f"{made.name}_2"
+
+
+def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each draws its mark once: a dry run prints the same again, and no two print the same."""
+    made, on = LAUNCHES["gb200_ssh"]
+    sent: list[str] = []
+    for laptop in ("a", "a", "b"):
+        monkeypatch.setenv(executors.HOME, str(tmp_path / laptop))
+        sent.append(dryrun(launch(made, on), on, SHORT).folder)
+    assert sent[0] == sent[1] != sent[2]
+    assert all(re.fullmatch(rf"/shared/runs/[^/]+/[^/]+_0-[{ids.LETTERS}]{{{ids.LENGTH}}}", folder) for folder in sent)
 
 
 def test_several_jobs_are_one_experiment() -> None:

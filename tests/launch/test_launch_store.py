@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from moedsl import cli
-from moedsl.launch import executors, store, submit
+from moedsl.launch import executors, ids, store, submit
 from moedsl.launch.facts import Cluster
 
 
@@ -46,10 +46,35 @@ def test_homes_of_clusters_are_found_again(home: Path, tmp_path: Path) -> None:
     kept(home, "mine_0")
     kept(tmp_path / "shared", "far_0")
     assert set(store.known()) == {"mine_0"}
-    store.remember_home(tmp_path / "shared")
-    store.remember_home(tmp_path / "shared")
+    with pytest.MonkeyPatch.context() as submitting:
+        submitting.setenv("NEMORUN_HOME", str(tmp_path / "shared"))  # as NeMo-Run has it when it submits there
+        store.remember_home(tmp_path / "shared")
+        store.remember_home(tmp_path / "shared")
+    assert (tmp_path / "state" / "moedsl" / "homes").read_text() == f"{tmp_path}/shared\n"
     assert store.known() == {"mine_0": home, "far_0": tmp_path / "shared"}
     assert store.known_homes() == [home, tmp_path / "shared"]
+
+
+def test_ids_with_a_mark_and_without_are_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(home, "qwen3_30b_0")
+    kept(home / "clusters" / "lab", "qwen3_30b_0-k7f3qx")
+    store.remember_home(home / "clusters" / "lab")
+    assert set(store.known()) == {"qwen3_30b_0", "qwen3_30b_0-k7f3qx"}
+    assert cli.main(["jobs", "qwen3_30b_0-k7f3qy"]) == 1
+    assert "did you mean qwen3_30b_0-k7f3qx?" in capsys.readouterr().err
+
+
+def test_a_mark_is_drawn_once_by_processes_that_ask_together(home: Path) -> None:
+    together = threading.Barrier(8)
+
+    def ask(_: int) -> str:
+        together.wait()
+        return ids.mark(home)
+
+    with ThreadPoolExecutor(8) as pool:
+        marks = set(pool.map(ask, range(8)))
+    assert len(marks) == 1 and re.fullmatch(f"[{ids.LETTERS}]{{{ids.LENGTH}}}", marks.pop())
+    assert [path.name for path in home.iterdir()] == [ids.FILE]
 
 
 def test_clusters_behind_ssh_have_lists_of_their_own(home: Path) -> None:

@@ -74,6 +74,31 @@ def test_a_run_through_ssh(
     assert "rank 7 in acct" in fetched.read_text()
 
 
+def test_two_laptops_that_share_a_folder_do_not_meet(
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both submit their first experiment of one title into one `job_dir`; each asks about its own."""
+    far = tmp_path / "far"
+    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
+    path = tmp_path / "run.moe"
+    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(**facts, job_dir=far))
+
+    def moedsl(home: str, *words: str) -> str:
+        monkeypatch.setenv("NEMORUN_HOME", str(tmp_path / home))
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / home / "state"))
+        monkeypatch.setattr(run_command, "recipe_text", lambda plan: f"print('this is {home}')")
+        assert cli.main(list(words)) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    laptops = ("first", "second")
+    made = [moedsl(home, "run", str(path), "--cluster", "--no-preflight").strip() for home in laptops]
+    assert [id.rpartition("-")[0] for id in made] == [made[0].rpartition("-")[0]] * 2
+    assert made[0] != made[1]
+    for home, id in zip(laptops, made, strict=True):
+        assert moedsl(home, "logs", id).count(f"this is {home}") == 4
+        assert moedsl(home, "jobs").split()[:2] == [id, "SUCCEEDED"]
+
+
 def test_a_login_node_that_does_not_answer_is_said(
     laptop: ssh_server.Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
