@@ -9,10 +9,11 @@ from functools import cache, lru_cache
 
 from attrs import evolve
 
-from moedsl import ast, compiler, library, parser, paths, reader
+from moedsl import ast, compiler, library, paths, reader
 from moedsl.cache import cached_parse
 from moedsl.diagnostics import Diagnostic
 from moedsl.library import Library
+from moedsl.lsp import reparse
 from moedsl.lsp.document import Analysis
 from moedsl.source import Source
 
@@ -53,7 +54,7 @@ def fresh(name: str) -> Library:
 @lru_cache(maxsize=32)
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
     """`parser.parse`, with the last texts kept: those of used files, and of a file whose used files change."""
-    return parser.parse(source)
+    return reparse.parse(source)
 
 
 def analyse(source: Source, read: Read) -> Analysis:

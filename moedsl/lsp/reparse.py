@@ -1,0 +1,167 @@
+"""What `parser.parse` returns, sooner where most of a file's text was parsed before.
+
+Statements that stand in the file's last text as well are moved to where they stand now; the parser reads the others,
+each by itself, inside the header of its block. Where a statement could mean something else by itself than in the
+file, the whole file is parsed: braces that do not pair, brackets that pair otherwise, and errors or words without end.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import Any
+
+import attrs
+from attrs import define, field, frozen
+
+from moedsl import ast, parser
+from moedsl.diagnostics import Diagnostic
+from moedsl.lsp import pieces
+from moedsl.lsp.moved import moved
+from moedsl.nesting import MAX_DEPTH
+from moedsl.source import Source, Span
+from moedsl.tokens import Brackets, brackets
+
+Parsed = tuple[ast.Module | None, tuple[Diagnostic, ...]]
+_INSIDE: dict[type, str] = {
+    ast.RulesDecl: "members", ast.RunDecl: "body", ast.ProfileDecl: "body", ast.HardwareDecl: "facts",
+    ast.ModelDecl: "facts", ast.ClusterDecl: "facts", ast.CalibrationDecl: "facts", ast.DocumentDecl: "facts",
+}  # fmt: skip
+"""The field with what stands between a declaration's braces."""
+
+
+class _OtherwiseError(Exception):
+    """Some statement could be something else by itself."""
+
+
+@frozen(eq=False)
+class Piece:
+    """What a range of the text is by itself, its spans as if it stood at `start`."""
+
+    start: int
+    nodes: tuple[Any, ...]
+    found: tuple[Diagnostic, ...]
+    odd: tuple[int, ...]
+    """Brackets without a partner, counted from its start."""
+
+
+@define(eq=False)
+class _File:
+    """The pieces of a file's last text, by the header of the block that they stand in and their own text."""
+
+    known: dict[tuple[str, str], Piece] = field(factory=dict)
+
+
+@lru_cache(maxsize=32)
+def _file(name: str) -> _File:
+    return _File()
+
+
+def parse(source: Source) -> Parsed:
+    """The same as `parser.parse`, tree, spans and diagnostics."""
+    pairs = brackets(source.text)
+    braces = any(source.text[at] == "{" for at in pairs.unclosed)
+    if braces or pairs.depth > MAX_DEPTH or len(source.text) > parser.MAX_WORDS:
+        return parser.parse(source)
+    file = _file(source.name)
+    reading = _Reading(source, pairs, file.known)
+    try:
+        result = reading.module()
+    except _OtherwiseError:
+        return parser.parse(source)
+    file.known = reading.used
+    return result
+
+
+@define(eq=False, slots=False)
+class _Reading:
+    """One text on its way."""
+
+    source: Source
+    pairs: Brackets
+    known: dict[tuple[str, str], Piece]
+    used: dict[tuple[str, str], Piece] = field(factory=dict)
+    found: list[Diagnostic] = field(factory=list)
+
+    @cached_property
+    def odd(self) -> list[int]:
+        return _odd(self.pairs)
+
+    def module(self) -> Parsed:
+        text = self.source.text
+        items = tuple(
+            n for start, end in pieces.statements(text, self.pairs, 0, len(text)) for n in self.of(start, end)
+        )
+        if len(self.found) >= parser.MAX_ERRORS:
+            raise _OtherwiseError
+        return ast.Module(items, Span(self.source.name, 0, len(text))), tuple(self.found)
+
+    def of(self, start: int, end: int) -> tuple[Any, ...]:
+        """The items of a range at the top."""
+        block = pieces.block(self.source.text, self.pairs, start, end)
+        if block is None:
+            return self.piece("\n", start, end)
+        shell = self.shell(block)
+        return self.piece("\n", start, end) if shell is None else (self.filled(shell, block),)
+
+    def shell(self, block: pieces.Block) -> Any | None:
+        """A declaration with nothing between its braces; None where even that is not right."""
+        text = self.source.text
+        made = self.made("\n", text[block.start : block.opened] + text[block.closed : block.end], block.start)
+        whole = not made.found and len(made.nodes) == 1 and type(made.nodes[0]) in _INSIDE
+        return made.nodes[0] if whole else None
+
+    def filled(self, shell: Any, block: pieces.Block) -> Any:
+        """The declaration with all its statements."""
+        text = self.source.text
+        inside = [*pieces.members(text, self.pairs, block)]
+        fresh = "\n" if inside and "\n" in text[block.opened : inside[0][0]] else ""
+        nodes: list[Any] = []
+        for start, end in inside:
+            nodes += self.piece(text[block.start : block.opened] + fresh, start, end)
+            fresh = "\n"
+        span = Span(self.source.name, shell.span.start, block.closed + 1)
+        return attrs.evolve(shell, **{_INSIDE[type(shell)]: tuple(nodes), "span": span})
+
+    def piece(self, header: str, start: int, end: int) -> tuple[Any, ...]:
+        """The nodes of a range, where it is the same by itself as here."""
+        made = self.made(header, self.source.text[start:end], start)
+        if made.odd != tuple(at - start for at in self.odd if start <= at < end):
+            raise _OtherwiseError
+        self.found += made.found
+        return made.nodes
+
+    def made(self, head: str, text: str, start: int) -> Piece:
+        """A range that stands at an offset: moved there from where it was, else parsed."""
+        head = head if start else ""
+        piece = self.known.get((head, text)) or _parsed(self.source.name, head, text)
+        by = start - piece.start
+        if by:
+            piece = attrs.evolve(piece, start=start, nodes=moved(piece.nodes, by), found=moved(piece.found, by))
+        self.used[head, text] = piece
+        return piece
+
+
+def _parsed(name: str, head: str, text: str) -> Piece:
+    """A range by itself behind a newline, in a block of its own where it stands in one."""
+    inside = len(head) > 1
+    whole = f"{head}{text}}}\n" if inside else head + text
+    module, found = parser.parse(Source(name, whole))
+    if module is None:
+        raise _OtherwiseError
+    nodes: tuple[Any, ...] = module.items
+    if inside:
+        nodes = _inside(nodes)
+    odd = tuple(at - len(head) for at in _odd(brackets(whole))) if found else ()  # each is an error
+    return Piece(len(head), nodes, found, odd)
+
+
+def _inside(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What stands in the one block that there is."""
+    if len(items) != 1 or type(items[0]) not in _INSIDE:
+        raise _OtherwiseError
+    return getattr(items[0], _INSIDE[type(items[0])])
+
+
+def _odd(pairs: Brackets) -> list[int]:
+    """Brackets without a partner."""
+    return sorted((*pairs.unclosed, *pairs.stray))
