@@ -410,6 +410,8 @@ class _Reader:
     # ------------------------------------------------------------ allow and set
 
     def _allows(self) -> dict[str, Allow]:
+        if not self.draft.allows:
+            return {}
         ids = {r.id: r for r in self.rules if r.kind in ("require", "prefer")}
         short = {i.split(".", 1)[1]: i for i in ids} | {i: i for i in ids}
         out: dict[str, Allow] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Field:
     classes: tuple[str, ...]
 
 
+@cache
 def versions() -> tuple[str, ...]:
     """The Bridge versions whose fields are known."""
     return tuple(sorted(f.stem.removeprefix("bridge_fields_") for f in DATA.glob("bridge_fields_*.json")))
