@@ -14,7 +14,7 @@ import numpy as np
 from attrs import asdict, evolve, frozen
 from numpy.typing import NDArray
 
-from moedsl.calibrate.runs import Measured
+from moedsl.calibrate.runs import Measured, batches, predicted
 from moedsl.constants import Constants, ranges
 
 Floats = NDArray[np.float64]
@@ -51,7 +51,8 @@ def fit(runs: Sequence[Measured], start: Constants, progress: Progress = lambda 
 
 def errors(runs: Sequence[Measured], constants: Constants | None = None) -> Floats:
     """Log of measured over predicted speed, by run."""
-    return np.array([np.log((r.tokens or np.nan) / r.predicted(constants)) for r in runs])
+    measured = np.array([r.tokens or np.nan for r in runs])
+    return np.log(measured / predicted(batches(runs), constants))
 
 
 def _constants(start: Constants, x: Floats) -> Constants:
@@ -69,9 +70,11 @@ def _search(runs: Sequence[Measured], start: Constants, x0: Floats, x: Floats, w
     known = list(ranges().values())
     low, high = np.log([r.low for r in known]), np.log([r.high for r in known])
     spread = np.array([r.spread for r in known])
+    asked, measured = batches(runs), np.log([r.tokens or np.nan for r in runs])
 
     def residuals(x: Floats) -> Floats:
-        return np.concatenate([weights / EXACT * errors(runs, _constants(start, x)), (x - x0) / spread])
+        off = measured - np.log(predicted(asked, _constants(start, x)))
+        return np.concatenate([weights / EXACT * off, (x - x0) / spread])
 
     f, damping = residuals(x), 1e-2
     for _ in range(STEPS):

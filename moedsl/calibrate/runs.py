@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from attrs import evolve, frozen
+from numpy.typing import NDArray
 
 from moedsl.choose import make_cost, solve
 from moedsl.compiler import compile_source
@@ -61,6 +63,40 @@ class Measured:
 
     def _gpu(self, constants: Constants) -> Any:
         return evolve(self.cost.hardware, constants=constants)
+
+
+@frozen
+class Batch:
+    """Layouts of the same model, machine and batch, which are priced together; `at` are their places among the runs."""
+
+    cost: Cost
+    columns: Mapping[str, NDArray[np.int64]]
+    at: tuple[int, ...]
+
+
+def batches(runs: Sequence[Measured]) -> list[Batch]:
+    """The runs by what they share."""
+    kinds: list[tuple[Cost, list[int]]] = []
+    for i, run in enumerate(runs):
+        same = next((at for cost, at in kinds if cost == run.cost), None)
+        if same is None:
+            kinds.append((run.cost, [i]))
+        else:
+            same.append(i)
+    return [Batch(cost, _columns([runs[i].row for i in at]), tuple(at)) for cost, at in kinds]
+
+
+def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, NDArray[np.int64]]:
+    return {name: np.array([row[name] for row in rows], np.int64) for name in rows[0]}
+
+
+def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> NDArray[np.float64]:
+    """Tokens/s of a GPU for every run, in the order of the runs; `Measured.predicted` of one."""
+    out = np.empty(sum(len(b.at) for b in asked))
+    for b in asked:
+        gpu = b.cost.hardware if constants is None else evolve(b.cost.hardware, constants=constants)
+        out[list(b.at)] = b.cost.tokens_per_second_per_gpu(evolve(b.cost, hardware=gpu).time(b.columns))
+    return out
 
 
 def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
