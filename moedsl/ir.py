@@ -98,7 +98,29 @@ class Isolation:
     span: Span
 
 
-@frozen(slots=False)  # for what it finds once
+class Rules(tuple[Rule, ...]):
+    """The rules of a run, found by kind and by name. Programs that differ in other things share one, and what it has
+    found."""
+
+    @cached_property
+    def by_kind(self) -> dict[str, tuple[Rule, ...]]:
+        return _grouped((r.kind, r) for r in self)
+
+    @cached_property
+    def by_name(self) -> dict[tuple[str, str], tuple[Rule, ...]]:
+        return _grouped(((r.kind, r.name), r) for own in (True, False) for r in self if own != r.is_std)
+
+    @cached_property
+    def lets(self) -> tuple[Let, ...]:
+        lets = {r.name: r for r in self.by_kind.get("let", ())}
+        return tuple(Let(r, _variables(r, lets), calls(r.expr, "has_layout")) for r in lets.values())
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule]) -> Rules:
+        return rules if isinstance(rules, Rules) else cls(rules)
+
+
+@frozen
 class Program:
     """One run, every name resolved and every value typed."""
 
@@ -118,7 +140,7 @@ class Program:
     """A word of the precision axis, fp8, or auto."""
     pins: Mapping[str, Pin]
     pipeline_layout: str | None
-    rules: tuple[Rule, ...]
+    rules: Rules = field(converter=Rules.of)
     allows: Mapping[str, Allow]
     sweep: tuple[str, tuple[int, ...]] | None
     sets: Mapping[str, Any]
@@ -134,25 +156,16 @@ class Program:
     """The run that this is a phase of."""
 
     def of(self, kind: str) -> tuple[Rule, ...]:
-        return self._by_kind.get(kind, ())
+        return self.rules.by_kind.get(kind, ())
 
     def named(self, kind: str, name: str) -> tuple[Rule, ...]:
         """The rules of a kind for one name, the user's own before the stdlib's."""
-        return self._by_name.get((kind, name), ())
+        return self.rules.by_name.get((kind, name), ())
 
-    @cached_property
+    @property
     def lets(self) -> tuple[Let, ...]:
         """The last `let` of each name, in the order of the names."""
-        lets = {r.name: r for r in self.of("let")}
-        return tuple(Let(r, _variables(r, lets), calls(r.expr, "has_layout")) for r in lets.values())
-
-    @cached_property
-    def _by_kind(self) -> dict[str, tuple[Rule, ...]]:
-        return _grouped((r.kind, r) for r in self.rules)
-
-    @cached_property
-    def _by_name(self) -> dict[tuple[str, str], tuple[Rule, ...]]:
-        return _grouped(((r.kind, r.name), r) for own in (True, False) for r in self.rules if own != r.is_std)
+        return self.rules.lets
 
 
 def _variables(r: Rule, lets: Mapping[str, Rule]) -> frozenset[str]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from moedsl import ast, axes, versions
 from moedsl.columns import names, safe
 from moedsl.cost.pipeline import unroll
-from moedsl.ir import Pin, Problem, Program, Rule
+from moedsl.ir import Let, Pin, Problem, Program, Rule
 from moedsl.scalar import evaluate, holds
 from moedsl.shapes import shapes
 from moedsl.symbols import BUILTIN, HARDWARE, MODEL, Type
@@ -22,18 +22,14 @@ _MESH = ("tp", "cp", "pp", "etp", "ep")
 
 def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
     """The problem of one program on `gpus` GPUs. `overrides` replaces fixed values, for a relaxation."""
-    values = _fixed(program, gpus)
-    defaults: dict[str, Rule | None] = {}
-    _default(program, "seq", overrides.get("seq", program.seq), values, defaults)
-    _default(program, "global_batch", overrides.get("global_batch", program.batch), values, defaults)
-    for name in versions.PRODUCTS.values():
-        _default(program, name, program.versions.get(name), values, {})
+    values, rules = _defaulted(program, _fixed(program, gpus), overrides)
+    defaults = {name: rules[name] for name in ("seq", "global_batch")}
     domains: dict[str, NDArray[np.int64]] = {}
     origins: dict[str, Rule | Pin | None] = {}
-    known = dict(values)
+    known = _Known(program, values)
     for axis in reversed(axes.AXES):
-        domains[axis.name], origins[axis.name] = _domain(program, axis, gpus, known)
-        known |= _settled(axis, domains[axis.name])
+        domains[axis.name], origins[axis.name] = _domain(program, axis, gpus, known.env)
+        known.add(_settled(axis, domains[axis.name]))
     return Problem(program, gpus, values["global_batch"], values, _encode(values), domains, origins, defaults)
 
 
@@ -56,16 +52,32 @@ def _vision(p: Program) -> Values:
     }
 
 
-def _default(p: Program, name: str, said: int | None, values: Values, origins: dict[str, Rule | None]) -> None:
-    """A value that the run states, or that the first applicable default gives."""
-    if said:
-        values[name], origins[name] = said, None
-        return
-    known = {**values, "gpus": p.batch_gpus or values["gpus"]}
-    env = with_lets(p, known)
-    rule = first_of(p.named("default", name), env)
-    assert rule is not None, f"the stdlib gives no default for {name}"
-    values[name], origins[name] = int(evaluate(rule.expr, env)), rule
+def _defaulted(p: Program, values: Values, overrides: Mapping[str, Any]) -> tuple[Values, dict[str, Rule | None]]:
+    """The values with those that a default may give, and what gave them; None where the run states one."""
+    said = {"seq": overrides.get("seq", p.seq), "global_batch": overrides.get("global_batch", p.batch)}
+    said |= {name: p.versions.get(name) for name in versions.PRODUCTS.values()}
+    known, origins = _Known(p, {**values, "gpus": p.batch_gpus or values["gpus"]}), dict[str, Rule | None]()
+    for name, stated in said.items():
+        origins[name] = None if stated else first_of(p.named("default", name), known.env)
+        rule = origins[name]
+        assert stated or rule is not None, f"the stdlib gives no default for {name}"
+        value = stated if rule is None else int(evaluate(rule.expr, known.env))
+        known.add({name: value})
+        values = {**values, name: value}
+    return values, origins
+
+
+class _Known:
+    """The values so far, and every `let` that they are enough for."""
+
+    def __init__(self, p: Program, values: Mapping[str, Any]) -> None:
+        self.env: Values = {}
+        self._open: list[Let] = list(p.lets)
+        self.add(values)
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        self.env |= values
+        self._open = [let for let in self._open if not _found(let, self.env)] if values else self._open
 
 
 def first(p: Program, kind: str, name: str, values: Mapping[str, Any]) -> Rule | None:
@@ -87,20 +99,26 @@ def with_lets(p: Program, values: Mapping[str, Any], functions: Mapping[str, Any
     """The values and every `let` that they are enough for; one that calls an extern needs it at hand."""
     env = dict(values)
     for let in p.lets:
-        if (not let.has_layout or "has_layout" in functions) and all(n in env for n in let.needs):
-            env[let.rule.name] = evaluate(let.rule.expr, env, functions)
+        _found(let, env, functions)
     return env
 
 
-def _domain(p: Program, axis: axes.Axis, gpus: int, values: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
-    """The codes that an axis may take, best advice first, and who says so."""
+def _found(let: Let, env: Values, functions: Mapping[str, Any] = {}) -> bool:
+    """Whether the values are enough for a `let`, which is then one of them."""
+    enough = (not let.has_layout or "has_layout" in functions) and all(n in env for n in let.needs)
+    if enough:
+        env[let.rule.name] = evaluate(let.rule.expr, env, functions)
+    return enough
+
+
+def _domain(p: Program, axis: axes.Axis, gpus: int, env: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
+    """The codes that an axis may take, best advice first, and who says so; `env` has the lets."""
     if axis.name in p.pins:
         return np.array([p.pins[axis.name].code], dtype=np.int64), p.pins[axis.name]
     if axis.name == "precision":
-        return _precision(p, axis, values)
+        return _precision(p, axis, env)
     if axis.name == "vpp" and p.pipeline_layout is not None:
         return np.array(divisors(len(unroll(p.pipeline_layout)[0])), dtype=np.int64), None
-    env = with_lets(p, values)
     for kind in ("candidates", "default"):
         rule = first_of(p.named(kind, axis.name), env)
         if rule is not None:
@@ -122,9 +140,8 @@ def _codes(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.in
     return np.array(list(codes), dtype=np.int64)
 
 
-def _precision(p: Program, axis: axes.Axis, values: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
+def _precision(p: Program, axis: axes.Axis, env: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
     """`fp8` is what the documents recommend for the GPU, `auto` every candidate, unsaid the default; else bf16."""
-    env = with_lets(p, values)
     if p.precision == "fp8":
         rule = next(r for r in p.of("let") if r.name == "fp8_here")
         return np.array([axis.encode(env["fp8_here"])]), rule

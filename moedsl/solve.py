@@ -26,8 +26,8 @@ HELD = ("recompute", "offload", "offload_modules", "precision", "sharding", "mom
 """Policies that decide what is held in memory."""
 MOVED = ("dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad")
 """Policies that decide how it moves and is launched."""
-FIRST_CHUNK, LARGEST_CHUNK = 512, 120_000
-"""Expanded rows in the first chunk and at most."""
+FIRST_CHUNK, GROWTH, LARGEST_CHUNK = 8192, 4, 120_000
+"""Expanded rows in the first chunk, how the next ones grow, and the most."""
 
 
 class Prices(Protocol):
@@ -84,7 +84,7 @@ def mesh_table(c: Compiled, dropped: frozenset[str] = frozenset()) -> Table:
         table, bound = table.grow(name, np.sort(c.problem.domains[name])), bound | {name}
         ready = [law for law in pending if law.needs <= bound]
         pending = [law for law in pending if law not in ready]
-        table = _apply(table, ready)
+        table = apply(table, ready)
     return table
 
 
@@ -96,10 +96,10 @@ def some_layout(c: Compiled, chunk: int = 20_000) -> bool:
 
     def extend(table: Table, at: int) -> bool:
         if at == len(MESH):
-            return bool(_apply(table.times(policies.axes), mixed).rows)
+            return bool(apply(table.times(policies.axes), mixed).rows)
         table = table.grow(MESH[at], np.sort(c.problem.domains[MESH[at]]))
         before, bound = frozenset(MESH[:at]), frozenset(MESH[: at + 1])
-        table = _apply(table, [w for w in laws if w.needs <= bound and (at == 0 or not w.needs <= before)])
+        table = apply(table, [w for w in laws if w.needs <= bound and (at == 0 or not w.needs <= before)])
         size = chunk if at + 1 < len(MESH) else max(1, chunk * 4 // max(1, policies.rows))
         return any(
             extend(table.take(np.arange(i, min(i + size, table.rows))), at + 1) for i in range(0, table.rows, size)
@@ -123,7 +123,7 @@ def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArra
     return {n: distinct.axes[n] for n in names}
 
 
-def _apply(table: Table, laws: Iterable[Law]) -> Table:
+def apply(table: Table, laws: Iterable[Law]) -> Table:
     """The rows that obey every law; masks are joined first, since copying columns costs more than a condition."""
     keep = np.ones(table.rows, dtype=bool)
     for law in laws:
@@ -141,7 +141,7 @@ def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
     table = c.empty()
     for name in names:
         table = table.grow(name, c.problem.domains[name])
-    return _apply(table, [law for law in c.laws if law.needs and law.needs <= frozenset(names)])
+    return apply(table, [law for law in c.laws if law.needs and law.needs <= frozenset(names)])
 
 
 @frozen
@@ -180,7 +180,7 @@ class Search:
             part = meshes.take(order[at : at + step])
             found, n = self._expand(part, policies, best)
             best = sorted([*best, *found], key=lambda r: r.keys)[: self.keep]
-            at, priced, chunk = at + step, priced + n, min(chunk * 4, LARGEST_CHUNK)
+            at, priced, chunk = at + step, priced + n, min(chunk * GROWTH, LARGEST_CHUNK)
         return Solution(tuple(best), meshes.rows, priced)
 
     # ------------------------------------------------------------ bounds
@@ -190,7 +190,7 @@ class Search:
         least = meshes.with_columns(peak_memory=self._least_memory(meshes))
         least = least.take(np.isfinite(least["peak_memory"]))
         caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
-        return _apply(least, caps)
+        return apply(least, caps)
 
     def _least_memory(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """Bytes that no policy goes below, by mesh."""
@@ -276,12 +276,12 @@ class Search:
         """The rows that fit with the least that communication and graphs may hold, before those multiply."""
         least = self.prices.memory(table.assume(**self._frugal_moves()))
         caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
-        return _apply(table.with_columns(peak_memory=least), caps)
+        return apply(table.with_columns(peak_memory=least), caps)
 
     def _legal(self, table: Table) -> Table:
         done = frozenset(MESH)
         laws = [w for w in self.c.laws if not w.priced and w.rule.id not in self.dropped]
-        return _apply(table, [w for w in laws if not w.needs <= done and w.needs])
+        return apply(table, [w for w in laws if not w.needs <= done and w.needs])
 
     def _priced(self, table: Table) -> Table:
         """Rows whose prices obey the laws on prices; memory first, since it refuses most."""
@@ -289,14 +289,14 @@ class Search:
         by_memory = [w for w in laws if not w.needs & {"step_time", "score"}]
         if not table.rows:
             return table
-        table = _apply(table.with_columns(peak_memory=self.prices.memory(table)), by_memory)
+        table = apply(table.with_columns(peak_memory=self.prices.memory(table)), by_memory)
         if not table.rows:
             return table
         time = self.prices.time(table)
         table, time = table.take(np.isfinite(time)), time[np.isfinite(time)]
         table = table.with_columns(step_time=time)
         table = table.with_columns(score=time * self._advice(table))
-        return _apply(table, [w for w in laws if w not in by_memory])
+        return apply(table, [w for w in laws if w not in by_memory])
 
     def _advice(self, table: Table) -> Column:
         """What the advice that is not followed multiplies the step time with."""

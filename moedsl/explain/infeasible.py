@@ -9,15 +9,14 @@ from attrs import evolve, frozen
 
 from moedsl.columns import names
 from moedsl.diagnostics import Diagnostic, Label, error
-from moedsl.explain.fits import fits
-from moedsl.explain.legal import Legality, legal_on, narrowed
-from moedsl.explain.members import Member, as_json, inactive, members, wish_text, without
+from moedsl.explain.fits import fits_where_legal
+from moedsl.explain.legal import Legality, legal_on, relaxed
+from moedsl.explain.members import Member, as_json, inactive, members, wish_text
 from moedsl.explain.nearest import Nearest, breaking, too_large, too_slow
 from moedsl.explain.quickxplain import minimal
 from moedsl.explain.relax import NONE, Relaxation, relaxations
 from moedsl.explain.relax import as_json as relaxation_json
 from moedsl.ir import Rule
-from moedsl.lower import lower
 from moedsl.printer import print_expr
 from moedsl.source import Source
 from moedsl.tables import Compiled
@@ -52,9 +51,8 @@ def conflict(c: Compiled, cost: Any, solve: Solve) -> list[Diagnostic]:
 
 def analyse(c: Compiled, cost: Any, solve: Solve) -> Infeasible:
     """The minimal conflict, what leads out, and the nearest layout."""
-    p, x = c.problem.program, briefly(c, cost, solve)
-    ways = relaxations(p, c.problem.gpus, c.problem.values["seq"], x.core, x.legal, solve)
-    return evolve(x, relaxations=tuple(ways))
+    x = briefly(c, cost, solve)
+    return evolve(x, relaxations=tuple(relaxations(c, cost, x.core, x.legal, solve)))
 
 
 def briefly(c: Compiled, cost: Any, solve: Solve) -> Infeasible:
@@ -67,16 +65,13 @@ def briefly(c: Compiled, cost: Any, solve: Solve) -> Infeasible:
 
 
 def _priced_core(c: Compiled, cost: Any, all_: list[Member]) -> list[Member]:
-    """The wishes that leave no layout within the memory, or the time that a wish sets; laws stand."""
+    """The wishes that leave no layout within the memory, or the time that a wish sets, where some layout obeys all
+    members but for its prices; laws stand."""
     background = [m for m in all_ if not m.stated and m.kind != "candidates"]
     soft = [m for m in all_ if m not in background]
-    p = c.problem
-    held = {n: p.values[n] for n in ("seq", "global_batch")}
 
     def test(active: list[Member]) -> bool:
-        gone = inactive(all_, background + active)
-        domains = lower(without(p.program, gone), p.gpus, held).domains
-        return fits(narrowed(c, domains, frozenset(m.key for m in gone if m.kind == "wish")), cost)
+        return fits_where_legal(relaxed(c, inactive(all_, background + active)), cost)
 
     return minimal(soft, test)
 

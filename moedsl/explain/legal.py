@@ -41,10 +41,15 @@ class Legality:
         opened = [m for m in gone if m.kind in ("pin", "candidates")]
         key = frozenset((m.kind, m.key) for m in opened)
         if key not in self._seen:
-            p = self._c.problem
-            held = {n: p.values[n] for n in ("seq", "global_batch")}
-            self._seen[key] = lower(without(p.program, opened), p.gpus, held).domains
+            self._seen[key] = domains_without(self._c, opened)
         return self._seen[key]
+
+
+def domains_without(c: Compiled, gone: Sequence[Member]) -> Domains:
+    """What the axes of a problem may be without some of its pins and candidates; the experiment stays the same."""
+    p = c.problem
+    held = {n: p.values[n] for n in ("seq", "global_batch")}
+    return lower(without(p.program, gone), p.gpus, held).domains
 
 
 def satisfiable(c: Compiled, domains: Domains, laws: Sequence[Law]) -> bool:
@@ -100,7 +105,8 @@ def legal_on(c: Compiled) -> bool:
     return satisfiable(c, c.problem.domains, [w for w in c.laws if not w.priced])
 
 
-def narrowed(c: Compiled, domains: Domains, dropped: frozenset[str]) -> Compiled:
-    """A compiled problem with other domains and without some laws."""
-    problem = evolve(c.problem, domains=domains)
+def relaxed(c: Compiled, gone: Sequence[Member]) -> Compiled:
+    """A compiled problem without some of its members."""
+    dropped = frozenset(m.key for m in gone if m.kind in ("law", "wish"))
+    problem = evolve(c.problem, domains=domains_without(c, gone))
     return evolve(c, problem=problem, laws=tuple(w for w in c.laws if w.rule.id not in dropped))

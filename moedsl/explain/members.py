@@ -67,9 +67,8 @@ def without(p: Program, dropped: Sequence[Member]) -> Program:
     """The program with some members gone."""
     pins = {a: pin for a, pin in p.pins.items() if a not in {m.key for m in dropped if m.kind == "pin"}}
     ids = {m.rule.id for m in dropped if m.rule is not None}
-    return evolve(
-        p, pins=pins, rules=tuple(r for r in p.rules if r.id not in ids or r.kind not in ("require", "candidates"))
-    )
+    rules = [r for r in p.rules if r.id not in ids or r.kind not in ("require", "candidates")] if ids else p.rules
+    return evolve(p, pins=pins, rules=rules)
 
 
 def inactive(all_: Sequence[Member], active: Sequence[Member]) -> list[Member]:

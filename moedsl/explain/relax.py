@@ -12,11 +12,12 @@ from moedsl.columns import names
 from moedsl.counts import counts
 from moedsl.diagnostics import ADD, DROP, REPLACE, VALUE, Fix
 from moedsl.explain.fits import could_fit, fits
-from moedsl.explain.legal import legal_on
-from moedsl.explain.members import Member, shown, wish_text, without
+from moedsl.explain.legal import legal_on, relaxed
+from moedsl.explain.members import Member, shown, wish_text
 from moedsl.explain.values import closure
 from moedsl.ir import Program
 from moedsl.solve import Row, Search
+from moedsl.tables import Compiled
 
 GIB = 2**30
 MOST_TIMES = 64
@@ -39,9 +40,10 @@ class Relaxation:
     fixes: tuple[Fix, ...] = ()
 
 
-def relaxations(p: Program, gpus: int, seq: int, core: Sequence[Member], legal: bool, solve: Any) -> list[Relaxation]:
+def relaxations(c: Compiled, cost: Any, core: Sequence[Member], legal: bool, solve: Any) -> list[Relaxation]:
     """Each single change that leads out, in the order in which a person would consider them."""
-    out = [r for m in core if m.stated or m.kind == "candidates" for r in _drop(p, gpus, m, legal, solve)]
+    p, gpus, seq = c.problem.program, c.problem.gpus, c.problem.values["seq"]
+    out = [r for m in core if m.stated or m.kind == "candidates" for r in _drop(c, cost, m, legal)]
     if legal or not _whatever_the_gpus(p, core):
         out += _more_gpus(p, gpus, legal, solve)
     return out + ([*_try(p, gpus, solve, "seq", f"seq {_tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
@@ -60,12 +62,12 @@ def _tokens(n: int) -> str:
     return f"{n // 1024}k" if n % 1024 == 0 else str(n)
 
 
-def _drop(p: Program, gpus: int, m: Member, legal: bool, solve: Any) -> Iterator[Relaxation]:
+def _drop(c: Compiled, cost: Any, m: Member, legal: bool) -> Iterator[Relaxation]:
     """What is open without a member. Where some layout is `legal` with it, one is without."""
-    tried = solve(without(p, [m]), gpus, keep=0)
-    if not legal and not legal_on(tried.compiled):
+    p, tried = c.problem.program, relaxed(c, [m])
+    if not legal and not legal_on(tried):
         return
-    found = Search(tried.compiled, tried.cost, 3).run()
+    found = Search(tried, cost, 3).run()
     if found.rows:
         yield Relaxation(_dropped(p, m, found), found.legal, found.rows[0], tuple(_fixes(p, m, found.rows)))
 
