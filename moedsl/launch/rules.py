@@ -18,6 +18,7 @@ from moedsl import rules
 from moedsl.bridge.fields import LATEST
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.ir import Rule
+from moedsl.launch import variables
 from moedsl.launch.facts import Cluster, kinds
 from moedsl.library import Library
 from moedsl.lint.scope import RecipeInference, field_types
@@ -64,6 +65,8 @@ def _members(read: Iterable[Rule], found: list[Diagnostic]) -> Iterable[Rule]:
         elif r.kind in rules.UNIQUE and r.id in seen:
             text = f"`{r.id}` is declared twice"
             found.append(error("check.twice", text, r.span, Label(seen[r.id].span, "first here")))
+        elif r.kind == "env" and (wrong := variables.refusal(r.name)):
+            found.append(error("check.variable", f"`{r.name}` {wrong}", r.span))
         else:
             seen[r.id] = r
             yield r

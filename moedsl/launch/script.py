@@ -43,6 +43,9 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield "set -euo pipefail"
     yield ""
     yield 'MOEDSL_FILES="$(mktemp -d "${TMPDIR:-/tmp}/moedsl.XXXXXXXX")"'
+    yield "readonly MOEDSL_FILES"
+    if launch.executor == "slurm":
+        yield """trap 'rm -rf "$MOEDSL_FILES"' EXIT"""
     for name, text in sorted(payload.files.items()):
         yield document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), END)
     yield "# Environment"
@@ -92,8 +95,8 @@ def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     run = f'{python} "$MOEDSL_FILES/{payload.entry}"'
     if launch.executor == "slurm" and launch.tasks_per_node == launch.ranks_per_node:
         yield from _binding(launch)
-        bind = '"${bind[@]}" ' if launch.ranks_per_numa_node else ""
-        yield f"exec {bind}{run}" + "".join(f" {word(a)}" for a in payload.arguments)
+        bind = '"${MOEDSL_BIND[@]}" ' if launch.ranks_per_numa_node else ""
+        yield from _watched(f"{bind}{run}" + "".join(f" {word(a)}" for a in payload.arguments))
     else:
         yield from _torchrun(launch, python, run, payload)
 
@@ -102,23 +105,51 @@ def _torchrun(launch: Launch, python: str, run: str, payload: Payload) -> Iterat
     """torchrun fills macros into arguments, so their dollars are doubled."""
     doubled = "".join(f" {word(a.replace('$', '$$'))}" for a in payload.arguments)
     if launch.ranks_per_numa_node:
-        lines = [*_binding(launch), 'exec "${bind[@]}" "$@"', ""]
+        lines = [*_binding(launch), 'exec "${MOEDSL_BIND[@]}" "$@"', ""]
         yield document('"$MOEDSL_FILES/.rank.sh"', "\n".join(lines), END)
         run = f'--no-python bash "$MOEDSL_FILES/.rank.sh" {run}'
     else:
         run = f'"$MOEDSL_FILES/{payload.entry}"'
-    yield f"exec {python} -m torch.distributed.run {_meeting(launch)} \\"
-    yield f"  {run}{doubled}"
+    command = f"{python} -m torch.distributed.run {_meeting(launch)} \\\n  {run}{doubled}"
+    yield from _watched(command) if launch.executor == "slurm" else [f"exec {command}"]
+
+
+def _watched(command: str) -> Iterator[str]:
+    """The command, its signals and its end, and behind it the files are removed.
+
+    Slurm sends a signal to the process that it started, which is this shell; where it tracks processes by their parents
+    it sends it to the command as well, which gets it twice then. A container of Kubernetes takes its files with it, and
+    what runs on this machine has a TMPDIR that goes: both start the command in this shell's place.
+    """
+    yield "# The process has the signals that this shell gets, and its end is this shell's, which removes the files."
+    yield "set -m"
+    yield f"{command} &"
+    yield _WATCH.rstrip("\n")
+
+
+_WATCH = """process="$!"
+for signal in HUP INT QUIT TERM USR1 USR2; do
+  trap "again=1; kill -s $signal $process 2> /dev/null || true" "$signal"
+done
+while again="" code=0; wait "$process" 2> /dev/null || code="$?"; [ -n "$again" ]; do :; done
+trap - HUP INT QUIT TERM USR1 USR2
+if [ "$code" -gt 128 ]; then
+  rm -rf "$MOEDSL_FILES"
+  ulimit -c 0
+  kill -s "$((code - 128))" "$$"
+fi
+exit "$code"
+"""
 
 
 def _binding(launch: Launch) -> Iterator[str]:
     """What keeps a rank on the CPUs and the memory beside its GPU."""
     if not launch.ranks_per_numa_node:
         return
-    yield "bind=()"
+    yield "MOEDSL_BIND=()"
     yield "if command -v numactl > /dev/null; then"
-    yield f'  numa="$((LOCAL_RANK / {launch.ranks_per_numa_node}))"'
-    yield '  bind=(numactl "--cpunodebind=$numa" "--membind=$numa")'
+    yield f'  MOEDSL_NUMA="$((LOCAL_RANK / {launch.ranks_per_numa_node}))"'
+    yield '  MOEDSL_BIND=(numactl "--cpunodebind=$MOEDSL_NUMA" "--membind=$MOEDSL_NUMA")'
     yield 'elif [ "$LOCAL_RANK" = 0 ]; then'
     yield '  echo "numactl is not installed here: ranks are not bound to NUMA nodes" >&2'
     yield "fi"

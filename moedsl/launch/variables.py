@@ -44,4 +44,6 @@ def refusal(name: str) -> str | None:
         return "says to a process which rank it is, and the launch sets it"
     if name in _OF_BASH:
         return "belongs to the shell, and would not reach the rank as it is written"
+    if name.startswith("MOEDSL_"):
+        return "belongs to the script of the job"
     return None

@@ -13,10 +13,12 @@ import pytest
 from attrs import frozen
 from launches import cluster, launch, library, plan, slurm
 
+from moedsl.compiler import compile_source
 from moedsl.ir import Rule
 from moedsl.launch import rules
 from moedsl.launch.derive import derive
 from moedsl.launch.facts import Cluster
+from moedsl.source import Source
 
 Job = tuple[dict[str, Any], Cluster]
 
@@ -137,3 +139,10 @@ def value(rule: Rule, made: Job) -> Any:
     derived = launch(*made)
     settings = (*derived.environment, *derived.srun, *derived.sbatch, *derived.settings)
     return next((s.value for s in settings if (s.rule, s.because) == (rule.id, rule.because)), None)
+
+
+@pytest.mark.parametrize("name", ["RANK", "SLURM_NTASKS", "IFS", "MOEDSL_FILES"])
+def test_a_rule_gives_no_variable_that_is_somebody_elses(name: str) -> None:
+    text = f'rules ours of launch {{ env {name} = "x" because "we say so" cite ours "page 1" }}\n'
+    result = compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first\n{text}"))
+    assert [d.id for d in result.diagnostics if d.is_error] == ["check.variable"]

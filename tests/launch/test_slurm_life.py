@@ -197,6 +197,53 @@ def test_two_launches_do_not_meet_and_their_jobs_outlive_them(
     assert capsys.readouterr().out.count("SUCCEEDED") == 2
 
 
+LISTENS = """
+import os, signal, sys
+def hear(number, _):
+    os.write(1, f"rank {os.environ['RANK']} has {signal.Signals(number).name}\\n".encode())
+    if number == signal.SIGTERM:
+        sys.exit(7)
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, hear)
+os.write(1, b"listens\\n")
+while True:
+    signal.pause()
+"""
+
+
+def test_signals_reach_the_ranks_and_their_files_go(slurm: Slurm, login_node: Path, tmp_path: Path) -> None:
+    """As sent by scancel; the end of a rank is that of its program, and the folder of its files is removed."""
+    done = submit([planned(4, pins="tp=2 pp=1 ep=2").task(login_node, program(LISTENS))], "signals", login_node, print)
+    assert done.experiment is not None, done.why_not
+    ((job,), node_tmp) = done.experiment.jobs(), tmp_path / "tmp"
+
+    def log() -> str:
+        return "".join(path.read_text() for path in Path(job.folder).glob("log*"))
+
+    until(lambda: log().count("listens") == 4)
+    assert len([*node_tmp.glob("moedsl.*")]) == 4
+    slurm.ask("scancel", "--signal=USR1", job.number)
+    until(lambda: all(f"rank {rank} has SIGUSR1" in log() for rank in range(4)))
+    assert queued(slurm) == [job.number]
+    slurm.ask("scancel", "--signal=TERM", f"{job.number}.1")  # of the ranks' step, after the one that asks for the head
+    assert [job.state for job in follow.wait(done.experiment)] == ["FAILED"]
+    assert all(f"rank {rank} has SIGTERM" in log() for rank in range(4))
+    codes = slurm.ask("sacct", "-n", "-P", "-o", "ExitCode", "-j", f"{job.number}.1").split()
+    assert codes == ["7:0"]
+    assert [*node_tmp.glob("moedsl.*")] == []
+
+
+def test_a_cancelled_job_leaves_no_files(slurm: Slurm, login_node: Path, tmp_path: Path) -> None:
+    """Its program has no handler, so the signal ends it."""
+    wait = program(WAITS.format(go="/never"))
+    done = submit([planned(4, pins="tp=2 pp=1 ep=2").task(login_node, wait)], "cancelled", login_node, print)
+    assert done.experiment is not None, done.why_not
+    (job,) = done.experiment.jobs()
+    until(lambda: sum(path.read_text().count("waits") for path in Path(job.folder).glob("log*")) == 4)
+    assert [job.state for job in done.experiment.cancel()] == ["CANCELLED"]
+    until(lambda: [*(tmp_path / "tmp").glob("moedsl.*")] == [])
+
+
 def slow_sbatch(tmp_path: Path) -> str:
     """The front of a PATH whose sbatch says `taken` when Slurm has the job, and its number two seconds later."""
     program = tmp_path / "bin" / "sbatch"
