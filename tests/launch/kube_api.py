@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -58,9 +59,10 @@ class Pod:
         variables |= {name: str(value) for name, value in pet.items()}
         words = [expanded(word, variables) for word in trainer["command"]]
         image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
-        handle, name = tempfile.mkstemp(prefix=f"{self.name}-")
-        self.log = Path(name)
-        with os.fdopen(handle, "wb") as out:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
+        image["TMPDIR"] = str(self.folder)  # a container's /tmp goes with it
+        self.log = self.folder / "log"
+        with self.log.open("wb") as out:
             self.process = subprocess.Popen(words, env=image | variables, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
                                             start_new_session=True)  # fmt: skip
 
@@ -111,7 +113,7 @@ class Api:
     def __exit__(self, *_: object) -> None:
         for pod in (p for pods in self.pods.values() for p in pods):
             pod.stop()
-            pod.log.unlink(missing_ok=True)
+            shutil.rmtree(pod.folder, ignore_errors=True)
         self._server.shutdown()
         self._server.server_close()
 
