@@ -128,7 +128,8 @@ class _Reader:
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
         return Program(
-            name=self.name, model=model, hardware=hardware, pins=pins, rules=self.rules + wishes, spans=spans,
+            name=self.name, model=model, hardware=hardware, pins=pins, spans=spans,
+            rules=self.rules + wishes if wishes else self.rules,
             batch_gpus=hardware.gpus_per_node if parts["gpus"] is None else None, **parts,
         )  # fmt: skip
 

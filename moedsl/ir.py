@@ -47,16 +47,6 @@ class Rule:
 
 
 @frozen
-class Collected:
-    """Rules that were read, put in order and checked without an error, and the scope that they see."""
-
-    rules: tuple[Rule, ...]
-    scope: dict[str, Type]
-    used: frozenset[str] = frozenset()
-    """Every name and word in their expressions, and in the scope."""
-
-
-@frozen
 class Let:
     """A `let` of a run, the variables that it reads, and whether it asks for a pipeline layout."""
 
@@ -118,6 +108,16 @@ class Rules(tuple[Rule, ...]):
     @classmethod
     def of(cls, rules: Iterable[Rule]) -> Rules:
         return rules if isinstance(rules, Rules) else cls(rules)
+
+
+@frozen
+class Collected:
+    """Rules that were read, put in order and checked without an error, and the scope that they see."""
+
+    rules: Rules = field(converter=Rules.of)
+    scope: dict[str, Type]
+    used: frozenset[str] = frozenset()
+    """Every name and word in their expressions, and in the scope."""
 
 
 @frozen

@@ -54,6 +54,8 @@ def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], lis
     kept, own = library.collected, [(p, b, m) for p, b in library.own_rules if b.subject is None for m in b.members]
     if kept is None or any(isinstance(m, ast.Let) and m.name.id in kept.used for _, _, m in own):
         return collect(library.rules)
+    if not own:
+        return kept.rules, dict(kept.scope), []
     found: list[Diagnostic] = []
     scope = dict(kept.scope)
     rules = _lets_first([*kept.rules, *(read_rule(prefix, block, m, found) for prefix, block, m in own)], scope, found)

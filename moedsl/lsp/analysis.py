@@ -22,8 +22,11 @@ Read = Callable[[str], reader.Read]
 
 @cache
 def stdlib() -> Library:
-    """The stdlib, loaded once; nobody adds to it."""
-    return compiler.load_stdlib()
+    """The stdlib, loaded once, with the facts of its models; nobody adds to it."""
+    loaded = compiler.load_stdlib()
+    for name in loaded.models:
+        loaded.model(name)
+    return loaded
 
 
 @lru_cache(maxsize=4)
@@ -47,7 +50,7 @@ def fresh(name: str) -> Library:
         own_rules=[*base.own_rules],
         sources={**base.sources},
         diagnostics=[*base.diagnostics],
-        made={},
+        made={**base.made},
     )
 
 

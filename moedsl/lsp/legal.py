@@ -13,7 +13,12 @@ from moedsl.explain.legal import Domains, satisfiable
 from moedsl.ir import Pin, Program
 from moedsl.lower import lower
 from moedsl.lsp.document import Solved
-from moedsl.tables import Law, compile_problem
+from moedsl.solve import HELD, MESH, MOVED, apply
+from moedsl.tables import Compiled, Law, Table, compile_problem
+
+WIDE = 64
+"""Layouts of one value that are followed at a time."""
+_ORDER = (*MESH, *HELD, *MOVED)
 
 
 @frozen
@@ -46,14 +51,42 @@ def values(p: Program, axis: str, gpus: int, said: Mapping[str, int]) -> list[Va
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
     laws = [w for w in compiled.laws if not w.priced]
     near, far = _apart(axis, laws, problem.domains)
-    possible = satisfiable(compiled, problem.domains, far)
     known = axes.BY_NAME[axis]
-    found: dict[int, bool] = {}
-    for code in _codes(known, problem.domains[axis].tolist()):
-        domains = {**problem.domains, axis: np.array([code], dtype=np.int64)}
-        found[code] = possible and satisfiable(compiled, domains, near)
+    codes = _codes(known, problem.domains[axis].tolist())
+    legal = _legal(compiled, axis, codes, near) if satisfiable(compiled, problem.domains, far) else set[int]()
+    found = {code: code in legal for code in codes}
     ordered = sorted(found, key=lambda c: (not found[c], c if known.kind == "int" else 0))
     return [Value(written(known, c), found[c]) for c in ordered]
+
+
+def _legal(c: Compiled, axis: str, codes: Sequence[int], laws: Sequence[Law]) -> set[int]:
+    """The codes of an axis with some layout that obeys the laws.
+
+    All codes grow together, `WIDE` rows of each, and most have a layout among those. What lost rows and has none in
+    the end is searched by itself.
+    """
+    domains = {**c.problem.domains, axis: np.array(codes, dtype=np.int64)}
+    read = {n for w in laws for n in w.needs}
+    open_ = [axis, *(n for n in _ORDER if n in read and n != axis and len(domains[n]) > 1)]
+    table, bound = c.empty(), {n for n, d in domains.items() if len(d) == 1} - {axis}
+    table = table.assume(**{n: int(domains[n][0]) for n in bound})
+    left, cut = [*laws], set[int]()
+    for name in open_:
+        bound.add(name)
+        table = apply(table.grow(name, domains[name]), [w for w in left if w.needs <= bound])
+        left = [w for w in left if not w.needs <= bound]
+        table = _narrowed(table, axis, cut)
+    whole = {int(code) for code in np.unique(table.axes[axis])}
+    alone = [code for code in cut - whole if satisfiable(c, {**domains, axis: np.array([code])}, laws)]
+    return whole.union(alone)
+
+
+def _narrowed(table: Table, axis: str, cut: set[int]) -> Table:
+    """The first rows of each code; `cut` learns which had more."""
+    column = table.axes[axis]
+    kept = [np.flatnonzero(column == code) for code in np.unique(column)]
+    cut |= {int(column[at[0]]) for at in kept if len(at) > WIDE}
+    return table.take(np.concatenate([at[:WIDE] for at in kept])) if any(len(at) > WIDE for at in kept) else table
 
 
 def _apart(axis: str, laws: Sequence[Law], domains: Domains) -> tuple[list[Law], list[Law]]:

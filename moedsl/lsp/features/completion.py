@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lsprotocol import types
 
 from moedsl.lsp import describe
 from moedsl.lsp.around import Around, Offer
+from moedsl.lsp.client import Client
 from moedsl.lsp.document import Document
 from moedsl.lsp.offers import offers
 from moedsl.lsp.place import Place, place
 
+Written = Callable[[str], types.TextEdit | types.InsertReplaceEdit]
 MOST = 100
 """Items of one answer; with more the client asks again as the word grows."""
 
@@ -19,23 +23,27 @@ def answer(document: Document, params: types.CompletionParams) -> types.Completi
     at = place(document.text, document.lines.offset(params.position))
     typed = at.word if at.string is None else at.string.rsplit("/", 1)[-1]
     found = offers(Around(document, document.known or document.analysis, at))
-    fitting = [o for o in found if fits(typed, o.label)]
+    word = typed.lower()
+    fitting = [o for o in found if fits(word, o.label)]
     shown = sorted(fitting, key=lambda o: not o.label.startswith(typed))[:MOST] if typed else fitting[:MOST]
-    items = [_item(o, i, at, typed, document) for i, o in enumerate(shown)]
+    written = _written(document, at.start if at.string is None else at.start - len(typed), at)
+    items = [_item(o, i, written, document.client) for i, o in enumerate(shown)]
     return types.CompletionList(is_incomplete=len(fitting) > MOST, items=items)
 
 
 def fits(typed: str, label: str) -> bool:
-    """Whether the letters of a word occur in a label in their order, whatever their case."""
-    letters = iter(label.lower())
-    return all(c in letters for c in typed.lower())
+    """Whether the letters of a word, in lower case, occur in a label in their order, whatever its case."""
+    label, at = label.lower(), 0
+    for c in typed:
+        at = label.find(c, at) + 1
+        if not at:
+            return False
+    return True
 
 
-def _item(o: Offer, rank: int, at: Place, typed: str, document: Document) -> types.CompletionItem:
-    client = document.client
+def _item(o: Offer, rank: int, written: Written, client: Client) -> types.CompletionItem:
     snippet = o.snippet if client.snippets else None
     documentation = o.doc() if o.doc is not None else None
-    start = at.start if at.string is None else at.start - len(typed)
     return types.CompletionItem(
         label=o.label,
         kind=types.CompletionItemKind[o.kind],
@@ -43,18 +51,18 @@ def _item(o: Offer, rank: int, at: Place, typed: str, document: Document) -> typ
         documentation=_markup(documentation, client.completion_markdown),
         sort_text=f"{rank:04}",
         filter_text=o.label,
-        text_edit=_edit(document, start, at, snippet or o.insert or o.label),
+        text_edit=written(snippet or o.insert or o.label),
         insert_text_format=types.InsertTextFormat.Snippet if snippet else types.InsertTextFormat.PlainText,
     )
 
 
-def _edit(document: Document, start: int, at: Place, text: str) -> types.TextEdit | types.InsertReplaceEdit:
-    """Inserts at the cursor; a client that can is told how to replace the rest of the word too."""
-    cursor = at.start + len(at.word)
-    before = document.lines.range(start, cursor)
+def _written(document: Document, start: int, at: Place) -> Written:
+    """How a text is inserted at the cursor; a client that can is told how to replace the rest of the word too."""
+    before = document.lines.range(start, at.start + len(at.word))
     if not document.client.insert_replace:
-        return types.TextEdit(before, text)
-    return types.InsertReplaceEdit(text, insert=before, replace=document.lines.range(start, at.end))
+        return lambda text: types.TextEdit(before, text)
+    whole = document.lines.range(start, at.end)
+    return lambda text: types.InsertReplaceEdit(text, insert=before, replace=whole)
 
 
 def _markup(text: str | None, markdown: bool) -> types.MarkupContent | str | None:
