@@ -2,15 +2,16 @@
 
 1. The mesh table grows one axis at a time; each law applies as soon as its axes are bound.
 2. Every row gets a lower bound of its rank: prices with the best policies, other keys at their least.
-3. Rows are expanded with every policy in the order of their bounds, in chunks that grow, until the next bound cannot
-   beat the worst row that is kept. A bound is never above the true key, so nothing better is missed.
+3. Rows that could fit are expanded in the order of their bounds, in chunks that grow, until the next bound cannot beat
+   the worst row that is kept: with the policies of memory first, and where those leave a row room, with all others.
+   A bound is never above the true key, so nothing better is missed.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,8 +27,15 @@ HELD = ("recompute", "offload", "offload_modules", "precision", "sharding", "mom
 """Policies that decide what is held in memory."""
 MOVED = ("dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad")
 """Policies that decide how it moves and is launched."""
-FIRST_CHUNK, GROWTH, LARGEST_CHUNK = 8192, 4, 120_000
-"""Expanded rows in the first chunk, how the next ones grow, and the most."""
+FIRST_BLOCK = 8192
+"""Meshes that are asked first whether they could fit."""
+FIRST_CHUNK, LARGEST_CHUNK = 8192, 120_000
+"""Expanded rows in the first chunk, and the most meshes or rows at a time."""
+GROWTH = 4
+"""How blocks and chunks grow."""
+
+SLACK = 1e-9
+"""Share by which rounding may lift a bound above the price that it bounds."""
 
 
 class Prices(Protocol):
@@ -57,12 +65,12 @@ class Solution:
     legal: int
     priced: int
     space: Space | None = field(default=None, eq=False, repr=False)
-    """What was searched; None where nothing could fit."""
+    """What was searched; None where nothing is legal."""
 
 
 @frozen
 class Space:
-    """The meshes that could fit a problem, the least that each may hold as `peak_memory`, and their least seconds."""
+    """The legal meshes of a problem, and the seconds that no policy goes below on each."""
 
     c: Compiled
     meshes: Table
@@ -159,29 +167,47 @@ class Search:
         policies = policy_table(self.c, HELD + MOVED)
         if not meshes.rows or not policies.rows:
             return Solution((), meshes.rows, 0)
-        legal, meshes = meshes.rows, self._could_fit(meshes)
+        legal = meshes.rows
+        if any("peak_memory" in law.needs for law, _ in self._laws()):
+            meshes = self._could_fit(meshes)  # its least memory is a bound of the rank
         if not meshes.rows:
-            return Solution((), legal, legal)
+            return Solution((), legal, 0)
         space = Space(self.c, meshes, self._least_time(meshes))
-        return evolve(self.within(space, policies), legal=legal, space=space)
+        return evolve(self.within(space, policies), legal=legal)
 
     def within(self, space: Space, policies: Table) -> Solution:
         """The best rows among the meshes of a space and some policies."""
         bounds = self._bounds_from(space.least_time, space.meshes, policies)
-        return self._visit(space.meshes, policies, bounds, np.lexsort(bounds[::-1]))
-
-    def _visit(self, meshes: Table, policies: Table, bounds: NDArray[np.float64], order: NDArray[np.intp]) -> Solution:
         best: list[Row] = []
-        at, priced, chunk = 0, 0, FIRST_CHUNK
-        while at < len(order):
-            if len(best) >= self.keep and tuple(bounds[:, order[at]]) > best[-1].keys[: len(bounds)]:
-                break
-            step = max(1, chunk // policies.rows)
-            part = meshes.take(order[at : at + step])
-            found, n = self._expand(part, policies, best)
-            best = sorted([*best, *found], key=lambda r: r.keys)[: self.keep]
-            at, priced, chunk = at + step, priced + n, min(chunk * GROWTH, LARGEST_CHUNK)
-        return Solution(tuple(best), meshes.rows, priced)
+        priced = 0
+        for at in self._promising(space.meshes, bounds, policies, best):
+            found, n = self._expand(space.meshes.take(at), policies, best)
+            best[:] = sorted([*best, *found], key=lambda r: r.keys)[: self.keep]
+            priced += n
+        return Solution(tuple(best), space.meshes.rows, priced, space)
+
+    def _promising(
+        self, meshes: Table, bounds: NDArray[np.float64], policies: Table, best: list[Row]
+    ) -> Iterator[NDArray[np.intp]]:
+        """Positions of the meshes that could fit, by their bounds and in growing chunks, until `best`, which grows
+        between them, has no room for the next. Few of a large space are ever asked for their memory."""
+        chunk = FIRST_CHUNK
+        for block in _in_order(bounds):
+            if not self._has_room(best, bounds[:, block[0]]):
+                return
+            left = self._fitting(meshes, block)
+            while len(left) and self._has_room(best, bounds[:, left[0]]):
+                step = max(1, chunk // policies.rows)
+                yield left[:step]
+                left, chunk = left[step:], min(chunk * GROWTH, LARGEST_CHUNK)
+
+    def _has_room(self, best: list[Row], bound: NDArray[np.float64]) -> bool:
+        """Whether a mesh of some bounds could be among the rows that are kept."""
+        return len(best) < self.keep or tuple(bound) <= best[-1].keys[: len(bound)]
+
+    def _fitting(self, meshes: Table, at: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Of some positions those whose mesh could fit."""
+        return at[self._could_fit(meshes.take(at).with_columns(mesh=np.arange(len(at)))).axes["mesh"]]
 
     # ------------------------------------------------------------ bounds
 
@@ -220,11 +246,14 @@ class Search:
     def _swift(self) -> Iterable[dict[str, int]]:
         """Policies with which some step is fastest: the one value that always is, every value where it depends."""
         d = self.c.problem.domains
-        graphs = max((int(v) for v in d["cuda_graph"]), key=graph_strength)
         high = {n: int(d[n].max()) for n in ("dispatcher", "ep_overlap", "delay_wgrad", "moments", "grad_reduce")}
-        one = {**high, "offload": int(d["offload"].min()), "cuda_graph": graphs, "recompute": 0, "offload_modules": 0}
+        one = {**high, "offload": int(d["offload"].min()), "cuda_graph": self._strongest_graph()}
+        one |= {"recompute": 0, "offload_modules": 0}
         for precision, sharding in itertools.product(d["precision"], d["sharding"]):
             yield {**one, "precision": int(precision), "sharding": int(sharding)}
+
+    def _strongest_graph(self) -> int:
+        return max((int(v) for v in self.c.problem.domains["cuda_graph"]), key=graph_strength)
 
     def _bounds(self, meshes: Table, policies: Table) -> NDArray[np.float64]:
         """A row for each key, a column for each mesh; never above the true key."""
@@ -232,18 +261,26 @@ class Search:
 
     def _bounds_from(self, time: NDArray[np.floating[Any]], meshes: Table, policies: Table) -> NDArray[np.float64]:
         """`_bounds` where the least times are known."""
-        ideal = meshes.assume(step_time=time, score=time)
-        keys = [self._bound(law, negate, ideal, meshes, policies) for law, negate in self._laws()]
-        return np.array(keys).reshape(len(keys), meshes.rows)
+        return self._least_keys(meshes, frozenset(MESH), time, policies)
+
+    def _least_keys(
+        self, table: Table, known: frozenset[str], time: NDArray[np.floating[Any]], policies: Table
+    ) -> NDArray[np.float64]:
+        """A row for each key, a column for each row of a table that has the axes `known` and takes at least `time`."""
+        ideal = table.assume(step_time=time, score=time)
+        keys = [self._bound(law, negate, ideal, known, policies) for law, negate in self._laws()]
+        return np.array(keys).reshape(len(keys), table.rows)
 
     def _laws(self) -> list[tuple[Law, bool]]:
         """The user's own preferences first (violated is 1), then the keys of the phase."""
         return [(w, True) for w in self.c.wishes] + [(k, False) for k in self.c.ranks]
 
-    def _bound(self, law: Law, negate: bool, ideal: Table, meshes: Table, policies: Table) -> NDArray[np.float64]:
-        rows = meshes.rows
-        if law.needs <= frozenset(MESH):
-            return _number(law.holds(meshes), rows, negate)
+    def _bound(
+        self, law: Law, negate: bool, ideal: Table, known: frozenset[str], policies: Table
+    ) -> NDArray[np.float64]:
+        rows = ideal.rows
+        if law.needs <= known:
+            return _number(law.holds(ideal), rows, negate)
         if law.needs.isdisjoint(MESH) and not law.priced:
             return np.full(rows, _number(law.holds(policies), policies.rows, negate).min())
         if law.is_price:
@@ -255,6 +292,8 @@ class Search:
     def _expand(self, part: Table, policies: Table, best: list[Row]) -> tuple[list[Row], int]:
         """The best policy of each mesh of a chunk, and how many rows were priced."""
         held = self._could_hold(self._held(part, policies))
+        if len(best) >= self.keep and held.rows:
+            held = held.take(self._could_enter(held, policies, best[-1].keys))
         table = self._moved(held, policies)
         if not table.rows:
             return [], 0
@@ -277,6 +316,21 @@ class Search:
         least = self.prices.memory(table.assume(**self._frugal_moves()))
         caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
         return apply(table.with_columns(peak_memory=least), caps)
+
+    def _could_enter(self, held: Table, policies: Table, worst: tuple[float, ...]) -> Mask:
+        """The rows that some policy of communication or launches may rank before, or beside, the worst that is kept."""
+        time = self._least_times(held) * (1 - SLACK)
+        below, equal = np.zeros(held.rows, dtype=bool), np.ones(held.rows, dtype=bool)
+        for bound, key in zip(self._least_keys(held, frozenset(MESH + HELD), time, policies), worst, strict=False):
+            below |= equal & (bound < key)
+            equal &= bound == key
+        return below | equal
+
+    def _least_times(self, held: Table) -> NDArray[np.floating[Any]]:
+        """Seconds that no policy of communication or launches goes below, by row of what is held."""
+        domains = self.c.problem.domains
+        swift = {n: int(domains[n].max()) for n in ("dispatcher", "ep_overlap", "delay_wgrad")}
+        return self.prices.time(held.assume(**swift, cuda_graph=self._strongest_graph()))
 
     def _legal(self, table: Table) -> Table:
         done = frozenset(MESH)
@@ -313,6 +367,19 @@ class Search:
         codes = {a.name: int(table.axes[a.name][i]) for a in axes.AXES}
         prices = (float(table.axes[n][i]) for n in ("peak_memory", "step_time", "score"))
         return Row(codes, *prices, keys=(*(float(k) for k in keys[:, i]), *codes.values()))
+
+
+def _in_order(bounds: NDArray[np.float64]) -> Iterator[NDArray[np.intp]]:
+    """Positions by their columns of bounds, in blocks that grow; what no block reaches is never sorted."""
+    left, size = np.arange(bounds.shape[1]), FIRST_BLOCK
+    while len(left):
+        first = bounds[0, left]
+        early = first <= np.partition(first, size)[size] if len(left) > size else np.ones(len(left), dtype=bool)
+        part, left = left[early], left[~early]
+        order = part[np.lexsort(bounds[::-1, part])]
+        for at in range(0, len(order), size):
+            yield order[at : at + size]
+        size = min(size * GROWTH, LARGEST_CHUNK)
 
 
 def graph_strength(mask: int) -> tuple[bool, int]:

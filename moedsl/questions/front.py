@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.choose import Chosen
-from moedsl.solve import HELD, LARGEST_CHUNK, MOVED, Row, Search, graph_strength, mesh_table, policy_table
+from moedsl.solve import HELD, LARGEST_CHUNK, MOVED, SLACK, Row, Search, mesh_table, policy_table
 from moedsl.tables import Table
 
 FIRST_CHUNK = 32
 """Meshes that are expanded before the first ones are left out."""
-SLACK = 1e-9
-"""Share by which rounding may lift a bound above the price that it bounds."""
 Floats = NDArray[np.floating[Any]]
 
 
@@ -59,13 +57,6 @@ class _Front(Search):
             left = left.take(np.arange(size, max(left.rows, size)))
             left = _undominated(left, left["peak_memory"], left["least_time"], found)
             size = min(size * 2, max(1, LARGEST_CHUNK // policies.rows))
-
-    def _least_times(self, held: Table) -> Floats:
-        """Seconds that no policy of communication or launches goes below, by row of what is held."""
-        domains = self.c.problem.domains
-        swift = {n: int(domains[n].max()) for n in ("dispatcher", "ep_overlap", "delay_wgrad")}
-        graphs = max((int(v) for v in domains["cuda_graph"]), key=graph_strength)
-        return self.prices.time(held.assume(**swift, cuda_graph=graphs))
 
     def _rows(self, table: Table) -> list[Row]:
         """The front of some priced rows."""
