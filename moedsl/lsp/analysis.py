@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -86,16 +85,3 @@ def declares_only(module: ast.Module | None) -> bool:
     """Whether a file is there to be used: it declares something and says nothing of a run."""
     statements: tuple[type, ...] = (*ast.Stmt.__args__, ast.RunDecl)  # type: ignore[attr-defined]
     return module is not None and bool(module.items) and not any(isinstance(i, statements) for i in module.items)
-
-
-def warm_up() -> None:
-    """Loads what the first edit needs, the grammar and the stdlib, and then what the first plan needs."""
-    source = Source("warm-up.moe", "qwen3_30b_a3b; h100 x 8; pin tp=1 pp=1\n")
-    parse(source)
-    stdlib()
-    compiler.compile_source(source)
-    from moedsl.lsp import index  # which imports this module
-
-    index.stdlib()
-    gc.collect()
-    gc.freeze()  # what is loaded now stays, so that no edit pays for walking it

@@ -10,6 +10,7 @@ from typing import Any
 from attrs import frozen
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
+from pygls.protocol import default_converter
 from pygls.protocol.language_server import LanguageServerProtocol, lsp_method
 
 from moedsl.lsp import legend, sync
@@ -102,7 +103,10 @@ class Server(LanguageServer):
     """pygls's server with the open files."""
 
     def __init__(self, version: str) -> None:
-        super().__init__("moedsl", version, protocol_cls=Protocol, max_workers=3)
+        self.converter = default_converter()
+        super().__init__(
+            "moedsl", version, protocol_cls=Protocol, converter_factory=lambda: self.converter, max_workers=3
+        )
         self.files = Workspace()
         self.solving = Solving(self._solved)
         self.checking = Checking(self)

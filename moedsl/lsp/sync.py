@@ -15,6 +15,8 @@ from moedsl.lsp import client
 from moedsl.lsp.workspace import Workspace
 
 if TYPE_CHECKING:
+    from cattrs import Converter
+
     from moedsl.lsp.server import Server
 
 WATCHED = "**/*.moe"
@@ -63,7 +65,7 @@ class _Session:
         self.server.files = Workspace(capable, roots)
 
     def initialized(self, _: types.InitializedParams) -> None:
-        threading.Thread(target=_warm_up, daemon=True).start()
+        threading.Thread(target=_warm_up, args=[self.server.converter], daemon=True).start()
         if self.server.files.client.watch_files:
             _watch(self.server)
 
@@ -101,10 +103,10 @@ def _paths(folders: Sequence[types.WorkspaceFolder]) -> tuple[str, ...]:
     return tuple(p for f in folders if (p := uris.to_fs_path(f.uri)))
 
 
-def _warm_up() -> None:
-    from moedsl.lsp import analysis
+def _warm_up(wire: Converter) -> None:
+    from moedsl.lsp import warm
 
-    analysis.warm_up()
+    warm.warm_up(wire)
 
 
 def _watch(server: Server) -> None:
