@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -14,6 +15,9 @@ from moedsl.bridge.client import Server
 settings.register_profile("fixed", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("fixed")  # a person's run looks for new failures, CI repeats the known ones
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores Ctrl-C
 
 collect_ignore = ["test_cpsat.py", "editors", "launch"] if sys.version_info < (3, 12) else []
 """The environment of Python 3.11 is the core's alone."""

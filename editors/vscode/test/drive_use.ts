@@ -65,14 +65,14 @@ const SCENES: readonly Scene[] = [
       await page.waitForSelector("text=/ep=\\d+/");
       await page.keyboard.press("Control+k");
       await page.keyboard.press("p");
-      await page.frameLocator("iframe.webview").frameLocator("iframe").locator("text=Meshes").first().waitFor();
+      await page.frameLocator("iframe.webview").frameLocator("iframe#active-frame").locator("text=Meshes").first().waitFor();
     },
     further: async (page) => {
       await page.keyboard.press("Control+1");
       await page.keyboard.press("Control+End");
       await page.keyboard.type("pin cp=8");
       await page.keyboard.press("Control+s");
-      await page.frameLocator("iframe.webview").frameLocator("iframe").locator("text=/cp 8 /").first().waitFor();
+      await page.frameLocator("iframe.webview").frameLocator("iframe#active-frame").locator("text=/cp 8 /").first().waitFor();
     },
   },
 ];
