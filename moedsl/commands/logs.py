@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from moedsl.commands import talk
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import follow, logs, store
+from moedsl.launch import follow, logs, pods, store
 from moedsl.launch.explained import explained
 
 
@@ -19,6 +19,9 @@ def run(a: Namespace) -> int:
     if a.job and a.job not in opened.names:
         help = f"there are {', '.join(opened.names)}"
         talk.say([error("launch.no_job", f"{a.id} has no job {a.job}", help=help)], {})
+        return 1
+    if opened.in_pods and (missing := pods.no_kubectl()):
+        talk.say([missing], {})
         return 1
     only = (a.job,) if a.job else opened.names
     return _follow(opened, only) if a.follow else _print(opened, only)

@@ -9,10 +9,9 @@ with a dollar: NeMo-Run fills its macros into every argument (nemo_run core/exec
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from moedsl.diagnostics import Diagnostic, error
@@ -186,6 +185,9 @@ def job_name(handle: str) -> str:
     return handle.rpartition("___")[2]
 
 
+DELETED = "CANCELLED", "its TrainJob was deleted"
+
+
 def lost(executor: nemo_run.KubeflowExecutor, handle: str) -> tuple[str, str] | None:
     """The state of a job that the API server does not show, and why; None of one that it shows.
 
@@ -199,25 +201,7 @@ def lost(executor: nemo_run.KubeflowExecutor, handle: str) -> tuple[str, str] | 
         api = executor._custom_objects_api  # pyright: ignore[reportPrivateUsage]
         api.get_namespaced_custom_object(**place, name=job_name(handle))
     except ApiException as answer:
-        return ("CANCELLED", "its TrainJob was deleted") if answer.status == 404 else ("UNKNOWN", str(answer.reason))
+        return DELETED if answer.status == 404 else ("UNKNOWN", str(answer.reason))
     except HTTPError:
         return "UNKNOWN", "the API server does not answer"
     return None
-
-
-def print_logs(executor: nemo_run.KubeflowExecutor, handle: str, follow: bool, out: TextIO) -> int:
-    """Every line of every pod, as kubectl has them; its exit code.
-
-    NeMo-Run's own reader keeps the lines of two ranks, and only those that torchrun marks with ``[default0]:``.
-    """
-    limit = max(8, 2 * executor.num_nodes)
-    words = ["kubectl", "logs", "-n", executor.namespace, "-l", f"{JOBSET}={job_name(handle)}", "--prefix", "--tail=-1"]
-    reader = subprocess.Popen(
-        [*words, f"--max-log-requests={limit}", *(["-f"] if follow else [])], stdout=subprocess.PIPE, text=True
-    )
-    assert reader.stdout is not None
-    with reader:
-        for line in reader.stdout:
-            out.write(line)
-            out.flush()
-    return reader.returncode

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from attrs import define, field
 
-from moedsl.launch import kubeflow, store
+from moedsl.launch import pods, store
 from moedsl.launch.store import Experiment, Job
 
 _SLURM_SAYS = re.compile(r"(srun|slurmstepd\S*|\S*slurm_script): ")
@@ -61,7 +61,11 @@ def reader(experiment: Experiment, job: Job, *names: str) -> Reader | None:
 def print_elsewhere(experiment: Experiment, job: Job, follow: bool, out: TextIO) -> None:
     """The log of a job that is not Slurm's: of Kubeflow's pods, else as NeMo-Run fetches it."""
     if job.handle.startswith("kubeflow:"):
-        kubeflow.print_logs(experiment.executor(job.name), job.handle, follow, out)
+        executor = experiment.executor(job.name)
+        if follow:
+            pods.follow(executor, job.handle, out, lambda: experiment.jobs([job.name])[0].ended)
+        else:
+            pods.print_logs(executor, job.handle, False, out)
         return
     from nemo_run.run.logs import get_logs
 

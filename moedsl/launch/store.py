@@ -20,7 +20,7 @@ from typing import Any
 from attrs import define, frozen
 
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import executors, kubeflow, slurm_numbers
+from moedsl.launch import executors, kubeflow, slurm_numbers, trainjobs
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 NOT_SUBMITTED = "NOT SUBMITTED"
@@ -101,7 +101,10 @@ class Experiment:
         return {job.id: job.handle or self._found_again(job) for job in self.of_nemo.jobs}
 
     def _found_again(self, job: Any) -> str:
-        """The handle of a job that Slurm took: NeMo-Run's list has its number, or accounting knows what sbatch read."""
+        """The handle of a job that was taken: of Kubernetes by the name that was drawn for it; of Slurm by NeMo-Run's
+        list, or since accounting knows what sbatch read."""
+        if isinstance(job.executor, nemo_run().KubeflowExecutor):
+            return trainjobs.found(job, self.id, trainjobs.file_of(self.home, self.id))
         if not isinstance(job.executor, nemo_run().SlurmExecutor):
             return ""
         script = f"{job.executor.tunnel.job_dir}/{job.id}_sbatch.sh"
@@ -113,6 +116,11 @@ class Experiment:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(job.id for job in self.of_nemo.jobs)
+
+    @property
+    def in_pods(self) -> bool:
+        """Whether Kubernetes runs its jobs."""
+        return any(isinstance(job.executor, nemo_run().KubeflowExecutor) for job in self.of_nemo.jobs)
 
     def jobs(self, only: Sequence[str] = ()) -> list[Job]:
         """How the jobs stand, or those that `only` names."""

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import ids, store
+from moedsl.launch import ids, store, trainjobs
 from moedsl.launch.quiet import no_input
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -150,8 +150,20 @@ def _run(made: Any, tasks: Sequence[Task]) -> None:
     with redirect_stdout(sys.stderr), no_input(), made:
         for task in tasks:
             made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
-        made.run(detach=True)
+        with _named_beforehand(made):
+            made.run(detach=True)
         made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
+
+
+@contextmanager
+def _named_beforehand(made: Any) -> Generator[None]:
+    """Keeps the names of TrainJobs while they are posted; a launcher that is killed meanwhile leaves the list."""
+    jobs = [job for job in made.jobs if isinstance(job.executor, store.nemo_run().KubeflowExecutor)]
+    file = trainjobs.file_of(Path(made._exp_dir).parents[2], made._id)
+    if jobs:
+        trainjobs.keep(jobs, file)
+    yield
+    file.unlink(missing_ok=True)
 
 
 def _in_order(task: Task) -> Any:
@@ -208,6 +220,7 @@ def _undo(experiment: store.Experiment) -> Diagnostic | None:
     """Cancels what was submitted; removes the folder where nothing was. What could not be cancelled is said."""
     if not any(experiment.handles.values()):
         shutil.rmtree(experiment.of_nemo._exp_dir, ignore_errors=True)
+        trainjobs.file_of(experiment.home, experiment.id).unlink(missing_ok=True)
         return None
     return not_cancelled(experiment.id, experiment.cancel())
 

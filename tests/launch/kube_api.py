@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -62,17 +63,29 @@ class Pod:
         self.folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
         image["TMPDIR"] = str(self.folder)  # a container's /tmp goes with it
         self.log = self.folder / "log"
+        self.words, self.environment = words, image | variables
+        self.process: subprocess.Popen[bytes] | None = None
+        self.held = ""
+        """Why it does not start."""
+
+    def start(self) -> None:
+        self.held = ""
         with self.log.open("wb") as out:
-            self.process = subprocess.Popen(words, env=image | variables, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
-                                            start_new_session=True)  # fmt: skip
+            self.process = subprocess.Popen(self.words, env=self.environment, stdout=out, stderr=out,
+                                            stdin=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+
+    @property
+    def code(self) -> int | None:
+        """How it ended; None of one that waits or runs."""
+        return self.process.poll() if self.process else None
 
     def stop(self) -> None:
-        if self.process.poll() is None:
+        if self.process and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
     def to_json(self, namespace: str) -> Json:
-        code = self.process.poll()
+        code = self.code
         labels = {
             "jobset.sigs.k8s.io/jobset-name": self.job,
             "batch.kubernetes.io/job-completion-index": str(self.rank),
@@ -82,8 +95,16 @@ class Pod:
             "kind": "Pod",
             "metadata": {"name": self.name, "namespace": namespace, "labels": labels},
             "spec": {"containers": [{"name": "node", "image": "x"}], "nodeName": "n0"},
-            "status": {"phase": "Running" if code is None else "Failed" if code else "Succeeded"},
+            "status": self._waits() if self.held else {"phase": _PHASES.get(code, "Failed")},
         }
+
+    def _waits(self) -> Json:
+        waiting = {"reason": self.held, "message": "as the test wants"}
+        container = {"name": "node", "ready": False, "restartCount": 0, "image": "x", "imageID": ""}
+        return {"phase": "Pending", "containerStatuses": [{**container, "state": {"waiting": waiting}}]}
+
+
+_PHASES = {None: "Running", 0: "Succeeded"}
 
 
 def _value(entry: Json, secrets: Json) -> str:
@@ -100,9 +121,16 @@ class Api:
         self.posted: list[Json] = []
         self.deleted: list[str] = []
         self.unknown: list[str] = []
+        self.asked: list[str] = []
+        """Paths of every question, in their order."""
         self.nodes, self.secrets = nodes or [], secrets or {}
         self.refuse: str | None = None
         """What every TrainJob is refused with, as an admission webhook does."""
+        self.hold = ""
+        """Why no pod starts, as a container's waiting state has it; `release` starts them."""
+        self.answers = threading.Event()
+        """Cleared, a TrainJob is taken and its poster hears nothing of it."""
+        self.answers.set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -148,9 +176,22 @@ class Api:
         port = _free_port()
         trainer = body["spec"]["trainer"]
         self.pods[name] = [Pod(name, rank, trainer, port, self.secrets) for rank in range(trainer["numNodes"])]
+        for pod in self.pods[name]:
+            pod.held = self.hold
+        if not self.hold:
+            self.release()
+        self.answers.wait()
         return 201, body
 
+    def release(self, count: int | None = None) -> None:
+        """Starts pods that are held, or so many of them."""
+        self.hold = ""
+        waiting = [pod for pods in self.pods.values() for pod in pods if pod.process is None]
+        for pod in waiting[:count]:
+            pod.start()
+
     def get(self, path: str, query: dict[str, list[str]]) -> tuple[int, Json | str]:
+        self.asked.append(path)
         if path in _DISCOVERY:
             return 200, _DISCOVERY[path]
         if path == "/api/v1/nodes":
@@ -186,10 +227,23 @@ class Api:
         pod = next((p for p in every if p.name == name), None)
         if pod is None:
             return self._not_found(path)
-        return 200, pod.log.read_text(errors="replace") if log else pod.to_json(namespace)
+        return self._log(pod, query) if log else (200, pod.to_json(namespace))
+
+    def _log(self, pod: Pod, query: dict[str, list[str]]) -> tuple[int, Json | str]:
+        """Whole, once the pod has ended where it is followed; of one that ended before `sinceTime` nothing."""
+        if pod.process is None:
+            return 400, _status(
+                400, "BadRequest", f'container "node" in pod "{pod.name}" is waiting to start: {pod.held}'
+            )
+        if query.get("follow") == ["true"]:
+            pod.process.wait()
+        since = query.get("sinceTime")
+        if since and datetime.fromisoformat(since[0]).timestamp() > pod.log.stat().st_mtime:
+            return 200, ""
+        return 200, pod.log.read_text(errors="replace")
 
     def _job_status(self, name: str) -> Json:
-        codes = [p.process.poll() for p in self.pods[name]]
+        codes = [p.code for p in self.pods[name]]
         count = {
             "active": sum(c is None for c in codes),
             "ready": sum(c is None for c in codes),

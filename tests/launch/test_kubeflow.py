@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import yaml
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from kube_api import Api, Pod, expanded
+from kube_api import GROUP, Api, Pod, expanded
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
@@ -203,8 +205,9 @@ dist.all_gather_object(ranks, (dist.get_rank(), os.environ["NODE_RANK"] if "NODE
 if dist.get_rank() == 0:
     print("RANKS " + json.dumps({"ranks": ranks, "argv": sys.argv[2:], "note": os.environ["NOTE"], "token": os.environ["HF_TOKEN"]}), flush=True)
 dist.barrier()
-sys.exit(7 if sys.argv[1] == "fail" and dist.get_rank() == 3 else 0)
+os._exit(7 if sys.argv[1] == "fail" and dist.get_rank() == 3 else 0)  # gloo's threads abort where they are taken apart
 """
+SAYS = "import os\nprint('rank', os.environ['RANK'], 'was here', flush=True)\n"
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(600)\n"
 TOKEN = "it's $(HOME) a secret"
 
@@ -213,6 +216,7 @@ class Shell:
     """The launching machine, as kube_driver.py: one import of NeMo-Run for all tests."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         places = {
             "NEMORUN_HOME": "home",
             "XDG_STATE_HOME": "state",
@@ -300,7 +304,7 @@ def test_two_pods_of_two_ranks_meet(machines: Machines, launched: tuple[Launch, 
     api, shell = machines
     values = list(HARD.values())
     id = shell.submit(RANKS, "fine", *values)
-    wait_for(lambda: all(p.process.poll() is not None for p in pods(api)))
+    wait_for(lambda: all(p.code is not None for p in pods(api)))
     (line,) = [text for text in shell.moedsl("logs", id)["out"].splitlines() if "RANKS " in text]
     said = json.loads(line.partition("RANKS ")[2])
     assert [r for r, _ in said["ranks"]] == [0, 1, 2, 3]
@@ -324,7 +328,7 @@ def check_posted(posted: dict[str, Any], launch: Launch, cluster: Cluster, paylo
 def test_a_job_that_fails(machines: Machines, kubectl: None) -> None:
     api, shell = machines
     id = shell.submit(RANKS, "fail")
-    wait_for(lambda: any(p.process.poll() for p in pods(api)))
+    wait_for(lambda: any(p.code for p in pods(api)))
     assert shell.state(id) == "FAILED"
     assert "exitcode  : 7" in shell.moedsl("logs", id)["out"]
 
@@ -338,7 +342,7 @@ def test_a_job_that_is_cancelled(machines: Machines) -> None:
     cancelled = shell.moedsl("cancel", id)
     assert cancelled["code"] == 0, cancelled
     assert api.deleted == [api.posted[-1]["metadata"]["name"]]
-    assert all(p.process.poll() is not None for p in pods(api))
+    assert all(p.code is not None for p in pods(api))
     assert shell.state(id) == "CANCELLED"
 
 
@@ -350,6 +354,62 @@ def test_a_job_that_the_server_refuses(machines: Machines) -> None:
     assert done["code"] == 1
     assert "launch.refused" in done["err"]
     assert "runtime not found" in done["err"]
+
+
+def test_a_log_is_followed_from_pods_that_wait_to_the_jobs_end(machines: Machines, kubectl: None) -> None:
+    """The pods start one after the other; kubectl alone ends at once where one of them has not."""
+    api, shell = machines
+    api.hold = "ImagePullBackOff"
+    id = shell.submit(SAYS)
+    first, second = pods(api)
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(shell.moedsl, "logs", id, "-f")
+        asked = len(api.asked)
+        wait_for(lambda: sum("/pods" in path for path in api.asked[asked:]) > 1)
+        first.start()
+        asked = len(api.asked)
+        wait_for(lambda: sum("/pods" in path for path in api.asked[asked:]) > 1)
+        assert not followed.done()
+        second.start()
+        done = followed.result()
+    assert done["code"] == 0, done
+    assert "waits for 2 of 2 pods: ImagePullBackOff: as the test wants" in done["err"]
+    assert "waits for 1 of 2 pods: ImagePullBackOff" in done["err"]
+    assert sorted(re.findall(r"rank \d was here", done["out"])) == [f"rank {rank} was here" for rank in range(4)]
+    assert shell.state(id) == "SUCCEEDED"
+
+
+def test_following_ends_with_a_job_that_never_started(machines: Machines, kubectl: None) -> None:
+    api, shell = machines
+    api.hold = "ContainerCreating"
+    id = shell.submit(WAITS)
+    name, asked = api.posted[-1]["metadata"]["name"], len(api.asked)
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(shell.moedsl, "logs", id, "-f")
+        wait_for(lambda: sum("/pods" in path for path in api.asked[asked:]) > 1)
+        api.delete(f"{GROUP}/namespaces/training/trainjobs/{name}")
+        done = followed.result()
+    api.hold = ""
+    assert done["code"] == 1
+    assert "CANCELLED" in done["err"]
+
+
+def test_a_job_is_found_whose_launcher_was_killed_before_it_heard_of_it(machines: Machines) -> None:
+    """The API server has taken the TrainJob and not answered yet."""
+    api, shell = machines
+    api.answers.clear()
+    before, doomed = len(api.posted), Shell(shell.folder)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(doomed.ask, submit=WAITS, arguments=[])
+        wait_for(lambda: len(api.posted) > before)
+        doomed.process.kill()
+    api.answers.set()
+    experiment, *_ = json.loads(shell.moedsl("jobs", "--json")["out"])["experiments"]
+    (job,) = experiment["jobs"]
+    assert (job["state"], job["number"]) == ("RUNNING", experiment["id"] + f"___{job['name']}___" + pods(api)[0].job)
+    assert shell.moedsl("cancel", experiment["id"])["code"] == 0
+    assert api.deleted[-1] == pods(api)[0].job
+    assert shell.state(experiment["id"]) == "CANCELLED"
 
 
 def test_another_context_is_refused(tmp_path: Path, monkeypatch: Any, launched: tuple[Launch, Cluster]) -> None:

@@ -1,0 +1,115 @@
+"""The pods of a TrainJob: what they wait for, and what they write."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from shutil import which
+from typing import TYPE_CHECKING, Any, TextIO
+
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.launch.kubeflow import JOBSET, job_name
+
+if TYPE_CHECKING:
+    import nemo_run
+
+PAUSE_S = 1.0
+"""Between two questions about pods that have not started."""
+
+
+def no_kubectl() -> Diagnostic | None:
+    """What is wrong where no log can be read."""
+    if which("kubectl"):
+        return None
+    help = "install it and call this again: the job goes on without it"
+    return error("launch.no_kubectl", "kubectl is not installed, and it reads the logs of pods", help=help)
+
+
+def print_logs(
+    executor: nemo_run.KubeflowExecutor, handle: str, follow: bool, out: TextIO, since: datetime | None = None
+) -> int:
+    """Every line of every pod, or those since a time, as kubectl has them; its exit code.
+
+    NeMo-Run's own reader keeps the lines of two ranks, and only those that torchrun marks with ``[default0]:``.
+    """
+    limit = max(8, 2 * executor.num_nodes)
+    words = ["kubectl", "logs", "-n", executor.namespace, "-l", f"{JOBSET}={job_name(handle)}", "--prefix", "--tail=-1"]
+    more = [f"--since-time={since:%Y-%m-%dT%H:%M:%SZ}"] if since else []
+    command = [*words, f"--max-log-requests={limit}", *more, *(["-f"] if follow else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        try:
+            for line in reader.stdout:
+                out.write(line)
+                out.flush()
+        except BaseException:  # Ctrl-C of this process alone: kubectl would go on to the job's end
+            reader.terminate()
+            raise
+    return reader.returncode
+
+
+def follow(executor: nemo_run.KubeflowExecutor, handle: str, out: TextIO, ended: Callable[[], bool]) -> None:
+    """Every line of every pod until the job has ended, from its pods' start on: kubectl follows no pod that waits.
+
+    Where kubectl leaves a job that goes on, since a pod was replaced or the connection went, it is asked again.
+    """
+    said, since = "", None
+    while True:
+        over, waiting = ended(), waits(executor, job_name(handle))
+        if over or not waiting:
+            print_logs(executor, handle, not over, out, since)
+            since = datetime.now(UTC)
+        if over:
+            return
+        if waiting and waiting != said:
+            print(f"{time.strftime('%H:%M:%S')}  {job_name(handle)}  {waiting}", file=sys.stderr, flush=True)
+        said = waiting
+        time.sleep(PAUSE_S)
+
+
+def waits(executor: nemo_run.KubeflowExecutor, job: str) -> str:
+    """Why a job has written nothing yet; nothing once each of its pods has started."""
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        api: Any = executor._core_v1_api  # pyright: ignore[reportPrivateUsage]
+        pods = api.list_namespaced_pod(executor.namespace, label_selector=f"{JOBSET}={job}").items
+    except ApiException as answer:
+        return f"its pods are not shown: {answer.reason}"
+    except HTTPError:
+        return "the API server does not answer"
+    return waiting(pods, executor.num_nodes)
+
+
+def waiting(pods: Sequence[Any], nodes: int) -> str:
+    """The same of pods as the kubernetes package gives them."""
+    if len(pods) < nodes:
+        return f"waits for its pods: {len(pods)} of {nodes} are made"
+    idle = [pod for pod in pods if not _has_started(pod)]
+    if not idle:
+        return ""
+    reasons = ", ".join(sorted({_reason(pod) for pod in idle}))
+    return f"waits for {len(idle)} of {len(pods)} pods: {reasons}"
+
+
+def _has_started(pod: Any) -> bool:
+    return pod.status.phase not in ("Pending", "Unknown", None)
+
+
+def _reason(pod: Any) -> str:
+    """Of its containers, else of the scheduler, else the phase."""
+    for container in pod.status.container_statuses or ():
+        if container.state and container.state.waiting:
+            return _joined(container.state.waiting)
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return _joined(condition)
+    return str(pod.status.phase)
+
+
+def _joined(said: Any) -> str:
+    return ": ".join(filter(None, (said.reason, said.message)))
