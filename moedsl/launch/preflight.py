@@ -103,15 +103,16 @@ def slurm(jobs: Sequence[Checked], cluster: Cluster, paths: Sequence[str]) -> li
 
 def _tunnel(cluster: Cluster) -> Any:
     """An open tunnel to the login node, or why there is none."""
-    from moedsl.launch import executors, store
+    from moedsl.launch import connections, executors, store
 
     store.nemo_run()
     made = executors.tunnel(cluster, executors.home(cluster))
     try:
-        made.connect()
+        connections.connect(made)
     except (Exception, SystemExit) as problem:  # SystemExit is how NeMo-Run's SSH tunnel gives up
-        text = f"no connection to {cluster.host or 'this machine'} of cluster {cluster.name}: {problem}"
-        return error("preflight.tunnel", text, help=f"try `ssh {cluster.user}@{cluster.host}`; {nodes.HELP}")
+        why_not = connections.why_not(problem)
+        text = f"no connection to {cluster.host or 'this machine'} of cluster {cluster.name}: {why_not}"
+        return error("preflight.tunnel", text, help=connections.try_it(cluster.user, cluster.host))
     return made
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import ids, store, trainjobs
+from moedsl.launch import connections, ids, store, trainjobs
 from moedsl.launch.quiet import no_input
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -59,7 +59,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     try:
         tunnels = _open_tunnels(tasks)
     except _refusals() as problem:
-        return Submitted("", why_not=_refusal(problem))
+        return Submitted("", why_not=_unreached(tasks, problem))
     store.remember_home(home)
     with _reserved(title, home, ids.ending(home, _elsewhere(tunnels))) as id:
         named(id)
@@ -118,7 +118,7 @@ def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
         tunnel = executor.clone().tunnel
         if tunnel.key not in tunnels:
             store.without_input(tunnel)
-            tunnel.connect()
+            connections.connect(tunnel)
             tunnels[tunnel.key] = tunnel
     return tunnels
 
@@ -150,7 +150,7 @@ def _run(made: Any, tasks: Sequence[Task]) -> None:
     with redirect_stdout(sys.stderr), no_input(), made:
         for task in tasks:
             made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
-        with _named_beforehand(made):
+        with _named_beforehand(made), connections.copying():
             made.run(detach=True)
         made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
 
@@ -232,11 +232,16 @@ def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
     return error("launch.not_cancelled", text, help=f"moedsl cancel {id}") if left else None
 
 
+def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
+    """Why no connection was opened."""
+    tunnel = tasks[0].executor.tunnel
+    text = f"not submitted: no connection to {tunnel.host}: {connections.why_not(problem)}"
+    return error("launch.refused", text, help=connections.try_it(tunnel.user, tunnel.host))
+
+
 def _refusal(problem: BaseException) -> Diagnostic:
     """What the scheduler or the connection said."""
     result = getattr(problem, "result", None)  # of UnexpectedExit: a command and what it wrote
     said = result.stderr.strip() if result is not None else str(problem)
-    if isinstance(problem, SystemExit):
-        said = "no connection to the login node"
     help = "`moedsl run FILE --cluster --dryrun` shows what is submitted"
     return error("launch.refused", f"not submitted: {said or type(problem).__name__}", help=help)

@@ -15,6 +15,7 @@ from slurm_launch import MOE
 
 from moedsl import cli
 from moedsl.commands import run as run_command
+from moedsl.launch import head, preflight
 
 CLUSTER = """
 cluster far {{
@@ -74,6 +75,34 @@ def test_a_run_through_ssh(
     assert "rank 7 in acct" in fetched.read_text()
 
 
+def test_a_run_opens_one_connection(
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For the preflight, the files, the submission and the wait: a password is asked for once."""
+    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
+    path = tmp_path / "run.moe"
+    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(**facts, job_dir=tmp_path / "far"))
+    monkeypatch.setattr(preflight, "bridge", lambda *_: [])
+    monkeypatch.setattr(head, "with_head", lambda payload, *_: payload)  # the nodes have no driver
+    monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
+    assert cli.main(["run", str(path), "--cluster"]) == 0, capsys.readouterr().err
+    assert (tmp_path / "ssh" / "log").read_text().count("Accepted publickey") == 1
+
+
+def test_a_folder_that_takes_no_files_is_said(
+    laptop: ssh_server.Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
+    (tmp_path / "file").touch()
+    path = tmp_path / "run.moe"
+    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(**facts, job_dir=tmp_path / "file/far"))
+    assert cli.main(["run", str(path), "--no-preflight", "--cluster"]) == 1
+    said = capsys.readouterr().err
+    assert "error[launch.refused]" in said and "Not a directory" in said
+    assert cli.main(["jobs"]) == 0
+    assert "no experiments" in capsys.readouterr().out
+
+
 def test_two_laptops_that_share_a_folder_do_not_meet(
     laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,3 +139,18 @@ def test_a_login_node_that_does_not_answer_is_said(
     assert said.out == ""
     assert "error[launch.refused]" in said.err and "port 1" in said.err
     assert list((tmp_path / "laptop").rglob("experiments")) == []
+
+
+def test_a_login_node_that_lets_nobody_in_is_said(
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The key is of somebody else, and the server takes no password."""
+    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": tmp_path / "ssh" / "host"}
+    path = tmp_path / "run.moe"
+    path.write_text(MOE.format(gpus=8, pins="tp=2 pp=2 ep=2") + CLUSTER.format(**facts, job_dir=tmp_path / "far"))
+    monkeypatch.setattr(preflight, "bridge", lambda *_: [])
+    for more in ([], ["--no-preflight"]):
+        assert cli.main(["run", str(path), "--cluster", *more]) == 1
+        said = capsys.readouterr().err
+        assert "no connection to 127.0.0.1" in said and "it takes neither a key nor a password" in said
+        assert "ssh-add" in said
