@@ -27,7 +27,7 @@ HELD = ("recompute", "offload", "offload_modules", "precision", "sharding", "mom
 """Policies that decide what is held in memory."""
 MOVED = ("dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad")
 """Policies that decide how it moves and is launched."""
-FIRST_BLOCK = 8192
+FIRST_BLOCK = 2048
 """Meshes that are asked first whether they could fit."""
 FIRST_CHUNK, LARGEST_CHUNK = 8192, 120_000
 """Expanded rows in the first chunk, and the most meshes or rows at a time."""
