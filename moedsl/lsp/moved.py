@@ -24,8 +24,11 @@ def _moved(value: Any, by: int) -> Any:
         return Span(value.file, value.start + by, value.end + by)
     if kind is tuple:
         return tuple([_moved(v, by) for v in value])
-    names = () if kind in _PLAIN else _names(kind)
-    return kind(*[_moved(getattr(value, n), by) for n in names]) if names else value
+    names = _names(kind)
+    if not names:
+        return value
+    parts = [getattr(value, n) for n in names]
+    return kind(*[v if type(v) in _PLAIN else _moved(v, by) for v in parts])
 
 
 @cache

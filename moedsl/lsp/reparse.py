@@ -29,10 +29,6 @@ _INSIDE: dict[type, str] = {
 """The field with what stands between a declaration's braces."""
 
 
-class _OtherwiseError(Exception):
-    """Some statement could be something else by itself."""
-
-
 @frozen(eq=False)
 class Piece:
     """What a range of the text is by itself, its spans as if it stood at `start`."""
@@ -42,6 +38,8 @@ class Piece:
     found: tuple[Diagnostic, ...]
     odd: tuple[int, ...]
     """Brackets without a partner, counted from its start."""
+    whole: bool = True
+    """Whether the range could be read by itself."""
 
 
 @define(eq=False)
@@ -59,17 +57,20 @@ def _file(name: str) -> _File:
 def parse(source: Source) -> Parsed:
     """The same as `parser.parse`, tree, spans and diagnostics."""
     pairs = brackets(source.text)
-    braces = any(source.text[at] == "{" for at in pairs.unclosed)
-    if braces or pairs.depth > MAX_DEPTH or len(source.text) > parser.MAX_WORDS:
+    if pairs.depth > MAX_DEPTH or len(source.text) > parser.MAX_WORDS or _is_lost(source, pairs):
         return parser.parse(source)
     file = _file(source.name)
     reading = _Reading(source, pairs, file.known)
-    try:
-        result = reading.module()
-    except _OtherwiseError:
-        return parser.parse(source)
+    module = reading.module()
     file.known = reading.used
-    return result
+    if not reading.whole or len(reading.found) >= parser.MAX_ERRORS:
+        return parser.parse(source)
+    return module, tuple(reading.found)
+
+
+def _is_lost(source: Source, pairs: Brackets) -> bool:
+    """Whether blocks are not what they seem, or too much is wrong."""
+    return any(source.text[at] == "{" for at in pairs.unclosed) or len(_odd(pairs)) >= parser.MAX_ERRORS
 
 
 @define(eq=False, slots=False)
@@ -81,19 +82,19 @@ class _Reading:
     known: dict[tuple[str, str], Piece]
     used: dict[tuple[str, str], Piece] = field(factory=dict)
     found: list[Diagnostic] = field(factory=list)
+    whole: bool = True
+    """Whether every statement is the same by itself as in the file."""
 
     @cached_property
     def odd(self) -> list[int]:
         return _odd(self.pairs)
 
-    def module(self) -> Parsed:
+    def module(self) -> ast.Module:
         text = self.source.text
         items = tuple(
             n for start, end in pieces.statements(text, self.pairs, 0, len(text)) for n in self.of(start, end)
         )
-        if len(self.found) >= parser.MAX_ERRORS:
-            raise _OtherwiseError
-        return ast.Module(items, Span(self.source.name, 0, len(text))), tuple(self.found)
+        return ast.Module(items, Span(self.source.name, 0, len(text)))
 
     def of(self, start: int, end: int) -> tuple[Any, ...]:
         """The items of a range at the top."""
@@ -123,10 +124,11 @@ class _Reading:
         return attrs.evolve(shell, **{_INSIDE[type(shell)]: tuple(nodes), "span": span})
 
     def piece(self, header: str, start: int, end: int) -> tuple[Any, ...]:
-        """The nodes of a range, where it is the same by itself as here."""
+        """The nodes of a range; nothing more is read once there are too many errors."""
+        if len(self.found) >= parser.MAX_ERRORS:
+            return ()
         made = self.made(header, self.source.text[start:end], start)
-        if made.odd != tuple(at - start for at in self.odd if start <= at < end):
-            raise _OtherwiseError
+        self.whole &= made.whole and made.odd == tuple(at - start for at in self.odd if start <= at < end)
         self.found += made.found
         return made.nodes
 
@@ -146,19 +148,17 @@ def _parsed(name: str, head: str, text: str) -> Piece:
     inside = len(head) > 1
     whole = f"{head}{text}}}\n" if inside else head + text
     module, found = parser.parse(Source(name, whole))
-    if module is None:
-        raise _OtherwiseError
-    nodes: tuple[Any, ...] = module.items
-    if inside:
+    nodes = module.items if module is not None else None
+    if inside and nodes is not None:
         nodes = _inside(nodes)
     odd = tuple(at - len(head) for at in _odd(brackets(whole))) if found else ()  # each is an error
-    return Piece(len(head), nodes, found, odd)
+    return Piece(len(head), nodes or (), found, odd, nodes is not None)
 
 
-def _inside(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What stands in the one block that there is."""
+def _inside(items: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """What stands in the one block that there is; None where there is something else."""
     if len(items) != 1 or type(items[0]) not in _INSIDE:
-        raise _OtherwiseError
+        return None
     return getattr(items[0], _INSIDE[type(items[0])])
 
 

@@ -89,6 +89,8 @@ class Solving:
         while True:
             job, document, loop = self._queue.get()
             plan = _solve(job, document)
+            if loop.is_closed():
+                return  # the client has left
             loop.call_soon_threadsafe(self._done, job, document, plan)
 
     def _done(self, job: Job, document: Document, plan: Solved | None) -> None:

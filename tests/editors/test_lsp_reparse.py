@@ -174,3 +174,9 @@ def test_an_open_bracket_costs_its_statement() -> None:
     parsed(text)
     assert sum(parsed(text + "pin offload_modules=[\n")) < 50
     assert sum(parsed("= 3\n" + text)) < 1500
+
+
+def test_a_text_that_is_no_program_is_given_up_as_soon() -> None:
+    """Prose, and lists of brackets: not every line of it is read."""
+    assert len(parsed("This is a letter, and not a program.\n" * 1000)) < 60
+    assert len(parsed("pin tp=(\n" * 1000)) < 60
