@@ -28,7 +28,10 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "host": (r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "letters, digits and _ . -"),
     "time": (r"(?:\d+-)?\d+(?::\d\d){0,2}", 'a time as Slurm writes it: "04:00:00" or "2-00:00:00"'),
     "text": (r"[^\x00-\x1f\x7f]+", "one line of text"),
-    "mounts": (r"[^\x00-\x1f\x7f,:]+:/[^\x00-\x1f\x7f,:]*(?::[a-z,+]+)?", '"/on/the/node:/in/the/container"'),
+    "mounts": (
+        r"[^~\x00-\x1f\x7f,:][^\x00-\x1f\x7f,:]*:/[^\x00-\x1f\x7f,:]*(?::[a-z,+]+)?",
+        '"/on/the/node:/in/the/container"',
+    ),
     "options": (r"--?[A-Za-z][^\x00-\x1f\x7f]*", "an option, such as --cpu-bind=none"),
 }
 """The pattern of each form of text and how it is said: NeMo-Run puts paths, hosts and users into commands unquoted."""

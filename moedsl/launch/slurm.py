@@ -7,13 +7,17 @@ from typing import Any
 
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch, Setting
+from moedsl.launch.quote import word
 
 _PARAMETERS = ("exclusive", "mem", "signal")
 """Derived parameters of sbatch that the executor has an argument for; others go into `additional_parameters`."""
 
 
 def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
-    """The executor's arguments by name, without tunnel and packager; what says nothing is left out."""
+    """The executor's arguments by name, without tunnel and packager; what says nothing is left out.
+
+    NeMo-Run joins those of srun with blanks into a line of the sbatch file, so they are words of bash.
+    """
     derived = {s.name: s.value for s in launch.sbatch}
     said = {
         "account": cluster.account,
@@ -26,8 +30,8 @@ def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
         **_gpus(launch, cluster),
         **{n: derived.pop(n, None) for n in _PARAMETERS},
         "segment": launch.segment,
-        "container_image": cluster.container,
-        "container_mounts": list(cluster.mounts),
+        "container_image": word(cluster.container) if cluster.container else "",
+        "container_mounts": [word(m) for m in cluster.mounts],
         "container_env": list(launch.secrets),  # the script sets every other variable
         "srun_args": srun_arguments(launch, cluster),
         "additional_parameters": {**derived, **cluster.sbatch},
@@ -50,7 +54,8 @@ def prefix(cluster: Cluster) -> str:
 def srun_arguments(launch: Launch, cluster: Cluster) -> list[str]:
     """The derived arguments, but those that the cluster states otherwise, then the cluster's."""
     stated = {a.split("=", 1)[0] for a in cluster.srun_args}
-    return [_option(s) for s in launch.srun if f"--{s.name}" not in stated] + list(cluster.srun_args)
+    said = [_option(s) for s in launch.srun if f"--{s.name}" not in stated] + list(cluster.srun_args)
+    return [word(argument) for argument in said]
 
 
 def _option(s: Setting) -> str:

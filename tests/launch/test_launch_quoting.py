@@ -30,7 +30,8 @@ files = {n: base64.b64encode(open(os.path.join(here, n), "rb").read()).decode() 
 print(json.dumps({"env": seen, "argv": sys.argv[1:], "files": files}))
 """
 SRUN = """#!/bin/bash
-# srun's part: drops its own options, and runs the command as one task of a job.
+# srun's part: keeps what it is called with, drops its own options, and runs the command as one task of a job.
+printf '%s\\0' "$@" > "$TAKEN"
 while [ $# -gt 0 ]; do
   case "$1" in
     --*=*|--no-container-mount-home|--container-writable) shift ;;
@@ -53,6 +54,8 @@ command = rest if "--no-python" in options else [sys.executable, *rest]
 command = [sys.executable if w == __file__ else w for w in command]
 os.execvp(command[0], command)
 """
+HARD_MOUNT = "/data of $USER `touch HIT` && touch HIT;:/in side"
+HARD_OPTION = '--comment=it\'s "a" && touch HIT; $(touch HIT) #'
 NUMACTL = """#!/bin/bash
 export BOUND="$1 $2"; shift 2; exec "$@"
 """
@@ -158,7 +161,7 @@ def test_the_rank_knows_which_it_is(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the way that NeMo-Run sends it
 
 
-@pytest.mark.parametrize("container", ["", "nvcr.io/nvidia/nemo:26.02"])
+@pytest.mark.parametrize("container", ["", "nvcr.io/nvidia/nemo:26.02", "/images/it's a $HOME && touch HIT.sqsh"])
 @pytest.mark.parametrize("launcher", ["srun", "torchrun"])
 def test_the_sbatch_file_gives_each_rank_its_values(container: str, launcher: str, tmp_path: Path) -> None:
     """The file as NeMo-Run writes it, run by bash, with an srun that starts one task."""
@@ -169,7 +172,8 @@ def test_the_sbatch_file_gives_each_rank_its_values(container: str, launcher: st
         (tools / tool).chmod(0o755)
     python = sys.executable if launcher == "srun" else str(tools / "torchrun")
     on = slurm("h100", f'launcher {launcher}; python "{python}"')
-    on = evolve(on, env=NASTY, container=container, job_dir=str(tmp_path))
+    options = {"mounts": (HARD_MOUNT,), "srun_args": (HARD_OPTION,)} if container else {"srun_args": (HARD_OPTION,)}
+    on = evolve(on, env=NASTY, container=container, job_dir=str(tmp_path), **options)
     made = launch(plan("h100", 16, {"ep": 8}), on)
     sent = dryrun(made, on, Payload({"p.py": PROBE}, "p.py", arguments=tuple(NASTY.values())))
     sbatch, job = sent.files.values()
@@ -179,7 +183,14 @@ def test_the_sbatch_file_gives_each_rank_its_values(container: str, launcher: st
     inside = sbatch.replace(f"{quote.RUNDIR}/scripts", str(folder / "scripts")) if container else sbatch
     (tmp_path / "sbatch.sh").write_text(inside)
     path = f"{tools}:{os.environ['PATH']}"
-    seen = ran(["bash", str(tmp_path / "sbatch.sh")], tmp_path, PATH=path, SLURM_JOB_ID="1", SLURM_JOB_NODELIST="n")
+    taken = str(tmp_path / "words")
+    job_of = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n", "TAKEN": taken}
+    seen = ran(["bash", str(tmp_path / "sbatch.sh")], tmp_path, PATH=path, **job_of)
+    words = Path(taken).read_text().split("\0")
+    assert HARD_OPTION in words
+    if container:
+        assert words[words.index("--container-image") + 1] == container
+        assert words[words.index("--container-mounts") + 1].startswith(f"{HARD_MOUNT},")
     numa = 5 // 4 if launcher == "srun" else 1 // 4
     bound = {"BOUND": f"--cpunodebind={numa} --membind={numa}"}
     assert decoded(seen["env"]).items() >= NASTY.items() | bound.items()
