@@ -32,8 +32,7 @@ def run(
         return 128 + done.signal
     if done.experiment is None:
         return 1
-    _keep(done.experiment, plans)
-    return _detached(done.experiment) if detach else _waited(done.experiment)
+    return _submitted(done.experiment, detach, plans)
 
 
 def _keep(experiment: store.Experiment, plans: Plans) -> None:
@@ -55,9 +54,10 @@ def _detached(experiment: store.Experiment) -> int:
     return 0
 
 
-def _waited(experiment: store.Experiment) -> int:
+def _submitted(experiment: store.Experiment, detach: bool, plans: Plans) -> int:
     try:
-        return follow.report(experiment, follow.wait(experiment))
+        _keep(experiment, plans)
+        return _detached(experiment) if detach else follow.report(experiment, follow.wait(experiment))
     except KeyboardInterrupt:
         print("\nthe jobs go on without this process", file=sys.stderr)
         _say_how(experiment)

@@ -262,3 +262,10 @@ def home_refusal(home: Path) -> Diagnostic | None:
         return None
     text = f"experiments would be kept in {str(home)!r}, and NeMo-Run puts that path into commands unquoted"
     return error("launch.home", text, help=f"set {executors.HOME} to a folder without blanks or signs of the shell")
+
+
+def unwritable(home: Path, problem: OSError) -> Diagnostic:
+    """What a folder of experiments says that takes no file."""
+    text = f"not submitted: nothing can be kept in {home}: {problem.strerror or problem}"
+    help = f"`job_dir` of the cluster (on a login node) or {executors.HOME} names another folder"
+    return error("launch.home", text, help=help)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from moedsl.launch import connections, ids, store, trainjobs
 from moedsl.launch.quiet import no_input
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""What the machine that submits says of its own files."""
 
 
 @frozen
@@ -60,8 +63,12 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
         tunnels = _open_tunnels(tasks)
     except _refusals() as problem:
         return Submitted("", why_not=_unreached(tasks, problem))
-    store.remember_home(home)
-    with _reserved(title, home, ids.ending(home, _elsewhere(tunnels))) as id:
+    with ExitStack() as stack:
+        try:
+            id = stack.enter_context(_reserved(title, home, ids.ending(home, _elsewhere(tunnels))))
+            store.remember_home(home)
+        except OSError as problem:
+            return Submitted("", why_not=store.unwritable(home, problem))
         named(id)
         made = _experiment(tasks, title, id, tunnels)
         refused, number = _shielded(lambda: _run(made, tasks))
@@ -71,7 +78,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     left = _undo(experiment)
     if refused is not None and not isinstance(refused, _refusals()):
         raise refused
-    return Submitted(id, why_not=left or (_refusal(refused) if refused else None), signal=number)
+    return Submitted(id, why_not=left or (_refusal(refused, home) if refused else None), signal=number)
 
 
 def _refusals() -> tuple[type[BaseException], ...]:
@@ -239,8 +246,10 @@ def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
     return error("launch.refused", text, help=connections.try_it(tunnel.user, tunnel.host))
 
 
-def _refusal(problem: BaseException) -> Diagnostic:
-    """What the scheduler or the connection said."""
+def _refusal(problem: BaseException, home: Path) -> Diagnostic:
+    """What the scheduler, the connection or the disk said."""
+    if isinstance(problem, OSError) and problem.errno in _OF_DISKS:
+        return store.unwritable(home, problem)
     result = getattr(problem, "result", None)  # of UnexpectedExit: a command and what it wrote
     said = result.stderr.strip() if result is not None else str(problem)
     help = "`moedsl run FILE --cluster --dryrun` shows what is submitted"

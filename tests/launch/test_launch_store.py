@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import signal
 import threading
@@ -9,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import slurm_launch
 
 from moedsl import cli
 from moedsl.launch import executors, ids, store, submit
@@ -114,3 +117,30 @@ def test_a_signal_waits_for_the_submission() -> None:
     assert submit._shielded(work) == (None, signal.SIGINT)
     assert done == [True]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def a_task(home: Path) -> submit.Task:
+    made = slurm_launch.planned(4, pins="tp=2 pp=1 ep=2")
+    return made.task(home, slurm_launch.program("pass"), "only")
+
+
+def test_a_folder_that_takes_no_file_is_said(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = submit.submit([a_task(home)], "run", tmp_path / "file" / "runs", print)
+    assert done.why_not is not None and done.why_not.id == "launch.home"
+    assert f"{tmp_path}/file/runs: Not a directory" in done.why_not.message
+    assert store.known_homes() == [tmp_path / "file" / "runs"], "this process's own; no other process looks there"
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_full_disk_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NeMo-Run has made the experiment's folder and finds no room for its files."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store.nemo_run().Experiment, "_save_jobs", full)
+    done = submit.submit([a_task(home)], "run", home, print)
+    assert done.why_not is not None
+    assert done.why_not.message == f"not submitted: nothing can be kept in {home}: No space left on device"
+    assert list((home / "experiments" / "run").iterdir()) == []
