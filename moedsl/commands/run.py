@@ -42,7 +42,7 @@ def run(a: Namespace) -> int:
         jobs = jobs if a.no_preflight else [_headed(j, cluster) for j in jobs]
         found = [*found, *more]
     if cluster is not None and not any(d.is_error for d in found):
-        found = [*found, *_refusals(cluster, jobs, a.dryrun)]
+        found = [*found, *_refusals(cluster, jobs, a.dryrun), *_unordered(cluster, jobs, a.sequential)]
     if cluster is not None and not any(d.is_error for d in found) and not a.dryrun:
         found = [*found, *_preflight(a, result, cluster, jobs)]
     talk.say(found, result.library.sources)
@@ -106,6 +106,14 @@ def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagn
     return found
 
 
+def _unordered(cluster: Cluster, jobs: Sequence[Job], sequential: bool) -> list[Diagnostic]:
+    """Where jobs cannot wait for each other: NeMo-Run would keep this process until the last of them has started."""
+    if not sequential or cluster.executor != "kubeflow" or len(jobs) < 2:
+        return []
+    help = "leave --sequential out, or start one after the other with `--run NAME`"
+    return [error("launch.sequential", f"cluster {cluster.name} starts no job after another", help=help)]
+
+
 def _kubeflow_refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
     from moedsl.launch import kubeflow
 
@@ -118,7 +126,13 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
     """Prints what is derived, then every file as it would be sent."""
     from moedsl.launch.dryrun import dryrun_all
 
-    sent = dryrun_all([(j.launch, j.payload) for j in jobs], cluster)
+    try:
+        sent = dryrun_all([(j.launch, j.payload) for j in jobs], cluster)
+    except OSError as problem:  # of the home, where an id's mark is kept, or of the temporary folder
+        from moedsl.launch import executors
+
+        talk.say([store.unwritable(executors.home(cluster), problem)], {})
+        return 1
     if a.json:
         runs = [to_json(j.launch) for j in jobs]
         talk.print_json({"version": 1, "experiment": sent.experiment, "folder": sent.folder, "files": sent.files,

@@ -8,6 +8,7 @@ with a dollar: NeMo-Run fills its macros into every argument (nemo_run core/exec
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -160,16 +161,18 @@ def text(body: Json) -> str:
 
 
 def context_refusal(cluster: Cluster) -> Diagnostic | None:
-    """Why a job would go to another cluster: NeMo-Run takes the kubeconfig's current context, and names none."""
-    if not cluster.context:
-        return None
+    """Why a job would go nowhere, or to another cluster: NeMo-Run takes the kubeconfig's current context, names none,
+    and in a pod without one the pod's own cluster."""
     from kubernetes import config
 
+    if not cluster.context and "KUBERNETES_SERVICE_HOST" in os.environ:
+        return None
     try:
         _, current = config.list_kube_config_contexts()
     except config.ConfigException as problem:
-        return error("launch.kube_context", f"the kubeconfig cannot be read: {problem}", help="set KUBECONFIG")
-    if current["name"] == cluster.context:
+        text = f"the kubeconfig of cluster {cluster.name} cannot be read: {problem}"
+        return error("launch.kube_context", text, help="set KUBECONFIG to its file, or keep it in ~/.kube/config")
+    if cluster.context in ("", current["name"]):
         return None
     message = (
         f"cluster {cluster.name} is context {cluster.context}, and the kubeconfig's current one is {current['name']}"

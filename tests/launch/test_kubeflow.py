@@ -23,6 +23,7 @@ from kube_api import GROUP, Api, Pod, expanded
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
+from moedsl.cli import main
 from moedsl.compiler import compile_source
 from moedsl.launch import cluster as clusters
 from moedsl.launch import dryrun, kubeflow
@@ -424,3 +425,23 @@ def test_another_context_is_refused(tmp_path: Path, monkeypatch: Any, launched: 
         refused = kubeflow.context_refusal(evolve(cluster, context="production"))
     assert refused is not None
     assert "use-context production" in refused.help[0]
+
+
+def test_jobs_that_cannot_wait_for_each_other_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.moe").write_text(f"{RUN}\nsweep micro_batch in 1, 2\n")
+    words = ["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun", "--sequential"]
+    assert main(words) == 1
+    assert "error[launch.sequential]" in capsys.readouterr().err
+
+
+def test_a_machine_without_a_kubeconfig_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kubernetes.config import kube_config
+
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+    (tmp_path / "run.moe").write_text(RUN)
+    for more in ([], ["--no-preflight"]):
+        assert main(["run", str(tmp_path / "run.moe"), "--cluster", *more]) == 1
+        said = capsys.readouterr().err
+        assert "error[launch.kube_context]" in said and "set KUBECONFIG" in said
