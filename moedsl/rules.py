@@ -191,6 +191,7 @@ def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
         inference.condition(rule.expr)
     elif rule.kind in ("let", "derive", "env"):
         inference.of(rule.expr)
+        _check_variable(rule, found)
     elif rule.kind in ("default", "candidates"):
         _check_choice(rule, inference, found)
     elif rule.kind == "measured":
@@ -201,6 +202,14 @@ def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
         _check_pattern(rule, found)
     elif rule.kind == "effect":
         _check_effect(rule, found)
+
+
+def _check_variable(rule: Rule, found: list[Diagnostic]) -> None:
+    """A variable of the recipe reaches the ranks, and the recipe is a file."""
+    if rule.kind == "env" and not rule.is_std:
+        from moedsl.launch import variables
+
+        found += filter(None, [variables.refused(rule)])
 
 
 def _check_pattern(rule: Rule, found: list[Diagnostic]) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from moedsl import ast, rules
+from moedsl import rules
 from moedsl.bridge.fields import LATEST
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.ir import Rule
-from moedsl.launch import secret_words, variables
+from moedsl.launch import variables
 from moedsl.launch.facts import Cluster, kinds
 from moedsl.library import Library
 from moedsl.lint.scope import RecipeInference, field_types
@@ -65,23 +65,11 @@ def _members(read: Iterable[Rule], found: list[Diagnostic]) -> Iterable[Rule]:
         elif r.kind in rules.UNIQUE and r.id in seen:
             text = f"`{r.id}` is declared twice"
             found.append(error("check.twice", text, r.span, Label(seen[r.id].span, "first here")))
-        elif r.kind == "env" and (wrong := _no_variable(r)):
+        elif r.kind == "env" and (wrong := variables.refused(r)):
             found.append(wrong)
         else:
             seen[r.id] = r
             yield r
-
-
-def _no_variable(rule: Rule) -> Diagnostic | None:
-    """Why a rule may not give a variable: somebody else's name, or a secret, whose value is no part of a file."""
-    if wrong := variables.refusal(rule.name):
-        return error("check.variable", f"`{rule.name}` {wrong}", rule.span)
-    value = rule.expr.value if isinstance(rule.expr, ast.String) else ""
-    what = "a secret by its name" if secret_words.is_secret_name(rule.name) else secret_words.value_kind(value)
-    if what is None:
-        return None
-    help = f"take it back if it was real, and write `secrets [{rule.name}]` in the cluster: the job inherits it"
-    return error("check.secret", f"`{rule.name}` is {what}, and a file is no place for one", rule.span, help=help)
 
 
 def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import re
 
+from moedsl import ast
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.ir import Rule
+from moedsl.launch import secret_words
+
 OF_THE_RANK = frozenset(
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 )
@@ -47,3 +52,15 @@ def refusal(name: str) -> str | None:
     if name.startswith("MOEDSL_"):
         return "belongs to the script of the job"
     return None
+
+
+def refused(rule: Rule) -> Diagnostic | None:
+    """Why an `env` of a rule may not be: somebody else's name, or a secret, whose value is no part of a file."""
+    if wrong := refusal(rule.name):
+        return error("check.variable", f"`{rule.name}` {wrong}", rule.span)
+    value = rule.expr.value if isinstance(rule.expr, ast.String) else ""
+    what = "a secret by its name" if secret_words.is_secret_name(rule.name) else secret_words.value_kind(value)
+    if what is None:
+        return None
+    help = f"take it back if it was real, and write `secrets [{rule.name}]` in the cluster: the job inherits it"
+    return error("check.secret", f"`{rule.name}` is {what}, and a file is no place for one", rule.span, help=help)

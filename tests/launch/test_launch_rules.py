@@ -141,15 +141,17 @@ def value(rule: Rule, made: Job) -> Any:
     return next((s.value for s in settings if (s.rule, s.because) == (rule.id, rule.because)), None)
 
 
+@pytest.mark.parametrize("of", ["", "of launch"])
 @pytest.mark.parametrize("name", ["RANK", "SLURM_NTASKS", "IFS", "MOEDSL_FILES"])
-def test_a_rule_gives_no_variable_that_is_somebody_elses(name: str) -> None:
-    text = f'rules ours of launch {{ env {name} = "x" because "we say so" cite ours "page 1" }}\n'
+def test_a_rule_gives_no_variable_that_is_somebody_elses(name: str, of: str) -> None:
+    text = f'rules ours {of} {{ env {name} = "x" because "we say so" cite ours "page 1" }}\n'
     result = compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first\n{text}"))
     assert [d.id for d in result.diagnostics if d.is_error] == ["check.variable"]
 
 
+@pytest.mark.parametrize("of", ["", "of launch"])
 @pytest.mark.parametrize("said", ['HF_TOKEN = "short"', 'NOTE = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"'])
-def test_a_rule_holds_no_secret(said: str) -> None:
-    text = f'rules ours of launch {{ env {said} because "we say so" cite ours "page 1" }}\n'
+def test_a_rule_holds_no_secret(said: str, of: str) -> None:
+    text = f'rules ours {of} {{ env {said} because "we say so" cite ours "page 1" }}\n'
     result = compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first\n{text}"))
     assert [d.id for d in result.diagnostics if d.is_error] == ["check.secret"]
