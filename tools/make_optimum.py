@@ -33,6 +33,10 @@ OPEN = ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "dispatcher", "reco
         "delay_wgrad", "offload")  # fmt: skip
 HELD = ("moments", "grad_reduce", "sharding", "offload_modules")
 """Pinned as in the recipe: the experiment, which of the two ways of data parallelism, and what is never chosen."""
+WAYS = ("dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad")
+"""How a recipe communicates and launches: most of what the best does otherwise."""
+FROZEN = {"qwen3_vl": "vlm freeze_language freeze_vision"}
+"""What recipes of these models set beside the layout (bridge recipes/qwen_vl/h100/qwen3_vl.py:104-106)."""
 TOP, NEAR = 5, 0.05
 
 
@@ -44,6 +48,8 @@ class Place:
     beyond: Mapping[str, str]
     step: float
     best: Row
+    likewise: Row
+    """The best with the recipe's `WAYS`."""
     rank: Standing | None
     saves: Mapping[str, float]
     """Seconds that the best spends less, by part of the step."""
@@ -55,6 +61,11 @@ class Place:
     def ratio(self) -> float:
         """Predicted step over that of the best."""
         return self.step / self.best.step_time
+
+    @property
+    def likewise_ratio(self) -> float:
+        """Predicted step over that of the best with the recipe's `WAYS`."""
+        return self.step / self.likewise.step_time
 
 
 def main() -> None:
@@ -87,6 +98,7 @@ def place(recipe: Mapping[str, Any]) -> Place | None:
         return None
     row = pinned_row(lower(pinned, recipe["gpus"]))
     chosen = solve(_program(text(recipe, HELD)), recipe["gpus"], keep=1)
+    likewise = solve(_program(text(recipe, (*HELD, *WAYS))), recipe["gpus"], keep=1).solution.rows[0]
     search = Search(chosen.compiled, chosen.cost, 1)
     beyond, best = outside(search, row), chosen.solution.rows[0]
     spent, less = chosen.cost.time_report(row), chosen.cost.time_report(best.codes)
@@ -94,16 +106,17 @@ def place(recipe: Mapping[str, Any]) -> Place | None:
     rank = None if beyond else standing(search, row)
     name = recipe["function"].removesuffix("_config").replace("_pretrain", "")
     whole = row["cuda_graph"] == axes.BY_NAME["cuda_graph"].encode("full_iteration")
-    return Place(name, beyond, float(chosen.cost.time(row)[0]), best, rank, saves, _changes(row, best), whole)
+    return Place(name, beyond, float(chosen.cost.time(row)[0]), best, likewise, rank, saves, _changes(row, best), whole)
 
 
 def text(recipe: Mapping[str, Any], pins: Sequence[str]) -> str:
     """A run file of the recipe's model, GPUs and batch with some of its axes pinned."""
     pinned = " ".join(f"{n}={_said(axes.BY_NAME[n], recipe)}" for n in pins)
+    frozen = next((words for model, words in FROZEN.items() if recipe["model"].startswith(model)), "")
     return (
         f"model {recipe['model']}; {recipe['hardware']} x {recipe['gpus']}; throughput first; task {recipe['task']}\n"
         f"seq {recipe['seq']}; batch {recipe['global_batch']}; precision {recipe['precision']}; routing balanced\n"
-        f"pin {pinned}\n"
+        f"{frozen}\npin {pinned}\n"
     )
 
 
@@ -147,6 +160,9 @@ def summary(places: Sequence[Place]) -> Iterator[str]:
     yield from _share("parallel sizes in the top 5", [bool(p.rank and p.rank.sizes <= TOP) for p in places])
     yield from _share("within 5% of the best predicted", [p.ratio <= 1 + NEAR for p in places])
     yield from _share("within 5% with its mesh and the best policies", [mesh_ratio(p) <= 1 + NEAR for p in places])
+    alike = [p.likewise_ratio for p in places]
+    yield from _share("within 5% of the best with its dispatcher, overlap and graphs", [r <= 1 + NEAR for r in alike])
+    yield from _share("within 20% of that", [r <= 1.20 for r in alike])
     tuned = [p for p in places if p.captured]
     yield from _share("of those that capture the iteration, within 10%", [p.ratio <= 1.10 for p in tuned])
 
@@ -164,8 +180,11 @@ def page(places: Sequence[Place], refused: int) -> Iterator[str]:
     yield HEAD.format(most=MOST, refused=refused)
     yield from summary(places)
     yield "\n## By recipe\n"
-    yield "| recipe | step over best | its mesh, best policies | mesh rank | sizes rank | policy rank in its mesh |"
-    yield "|---|---|---|---|---|---|"
+    yield (
+        "| recipe | step over best | over the best with its dispatcher, overlap and graphs | its mesh, best policies "
+        "| mesh rank | sizes rank | policy rank in its mesh |"
+    )
+    yield "|---|---|---|---|---|---|---|"
     yield from (_row(p) for p in places)
     yield "\n## What to try\n"
     yield "Where the best is predicted more than 5% faster: what it changes, and what of the step that saves.\n"
@@ -175,7 +194,7 @@ def page(places: Sequence[Place], refused: int) -> Iterator[str]:
 
 
 def _row(p: Place) -> str:
-    head = f"| {p.name} | {p.ratio:.3f} |"
+    head = f"| {p.name} | {p.ratio:.3f} | {p.likewise_ratio:.3f} |"
     if p.beyond:
         return f"{head} outside the space: {', '.join(f'{k} {v}' for k, v in p.beyond.items())} | | | |"
     if not p.rank:

@@ -26,6 +26,14 @@ while it sends."""
 HOST_ATTENTION, HOST_ROUTER, HOST_PREPROCESS, HOST_EXPERTS, HOST_DENSE = 0.45e-3, 0.20e-3, 0.20e-3, 0.60e-3, 0.30e-3
 """Seconds of launches from the host for one layer, forward and backward; CUDA graphs take their part away. No published
 run is bound by them, so they are stated, not calibrated."""
+HOST_WAIT = 0.5e-3
+"""Seconds for one MoE layer, forward and backward, in which the GPU is idle because the host waits for the counts of
+routed tokens before it can launch the experts (core transformer/moe/token_dispatcher.py:948, fused_a2a.py:414); a graph
+of the whole iteration has no such wait. Stated: 0.25 to 1 ms explain the published runs about as well."""
+QUANTISED = {"bf16": 0.0, "fp8_blockwise": 4.0, "fp8_current": 6.0, "mxfp8": 4.0, "nvfp4": 5.0}
+"""Bytes moved for a number that is quantised: read in BF16, written by rows and by columns. Current scaling reads it
+once more for its largest value (te pytorch/tensor/float8_tensor.py:202), and so does NVFP4 for its scale of the whole
+tensor."""
 SHALLOW = 128.0
 """Of a product's inner dimension, what its first loads and its last writes cost: time ~ inner + SHALLOW."""
 FUSED = [PRECISION.index(p) for p in ("mxfp8", "nvfp4")]
@@ -50,8 +58,14 @@ class Work:
     experts: Floats
     activation: Floats
     """The routed experts' activation function."""
+    quantise: Floats
+    """Quantising what enters attention's linears and the first of a dense layer, in forward."""
+    quantise_back: Floats
+    """The same of the gradients of what they put out."""
     cast: Floats
-    """Quantising what enters the routed experts' products."""
+    """Quantising what enters the routed experts' products, in forward."""
+    cast_back: Floats
+    """The same of the gradients of what they put out."""
     permute: Floats
     shared: Floats
     mtp: Floats
@@ -123,21 +137,25 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     attention, up = attention_weights(m)
     qkv = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else 2 * m.head_dim)
     routed = split * m.topk * t["etp"] * skew
-    cast = np.where(t["precision"] > 0, 4.0, 0.0)
+    cast = np.array([QUANTISED[p] for p in PRECISION])[t["precision"]]
     loose = np.where(t["fused"] > 0, 1.0, k.unfused) * routed
     narrow = split_width(m.heads * (m.v_head_dim or m.head_dim) / t["tp"])
     dense, shared = split_width(m.ffn_hidden / t["tp"]), split_width(max(m.shared_expert_hidden, 1) / t["tp"])
     encoder, projector = vision(m, t, hw)
+    entering, leaving = quantised(m)
     return Work(
         linear=2 * split * attention / rate * narrow,
         up=2 * split * up / rate * narrow,
         core=2 * split * context(m, seq) * qkv / (bf16 * k.attention),
         norm=split * m.hidden * 6 / hbm,
-        passes=split * (m.hidden * (8 + 2 * cast) + qkv * (10 + cast) + m.experts * 12) / hbm,
+        passes=split * (m.hidden * 8 + qkv * 10 + m.experts * 12) / hbm,
         dense=split * (6 * m.hidden * m.ffn_hidden * dense / rate + m.ffn_hidden * (6 + cast) / hbm),
         experts=_experts(m, hw, t, routed, rate),
         activation=loose * (m.expert_hidden * (6 + 8 * m.mlp_bias) / t["etp"] + m.hidden * 4 * m.mlp_bias) / hbm,
+        quantise=split * (m.hidden + entering) * cast / hbm,
+        quantise_back=split * (m.hidden + leaving) * cast / hbm,
         cast=loose * (m.hidden + m.expert_hidden / t["etp"]) * cast / hbm,
+        cast_back=loose * (m.hidden + 2 * m.expert_hidden / t["etp"]) * cast / hbm,
         permute=routed * m.hidden * 2 * np.array(PERMUTES)[t["dispatcher"]] / hbm,
         shared=split * m.shared_expert_hidden * (6 * m.hidden * shared / rate + (6 + cast) / hbm),
         mtp=4 * split * m.hidden**2 / rate,
@@ -145,6 +163,29 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
         vision=encoder,
         merger=projector,
     )
+
+
+def quantised(m: Model) -> tuple[int, int]:
+    """(forward, backward): numbers of a token that are quantised for attention's linears beside the hidden state or its
+    gradient: what enters all but the first, and the gradients of what leaves all but the last."""
+    if m.attention != "mla":
+        return m.heads * m.head_dim, (m.heads + 2 * m.query_groups) * m.head_dim
+    latents = m.q_lora_rank + m.kv_lora_rank
+    queries, keys = m.heads * (m.qk_nope_dim + m.qk_rope_dim), m.heads * (m.qk_nope_dim + m.v_head_dim)
+    return m.heads * m.v_head_dim + latents, queries + keys + latents + m.qk_rope_dim
+
+
+def joined(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
+    """Forward and backward seconds of a layer's passes that join what attention finds in each step of the CP ring.
+
+    The first step's output and gradients are copied (4 bytes a number); each later one is added (6), on average over
+    three quarters of the tokens: a causal mask leaves half of the steps their second half alone (te
+    pytorch/attention/dot_product_attention/context_parallel.py:2159-2233, :2902-3031).
+    """
+    qk, v = (m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim) if m.attention == "mla" else (m.head_dim, m.head_dim)
+    kv = m.heads if m.attention == "mla" else m.query_groups
+    numbers = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * (m.heads * (qk + v) + kv * (qk + v))
+    return np.where(t["cp"] > 1, numbers * (4.0 + 0.75 * 6.0 * (t["cp"] - 1)) / stream(hw), 0.0)
 
 
 def _experts(m: Model, hw: Hardware, t: Table, routed: Floats, rate: Floats) -> Floats:
@@ -171,13 +212,14 @@ def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
 
 def forward(w: Work) -> tuple[Floats, Floats]:
     """(dense layer, MoE layer): forward seconds."""
-    block = w.linear + w.core + 2 * w.norm + w.passes
+    block = w.linear + w.core + 2 * w.norm + w.passes + w.quantise
     return block + w.dense, block + w.experts + w.activation + w.cast + w.permute + w.shared
 
 
 def backward(w: Work) -> tuple[Floats, Floats]:
-    """(dense layer, MoE layer): backward seconds."""
-    return tuple(2 * f + 0.5 * w.core for f in forward(w))  # type: ignore[return-value]
+    """(dense layer, MoE layer): backward seconds. Twice forward, but that a gradient is quantised once."""
+    dense, moe = (2 * (f - w.quantise) + w.quantise_back + 0.5 * w.core for f in forward(w))
+    return dense, moe - 2 * w.cast + w.cast_back
 
 
 def recomputed(w: Work, t: Table) -> tuple[Floats, Floats]:
@@ -191,6 +233,12 @@ def recomputed(w: Work, t: Table) -> tuple[Floats, Floats]:
     )
     parts = shared + w.dense * on["mlp"], shared + moe
     return tuple(np.where(on["full"] > 0, np.maximum(f, p), p) for f, p in zip(forward(w), parts, strict=True))  # type: ignore[return-value]
+
+
+def waits(t: Table) -> tuple[Floats, Floats]:
+    """(dense layer, MoE layer): seconds that the GPU waits for the host whatever it computes."""
+    loose = 1.0 - t.has("cuda_graph", WHOLE)
+    return 0.0 * loose, HOST_WAIT * loose
 
 
 def host(t: Table) -> tuple[Floats, Floats]:

@@ -14,7 +14,7 @@ from moedsl.facts import Hardware, Model
 KINDS = {
     "matrix": ("linear", "dense", "experts", "shared", "mtp", "loss"),
     "attention": ("core",),
-    "passes": ("norm", "passes", "activation", "cast", "permute"),
+    "passes": ("norm", "passes", "quantise", "quantise_back", "activation", "cast", "cast_back", "permute"),
     "vision": ("vision", "merger"),
 }
 """The parts of `compute.Work` of each kind. `up` is a part of `linear`; a product carries the casts fused with it."""

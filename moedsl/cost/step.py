@@ -93,9 +93,9 @@ def _backward_share(learns: Trained) -> float:
 def _wires(
     m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, skew: float
 ) -> tuple[Floats, Floats, Floats]:
-    """(one expert transfer, TP of a block, CP of a layer after overlap) by shape."""
+    """(one expert transfer, TP of a block, CP of a layer after overlap with the joining of its steps) by shape."""
     ring = communication.context(m, hw, shape, seq)
-    hidden = np.maximum(ring - 3 * w.core, 0.1 * ring)
+    hidden = np.maximum(ring - 3 * w.core, 0.1 * ring) + compute.joined(m, hw, shape, seq)
     return skew * communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), hidden
 
 
@@ -119,13 +119,13 @@ def _layers(
     transfer, block, ring = (x[at] for x in wires[:3])
     full = t.has("recompute", BIT["full"])
     again = _again(t, shape, w)
-    launch = compute.host(t)
+    launch, waits = compute.host(t), compute.waits(t)
     for i, name in enumerate(("dense", "moe")):
         busy = out["compute"][name]
         sent = communication.exposed(hw, t, transfer, busy) if name == "moe" else np.zeros_like(busy)
         tensor = block * (1.0 + 0.4 * full) * (2.0 if name == "dense" else 1.0)
         parts = (busy, again[i], sent, tensor, ring, wires[3 + i])
-        for part, seconds in zip(MICROBATCH, (*parts, np.maximum(launch[i] - sum(parts), 0.0)), strict=True):
+        for part, seconds in zip(MICROBATCH, (*parts, np.maximum(launch[i] - sum(parts), waits[i])), strict=True):
             out[part][name] = seconds
 
 
