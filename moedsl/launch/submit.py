@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import signal
 import sys
@@ -250,7 +251,18 @@ def _refusal(problem: BaseException, home: Path) -> Diagnostic:
     """What the scheduler, the connection or the disk said."""
     if isinstance(problem, OSError) and problem.errno in _OF_DISKS:
         return store.unwritable(home, problem)
-    result = getattr(problem, "result", None)  # of UnexpectedExit: a command and what it wrote
-    said = result.stderr.strip() if result is not None else str(problem)
+    said = _said(problem)
     help = "`moedsl run FILE --cluster --dryrun` shows what is submitted"
     return error("launch.refused", f"not submitted: {said or type(problem).__name__}", help=help)
+
+
+def _said(problem: BaseException) -> str:
+    """The words of an exception that are meant for a person."""
+    if (result := getattr(problem, "result", None)) is not None:  # of UnexpectedExit: a command and what it wrote
+        return result.stderr.strip()
+    if body := getattr(problem, "body", None):  # of ApiException: a Status of Kubernetes, else what a proxy wrote
+        try:
+            return str(json.loads(body)["message"])
+        except (ValueError, KeyError, TypeError):
+            return f"{getattr(problem, 'reason', '')}: {body}"
+    return str(problem)

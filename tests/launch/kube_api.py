@@ -125,7 +125,9 @@ class Api:
         """Paths of every question, in their order."""
         self.nodes, self.secrets = nodes or [], secrets or {}
         self.refuse: str | None = None
-        """What every TrainJob is refused with, as an admission webhook does."""
+        """What TrainJobs are refused with, as an admission webhook does."""
+        self.room = threading.Semaphore(0)
+        """How many are taken nevertheless."""
         self.hold = ""
         """Why no pod starts, as a container's waiting state has it; `release` starts them."""
         self.answers = threading.Event()
@@ -166,7 +168,7 @@ class Api:
         found = _JOB.fullmatch(path)
         if not found:
             return self._not_found(path)
-        if self.refuse:
+        if self.refuse and not self.room.acquire(blocking=False):
             return 422, _status(422, "Invalid", self.refuse)
         name = body["metadata"]["name"]
         if name in self.jobs:

@@ -26,8 +26,8 @@ from moedsl.launch.submit import Task, submit
 from moedsl.source import Source
 
 
-def submitted(file: Path, entry: str, arguments: list[str]) -> int:
-    """The exit code; the experiment's id is on stdout."""
+def submitted(file: Path, entry: str, arguments: list[str], count: int) -> int:
+    """The exit code of so many like jobs; the experiment's id is on stdout."""
     result = compile_source(Source(str(file), file.read_text()))
     cluster, found = clusters.choose(result.library, "k8s")
     assert cluster is not None, found
@@ -36,8 +36,10 @@ def submitted(file: Path, entry: str, arguments: list[str]) -> int:
     launch = evolve(launch, nodes=2, gpus_per_node=2, ranks_per_node=2)
     payload, home = Payload({"recipe.py": entry}, arguments=tuple(arguments)), executors.home(cluster)
     executors.use_home(home)
-    task = Task(launch.name, executors.task(launch, cluster, payload), executors.executor(launch, cluster, home))
-    done = submit([task], launch.name, home, print)
+    names = [f"{launch.name}.{number}" for number in range(count)]
+    job = executors.task(launch, cluster, payload)
+    tasks = [Task(name, job, executors.executor(evolve(launch, name=name), cluster, home)) for name in names]
+    done = submit(tasks, launch.name, home, print)
     talk.say([done.why_not] if done.why_not else [], {})
     return int(done.why_not is not None)
 
@@ -46,7 +48,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = (
-            submitted(Path("run.moe"), asked["submit"], asked["arguments"])
+            submitted(Path("run.moe"), asked["submit"], asked["arguments"], asked.get("count", 1))
             if "submit" in asked
             else main(asked["words"])
         )

@@ -353,8 +353,23 @@ def test_a_job_that_the_server_refuses(machines: Machines) -> None:
     done = shell.ask(submit=WAITS, arguments=[])
     api.refuse = None
     assert done["code"] == 1
-    assert "launch.refused" in done["err"]
+    assert "error[launch.refused]: not submitted: admission webhook" in done["err"]
     assert "runtime not found" in done["err"]
+    assert "HTTP" not in done["err"]
+
+
+def test_a_refusal_of_one_job_cancels_the_others(machines: Machines) -> None:
+    api, shell = machines
+    api.refuse = "exceeded quota: gpus"
+    api.room.release()
+    before = len(api.posted)
+    done = shell.ask(submit=WAITS, arguments=[], count=2)
+    api.refuse = None
+    assert done["code"] == 1 and "exceeded quota" in done["err"]
+    assert len(api.posted) == before + 1
+    assert api.deleted[-1] == api.posted[-1]["metadata"]["name"]
+    states = json.loads(shell.moedsl("jobs", done["out"].split()[0], "--json")["out"])["experiments"][0]["jobs"]
+    assert sorted(job["state"] for job in states) == ["CANCELLED", "NOT SUBMITTED"]
 
 
 def test_a_log_is_followed_from_pods_that_wait_to_the_jobs_end(machines: Machines, kubectl: None) -> None:
