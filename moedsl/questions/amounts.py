@@ -46,6 +46,11 @@ def layouts(text: str) -> int:
     return int(text)
 
 
+def experiments(text: str) -> int:
+    """How many experiments to list, the newest first."""
+    return _from_one(text, 10_000, "--last 10")
+
+
 def length(text: str) -> int:
     """Tokens of a sequence: 4096 or 128k, where k is 1024 as in a run file."""
     found = re.fullmatch(r"(\d{1,9})(k?)", text, re.ASCII)
