@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from moedsl.commands import talk
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import follow, logs, pods, store
+from moedsl.launch import connections, follow, logs, pods, store
 from moedsl.launch.explained import explained
 
 
@@ -36,6 +36,11 @@ def _follow(experiment: store.Experiment, only: tuple[str, ...]) -> int:
     except KeyboardInterrupt:
         print(f"\nthe jobs go on; moedsl logs {experiment.id} -f shows them again", file=sys.stderr)
         return 130
+    except connections.failures() as problem:
+        if not experiment.is_far:
+            raise
+        talk.say([experiment.disconnected(problem)], {})
+        return 1
     return int(any(job.state != "SUCCEEDED" for job in jobs))
 
 

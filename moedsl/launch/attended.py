@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from moedsl.commands import talk
-from moedsl.launch import follow, store
+from moedsl.launch import connections, follow, store
 from moedsl.launch.submit import Task, submit
 
 Plans = Mapping[str, Mapping[str, Any]]
@@ -62,6 +62,12 @@ def _submitted(experiment: store.Experiment, detach: bool, plans: Plans) -> int:
         print("\nthe jobs go on without this process", file=sys.stderr)
         _say_how(experiment)
         return 130
+    except connections.failures() as problem:
+        if not experiment.is_far:
+            raise
+        talk.say([experiment.disconnected(problem)], {})
+        _say_how(experiment)
+        return 1
 
 
 def _say_how(experiment: store.Experiment) -> None:

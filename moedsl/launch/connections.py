@@ -11,12 +11,24 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from moedsl.diagnostics import Diagnostic, error
+
 _open: dict[tuple[Any, ...], Any] = {}
 """The sessions of this process (fabric.Connection), by where they go and with which key."""
+_failed: dict[tuple[Any, ...], BaseException] = {}
+"""Why there is none; nobody is asked for a password, or kept waiting, for each experiment of a list."""
+
+
+def failures() -> tuple[type[BaseException], ...]:
+    """What is raised where there is no connection, or none any more."""
+    from nemo_run.run.torchx_backend.schedulers.slurm import PersistentSacctFailure
+    from paramiko import SSHException
+
+    return SSHException, OSError, EOFError, SystemExit, PersistentSacctFailure
 
 
 def connect(tunnel: Any) -> None:
-    """Opens a tunnel of NeMo-Run, over this process's session to that place where it has one."""
+    """Opens a tunnel of NeMo-Run, over this process's session to that place where it has one; raises `failures`."""
     if not hasattr(tunnel, "session") or not hasattr(tunnel, "identity"):  # local: nothing is opened
         tunnel.connect()
         return
@@ -24,7 +36,13 @@ def connect(tunnel: Any) -> None:
     if place in _open and _open[place].is_connected:
         tunnel.session = _open[place]
         return
-    tunnel.connect()
+    if place in _failed:
+        raise _failed[place]
+    try:
+        tunnel.connect()
+    except failures() as problem:
+        _failed[place] = problem
+        raise
     _open[place] = tunnel.session
 
 
@@ -36,6 +54,12 @@ def why_not(problem: BaseException) -> str:
 def try_it(user: str, host: str) -> str:
     """How to find out more."""
     return f"try `ssh {user}@{host}`; a key that has a passphrase must be in ssh-agent (`ssh-add`)"
+
+
+def unreached(tunnel: Any, id: str, problem: BaseException) -> Diagnostic:
+    """That the login node of an experiment does not answer."""
+    text = f"no connection to {tunnel.user}@{tunnel.host}, which has the jobs of {id}: {why_not(problem)}"
+    return error("launch.no_connection", text, help=try_it(tunnel.user, tunnel.host))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from typing import Any
 from attrs import define, frozen
 
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import executors, kubeflow, slurm_numbers, trainjobs
+from moedsl.launch import connections, executors, kubeflow, slurm_numbers, trainjobs
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 NOT_SUBMITTED = "NOT SUBMITTED"
@@ -121,6 +121,15 @@ class Experiment:
     def in_pods(self) -> bool:
         """Whether Kubernetes runs its jobs."""
         return any(isinstance(job.executor, nemo_run().KubeflowExecutor) for job in self.of_nemo.jobs)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether its jobs are asked for through ssh."""
+        return any(isinstance(tunnel, nemo_run().SSHTunnel) for tunnel in self.of_nemo.tunnels.values())
+
+    def disconnected(self, problem: BaseException) -> Diagnostic:
+        """What to say of a connection that went while its jobs were waited for."""
+        return connections.unreached(next(iter(self.of_nemo.tunnels.values())), self.id, problem)
 
     def jobs(self, only: Sequence[str] = ()) -> list[Job]:
         """How the jobs stand, or those that `only` names."""
@@ -229,9 +238,20 @@ def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
         text = f"{id} was ended before it was written: {Path(str(missing.filename)).name} is missing"
         return error("launch.no_experiment", text, help="nothing of it was submitted; its folder may go")
     made.clean_mode = True
-    for tunnel in made.tunnels.values():
+    for tunnel in _tunnels(made):
         without_input(tunnel)
+        try:
+            connections.connect(tunnel)
+        except connections.failures() as problem:
+            return connections.unreached(tunnel, id, problem)
     return Experiment(id, home, made)
+
+
+def _tunnels(made: Any) -> list[Any]:
+    """Those of its Slurm jobs; a launcher that was killed early has not kept them with the experiment."""
+    own = [job.executor.tunnel for job in made.jobs if isinstance(job.executor, nemo_run().SlurmExecutor)]
+    made.tunnels = {tunnel.key: tunnel for tunnel in own} | made.tunnels
+    return list(made.tunnels.values())
 
 
 def without_input(tunnel: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 PROGRAMS = ("sshd", "ssh", "ssh-keygen", "rsync")
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
@@ -27,6 +27,14 @@ class Server:
     identity: Path
     programs: Path
     """A folder for the front of PATH: an `ssh` that knows the server's key, as a person's known_hosts would."""
+    process: subprocess.Popen[bytes] | None = None
+
+    def stop(self) -> None:
+        """Ends it and every session."""
+        assert self.process is not None
+        subprocess.run(["pkill", "-TERM", "-P", str(self.process.pid)], check=False)
+        self.process.terminate()
+        self.process.wait()
 
 
 def why_not() -> str:
@@ -52,7 +60,7 @@ def started(root: Path, environment: Mapping[str, str]) -> Iterator[Server]:
     with (root / "log").open("w") as log, subprocess.Popen(command, stderr=log) as process:
         try:
             _answers(process, port, root / "log")
-            yield server
+            yield evolve(server, process=process)
         finally:
             process.terminate()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ssh_server
@@ -15,7 +16,7 @@ from slurm_launch import MOE
 
 from moedsl import cli
 from moedsl.commands import run as run_command
-from moedsl.launch import head, preflight
+from moedsl.launch import head, logs, preflight
 
 CLUSTER = """
 cluster far {{
@@ -139,6 +140,48 @@ def test_a_login_node_that_does_not_answer_is_said(
     assert said.out == ""
     assert "error[launch.refused]" in said.err and "port 1" in said.err
     assert list((tmp_path / "laptop").rglob("experiments")) == []
+
+
+def test_a_login_node_that_went_away_is_said(
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not taken for a bug; the list of experiments goes on behind it."""
+    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
+    path = tmp_path / "run.moe"
+    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(**facts, job_dir=tmp_path / "far"))
+    monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
+    assert cli.main(["run", str(path), "--cluster", "--no-preflight"]) == 0, capsys.readouterr().err
+    id = capsys.readouterr().out.strip()
+    laptop.stop()
+    for words in (["jobs"], ["jobs", id], ["logs", id], ["logs", id, "-f"], ["cancel", id], ["results", id]):
+        code = cli.main(words)
+        said = capsys.readouterr()
+        assert "error[launch.no_connection]" in said.err and f"{laptop.user}@127.0.0.1" in said.err, (words, said)
+        assert code == int(words != ["jobs"]), words
+
+
+def test_following_ends_where_ssh_does(
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
+    path, far, go = tmp_path / "run.moe", tmp_path / "far", tmp_path / "go"
+    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(**facts, job_dir=far))
+    ends = f"while not pathlib.Path({str(go)!r}).exists():\n time.sleep(0.1)\n"
+    waits = f"import pathlib, time\nprint('waits', flush=True)\n{ends}"
+    monkeypatch.setattr(run_command, "recipe_text", lambda plan: waits)
+    assert cli.main(["run", str(path), "--cluster", "--no-preflight", "--detach"]) == 0, capsys.readouterr().err
+    id = capsys.readouterr().out.strip()
+
+    def stop_when_followed(lines: Iterable[str], *rest: Any) -> None:
+        print_lines(written := [*lines], *rest)
+        if "waits" in "".join(written):
+            laptop.stop()
+
+    print_lines = logs.print_lines
+    monkeypatch.setattr(logs, "print_lines", stop_when_followed)
+    assert cli.main(["logs", id, "-f"]) == 1
+    assert "error[launch.no_connection]" in capsys.readouterr().err
+    go.touch()
 
 
 def test_a_login_node_that_lets_nobody_in_is_said(
