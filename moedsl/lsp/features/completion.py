@@ -50,16 +50,16 @@ def _item(o: Offer, rank: int, written: Written, client: Client) -> types.Comple
         detail=o.detail or None,
         documentation=_markup(documentation, client.completion_markdown),
         sort_text=f"{rank:04}",
-        filter_text=o.label,
         text_edit=written(snippet or o.insert or o.label),
-        insert_text_format=types.InsertTextFormat.Snippet if snippet else types.InsertTextFormat.PlainText,
+        insert_text_format=types.InsertTextFormat.Snippet if snippet else None,
     )
 
 
 def _written(document: Document, start: int, at: Place) -> Written:
     """How a text is inserted at the cursor; a client that can is told how to replace the rest of the word too."""
-    before = document.lines.range(start, at.start + len(at.word))
-    if not document.client.insert_replace:
+    cursor = at.start + len(at.word)
+    before = document.lines.range(start, cursor)
+    if not document.client.insert_replace or at.end == cursor:
         return lambda text: types.TextEdit(before, text)
     whole = document.lines.range(start, at.end)
     return lambda text: types.InsertReplaceEdit(text, insert=before, replace=whole)
