@@ -202,6 +202,7 @@ import os, signal, sys
 def hear(number, _):
     os.write(1, f"rank {os.environ['RANK']} has {signal.Signals(number).name}\\n".encode())
     if number == signal.SIGTERM:
+        signal.signal(number, signal.SIG_IGN)  # this Slurm tracks processes by their parents, and sends it twice
         sys.exit(7)
 for number in (signal.SIGUSR1, signal.SIGTERM):
     signal.signal(number, hear)
