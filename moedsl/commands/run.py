@@ -95,6 +95,8 @@ def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagn
     """What stands against starting these jobs from here."""
     if cluster.executor != "local" and (missing := store.has_nemo_run()):
         return [missing]
+    if cluster.executor != "local" and (wrong := _home_refusal(cluster)):
+        return [wrong]
     held = [quote.refusal(t, bool(cluster.container)) for j in jobs for t in j.payload.files.values()]
     found = [d for d in held if d is not None and cluster.executor == "slurm"][:1]
     if cluster.executor == "local" and not dryrun:
@@ -104,6 +106,12 @@ def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagn
     if cluster.executor == "kubeflow":
         found += _kubeflow_refusals(cluster, jobs, dryrun)
     return found
+
+
+def _home_refusal(cluster: Cluster) -> Diagnostic | None:
+    from moedsl.launch import executors
+
+    return store.home_refusal(executors.home(cluster))
 
 
 def _unordered(cluster: Cluster, jobs: Sequence[Job], sequential: bool) -> list[Diagnostic]:
@@ -159,10 +167,6 @@ def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
     from moedsl.launch.submit import Task, sequential
 
     home = executors.home(cluster)
-    wrong = store.home_refusal(home)
-    if wrong:
-        talk.say([wrong], {})
-        return 1
     store.use_home(home)
     tasks = [
         Task(j.launch.name, executors.task(j.launch, cluster, j.payload), executors.executor(j.launch, cluster, home))

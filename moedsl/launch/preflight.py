@@ -94,7 +94,8 @@ def slurm(jobs: Sequence[Checked], cluster: Cluster, paths: Sequence[str]) -> li
         said = tunnel.run(nodes.SINFO, hide=True, warn=True)
         there = tunnel.run(places.command(paths, cluster), hide=True, warn=True).stdout
     if not said.ok:
-        text = f"the nodes of cluster {cluster.name} are not known: sinfo says {said.stderr.strip() or said.exited}"
+        words = "; ".join(said.stderr.strip().splitlines()) or f"exit code {said.exited}"
+        text = f"the nodes of cluster {cluster.name} are not known: sinfo says {words}"
         return [error("preflight.nodes", text, help=nodes.HELP)]
     known = nodes.of_sinfo(said.stdout, cluster.partition)
     found = [d for j in jobs for d in nodes.judge(known, j.launch, j.plan["hardware"], nodes.place(cluster))]

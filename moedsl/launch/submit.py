@@ -259,7 +259,7 @@ def _refusal(problem: BaseException, home: Path) -> Diagnostic:
 def _said(problem: BaseException) -> str:
     """The words of an exception that are meant for a person."""
     if (result := getattr(problem, "result", None)) is not None:  # of UnexpectedExit: a command and what it wrote
-        return result.stderr.strip()
+        return "; ".join(result.stderr.strip().splitlines())
     if body := getattr(problem, "body", None):  # of ApiException: a Status of Kubernetes, else what a proxy wrote
         try:
             return str(json.loads(body)["message"])

@@ -210,6 +210,28 @@ def test_what_is_derived_is_shown_with_its_rules(tmp_path: Path, capsys: pytest.
     assert "#SBATCH --nodes=2" in out
 
 
+def test_a_home_that_nemo_run_cannot_use_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the submission would, the dry run refuses it."""
+    (tmp_path / "run.moe").write_text(f"{ROW}\ncluster lab {{ executor slurm; hardware h100 }}\n")
+    for more in (["--dryrun"], ["--no-preflight"]):
+        monkeypatch.setenv(executors.HOME, str(tmp_path / "two words"))
+        assert main(["run", str(tmp_path / "run.moe"), "--cluster", *more]) == 1
+        assert "error[launch.home]" in capsys.readouterr().err
+
+
+def test_a_home_that_takes_no_mark_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(executors.HOME, str(tmp_path / "file" / "nemo"))
+    lab = f'cluster lab {{ executor slurm; hardware h100; job_dir "/r"; {SSH} }}'
+    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
+    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun"]) == 1
+    assert "error[launch.home]" in capsys.readouterr().err
+
+
 def test_a_local_dry_run_is_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "-e", ROW, "--dryrun", "--json"]) == 0
     (text,) = json.loads(capsys.readouterr().out)["files"].values()

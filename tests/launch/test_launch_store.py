@@ -119,6 +119,18 @@ def test_a_signal_waits_for_the_submission() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_the_newest_experiments_are_listed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The number is read, and the folders, which hold nothing here, are looked at."""
+    for number in range(3):
+        kept(home, f"run_{number}")
+    assert cli.main(["jobs", "--last", "2"]) == 0
+    assert capsys.readouterr().err.count("was ended before it was written") == 2
+    for wrong in ("0", "-1", "x", "1.5"):
+        with pytest.raises(SystemExit):
+            cli.main(["jobs", "--last", wrong])
+        assert "whole number" in capsys.readouterr().err
+
+
 def a_task(home: Path) -> submit.Task:
     made = slurm_launch.planned(4, pins="tp=2 pp=1 ep=2")
     return made.task(home, slurm_launch.program("pass"), "only")
