@@ -86,6 +86,8 @@ class _Reader:
             self.error("check.cluster", "`host` is for `tunnel ssh`", entries["host"].name, "write `tunnel ssh`")
         if executor == "slurm" and "job_dir" in entries and not str(values["job_dir"] or "/").startswith("/"):
             self.error("check.cluster", "`job_dir` is an absolute path", _at(entries["job_dir"]), "start it with /")
+        if executor == "kubeflow" and " " in str(values.get("container") or ""):
+            self.error("check.cluster", "the name of an image has no blank", _at(entries["container"]))
         if executor == "local":
             self._harmless(entries, values.get("env") or {})
 

@@ -73,6 +73,8 @@ def test_every_fact_is_read() -> None:
         (f"{SLURM}; env {{ SLURM_NTASKS 3 }}", "check.variable"),
         (f"{SLURM}; env {{ IFS x }}", "check.variable"),
         (f"{SLURM}; env {{ MOEDSL_FILES x }}", "check.variable"),
+        ('executor kubeflow; hardware h100; container "an image"', "check.cluster"),
+        (f'{SLURM}; container img; mounts ["~/data:/data"]', "check.cluster"),
         (f"{SLURM}; env {{ A.B x }}", "check.variable"),
         (f"{SLURM}; secrets HF_TOKEN", "check.type"),
         (f'{SLURM}; secrets ["A B"]', "check.variable"),
