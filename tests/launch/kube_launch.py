@@ -1,0 +1,54 @@
+"""One run on a Kubernetes cluster with every fact, and values that readers on the way could take for their own."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from moedsl.compiler import compile_source
+from moedsl.launch import cluster as clusters
+from moedsl.launch.derive import derive
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch
+from moedsl.source import Source
+
+RUN = """
+cluster k8s {
+  executor kubeflow
+  hardware h100
+  container "nvcr.io/nvidia/nemo:26.06"
+  namespace "training"
+  queue "moe"
+  pvc "shared-data"
+  mounts ["/raid/cache:/cache:ro"]
+  shm "64Gi"
+  secrets [HF_TOKEN]
+  secret "tokens"
+  service_account "trainer"
+  node_selector { gpu "H100" }
+  env { NOTE "two words" }
+}
+qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; fit first
+"""
+HARD = {
+    "BLANKS": " two  words ",
+    "QUOTES": """it's "quoted" \\ and `ticked`""",
+    "DOLLARS": "$HOME ${HOME} $(HOME) $$ $$(HOME) $$$ $((1+1)) $",
+    "MACROS": "${head_node_ip_var} $num_nodes_var $$node_rank_var",
+    "COMMANDS": "a && b; c | d > e & f # g ! ~ * ? [x] {a,b}",
+    "LINES": "one\ntwo\r\n\tthree\n",
+    "EMPTY": "",
+    "LETTERS": "naïve 日本語 🚀",
+    "PATH_OF_NEMO_RUN": "/nemo_run/code",
+}
+
+
+@cache
+def launched() -> tuple[Launch, Cluster]:
+    """The run above on its cluster."""
+    result = compile_source(Source("run.moe", RUN))
+    assert not result.failed, result.diagnostics
+    cluster, found = clusters.read(result.library.clusters["k8s"], result.library)
+    assert cluster is not None, found
+    launch, found = derive(result.plans[0], cluster, result.library)
+    assert launch is not None, found
+    return launch, cluster

@@ -1,0 +1,258 @@
+"""A TrainJob's life, from its post to its end, on an API server on loopback that runs its pods as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import kube_launch
+import pytest
+from attrs import evolve
+from kube_api import GROUP, Api, Pod
+
+from moedsl.launch import kubeflow
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch
+from moedsl.launch.script import Payload
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+RANKS = """
+import datetime, json, os, sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=9))
+ranks = [None] * dist.get_world_size()
+dist.all_gather_object(ranks, (dist.get_rank(), os.environ["NODE_RANK"] if "NODE_RANK" in os.environ else os.environ["GROUP_RANK"]))
+if dist.get_rank() == 0:
+    print("RANKS " + json.dumps({"ranks": ranks, "argv": sys.argv[2:], "note": os.environ["NOTE"], "token": os.environ["HF_TOKEN"]}), flush=True)
+dist.barrier()
+os._exit(7 if sys.argv[1] == "fail" and dist.get_rank() == 3 else 0)  # gloo's threads abort where they are taken apart
+"""
+SAYS = "import os\nprint('rank', os.environ['RANK'], 'was here', flush=True)\n"
+WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(600)\n"
+TOKEN = "it's $(HOME) a secret"
+
+
+class Shell:
+    """The launching machine, as kube_driver.py: one import of NeMo-Run for all tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        places = {
+            "NEMORUN_HOME": "home",
+            "XDG_STATE_HOME": "state",
+            "XDG_CONFIG_HOME": "config",
+            "KUBECONFIG": "kubeconfig",
+        }
+        env = {**os.environ, **{n: str(folder / d) for n, d in places.items()}, "PYTHONPATH": str(ROOT)}
+        (folder / "run.moe").write_text(kube_launch.RUN)
+        self.err = (folder / "err").open("w+")
+        words = [sys.executable, "-W", "ignore", str(HERE / "kube_driver.py")]
+        self.process = subprocess.Popen(
+            words, env=env, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.err, text=True
+        )
+
+    def ask(self, **asked: Any) -> dict[str, Any]:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, Path(self.err.name).read_text()[-3000:]
+        return json.loads(line)
+
+    def moedsl(self, *words: str) -> dict[str, Any]:
+        return self.ask(words=words)
+
+    def submit(self, program: str, *arguments: str) -> str:
+        """The id of an experiment whose ranks run `program`."""
+        done = self.ask(submit=program, arguments=arguments)
+        assert done["code"] == 0, done
+        return done["out"].split()[0]
+
+    def state(self, id: str) -> str:
+        done = self.moedsl("jobs", id, "--json")
+        assert done["code"] == 0, done
+        return json.loads(done["out"])["experiments"][0]["state"]
+
+    def close(self) -> None:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.close()
+        self.process.wait(60)
+        self.process.stdout.close()
+        self.err.close()
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, Shell]]:
+    """An API server, and a launching machine whose kubeconfig names it."""
+    folder = tmp_path_factory.mktemp("kube")
+    with Api(secrets={"tokens": {"HF_TOKEN": TOKEN}}) as server:
+        server.kubeconfig(folder)
+        shell = Shell(folder)
+        try:
+            yield server, shell
+        finally:
+            shell.close()
+
+
+def pods(api: Api) -> list[Pod]:
+    """Of the job that was posted last."""
+    return api.pods[api.posted[-1]["metadata"]["name"]]
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    """Waits; the test's own time limit ends a wait in vain."""
+    while not done():
+        time.sleep(0.2)
+
+
+Machines = tuple[Api, Shell]
+
+
+@pytest.fixture
+def kubectl() -> None:
+    """NeMo-Run and moedsl read pods' logs with it."""
+    if shutil.which("kubectl"):
+        return
+    missing = "kubectl is not installed: no log of a pod can be read"
+    if os.environ.get("CI") or os.environ.get("MOEDSL_REQUIRE_ALL"):
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+def test_two_pods_of_two_ranks_meet(machines: Machines, kubectl: None) -> None:
+    """Posted as the dry run says; torchrun finds the four ranks; values and the secret arrive; the logs are read."""
+    api, shell = machines
+    values = list(kube_launch.HARD.values())
+    id = shell.submit(RANKS, "fine", *values)
+    wait_for(lambda: all(p.code is not None for p in pods(api)))
+    (line,) = [text for text in shell.moedsl("logs", id)["out"].splitlines() if "RANKS " in text]
+    said = json.loads(line.partition("RANKS ")[2])
+    assert [r for r, _ in said["ranks"]] == [0, 1, 2, 3]
+    assert len({node for _, node in said["ranks"]}) == 2
+    assert said["argv"] == values
+    assert (said["note"], said["token"]) == ("two words", TOKEN)
+    assert shell.state(id) == "SUCCEEDED"
+    assert TOKEN not in json.dumps(api.posted)
+    assert not [path for path in api.unknown if "trainjobs" in path]
+    check_posted(api.posted[-1], *kube_launch.launched(), Payload({"recipe.py": RANKS}, arguments=("fine", *values)))
+
+
+def check_posted(posted: dict[str, Any], launch: Launch, cluster: Cluster, payload: Payload) -> None:
+    """What was posted is what the dry run prints, but for the six digits of the name."""
+    printed = kubeflow.manifest(evolve(launch, nodes=2, gpus_per_node=2, ranks_per_node=2), cluster, payload)
+    assert printed["metadata"].pop("name") == posted["metadata"]["name"][:-6] + kubeflow.DIGITS
+    del posted["metadata"]["name"]
+    assert posted == printed
+
+
+def test_a_job_that_fails(machines: Machines, kubectl: None) -> None:
+    api, shell = machines
+    id = shell.submit(RANKS, "fail")
+    wait_for(lambda: any(p.code for p in pods(api)))
+    assert shell.state(id) == "FAILED"
+    assert "exitcode  : 7" in shell.moedsl("logs", id)["out"]
+
+
+def test_a_job_that_is_cancelled(machines: Machines) -> None:
+    """Running, then deleted: NeMo-Run alone would call it pending for ever."""
+    api, shell = machines
+    id = shell.submit(WAITS)
+    wait_for(lambda: any(b"waiting" in p.log.read_bytes() for p in pods(api)))
+    assert shell.state(id) == "RUNNING"
+    cancelled = shell.moedsl("cancel", id)
+    assert cancelled["code"] == 0, cancelled
+    assert api.deleted == [api.posted[-1]["metadata"]["name"]]
+    assert all(p.code is not None for p in pods(api))
+    assert shell.state(id) == "CANCELLED"
+
+
+def test_a_job_that_the_server_refuses(machines: Machines) -> None:
+    api, shell = machines
+    api.refuse = 'admission webhook "validator.trainjob" denied the request: runtime not found'
+    done = shell.ask(submit=WAITS, arguments=[])
+    api.refuse = None
+    assert done["code"] == 1
+    assert "error[launch.refused]: not submitted: admission webhook" in done["err"]
+    assert "runtime not found" in done["err"]
+    assert "HTTP" not in done["err"]
+
+
+def test_a_refusal_of_one_job_cancels_the_others(machines: Machines) -> None:
+    api, shell = machines
+    api.refuse = "exceeded quota: gpus"
+    api.room.release()
+    before = len(api.posted)
+    done = shell.ask(submit=WAITS, arguments=[], count=2)
+    api.refuse = None
+    assert done["code"] == 1 and "exceeded quota" in done["err"]
+    assert len(api.posted) == before + 1
+    assert api.deleted[-1] == api.posted[-1]["metadata"]["name"]
+    states = json.loads(shell.moedsl("jobs", done["out"].split()[0], "--json")["out"])["experiments"][0]["jobs"]
+    assert sorted(job["state"] for job in states) == ["CANCELLED", "NOT SUBMITTED"]
+
+
+def test_a_log_is_followed_from_pods_that_wait_to_the_jobs_end(machines: Machines, kubectl: None) -> None:
+    """The pods start one after the other; kubectl alone ends at once where one of them has not."""
+    api, shell = machines
+    api.hold = "ImagePullBackOff"
+    id = shell.submit(SAYS)
+    first, second = pods(api)
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(shell.moedsl, "logs", id, "-f")
+        asked = len(api.asked)
+        wait_for(lambda: sum("/pods" in path for path in api.asked[asked:]) > 1)
+        first.start()
+        asked = len(api.asked)
+        wait_for(lambda: sum("/pods" in path for path in api.asked[asked:]) > 1)
+        assert not followed.done()
+        second.start()
+        done = followed.result()
+    assert done["code"] == 0, done
+    assert "waits for 2 of 2 pods: ImagePullBackOff: as the test wants" in done["err"]
+    assert "waits for 1 of 2 pods: ImagePullBackOff" in done["err"]
+    assert sorted(re.findall(r"rank \d was here", done["out"])) == [f"rank {rank} was here" for rank in range(4)]
+    assert shell.state(id) == "SUCCEEDED"
+
+
+def test_following_ends_with_a_job_that_never_started(machines: Machines, kubectl: None) -> None:
+    api, shell = machines
+    api.hold = "ContainerCreating"
+    id = shell.submit(WAITS)
+    name, asked = api.posted[-1]["metadata"]["name"], len(api.asked)
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(shell.moedsl, "logs", id, "-f")
+        wait_for(lambda: sum("/pods" in path for path in api.asked[asked:]) > 1)
+        api.delete(f"{GROUP}/namespaces/training/trainjobs/{name}")
+        done = followed.result()
+    api.hold = ""
+    assert done["code"] == 1
+    assert "CANCELLED" in done["err"]
+
+
+def test_a_job_is_found_whose_launcher_was_killed_before_it_heard_of_it(machines: Machines) -> None:
+    """The API server has taken the TrainJob and not answered yet."""
+    api, shell = machines
+    api.answers.clear()
+    before, doomed = len(api.posted), Shell(shell.folder)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(doomed.ask, submit=WAITS, arguments=[])
+        wait_for(lambda: len(api.posted) > before)
+        doomed.process.kill()
+    api.answers.set()
+    experiment, *_ = json.loads(shell.moedsl("jobs", "--json")["out"])["experiments"]
+    (job,) = experiment["jobs"]
+    assert (job["state"], job["number"]) == ("RUNNING", experiment["id"] + f"___{job['name']}___" + pods(api)[0].job)
+    assert shell.moedsl("cancel", experiment["id"])["code"] == 0
+    assert api.deleted[-1] == pods(api)[0].job
+    assert shell.state(experiment["id"]) == "CANCELLED"
