@@ -136,6 +136,27 @@ def test_the_command_writes_and_keeps_what_is_not_its_own(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(
+    ("output", "id", "way_out"),
+    [
+        ("nodir/x.html", "emit.unwritable", "mkdir -p"),
+        ("folder", "emit.exists", "report.html"),
+        ("file/x.html", "emit.exists", "name a file in a directory"),
+        ("file", "emit.not_ours", "--force"),
+        ("/proc/x.html", "emit.unwritable", "that you may write to"),
+    ],
+)
+def test_a_place_that_takes_no_page_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str, id: str, way_out: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("mine")
+    assert main(["report", "-e", "qwen3_30b_a3b; h100 x 16", "-o", str(tmp_path / output)]) == 1
+    said = capsys.readouterr().err
+    assert f"error[{id}]" in said and way_out in said
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
+
+
+@pytest.mark.parametrize(
     "ep, per_node, domain, used", [(64, 4, 72, 64), (32, 4, 72, 64), (8, 4, 72, 72), (128, 4, 72, 72), (16, 8, 8, 8)]
 )
 def test_a_job_takes_as_much_of_a_domain_as_expert_groups_fill(ep: int, per_node: int, domain: int, used: int) -> None:
