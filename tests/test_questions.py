@@ -307,6 +307,9 @@ def test_what_if_of_a_workflow_leaves_profiling_out(capsys: pytest.CaptureFixtur
         (("--top", "0"), "write --top 10"), (("--tokens", "10X"), "write 10T"), (("--price", "2"), "write --tokens 10T"),
         (("--tokens", "1T", "--price", "x"), "write a number"), (("--lengths", "--top", "3"), "without --top"),
         (("--stop-after", "solve", "--pareto"), "without --top"),
+        (("--stop-after", "solve", "--ladder"), "without --ladder"),
+        (("--stop-after", "check", "--lengths"), "without --lengths"),
+        (("--lengths", "--ladder"), "without --ladder"),
     ],
 )  # fmt: skip
 def test_a_mistake_has_a_way_out(words: tuple[str, ...], help: str, capsys: pytest.CaptureFixture[str]) -> None:

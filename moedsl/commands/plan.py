@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,6 +15,8 @@ from moedsl.show import plan_text
 
 
 def run(a: Namespace) -> int:
+    if _unmixed(a):
+        return 1
     if a.top or a.pareto or a.tokens or a.price is not None:
         from moedsl.commands import answers
 
@@ -28,6 +31,19 @@ def run(a: Namespace) -> int:
         with_ladders(result)
     show(a, result)
     return 0
+
+
+def _unmixed(a: Namespace) -> bool:
+    """Whether --ladder or --lengths stands beside something that prints no plan; says so on stderr."""
+    stops = a.stop_after not in (None, "plan")
+    if stops and (a.ladder or a.lengths):
+        asked = "--ladder" if a.ladder else "--lengths"
+        print(f"--stop-after prints something else than a plan: ask for it without {asked}", file=sys.stderr)
+    elif a.ladder and a.lengths:
+        print("--lengths prints something else than a plan: ask for it without --ladder", file=sys.stderr)
+    else:
+        return False
+    return True
 
 
 def _lengths(a: Namespace) -> int:
