@@ -25,13 +25,13 @@ PERMUTES = (6.0, 4.0, 3.0)
 while it sends."""
 HOST_ATTENTION, HOST_ROUTER, HOST_PREPROCESS, HOST_EXPERTS, HOST_DENSE = 0.9e-3, 0.4e-3, 0.4e-3, 1.2e-3, 0.6e-3
 """Seconds of launches from the host for one layer, forward and backward; CUDA graphs take their part away. Stated, not
-calibrated: no published speed is bound by them up to five times as much. A published pair of Qwen3-30B on 16 H100 (TP2
-PP2 EP4) takes 623 ms a step, and 484 with attention, router and preprocessing in graphs: 2.9 to 3.9 ms a layer without,
-by what its unstated batch may be."""
+calibrated: no tuned run that is published is bound by them, nor by half as much again. A published pair of Qwen3-30B on
+16 H100 (TP2 PP2 EP4) takes 623 ms a step, and 484 with attention, router and preprocessing in graphs: 2.9 to 3.9 ms a
+layer without, by what its unstated batch may be."""
 HOST_WAIT = 0.5e-3
 """Seconds for one MoE layer, forward and backward, in which the GPU is idle because the host waits for the counts of
 routed tokens before it can launch the experts (core transformer/moe/token_dispatcher.py:948, fused_a2a.py:414); a graph
-of the whole iteration has no such wait. Stated: 0.25 to 1 ms explain the published runs about as well."""
+of the whole iteration has no such wait. Stated: 0.5 to 1 ms explain the published runs about as well."""
 QUANTISED = {"bf16": 0.0, "fp8_blockwise": 4.0, "fp8_current": 6.0, "mxfp8": 4.0, "nvfp4": 5.0}
 """Bytes moved for a number that is quantised: read in BF16, written by rows and by columns. Current scaling reads it
 once more for its largest value (te pytorch/tensor/float8_tensor.py:202), and so does NVFP4 for its scale of the whole
