@@ -68,6 +68,23 @@ def test_the_users_own_settings_come_last() -> None:
     assert decided_fields(BASE)["optimizer.main_params_dtype"] == "torch.float32"
 
 
+def checkpoints(plan: dict[str, Any]) -> tuple[Any, Any]:
+    """Where a recipe saves and loads, from the one call that says so."""
+    calls = (n for n in ast.walk(ast.parse(recipe_text(plan))) if isinstance(n, ast.Call))
+    (call,) = (c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "CheckpointConfig")
+    said = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
+    return said["save"], said["load"]
+
+
+def test_a_run_goes_on_from_where_it_saves() -> None:
+    mock = PLANS["qwen3_30b_h100_bf16"]
+    assert checkpoints(mock) == (None, None)
+    own = f"nemo_experiments/{function_name(BASE)}/checkpoints"
+    assert checkpoints(BASE) == (own, own)
+    for plan in (BASE, mock):
+        assert checkpoints({**plan, "set": {"checkpoint.save": "/shared/run"}}) == ("/shared/run", "/shared/run")
+
+
 def test_reasons_and_warnings_stand_beside_what_they_explain() -> None:
     text = recipe_text(PLANS["qwen3_235b_gb200_mxfp8_overlap"])
     assert "# tp 1 (chosen): the smallest that fits\n    cfg.model.tensor_model_parallel_size = 1\n" in text

@@ -77,12 +77,20 @@ def recipe_text(plan: Mapping[str, Any]) -> str:
         backend=python(plan["policy"]["dispatcher"]),
         flex=plan["policy"]["dispatcher"] != "alltoall",
         sft=sft,
-        mock=plan["policy"]["data"] == "mock",
+        checkpoints=_checkpoints(plan),
         sections=[(title, _lines(plan, group)) for title, group in sections],
         env=[_env(plan, name, value) for name, value in plan["env"].items()],
         step=kin.step,
         entry="finetune" if sft else "pretrain",
     )
+
+
+def _checkpoints(plan: Mapping[str, Any]) -> str | None:
+    """Where a run saves, and looks for what to go on from; None where it keeps nothing."""
+    saved = plan["set"].get("checkpoint.save")
+    if saved is None and plan["policy"]["data"] == "mock":
+        return None
+    return python(saved or f"nemo_experiments/{function_name(plan)}/checkpoints")
 
 
 _NSYS = "nsys profile -s none -t nvtx,cuda --capture-range=cudaProfilerApi --capture-range-end=stop -o profile_%h"

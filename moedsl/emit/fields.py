@@ -321,7 +321,7 @@ SECTIONS = (
         (Row(None, "profiling", _const(Call(_CONFIG, "ProfilingConfig")), when=lambda w: w["profiling"]),),
     ),
     Section(
-        "Length of the run: Bridge's own defaults, a short run on mock data; change them freely",
+        "Length of the run: a short one on mock data, else Bridge's own defaults; change them freely",
         (
             Row(None, "train.train_iters", lambda w: 50 if w["mock"] else 1000 if w["task"] == "sft" else 300000),
             Row(None, "scheduler.lr_warmup_iters", lambda w: 10 if w["mock"] else 50 if w["task"] == "sft" else 500),

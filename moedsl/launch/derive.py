@@ -89,8 +89,9 @@ class _Applied:
         if holds(rule.expr, self.env):
             return
         make = error if rule.kind == "require" else warning
-        worth = {n: v for n, v in values_in(rule, self.env).items() if v is not UNSET}
-        said = ", ".join(f"{n} is {_said(v)}" for n, v in worth.items())
+        values = values_in(rule, self.env)
+        worth = {n: v for n, v in values.items() if v is not UNSET}
+        said = ", ".join(f"{n} is {_said(v) if v is not UNSET else 'not set'}" for n, v in values.items())
         self.found.append(make(rule.id, said, rule.span, because=rule.because, cites=rule.cites, values=worth,
                                help=_HELP.get(rule.id, ())))  # fmt: skip
 
@@ -99,6 +100,7 @@ _HELP = {
     "std.launch.hardware": "run on another cluster, or plan for its GPUs: layout, precision and memory change",
     "std.launch.whole_nodes": "ask for a multiple of a node's GPUs",
     "std.launch.enough_nodes": "plan with fewer GPUs, or raise `nodes` of the cluster if it allows more",
+    "std.checkpoints.checkpoints_outlive": 'write `set checkpoint.save = "/a/folder"`; the recipe loads from there too',
     "std.segment.hybridep_holds": "pin a smaller ep, take another number of nodes, or pin dispatcher=alltoall",
     "std.segment.expert_groups_hold": "pin a smaller ep, or take another number of nodes",
 }

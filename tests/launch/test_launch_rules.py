@@ -56,6 +56,12 @@ def wide(ep: int, dispatcher: str) -> Job:
     return plan("gb200", 288, {"ep": ep, "pp": 3}, dispatcher=dispatcher), slurm("gb200")
 
 
+def corpus(fields: dict[str, str]) -> Job:
+    """A job on a corpus of its own that sets those fields."""
+    given, on = job()
+    return given | {"policy": given["policy"] | {"data": "/data/corpus"}, "set": fields}, on
+
+
 H100 = job()
 GB200 = job(on="gb200")
 LOCAL = (job()[0], cluster("executor local; hardware h100"))
@@ -76,6 +82,7 @@ CASES: dict[str, Judged | Derived] = {
     "std.segment.hybridep_holds": Judged(wide(48, "hybridep"), wide(96, "hybridep")),
     "std.segment.expert_groups_hold": Judged(wide(48, "alltoall"), wide(96, "alltoall")),
     "std.segment.segment": Derived(job(72, on="gb200"), 18, job(72, "topology off", on="gb200")),
+    "std.checkpoints.checkpoints_outlive": Judged(corpus({"checkpoint.save": "/shared/run"}), corpus({})),
     "std.slurm.srun.mpi": Derived(H100, "pmix", LOCAL),
     "std.slurm.srun.no_container_mount_home": Derived(IMAGE, True, H100),
     "std.slurm.srun.container_writable": Derived(IMAGE, True, H100),
