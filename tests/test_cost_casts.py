@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from cost_models import hardware, model
@@ -31,8 +33,12 @@ def linears(m: Model) -> dict[str, tuple[int, int]]:
     from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
     from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeAttention
 
-    shape = {"hidden_size": m.hidden, "num_attention_heads": m.heads, "num_key_value_heads": m.query_groups}
-    mla = {
+    shape: dict[str, Any] = {
+        "hidden_size": m.hidden,
+        "num_attention_heads": m.heads,
+        "num_key_value_heads": m.query_groups,
+    }
+    mla: dict[str, Any] = {
         "q_lora_rank": m.q_lora_rank,
         "kv_lora_rank": m.kv_lora_rank,
         "qk_nope_head_dim": m.qk_nope_dim,
