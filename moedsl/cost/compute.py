@@ -237,6 +237,14 @@ def recomputed(w: Work, t: Table) -> tuple[Floats, Floats]:
     return tuple(np.where(on["full"] > 0, np.maximum(f, p), p) for f, p in zip(forward(w), parts, strict=True))  # type: ignore[return-value]
 
 
+def host_tower(m: Model, t: Table, learns: bool) -> Floats:
+    """Seconds that the host needs to launch the vision tower: forward, where it learns backward and what is recomputed.
+    Of the graphs that of the whole iteration alone holds it."""
+    layers = m.vision.layers if m.vision else 0
+    passes = 3.0 + t.has("recompute", BIT["full"]) if learns else 1.0
+    return layers * (HOST_ATTENTION + HOST_DENSE) * passes / 3 * (1.0 - t.has("cuda_graph", WHOLE))
+
+
 def waits(t: Table) -> tuple[Floats, Floats]:
     """(dense layer, MoE layer): seconds that the GPU waits for the host whatever it computes."""
     loose = 1.0 - t.has("cuda_graph", WHOLE)

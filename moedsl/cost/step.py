@@ -57,7 +57,9 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     out: dict[str, Prices] = {part: {} for part in MICROBATCH} | {"compute": computed(shape, w, learns)}
     moved = _moved(m, hw, t, seq, learns, out["compute"])
     _layers(out, hw, t, shape, w, (*_wires(m, hw, shape, seq, w, skew), *moved))
-    out["recompute"]["vision"] = learns.tower * w.vision[shape.inverse] * t.has("recompute", BIT["full"])
+    out["recompute"]["vision"] = again = learns.tower * w.vision[shape.inverse] * t.has("recompute", BIT["full"])
+    busy = (1 + 2 * learns.tower) * w.vision[shape.inverse] + again
+    out["launch"]["vision"] = np.maximum(compute.host_tower(m, t, learns.tower) - busy, 0.0)
     if m.shared_expert_hidden:
         out["tensor_communication"]["moe"] = 2 * out["tensor_communication"]["moe"]
     return out

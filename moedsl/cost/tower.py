@@ -59,14 +59,16 @@ def _alone(count: int, learns: bool) -> Counts:
 
 
 def seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tuple[Floats, Floats]:
-    """(encoder, projector): one microbatch, forward, backward and what is recomputed, for every row of `t`."""
+    """(encoder, projector): one microbatch, forward, backward and what is recomputed, for every row of `t`; launches
+    that they do not hide are the encoder's."""
     shape = t.narrow(step.SHAPE)
     whole = compute.work(m, hw, shape, seq, skew=1.0)
     nothing = Work(*(np.zeros(shape.rows) for _ in fields(Work)))
     encoder = step.computed(shape, evolve(nothing, vision=whole.vision), learns)["vision"]
     projector = step.computed(shape, evolve(nothing, merger=whole.merger), learns)["vision"]
     again = learns.tower * t.has("recompute", activations.BIT["full"])
-    return encoder + again * whole.vision[shape.inverse], projector
+    encoder = encoder + again * whole.vision[shape.inverse]
+    return np.maximum(compute.host_tower(m, t, learns.tower), encoder), projector
 
 
 def apart(
