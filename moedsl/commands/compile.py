@@ -12,7 +12,7 @@ from moedsl.commands.plan import show
 from moedsl.commands.programs import compiled
 from moedsl.compiler import Result
 from moedsl.diagnostics import Diagnostic
-from moedsl.emit.write import write_all
+from moedsl.emit.write import left_over, write_all
 
 
 def run(a: Namespace) -> int:
@@ -56,6 +56,7 @@ def _write(a: Namespace, result: Result) -> int:
     if found:
         talk.say(found, {})
         return 1
+    talk.say(left_over(folder, files), {})
     for where in dict.fromkeys((folder / name).parent for name in files):
         print(f"wrote {where}/", file=sys.stderr)
     return 0

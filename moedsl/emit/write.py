@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics import Diagnostic, error, warning
 
 _COMMENT = re.compile(r"\A# moedsl: sha256=([0-9a-f]{64})\n")
 _KEY = re.compile(r'\A\{\n  "moedsl_sha256": "([0-9a-f]{64})",?')
@@ -93,6 +93,24 @@ def _guarded(path: Path) -> Iterator[Diagnostic]:
         yield error("emit.not_ours", f"{path} was not written by moedsl", help=_FORCE)
     elif state == "edited":
         yield error("emit.edited", f"{path} was edited after moedsl wrote it", help=_FORCE)
+
+
+def left_over(directory: str | Path, files: Mapping[str, str]) -> list[Diagnostic]:
+    """A warning where folders below hold plans of runs that an earlier compile wrote and this one did not."""
+    folder = Path(directory)
+    now = {(folder / name).parent for name in files}
+    if now == {folder}:
+        return []
+    plans = sorted(p for p in folder.glob("*/plan.json") if p.parent not in now and _is_ours(p))
+    if not plans:
+        return []
+    names = ", ".join(p.parent.name for p in plans)
+    help = "remove those folders, or write to another one with -o: `results` and `verify` read all that is there"
+    return [warning("emit.left_over", f"{folder} also holds {names}, from an earlier compile", help=help)]
+
+
+def _is_ours(path: Path) -> bool:
+    return written_by_us(path.name, path.read_text(encoding="utf-8", errors="replace")) != "foreign"
 
 
 def _unwritable(path: Path, refused: OSError) -> Diagnostic:
