@@ -12,7 +12,7 @@ import attrs
 from moedsl import axes
 from moedsl.choose import Chosen
 from moedsl.diagnostics import Diagnostic, note
-from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, Effects, of_rules
+from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
 from moedsl.facts import Model
 from moedsl.ir import Program
 
@@ -30,12 +30,17 @@ def values(plan: Json, effects: Effects) -> dict[str, Any]:
 
     A field of the user's `set` that no effect names is here too: it may change what is learned.
     """
-    words = {n: plan[n] for n in _ALONE} | {n: v for s in _SECTIONS for n, v in plan[s].items()}
+    words = {n: plan[n] for n in _ALONE} | settings(plan)
     words |= {"target": plan["target"]["bridge"]}
     frozen = {n for n, v in words.items() if n.startswith("freeze_") and not v}
     out = {n: v for n, v in words.items() if n not in frozen and effects.word(n, v) in (EXPERIMENT, BENCHMARK)}
     fields = {path_of(n): v for n, v in plan["derived"].items()} | dict(plan["set"])
     return out | {n: v for n, v in fields.items() if effects.field(n) != EXECUTION}
+
+
+def settings(plan: Json, sections: Sequence[str] = _SECTIONS) -> dict[str, Any]:
+    """The words of the language that the sections of a plan give a value; what else stands there is commentary."""
+    return {n: v for s in sections for n, v in plan[s].items() if n in WORDS}
 
 
 def path_of(word: str) -> str:

@@ -188,6 +188,13 @@ def test_memory_goes_down_where_memory_was_short(run: Any, tmp_path: Path) -> No
     assert made["after"]["peak_gib"] < made["before"]["peak_gib"]
 
 
+def test_commentary_of_a_plan_is_no_change(run: Any, tmp_path: Path) -> None:
+    """From 32k on a plan's batch is compared with 4K, which follows from the rest."""
+    file = moe(tmp_path, "qwen3_30b_a3b; h100 x 64; seq 64k; throughput first\n")
+    changed = proof(run(OOM, "--run", file, "--json")[1])["changes"]
+    assert changed and not [k for k, v in changed.items() if isinstance(v["before"], dict)]
+
+
 def test_every_run_of_a_file_is_proved(run: Any) -> None:
     _, out, _ = run("disable full recomputation when enabling overlap_moe_expert_parallel_comm", "--run",
                     str(Path(__file__).parents[1] / "examples/several_runs.moe"), "--json")  # fmt: skip

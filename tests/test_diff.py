@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 
 from moedsl import cli
+from moedsl.bridge.case import Case
 from moedsl.bridge.client import Server
+from moedsl.bridge.gpu import DEVICES
+from moedsl.bridge.report import Refusal
+from moedsl.bridge.resolve import Resolved
 from moedsl.diff import sources as sources_module
 from moedsl.diff.compare import compare
 from moedsl.diff.fields import of_overrides, of_plan, of_recipe
 from moedsl.diff.sources import Side, sides
 from moedsl.diff.text import text
 from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
+from moedsl.experiment import settings
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; "
@@ -167,6 +172,83 @@ def test_a_recipe_is_read_without_bridge(compiled: Path, monkeypatch: pytest.Mon
     assert d["compared"] > 30 and not names(d, EXPERIMENT) and not names(d, EXECUTION)
 
 
+@pytest.fixture(scope="module")
+def long() -> dict[str, Any]:
+    """Two plans of 64k, which say of their batch what it is against 4K."""
+    text = "qwen3_30b_a3b; h100 x 64; seq 64k"
+    return diff(texts=(text, text + "; throughput first"))
+
+
+def test_commentary_of_a_plan_is_no_field(long: dict[str, Any]) -> None:
+    assert not names(long, UNKNOWN) and long["verdict"]["same_experiment"] is True
+    assert "against_4k" not in text(long)
+
+
+def test_every_setting_of_a_plan_is_a_word() -> None:
+    """What `settings` leaves out is commentary alone: no value of a word is lost."""
+    for program in ("qwen3_vl_30b_a3b; h100 x 16; seq 64k", "deepseek_v3; gb200 x 256"):
+        (side,) = sides((), [program])
+        assert isinstance(side, Side) and side.plan is not None
+        left = {n for s in ("batch", "layout", "policy") for n in side.plan[s]} - {*settings(side.plan)}
+        assert left <= {"against_4k"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("train.global_batch_siz=512", "train.global_batch_size=512", None),
+        ("train.global_batch_siz=512", "train.global_batch_siz=512", None),
+        ("train.global_batch_siz=512 model.seq_length=1", "train.global_batch_size=512 model.seq_length=2", False),
+        ("train.global_batch_size=512", "train.global_batch_size=256", False),
+    ],
+)
+def test_an_override_of_no_field_is_doubted(a: str, b: str, same: bool | None) -> None:
+    d = diff(a, b)
+    assert d["verdict"]["same_experiment"] is same
+    said = d["verdict"]["says"]
+    assert ("did you mean `train.global_batch_size`?" in said[0]) == ("siz=" in a)
+    assert same is False or not any("different experiments" in line for line in said)
+
+
+def test_an_override_of_no_field_is_doubted_beside_a_run() -> None:
+    d = diff("train.global_batch_siz=512", texts=(RUN,))
+    assert "did you mean" in d["verdict"]["says"][0] and d["verdict"]["same_experiment"] is None
+
+
+def test_overrides_of_a_plan_name_fields_alone(compiled: Path) -> None:
+    for side in (f.parent.name for f in compiled.glob("*/overrides.txt")):
+        d = diff(str(compiled / side / "overrides.txt"), str(compiled / side))
+        assert not any("is no field" in line for line in d["verdict"]["says"])
+
+
+def test_what_nobody_set_is_off_and_alike_values_are_told_apart() -> None:
+    d = diff("model.inference_cuda_graph_scope=none", "model.inference_cuda_graph_scope='none'")
+    assert not any(d["changes"].values())
+    shown = text(diff("model.recompute_modules=null", "model.recompute_modules=[]"))
+    assert "model.recompute_modules  null -> []" in shown
+
+
+def answer(refusal: Refusal | None, built: dict[str, Any], behind: dict[str, Any]) -> Resolved:
+    return Resolved("recipe.py", "a_config", built=built, resolved=behind, refusal=refusal)
+
+
+def test_recipes_are_compared_as_built_where_bridge_refuses_one() -> None:
+    """Only A comes behind the update, whose values the recipes do not say."""
+    case = Case("recipe.py", "recipe.py", "a_config", {}, DEVICES["h100"], 16)
+    refusal = Refusal("update", "AssertionError", "must be\ndivisible", "megatron/bridge/training/config.py:1")
+    one, two = ({"train.global_batch_size": n, "scheduler.lr_decay_steps": None} for n in (1024, 100))
+    answers = [answer(None, one, {**one, "scheduler.lr_decay_steps": 9}), answer(refusal, two, two)]
+    a, b = sources_module.resolved([case, case], answers)
+    assert isinstance(a, Side) and isinstance(b, Side)
+    d = compare(a, b)
+    assert names(d, EXPERIMENT) == {"train.global_batch_size"}
+    assert d["verdict"]["says"][0] == "Bridge refuses B: must be divisible"
+    assert "before what runtime_config_update" in d["verdict"]["says"][1]
+    assert d["b"]["refused"] == "must be divisible" and d["a"]["refused"] is None
+    a, b = sources_module.resolved([case, case], answers[:1] * 2)
+    assert isinstance(a, Side) and a.fields["scheduler.lr_decay_steps"] == 9 and not a.as_built
+
+
 def test_what_no_effect_names_is_unknown() -> None:
     d = diff("model.seq_length=4096 model.no_such_field=1", "model.seq_length=4096 model.no_such_field=2")
     assert names(d, UNKNOWN) == {"model.no_such_field"} and d["verdict"]["same_experiment"] is None
@@ -215,11 +297,14 @@ def test_a_plan_of_mock_data_says_so(compiled: Path) -> None:
         ([str(EXAMPLES / "sft.moe"), "-e", "qwen3_30b_a3c; h100 x 8"], "qwen3_30b_a3b"),
         (["model.a=1 b", "-e", RUN], "`b` is no override"),
         (["no_recipe.py", "-e", RUN], "no such file"),
+        (["none/overrides.txt", "-e", RUN], "none/overrides.txt does not exist"),
+        (["none/plan.json", "-e", RUN], "none/plan.json does not exist"),
     ],
 )
 def test_a_wrong_side_is_answered(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["diff", *words]) == 1
-    assert says in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert says in said and "Errno" not in said
 
 
 def test_a_file_that_is_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,12 @@ it, then with everything else free; the first that compiles and changes the plan
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, field, frozen
 
-from moedsl import ast, axes
+from moedsl import ast, axes, experiment
 from moedsl.cache import cached_parse
 from moedsl.compiler import Result, compile_source
 from moedsl.source import Source
@@ -127,21 +127,15 @@ def _word(value: Any) -> str:
     return f"[{', '.join(value)}]" if isinstance(value, list) and value else str(value or "none")
 
 
-_COMPARED: tuple[Callable[[Plan], Plan], ...] = (
-    lambda p: p["layout"],
-    lambda p: p["batch"],
-    lambda p: p["policy"],
-    lambda p: p["set"],
-)
-
-
 def changes(before: Plan, after: Plan) -> dict[str, tuple[Any, Any]]:
     """What differs between two plans, by name: the value before and after."""
-    out: dict[str, tuple[Any, Any]] = {}
-    for part in _COMPARED:
-        a, b = part(before), part(after)
-        out |= {k: (a.get(k), b.get(k)) for k in dict.fromkeys([*a, *b]) if a.get(k) != b.get(k)}
-    return out
+    a, b = _settings(before), _settings(after)
+    return {k: (a.get(k), b.get(k)) for k in dict.fromkeys([*a, *b]) if a.get(k) != b.get(k)}
+
+
+def _settings(p: Plan) -> dict[str, Any]:
+    """The words of the language that a plan gives a value, then the user's own fields."""
+    return experiment.settings(p, ("layout", "batch", "policy")) | dict(p["set"])
 
 
 def figures(p: Plan) -> dict[str, float]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl import axes, experiment, neighbours
 from moedsl.choose import Chosen
 from moedsl.compiler import load_stdlib
 from moedsl.diff.sources import Side
+from moedsl.diff.verdict import refusals, strangers, verdict
 from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN, Effects, is_known, of_rules
 from moedsl.ir import Rule
 
@@ -33,6 +34,8 @@ def compare(a: Side, b: Side) -> dict[str, Any]:
     lines = [x for x in lines if not _same(x["a"], x["b"])]
     groups = {g: [x for x in lines if x["effect"] == g] for g in (EXPERIMENT, EXECUTION, BENCHMARK, UNKNOWN)}
     bench = {"a": _benchmarks(left, effects), "b": _benchmarks(right, effects)}
+    unknown = strangers([n for s in (a, b) if s.how == "overrides" for n in s.fields], effects)
+    found = verdict(groups, bench, unknown)
     return {
         "version": 1,
         "a": _side(a),
@@ -43,12 +46,12 @@ def compare(a: Side, b: Side) -> dict[str, Any]:
         "changes": groups,
         "benchmark": bench,
         "estimates": _estimates(a, b),
-        "verdict": verdict(groups, bench),
+        "verdict": {**found, "says": [*refusals(a, b), *found["says"]]},
     }
 
 
 def _side(s: Side) -> dict[str, Any]:
-    said = {"name": s.name, "how": s.how, "unread": list(s.unread)}
+    said = {"name": s.name, "how": s.how, "unread": list(s.unread), "refused": s.refused}
     found = s.plan.get("experiment") if s.plan else None
     return {**said, "fingerprint": found["fingerprint"]} if found else said
 
@@ -70,7 +73,8 @@ def _words(s: Side) -> dict[str, Any]:
     """A plan on one level: words of the language, derived and set fields, environment."""
     p = s.plan or {}
     out = {n: p[n] for n in _HEAD} | {"target": p["target"]["bridge"]}
-    out |= {n: v for part in ("batch", "layout", "policy") for n, v in p[part].items() if n not in _SKIPPED}
+    words = experiment.settings(p, ("batch", "layout", "policy"))
+    out |= {n: v for n, v in words.items() if n not in _SKIPPED}
     out |= {experiment.path_of(n): v for n, v in p["derived"].items()} | dict(p["set"])
     if s.chosen is not None:
         out[_FACTS] = experiment.fingerprint({}, experiment.facts_of(s.chosen.problem.program.model))
@@ -87,8 +91,8 @@ def _names(left: Json, right: Json, by_words: bool, a: Side, b: Side) -> list[st
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equal, or both off: Bridge reads an unset flag as one that is false."""
-    return a == b or all(v is None or v is False for v in (a, b))
+    """Equal, or both off: Bridge reads an unset flag as one that is false, and an unset word as "none"."""
+    return a == b or all(v is None or v is False or v == "none" for v in (a, b))
 
 
 def _line(name: str, a: Any, b: Any, effects: Effects, side: Side) -> dict[str, Any]:
@@ -129,7 +133,7 @@ def _benchmarks(values: Json, effects: Effects) -> list[dict[str, Any]]:
     return experiment.benchmarks({n: v for n, v in values.items() if v != ABSENT}, effects)
 
 
-# ---------------------------------------------------------------- prices and the verdict
+# ---------------------------------------------------------------- prices
 
 _ESTIMATES = ("step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu")
 
@@ -143,35 +147,3 @@ def _estimates(a: Side, b: Side) -> dict[str, Any] | None:
     tokens = [s["batch"]["global_batch"] * s["batch"]["seq"] for s in (a.plan, b.plan)]
     hours = [1e9 / (3600 * rate) for rate in pairs["tokens_per_s_per_gpu"]]
     return {**pairs, "peak_gib": peak, "tokens_per_step": tokens, "gpu_hours_per_1e9_tokens": hours}
-
-
-def verdict(groups: Mapping[str, Sequence[Json]], bench: Mapping[str, Sequence[Json]]) -> dict[str, Any]:
-    """Whether it is the same experiment (None: not known), which sides are benchmarks, and a sentence for each."""
-    only = [s for s in ("a", "b") if _names_of(bench[s]) - _names_of(bench["b" if s == "a" else "a"])]
-    differs = bool(groups[EXPERIMENT] or groups[BENCHMARK])
-    same = False if differs else None if groups[UNKNOWN] else True
-    return {"same_experiment": same, "benchmark_only": only, "says": [*_says(groups, bench, only, same)]}
-
-
-def _names_of(found: Sequence[Json]) -> set[str]:
-    return {str(x["name"]) for x in found}
-
-
-def _says(
-    groups: Mapping[str, Sequence[Json]], bench: Mapping[str, Sequence[Json]], only: Sequence[str], same: bool | None
-) -> Iterator[str]:
-    shared = _names_of(bench["a"]) & _names_of(bench["b"])
-    for side in only:
-        why = ", ".join(f"{x['name']} {experiment.word(x['value'])}" for x in bench[side] if x["name"] not in shared)
-        yield f"{side.upper()} is benchmark-only ({why}): its speed is no proxy, its loss is meaningless"
-    if groups[EXPERIMENT] or (same is False and not only):
-        yield "different experiments: do not compare losses"
-    elif same is None:
-        count = len(groups[UNKNOWN])
-        yield f"whether it is the same experiment is not known: no effect names {count} of the fields that differ"
-    elif same and groups[EXECUTION]:
-        yield "the same experiment, run differently"
-    elif same:
-        yield "nothing that was compared differs"
-    if shared:
-        yield f"both are benchmarks by {', '.join(sorted(shared))}: neither loss means anything"

@@ -16,6 +16,7 @@ from moedsl.bridge import case as cases
 from moedsl.bridge.case import Case
 from moedsl.bridge.client import Server, is_installed
 from moedsl.bridge.report import Report
+from moedsl.bridge.resolve import Resolved
 from moedsl.choose import Chosen
 from moedsl.compiler import compile_source
 from moedsl.diagnostics import Diagnostic, error
@@ -26,6 +27,7 @@ from moedsl.source import Source
 
 Json = Mapping[str, Any]
 HELP = "give a .moe file (FILE:run), a compiled folder, plan.json, recipe.py, module:function or overrides"
+_WORDS = "overrides are words such as `model.seq_length=4096`"
 
 
 @frozen
@@ -45,6 +47,10 @@ class Side:
     rules: tuple[Rule, ...] = ()
     """The run's own rules, for the effects that it declares."""
     unread: tuple[str, ...] = field(factory=tuple)
+    refused: str | None = None
+    """What Bridge's runtime_config_update said where it refused the recipe."""
+    as_built: bool = False
+    """Whether `fields` are a recipe's before that update."""
 
 
 @frozen
@@ -95,6 +101,11 @@ def _wrong(text: str, help: str | tuple[str, ...] = HELP) -> Wrong:
     return Wrong((error("diff.input", text, help=help),))
 
 
+def _unreadable(path: Path, refused: OSError, help: str | tuple[str, ...]) -> Wrong:
+    why = "does not exist" if isinstance(refused, FileNotFoundError) else f"cannot be read: {refused.strerror}"
+    return _wrong(f"{path} {why}", help)
+
+
 # ---------------------------------------------------------------- plans
 
 
@@ -133,7 +144,9 @@ def _of_folder(folder: Path, target: str, options: Options) -> Found:
 def _of_plan_file(path: Path, target: str) -> Side | Wrong:
     try:
         plan = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
+    except OSError as e:
+        return _unreadable(path, e, HELP)
+    except ValueError as e:
         return _wrong(f"{path} cannot be read as JSON: {e}")
     if not isinstance(plan, dict) or not {"layout", "batch", "policy", "estimate"} <= plan.keys():
         return _wrong(
@@ -149,8 +162,10 @@ def _of_overrides(target: str) -> Side | Wrong:
     try:
         text = Path(target).read_text(encoding="utf-8") if target.endswith(".txt") else target
         return Side(target, "overrides", of_overrides(text))
-    except (OSError, ValueError) as e:
-        return _wrong(f"{target}: {e}", "overrides are words such as `model.seq_length=4096`")
+    except OSError as e:
+        return _unreadable(Path(target), e, ("`moedsl compile FILE` writes one", _WORDS))
+    except ValueError as e:
+        return _wrong(f"{target}: {e}", _WORDS)
 
 
 def _of_case(read: Case | Report, target: str) -> Found:
@@ -165,17 +180,22 @@ def _resolve(wanted: Sequence[Case], server: Server | None) -> list[Side | Wrong
         if server is None:
             print("starting the real Megatron Bridge (about ten seconds)", file=sys.stderr, flush=True)
             server = stack.enter_context(Server(min(2, len(wanted))))
-        return [_resolved(c, r) for c, r in zip(wanted, server.resolve(wanted), strict=True)]
+        return resolved(wanted, list(server.resolve(wanted)))
 
 
-def _resolved(c: Case, r: Any) -> Side | Wrong:
-    """A recipe behind Bridge's update; where Bridge refuses that, as it was built."""
+def resolved(wanted: Sequence[Case], answers: Sequence[Resolved]) -> list[Side | Wrong]:
+    """Recipes behind Bridge's update; all of them as built where it refuses one, so that like is compared with like."""
+    as_built = any(r.refusal for r in answers)
+    return [_resolved(c, r, as_built) for c, r in zip(wanted, answers, strict=True)]
+
+
+def _resolved(c: Case, r: Resolved, as_built: bool) -> Side | Wrong:
     if r.id or not r.built:
         message = r.message or (r.refusal.message if r.refusal else "Bridge built nothing")
         return _wrong(f"{c.file}: {message}")
-    unread = (f"Bridge refuses it: {r.refusal.message}",) if r.refusal else ()
-    flat = r.built if r.refusal else r.resolved
-    return Side(c.file, "recipe", of_recipe(flat, r.classes), whole=True, unread=unread)
+    fields = of_recipe(r.built if as_built else r.resolved, r.classes)
+    refused = " ".join(r.refusal.message.split()) if r.refusal else None
+    return Side(c.file, "recipe", fields, whole=True, refused=refused, as_built=as_built)
 
 
 def _read(c: Case) -> Side | Wrong:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -45,13 +46,19 @@ def _table(lines: Sequence[Json], effect: str) -> Iterator[str]:
     width = max(len(x["name"]) for x in lines)
     for x in sorted(lines, key=lambda x: x["name"].startswith(_ENV)):
         alone = f"  (alone: {x['alone']})" if x.get("alone") else ""
-        yield f"  {x['name'].ljust(width)}  {_word(x['a'])} -> {_word(x['b'])}{alone}"
+        yield f"  {x['name'].ljust(width)}  {_pair(x['a'], x['b'])}{alone}"
         if x["because"] and (effect == BENCHMARK or x["name"] in ("micro_batch", "train.micro_batch_size")):
             yield _wrapped(x["because"], width + 4)
 
 
 def _wrapped(why: str, indent: int) -> str:
     return textwrap.fill(why, max(100, indent + 60), initial_indent=" " * indent, subsequent_indent=" " * indent)
+
+
+def _pair(a: Any, b: Any) -> str:
+    """Both values in words; as JSON where these are alike, such as of null and an empty list."""
+    words = [_word(v) for v in (a, b)]
+    return " -> ".join(words if words[0] != words[1] else [json.dumps(v) for v in (a, b)])
 
 
 def _word(value: Any) -> str:
