@@ -9,12 +9,13 @@ from attrs import field, frozen
 
 from moedsl.cost import Cost
 from moedsl.counts import MOST_GPUS, counts
-from moedsl.diagnostics import Diagnostic, Instead, error, note
+from moedsl.diagnostics import Diagnostic, Instead, note
 from moedsl.ir import Problem, Program
 from moedsl.lower import lower
 from moedsl.proxies import no_proxy
 from moedsl.solve import Row, Search, Solution
 from moedsl.tables import Compiled, compile_problem
+from moedsl.unheeded import unheeded
 
 KEEP = 6
 
@@ -36,7 +37,7 @@ def choose(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | None, 
         return _smallest(p, progress)
     chosen = solve(p, p.gpus)
     if chosen.solution.rows:
-        return chosen, [*_whole_nodes(p, p.gpus), *no_proxy(chosen.problem)]
+        return chosen, [*_whole_nodes(p, p.gpus), *no_proxy(chosen.problem), *unheeded(chosen.compiled)]
     from moedsl import explain  # only a failure pays for it
 
     progress("nothing fits: looking for what collides")
@@ -79,19 +80,18 @@ def _whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:
 
 def _smallest(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | None, list[Diagnostic]]:
     """The fewest GPUs with a layout that fits, and what the next steps up would buy."""
+    legal = 0
     for gpus in counts(p.hardware):
         progress(f"trying {gpus} GPUs")
         chosen = solve(p, gpus)
         if chosen.solution.rows:
-            return _with_steps(chosen, progress), [smallest_note(p, gpus), *no_proxy(chosen.problem)]
-    text = f"no layout of {p.model.name} fits on up to {MOST_GPUS} {p.hardware.name}"
-    found = error(
-        "solve.no_gpu_count",
-        text,
-        p.spans["hardware"],
-        help="shorten the sequence, drop a pin, or name a number of GPUs to see why",
-    )
-    return None, [found]
+            notes = [smallest_note(p, gpus), *no_proxy(chosen.problem), *unheeded(chosen.compiled)]
+            return _with_steps(chosen, progress), notes
+        legal = gpus if chosen.solution.legal else legal
+    from moedsl import explain  # only a failure pays for it
+
+    progress("nothing fits: looking for what collides")
+    return None, explain.nowhere(p, legal, solve)
 
 
 def smallest_note(p: Program, gpus: int) -> Diagnostic:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import hypothesis.strategies as st
@@ -36,7 +37,7 @@ CASES = [
     ("qwen3_30b_a3b; gb200 x 64; scale first; pin dispatcher=deepep cp=1", {"dispatcher=deepep"}, r"std\.dispatch\.deepep_gpu"),
     ("deepseek_v3; h100 x 8", set(), r"solve\.does_not_fit"),
     ("qwen3_30b_a3b; gb200 x 8; require tp > 4; pin tp=2 ep=4", {"require tp > 4", "tp=2"}, r"solve\.conflict"),
-    ("qwen3_30b_a3b; gb200 x 8; seq 100; pin cp=4", {"cp=4"}, r"std\.batch\.context_shards"),
+    ("qwen3_30b_a3b; gb200 x 8; seq 100; pin cp=4", {"cp=4", "seq 100"}, r"std\.batch\.context_shards"),
     ("qwen3_30b_a3b; gb200 x 8; pin dp=3 ep=2", {"dp=3"}, r"solve\.conflict|std\.mesh\.\w+"),
     ("deepseek_v3; h100 x 64; throughput first; pin recompute=none tp=1", None, r"solve\.does_not_fit"),
     ("qwen3_30b_a3b; h100 x 16; precision nvfp4; pin tp=2", {"precision nvfp4"}, r"std\.precision\.nvfp4_gpu"),
@@ -68,8 +69,8 @@ def applied(text: str, line: str) -> list[str]:
         if re.search(rf"\b{found[1]}=", text):
             return [re.sub(rf"\b{found[1]}=(\[[^\]]*\]|\S+?)(?=[\s;]|$)", f"{found[1]}={found[2]}", text, count=1)]
         return [re.sub(rf"\b{found[1]} \w+", f"{found[1]} {found[2]}", text, count=1)]
-    if found := re.match(r"write `(\w+ x \d+)`", line):
-        return [re.sub(r"\w+ x \d+", found[1], text, count=1)]
+    if found := re.match(r"write `(\w+ x \d+|batch \w+)`", line):
+        return [changed_to(text, found[1])]
     if found := re.match(r"write `(seq \w+)`", line):
         return [re.sub(r"; seq \w+", "", text) + f"; {found[1]}"]
     if found := re.match(r"drop `([^`]*)`", line):
@@ -77,8 +78,89 @@ def applied(text: str, line: str) -> list[str]:
         return [text.replace(f"require {found[1]}", "").replace(f" {name}={value}", "")]
     if found := re.match(r"pin (\w+=\S+?),? which the phase leaves out", line):
         return [f"{text}\npin {found[1]}"]
-    assert line.startswith(("no single change", "write `precision", "allow", "drop")), line
+    if found := re.match(r"drop rule `run\.\w+\.(\w+)`, or write `(allow [^`]*)`", line):
+        return [f"{text}\n{found[2]}", re.sub(rf"require {found[1]}: .*?(?=;|\n|\}})", "", text)]
+    if found := re.match(r"no single change .* with (.*) \(", line):
+        return [reduce(changed_to, found[1].replace("`", "").split(" and "), text)]
+    assert line.startswith(("write `precision", "allow", "drop")) or " collide: " in line or "memory" in line, line
     return []
+
+
+def changed_to(text: str, change: str) -> str:
+    """The program with `pin tp=1` or `h100 x 8` in place of what it says about the same."""
+    if found := re.fullmatch(r"pin (\w+)=(.*)", change):
+        return re.sub(rf"\b{found[1]}=\S+", f"{found[1]}={found[2]}", text, count=1)
+    word = r"\w+ x \d+" if " x " in change else rf"\b{change.split()[0]} \w+"
+    return re.sub(word, change, text, count=1)
+
+
+SEVERAL = [
+    ("deepseek_v3; h100 x 512; pin tp=8 pp=8 ep=64 etp=2 cp=2 ep_overlap=on recompute=full vpp=2 dispatcher=deepep",
+     {"expert_mesh", "no_full_recompute"}, False),
+    ("deepseek_v3; h100 x 3; seq 100; pin tp=8", {"sequence_shards"}, True),
+    ("qwen3_30b_a3b; h100 x 16; precision nvfp4; pin ep_overlap=on recompute=full tp=3",
+     {"nvfp4_gpu", "no_full_recompute", "heads"}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "laws", "memory"), SEVERAL)
+def test_conflicts_that_have_to_be_solved_together_are_all_named(text: str, laws: set[str], memory: bool) -> None:
+    error, spans = only_error(text)
+    first, *each = error.help
+    assert first.startswith(f"no single change opens a layout: these {len(laws) + memory} conflicts"), first
+    for law in laws:
+        assert law in error.message and any(law in line for line in each), (law, error)
+    assert ("the memory of 3 h100" in error.message) == memory
+    assert all(any(word in s for s in spans) for word in re.findall(r"pin (\w+=)", first)), spans
+    for changed in applied(text, first):
+        assert solved(changed).chosen, changed
+
+
+OWN_TWO = (
+    'rules house { require a: tp >= 4 because "x" cite y "z"; require b: tp <= 2 because "x" cite y "z" }\n'
+    "qwen3_30b_a3b; h100 x 32"
+)
+
+
+def test_rules_of_the_run_file_give_way() -> None:
+    """Dropped or allowed; and no value is shown of a layout that breaks one of the two at will."""
+    error, _ = only_error(OWN_TWO)
+    assert [line.split("`")[1] for line in error.help] == ["run.house.a", "run.house.b"]
+    assert not error.values and "tp=" not in error.message
+    assert not any(label.text == "32 h100" for label in error.labels[1:])
+    for line in error.help:
+        assert len(applied(OWN_TWO, line)) == 2
+        assert all(solved(changed).chosen for changed in applied(OWN_TWO, line)), line
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("deepseek_v3; h100 x 512; seq 100; pin tp=8", "seq 104"),
+        ("qwen3_30b_a3b; h100 x 32; seq 4k; batch 100; pin tp=1 pp=1 cp=1", "batch 96"),
+    ],
+)
+def test_a_size_that_collides_is_pointed_at_and_has_a_way_out(text: str, way: str) -> None:
+    error, spans = only_error(text)
+    assert f"{way.split()[0]} 100" in spans
+    assert any(line.startswith(f"write `{way}`:") for line in error.help), error.help
+    assert solved(re.sub(rf"{way.split()[0]} 100", way, text)).chosen
+
+
+def test_gpus_are_pointed_at_where_a_law_reads_them() -> None:
+    error, _ = only_error("deepseek_v3; h100 x 512; seq 100; pin tp=8")
+    assert not any("512" in label.text for label in error.labels)
+
+
+@pytest.mark.parametrize("pins", ["seq 100; pin tp=8", "pin tp=3", "pin ep_overlap=on recompute=full"])
+def test_a_conflict_on_any_number_of_gpus_is_said_without_one(pins: str) -> None:
+    """Not as a lack of memory, and with ways out that lead out."""
+    text = f"deepseek_v3; h100; {pins}"
+    error, _ = only_error(text)
+    assert error.id.startswith("std.") and "any number of h100" in error.message
+    assert not any("number of GPUs" in line for line in error.help)
+    for line in error.help:
+        assert all(solved(changed).chosen for changed in applied(text, line)), line
 
 
 @pytest.fixture

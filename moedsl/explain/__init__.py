@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from moedsl.explain.infeasible import conflict
+from moedsl.explain.nowhere import nowhere
 
-__all__ = ["conflict"]
+__all__ = ["conflict", "nowhere"]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from moedsl.columns import names
+from moedsl.counts import MOST_GPUS
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.explain.fits import fits_where_legal
 from moedsl.explain.legal import Legality, legal_on, relaxed
 from moedsl.explain.members import Member, as_json, inactive, members, wish_text
 from moedsl.explain.nearest import Nearest, breaking, too_large, too_slow
 from moedsl.explain.quickxplain import minimal
-from moedsl.explain.relax import NONE, Relaxation, relaxations
+from moedsl.explain.relax import Relaxation, opened, relaxations
 from moedsl.explain.relax import as_json as relaxation_json
+from moedsl.explain.sizes import reads_hardware, sizes
+from moedsl.explain.together import Together, further, together
 from moedsl.ir import Rule
 from moedsl.printer import print_expr
 from moedsl.source import Source
@@ -33,10 +36,27 @@ class Infeasible:
     legal: bool
     relaxations: tuple[Relaxation, ...]
     near: Nearest
+    others: tuple[tuple[Member, ...], ...] = ()
+    """Conflicts besides this one, where no single change leads out."""
+    together: Together | None = field(default=None)
+    """Changes that lead out together, where no single one does."""
 
     @property
     def laws(self) -> list[Rule]:
-        return [m.rule for m in self.core if m.kind == "law" and m.rule is not None]
+        return _laws(self.core)
+
+    @property
+    def conflicts(self) -> tuple[tuple[Member, ...], ...]:
+        """This one and the others."""
+        return self.core, *self.others
+
+    @property
+    def lacks(self) -> str:
+        """That the GPUs do not hold it either, once what collides has given way; empty where they do, or no GPUs do."""
+        c, t = self.compiled.problem, self.together
+        if self.legal or t is None or t.gpus == c.gpus or not any(m.gives_way for m in self.conflicts[-1]):
+            return ""
+        return f"the memory of {c.gpus} {c.program.hardware.name} holds no layout without those either"
 
     @property
     def too_slow(self) -> bool:
@@ -52,7 +72,12 @@ def conflict(c: Compiled, cost: Any, solve: Solve) -> list[Diagnostic]:
 def analyse(c: Compiled, cost: Any, solve: Solve) -> Infeasible:
     """The minimal conflict, what leads out, and the nearest layout."""
     x = briefly(c, cost, solve)
-    return evolve(x, relaxations=tuple(relaxations(c, cost, x.core, x.legal, solve)))
+    ways = tuple(relaxations(c, cost, x.core, x.legal, solve))
+    if ways:
+        return evolve(x, relaxations=ways)
+    p, gpus = c.problem.program, c.problem.gpus
+    x = evolve(x, others=() if x.legal else further(p, gpus, x.core, solve))
+    return evolve(x, together=together(p, gpus, x.conflicts, solve))
 
 
 def briefly(c: Compiled, cost: Any, solve: Solve) -> Infeasible:
@@ -80,7 +105,10 @@ def _near(x: Infeasible, cost: Any, solve: Solve) -> Nearest:
     p, gpus = x.compiled.problem.program, x.compiled.problem.gpus
     if x.legal:
         return too_slow(p, gpus, solve) if x.too_slow else too_large(p, gpus, solve)
-    return breaking(p, gpus, x.core, solve)
+    near = breaking(p, gpus, x.core, solve)
+    if sum(m.rule is not None for m in x.core) > 1 and not any(m.kind == "pin" for m in x.core):
+        return evolve(near, summary="", values={})  # which of the rules the layout breaks is arbitrary
+    return near
 
 
 # ---------------------------------------------------------------- as a diagnostic
@@ -88,7 +116,7 @@ def _near(x: Infeasible, cost: Any, solve: Solve) -> Nearest:
 
 def diagnostic(x: Infeasible) -> Diagnostic:
     """One error: what collides, with its spans, and the ways out as help."""
-    help = tuple(r.text for r in x.relaxations) or (NONE,)
+    help = tuple(r.text for r in x.relaxations) or tuple(no_single_change(x))
     fixes = tuple(f for r in x.relaxations for f in r.fixes)
     laws = x.laws
     if x.legal:
@@ -107,31 +135,65 @@ def message(x: Infeasible) -> str:
     """What collides, in one line."""
     wishes = _wishes(x)
     if not x.legal:
-        named = [*wishes, *(m.key for m in x.core if m.kind in ("law", "candidates"))]
-        verb = "collide" if len(named) > 1 else "cannot hold"
-        return f"no layout of {_where(x)} is legal: {', '.join(named)} {verb}{x.near.summary}"
+        more = "".join(f"; {collision(x, core)}" for core in x.others) + (f"; {x.lacks}" if x.lacks else "")
+        return f"no layout of {_where(x)} is legal: {collision(x, x.core)}{x.near.summary}{more}"
     within = f" with {', '.join(wishes)}" if wishes else ""
     if x.too_slow:
         return f"no layout of {_where(x)} is as fast as wished{within}: {x.near.summary}"
     return f"no layout of {_where(x)} fits{within or ' in memory'}: {x.near.summary}"
 
 
+def collision(x: Infeasible, core: Sequence[Member]) -> str:
+    """The names of what a conflict is made of, and that it is one."""
+    p = x.compiled.problem.program
+    stated = [wish_text(p, m) for m in core if m.stated]
+    said = [s.text for s in sizes(p, core)]
+    named = [*stated, *said, *(m.key for m in core if m.kind in ("law", "candidates"))]
+    return f"{', '.join(named)} {'collide' if len(named) > 1 else 'cannot hold'}"
+
+
+def no_single_change(x: Infeasible) -> Iterator[str]:
+    """What to do where no single change leads out: changes that do together, and the reason for each conflict."""
+    count = len(x.conflicts) + bool(x.lacks)
+    several = count > 1
+    what = f"these {count} conflicts have to be solved together" if several else "several are needed"
+    if x.together is None:
+        yield "no single change opens a layout, nor more GPUs without what the run states above: change the experiment"
+    else:
+        changes = " and ".join(x.together.changes)
+        yield f"no single change opens a layout: {what}, for example with {changes} ({opened(x.together.opens)})"
+    for core in x.conflicts if several else ():
+        why = "; ".join(f"{r.because} ({', '.join(r.cites)})" for r in _laws(core) if r.because)
+        yield f"{collision(x, core)}: {why}" if why else collision(x, core)
+    if x.lacks:
+        yield x.lacks
+
+
 def _labels(x: Infeasible) -> list[Label]:
     """Every span that contributes: the statements first, then where a law or a phase says so."""
-    p = x.compiled.problem.program
-    labels = [Label(m.span, m.text) for m in x.core if m.stated]
-    if "pipeline_layout" in p.spans and any("has_layout" in print_expr(r.expr) for r in x.laws):
+    p, cores = x.compiled.problem.program, x.conflicts
+    all_ = [m for core in cores for m in core]
+    labels = [Label(m.span, m.text) for m in all_ if m.stated]
+    labels += [Label(s.span, s.text) for s in ([] if x.legal else sizes(p, all_))]
+    laws = _laws(all_)
+    if "pipeline_layout" in p.spans and any("has_layout" in print_expr(r.expr) for r in laws):
         labels.insert(0, Label(p.spans["pipeline_layout"], "the pipeline layout pinned here"))
-    if "hardware" in p.spans:
-        labels.insert(1 if labels else 0, Label(p.spans["hardware"], f"{x.compiled.problem.gpus} {p.hardware.name}"))
+    if x.legal or x.lacks or reads_hardware(p, all_) or not labels:
+        gpus = "" if p.gpus is None else f"{p.gpus} "
+        labels.insert(1 if labels else 0, Label(p.spans["hardware"], f"{gpus}{p.hardware.name}"))
     if not x.legal:
-        labels += [Label(r.span, "required here") for r in x.laws]
-    return labels + [Label(m.span, m.text) for m in x.core if m.kind == "candidates"]
+        labels += [Label(r.span, "required here") for r in laws]
+    return labels + [Label(m.span, m.text) for m in all_ if m.kind == "candidates"]
+
+
+def _laws(core: Sequence[Member]) -> list[Rule]:
+    return [m.rule for m in core if m.kind == "law" and m.rule is not None]
 
 
 def _where(x: Infeasible) -> str:
     p = x.compiled.problem.program
-    return f"{p.model.name} on {x.compiled.problem.gpus} {p.hardware.name}"
+    gpus = f"{x.compiled.problem.gpus} {p.hardware.name}"
+    return f"{p.model.name} on {gpus if p.gpus is not None else f'any number of {p.hardware.name} up to {MOST_GPUS}'}"
 
 
 def _wishes(x: Infeasible) -> list[str]:
@@ -159,6 +221,8 @@ def explanation(c: Compiled, cost: Any, solve: Solve, sources: Mapping[str, Sour
         "message": message(x),
         "legal_but_for_prices": x.legal,
         "conflict": [{**as_json(m, p), "at": place_of(m.span, sources)} for m in x.core],
+        "others": [[{**as_json(m, p), "at": place_of(m.span, sources)} for m in core] for core in x.others],
+        "together": [] if x.relaxations else [*no_single_change(x)],
         "relaxations": [relaxation_json(r) for r in x.relaxations],
         "nearest": x.near.json,
     }

@@ -17,7 +17,8 @@ def infeasible_text(e: Json) -> str:
     parts = [
         f"{run_line(e)}\n\n{wrapped(e['message'], '')}",
         _conflict(e),
-        _ways(e["relaxations"]),
+        *(_members(core, _HEADS[False, len(core) == 1]) for core in e["others"]),
+        _ways(e),
         _nearest(e["nearest"]),
     ]
     return "\n\n".join(p for p in parts if p) + "\n"
@@ -32,12 +33,16 @@ def failure_text(e: Json) -> str:
 def _conflict(e: Json) -> str:
     if not e["conflict"]:
         return "Nothing that the run file adds is to blame: its model, sequence and GPUs alone leave no room"
+    return _members(e["conflict"], _HEADS[e["legal_but_for_prices"], len(e["conflict"]) == 1])
+
+
+def _members(core: Sequence[Json], head: str) -> str:
     out: list[str] = []
-    for m in e["conflict"]:
+    for m in core:
         text = f": {m['text']}" if m["kind"] in ("law", "candidates") else ""
         out.append(f"  {m['kind']:<10}  {short(m['name'])}{text}, {place(m['at'])}")
         out += [wrapped(f"{m['because']} ({'; '.join(m['cite'])})", " " * 14)] if m["because"] else []
-    return "\n".join([_HEADS[e["legal_but_for_prices"], len(e["conflict"]) == 1], *out])
+    return "\n".join([head, *out])
 
 
 _HEADS = {
@@ -48,11 +53,11 @@ _HEADS = {
 }
 
 
-def _ways(ways: Sequence[Json]) -> str:
-    if not ways:
-        return "No single change opens a layout: relax two of the above"
+def _ways(e: Json) -> str:
+    if not e["relaxations"]:
+        return wrapped(e["together"][0].capitalize(), "")
     out: list[str] = []
-    for w in ways:
+    for w in e["relaxations"]:
         best = pairs({k: w["best"][k] for k in _SHOWN})
         out += [f"  {w['change']}", f"      best: {best}; {_prices(w)}"]
     return "Any one of these leads out\n" + "\n".join(out)

@@ -30,6 +30,16 @@ class Member:
         """Whether the run file says it."""
         return self.kind in ("pin", "wish")
 
+    @property
+    def own(self) -> bool:
+        """Whether it is a law of the user's, which can give way as a wish can; NVIDIA's cannot."""
+        return self.kind == "law" and self.rule is not None and not self.rule.is_std
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether the user can change it."""
+        return self.stated or self.own
+
 
 def members(c: Compiled) -> list[Member]:
     """Laws on few axes first and wishes last: QuickXplain keeps the earlier ones where it can choose."""
@@ -55,8 +65,10 @@ def shown(axis: str, code: int) -> str:
     """A value as the run file would write it."""
     value = axes.BY_NAME[axis].decode(code)
     if isinstance(value, list):
-        return f"[{', '.join(value)}]" if value else "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return value[0] if len(value) == 1 else f"[{', '.join(value)}]" if value else "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
 
 
 def _values(c: Compiled, axis: str) -> str:
@@ -81,6 +93,8 @@ def wish_text(p: Program, m: Member) -> str:
     """What the user said, in a few words."""
     if m.kind == "pin":
         return f"{m.key}={shown(m.key, p.pins[m.key].code)}"
+    if m.own:
+        return m.key
     return f"`{print_expr(m.rule.expr)}`" if m.rule is not None else m.key
 
 

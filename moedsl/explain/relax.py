@@ -8,13 +8,12 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl import axes
-from moedsl.columns import names
 from moedsl.counts import counts
 from moedsl.diagnostics import ADD, DROP, REPLACE, VALUE, Fix
 from moedsl.explain.fits import could_fit, fits
 from moedsl.explain.legal import legal_on, relaxed
 from moedsl.explain.members import Member, shown, wish_text
-from moedsl.explain.values import closure
+from moedsl.explain.sizes import Size, nearby, read_by, sizes
 from moedsl.ir import Program
 from moedsl.solve import Row, Search
 from moedsl.tables import Compiled
@@ -24,7 +23,6 @@ MOST_TIMES = 64
 """How many times the GPUs are tried."""
 LONG = 32768
 """Tokens from which the number of GPUs is said as what the length needs."""
-NONE = "no single change opens a layout: relax two of the above, or name no number of GPUs to let the solver find one"
 
 
 @frozen
@@ -43,16 +41,17 @@ class Relaxation:
 def relaxations(c: Compiled, cost: Any, core: Sequence[Member], legal: bool, solve: Any) -> list[Relaxation]:
     """Each single change that leads out, in the order in which a person would consider them."""
     p, gpus, seq = c.problem.program, c.problem.gpus, c.problem.values["seq"]
-    out = [r for m in core if m.stated or m.kind == "candidates" for r in _drop(c, cost, m, legal)]
-    if legal or not _whatever_the_gpus(p, core):
+    out = [r for m in core if m.gives_way or m.kind == "candidates" for r in _drop(c, cost, m, legal)]
+    if not legal:
+        out += [r for s in sizes(p, core) for r in _resized(c, s, solve)]
+    if p.gpus is not None and (legal or not _whatever_the_gpus(p, core)):
         out += _more_gpus(p, gpus, legal, solve)
     return out + ([*_try(p, gpus, solve, "seq", f"seq {_tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
 
 
 def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
     """Whether the members collide on any number of GPUs: none reads it, and each axis that they read is fixed."""
-    used = frozenset[str]().union(*(names(m.rule.expr) | names(m.rule.when) for m in core if m.rule is not None))
-    read = closure(p, used)
+    read = read_by(p, core)
     fixed = {m.key for m in core if m.kind == "pin"}
     open_mesh = {a for a in ("pp", "tp", "cp", "etp", "ep") if a in read} - fixed
     return not open_mesh and not read & {"gpus", "global_batch"}
@@ -60,6 +59,20 @@ def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
 
 def _tokens(n: int) -> str:
     return f"{n // 1024}k" if n % 1024 == 0 else str(n)
+
+
+def opened(layouts: int) -> str:
+    """How many layouts a change opens, in words."""
+    return f"{layouts} layout{'s' if layouts != 1 else ''} open{'s' if layouts == 1 else ''}"
+
+
+def _resized(c: Compiled, s: Size, solve: Any) -> Iterator[Relaxation]:
+    """The nearest sequence or batch with which the laws hold, if a layout of it fits."""
+    p, gpus = c.problem.program, c.problem.gpus
+    for n in nearby(c, s):
+        if legal_on(solve(p, gpus, keep=0, **{s.name: n}).compiled):
+            yield from _try(p, gpus, solve, s.word, f"{s.word} {_tokens(n)}", **{s.name: n})
+            return
 
 
 def _drop(c: Compiled, cost: Any, m: Member, legal: bool) -> Iterator[Relaxation]:
@@ -79,11 +92,19 @@ def _dropped(p: Program, m: Member, found: Any) -> str:
         others = f", or {', '.join([*values][1:])}" if len(values) > 1 else ""
         first = next(iter(values))
         statement, said = (f"{m.key} {first}", "it") if m.key in p.spans else (f"pin {m.key}={first}", "the pin")
-        return f"write `{statement}`{others}, or drop {said} ({found.legal} layouts open)"
+        return f"write `{statement}`{others}, or drop {said} ({opened(found.legal)})"
+    if m.own:
+        allow = _allow(m)
+        return f"drop rule `{m.key}`, or write `{allow}` ({opened(found.legal)})"
     if m.kind == "wish":
-        return f"drop {wish_text(p, m)} ({found.legal} layouts open)"
+        return f"drop {wish_text(p, m)} ({opened(found.legal)})"
     axis = m.key.rsplit(".", 1)[1]
     return f"pin {axis}={shown(axis, best.codes[axis])}, which the phase leaves out"
+
+
+def _allow(m: Member) -> str:
+    """The statement that lets a run go without a rule of the user's."""
+    return f'allow {m.key.split(".", 1)[1]} because "..."'
 
 
 def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
@@ -96,6 +117,8 @@ def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
     if m.kind == "pin":
         for value in dict.fromkeys(shown(m.key, r.codes[m.key]) for r in rows):
             yield Fix(f"Write `{m.key}={value}`", VALUE, m.span, value)
+    if m.own:
+        yield Fix(f"Write `{_allow(m)}`", ADD, p.spans["hardware"], _allow(m), p.name)
     yield Fix(f"Drop `{wish_text(p, m).strip('`')}`", DROP, m.span)
 
 
@@ -133,7 +156,7 @@ def _try(p: Program, gpus: int, solve: Any, said: str, what: str, **overrides: i
     if found.rows:
         best = found.rows[0].codes
         layout = " ".join(f"{n}={best[n]}" for n in ("tp", "cp", "pp", "ep") if best[n] > 1) or "no model parallelism"
-        text = f"write `{what}`: {found.legal} layouts open, the best with {layout}"
+        text = f"write `{what}`: {opened(found.legal)}, the best with {layout}"
         yield Relaxation(text, found.legal, found.rows[0], (_said(p, said, what),))
 
 
