@@ -6,12 +6,14 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from wheel_messages import path_of
 
 from moedsl.bridge import case as cases
 from moedsl.bridge.case import Case
+from moedsl.bridge.fields import lookup
 from moedsl.compiler import load_stdlib
 from moedsl.diagnostics import to_json
-from moedsl.lint import rules, run
+from moedsl.lint import elsewhere, rules, run
 from moedsl.lint.report import Lint
 
 LIBRARY = load_stdlib()
@@ -109,6 +111,61 @@ def my_config():
 def test_an_unknown_attribute_is_named(tmp_path: Path) -> None:
     found = places(lint(tmp_path, mesh(16, after="    cfg.model.moe_a2a_overlap = True")))
     assert found["lint.unknown_field"] == [("recipe.py", 10)]
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("model.moe_a2a_overlap", "comm_overlap.overlap_moe_expert_parallel_comm"),
+        ("scheduler.max_lr", "optimizer.lr"),
+        ("model.weight_decay", "optimizer.weight_decay"),
+        ("model.expert_model_parallel_siz", "model.expert_model_parallel_size"),
+    ],
+)
+def test_an_unknown_attribute_names_the_field_that_is_meant(tmp_path: Path, name: str, field: str) -> None:
+    found = lint(tmp_path, mesh(16, after=f"    cfg.{name} = 1"))
+    (d,) = [d for d in found.diagnostics if d.id == "lint.unknown_field"]
+    assert f"`{field}`" in d.help[0] and "moe_shared_expert_overlap" not in d.help[0]
+
+
+def test_what_other_names_mean_are_fields() -> None:
+    assert all(lookup(m.field) and not lookup(name) for name, m in elsewhere.ELSEWHERE.items())
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("name", elsewhere.ELSEWHERE)
+def test_the_cited_line_sets_the_field(name: str) -> None:
+    known = elsewhere.ELSEWHERE[name]
+    whose, place = known.cite.split()
+    file, line = place.rsplit(":", 1)
+    text = path_of(whose, file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+    assert known.field.rpartition(".")[2] in text
+
+
+@pytest.mark.parametrize(
+    ("target", "gpu", "says", "help"),
+    [
+        ("recipe.py", "h1oo", "`h1oo` is no GPU", "did you mean `h100`?"),
+        ("recipe.py", "a100", "`a100` is no GPU", "--gpu h100|"),
+        ("recipe.py", None, "which GPU", "--gpu h100|"),
+        ("mine.moe", None, "a run file is no recipe", "moedsl check"),
+        ("many.py", "h100", "one public function", "many.py:FUNCTION"),
+    ],
+)
+def test_what_cannot_be_judged_has_a_way_out(
+    tmp_path: Path, target: str, gpu: str | None, says: str, help: str
+) -> None:
+    (tmp_path / "recipe.py").write_text(mesh(16))
+    (tmp_path / "mine.moe").write_text("qwen3_30b_a3b; h100 x 16")
+    (tmp_path / "many.py").write_text("def a():\n    pass\n\ndef b():\n    pass\n")
+    (found,) = run.lint([str(tmp_path / target)], gpu, 16)
+    (d,) = found.diagnostics
+    assert says in d.message and help in d.help[0] and "a100" not in d.help[0]
+
+
+@pytest.mark.parametrize("gpu", run.judged_for(LIBRARY))
+def test_every_gpu_that_is_offered_can_be_judged_for(tmp_path: Path, gpu: str) -> None:
+    assert lint(tmp_path, mesh(16), gpu).judged
 
 
 def test_what_is_not_known_is_said(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from attrs import asdict, evolve, frozen
 
 from moedsl.bridge.gpu import DEVICES, Device, from_plan
 from moedsl.bridge.report import Report, failed
+from moedsl.infer import suggest
 
 _NAMED = re.compile(r"_(\d+)gpu_([a-z]+\d+)_")
 _NEVER: dict[str, Any] = {}
@@ -47,11 +48,17 @@ def from_json(data: Mapping[str, Any]) -> Case:
     return Case(**values)
 
 
-def read(target: str, gpu: str | None = None, world: int | None = None) -> Case | Report:
+def read(
+    target: str, gpu: str | None = None, world: int | None = None, gpus: Collection[str] = tuple(DEVICES)
+) -> Case | Report:
     """A case from a directory, recipe.py, recipe.py:function or module:function; a failed Report where it is none.
 
     `gpu` and `world` say what a recipe without a plan is for; else its function's name does (`..._256gpu_gb200_...`).
+    `gpus` are the names that `gpu` may have.
     """
+    if gpu is not None and gpu not in gpus:
+        help = " ".join((*suggest(gpu, [*gpus], 0.5), f"--gpu {'|'.join(gpus)}"))
+        return failed(target, "verify.input", f"`{gpu}` is no GPU that a recipe can be judged for", help)
     located = _locate(target)
     if isinstance(located, Report):
         return located
@@ -60,7 +67,7 @@ def read(target: str, gpu: str | None = None, world: int | None = None) -> Case 
     device = DEVICES.get(gpu) if gpu else (from_plan(plan) if plan else DEVICES.get(named[2]) if named else None)
     ranks = world or plan.get("gpus") or (int(named[1]) if named else None)
     if device is None:
-        return failed(target, "verify.input", "which GPU the recipe is for is not known", f"--gpu {'|'.join(DEVICES)}")
+        return failed(target, "verify.input", "which GPU the recipe is for is not known", f"--gpu {'|'.join(gpus)}")
     if ranks is None:
         return failed(target, "verify.input", "how many GPUs the recipe is for is not known", "--world N")
     return Case(target, source, function, plan, device, int(ranks))
@@ -89,7 +96,8 @@ def _locate(target: str) -> tuple[str, str, Mapping[str, Any]] | Report:
             )
     function = name or _function(path)
     if function is None:
-        return failed(target, "verify.input", "not a Python file with one public function ending in _config")
+        help = f"name the function: {head}:FUNCTION"
+        return failed(target, "verify.input", "not a Python file with one public function ending in _config", help)
     plan = _plan(path.parent / "plan.json")
     if plan is None:
         return failed(target, "verify.input", f"{path.parent / 'plan.json'} is not a plan")

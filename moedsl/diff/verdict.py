@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl import experiment
-from moedsl.bridge import fields
 from moedsl.diagnostics import Instead
 from moedsl.diff.sources import Side
 from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN, Effects, is_known
-from moedsl.infer import suggest
+from moedsl.lint.elsewhere import meant
 
 Json = Mapping[str, Any]
 _HYDRAS = re.compile(r"\._[a-z]+_$")
@@ -34,18 +33,16 @@ def verdict(
 
 def strangers(names: Iterable[str], effects: Effects) -> dict[str, str | None]:
     """Those of the names that are neither a word, a field nor of an effect, each with the field that it may mean."""
-    known = fields.field_names()
     out: dict[str, str | None] = {}
     for name in (n for n in names if not (is_known(n) or n in effects.rules or _HYDRAS.search(n))):
-        section = f"{name.partition('.')[0]}."
-        near = suggest(name, [n for n in known if n.startswith(section)] or known)
+        near = meant(name)
         out[name] = near[0].word if near and isinstance(near[0], Instead) else None
     return out
 
 
 def _no_fields(unknown: Mapping[str, str | None]) -> Iterator[str]:
-    for name, meant in unknown.items():
-        yield f"`{name}` is no field of Bridge's" + (f": did you mean `{meant}`?" if meant else "")
+    for name, near in unknown.items():
+        yield f"`{name}` is no field of Bridge's" + (f": did you mean `{near}`?" if near else "")
 
 
 def refusals(a: Side, b: Side) -> Iterator[str]:

@@ -10,6 +10,7 @@ from attrs import field, frozen
 from moedsl.bridge.report import Refusal
 from moedsl.diagnostics import Diagnostic, error, note, to_json, warning
 from moedsl.ir import Rule
+from moedsl.lint.elsewhere import meant
 from moedsl.lint.judge import Finding, Verdict
 from moedsl.lint.lines import Lines
 from moedsl.lint.recipe import Recipe
@@ -109,17 +110,8 @@ def _cite(where: str) -> str:
 def _unknown(r: Recipe, lines: Lines) -> Iterator[Diagnostic]:
     """Attributes that the recipe set and nothing reads."""
     for name, value in r.unknown.items():
-        help = _near(name)
         text = f"`{name}` is no field of Bridge's: setting it to {value} does nothing"
-        yield warning("lint.unknown_field", text, *lines.of(r, (name,)), help=help)
-
-
-def _near(name: str) -> tuple[str, ...]:
-    from moedsl.bridge.fields import field_names
-    from moedsl.infer import suggest
-
-    section = name.partition(".")[0]
-    return suggest(name, [n for n in field_names() if n.startswith(f"{section}.")])
+        yield warning("lint.unknown_field", text, *lines.of(r, (name,)), help=meant(name))
 
 
 def _refused(r: Recipe, refusal: Refusal | None, lines: Lines) -> Iterator[Diagnostic]:

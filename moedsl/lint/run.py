@@ -10,7 +10,8 @@ from attrs import evolve
 
 from moedsl.bridge import case as cases
 from moedsl.bridge.case import Case
-from moedsl.bridge.report import Report
+from moedsl.bridge.gpu import DEVICES
+from moedsl.bridge.report import Report, failed
 from moedsl.bridge.resolve import Resolved
 from moedsl.compiler import load_stdlib
 from moedsl.diagnostics import Diagnostic, error
@@ -36,7 +37,7 @@ def lint(
     """One finding list for each target (FILE, FILE:function or module:function), in their order."""
     library = library or load_stdlib()
     book, wrong = rules.read(library)
-    read = [cases.read(t, gpu, world) for t in targets]
+    read = [_read(t, gpu, world, library) for t in targets]
     known = [c for c in read if isinstance(c, Case)]
     resolved = iter(_resolve(known))
     out: list[Lint] = []
@@ -47,6 +48,22 @@ def lint(
             out.append(one(c, next(resolved), book, library, phase))
     own = tuple(d for d in wrong if d.is_error)
     return [evolve(x, diagnostics=(*own, *x.diagnostics), sources={**library.sources, **x.sources}) for x in out]
+
+
+def _read(target: str, gpu: str | None, world: int | None, library: Library) -> Case | Report:
+    """What a target names; only a GPU whose facts the stdlib has can be judged for."""
+    path = target.partition(":")[0]
+    if path.endswith(".moe"):
+        help = f"`moedsl check {path}` judges it, and `moedsl verify {path}` asks Bridge about its recipe"
+        return failed(target, "verify.input", "a run file is no recipe", help)
+    return cases.read(target, gpu, world, judged_for(library))
+
+
+def judged_for(library: Library) -> tuple[str, ...]:
+    """The GPUs that --gpu may name: those that both Bridge's stand-in and the stdlib know."""
+    facts = (library.gpu(name)[0] for name in library.hardware)
+    devices = {f.device for f in facts if f is not None}
+    return tuple(name for name, d in DEVICES.items() if d.name in devices)
 
 
 def _resolve(wanted: Sequence[Case]) -> list[Resolved | None]:
@@ -66,7 +83,7 @@ def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase:
     hardware = machine(c, library)
     if hardware is None:
         text = f"no hardware `{c.device.name}` in the stdlib"
-        return _failed(c.file, "verify.input", text, f"--gpu {'|'.join(library.hardware)}")
+        return _failed(c.file, "verify.input", text, f"--gpu {'|'.join(judged_for(library))}")
     if resolved is None:
         from moedsl.lint.static import read
 
