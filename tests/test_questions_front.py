@@ -15,6 +15,7 @@ from moedsl.compiler import compile_source
 from moedsl.lower import lower
 from moedsl.questions.front import _Front, front
 from moedsl.questions.pareto import beats, pareto
+from moedsl.questions.show_pareto import pareto_text
 from moedsl.solve import HELD, MOVED, Solution, combinations_of, mesh_table, policy_table
 from moedsl.source import Source
 from moedsl.tables import compile_problem
@@ -124,6 +125,28 @@ def test_the_plan_is_placed_beside_the_front() -> None:
         better = p["peak_gib"] <= plan["peak_gib"] and p["step_time_s"] <= plan["step_time_s"]
         assert (i in plan["beaten_by"]) == (better and p["layout"] != _layout(result.plans[0]))
     assert plan["on_front"] == (not plan["beaten_by"])
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [("seq 128k; fit first", "model_parallel"), ("seq 128k; fit first; prefer tp == 1", "tp == 1")],
+)
+def test_what_beats_the_plan_is_behind_by_the_key_that_decides(more: str, key: str) -> None:
+    """The first unequal key, whose values a run with that layout pinned has too."""
+    text = f"qwen3_235b_a22b; gb200 x 256; {more}"
+    result = compile_source(Source("run.moe", text))
+    (chosen,) = result.chosen
+    found = pareto(chosen)["memory_time"]
+    ahead = [found["points"][i] for i in found["plan"]["beaten_by"]]
+    assert ahead and all(p["behind"]["plan"] < p["behind"]["value"] for p in ahead)
+    fastest = min(ahead, key=lambda p: p["step_time_s"])
+    assert fastest["behind"]["key"] == key
+    if key == "model_parallel":
+        here, there = (x["tp"] * x["cp"] * x["pp"] for x in (result.plans[0]["layout"], fastest["layout"]))
+        assert (fastest["behind"]["plan"], fastest["behind"]["value"]) == (here, there)
+    said = pareto_text(result.plans[0], {"memory_time": found, "gpus_time": {"points": []}})
+    assert f"`{key}`" in said and "leaving" not in said
+    assert not any("behind" in p for i, p in enumerate(found["points"]) if i not in found["plan"]["beaten_by"])
 
 
 def _layout(plan: dict[str, Any]) -> dict[str, Any]:

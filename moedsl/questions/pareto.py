@@ -9,19 +9,24 @@ from moedsl.questions.budget import Budget
 from moedsl.questions.figures import Figures, Json, changes, layout, unfollowed
 from moedsl.questions.front import front
 from moedsl.questions.gpus import scaling
+from moedsl.questions.rank import behind
 from moedsl.solve import Row
 
 
 def pareto(chosen: Chosen, budget: Budget | None = None, progress: Callable[[str], None] = lambda _: None) -> Json:
     """`memory_time` (`points`, leanest first, and `plan`) and `gpus_time` (`scaling`).
 
-    `plan` says whether the plan is `on_front`, and in `beaten_by` the positions of the points that beat it.
+    `plan` says whether the plan is `on_front`, what advice it leaves, and in `beaten_by` the positions of the points
+    that beat it; each of these has in `behind` the key by which the run ranks it behind (`rank.behind`).
     """
     progress("looking for the layouts that none beats in memory and speed")
     rows, plan = front(chosen), chosen.solution.rows[0]
     points = [*_points(chosen, rows, budget)]
     ahead = [i for i, r in enumerate(rows) if beats(r, plan)]
-    at = {**Figures(chosen, budget).of(plan), "on_front": not ahead, "beaten_by": ahead}
+    for i in ahead:
+        points[i] = {**points[i], "behind": behind(chosen, rows[i])}
+    own = {"on_front": not ahead, "beaten_by": ahead, "against_advice": unfollowed(chosen, plan)}
+    at = {**Figures(chosen, budget).of(plan), **own}
     return {"memory_time": {"points": points, "plan": at}, "gpus_time": scaling(chosen, budget, progress)}
 
 

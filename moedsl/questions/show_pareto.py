@@ -32,14 +32,25 @@ def _memory_time(p: Json, m: Json) -> str:
 
 
 def _standing(m: Json) -> str:
-    """Where the plan is: on the front, or what beats it and on which advice it is not chosen."""
+    """Where the plan is: on the front, or the fastest that beats it and why the run ranks that one behind."""
     ahead = [m["points"][i] for i in m["plan"]["beaten_by"]]
     if not ahead:
         return "the plan, on the front"
     fastest = min(ahead, key=lambda f: f["step_time_s"])
     faster = 100 * (fastest["step_time_s"] / m["plan"]["step_time_s"] - 1)
-    left = ", ".join(i.removeprefix("std.") for i in fastest["against_advice"])
-    return f"the plan; {pairs(fastest['changes'])} is {faster:+.1f}% step time" + (f", leaving {left}" if left else "")
+    return f"the plan; {pairs(fastest['changes'])} is {faster:+.1f}% step time{_behind(fastest, m['plan'])}"
+
+
+def _behind(point: Json, plan: Json) -> str:
+    """Why a layout that beats the plan is not it: the key that decides; of the step with its advice, that advice."""
+    decides = point["behind"]
+    if decides is None:
+        return ""
+    left = [i.removeprefix("std.") for i in point["against_advice"] if i not in plan["against_advice"]]
+    if decides["key"] == "score" and left:
+        return f", leaving {', '.join(left)}"
+    by = f"`{decides['key']}` {decides['value']:.4g} against {decides['plan']:.4g}"
+    return f", and behind by {decides['rule'].removeprefix('std.')}: {by}"
 
 
 def thinned(points: Sequence[Json]) -> list[Json]:
