@@ -7,6 +7,13 @@ SEEN = {
     "graph_memory": "RuntimeError: CUDA error: out of memory while capturing a CUDA graph",
     "capture_failed": "RuntimeError: CUDA error: operation not permitted when stream is capturing",
     "graph_packed": "AssertionError: packed_seq_params not a Tensor",
+    "nccl_memory": "Last error: Cuda failure 2 'out of memory'",
+    "nccl_cuda": "NCCL error in: NCCLUtils.cpp:77, unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+    "time_limit": "slurmstepd: error: *** JOB 4711 ON node12 CANCELLED AT 2026-08-01T12:00:00 DUE TO TIME LIMIT ***",
+    "host_memory": "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed.",
+    "deepep_missing": "ModuleNotFoundError: No module named 'deep_ep'",
+    "hybridep_missing": "ImportError: cannot import name 'HybridEPBuffer' from 'deep_ep'",
+    "nan_iterations": "iteration 5/ 100 | lm loss: nan | grad norm: nan | number of nan iterations:   0 |",
     "nsys_communication": "  54.2  23,561,000,000  6,144  3,834,798.0  ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
     "nsys_host": "     61.3    9,123,456,789    1,204,112     7,576.9  cudaLaunchKernel",
     "memory": "OOM during warmup: out of memory in warm-up",
@@ -21,7 +28,7 @@ SEEN = {
     "preflight_configuration": "moedsl preflight: the configuration of Qwen/Qwen3-30B-A3B is not in /cache/hub, and this job must not ask the Hugging Face hub",
     "preflight_secret": "secret HF_TOKEN is not set in this job",
 }
-"""CUDA's and the profiler's own words, a configuration as printed, and what a person says of a profile."""
+"""CUDA's, NCCL's, Slurm's and the profiler's own words, a configuration as printed, and what a person says of a profile."""
 
 REFUSED = {
     "attention mesh: cp 3 on 16": "world_over_model",
@@ -76,6 +83,7 @@ HEALTHY = (
     "> initializing torch distributed with 16 ranks, expert_model_parallel_size 16, virtual_pipeline_model_parallel_size 2",
     "  recompute_modules: [moe_act]",
     "  moe_token_dispatcher_type: flex   moe_flex_dispatcher_backend: deepep",
+    "srun: job 4711 queued and waiting for resources",
     "global batch size 1024, micro batch size 1, data parallel size 16",
     "   3.1   120,000,000   1,204,112   7,576.9  cudaLaunchKernel",
     "INFO:megatron.bridge:Using preset vocab_size: 151936 over the tokenizer vocab_size: 151643",

@@ -67,6 +67,8 @@ _LINES = {
     "std.memory_failures.graph_memory": SEEN["graph_memory"],
     "std.memory_failures.offload_environment": "AssertionError: NVTE_CPU_OFFLOAD_V1 environment variable should be set to 1",
     "std.communication_failures.collective_timeout": "[rank3]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE)",
+    "std.communication_failures.nccl_memory": SEEN["nccl_memory"],
+    "std.communication_failures.nccl_cuda": "ncclUnhandledCudaError: Call to CUDA function failed.",
     "std.communication_failures.nccl_error": "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled system error",
     "std.communication_failures.rendezvous": "torch.distributed.DistStoreError: The client socket has timed out after 600s",
     "std.communication_failures.nsys_communication": SEEN["nsys_communication"],
@@ -81,10 +83,13 @@ _LINES = {
     "std.graph_failures.graph_segments": "AssertionError: Setting NCCL_GRAPH_REGISTER=0 to avoid illegal memory access",
     "std.graph_failures.graph_packed": SEEN["graph_packed"],
     **{f"std.preflight_failures.{n}": SEEN[n] for n in SEEN if n.startswith("preflight_")},
+    "std.number_failures.nan_iterations": "iteration 5/ 100 | number of skipped iterations:   1 | number of nan iterations:   1 |",
     "std.number_failures.loss_nan": "AssertionError: found NaN in local forward loss calculation",
     "std.number_failures.fp8_shapes": "AssertionError: FP8 execution requires the product of all dimensions except the last",
     "std.number_failures.fp8_gpu": "AssertionError: Device compute capability 10.0 or higher required for",
     "std.number_failures.fp8_delayed_recompute": "AssertionError: Delayed scaling does not support moe_act and layernorm recompute",
+    "std.job_failures.time_limit": SEEN["time_limit"],
+    "std.job_failures.host_memory": SEEN["host_memory"],
     "std.number_failures.mxfp8_buffer": "AssertionError: reuse_grad_buf_for_mxfp8_param_ag must be set to True",
 }
 SYMPTOMS: dict[str, Pair] = {name: (line, "\n".join(HEALTHY)) for name, line in _LINES.items()}

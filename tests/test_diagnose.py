@@ -188,6 +188,48 @@ def test_memory_goes_down_where_memory_was_short(run: Any, tmp_path: Path) -> No
     assert made["after"]["peak_gib"] < made["before"]["peak_gib"]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "total", "says"),
+    [
+        ("gb200 x 16", "79.11", "has 79.11 GiB, as h100 has, and the run file is for gb200 with 173 GiB"),
+        ("h100 x 16", "79.11", None),
+        ("b200 x 16", "178.35", None),
+        ("h100 x 16", "31.00", "has 31.00 GiB, and the run file is for h100"),
+    ],
+)
+def test_a_log_of_another_gpu_is_remarked(run: Any, tmp_path: Path, gpu: str, total: str, says: str | None) -> None:
+    """The totals are those that PyTorch prints of an H100 and a B200."""
+    line = OOM.replace("79.1 GiB", f"{total} GiB of which 1.2 GiB is free")
+    file = moe(tmp_path, f"qwen3_30b_a3b; {gpu}; seq 4k; batch 1024")
+    (found,) = json.loads(run(line, "--run", file, "--json")[1])["symptoms"]
+    assert says is None if "remark" not in found else says is not None and says in found["remark"]
+    assert ("remark" in run(line, "--run", file)[1]) == (says is not None)
+
+
+def ids(out: str) -> list[str]:
+    return [s["id"].rpartition(".")[2] for s in json.loads(out)["symptoms"]]
+
+
+NCCL = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, "
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([NCCL + "unhandled cuda error, NCCL version 2.27.3", "ncclUnhandledCudaError: Call to CUDA function failed.",
+          "Last error:", "Cuda failure 2 'out of memory'"], ["nccl_cuda", "nccl_memory"]),
+        ([NCCL + "unhandled cuda error", "Cuda failure 700 'an illegal memory access was encountered'"], ["nccl_cuda"]),
+        ([NCCL + "remote process exited or there was a network error, NCCL version 2.27.3"], ["nccl_error"]),
+        ([NCCL + "internal error - please report this issue to the NCCL developers"], ["nccl_error"]),
+        (["iteration 5/ 100 | lm loss: 2.1E+00 | number of nan iterations:   1 |"], ["nan_iterations"]),
+        (["iteration 5/ 100 | lm loss: nan | number of nan iterations:  12 |"], ["nan_iterations"]),
+    ],
+)  # fmt: skip
+def test_what_a_run_prints_is_told_apart(run: Any, tmp_path: Path, lines: list[str], found: list[str]) -> None:
+    code, out, _ = run(log(tmp_path, STEP, *lines), "--json")
+    assert code == 0 and ids(out) == found
+
+
 def test_commentary_of_a_plan_is_no_change(run: Any, tmp_path: Path) -> None:
     """From 32k on a plan's batch is compared with 4K, which follows from the rest."""
     file = moe(tmp_path, "qwen3_30b_a3b; h100 x 64; seq 64k; throughput first\n")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 ROOTS = {"core": "megatron/core", "bridge": "megatron/bridge", "te": "transformer_engine", "torch": "torch"}
+_FIELD = re.compile(r"\{(:[^{}]*)?\}")
+"""A field of `str.format` without a name."""
 REACH = 12
 """Lines of a message around the one that is cited."""
 
@@ -53,9 +56,9 @@ def _grown(tree: ast.AST) -> Iterator[tuple[int, int, str]]:
 
 
 def _text(node: ast.expr) -> str:
-    """A string, its values as ``8``, ``{}`` too; empty for anything else."""
+    """A string, its values as ``8``, ``{}`` and ``{:3d}`` too; empty for anything else."""
     if isinstance(node, ast.Constant):
-        return node.value.replace("{}", "8") if isinstance(node.value, str) else ""
+        return _FIELD.sub("8", node.value) if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
         return "".join(_text(v) if isinstance(v, ast.Constant) else "8" for v in node.values)
     return ""

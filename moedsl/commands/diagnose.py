@@ -14,6 +14,7 @@ from moedsl.commands import talk
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose import scan
 from moedsl.diagnose.edit import Attempt, edits, prove
+from moedsl.diagnose.gpu import remarks
 from moedsl.diagnose.text import text, to_json
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.library import Library, use
@@ -32,7 +33,7 @@ def run(a: Namespace) -> int:
     with stream:
         report = scan.diagnose(name, scan.blocks(stream), scan.symptoms(library))
     proofs = _proofs(report, source) if source else {}
-    data = to_json(report, proofs)
+    data = to_json(report, proofs, remarks(report, source, library) if source else {})
     if a.json:
         talk.print_json(data)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from moedsl.diagnose.edit import Attempt, Proof, changes, edits, figures
@@ -18,18 +19,20 @@ TRY = (
 """What to do with a log in which nothing is recognised."""
 
 
-def to_json(r: Report, proofs: Mapping[str, Sequence[Attempt]]) -> Json:
-    """The report, `proofs` by the id of a symptom where a run file was given."""
+def to_json(
+    r: Report, proofs: Mapping[str, Sequence[Attempt]], remarks: Mapping[str, str] = MappingProxyType({})
+) -> Json:
+    """The report, `proofs` and `remarks` by the id of a symptom where a run file was given."""
     error = {"line": r.last_error[0], "text": r.last_error[1]} if r.last_error else None
-    found = [_sighting(s, proofs.get(s.rule.id)) for s in r.sightings]
+    found = [_sighting(s, proofs.get(s.rule.id), remarks.get(s.rule.id)) for s in r.sightings]
     return {"version": 1, "log": r.name, "lines": r.lines, "symptoms": found, "last_error": error}
 
 
-def _sighting(s: Sighting, attempts: Sequence[Attempt] | None) -> Json:
+def _sighting(s: Sighting, attempts: Sequence[Attempt] | None, remark: str | None) -> Json:
     said = {"id": s.rule.id, "line": s.line, "text": s.text, "count": s.count, "ranks": list(s.ranks)}
     known = {"cause": s.rule.because, "confirm": s.rule.confirm, "fix": s.rule.fix, "edits": edits(s.rule.fix)}
     proved = {} if attempts is None else {"runs": [_attempt(a) for a in attempts]}
-    return {**said, **known, "cite": list(s.rule.cites), **proved}
+    return {**said, **known, "cite": list(s.rule.cites), **({"remark": remark} if remark else {}), **proved}
 
 
 def _attempt(a: Attempt) -> Json:
@@ -73,6 +76,7 @@ def _symptom(s: Json, log: str) -> str:
     lines += [f"  on {s['count']:,} lines{_ranks(s['ranks'])}"] if s["count"] > 1 else []
     said = {"cause": s["cause"], "confirm": s["confirm"], "fix": s["fix"], "source": "; ".join(s["cite"])}
     lines += [_wrapped(f"  {name:<9}", value) for name, value in said.items() if value]
+    lines += [_wrapped("  remark   ", s["remark"])] if "remark" in s else []
     lines += [_wrapped(f"  {_proved_word(run):<9}", _run_text(run)) for run in s.get("runs", [])]
     return "\n".join(lines)
 
