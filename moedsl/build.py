@@ -14,7 +14,7 @@ import attrs
 from attrs import frozen
 
 from moedsl import ast
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics import Diagnostic, Instead, error
 from moedsl.source import Span
 
 UNITS = ("GB/s", "TB/s", "GiB", "TiB", "GB", "TB", "TFLOPS", "PFLOPS", "%")
@@ -110,9 +110,18 @@ def _number(b: Builder, c: Sequence[Any]) -> ast.Number:
     text, span = str(c[0]), b.span(c)
     parsed = number_value(text)
     if isinstance(parsed, str):
-        b.problem("parse.number", parsed, span, NUMBER_HELP)
+        meant = _meant_number(text)
+        b.problem("parse.number", parsed, span, Instead(f"write `{meant}`", meant) if meant else NUMBER_HELP)
         return ast.Number(0, None, text, span)
     return ast.Number(*parsed, text, span)
+
+
+def _meant_number(text: str) -> str | None:
+    """The number that was meant by ``128K``, ``4m`` or ``128_000``."""
+    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kKmMgG]?)", text)
+    if match is None:
+        return None
+    return match[1].replace("_", "") + {"K": "k", "m": "M", "g": "G"}.get(match[2], match[2])
 
 
 def number_value(text: str) -> tuple[int | float, str | None] | str:

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl import ast, axes, rules, workflow
-from moedsl.bridge import fields
+from moedsl.bridge import field_types, fields
 from moedsl.cost import pipeline
 from moedsl.declare import cite_text
 from moedsl.diagnostics import ADD, DROP, Diagnostic, Fix, Instead, Label, error, note
@@ -207,6 +207,10 @@ class _Reader:
         value = number(n) if isinstance(n, ast.Number) and n.unit is None else None
         if isinstance(value, int) and 0 < value <= most:
             return value
+        from moedsl.build import number_value  # only a mistake has need of it
+
+        if isinstance(n, ast.Number) and isinstance(number_value(n.text), str):
+            return None  # the parser has said so
         return self._error("check.size", f"{what} is a whole number from 1 to {most}", n.span)
 
     def _word(self, key: str, words: tuple[str, ...], default: str) -> str:
@@ -322,6 +326,9 @@ class _Reader:
             return self._whole(value, f"`{name.id}`", MOST_RANKS)
         if isinstance(value, ast.Name) and axis.kind == "flag" and value.id in ("on", "off", "none"):
             return int(value.id == "on")
+        if isinstance(value, ast.Name) and axis.kind == "flag":
+            help = tuple(Instead(f"write `{name.id}={word}`", word) for word in ("on", "off"))
+            return self._error("check.unknown_word", f"`{name.id}` is on or off, not `{value.id}`", value.span, help)
         if isinstance(value, ast.Name) and axis.kind == "set" and value.id in axis.words:
             return axis.encode([value.id])
         before = len(self.found)
@@ -429,17 +436,26 @@ class _Reader:
         for path, s in self.draft.sets.items():
             known = fields.field_names(fields.versions()[-1])
             if path not in known:
-                help = suggest(path, sorted(known))
+                help = field_types.meant(path)
                 self._error("check.unknown_field", f"Bridge has no field `{path}`", s.path.span, help)
                 continue
             if _is_written_out(s.value):
                 out[path] = _plain(s.value)
                 self._public(path, s.value)
+                self._fits_field(path, out[path], s.value.span)
             else:
                 self._error(
                     "check.type", "a field is set to a value, not to an expression", s.value.span, "write the value out"
                 )
         return out
+
+    def _fits_field(self, path: str, value: Any, span: Span) -> None:
+        """A value of another kind than the field's fails when the recipe is built, on the cluster."""
+        field = fields.lookup(path, fields.versions()[-1])
+        takes = None if field is None or value is field.default else field_types.refused(field.type, value)
+        if takes is not None:
+            help = f"write {takes}, as in `{field_types.example(path, takes)}`"
+            self._error("check.type", f"`{path}` takes {takes}", span, help)
 
     def _public(self, path: str, value: ast.Expr) -> None:
         """The recipe is a file, so no string in it may look like a secret's value."""

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from attrs import frozen
 
 from moedsl.diagnostics import REPLACE, Diagnostic, Fix, Instead, Label, error
+from moedsl.slips import DECLARATIONS, no_statement, slip
 from moedsl.source import Source, Span
 from moedsl.tokens import Lexeme, lexeme_at
 
@@ -35,7 +36,6 @@ RESERVED = frozenset(
         "fix",
     ]
 )
-DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
 WORDS = {
     "NAME": "a name",
     "NUMBER": "a number",
@@ -103,7 +103,10 @@ def unexpected(stop: Stop) -> Diagnostic:
         span = Span(stop.source.name, found.start, found.end)
         help = Instead('end it with " on the same line', found.text.rstrip() + '"')
         return error("parse.string", "this string is not closed", span, help=help)
-    return _mistyped(stop, found) or _unknown(stop, found)
+    place = (stop.source, stop.statement, found)
+    in_run = "PIN" in stop.starters
+    slipped = slip(*place) if in_run else None
+    return slipped or _mistyped(stop, found) or (no_statement(*place) if in_run else None) or _unknown(stop, found)
 
 
 def _found(stop: Stop) -> Lexeme | None:

@@ -1,0 +1,84 @@
+"""Statements in the manner of other tools: one error each, and what it says to write is accepted."""
+
+from __future__ import annotations
+
+import pytest
+
+from moedsl import fixes
+from moedsl.compiler import compile_source
+from moedsl.diagnostics import Diagnostic
+from moedsl.parser import parse
+from moedsl.source import Source
+
+HEAD = "qwen3_30b_a3b\nh100 x 16\nseq 4k\nfit first\n"
+
+
+def errors(text: str) -> list[Diagnostic]:
+    return [d for d in compile_source(Source("run.moe", text), "check").diagnostics if d.is_error]
+
+
+FIXED = {
+    "model qwen3-235b-a22b\nh100 x 8": "model qwen3_235b_a22b\nh100 x 8",
+    "Qwen3-30B-A3B\nh100 x 8": "qwen3_30b_a3b\nh100 x 8",
+    "qwen3_30b_a3b\ngb200 * 256": "qwen3_30b_a3b\ngb200 x 256",
+    "qwen3_30b_a3b\ngb200: 8": "qwen3_30b_a3b\ngb200 x 8",
+    "qwen3_30b_a3b\n256 x gb200": "qwen3_30b_a3b\ngb200 x 256",
+    "qwen3_30b_a3b; 256 gb200; seq 4k": "qwen3_30b_a3b; gb200 x 256; seq 4k",
+    "qwen3_30b_a3b\ngb200 x 64 gpus": "qwen3_30b_a3b\ngb200 x 64",
+    "qwen3_30b_a3b\nh100 x 8\nseq 128 k": "qwen3_30b_a3b\nh100 x 8\nseq 128k",
+    "qwen3_30b_a3b\nh100 x 8\nseq 128K": "qwen3_30b_a3b\nh100 x 8\nseq 128k",
+    "qwen3_30b_a3b\nh100 x 8\nbatch 1_024": "qwen3_30b_a3b\nh100 x 8\nbatch 1024",
+    "qwen3_30b_a3b\nh100 x 8\nseq = 4k": "qwen3_30b_a3b\nh100 x 8\nseq 4k",
+    "qwen3_30b_a3b\nh100 x 8\nsequence 4k": "qwen3_30b_a3b\nh100 x 8\nseq 4k",
+    "qwen3_30b_a3b\nh100 x 8\ngbs 64": "qwen3_30b_a3b\nh100 x 8\nbatch 64",
+    HEAD + "pin tp 4": HEAD + "pin tp=4",
+    HEAD + "pin tp=2 pp: 2": HEAD + "pin tp=2 pp=2",
+    HEAD + "pin tp=4, ep=4, recompute=[moe, moe_act]": HEAD + "pin tp=4 ep=4 recompute=[moe, moe_act]",
+    HEAD + "set optimizer.lr 3e-4": HEAD + "set optimizer.lr = 3e-4",
+    HEAD + "data /data/corpus": HEAD + 'data "/data/corpus"',
+    HEAD + "data my/corpus_text_document # ours": HEAD + 'data "my/corpus_text_document" # ours',
+    HEAD + "set modle.moe_z_loss_coeff = 0.1": HEAD + "set model.moe_z_loss_coeff = 0.1",
+    HEAD + "set model.lr = 0.1": HEAD + "set optimizer.lr = 0.1",
+}
+
+
+@pytest.mark.parametrize("text", FIXED)
+def test_one_error_whose_fix_is_what_was_meant(text: str) -> None:
+    source = Source("run.moe", text)
+    found = errors(text)
+    assert len(found) == 1, [d.message for d in found]
+    fixed = fixes.applied(text, fixes.edits(found[0].fixes[0], source, parse(source)[0]))
+    assert fixed == FIXED[text]
+    assert not errors(fixed), errors(fixed)
+
+
+HELPED = {
+    "lr 3e-4": ("lr", "`set optimizer.lr = 3e-4`"),
+    "dropout 0.1": ("dropout", "`set model.hidden_dropout = 0.1`"),
+    "tokens 15T": ("tokens", "the statements are model, hardware, seq"),
+    "learning_rate = 3": ("learning_rate", "the statements are"),
+    "tp 4": ("tp", "`pin tp=4`"),
+    "gb200 x 64 nodes": ("64 nodes", "`gb200 x 256`"),
+    "pin ep_overlap=maybe": ("maybe", "`ep_overlap=off`"),
+    "set modle.x = 3": ("modle.x", "the section `model`"),
+    "set nothing.of_the_kind = 3": ("nothing.of_the_kind", "the sections are"),
+    'set optimizer.lr = "fast"': ('"fast"', "`set optimizer.lr = 3e-4`"),
+    "set train.train_iters = 1.5": ("1.5", "a whole number"),
+    "set model.moe_permute_fusion = 1": ("1", "= true`"),
+    "set model.moe_router_dtype = fp65": ("fp65", '"fp64"'),
+}
+
+
+@pytest.mark.parametrize("line", HELPED)
+def test_one_error_says_what_to_write(line: str) -> None:
+    text = HEAD.replace("h100 x 16\n", "") + line if line.startswith("gb200") else HEAD + line
+    found = [d for d in errors(text) if d.id != "check.no_hardware"]
+    assert len(found) == 1, [d.message for d in found]
+    span, (at, help) = found[0].labels[0].span, HELPED[line]
+    assert text[span.start : span.end] == at
+    assert any(help in h for h in found[0].help), found[0].help
+
+
+def test_what_a_rule_of_a_block_may_say_is_no_slip() -> None:
+    (found,) = errors("rules r { require a 4 }\n" + HEAD)
+    assert "statement" not in found.message
