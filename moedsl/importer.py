@@ -26,12 +26,12 @@ LARGEST = 4 << 20
 """Bytes; a configuration has a few thousand."""
 
 
-def add(path: Path, name: str | None = None, out: Path | None = None, *, hf: str | None = None) -> Result:
+def add(path: Path, name: str | None = None, *, hf: str | None = None) -> Result:
     """The declaration of the configuration at `path`; nothing is written.
 
-    `out` only lends its stem as a name, where neither `name` nor the table of known ids has one. `hf` is the Hugging
-    Face id; without it, it is read from the file (`_meta.hf_id`, `_name_or_path`) or from the names of file and folder
-    (``ORG--NAME/config.json``, ``ORG__NAME.json``); failing that, the folder of a ``config.json`` stands in.
+    `hf` is the Hugging Face id; without it, it is read from the file (`_meta.hf_id`, `_name_or_path`) or from the names
+    of file and folder (``ORG--NAME/config.json``, ``ORG__NAME.json``); failing that, the absolute path of the folder of
+    a ``config.json`` stands in. Without a `name`, the model is called as in the stdlib or after the last word of that.
     """
     text, problem = _read(path)
     if problem or text is None:
@@ -48,8 +48,7 @@ def add(path: Path, name: str | None = None, out: Path | None = None, *, hf: str
     hf = hf or _id_of(whole, path)
     if hf is None:
         return None, (_no_id(path),)
-    lent = out.stem if out is not None and hf not in NAMES else None
-    declared, found = declaration(whole, name or lent, hf)
+    declared, found = declaration(whole, name, hf)
     return declared, tuple(_located(d, source) for d in found)
 
 
@@ -219,7 +218,16 @@ def _read(path: Path) -> tuple[str | None, Diagnostic | None]:
     except UnicodeDecodeError as e:
         return None, error("import.unreadable", f"{path}: not UTF-8 text (byte {e.start})")
     except OSError as e:
-        return None, error("import.unreadable", f"{path}: {e.strerror or e}")
+        return None, error("import.unreadable", f"{path}: {e.strerror or e}", help=_needs_config(path))
+
+
+def _needs_config(path: Path) -> str:
+    """What to name instead of a folder, or of an id of the Hub."""
+    if (path / "config.json").is_file():
+        return f"name the file in it: `moedsl models add {path / 'config.json'}`"
+    if not path.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
+        return f"nothing is downloaded: save config.json of {path} from the Hub, and pass --hf {path} with the file"
+    return "name a model's config.json, as Hugging Face has it"
 
 
 def _id_of(whole: Any, path: Path) -> str | None:
@@ -233,7 +241,7 @@ def _id_of(whole: Any, path: Path) -> str | None:
     for word, mark in ((path.parent.name, "--"), (path.stem, "__"), (path.stem, "--")):
         if re.fullmatch(rf"[\w.-]+?{mark}[\w.-]+", word):
             return word.replace(mark, "/", 1)
-    return str(path.parent) if path.name == "config.json" else None
+    return str(path.resolve().parent) if path.name == "config.json" else None
 
 
 def _located(d: Diagnostic, source: Source) -> Diagnostic:

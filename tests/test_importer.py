@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl import ast, declare
+from moedsl.cli import main
 from moedsl.diagnostics import Diagnostic, to_json
 from moedsl.facts import Model
 from moedsl.importer import add, declaration, derived_name
@@ -277,8 +278,9 @@ def test_the_id_comes_from_the_file_or_its_place(tmp_path: Path) -> None:
         text, found = add(path)
         assert text is not None and facts(text).hf == hf, found
     assert [d.id for d in add(save(tmp_path / "y.json", shipped(QWEN)))[1]] == ["import.no_id"]
-    assert add(tmp_path / "y.json", hf="a/b")[0] is not None
-    text, _ = add(tmp_path / "y.json", None, tmp_path / "ours.moe", hf="a/b")
+    text, _ = add(tmp_path / "y.json", hf="a/b")
+    assert text is not None and facts(text).name == "b"
+    text, _ = add(tmp_path / "y.json", "ours", hf="a/b")
     assert text is not None and facts(text).name == "ours"
 
 
@@ -350,3 +352,36 @@ def _imported_exactly(path: Path) -> bool:
     m, published = facts(text), json.loads(path.read_text())["_meta"]["params"]["total"]
     assert language(m) + vision(m) == published, path.stem
     return True
+
+
+def test_a_folder_names_its_model_whatever_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A configuration that says no id: its folder's name, and its path from any working directory."""
+    folder = tmp_path / "Our-MoE"
+    folder.mkdir()
+    config = {k: v for k, v in shipped(QWEN).items() if k not in ("_meta", "_name_or_path")}
+    (folder / "config.json").write_text(json.dumps(config.get("config", config)))
+    monkeypatch.chdir(folder)
+    assert main(["models", "add", "config.json"]) == 0
+    printed = capsys.readouterr().out
+    assert main(["models", "add", "config.json", "-o", "odd.moe"]) == 0
+    assert (folder / "odd.moe").read_text() == printed
+    made = facts(printed)
+    assert (made.name, made.hf) == ("our_moe", str(folder))
+
+
+@pytest.mark.parametrize(
+    ("argument", "help"),
+    [("folder", "folder/config.json`"), ("empty", "config.json"), ("Qwen/Qwen3-30B-A3B", "nothing is downloaded")],
+)
+def test_what_is_no_file_is_answered_with_what_to_name(
+    argument: str, help: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "folder" / "config.json").write_text("{}")
+    text, found = add(Path(argument))
+    assert text is None and [d.id for d in found] == ["import.unreadable"]
+    assert any(help in h for h in found[0].help), found

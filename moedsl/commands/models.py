@@ -46,7 +46,7 @@ def _add(a: Namespace) -> int:
     from moedsl import importer
 
     out = Path(a.output) if a.output else None
-    text, found = importer.add(Path(a.config), a.name, out, hf=a.hf)
+    text, found = importer.add(Path(a.config), a.name, hf=a.hf)
     talk.say(found, {})
     if text is None:
         return 1
