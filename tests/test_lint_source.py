@@ -11,6 +11,7 @@ from wheel_messages import path_of
 from moedsl.bridge import case as cases
 from moedsl.bridge.case import Case
 from moedsl.bridge.fields import lookup
+from moedsl.bridge.gpu import DEVICES
 from moedsl.compiler import load_stdlib
 from moedsl.diagnostics import to_json
 from moedsl.lint import elsewhere, rules, run
@@ -161,6 +162,10 @@ def test_what_cannot_be_judged_has_a_way_out(
     (found,) = run.lint([str(tmp_path / target)], gpu, 16)
     (d,) = found.diagnostics
     assert says in d.message and help in d.help[0] and "a100" not in d.help[0]
+
+
+def test_the_gpus_of_the_stdlib_are_offered() -> None:
+    assert {*run.judged_for(LIBRARY)} == {*LIBRARY.hardware} & {*DEVICES} >= {"b300", "h100"}
 
 
 @pytest.mark.parametrize("gpu", run.judged_for(LIBRARY))

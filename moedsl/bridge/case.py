@@ -57,7 +57,8 @@ def read(
     `gpus` are the names that `gpu` may have.
     """
     if gpu is not None and gpu not in gpus:
-        help = " ".join((*suggest(gpu, [*gpus], 0.5), f"--gpu {'|'.join(gpus)}"))
+        near = () if gpu in DEVICES else suggest(gpu, [*gpus], 0.5)
+        help = " ".join((*near, f"--gpu {'|'.join(gpus)}"))
         return failed(target, "verify.input", f"`{gpu}` is no GPU that a recipe can be judged for", help)
     located = _locate(target)
     if isinstance(located, Report):

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from moedsl.bridge import case as cases
 from moedsl.bridge.case import Case
-from moedsl.bridge.gpu import DEVICES
+from moedsl.bridge.gpu import DEVICES, Device
 from moedsl.bridge.report import Report, failed
 from moedsl.bridge.resolve import Resolved
 from moedsl.compiler import load_stdlib
@@ -61,9 +61,7 @@ def _read(target: str, gpu: str | None, world: int | None, library: Library) -> 
 
 def judged_for(library: Library) -> tuple[str, ...]:
     """The GPUs that --gpu may name: those that both Bridge's stand-in and the stdlib know."""
-    facts = (library.gpu(name)[0] for name in library.hardware)
-    devices = {f.device for f in facts if f is not None}
-    return tuple(name for name, d in DEVICES.items() if d.name in devices)
+    return tuple(name for name, device in DEVICES.items() if _facts(device, library) is not None)
 
 
 def _resolve(wanted: Sequence[Case]) -> list[Resolved | None]:
@@ -120,11 +118,13 @@ def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Librar
 
 def machine(c: Case, library: Library) -> Hardware | None:
     """The stdlib's facts of the GPU that a case is for, by its device name."""
-    for name in library.hardware:
-        facts, _ = library.gpu(name)
-        if facts is not None and facts.device == c.device.name:
-            return facts
-    return None
+    return _facts(c.device, library)
+
+
+def _facts(device: Device, library: Library) -> Hardware | None:
+    """The facts whose device name the GPU's begins with: drivers add the board behind it."""
+    known = (library.gpu(name)[0] for name in library.hardware)
+    return next((f for f in known if f is not None and f.device and device.name.startswith(f.device)), None)
 
 
 def model_facts(hf: Any, library: Library) -> Mapping[str, Any] | None:
