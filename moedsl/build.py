@@ -121,7 +121,8 @@ def _meant_number(text: str) -> str | None:
     match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kKmMgG]?)", text)
     if match is None:
         return None
-    return match[1].replace("_", "") + {"K": "k", "m": "M", "g": "G"}.get(match[2], match[2])
+    meant = match[1].replace("_", "") + {"K": "k", "m": "M", "g": "G"}.get(match[2], match[2])
+    return None if isinstance(number_value(meant), str) else meant
 
 
 def number_value(text: str) -> tuple[int | float, str | None] | str:

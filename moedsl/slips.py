@@ -23,10 +23,12 @@ STATEMENTS = (
 _WITH_A_VALUE = ("model", "seq", "batch", "micro_batch", "precision", "task", "routing", "data")
 OTHER_NAMES = {
     "gbs": "batch", "global_batch": "batch", "global_batch_size": "batch", "batch_size": "batch",
-    "mbs": "micro_batch", "micro_batch_size": "micro_batch", "gpu": "hardware", "gpus": "hardware",
+    "mbs": "micro_batch", "micro_batch_size": "micro_batch", "seq_len": "seq", "seq_length": "seq",
     "context": "seq", "context_length": "seq", "dtype": "precision", "dataset": "data", "fix": "pin",
 }  # fmt: skip
 """What other tools call the same."""
+PINNED = (*axes.BY_NAME, "dp", "edp", "num_microbatches", "sequence_parallel")
+COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "world_size")
 DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
 MOST_FIELDS = 3
 """Fields of Bridge that are named for one word."""
@@ -139,7 +141,7 @@ def _nodes(line: Line) -> Diagnostic | None:
         right = f"{name.text} x {count.text}"
         return line.wrong("the number is of GPUs already", name, line.found, f"write `{right}`", right)
     help = "write the number of GPUs"
-    if count.text.isdecimal():
+    if count.text.isdecimal() and len(count.text) < 10:
         four, eight = (f"`{name.text} x {int(count.text) * n}`" for n in (4, 8))
         help = f"{help}: {count.text} nodes of 4 GPUs are {four}, of 8 {eight}"
     text = "the number is of GPUs, not of nodes"
@@ -241,8 +243,10 @@ def _counted(word: Lexeme, value: Lexeme) -> bool:
 def _instead(word: str, line: Line) -> Iterator[str]:
     meant = _statement_like(word)
     value = next((w.text for w in line.words[1:] if w.text not in ("=", ":")), "...")
-    if word in axes.BY_NAME:
-        yield f"an axis is pinned: `pin {word}={value}`"
+    if word in PINNED or word in COUNTS:
+        yield (
+            f"an axis is pinned: `pin {word}={value}`" if word in PINNED else "the hardware has its number: `gb200 x 8`"
+        )
         return
     paths = [] if meant else _fields_like(word, value)
     if meant:

@@ -81,7 +81,7 @@ def applied(text: str, line: str) -> list[str]:
     if found := re.match(r"drop rule `run\.\w+\.(\w+)`, or write `(allow [^`]*)`", line):
         return [f"{text}\n{found[2]}", re.sub(rf"require {found[1]}: .*?(?=;|\n|\}})", "", text)]
     if found := re.match(r"no single change .* with (.*) \(", line):
-        return [reduce(changed_to, found[1].replace("`", "").split(" and "), text)]
+        return [reduce(changed_to, re.findall(r"`([^`]*)`", found[1]), text)]
     assert line.startswith(("write `precision", "allow", "drop")) or " collide: " in line or "memory" in line, line
     return []
 
@@ -113,6 +113,17 @@ def test_conflicts_that_have_to_be_solved_together_are_all_named(text: str, laws
     assert ("the memory of 3 h100" in error.message) == memory
     assert all(any(word in s for s in spans) for word in re.findall(r"pin (\w+=)", first)), spans
     for changed in applied(text, first):
+        assert solved(changed).chosen, changed
+
+
+def test_more_gpus_and_a_pin_less_where_memory_lacks() -> None:
+    """No pin alone and no number of GPUs alone leads out; both do."""
+    text = "deepseek_v3; h100 x 8; seq 128k; pin tp=1 pp=1 cp=1 ep=1"
+    error, _ = only_error(text)
+    (line,) = error.help
+    assert error.id == "solve.does_not_fit" and line.startswith("no single change opens a layout: several are needed")
+    assert " x " in line and "pin" in line
+    for changed in applied(text, line):
         assert solved(changed).chosen, changed
 
 

@@ -18,7 +18,7 @@ from moedsl.explain.quickxplain import minimal
 from moedsl.explain.relax import Relaxation, opened, relaxations
 from moedsl.explain.relax import as_json as relaxation_json
 from moedsl.explain.sizes import reads_hardware, sizes
-from moedsl.explain.together import Together, further, together
+from moedsl.explain.together import MOST_TIMES, Together, further, together
 from moedsl.ir import Rule
 from moedsl.printer import print_expr
 from moedsl.source import Source
@@ -77,7 +77,8 @@ def analyse(c: Compiled, cost: Any, solve: Solve) -> Infeasible:
         return evolve(x, relaxations=ways)
     p, gpus = c.problem.program, c.problem.gpus
     x = evolve(x, others=() if x.legal else further(p, gpus, x.core, solve))
-    return evolve(x, together=together(p, gpus, x.conflicts, solve))
+    cores = [[m for m in members(c) if m.gives_way]] if x.legal else x.conflicts
+    return evolve(x, together=together(p, gpus, cores, solve))
 
 
 def briefly(c: Compiled, cost: Any, solve: Solve) -> Infeasible:
@@ -158,9 +159,13 @@ def no_single_change(x: Infeasible) -> Iterator[str]:
     several = count > 1
     what = f"these {count} conflicts have to be solved together" if several else "several are needed"
     if x.together is None:
-        yield "no single change opens a layout, nor more GPUs without what the run states above: change the experiment"
+        yield (
+            f"no single change opens a layout, nor do up to {MOST_TIMES} times the GPUs without what the run pins and "
+            "requires: shorten the sequence, or name larger GPUs"
+        )
     else:
-        changes = " and ".join(x.together.changes)
+        *most, last = x.together.changes
+        changes = f"{', '.join(most)} and {last}" if most else last
         yield f"no single change opens a layout: {what}, for example with {changes} ({opened(x.together.opens)})"
     for core in x.conflicts if several else ():
         why = "; ".join(f"{r.because} ({', '.join(r.cites)})" for r in _laws(core) if r.because)

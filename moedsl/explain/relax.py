@@ -14,13 +14,12 @@ from moedsl.explain.fits import could_fit, fits
 from moedsl.explain.legal import legal_on, relaxed
 from moedsl.explain.members import Member, shown, wish_text
 from moedsl.explain.sizes import Size, nearby, read_by, sizes
+from moedsl.explain.together import MOST_TIMES
 from moedsl.ir import Program
 from moedsl.solve import Row, Search
 from moedsl.tables import Compiled
 
 GIB = 2**30
-MOST_TIMES = 64
-"""How many times the GPUs are tried."""
 LONG = 32768
 """Tokens from which the number of GPUs is said as what the length needs."""
 

@@ -140,7 +140,8 @@ def cost(p: Json) -> str:
 
 
 def pairs(changes: Json) -> str:
-    return " ".join(f"{k}={word(v)}" for k, v in changes.items())
+    """Values of axes, as a pin has them but for `+` between the words of a set."""
+    return " ".join(f"{k}={('off', 'on')[v] if isinstance(v, bool) else word(v)}" for k, v in changes.items())
 
 
 def short(rule: str) -> str:
