@@ -127,6 +127,12 @@ def test_more_gpus_and_a_pin_less_where_memory_lacks() -> None:
         assert solved(changed).chosen, changed
 
 
+def test_a_law_of_two_conflicts_is_pointed_at_once() -> None:
+    error, _ = only_error("deepseek_v3; gb200 x 6; seq 100; batch 7; pin tp=4 pp=4")
+    assert error.message.count("std.mesh.attention_mesh") == 2
+    assert sum(label.text == "required here" for label in error.labels) == 1
+
+
 OWN_TWO = (
     'rules house { require a: tp >= 4 because "x" cite y "z"; require b: tp <= 2 because "x" cite y "z" }\n'
     "qwen3_30b_a3b; h100 x 32"

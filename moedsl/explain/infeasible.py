@@ -188,7 +188,8 @@ def _labels(x: Infeasible) -> list[Label]:
         labels.insert(1 if labels else 0, Label(p.spans["hardware"], f"{gpus}{p.hardware.name}"))
     if not x.legal:
         labels += [Label(r.span, "required here") for r in laws]
-    return labels + [Label(m.span, m.text) for m in all_ if m.kind == "candidates"]
+    labels += [Label(m.span, m.text) for m in all_ if m.kind == "candidates"]
+    return [*dict.fromkeys(labels)]  # a law may be a part of several conflicts
 
 
 def _laws(core: Sequence[Member]) -> list[Rule]:
