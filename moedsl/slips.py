@@ -33,7 +33,7 @@ DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "docume
 MOST_FIELDS = 3
 """Fields of Bridge that are named for one word."""
 _SCALES = {"k": "k", "m": "M", "g": "G"}
-_NAMED = re.compile(r"[\w.]+(?:-[\w.]+)+")
+_NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]+\w")
 _PATH = re.compile(r"[^\s;#\"]+")
 _HARDWARE = re.compile(r"[A-Za-z]+[0-9]+\w*")
 
@@ -89,17 +89,22 @@ def _words(text: str, start: int) -> Iterator[Lexeme]:
 # ---------------------------------------------------------------- models and hardware
 
 
-def _dashes(line: Line) -> Diagnostic | None:
-    """``model qwen3-235b-a22b``"""
-    before = line.words[line.at - 1] if line.at else None
-    if before is None or line.found.text != "-" or line.at > 1 + (line.words[0].text in ("model", "hardware")):
+def _other_name(line: Line) -> Diagnostic | None:
+    """``model qwen3-235b-a22b``, ``Qwen/Qwen3-30B-A3B``, ``model "qwen3_30b_a3b"``"""
+    named = line.words[0].text in ("model", "hardware")
+    if not named and line.words[0].text in STATEMENTS:
         return None
-    name = _NAMED.match(line.source.text, before.start)
-    if name is None:
+    quoted = named and line.at == 1 and line.found.kind == "string"
+    if not quoted and (line.found.text not in ("-", "/") or not 0 < line.at <= 1 + named):
         return None
-    last = next((w for w in reversed(line.words) if w.end <= name.end()), line.found)
-    right = name[0].lower().replace("-", "_").replace(".", "_")
-    return line.wrong(f"`{name[0]}` is no name: names have no dashes", before, last, f"did you mean `{right}`?", right)
+    first = line.found if quoted else line.words[line.at - 1]
+    said = _NAMED.match(line.source.text, first.start + quoted)
+    if said is None or (quoted and said.end() != first.end - 1):
+        return None
+    last = next(w for w in reversed(line.words) if w.end <= said.end() + quoted)
+    right = re.sub(r"[^a-z0-9]+", "_", said[0].lower().split("/")[-1])
+    text = f"`{said[0]}` is no name: names are words of letters, digits and _, without quotes"
+    return line.wrong(text, first, last, f"did you mean `{right}`?", right)
 
 
 def _times(line: Line) -> Diagnostic | None:
@@ -276,7 +281,7 @@ def _fields_like(word: str, value: str) -> list[str]:
 
 Slip = Callable[[Line], Diagnostic | None]
 SLIPS: tuple[Slip, ...] = (
-    _dashes,
+    _other_name,
     _times,
     _count_first,
     _nodes,

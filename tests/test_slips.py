@@ -20,6 +20,8 @@ def errors(text: str) -> list[Diagnostic]:
 FIXED = {
     "model qwen3-235b-a22b\nh100 x 8": "model qwen3_235b_a22b\nh100 x 8",
     "Qwen3-30B-A3B\nh100 x 8": "qwen3_30b_a3b\nh100 x 8",
+    "model Qwen/Qwen3-30B-A3B\nh100 x 8": "model qwen3_30b_a3b\nh100 x 8",
+    'model "qwen3_30b_a3b"\nh100 x 8': "model qwen3_30b_a3b\nh100 x 8",
     "qwen3_30b_a3b\ngb200 * 256": "qwen3_30b_a3b\ngb200 x 256",
     "qwen3_30b_a3b\ngb200: 8": "qwen3_30b_a3b\ngb200 x 8",
     "qwen3_30b_a3b\n256 x gb200": "qwen3_30b_a3b\ngb200 x 256",
