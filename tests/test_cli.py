@@ -282,3 +282,29 @@ def test_ctrl_c() -> None:
     assert begun, "it was over before it said anything"
     assert pipe.returncode in (130, 0, 1) and b"Traceback" not in said
     assert pipe.returncode != 130 or out == b""
+
+
+WRITERS = {
+    "report": ["report", "-e", GOOD],
+    "models add": [
+        "models",
+        "add",
+        str(Path(__file__).parents[1] / "stdlib" / "hf" / "Qwen--Qwen3-30B-A3B" / "config.json"),
+    ],
+    "calibrate": ["calibrate", "runs.jsonl"],
+}
+
+
+@pytest.mark.parametrize("by", WRITERS)
+def test_where_a_file_cannot_be_written(by: str, run: Any, tmp_path: Path) -> None:
+    """A folder that is not there, a folder, and another's file: an error with a way out, and nothing changed."""
+    (tmp_path / "mine").write_text("mine")
+    for place, id in (
+        ("no/x", "emit.unwritable"),
+        (".", "emit.exists"),
+        ("mine", "emit.not_ours"),
+        ("mine/x", "emit.exists"),
+    ):
+        code, _, err = run(*WRITERS[by], "-o", str(tmp_path / place))
+        assert code == 1 and f"error[{id}]" in err and "help:" in err, err
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"] and (tmp_path / "mine").read_text() == "mine"

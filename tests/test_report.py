@@ -139,7 +139,7 @@ def test_the_command_writes_and_keeps_what_is_not_its_own(tmp_path: Path, capsys
     ("output", "id", "way_out"),
     [
         ("nodir/x.html", "emit.unwritable", "mkdir -p"),
-        ("folder", "emit.exists", "report.html"),
+        ("folder", "emit.exists", "name a file in it"),
         ("file/x.html", "emit.exists", "name a file in a directory"),
         ("file", "emit.not_ours", "--force"),
         ("/proc/x.html", "emit.unwritable", "that you may write to"),

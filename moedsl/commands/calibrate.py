@@ -10,13 +10,17 @@ from moedsl.calibrate import text
 from moedsl.calibrate.fit import fit
 from moedsl.calibrate.runs import Measured, read
 from moedsl.commands import talk
-from moedsl.commands.fmt import replace
 from moedsl.constants import first_guess
+from moedsl.one_file import refusals, write
 
 SIGN = "# Fitted by `moedsl calibrate`"
 
 
 def run(a: Namespace) -> int:
+    found = refusals(Path(a.output), "calibrate", lambda text: text.startswith(SIGN), a.force) if a.output else []
+    if found:
+        talk.say(found, {})
+        return 1
     runs, failed = measured(a.files)
     speed = [r for r in runs if r.tokens]
     if failed:
@@ -26,7 +30,7 @@ def run(a: Namespace) -> int:
         return 1
     progress = talk.Progress()
     said = "\n".join(_architecture(arch, speed, a.from_scratch, progress) for arch in sorted({r.arch for r in speed}))
-    return _write(said, a.output, a.force)
+    return _write(said, a.output)
 
 
 def measured(files: list[str]) -> tuple[list[Measured], bool]:
@@ -51,14 +55,14 @@ def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress:
     return text.declaration(arch, fitted, some)
 
 
-def _write(said: str, output: str | None, force: bool) -> int:
+def _write(said: str, output: str | None) -> int:
     if output is None:
         print(said, end="")
         return 0
     path = Path(output)
-    if path.exists() and not force and not path.read_text(encoding="utf-8", errors="replace").startswith(SIGN):
-        print(f"{output} was not written by `moedsl calibrate`; --force overwrites it", file=sys.stderr)
+    found = write(path, said)
+    talk.say(found, {})
+    if found:
         return 1
-    replace(path, said)
     print(f'wrote {output}; a run takes it with `use "{path.name}"`', file=sys.stderr)
     return 0

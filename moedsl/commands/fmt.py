@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from argparse import Namespace
 from pathlib import Path
 
 from moedsl import reader
 from moedsl.commands import talk
+from moedsl.one_file import write
 from moedsl.printer import format_source
 
 
@@ -32,26 +31,7 @@ def _one(file: str, check: bool) -> int:
         print(f"would change {file}", file=sys.stderr)
         return 1
     elif text != source.text:
-        replace(Path(file), text)
+        found = write(Path(file), text)
+        talk.say(found, {})
+        return int(bool(found))
     return 0
-
-
-def _umask() -> int:
-    """What the user's umask takes away; it can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def replace(path: Path, text: str) -> None:
-    """Writes a file whole or not at all; a link stays a link, the mode stays."""
-    target = path.resolve()
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as f:
-            f.write(text)
-        os.chmod(temporary, target.stat().st_mode if target.exists() else 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 
 from moedsl.commands import talk
-from moedsl.commands.fmt import replace
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from moedsl.facts import Model
+from moedsl.one_file import refusals, write
 
 
 def run(a: Namespace) -> int:
@@ -53,9 +53,9 @@ def _add(a: Namespace) -> int:
     if out is None:
         sys.stdout.write(text)
         return 0
-    if out.exists() and not a.force:
-        print(f"{out} exists; --force overwrites it", file=sys.stderr)
+    found = refusals(out, "models add", force=a.force) or write(out, text)
+    talk.say(found, {})
+    if found:
         return 1
-    replace(out, text)
     print(f'wrote {out}; `use "{out}"` makes it known to a run', file=sys.stderr)
     return 0

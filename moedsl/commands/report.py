@@ -8,14 +8,14 @@ from pathlib import Path
 
 from moedsl.commands import answers, talk
 from moedsl.commands.programs import compiled
-from moedsl.report.page import page
-from moedsl.report.write import refusals, write
+from moedsl.one_file import refusals, write
+from moedsl.report.page import SIGN, page
 
 
 def run(a: Namespace) -> int:
     a.json = False
     path = Path(a.output)
-    found = refusals(path, a.force)
+    found = refusals(path, "report", lambda text: SIGN in text[:400], a.force)
     if found:
         talk.say(found, {})
         return 1

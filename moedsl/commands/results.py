@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from moedsl.commands import talk
-from moedsl.commands.fmt import replace
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.diagnostics import Diagnostic
+from moedsl.one_file import refusals, write
 from moedsl.results.compare import comparisons
 from moedsl.results.gather import Run, gather
 from moedsl.results.log import read_all
@@ -23,6 +23,9 @@ from moedsl.results.text import text
 
 
 def run(a: Namespace) -> int:
+    kept = refusals(Path(a.measured), "results", force=a.force) if a.measured else []
+    if kept:
+        return _failed(a, kept)
     runs, found = gather(a.paths)
     each = numbers(runs, Given(a.seq, a.gpus, a.global_batch))
     found += [n for n in each if isinstance(n, Diagnostic)]
@@ -56,14 +59,14 @@ def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> 
     """Writes the lines for `moedsl calibrate` where they are asked for."""
     if a.measured is None:
         return 0
-    path = Path(a.measured)
-    if path.exists() and not a.force:
-        print(f"{path} exists; --force overwrites it", file=sys.stderr)
-        return 1
     said = lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
     if not said:
         print("no run has both a plan and figures: nothing to calibrate with", file=sys.stderr)
         return 1
-    replace(path, said)
+    path = Path(a.measured)
+    found = write(path, said)
+    talk.say(found, {})
+    if found:
+        return 1
     print(f"wrote {path}: {said.count(chr(10))} runs for `moedsl calibrate {path}`", file=sys.stderr)
     return 0
