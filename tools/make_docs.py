@@ -3,7 +3,7 @@
 usage: .venv/bin/python tools/make_docs.py [--check]     --check writes nothing and exits 1 where a file would change
 
 A ```text block whose first line is `$ moedsl ...` holds what that command prints, stderr before stdout; `| head -N`
-keeps the first N lines. tests/test_docs.py holds the documents to this.
+keeps the first N lines of stdout. tests/test_docs.py holds the documents to this.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def output_of(command: str) -> str:
     talk.QUIET_FOR = float("inf")
     with redirect_stderr(err), redirect_stdout(out):
         moedsl(words)
-    lines = (err.getvalue() + out.getvalue()).rstrip("\n").split("\n")
-    return "".join(f"{line}\n" for line in lines[: int(head[1]) if head else None])
+    lines = out.getvalue().splitlines()[: int(head[1]) if head else None]
+    return "".join(f"{line}\n" for line in (err.getvalue() + "\n".join(lines)).rstrip("\n").split("\n"))
 
 
 def _now(path: Path) -> str | None:
