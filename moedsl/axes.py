@@ -85,6 +85,13 @@ MEMBERS = tuple(dict.fromkeys(w for n in SETS for w in BY_NAME[n].words))
 """Every word of a set, in the order in which lists of them are written."""
 
 
+def said(value: object) -> str:
+    """A value of a plan's JSON as plans say it: on and off, `+` between the words of a set."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "+".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+
+
 def json_value(value: Any) -> Any:
     """As JSON has it: a set is a list in the order of `MEMBERS`, a whole float an integer."""
     if isinstance(value, frozenset):

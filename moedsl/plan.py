@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from moedsl import axes, experiment, neighbours, parts, short_twin, sweep_table, verdict, versions, walls
-from moedsl.axes import json_value
+from moedsl.axes import json_value, said
 from moedsl.choose import Chosen
 from moedsl.cost import StageMemory, pipeline
 from moedsl.cost.memory import KINDS
@@ -213,15 +213,9 @@ def _why_chosen(
 ) -> tuple[str | None, str, tuple[str, ...]]:
     """A choice is made by the phase's ranking, among the candidates of a rule where one narrows them."""
     rank = chosen.compiled.ranks[0].rule
-    others = [f"{_word(a['value'])} is {a['effect']}" for a in alternatives[:2]]
+    others = [f"{said(a['value'])} is {a['effect']}" for a in alternatives[:2]]
     because = f"best by {rank.name}" + (f"; {'; '.join(others)}" if others else "")
     return rank.id, because, (*rank.cites, *(origin.cites if origin else ()))
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "+".join(value) or "none" if isinstance(value, list) else str(value)
 
 
 def _entry(

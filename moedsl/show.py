@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from moedsl.axes import said
 from moedsl.experiment import summary, unstated
 from moedsl.verdict import bounds_text
 from moedsl.versions import as_number
@@ -32,7 +33,7 @@ def _experiment(p: Json) -> str:
     e = p["experiment"]
     lines = [f"Experiment {e['fingerprint']}: keep these equal between runs that you compare", _wrapped(summary(e))]
     lines += [_wrapped(f"not stated, so by a default or a rule: {unstated(e)}")] if unstated(e) else []
-    lines += [_wrapped(f"BENCHMARK ONLY, {b['name']} {_word(b['value'])}: {b['because']}") for b in e["benchmark"]]
+    lines += [_wrapped(f"BENCHMARK ONLY, {b['name']} {said(b['value'])}: {b['because']}") for b in e["benchmark"]]
     return "\n".join(lines)
 
 
@@ -67,27 +68,21 @@ def _short_twin(p: Json) -> str:
     if "against_4k" not in p:
         return ""
     changed = p["against_4k"]["changes"]
-    lines = _columns([(c["name"], f"{_word(c['here'])}, at 4k {_word(c['at_4k'])}") for c in changed])
+    lines = _columns([(c["name"], f"{said(c['here'])}, at 4k {said(c['at_4k'])}") for c in changed])
     return "Other than at 4k tokens, where the same run would choose these again\n" + "\n".join(lines)
 
 
 def _policy(p: Json) -> str:
     q = p["policy"]
     shown = [
-        f"{n} {_word(q[n])}"
+        f"{n} {said(q[n])}"
         for n in ("precision", "dispatcher", "recompute", "cuda_graph", "ep_overlap", "offload", "sharding")
     ]
-    shown += [f"offload_modules {_word(q['offload_modules'])}"] if q["offload_modules"] else []
-    shown += [f"{n} {_word(q[n])}" for n in ("moments", "grad_reduce") if q[n] != "fp32"]
+    shown += [f"offload_modules {said(q['offload_modules'])}"] if q["offload_modules"] else []
+    shown += [f"{n} {said(q[n])}" for n in ("moments", "grad_reduce") if q[n] != "fp32"]
     shown += [n for n in ("freeze_vision", "freeze_projection", "freeze_language", "delay_wgrad") if q[n]]
     lines = ["  " + ", ".join(shown)]
     return "Policy\n" + "\n".join(lines)
-
-
-def _word(v: Any) -> str:
-    if isinstance(v, bool):
-        return "on" if v else "off"
-    return "+".join(map(str, v)) or "none" if isinstance(v, list) else str(v)
 
 
 def _memory(p: Json) -> str:
@@ -193,21 +188,19 @@ def _with(changes: Json) -> str:
 
 
 def _pairs(changes: Json) -> str:
-    return " ".join(f"{k}={_word(v)}" for k, v in changes.items())
+    return " ".join(f"{k}={said(v)}" for k, v in changes.items())
 
 
 def _decisions(p: Json) -> str:
     """Settings first, then what only goes into the environment."""
     lines = _columns(
         [
-            (d["name"], _word(d["value"]), d["origin"] + (" (advice)" if d.get("advice") else ""), d["because"] or "")
+            (d["name"], said(d["value"]), d["origin"] + (" (advice)" if d.get("advice") else ""), d["because"] or "")
             for d in p["decisions"]
             if d["name"] not in p["env"]
         ]
     )
-    env = _columns(
-        [(d["name"], _word(d["value"]), d["because"] or "") for d in p["decisions"] if d["name"] in p["env"]]
-    )
+    env = _columns([(d["name"], said(d["value"]), d["because"] or "") for d in p["decisions"] if d["name"] in p["env"]])
     return "Decisions\n" + "\n".join(lines) + ("\n\nEnvironment\n" + "\n".join(env) if env else "")
 
 

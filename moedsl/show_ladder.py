@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from moedsl.axes import said
+
 Json = Mapping[str, Any]
 NAMES = {"throughput": "retune (throughput first)"}
 
@@ -55,13 +57,7 @@ def _because(entry: Json) -> str:
 
 
 def _values(entry: Json) -> str:
-    return ", ".join(map(_word, entry["values"]))
-
-
-def _word(v: Any) -> str:
-    if isinstance(v, bool):
-        return "on" if v else "off"
-    return "+".join(v) or "none" if isinstance(v, list) else str(v)
+    return ", ".join(map(said, entry["values"]))
 
 
 def _step(step: Json) -> Iterator[str]:
@@ -78,7 +74,7 @@ def _step(step: Json) -> Iterator[str]:
 
 
 def _gain(step: Json) -> str:
-    changes = " ".join(f"{k}={_word(v)}" for k, v in step["changes"].items())
+    changes = " ".join(f"{k}={said(v)}" for k, v in step["changes"].items())
     with_ = f" with {changes}" if changes else ", nothing changed"
     return f"{step['step_time_s']:.2f} s a step, {step['speedup']:.2f}x as fast, {step['peak_gib']:.1f} GiB{with_}"
 

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from moedsl.axes import said
+
 Json = Mapping[str, Any]
 _NAMES = {
     "ep": "expert", "tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline",
@@ -86,10 +88,8 @@ def _blocked(h: Json) -> bool:
 
 def _effects(here: Sequence[Json]) -> Iterator[str]:
     for h in here:
-        value = h["value"]
-        word = "+".join(value) or "none" if isinstance(value, list) else "on" if value is True else str(value).lower()
         experiment = " (changes the experiment)" if h["changes"] == "experiment" else ""
-        yield f"{h['axis']}={word}: {h['against_plan']}{experiment}"
+        yield f"{h['axis']}={said(h['value'])}: {h['against_plan']}{experiment}"
 
 
 def _note(n: Json) -> str:
