@@ -37,8 +37,9 @@ def found(job: Any, id: str, file: Path) -> str:
         return ""
     app = f"{id}___{job.id}___{name}"
     handle = f"kubeflow://nemo_run/{app}"
-    if app not in scheduler._get_job_dirs():
+    if app not in scheduler._get_job_dirs():  # pyright: ignore[reportPrivateUsage] NeMo-Run has no public list
         if kubeflow.lost(job.executor, handle) == kubeflow.DELETED:
             return ""
-        scheduler._save_job_dir(app, job_status="Unknown", executor=job.executor, job_name=name)
+        unknown = {"job_status": "Unknown", "executor": job.executor, "job_name": name}
+        scheduler._save_job_dir(app, **unknown)  # pyright: ignore[reportPrivateUsage]
     return handle
