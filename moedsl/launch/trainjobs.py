@@ -40,6 +40,7 @@ def found(job: Any, id: str, file: Path) -> str:
     if app not in scheduler._get_job_dirs():  # pyright: ignore[reportPrivateUsage] NeMo-Run has no public list
         if kubeflow.lost(job.executor, handle) == kubeflow.DELETED:
             return ""
-        unknown = {"job_status": "Unknown", "executor": job.executor, "job_name": name}
-        scheduler._save_job_dir(app, **unknown)  # pyright: ignore[reportPrivateUsage]
+        scheduler._save_job_dir(  # pyright: ignore[reportPrivateUsage]
+            app, job_status="Unknown", executor=job.executor, job_name=name
+        )
     return handle
