@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from shutil import which
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PAUSE_S = 1.0
 """Between two questions about pods that have not started."""
+_LINE = re.compile(r"(?P<pod>\[pod/\S+\]) (?P<time>\d{4}-\d\d-\d\dT\S+) ?(?P<text>.*)\n?")
+"""As `kubectl logs --prefix --timestamps` writes a line."""
 
 
 def no_kubectl() -> Diagnostic | None:
@@ -29,20 +31,21 @@ def no_kubectl() -> Diagnostic | None:
 
 
 def print_logs(
-    executor: nemo_run.KubeflowExecutor, handle: str, follow: bool, out: TextIO, since: datetime | None = None
+    executor: nemo_run.KubeflowExecutor, handle: str, follow: bool, out: TextIO, seen: dict[str, str] | None = None
 ) -> int:
-    """Every line of every pod, or those since a time, as kubectl has them; its exit code.
+    """Every line of every pod, as kubectl has them; its exit code.
 
-    NeMo-Run's own reader keeps the lines of two ranks, and only those that torchrun marks with ``[default0]:``.
+    `seen` has when the last line of each pod was written, by what kubectl writes before its lines; later ones alone are
+    printed. NeMo-Run's own reader keeps the lines of two ranks, and of them those that torchrun marks ``[default0]:``.
     """
-    limit = max(8, 2 * executor.num_nodes)
+    limit, seen = max(8, 2 * executor.num_nodes), {} if seen is None else seen
     words = ["kubectl", "logs", "-n", executor.namespace, "-l", f"{JOBSET}={job_name(handle)}", "--prefix", "--tail=-1"]
-    more = [f"--since-time={since:%Y-%m-%dT%H:%M:%SZ}"] if since else []
-    command = [*words, f"--max-log-requests={limit}", *more, *(["-f"] if follow else [])]
+    more = [f"--since-time={min(seen.values())}"] if seen else []
+    command = [*words, "--timestamps", f"--max-log-requests={limit}", *more, *(["-f"] if follow else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
         try:
-            for line in reader.stdout:
+            for line in _new(reader.stdout, seen):
                 out.write(line)
                 out.flush()
         except BaseException:  # Ctrl-C of this process alone: kubectl would go on to the job's end
@@ -51,17 +54,34 @@ def print_logs(
     return reader.returncode
 
 
+def _new(lines: Iterable[str], seen: dict[str, str]) -> Iterator[str]:
+    """The lines after those that are seen, without their times, which are noted."""
+    before = dict(seen)
+    for line in lines:
+        found = _LINE.match(line)
+        if not found:  # what kubectl itself has to say
+            yield line
+        elif _order(found["time"]) > _order(before.get(found["pod"], "")):
+            seen[found["pod"]] = found["time"]
+            yield f"{found['pod']} {found['text']}\n"
+
+
+def _order(time: str) -> str:
+    """Times of one zone in their order, whatever number of digits their fractions have."""
+    whole, _, fraction = time.rstrip("Z").partition(".")
+    return f"{whole}.{fraction:0<9}"
+
+
 def follow(executor: nemo_run.KubeflowExecutor, handle: str, out: TextIO, ended: Callable[[], bool]) -> None:
     """Every line of every pod until the job has ended, from its pods' start on: kubectl follows no pod that waits.
 
     Where kubectl leaves a job that goes on, since a pod was replaced or the connection went, it is asked again.
     """
-    said, since = "", None
+    said, seen = "", dict[str, str]()
     while True:
         over, waiting = ended(), waits(executor, job_name(handle))
         if over or not waiting:
-            print_logs(executor, handle, not over, out, since)
-            since = datetime.now(UTC)
+            print_logs(executor, handle, not over, out, seen)
         if over:
             return
         if waiting and waiting != said:

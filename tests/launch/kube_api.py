@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -65,11 +65,12 @@ class Pod:
         self.log = self.folder / "log"
         self.words, self.environment = words, image | variables
         self.process: subprocess.Popen[bytes] | None = None
+        self.started = datetime.now(UTC)
         self.held = ""
         """Why it does not start."""
 
     def start(self) -> None:
-        self.held = ""
+        self.held, self.started = "", datetime.now(UTC)
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(self.words, env=self.environment, stdout=out, stderr=out,
                                             stdin=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
@@ -232,17 +233,20 @@ class Api:
         return self._log(pod, query) if log else (200, pod.to_json(namespace))
 
     def _log(self, pod: Pod, query: dict[str, list[str]]) -> tuple[int, Json | str]:
-        """Whole, once the pod has ended where it is followed; of one that ended before `sinceTime` nothing."""
+        """Whole, once the pod has ended where it is followed; else from `sinceTime` on. The n-th line is written n
+        microseconds after the pod's start."""
         if pod.process is None:
             return 400, _status(
                 400, "BadRequest", f'container "node" in pod "{pod.name}" is waiting to start: {pod.held}'
             )
         if query.get("follow") == ["true"]:
             pod.process.wait()
-        since = query.get("sinceTime")
-        if since and datetime.fromisoformat(since[0]).timestamp() > pod.log.stat().st_mtime:
-            return 200, ""
-        return 200, pod.log.read_text(errors="replace")
+        since = datetime.fromisoformat(query.get("sinceTime", ["1970-01-01T00:00:00Z"])[0])
+        stamped = query.get("timestamps") == ["true"]
+        lines = enumerate(pod.log.read_text(errors="replace").splitlines(keepends=True))
+        timed = [(pod.started + timedelta(microseconds=n), line) for n, line in lines]
+        kept = [(at, line) for at, line in timed if at >= since]
+        return 200, "".join(f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z {line}" if stamped else line for at, line in kept)
 
     def _job_status(self, name: str) -> Json:
         codes = [p.code for p in self.pods[name]]
