@@ -16,8 +16,13 @@ settings.register_profile("fixed", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("fixed")  # a person's run looks for new failures, CI repeats the known ones
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores Ctrl-C
+for heard, handler in {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGQUIT: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}.items():
+    if signal.getsignal(heard) is signal.SIG_IGN:  # a shell's job in the background, or nohup: tests send them
+        signal.signal(heard, handler)
 
 collect_ignore = ["test_cpsat.py", "editors", "launch"] if sys.version_info < (3, 12) else []
 """The environment of Python 3.11 is the core's alone."""
