@@ -131,7 +131,9 @@ _WATCH = """process="$!"
 for signal in HUP INT QUIT TERM USR1 USR2; do
   trap "again=1; kill -s $signal $process 2> /dev/null || true" "$signal"
 done
-while again="" code=0; wait "$process" 2> /dev/null || code="$?"; [ -n "$again" ]; do :; done
+last=""
+while again="" code=0; wait "$process" 2> /dev/null || code="$?"; [ -n "$again" ]; do last="$code"; done
+if [ "$code" -eq 127 ] && [ -n "$last" ]; then code="$last"; fi  # a signal came with the end, which is told once
 trap - HUP INT QUIT TERM USR1 USR2
 if [ "$code" -gt 128 ]; then
   rm -rf "$MOEDSL_FILES"
