@@ -150,7 +150,7 @@ def _blocks() -> dict[str, Any]:
 
 
 def _statements() -> dict[str, Any]:
-    hardware = rf"{STARTS}(?:(hardware){BLANKS})?({NAME}){BLANKS}(x)(?![\w.-])"
+    hardware = rf"{STARTS}(?:(hardware){BLANKS})?({NAME}){BLANKS}(x)(?![\w.])"
     options = region(rf"{STARTS}(vlm){END}", [STATEMENT], r"$|(?=[;}#])", ["name"])
     return {
         "phase": match(rf"{STARTS}(profile){BLANKS}(first){END}(?![ \t]*\{{)", STATEMENT, LINK),
