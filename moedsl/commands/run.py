@@ -48,7 +48,8 @@ def run(a: Namespace) -> int:
     talk.say(found, result.library.sources)
     if cluster is None or any(d.is_error for d in found):
         return 1
-    return _dryrun(a, cluster, jobs) if a.dryrun else _start(a, cluster, jobs)
+    source = result.source.name
+    return _dryrun(a, cluster, jobs, source) if a.dryrun else _start(a, cluster, jobs, source)
 
 
 def _headed(job: Job, cluster: Cluster) -> Job:
@@ -130,12 +131,12 @@ def _kubeflow_refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> l
     return [d for d in found if d is not None]
 
 
-def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
+def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
     """Prints what is derived, then every file as it would be sent."""
     from moedsl.launch.dryrun import dryrun_all
 
     try:
-        sent = dryrun_all([(j.launch, j.payload) for j in jobs], cluster)
+        sent = dryrun_all([(j.launch, j.payload) for j in jobs], cluster, source)
     except OSError as problem:  # of the home, where an id's mark is kept, or of the temporary folder
         from moedsl.launch import executors
 
@@ -152,18 +153,18 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
     return 0
 
 
-def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
+def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
     """Says what is derived, then trains here or submits."""
     for job in jobs:
         print(show.derived(job.launch), file=sys.stderr)
     if cluster.executor == "local":
         return next((code for code in (here.train(j.launch, cluster, j.payload) for j in jobs) if code), 0)
-    return _submit(a, cluster, jobs)
+    return _submit(a, cluster, jobs, source)
 
 
-def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
+def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
     """All jobs as one experiment; the exit code once they have ended, or, detached, once they are submitted."""
-    from moedsl.launch import attended, executors
+    from moedsl.launch import attended, executors, titles
     from moedsl.launch.submit import Task, sequential
 
     home = executors.home(cluster)
@@ -173,4 +174,5 @@ def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job]) -> int:
         for j in jobs
     ]
     plans = {j.launch.name: j.plan for j in jobs}
-    return attended.run(sequential(tasks) if a.sequential else tasks, jobs[0].launch.name, home, a.detach, plans)
+    named = titles.title([t.name for t in tasks], source)
+    return attended.run(sequential(tasks) if a.sequential else tasks, named, home, a.detach, plans)

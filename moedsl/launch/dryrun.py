@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.launch import executors, here, ids, kubeflow
+from moedsl.launch import executors, here, ids, kubeflow, titles
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.quiet import no_input
@@ -34,18 +34,18 @@ def dryrun(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
     return dryrun_all([(launch, payload)], cluster)
 
 
-def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster) -> Sent:
-    """The same of several jobs, which are one experiment under the name of the first."""
+def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source: str = "") -> Sent:
+    """The same of several jobs, which are one experiment; `source` names the file that states them."""
     if cluster.executor == "kubeflow":
         return _joined([_trainjob(launch, cluster, payload) for launch, payload in jobs])
     if cluster.executor == "local":
         return Sent("", "", {f"{launch.name}.sh": here.text(launch, cluster, payload) for launch, payload in jobs})
-    base, title = executors.home(cluster), jobs[0][0].name
+    base, title = executors.home(cluster), titles.title([launch.name for launch, _ in jobs], source)
     id = ids.first(title, base, ids.ending(base, cluster.tunnel == "ssh"))
     files: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="moedsl-dryrun-") as temporary:
         own = Path(temporary)
-        _prepare(jobs, cluster, base, own, id)
+        _prepare(jobs, cluster, base, own, title, id)
         for launch, _ in jobs:
             files |= _read(own / "experiments" / title / id, launch.name)
     return Sent(id, f"{executors.remote_dir(cluster, base)}/{title}/{id}", files)
@@ -65,12 +65,13 @@ def _trainjob(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
     return Sent(body["metadata"]["name"], cluster.namespace, {"trainjob.yaml": kubeflow.text(body)})
 
 
-def _prepare(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, base: Path, own: Path, id: str) -> None:
+def _prepare(
+    jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, base: Path, own: Path, title: str, id: str
+) -> None:
     """NeMo-Run's own dry run: paths are those of `base`, files are written below `own`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of packages that NeMo-Run imports
         import nemo_run
-    title = jobs[0][0].name
     experiment = nemo_run.Experiment(
         title,
         id=id,

@@ -98,9 +98,9 @@ def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(
 def test_several_jobs_are_one_experiment() -> None:
     on = slurm("h100")
     jobs = [launch(plan("h100", 16, {"ep": 8}) | {"name": n}, on) for n in ("a", "b")]
-    sent = dryrun_all([(j, SHORT) for j in jobs], on)
-    assert len(sent.files) == 4 and sent.experiment == f"{jobs[0].name}_0"
-    assert all(f"{jobs[0].name}/{sent.experiment}/" in text for n, text in sent.files.items() if "sbatch" in n)
+    sent = dryrun_all([(j, SHORT) for j in jobs], on, "runs/two of them.moe")
+    assert len(sent.files) == 4 and sent.experiment == "two-of-them_0"
+    assert all(f"two-of-them/{sent.experiment}/" in text for n, text in sent.files.items() if "sbatch" in n)
 
 
 # ---------------------------------------------------------------- the same bytes
