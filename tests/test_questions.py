@@ -301,6 +301,18 @@ def test_what_if_of_a_workflow_leaves_profiling_out(capsys: pytest.CaptureFixtur
     assert [r["name"] for r in json.loads(out)["runs"]] == ["main.fit", "main.scale", "main.retune"]
 
 
+@pytest.mark.parametrize("phase, by_speed", [("fit", False), ("scale", False), ("throughput", True)])
+def test_below_the_table_stands_what_its_lines_are_the_best_by(
+    phase: str, by_speed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = said(capsys, "what-if", "-e", f"moonlight_16b; h100 x 8; {phase} first")
+    assert code == 0, err
+    last_line = max(out.rindex(f" {v} ") for v in ("FITS", "TIGHT") if f" {v} " in out)
+    below = " ".join(out[last_line:].split())
+    assert f"of the {phase} phase" in below
+    assert ("`throughput first` for the speed" in below) == (not by_speed)
+
+
 @pytest.mark.parametrize(
     "words, help",
     [

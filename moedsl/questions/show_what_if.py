@@ -8,6 +8,12 @@ from collections.abc import Iterator
 from moedsl.questions.asked import KINDS, shown
 from moedsl.questions.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, pairs, table, whole, wrapped
 
+ALONE = "Every line is the best layout of a compile of its own, by {rank} of the {phase} phase"
+BY_SPEED = "."
+NOT_BY_SPEED = (
+    ", which is not speed: a change may show less here than tuning would make of it; "
+    "ask with `throughput first` for the speed."
+)
 ELSEWHERE = "E: another experiment, whose loss is not to be compared with the base's; what makes it one: "
 
 
@@ -15,15 +21,18 @@ def what_if_text(a: Json) -> str:
     """The base, then every change in a line under the heading of its kind, or why it has no layout."""
     s, base, solved = a["step"], a["base"], [f for f in a["lines"] if "why" not in f]
     tokens = f"{s['tokens']:,} tokens a step (now {s['global_batch']} sequences of {shown(s['seq'])})"
-    ranked = wrapped(
-        f"Every line is the best layout of a compile of its own, by {a['ranks_by']} of the {a['phase']} phase."
-    )
     head, now, *lines = table([_title(base), _now(base), *map(_line, solved)], left=2)
     body = _grouped(a, dict(zip((f["change"] for f in solved), lines, strict=True)))
     names = dict.fromkeys(n for f in solved for n in f["another_experiment"])
     mark = [wrapped(ELSEWHERE + ", ".join(names))] if names else []
-    above = [f"{a['name']}: what if, with the same {tokens}", ranked]
-    return "\n".join([*above, head, now, *body, *mark, *budget_note(base)]) + "\n"
+    above = f"{a['name']}: what if, with the same {tokens}"
+    return "\n".join([above, head, now, *body, _ranked(a), *mark, *budget_note(base)]) + "\n"
+
+
+def _ranked(a: Json) -> str:
+    """What the lines are the best by, and what to ask where that is not their speed."""
+    said = ALONE.format(rank=a["ranks_by"], phase=a["phase"])
+    return wrapped(said + (BY_SPEED if a["by_speed"] else NOT_BY_SPEED))
 
 
 def _title(base: Json) -> tuple[str, ...]:

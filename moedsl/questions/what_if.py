@@ -8,6 +8,7 @@ from attrs import frozen
 
 from moedsl.choose import Chosen, solve
 from moedsl.library import Library
+from moedsl.printer import print_expr
 from moedsl.questions.asked import Change, changes
 from moedsl.questions.budget import Budget
 from moedsl.questions.experiments import another
@@ -16,14 +17,17 @@ from moedsl.questions.figures import changes as differing
 from moedsl.questions.gpus import held
 from moedsl.questions.top import shared
 
+BY_SPEED = ("score", "step_time")
+"""First keys of a ranking that are the step time, with or without what advice multiplies it with."""
 Progress = Callable[[str], None]
 
 
 def what_if(
     chosen: Chosen, library: Library, budget: Budget | None = None, progress: Progress = lambda _: None
 ) -> Json:
-    """`name`, `phase`, `ranks_by`, `step` (what every line holds: tokens, now `global_batch` x `seq`), `base`, `lines`.
+    """`name`, `phase`, `ranks_by`, `by_speed` (whether that is the step time first), `step`, `base`, `lines`.
 
+    `step` is what every line holds: tokens, now `global_batch` x `seq`.
     A line has `kind`, `change`, `hardware`, `seq` and `global_batch`; then the keys of `Figures.of`, `speedup`,
     `layout`, `changes` (of axes, against the base) and `another_experiment` (the names that make it one), or `why` not.
     """
@@ -32,8 +36,9 @@ def what_if(
     answers = _Answers(base, budget, progress)
     first = {**_sizes(base), **Figures(base, budget).of(base.solution.rows[0]), "layout": layout(base.solution.rows[0])}
     lines = [answers.line(c) for c in changes(base, library)]
-    p, rank = chosen.problem.program, chosen.compiled.ranks[0].rule
-    return {"name": p.name, "phase": p.phase, "ranks_by": rank.name, "step": step, "base": first, "lines": lines}
+    p, first_key = chosen.problem.program, chosen.compiled.ranks[0]
+    ranked = {"ranks_by": first_key.rule.name, "by_speed": print_expr(first_key.expr) in BY_SPEED}
+    return {"name": p.name, "phase": p.phase, **ranked, "step": step, "base": first, "lines": lines}
 
 
 def _alone(chosen: Chosen) -> Chosen:
