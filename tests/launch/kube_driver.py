@@ -14,25 +14,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import run_files
 from attrs import evolve
 
 from moedsl.cli import main
 from moedsl.commands import talk
-from moedsl.compiler import compile_source
-from moedsl.launch import clusters, executors
-from moedsl.launch.derive import derive
+from moedsl.launch import executors
 from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task, submit
-from moedsl.source import Source
 
 
 def submitted(file: Path, entry: str, arguments: list[str], count: int) -> int:
     """The exit code of so many like jobs; the experiment's id is on stdout."""
-    result = compile_source(Source(str(file), file.read_text()))
-    cluster, found = clusters.choose(result.library, "k8s")
-    assert cluster is not None, found
-    launch, found = derive(result.plans[0], cluster, result.library)
-    assert launch is not None, found
+    _, launch, cluster = run_files.launched(file.read_text(), "k8s")
     launch = evolve(launch, nodes=2, gpus_per_node=2, ranks_per_node=2)
     payload, home = Payload({"recipe.py": entry}, arguments=tuple(arguments)), executors.home(cluster)
     executors.use_home(home)

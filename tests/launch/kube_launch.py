@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from moedsl.compiler import compile_source
-from moedsl.launch import cluster as clusters
-from moedsl.launch.derive import derive
+import run_files
+
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
-from moedsl.source import Source
 
 RUN = """
 cluster k8s {
@@ -45,10 +43,5 @@ HARD = {
 @cache
 def launched() -> tuple[Launch, Cluster]:
     """The run above on its cluster."""
-    result = compile_source(Source("run.moe", RUN))
-    assert not result.failed, result.diagnostics
-    cluster, found = clusters.read(result.library.clusters["k8s"], result.library)
-    assert cluster is not None, found
-    launch, found = derive(result.plans[0], cluster, result.library)
-    assert launch is not None, found
+    _, launch, cluster = run_files.launched(RUN, "k8s")
     return launch, cluster

@@ -19,6 +19,15 @@ from moedsl.parser import parse
 from moedsl.source import Source
 
 SLURM = 'executor slurm; hardware {hardware}; account acct; partition batch; job_dir "/shared/runs"'
+STEP = {
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_NTASKS": "16",
+    "SLURM_NODEID": "0",
+    "SLURM_JOB_ID": "4711",
+    "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1",
+}
+"""What srun sets for one task of a job of 16."""
 
 
 @cache

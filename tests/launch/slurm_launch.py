@@ -8,16 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import run_files
 from attrs import evolve, frozen
 
-from moedsl.compiler import compile_source
-from moedsl.launch import cluster, executors
-from moedsl.launch.derive import derive
+from moedsl.launch import executors
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task
-from moedsl.source import Source
 
 PAYLOADS = Path(__file__).parent / "payloads"
 MOE = "qwen3_30b_a3b; gb200 x {gpus}; seq 4k; batch 64; pin {pins}"
@@ -48,16 +46,14 @@ class Planned:
         return Task(launch.name, executors.task(launch, self.cluster, payload), executor, tuple(after))
 
 
+def run_text(gpus: int, more: str = "", pins: str = "tp=2 pp=2 ep=2") -> str:
+    """A small run, and a cluster with `more` facts."""
+    return MOE.format(gpus=gpus, pins=pins) + CLUSTER.format(python=sys.executable, more=more)
+
+
 def planned(gpus: int, more: str = "", pins: str = "tp=2 pp=2 ep=2") -> Planned:
-    """The plan of a small run, on a cluster with `more` facts."""
-    text = MOE.format(gpus=gpus, pins=pins) + CLUSTER.format(python=sys.executable, more=more)
-    result = compile_source(Source("run.moe", text))
-    assert not result.failed, result.diagnostics
-    read, found = cluster.read(result.library.clusters["here"], result.library)
-    assert read is not None, found
-    launch, found = derive(result.plans[0], read, result.library)
-    assert launch is not None, found
-    return Planned(result.plans[0], launch, read)
+    """What launches that run on that cluster."""
+    return Planned(*run_files.launched(run_text(gpus, more, pins), "here"))
 
 
 def payload(name: str, *arguments: str) -> Payload:

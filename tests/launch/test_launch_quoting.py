@@ -14,7 +14,7 @@ import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from launches import launch, plan, read, slurm
+from launches import STEP, launch, plan, read, slurm
 
 from moedsl.cli import main
 from moedsl.launch import quote, variables
@@ -59,14 +59,6 @@ HARD_OPTION = '--comment=it\'s "a" && touch HIT; $(touch HIT) #'
 NUMACTL = """#!/bin/bash
 export BOUND="$1 $2"; shift 2; exec "$@"
 """
-STEP = {
-    "SLURM_PROCID": "3",
-    "SLURM_LOCALID": "1",
-    "SLURM_NTASKS": "16",
-    "SLURM_NODEID": "0",
-    "SLURM_JOB_ID": "4711",
-    "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1",
-}
 NASTY = {
     "SPACES": "  two  words ",
     "QUOTES": 'it\'s "quoted" `id`',

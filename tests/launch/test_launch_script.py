@@ -10,18 +10,10 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from launches import launch, plan, slurm
+from launches import STEP, launch, plan, slurm
 
 from moedsl.launch.script import Payload, script
 
-STEP = {
-    "SLURM_PROCID": "3",
-    "SLURM_LOCALID": "1",
-    "SLURM_NTASKS": "16",
-    "SLURM_NODEID": "0",
-    "SLURM_JOB_ID": "4711",
-    "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1",
-}
 LISTENS = """
 import signal, sys, time
 heard = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from attrs import evolve
 from kube_api import Api
 from slurm_cluster import Slurm
-from slurm_launch import CLUSTER, MOE, Planned, planned
+from slurm_launch import MOE, Planned, planned, run_text
 
 from moedsl.cli import main
 from moedsl.compiler import compile_source
@@ -140,7 +139,7 @@ def test_a_run_stops_before_it_is_submitted(
     """The partition has other GPUs: nothing is submitted."""
     monkeypatch.setattr("moedsl.bridge.client.is_installed", lambda: False)
     file = tmp_path / "run.moe"
-    text = MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(python=sys.executable, more="")
+    text = run_text(4, pins="tp=2 pp=1 ep=2")
     file.write_text(text.replace("partition gb200", "partition h100"))
     assert main(["run", str(file), "--cluster"]) == 1
     said = capsys.readouterr()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from slurm_cluster import Slurm
-from slurm_launch import CLUSTER, MOE, planned, program
+from slurm_launch import planned, program, run_text
 
 from moedsl import cli
 from moedsl.commands import run as run_command
@@ -43,7 +43,7 @@ Cli = Callable[..., int]
 def run_file(tmp_path: Path) -> Path:
     """A run on one node."""
     path = tmp_path / "run.moe"
-    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(python=sys.executable, more=""))
+    path.write_text(run_text(4, pins="tp=2 pp=1 ep=2"))
     return path
 
 

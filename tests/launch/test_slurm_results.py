@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_launch import CLUSTER, MOE
+from slurm_launch import run_text
 
 from moedsl.cli import main
 from moedsl.commands import run as run_command
@@ -33,7 +32,7 @@ TIMES = {1: (30, 2600.0), 2: (30, 2500.0), 4: (5, 2400.0)}
 @pytest.fixture
 def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "run.moe"
-    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(python=sys.executable, more=""))
+    path.write_text(run_text(4, pins="tp=2 pp=1 ep=2"))
     monkeypatch.setattr("moedsl.bridge.client.is_installed", lambda: False)
     return path
 

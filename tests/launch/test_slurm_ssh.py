@@ -53,13 +53,20 @@ def laptop(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield server
 
 
+def run_file(
+    laptop: ssh_server.Server, folder: Path, gpus: int = 4, pins: str = "tp=2 pp=1 ep=2", **facts: object
+) -> Path:
+    """A run of `folder` whose jobs go through that server to `folder`/far, where `facts` do not say otherwise."""
+    stated = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
+    path = folder / "run.moe"
+    path.write_text(MOE.format(gpus=gpus, pins=pins) + CLUSTER.format(**stated | {"job_dir": folder / "far"} | facts))
+    return path
+
+
 def test_a_run_through_ssh(
     laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    far = tmp_path / "far"
-    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
-    path = tmp_path / "run.moe"
-    path.write_text(MOE.format(gpus=8, pins="tp=2 pp=2 ep=2") + CLUSTER.format(**facts, job_dir=far))
+    far, path = tmp_path / "far", run_file(laptop, tmp_path, 8, "tp=2 pp=2 ep=2")
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
     assert cli.main(["run", str(path), "--cluster", "far", "--no-preflight"]) == 0, capsys.readouterr().err
     id = capsys.readouterr().out.strip()
@@ -80,9 +87,7 @@ def test_a_run_opens_one_connection(
     laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """For the preflight, the files, the submission and the wait: a password is asked for once."""
-    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
-    path = tmp_path / "run.moe"
-    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(**facts, job_dir=tmp_path / "far"))
+    path = run_file(laptop, tmp_path)
     monkeypatch.setattr(preflight, "bridge", lambda *_: [])
     monkeypatch.setattr(head, "with_head", lambda payload, *_: payload)  # the nodes have no driver
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
@@ -93,10 +98,8 @@ def test_a_run_opens_one_connection(
 def test_a_folder_that_takes_no_files_is_said(
     laptop: ssh_server.Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
     (tmp_path / "file").touch()
-    path = tmp_path / "run.moe"
-    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(**facts, job_dir=tmp_path / "file/far"))
+    path = run_file(laptop, tmp_path, job_dir=tmp_path / "file/far")
     assert cli.main(["run", str(path), "--no-preflight", "--cluster"]) == 1
     said = capsys.readouterr().err
     assert "error[launch.refused]" in said and "Not a directory" in said
@@ -108,10 +111,7 @@ def test_two_laptops_that_share_a_folder_do_not_meet(
     laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both submit their first experiment of one title into one `job_dir`; each asks about its own."""
-    far = tmp_path / "far"
-    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
-    path = tmp_path / "run.moe"
-    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(**facts, job_dir=far))
+    path = run_file(laptop, tmp_path)
 
     def moedsl(home: str, *words: str) -> str:
         monkeypatch.setenv("NEMORUN_HOME", str(tmp_path / home))
@@ -132,9 +132,7 @@ def test_two_laptops_that_share_a_folder_do_not_meet(
 def test_a_login_node_that_does_not_answer_is_said(
     laptop: ssh_server.Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    facts = {"python": sys.executable, "user": laptop.user, "port": 1, "identity": laptop.identity}
-    path = tmp_path / "run.moe"
-    path.write_text(MOE.format(gpus=8, pins="tp=2 pp=2 ep=2") + CLUSTER.format(**facts, job_dir=tmp_path / "far"))
+    path = run_file(laptop, tmp_path, port=1)
     assert cli.main(["run", str(path), "--no-preflight", "--cluster"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
@@ -146,9 +144,7 @@ def test_a_login_node_that_went_away_is_said(
     laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And not taken for a bug; the list of experiments goes on behind it."""
-    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
-    path = tmp_path / "run.moe"
-    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(**facts, job_dir=tmp_path / "far"))
+    path = run_file(laptop, tmp_path)
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
     assert cli.main(["run", str(path), "--cluster", "--no-preflight"]) == 0, capsys.readouterr().err
     id = capsys.readouterr().out.strip()
@@ -163,9 +159,7 @@ def test_a_login_node_that_went_away_is_said(
 def test_following_ends_where_ssh_does(
     laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": laptop.identity}
-    path, far, go = tmp_path / "run.moe", tmp_path / "far", tmp_path / "go"
-    path.write_text(MOE.format(gpus=4, pins="tp=2 pp=1 ep=2") + CLUSTER.format(**facts, job_dir=far))
+    path, go = run_file(laptop, tmp_path), tmp_path / "go"
     ends = f"while not pathlib.Path({str(go)!r}).exists():\n time.sleep(0.1)\n"
     waits = f"import pathlib, time\nprint('waits', flush=True)\n{ends}"
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: waits)
@@ -188,9 +182,7 @@ def test_a_login_node_that_lets_nobody_in_is_said(
     laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The key is of somebody else, and the server takes no password."""
-    facts = {"python": sys.executable, "user": laptop.user, "port": laptop.port, "identity": tmp_path / "ssh" / "host"}
-    path = tmp_path / "run.moe"
-    path.write_text(MOE.format(gpus=8, pins="tp=2 pp=2 ep=2") + CLUSTER.format(**facts, job_dir=tmp_path / "far"))
+    path = run_file(laptop, tmp_path, identity=tmp_path / "ssh" / "host")
     monkeypatch.setattr(preflight, "bridge", lambda *_: [])
     for more in ([], ["--no-preflight"]):
         assert cli.main(["run", str(path), "--cluster", *more]) == 1

@@ -1,0 +1,23 @@
+"""From the text of a run file to the launch of its run; a script of its own may import this, tests/ need not be in reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moedsl.compiler import compile_source
+from moedsl.launch import cluster as clusters
+from moedsl.launch.derive import derive
+from moedsl.launch.facts import Cluster
+from moedsl.launch.launch import Launch
+from moedsl.source import Source
+
+
+def launched(text: str, name: str) -> tuple[dict[str, Any], Launch, Cluster]:
+    """The plan of a file's first run, and its launch on the cluster of that name, which the file declares."""
+    result = compile_source(Source("run.moe", text))
+    assert not result.failed, result.diagnostics
+    cluster, found = clusters.read(result.library.clusters[name], result.library)
+    assert cluster is not None, found
+    launch, found = derive(result.plans[0], cluster, result.library)
+    assert launch is not None, found
+    return result.plans[0], launch, cluster
