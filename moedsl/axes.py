@@ -80,6 +80,10 @@ AXES: tuple[Axis, ...] = _MESH + _POLICY + _FIXED
 """Mesh axes, then policies, then what is one value unless a sweep or `auto` opens it."""
 
 BY_NAME = {a.name: a for a in AXES}
+DERIVED = ("dp", "edp", "sequence_parallel", "num_microbatches")
+"""What follows from the axes; a run that pins one requires it."""
+PINNED = (*BY_NAME, *DERIVED, "pipeline_layout")
+"""Every name that `pin` takes."""
 SETS = tuple(a.name for a in AXES if a.kind == "set")
 MEMBERS = tuple(dict.fromkeys(w for n in SETS for w in BY_NAME[n].words))
 """Every word of a set, in the order in which lists of them are written."""

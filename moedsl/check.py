@@ -7,11 +7,11 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl import ast, axes, rules, workflow
-from moedsl.bridge import field_types, fields
+from moedsl import ast, axes, rules, set_fields, vlm, workflow
+from moedsl.bridge import fields
 from moedsl.cost import pipeline
 from moedsl.declare import cite_text
-from moedsl.diagnostics import ADD, DROP, Diagnostic, Fix, Instead, Label, error, note
+from moedsl.diagnostics import ADD, Diagnostic, Fix, Instead, error, note
 from moedsl.facts import Hardware, Model
 from moedsl.infer import Inference, suggest
 from moedsl.ir import Allow, Isolation, Pin, Program, Rule
@@ -20,16 +20,16 @@ from moedsl.library import Library
 from moedsl.scalar import evaluate, number
 from moedsl.source import Span
 from moedsl.statements import Draft, runs
-from moedsl.symbols import AXES, ROUTINGS, TASKS, VLM_WORDS, Type
+from moedsl.symbols import AXES, ROUTINGS, TASKS, Type
 from moedsl.versions import PRODUCTS, as_number, is_version
 
 PRECISIONS = ("bf16", "fp8", "mxfp8", "nvfp4", "auto", "fp8_blockwise", "fp8_current")
-DERIVED = ("dp", "edp", "num_microbatches", "sequence_parallel")
-"""Not axes, but what a person may pin: held as a requirement."""
 REFERENCE_VLM = "reference_vlm"
 """The profile of the stdlib that says which model `vlm` stands for."""
 MOST_RANKS = 1_000_000
 """The most GPUs and the largest size of an axis: products of four still fit a column's integer."""
+MOST = 1 << 40
+"""The largest of any other number."""
 SWEEPABLE = ("seq", "batch", "gpus")
 
 
@@ -111,12 +111,13 @@ class _Reader:
         before = sum(d.is_error for d in self.found)
         self.found.extend(workflow.misplaced(self.draft.fixed))
         model, hardware = self._model(), self._hardware()
-        vlm, sharding = self._vlm(model)
+        frozen, sharding = self._vlm(model)
         parts: dict[str, Any] = {
             "gpus": self._count(), "seq": self._size("seq") or 0, "batch": self._size("batch"),
             "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
             "routing": self._word("routing", ROUTINGS, "natural"), "precision": self._word("precision", PRECISIONS, ""),
-            "data": self._data(), "vlm": vlm, "allows": self._allows(), "sweep": self._sweep(), "sets": self._sets(),
+            "data": self._data(), "vlm": frozen, "allows": self._allows(), "sweep": self._sweep(),
+            "sets": set_fields.read(self.draft.sets, self.found),
             "target": self._target(), "pipeline_layout": self._layout(model), "isolate": self._isolate(),
             "versions": self._versions(),
         }  # fmt: skip
@@ -203,7 +204,7 @@ class _Reader:
         stmt = self.draft.fixed.get(key)
         return None if stmt is None else self._whole(stmt.value, f"`{key}`")  # type: ignore[union-attr, arg-type]
 
-    def _whole(self, n: Any, what: str, most: int = 1 << 40) -> int | None:
+    def _whole(self, n: Any, what: str, most: int = MOST) -> int | None:
         value = number(n) if isinstance(n, ast.Number) and n.unit is None else None
         if isinstance(value, int) and 0 < value <= most:
             return value
@@ -243,41 +244,7 @@ class _Reader:
         stmt = self.draft.fixed.get("vlm")
         if not isinstance(stmt, ast.VlmStmt):
             return frozenset(), {}
-        if model is not None and model.vision is None:
-            drop = (Fix("Drop `vlm`", DROP, stmt.span),)
-            text, help = f"{model.name} has no vision tower", "drop `vlm`, or name a VLM"
-            self.found.append(error("check.not_a_vlm", text, stmt.span, help=help, fixes=drop))
-        how = {"fsdp": "fsdp", "3d": "optimizer"}
-        known = (*VLM_WORDS, *how)
-        for o in stmt.options:
-            if o.id not in known:
-                self._error(
-                    "check.unknown_word",
-                    f"`vlm` knows {', '.join(known)}, not `{o.id}`",
-                    o.span,
-                    suggest(o.id, list(known)),
-                )
-        said = [o for o in stmt.options if o.id in how]
-        if len(said) > 1:
-            self.found.append(
-                error(
-                    "check.twice", "`fsdp` and `3d` exclude each other", said[1].span, Label(said[0].span, "first here")
-                )
-            )
-        if said and "sharding" in self.draft.pins:
-            first = Label(self.draft.pins["sharding"].span, "pinned here")
-            self.found.append(
-                error(
-                    "check.twice",
-                    f"`vlm {said[0].id}` decides the sharding",
-                    said[0].span,
-                    first,
-                    help="keep one of them",
-                )
-            )
-        sharding = axes.BY_NAME["sharding"]
-        pins = {"sharding": Pin("sharding", sharding.encode(how[o.id]), o.span) for o in said[:1]}  # noqa: B035 - one at most
-        return frozenset(o.id for o in stmt.options if o.id in VLM_WORDS), pins
+        return vlm.read(stmt, model, self.draft.pins.get("sharding"), self.found)
 
     def _target(self) -> str:
         stmt, versions = self.draft.fixed.get("target"), fields.versions()
@@ -309,7 +276,7 @@ class _Reader:
             code = axes.BY_NAME["precision"].encode(precision.value.id)
             pins["precision"] = Pin("precision", code, precision.span)
         for b in self.draft.pins.values():
-            if b.name.id not in (*DERIVED, "pipeline_layout"):
+            if b.name.id not in (*axes.DERIVED, "pipeline_layout"):
                 code = self._code(b.name, b.value)
                 if code is not None:
                     pins[b.name.id] = Pin(b.name.id, code, b.span)
@@ -319,8 +286,7 @@ class _Reader:
         """A pinned value as its column's integer."""
         axis = axes.BY_NAME.get(name.id)
         if axis is None:
-            known = [*axes.BY_NAME, *DERIVED, "pipeline_layout"]
-            help = suggest(name.id, known) or (f"an axis is one of {', '.join(known)}",)
+            help = suggest(name.id, [*axes.PINNED]) or (f"an axis is one of {', '.join(axes.PINNED)}",)
             return self._error("check.unknown_axis", f"`{name.id}` is not an axis", name.span, help)
         if axis.kind == "int":
             return self._whole(value, f"`{name.id}`", MOST_RANKS)
@@ -382,7 +348,7 @@ class _Reader:
                 wish=True,
             )
         for b in self.draft.pins.values():
-            if b.name.id in DERIVED:
+            if b.name.id in axes.DERIVED:
                 expr = ast.Binary("==", b.name, b.value, b.span)
                 Inference(self.scope, self.found).condition(expr)
                 yield Rule(
@@ -393,29 +359,26 @@ class _Reader:
         stmt = self.draft.fixed.get("sweep")
         if not isinstance(stmt, ast.SweepStmt):
             return None
-        if stmt.axis.id in SWEEPABLE:
-            most = MOST_RANKS if stmt.axis.id == "gpus" else 1 << 40
-            codes = [self._whole(v, f"`{stmt.axis.id}`", most) for v in stmt.values]
-        elif stmt.axis.id in axes.BY_NAME:
-            codes = [self._code(stmt.axis, v) for v in stmt.values]
-        else:
-            known = [*axes.BY_NAME, *SWEEPABLE]
+        known = [*axes.BY_NAME, *SWEEPABLE]
+        if stmt.axis.id not in known:
             help = suggest(stmt.axis.id, known) or (f"one of {', '.join(known)}",)
             return self._error("check.unknown_axis", f"`{stmt.axis.id}` cannot be swept", stmt.axis.span, help)
+        codes = [self._swept(stmt.axis, v) for v in stmt.values]
         return stmt.axis.id, tuple(dict.fromkeys(c for c in codes if c is not None))
 
     def _isolate(self) -> Isolation | None:
         stmt = self.draft.fixed.get("sweep")
         if not isinstance(stmt, ast.IsolateStmt):
             return None
-        return isolate.read(stmt, SWEEPABLE, self._isolated, self.found)
+        return isolate.read(stmt, SWEEPABLE, self._swept, self.found)
 
-    def _isolated(self, axis: ast.Name, value: ast.Expr) -> int | None:
+    def _swept(self, axis: ast.Name, value: ast.Expr) -> int | None:
+        """A value of a sweep or an isolation."""
         if axis.id in SWEEPABLE:
-            return self._whole(value, f"`{axis.id}`", MOST_RANKS if axis.id == "gpus" else 1 << 40)
+            return self._whole(value, f"`{axis.id}`", MOST_RANKS if axis.id == "gpus" else MOST)
         return self._code(axis, value)
 
-    # ------------------------------------------------------------ allow and set
+    # ------------------------------------------------------------ allow
 
     def _allows(self) -> dict[str, Allow]:
         if not self.draft.allows:
@@ -430,65 +393,3 @@ class _Reader:
             else:
                 out[short[key]] = Allow(short[key], s.because.value if s.because else None, s.span)
         return out
-
-    def _sets(self) -> dict[str, Any]:
-        out: dict[str, Any] = {}
-        for path, s in self.draft.sets.items():
-            known = fields.field_names(fields.versions()[-1])
-            if path not in known:
-                help = field_types.meant(path)
-                self._error("check.unknown_field", f"Bridge has no field `{path}`", s.path.span, help)
-                continue
-            if _is_written_out(s.value):
-                out[path] = _plain(s.value)
-                self._public(path, s.value)
-                self._fits_field(path, out[path], s.value.span)
-            else:
-                self._error(
-                    "check.type", "a field is set to a value, not to an expression", s.value.span, "write the value out"
-                )
-        return out
-
-    def _fits_field(self, path: str, value: Any, span: Span) -> None:
-        """A value of another kind than the field's fails when the recipe is built, on the cluster."""
-        field = fields.lookup(path, fields.versions()[-1])
-        takes = None if field is None or value is field.default else field_types.refused(field.type, value)
-        if takes is not None:
-            help = f"write {takes}, as in `{field_types.example(path, takes)}`"
-            self._error("check.type", f"`{path}` takes {takes}", span, help)
-
-    def _public(self, path: str, value: ast.Expr) -> None:
-        """The recipe is a file, so no string in it may look like a secret's value."""
-        for text in _strings(value):
-            from moedsl.launch import secret_words
-
-            what = secret_words.value_kind(text.value)
-            if what is not None:
-                message = f"the value of `{path}` looks like {what}, and a file is no place for one"
-                help = "take it back if it was real; what needs it reads it from the environment: `secrets [HF_TOKEN]`"
-                self._error("check.secret", message, text.span, help)
-
-
-def _strings(e: ast.Expr) -> list[ast.String]:
-    """The strings of a value that is written out."""
-    items = e.items if isinstance(e, ast.List) else (e,)
-    return [i for i in items if isinstance(i, ast.String)]
-
-
-def _is_written_out(e: ast.Expr) -> bool:
-    match e:
-        case ast.List():
-            return all(_is_written_out(i) for i in e.items)
-        case ast.Unary():
-            return e.op == "-" and isinstance(e.value, ast.Number)
-        case _:
-            return isinstance(e, ast.Number | ast.String | ast.Bool | ast.Name)
-
-
-def _plain(e: ast.Expr) -> Any:
-    """The Python value of a `set`: a bare word is itself, `none` is None."""
-    if isinstance(e, ast.Name):
-        return None if e.id == "none" else e.id
-    if isinstance(e, ast.List):
-        return [_plain(i) for i in e.items]
-    return evaluate(e, {})

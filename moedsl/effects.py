@@ -20,8 +20,7 @@ from moedsl.symbols import RUN, VLM_WORDS
 EXPERIMENT, EXECUTION, BENCHMARK, UNKNOWN = "experiment", "execution", "benchmark", "unknown"
 GROUPS = (EXPERIMENT, EXECUTION, BENCHMARK, UNKNOWN)
 """Every effect, and the answer where no rule names one."""
-DERIVED = ("dp", "edp", "num_microbatches", "sequence_parallel", "pipeline_layout")
-WORDS = (*axes.BY_NAME, *RUN, *VLM_WORDS, *DERIVED, "model", "hardware", "target")
+WORDS = (*axes.PINNED, *RUN, *VLM_WORDS, "model", "hardware", "target")
 """The words of the language that a plan gives a value."""
 ENVIRONMENT = "env_vars"
 """The section of Bridge that has a field for whatever variable."""

@@ -22,7 +22,6 @@ from moedsl.source import Source
 from moedsl.tables import Compiled, Law
 
 VERSION = 1
-DERIVED = ("dp", "edp", "sequence_parallel", "num_microbatches")
 Json = dict[str, Any]
 
 
@@ -174,7 +173,7 @@ def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> list[Json]:
     out = [
         _decision(chosen, a, env, row, [n for n in near if n.axis == a.name]) | _advised(chosen, a) for a in axes.AXES
     ]
-    out += [_derived(chosen.problem.program, n, env) for n in DERIVED]
+    out += [_derived(chosen.problem.program, n, env) for n in axes.DERIVED]
     out += [_fixed(chosen, n, env) for n in ("seq", "global_batch")]
     for kind in ("derive", "env"):
         out += [

@@ -16,8 +16,6 @@ LONG = 32768
 """Tokens from which a plan is compared with its twin."""
 FREED = ("pp", "tp", "cp", "etp", "ep", "vpp", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph")
 """Axes that the twin chooses anew, pinned or not; the others are the plan's."""
-FOLLOWING = ("dp", "edp", "num_microbatches", "sequence_parallel")
-"""What follows from those axes; where the run states it, it does so for its own length."""
 Values = Mapping[str, Any]
 
 
@@ -59,10 +57,13 @@ def twin(p: Program, gpus: int, codes: Mapping[str, int], batch: Values) -> Twin
 
 
 def _shortened(p: Program, codes: Mapping[str, int]) -> Program:
-    """The program with what a length decides set free, and every other axis as the plan has it."""
+    """The program with what a length decides set free, and every other axis as the plan has it.
+
+    What the run states of derived values is meant for its own length, and goes.
+    """
     anywhere = next(iter(p.spans.values()))
     kept = {a.name: Pin(a.name, codes[a.name], anywhere) for a in axes.AXES if a.name not in FREED}
-    rules = tuple(r for r in p.rules if not (r.wish and r.name in FOLLOWING))
+    rules = tuple(r for r in p.rules if not (r.wish and r.name in axes.DERIVED))
     return evolve(p, pins=kept, rules=rules, pipeline_layout=None)
 
 

@@ -27,7 +27,6 @@ OTHER_NAMES = {
     "context": "seq", "context_length": "seq", "dtype": "precision", "dataset": "data", "fix": "pin",
 }  # fmt: skip
 """What other tools call the same."""
-PINNED = (*axes.BY_NAME, "dp", "edp", "num_microbatches", "sequence_parallel")
 COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "world_size")
 DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
 MOST_FIELDS = 3
@@ -248,10 +247,11 @@ def _counted(word: Lexeme, value: Lexeme) -> bool:
 def _instead(word: str, line: Line) -> Iterator[str]:
     meant = _statement_like(word)
     value = next((w.text for w in line.words[1:] if w.text not in ("=", ":")), "...")
-    if word in PINNED or word in COUNTS:
-        yield (
-            f"an axis is pinned: `pin {word}={value}`" if word in PINNED else "the hardware has its number: `gb200 x 8`"
-        )
+    if word in axes.PINNED:
+        yield f"an axis is pinned: `pin {word}={value}`"
+        return
+    if word in COUNTS:
+        yield "the hardware has its number: `gb200 x 8`"
         return
     paths = [] if meant else _fields_like(word, value)
     if meant:

@@ -9,7 +9,6 @@ from moedsl.explain.base import Base, Json
 from moedsl.explain.bearing import values
 from moedsl.ir import Rule
 from moedsl.lower import first
-from moedsl.plan import DERIVED
 from moedsl.printer import print_expr
 from moedsl.scalar import evaluate, holds
 
@@ -39,7 +38,7 @@ def _axes(b: Base) -> list[Json]:
 
 
 def _lets(b: Base) -> list[Json]:
-    return [_line(n, b.env[n], origin.of_let(b, n)) for n in DERIVED]
+    return [_line(n, b.env[n], origin.of_let(b, n)) for n in axes.DERIVED]
 
 
 def _fixed(b: Base) -> list[Json]:

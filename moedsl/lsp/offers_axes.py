@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from moedsl import axes
-from moedsl.check import DERIVED, SWEEPABLE
+from moedsl.check import SWEEPABLE
 from moedsl.lsp import describe, legal
 from moedsl.lsp.around import Around, Offer
 
@@ -19,7 +19,7 @@ def pin(a: Around) -> Iterator[Offer]:
         return
     taken = {a.said[i - 1] for i, text in enumerate(a.said) if text == "="}
     taken |= {*(a.program.pins if a.program else ())}
-    for axis in (*axes.BY_NAME, *DERIVED, "pipeline_layout"):
+    for axis in axes.PINNED:
         if axis not in taken:
             yield Offer(axis, "Property", axis_detail(axis), partial(describe.name, axis), insert=f"{axis}=")
 

@@ -1,0 +1,77 @@
+"""What `set` says: fields of Bridge by their dotted path, and the values that are written out for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from moedsl import ast
+from moedsl.bridge import field_types, fields
+from moedsl.diagnostics import Diagnostic, error
+from moedsl.scalar import evaluate
+from moedsl.source import Span
+
+
+def read(stmts: Mapping[str, ast.SetStmt], found: list[Diagnostic]) -> dict[str, Any]:
+    """The Python value of each path: a bare word is itself, `none` is None.
+
+    Errors, which go to `found`: check.unknown_field, check.type, check.secret.
+    """
+    out: dict[str, Any] = {}
+    known = fields.field_names(fields.versions()[-1]) if stmts else ()
+    for path, s in stmts.items():
+        if path not in known:
+            text, help = f"Bridge has no field `{path}`", field_types.meant(path)
+            found.append(error("check.unknown_field", text, s.path.span, help=help))
+        elif not _is_written_out(s.value):
+            text = "a field is set to a value, not to an expression"
+            found.append(error("check.type", text, s.value.span, help="write the value out"))
+        else:
+            out[path] = _plain(s.value)
+            found += [*_secret(path, s.value), *_of_another_type(path, out[path], s.value.span)]
+    return out
+
+
+def _of_another_type(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
+    """A value of another kind than the field's fails when the recipe is built, on the cluster."""
+    field = fields.lookup(path, fields.versions()[-1])
+    takes = None if field is None or value is field.default else field_types.refused(field.type, value)
+    if takes is not None:
+        help = f"write {takes}, as in `{field_types.example(path, takes)}`"
+        yield error("check.type", f"`{path}` takes {takes}", span, help=help)
+
+
+def _secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
+    """The recipe is a file, so no string in it may look like a secret's value."""
+    for text in _strings(value):
+        from moedsl.launch import secret_words
+
+        what = secret_words.value_kind(text.value)
+        if what is not None:
+            message = f"the value of `{path}` looks like {what}, and a file is no place for one"
+            help = "take it back if it was real; what needs it reads it from the environment: `secrets [HF_TOKEN]`"
+            yield error("check.secret", message, text.span, help=help)
+
+
+def _strings(e: ast.Expr) -> Iterable[ast.String]:
+    """The strings of a value that is written out."""
+    items = e.items if isinstance(e, ast.List) else (e,)
+    return (i for i in items if isinstance(i, ast.String))
+
+
+def _is_written_out(e: ast.Expr) -> bool:
+    match e:
+        case ast.List():
+            return all(_is_written_out(i) for i in e.items)
+        case ast.Unary():
+            return e.op == "-" and isinstance(e.value, ast.Number)
+        case _:
+            return isinstance(e, ast.Number | ast.String | ast.Bool | ast.Name)
+
+
+def _plain(e: ast.Expr) -> Any:
+    if isinstance(e, ast.Name):
+        return None if e.id == "none" else e.id
+    if isinstance(e, ast.List):
+        return [_plain(i) for i in e.items]
+    return evaluate(e, {})
