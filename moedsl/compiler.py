@@ -15,6 +15,7 @@ from moedsl import ast, cache, experiment, library, stdlib, workflow
 from moedsl.check import check
 from moedsl.choose import Chosen, choose
 from moedsl.diagnostics import DROP, Diagnostic, Fix, error
+from moedsl.gathered import Said, gathered
 from moedsl.ir import Program
 from moedsl.library import Library
 from moedsl.plan import make_plan
@@ -78,11 +79,13 @@ def _check(r: Result, _: Progress) -> None:
 
 
 def _solve(r: Result, progress: Progress) -> None:
+    said: list[Said] = []
     for program in r.programs:
         progress(f"solving {program.name}")
         chosen, found = _choose(program, r.chosen, progress)
-        r.diagnostics.extend(d for d in found if d not in r.diagnostics)  # the runs of a sweep share their notes
+        said += [(program, d) for d in found]
         r.chosen += chosen
+    r.diagnostics.extend(gathered(said, r.programs))
 
 
 def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> tuple[tuple[Chosen, ...], list[Diagnostic]]:
@@ -103,8 +106,9 @@ def _plan(r: Result, progress: Progress) -> None:
     for c in r.chosen:
         progress(f"planning {c.problem.program.name}")
         r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
-    for chosen, plan in zip(r.chosen, r.plans, strict=True):
-        r.diagnostics.extend(_overridden(chosen.problem.program, plan))
+    planned = [(c.problem.program, plan) for c, plan in zip(r.chosen, r.plans, strict=True)]
+    overridden = [(p, d) for p, plan in planned for d in _overridden(p, plan)]
+    r.diagnostics.extend(gathered(overridden, [p for p, _ in planned]))
     if any(c.problem.program.workflow for c in r.chosen):
         from moedsl import ladder
 
@@ -113,7 +117,7 @@ def _plan(r: Result, progress: Progress) -> None:
     if any("isolation" in p for p in r.plans):
         from moedsl.isolate import table
 
-        r.diagnostics.extend(table.second_differences([c.problem.program for c in r.chosen], r.plans))
+        r.diagnostics.extend(table.second_differences([p for p, _ in planned], r.plans))
 
 
 def _overridden(p: Program, plan: dict[str, Any]) -> Iterator[Diagnostic]:

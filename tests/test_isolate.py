@@ -164,6 +164,18 @@ def test_a_second_difference_is_said() -> None:
     assert one["also"] == {"CUDA_DEVICE_MAX_CONNECTIONS": [1, 8]}
 
 
+def test_several_second_differences_are_one_warning() -> None:
+    """A flex dispatcher has an environment of its own: every variable with what each variant has, and why."""
+    result = compiled(RUN + "isolate dispatcher in alltoall, deepep")
+    (found,) = (d for d in result.diagnostics if d.id == "plan.second_difference")
+    (one,) = comparisons(result.plans)
+    assert found.values.keys() == one["also"].keys() and len(found.values) > 1
+    assert f"{len(found.values)} variables" in found.message
+    first, other = one["also"]["NVTE_FWD_LAYERNORM_SM_MARGIN"]
+    assert found.values["NVTE_FWD_LAYERNORM_SM_MARGIN"] == f"alltoall {first}, deepep {other}"
+    assert "NVTE_FWD_LAYERNORM_SM_MARGIN, NVTE_BWD_LAYERNORM_SM_MARGIN" in str(found.because)
+
+
 def test_a_variant_that_no_layout_suits() -> None:
     found, other = (d for d in compiled(RUN + "pin recompute=full; isolate overlap in off, on, delayed").diagnostics)
     assert other.message.startswith("with overlap delayed: ")

@@ -85,21 +85,46 @@ def _measured(plans: Sequence[Json]) -> list[Json]:
 
 
 def second_differences(programs: Sequence[Program], plans: Sequence[Json]) -> Iterator[Diagnostic]:
-    """A warning for each isolation that changes the environment too: a rule makes it depend on the axis."""
+    """One warning for each isolation that changes the environment too: a rule makes it depend on the axis."""
     spans = {p["name"]: q.isolate.span for q, p in zip(programs, plans, strict=True) if q.isolate}
     for group in groups(plans):
         if not group[0].get("isolation"):
             continue
-        for name, values in comparison(group)["also"].items():
-            yield _second(name, values, group, spans[group[0]["name"]])
+        also = comparison(group)["also"]
+        if also:
+            yield _second(also, group, spans[group[0]["name"]])
 
 
-def _second(name: str, values: list[Any], plans: Sequence[Json], span: Any) -> Diagnostic:
-    shown = ", ".join(f"{p['isolation']['value']} {_unset(v)}" for p, v in zip(plans, values, strict=True))
-    why = [f"{_unset(v)}: {_reason(p, name)}" for p, v in zip(plans, values, strict=True) if v is not None]
-    text = f"`{plans[0]['isolation']['axis']}` is not the only difference: {name} is {shown}"
-    help = f"each variant runs as it would alone; to hold it fixed, set {name} in the launcher, whose value wins"
-    return warning("plan.second_difference", text, span, because="; ".join(dict.fromkeys(why)), help=help)
+def _second(also: Mapping[str, list[Any]], plans: Sequence[Json], span: Any) -> Diagnostic:
+    """All that an isolation changes beside its axis, a variable a line, with what each variant has."""
+    shown = {
+        n: ", ".join(f"{p['isolation']['value']} {_unset(v)}" for p, v in zip(plans, values, strict=True))
+        for n, values in also.items()
+    }
+    (name, value), many = next(iter(shown.items())), len(also) > 1
+    what = f"{len(also)} variables of the environment follow it" if many else f"{name} is {value}"
+    text = f"`{plans[0]['isolation']['axis']}` is not the only difference: {what}"
+    held = "one fixed, set it" if many else f"it fixed, set {name}"
+    help = f"each variant runs as it would alone; to hold {held} in the launcher, whose value wins"
+    because = _reasons(also, plans)
+    return warning("plan.second_difference", text, span, because=because, help=help, values=shown if many else {})
+
+
+def _reasons(also: Mapping[str, list[Any]], plans: Sequence[Json]) -> str:
+    """Why the variants have what they have, with the names of the variables where there are several."""
+    names: dict[str, list[str]] = {}
+    for n, values in also.items():
+        names.setdefault(_why(n, values, plans), []).append(n)
+    return "; ".join(f"{', '.join(ns)} {why}" if len(also) > 1 else why for why, ns in names.items())
+
+
+def _why(name: str, values: Sequence[Any], plans: Sequence[Json]) -> str:
+    """The reason of each value that a variant sets, each reason once."""
+    of: dict[str, list[str]] = {}
+    for p, v in zip(plans, values, strict=True):
+        if v is not None:
+            of.setdefault(_reason(p, name), []).append(str(v))
+    return "; ".join(f"{', '.join(dict.fromkeys(vs))}: {reason}" for reason, vs in of.items())
 
 
 def _reason(p: Json, name: str) -> str:
