@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-import signal
 import sys
-import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
@@ -16,10 +14,9 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import connections, ids, store, trainjobs
+from moedsl.launch import connections, ids, shield, store, trainjobs
 from moedsl.launch.quiet import no_input
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """What the machine that submits says of its own files."""
 
@@ -56,8 +53,8 @@ def sequential(tasks: Sequence[Task]) -> list[Task]:
 def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str], None]) -> Submitted:
     """Submits every task as one experiment kept below `home`, or cancels what was taken and says why.
 
-    `named` is told the experiment's id before anything is submitted. Call it on the main thread: from then on Ctrl-C
-    and SIGTERM are noted, and answered by cancelling all of it.
+    `named` is told the experiment's id before anything is submitted. Call it on the main thread: from then on Ctrl-C,
+    SIGTERM and SIGHUP are noted, and answered by cancelling all of it, however often they come.
     """
     store.use_home(home)
     try:
@@ -72,14 +69,20 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
             return Submitted("", why_not=store.unwritable(home, problem))
         named(id)
         made = _experiment(tasks, title, id, tunnels)
-        refused, number = _shielded(lambda: _run(made, tasks))
-    experiment = store.Experiment(id, home, made)
-    if refused is None and not number:
+        experiment = store.Experiment(id, home, made)
+        left: list[Diagnostic] = []
+        with shield.noted() as signals:
+            refused = shield.raised(lambda: _run(made, tasks))
+            taken = refused is None and not signals
+            problem = None if taken else shield.raised(lambda: left.extend(_undo(experiment)))
+    if taken:
         return Submitted(id, experiment)
-    left = _undo(experiment)
-    if refused is not None and not isinstance(refused, _refusals()):
-        raise refused
-    return Submitted(id, why_not=left or (_refusal(refused, home) if refused else None), signal=number)
+    unmeant = [p for p in (refused, problem) if p is not None and not isinstance(p, _refusals())]
+    if unmeant:
+        raise unmeant[0]
+    left += [_uncancelled(id, problem)] if problem else []
+    wrong = [*left, *([_refusal(refused, home)] if refused else [])]
+    return Submitted(id, why_not=wrong[0] if wrong else None, signal=signals[0] if signals else 0)
 
 
 def _refusals() -> tuple[type[BaseException], ...]:
@@ -185,52 +188,14 @@ def _in_order(task: Task) -> Any:
     return executor
 
 
-def _shielded(work: Callable[[], None]) -> tuple[BaseException | None, int]:
-    """Runs `work` to its end whatever signals arrive; its exception and the first of the signals.
-
-    It runs on a thread with the signals blocked, which sbatch and ssh inherit: a Ctrl-C of the terminal reaches them
-    too, and would end sbatch after the job was taken and before its number is known.
-    """
-    raised: list[BaseException] = []
-
-    def body() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        try:
-            work()
-        except (Exception, SystemExit) as problem:
-            raised.append(problem)
-
-    with _noted() as signals:
-        thread = threading.Thread(target=body, name="submission")
-        thread.start()
-        thread.join()
-    return (raised[0] if raised else None), (signals[0] if signals else 0)
-
-
-@contextmanager
-def _noted() -> Generator[list[int]]:
-    """Collects the signals that arrive in place of what they do otherwise."""
-    signals: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        signals.append(number)
-        print("interrupted: finishing the submission, to cancel all of it", file=sys.stderr, flush=True)
-
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
-    try:
-        yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _undo(experiment: store.Experiment) -> Diagnostic | None:
+def _undo(experiment: store.Experiment) -> list[Diagnostic]:
     """Cancels what was submitted; removes the folder where nothing was. What could not be cancelled is said."""
     if not any(experiment.handles.values()):
         shutil.rmtree(experiment.of_nemo._exp_dir, ignore_errors=True)
         trainjobs.file_of(experiment.home, experiment.id).unlink(missing_ok=True)
-        return None
-    return not_cancelled(experiment.id, experiment.cancel())
+        return []
+    left = not_cancelled(experiment.id, experiment.cancel())
+    return [left] if left else []
 
 
 def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
@@ -238,6 +203,12 @@ def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
     left = [f"{job.name} ({job.number})" for job in jobs if not job.ended]
     text = f"after {store.END_WITHIN_S:.0f} s these have not ended: {', '.join(left)}"
     return error("launch.not_cancelled", text, help=f"moedsl cancel {id}") if left else None
+
+
+def _uncancelled(id: str, problem: BaseException) -> Diagnostic:
+    """What kept jobs from being asked to end."""
+    text = f"not all of {id} is cancelled: {_said(problem) or type(problem).__name__}"
+    return error("launch.not_cancelled", text, help=f"moedsl cancel {id}")
 
 
 def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ import pytest
 import slurm_launch
 
 from moedsl import cli
-from moedsl.launch import executors, ids, store, submit
+from moedsl.launch import executors, ids, shield, store, submit
 from moedsl.launch.facts import Cluster
 
 
@@ -109,14 +110,34 @@ def test_launches_at_once_get_ids_of_their_own(home: Path) -> None:
 
 def test_a_signal_waits_for_the_submission() -> None:
     def work() -> None:
-        signal.raise_signal(signal.SIGTERM)  # blocked on the thread that submits
+        for number in shield.SIGNALS:
+            signal.raise_signal(number)  # blocked on the thread that submits
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         done.append(True)
 
     done: list[bool] = []
-    assert submit._shielded(work) == (None, signal.SIGINT)
-    assert done == [True]
+    with shield.noted() as signals:
+        assert shield.raised(work) is None
+    assert (signals, done) == ([signal.SIGINT], [True])
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under nohup; and a terminal that went takes no message."""
+
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("sys.stderr", Gone())
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with shield.noted() as signals:
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signals == [signal.SIGTERM]
 
 
 def test_the_newest_experiments_are_listed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

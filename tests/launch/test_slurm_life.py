@@ -245,18 +245,23 @@ def test_a_cancelled_job_leaves_no_files(slurm: Slurm, login_node: Path, tmp_pat
     until(lambda: [*(tmp_path / "tmp").glob("moedsl.*")] == [])
 
 
-def slow_sbatch(tmp_path: Path) -> str:
-    """The front of a PATH whose sbatch says `taken` when Slurm has the job, and its number two seconds later."""
-    program = tmp_path / "bin" / "sbatch"
-    program.parent.mkdir()
-    program.write_text(
-        f'#!/bin/bash\nnumber=$(/usr/bin/sbatch "$@")\ntouch {tmp_path}/taken\nsleep 2\necho "$number"\n'
-    )
-    program.chmod(0o755)
-    return f"{program.parent}:"
+def slow_slurm(tmp_path: Path) -> str:
+    """The front of a PATH whose sbatch says `taken` when Slurm has the job, and its number two seconds later; its
+    scancel says `cancelling` a second before it asks."""
+    programs = {
+        "sbatch": f'number=$(/usr/bin/sbatch "$@")\ntouch {tmp_path}/taken\nsleep 2\necho "$number"\n',
+        "scancel": f'touch {tmp_path}/cancelling\nsleep 1\nexec /usr/bin/scancel "$@"\n',
+    }
+    (tmp_path / "bin").mkdir()
+    for name, body in programs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{body}")
+        (tmp_path / "bin" / name).chmod(0o755)
+    return f"{tmp_path}/bin:"
 
 
+@pytest.mark.parametrize("impatient", [False, True])
 def test_an_interrupted_submission_leaves_nothing(
+    impatient: bool,
     slurm: Slurm,
     launcher: Callable[..., subprocess.Popen[str]],
     moedsl: Cli,
@@ -264,12 +269,15 @@ def test_an_interrupted_submission_leaves_nothing(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path = slow_sbatch(tmp_path)
+    path = slow_slurm(tmp_path)
     with run_file.open("a") as file:
         file.write("sweep micro_batch in 1, 2\n")
     process = launcher(WAITS.format(go="/never"), "run", run_file, "--no-preflight", "--cluster", path=path)
     until((tmp_path / "taken").exists, process)
     os.killpg(process.pid, signal.SIGINT)
+    if impatient:
+        until((tmp_path / "cancelling").exists, process)
+        os.killpg(process.pid, signal.SIGINT)
     out, said = process.communicate()
     assert process.returncode == 130, said
     assert "nothing of it is left" in said
@@ -288,7 +296,7 @@ def test_a_job_is_found_whose_launcher_was_killed_before_it_knew_the_number(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ("run", run_file, "--no-preflight", "--cluster")
-    process = launcher(WAITS.format(go="/never"), *words, path=slow_sbatch(tmp_path))
+    process = launcher(WAITS.format(go="/never"), *words, path=slow_slurm(tmp_path))
     assert process.stdout is not None
     id = process.stdout.readline().strip()
     until((tmp_path / "taken").exists, process)

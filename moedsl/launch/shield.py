@@ -1,0 +1,57 @@
+"""Work that signals do not cut short: they are noted meanwhile, and answered when it is done."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, the usual request to end, and a terminal or a connection that went."""
+
+
+@contextmanager
+def noted() -> Generator[list[int]]:
+    """Inside, the signals that arrive are collected in place of what they do otherwise, once for each time.
+
+    One that this process was started to ignore (nohup, a shell's job in the background) is ignored inside too. On the
+    main thread alone.
+    """
+    signals: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        signals.append(number)
+        with suppress(OSError):  # of a terminal that went
+            print("interrupted: finishing the submission, to cancel all of it", file=sys.stderr, flush=True)
+
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heard}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def raised(work: Callable[[], None]) -> BaseException | None:
+    """Runs `work` to its end and returns what it raised.
+
+    It runs on a thread with the signals blocked, which sbatch, scancel and ssh inherit: a Ctrl-C of the terminal
+    reaches them too, and would end sbatch after the job was taken and before its number is known.
+    """
+    problems: list[BaseException] = []
+
+    def body() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            work()
+        except (Exception, SystemExit) as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=body, name="submission")
+    thread.start()
+    thread.join()
+    return problems[0] if problems else None
