@@ -7,9 +7,10 @@ from itertools import product
 from typing import Any
 
 import pytest
+from attrs import evolve
 from programs import compiled, written
 
-from moedsl.bridge.case import Case, without_model
+from moedsl.bridge.case import Case
 from moedsl.bridge.client import Server
 from moedsl.bridge.report import Report
 from moedsl.compiler import Result
@@ -52,7 +53,7 @@ def outcomes(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[C
         for case in written(result, folder / "_".join(cell)):
             known = stages_key(case.plan) in built
             built.add(stages_key(case.plan))
-            jobs.append((cell, without_model(case) if known else case))
+            jobs.append((cell, evolve(case, stages=False) if known else case))
     reports: dict[Cell, Report] = {}
     for at in range(0, len(jobs), BATCH):
         part = jobs[at : at + BATCH]

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, frozen
 
 from moedsl.bridge.gpu import DEVICES, Device, from_plan
 from moedsl.bridge.report import Report, failed
@@ -72,11 +72,6 @@ def read(
     if ranks is None:
         return failed(target, "verify.input", "how many GPUs the recipe is for is not known", "--world N")
     return Case(target, source, function, plan, device, int(ranks))
-
-
-def without_model(case: Case) -> Case:
-    """The same questions but for the parameters of the stages."""
-    return evolve(case, stages=False)
 
 
 def _locate(target: str) -> tuple[str, str, Mapping[str, Any]] | Report:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from attrs import asdict, evolve, frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from moedsl.calibrate.runs import Measured, batches, predicted
@@ -100,8 +100,3 @@ def _slope(residuals: Callable[[Floats], Floats], x: Floats, f: Floats, high: Fl
         y[i] += step
         out[:, i] = (residuals(y) - f) / step
     return out
-
-
-def as_facts(constants: Constants) -> dict[str, float]:
-    """Every constant by name, `watts` first."""
-    return asdict(constants)

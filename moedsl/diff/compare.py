@@ -10,7 +10,7 @@ from moedsl.choose import Chosen
 from moedsl.compiler import load_stdlib
 from moedsl.diff.sources import Side
 from moedsl.diff.verdict import refusals, strangers, verdict
-from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN, Effects, is_known, of_rules
+from moedsl.effects import EXPERIMENT, GROUPS, UNKNOWN, Effects, is_known, of_rules
 from moedsl.ir import Rule
 
 Json = Mapping[str, Any]
@@ -30,9 +30,9 @@ def compare(a: Side, b: Side) -> dict[str, Any]:
     by_words = a.plan is not None and b.plan is not None
     left, right = (_words(a), _words(b)) if by_words else (a.fields, b.fields)
     names = _names(left, right, by_words, a, b)
-    lines = [_line(n, left.get(n, ABSENT), right.get(n, ABSENT), effects, a) for n in names]
-    lines = [x for x in lines if not _same(x["a"], x["b"])]
-    groups = {g: [x for x in lines if x["effect"] == g] for g in (EXPERIMENT, EXECUTION, BENCHMARK, UNKNOWN)}
+    pairs = {n: (left.get(n, ABSENT), right.get(n, ABSENT)) for n in names}
+    lines = [_line(n, *pair, effects, a) for n, pair in pairs.items() if not _same(*pair)]
+    groups = {g: [x for x in lines if x["effect"] == g] for g in GROUPS}
     bench = {"a": _benchmarks(left, effects), "b": _benchmarks(right, effects)}
     unknown = strangers([n for s in (a, b) if s.how == "overrides" for n in s.fields], effects)
     found = verdict(groups, bench, unknown)
@@ -99,7 +99,7 @@ def _line(name: str, a: Any, b: Any, effects: Effects, side: Side) -> dict[str, 
     """One difference, why it has its effect, and what it alone would do to A."""
     effect = EXPERIMENT if name == _FACTS else UNKNOWN if _is_stranger(name, effects) else effects.pair(name, a, b)
     out = {"name": name, "a": a, "b": b, "effect": effect, "because": _because(name, (a, b), effects)}
-    alone = None if ABSENT in (a, b) or _same(a, b) else _alone(name, b, side)
+    alone = None if ABSENT in (a, b) else _alone(name, b, side)
     return {**out, "alone": alone} if alone else out
 
 

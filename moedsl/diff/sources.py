@@ -18,7 +18,7 @@ from moedsl.bridge.client import Server, is_installed
 from moedsl.bridge.report import Report
 from moedsl.bridge.resolve import Resolved
 from moedsl.choose import Chosen
-from moedsl.compiler import compile_source
+from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.diff.fields import of_overrides, of_plan, of_recipe
 from moedsl.infer import suggest
@@ -46,7 +46,7 @@ class Side:
     """What the solver found, where this side was planned just now."""
     rules: tuple[Rule, ...] = ()
     """The run's own rules, for the effects that it declares."""
-    unread: tuple[str, ...] = field(factory=tuple)
+    unread: tuple[str, ...] = ()
     refused: str | None = None
     """What Bridge's runtime_config_update said where it refused the recipe."""
     as_built: bool = False
@@ -199,7 +199,6 @@ def _resolved(c: Case, r: Resolved, as_built: bool) -> Side | Wrong:
 
 
 def _read(c: Case) -> Side | Wrong:
-    from moedsl.compiler import load_stdlib
     from moedsl.lint.run import judged_for, machine
     from moedsl.lint.static import read
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from attrs import frozen
 
@@ -57,14 +58,7 @@ def sizes(p: Program, core: Sequence[Member]) -> list[Size]:
 def nearby(c: Compiled, s: Size) -> list[int]:
     """Multiples of what the meshes may divide a size by, the nearest first and of two the larger."""
     p = c.problem.program
-    held = _product([pin.code for a, pin in p.pins.items() if a in ("tp", "cp", "micro_batch")])
+    held = prod(pin.code for a, pin in p.pins.items() if a in ("tp", "cp", "micro_batch"))
     units = {u * k for d in divisors(c.problem.gpus) for u in (d, d * held) for k in (1, 2)}
     around = {n for u in units for n in (s.value // u * u, -(-s.value // u) * u)} - {0, s.value}
     return sorted(around, key=lambda n: (abs(n - s.value), -n))[:MOST]
-
-
-def _product(numbers: Sequence[int]) -> int:
-    out = 1
-    for n in numbers:
-        out *= n
-    return out

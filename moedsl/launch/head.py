@@ -11,15 +11,12 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.launch.facts import Cluster
-from moedsl.launch.head_check import WRONG
 from moedsl.launch.launch import Launch
 from moedsl.launch.quote import word
 from moedsl.launch.script import Payload
 
 Plan = Mapping[str, Any]
 PROGRAM, EXPECTED = "preflight.py", "preflight.json"
-EXIT = WRONG
-"""The exit code of a job that its check ended."""
 _BUFFERS = {"deepep": "Buffer", "hybridep": "HybridEPBuffer"}
 """What Megatron-Core imports from deep_ep for each backend (core transformer/moe/fused_a2a.py:11, :271)."""
 

@@ -247,7 +247,7 @@ class _Body:
 
     def path(self, node: ast.expr) -> str | None:
         """The dotted field that a target or an expression names; None where it is none."""
-        value = self.value(node, quiet=True) if isinstance(node, ast.Name) else None
+        value = self.value(node) if isinstance(node, ast.Name) else None
         if isinstance(value, Ref):
             return value.path
         if isinstance(node, ast.Attribute):
@@ -260,7 +260,7 @@ class _Body:
 
     # -------------------------------------------------------- values
 
-    def value(self, node: ast.expr, quiet: bool = False) -> Any:
+    def value(self, node: ast.expr) -> Any:
         """The value of an expression; UNKNOWN where the source does not say it."""
         literal = _literal(node)
         if literal is not UNKNOWN:

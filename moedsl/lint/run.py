@@ -32,10 +32,9 @@ def lint(
     gpu: str | None = None,
     world: int | None = None,
     phase: str = PHASE,
-    library: Library | None = None,
 ) -> list[Lint]:
     """One finding list for each target (FILE, FILE:function or module:function), in their order."""
-    library = library or load_stdlib()
+    library = load_stdlib()
     book, wrong = rules.read(library)
     read = [_read(t, gpu, world, library) for t in targets]
     known = [c for c in read if isinstance(c, Case)]

@@ -24,6 +24,6 @@ class Note:
         return {"what": self.what, "plan": self.plan, "here": self.here, "because": self.because}
 
 
-def sized(what: str, plan: Any, here: Any, because: str = "") -> Note:
+def sized(what: str, plan: Any, here: Any) -> Note:
     """A size: kept where it is the same, else shrunk."""
-    return Note(what, KEPT if plan == here else SHRUNK, plan, here, because if plan != here else "")
+    return Note(what, KEPT if plan == here else SHRUNK, plan, here)

@@ -2,7 +2,7 @@
 
 The order on a rank is Megatron-Core's (pipeline_parallel/schedules.py: 1F1B, and the interleaved 1F1B whose chunks take
 turns in groups of pp microbatches); when each starts follows from what it waits for. Times are in forward passes of one
-chunk, and a backward takes `backward` of them.
+chunk.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attrs import frozen
+
+BACKWARD = 2.0
+"""Forward passes that a backward takes."""
 
 
 @frozen
@@ -47,7 +50,7 @@ def _at(k: int, pp: int, vpp: int) -> tuple[int, int]:
     return within // pp, group * pp + within % pp
 
 
-def timeline(pp: int, vpp: int, microbatches: int, backward: float = 2.0) -> list[Slot]:
+def timeline(pp: int, vpp: int, microbatches: int) -> list[Slot]:
     """Every slot of one step, by rank and time. Without virtual stages a chunk is the whole stage."""
     todo = {rank: order(pp, vpp, microbatches, rank) for rank in range(pp)}
     free = dict.fromkeys(todo, 0.0)
@@ -58,7 +61,7 @@ def timeline(pp: int, vpp: int, microbatches: int, backward: float = 2.0) -> lis
         ready = [(rank, start) for rank, start in _ready(todo, free, done, pp, last)]
         for rank, start in ready:
             forward, chunk, m = todo[rank].pop(0)
-            end = start + (1.0 if forward else backward)
+            end = start + (1.0 if forward else BACKWARD)
             free[rank] = done[forward, chunk * pp + rank, m] = end
             out.append(Slot(rank, chunk, m, forward, start, end))
     return sorted(out, key=lambda s: (s.rank, s.start))

@@ -14,7 +14,7 @@ from attrs import evolve
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose import scan
 from moedsl.launch import cluster as clusters
-from moedsl.launch import head
+from moedsl.launch import head, head_check
 from moedsl.launch.derive import derive
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
@@ -123,7 +123,7 @@ def test_the_right_container_runs(container: Container) -> None:
 def stops(container: Container, *reasons: str, **step: str) -> str:
     """The job ends with the code of a check, and says why; the rank does not run."""
     done = container.run(**step)
-    assert done.returncode == head.EXIT == 79, (done.returncode, done.stderr)
+    assert done.returncode == head_check.WRONG == 79, (done.returncode, done.stderr)
     assert done.stdout == ""
     for reason in reasons:
         assert reason in done.stderr

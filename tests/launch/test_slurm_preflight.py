@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 from slurm_launch import planned, program
 
-from moedsl.launch import follow, head, preflight
+from moedsl.launch import follow, head, head_check, preflight
 from moedsl.launch.preflight import Checked
 from moedsl.launch.submit import submit
 
@@ -39,5 +39,5 @@ def test_a_node_without_a_driver_ends_the_job_in_its_first_seconds(
     assert follow.report(done.experiment, follow.wait(done.experiment)) == 1
     said = capsys.readouterr().err
     assert "moedsl preflight: CUDA's driver cannot be loaded" in said
-    assert f"exit code {head.EXIT}" in said
+    assert f"exit code {head_check.WRONG}" in said
     assert "trains" not in said
