@@ -90,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     parser.set_defaults(module="version", parser=parser)
-    _programs(commands)
+    _compile(commands)
+    _plan(commands)
+    _check(commands)
     _what_if(commands)
     _verify(commands)
     _rehearse(commands)
@@ -132,45 +134,53 @@ def _command(commands: Commands, name: str, help: str) -> argparse.ArgumentParse
     return parser
 
 
-def _programs(commands: Commands) -> None:
-    """compile, plan and check read a program."""
-    for name, help in (
-        ("compile", "write recipe.py, overrides.txt, plan.json and the lock, and print the plan"),
-        ("plan", "print the plan alone"),
-        ("check", "print what is wrong with a file, and nothing else"),
-    ):
-        parser = _command(commands, name, help)
-        word, count = ("files", "*") if name == "check" else ("file", "?")
-        parser.add_argument(word, nargs=count, metavar="FILE", help="a .moe file, or - for standard input")
-        parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
-        parser.add_argument("--json", action="store_true", help="print JSON")
-        if name != "check":
-            parser.add_argument("--stop-after", choices=_STAGES, help="print what this stage made, and stop")
-        if name == "plan":
-            text = "also print what this phase may change, and what the next would try and is predicted to buy"
-            parser.add_argument("--ladder", action="store_true", help=text)
-            text = "print instead the fewest GPUs for this sequence length, twice and four times it"
-            parser.add_argument("--lengths", action="store_true", help=text)
-            parser.add_argument("--top", type=_amount("layouts"), metavar="K", help="print instead the K best layouts")
-            text = "print instead memory against speed, and GPUs against time"
-            parser.add_argument("--pareto", action="store_true", help=text)
-            _budget(parser)
-        if name == "compile":
-            parser.add_argument("-o", "--output", metavar="DIR", default="out", help="where to write (default: out)")
-            parser.add_argument(
-                "--force", action="store_true", help="overwrite files that moedsl did not write, or that were edited"
-            )
-            text = "launch: also write launch.py and job.sh, a NeMo-Run script to keep and edit"
-            parser.add_argument("--emit", choices=("launch",), help=text)
-            parser.add_argument("--cluster", metavar="NAME", help="the cluster of --emit launch (default: as in `run`)")
+def _compile(commands: Commands) -> None:
+    parser = _command(commands, "compile", "write recipe.py, overrides.txt, plan.json and the lock, and print the plan")
+    _program(parser)
+    _stages(parser)
+    parser.add_argument("-o", "--output", metavar="DIR", default="out", help="where to write (default: out)")
+    text = "overwrite files that moedsl did not write, or that were edited"
+    parser.add_argument("--force", action="store_true", help=text)
+    text = "launch: also write launch.py and job.sh, a NeMo-Run script to keep and edit"
+    parser.add_argument("--emit", choices=("launch",), help=text)
+    parser.add_argument("--cluster", metavar="NAME", help="the cluster of --emit launch (default: as in `run`)")
+
+
+def _plan(commands: Commands) -> None:
+    parser = _command(commands, "plan", "print the plan alone")
+    _program(parser)
+    _stages(parser)
+    text = "also print what this phase may change, and what the next would try and is predicted to buy"
+    parser.add_argument("--ladder", action="store_true", help=text)
+    text = "print instead the fewest GPUs for this sequence length, twice and four times it"
+    parser.add_argument("--lengths", action="store_true", help=text)
+    parser.add_argument("--top", type=_amount("layouts"), metavar="K", help="print instead the K best layouts")
+    text = "print instead memory against speed, and GPUs against time"
+    parser.add_argument("--pareto", action="store_true", help=text)
+    _budget(parser)
+
+
+def _check(commands: Commands) -> None:
+    parser = _command(commands, "check", "print what is wrong with a file, and nothing else")
+    _program(parser, "files", "*")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _stages(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--stop-after", choices=_STAGES, help="print what this stage made, and stop")
+
+
+def _program(parser: argparse.ArgumentParser, name: str = "file", count: str = "?") -> None:
+    parser.add_argument(name, nargs=count, metavar="FILE", help="a .moe file, or - for standard input")
+    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
 
 
 def _what_if(commands: Commands) -> None:
     help = "what other GPUs, lengths, number formats, freezing and sharding would buy, with the same tokens a step"
     parser = _command(commands, "what-if", help)
     parser.set_defaults(module="what_if")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a .moe file, or - for standard input")
-    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
+    _program(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     _budget(parser)
 
@@ -208,8 +218,7 @@ def _verify(commands: Commands) -> None:
 def _rehearse(commands: Commands) -> None:
     help = "train the plan, shrunk to a few processes, with NVIDIA's own pretrain() on this machine"
     parser = _command(commands, "rehearse", help)
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a .moe file, or - for standard input")
-    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
+    _program(parser)
     parser.add_argument("--run", metavar="NAME", help="the run of a file that has several (default: every one)")
     parser.add_argument("--ranks", type=_amount("ranks"), metavar="N", default=8, help="processes at most (default: 8)")
     parser.add_argument("--iterations", type=_amount("steps"), metavar="N", default=3, help="steps (default: 3)")
@@ -278,8 +287,7 @@ def _fmt(commands: Commands) -> None:
 def _run(commands: Commands) -> None:
     """run starts what a file plans, and clusters lists where."""
     parser = _command(commands, "run", "train on this machine, or submit to a cluster through NeMo-Run")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a .moe file, or - for standard input")
-    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
+    _program(parser)
     text = "submit to this cluster; without a name to the run file's only one or its default"
     parser.add_argument("--cluster", nargs="?", const="", metavar="NAME", help=text)
     parser.add_argument("--run", metavar="NAME", help="the run of a file that has several (default: all of them)")
@@ -311,8 +319,7 @@ def _submitted(commands: Commands) -> None:
 
 def _report(commands: Commands) -> None:
     parser = _command(commands, "report", "the plan as one HTML file, to look at")
-    parser.add_argument("file", nargs="?", help="a .moe file, or - for standard input")
-    parser.add_argument("-e", "--expression", metavar="TEXT", help="the program itself")
+    _program(parser)
     parser.add_argument("-o", "--output", metavar="FILE", default="report.html", help="default: report.html")
     parser.add_argument("--pareto", action="store_true", help="draw memory against speed and GPUs against time too")
     parser.add_argument("--force", action="store_true", help="overwrite a file that moedsl did not write")
