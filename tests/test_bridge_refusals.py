@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,13 @@ def test_an_unknown_field_is_found_though_bridge_says_nothing(ask: Ask) -> None:
 def test_a_value_that_bridge_replaces_is_found(ask: Ask) -> None:
     report = ask("m.tensor_model_parallel_size, m.sequence_parallel = 1, True", stages=False)
     change = next(c for c in report.changed if c.field == "model.sequence_parallel")
-    assert (change.before, change.after) == (True, False)
+    assert (change.before, change.after, change.origin) == (True, False, "recipe")
+    _, _, where = change.by.partition("megatron/")
+    file, _, number = where.rpartition(":")
+    line = Path(find_spec("megatron.core").submodule_search_locations[0]).parent.joinpath(file)  # type: ignore[union-attr,index]
+    assert "sequence_parallel = False" in line.read_text(encoding="utf-8").splitlines()[int(number) - 1]
+    default = next(c for c in report.changed if c.field == "model.wgrad_deferral_limit")
+    assert (default.origin, default.by.startswith("megatron/bridge/")) == ("default", True)
 
 
 def test_a_crash_is_a_report(ask: Ask) -> None:

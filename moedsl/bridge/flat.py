@@ -30,6 +30,13 @@ def _walk(config: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{section.name}.{f.name}", getattr(value, f.name)
 
 
+def defaults_of(config: Any) -> dict[str, Any]:
+    """`section.field` -> what the field is where nobody says it; fields without such a value are left out."""
+    holders = [("", config), *((f"{f.name}.", getattr(config, f.name)) for f in dataclasses.fields(config))]
+    own = [(prefix, f) for prefix, held in holders if dataclasses.is_dataclass(held) for f in dataclasses.fields(held)]
+    return {f"{prefix}{f.name}": plain(f.default) for prefix, f in own if f.default is not dataclasses.MISSING}
+
+
 def sections(config: Any) -> dict[str, str]:
     """Section -> the name of the class that fills it; sections that are no dataclass are left out."""
     values = ((f.name, getattr(config, f.name)) for f in dataclasses.fields(config))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import asdict, field, frozen
-
-VERDICTS = ("accepted", "refused", "failed")
 
 
 @frozen
@@ -35,11 +33,15 @@ class Mismatch:
 
 @frozen
 class Change:
-    """A value that the recipe had set and Bridge replaced without a word."""
+    """A value that stood in the recipe and that Bridge replaced without a word."""
 
     field: str
     before: Any
     after: Any
+    origin: str = "recipe"
+    """Who had said it: plan, recipe (or what that is built on), or default, where nobody had."""
+    by: str = ""
+    """file:line that assigned the new value, below site-packages; "" where it is not known."""
 
 
 @frozen
@@ -48,6 +50,7 @@ class Report:
 
     file: str
     verdict: str
+    """accepted, refused or failed."""
     refusals: tuple[Refusal, ...] = ()
     mismatches: tuple[Mismatch, ...] = ()
     changed: tuple[Change, ...] = ()
@@ -101,9 +104,20 @@ def render(report: Report) -> str:
         lines += [f"  {report.id}: {report.message}"]
     lines += [f"  refused by {r.where} ({r.question}): {r.error}: {r.message}" for r in report.refusals]
     lines += [f"  differs  {m.field}: planned {m.planned}, is {m.resolved}{_note(m.note)}" for m in report.mismatches]
-    lines += [f"  replaced {c.field}: {c.before} -> {c.after}" for c in report.changed]
+    lines += _replaced(report)
     lines += [f"  stood in for: {text}" for text in report.stood_in]
     return "\n".join(lines + ([f"  help: {report.help}"] if report.help else []))
+
+
+_REPLACED = "  replaced by Bridge's runtime_config_update, which pretrain() calls first:"
+_ORIGINS = {"plan": "as the plan wrote it", "recipe": "as the recipe has it", "default": "a default, set by nobody"}
+
+
+def _replaced(report: Report) -> Iterator[str]:
+    """What Bridge's own update made of values: whose they were, and which line put others in their place."""
+    yield from [_REPLACED] if report.changed else []
+    for c in sorted(report.changed, key=lambda c: [*_ORIGINS].index(c.origin)):
+        yield f"    {c.field}: {c.before} ({_ORIGINS[c.origin]}) -> {c.after}{_note(c.by)}"
 
 
 def _note(text: str) -> str:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 Place = tuple[str, int]
 """File and line, counted from 1."""
@@ -21,6 +21,12 @@ Places = dict[str, tuple[Place, ...]]
 
 _RECIPES = ("/megatron/bridge/recipes/", "/megatron/bridge/perf_recipes/")
 _MISSING = object()
+
+
+class Notes(Protocol):
+    """Who is told of assignments, before they are made."""
+
+    def note(self, target: Any, name: str, value: Any, /) -> None: ...
 
 
 class Trace:
@@ -107,7 +113,7 @@ def _sections(config: Any) -> Iterable[tuple[str, Any]]:
 
 
 @contextmanager
-def watching(trace: Trace, config: Any) -> Generator[None]:
+def watching(trace: Notes, config: Any) -> Generator[None]:
     """Inside it every assignment to an object of the classes that `config` is made of is noted."""
     classes = {type(value) for _, value in _sections(config)}
     before = {c: c.__dict__.get("__setattr__", _MISSING) for c in classes}
@@ -124,7 +130,7 @@ def watching(trace: Trace, config: Any) -> Generator[None]:
                 setattr(c, "__setattr__", old)  # noqa: B010
 
 
-def _noting(trace: Trace, assign: Callable[[Any, str, Any], None]) -> Callable[[Any, str, Any], None]:
+def _noting(trace: Notes, assign: Callable[[Any, str, Any], None]) -> Callable[[Any, str, Any], None]:
     def noted(self: Any, name: str, value: Any) -> None:
         trace.note(self, name, value)
         assign(self, name, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -13,8 +13,10 @@ from typing import Any
 
 from moedsl.bridge.case import Case
 from moedsl.bridge.expected import checks
-from moedsl.bridge.flat import LAYOUT, flat, layout, unknown
+from moedsl.bridge.flat import LAYOUT, defaults_of, flat, layout, unknown
 from moedsl.bridge.report import Change, Mismatch
+from moedsl.bridge.trace import watching
+from moedsl.bridge.writers import Writers
 from moedsl.emit.fields import decided_fields
 from moedsl.emit.values import normalise
 
@@ -45,18 +47,29 @@ def import_file(path: str) -> ModuleType:
     return module
 
 
-def update(config: Any) -> tuple[Change, ...]:
-    """Runs Bridge's update; every value that the recipe had set and Bridge replaced. Raises what Bridge raises."""
+def update(config: Any, decided: Collection[str] = ()) -> tuple[Change, ...]:
+    """Runs Bridge's update; every value that stood in the recipe and that Bridge replaced, with the line that did.
+
+    `decided` are the fields that a plan wrote. Raises what Bridge raises.
+    """
     from megatron.bridge.training.config import runtime_config_update
 
-    before = flat(config)
-    runtime_config_update(config)
+    before, defaults, writers = flat(config), defaults_of(config), Writers()
+    with watching(writers, config):
+        runtime_config_update(config)
     after = flat(config)
     return tuple(
-        Change(name, value, after.get(name))
+        Change(name, value, after.get(name), _origin(name, value, decided, defaults), writers.of(config, name))
         for name, value in before.items()
         if value is not None and value != after.get(name) and not name.endswith(".timers")
     )
+
+
+def _origin(name: str, value: Any, decided: Collection[str], defaults: Mapping[str, Any]) -> str:
+    """Who had said a value: the plan, nobody, or another line of the recipe or of what it is built on."""
+    if name in decided:
+        return "plan"
+    return "default" if name in defaults and defaults[name] == value else "recipe"
 
 
 def unknown_fields(config: Any, code: CodeType) -> tuple[Mismatch, ...]:

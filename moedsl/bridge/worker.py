@@ -19,6 +19,7 @@ from moedsl.bridge.case import Case
 from moedsl.bridge.distributed import initialise
 from moedsl.bridge.report import Mismatch, Refusal, Report
 from moedsl.bridge.words import is_theirs, refusal
+from moedsl.emit.fields import decided_fields
 
 T = TypeVar("T")
 _QUIET = ("DEPRECATED", "CUDA runtime", "trust_remote_code")
@@ -83,7 +84,8 @@ def _questions(case: Case, found: _Findings) -> None:
     gpu.answer(case.device, case.world, 0)
     config, code = found.ask("recipe", lambda: update.load(case))
     found.mismatches += update.unknown_fields(config, code)
-    found.more["changed"] = found.ask("update", lambda: update.update(config))
+    decided = decided_fields(case.plan) if case.plan else {}
+    found.more["changed"] = found.ask("update", lambda: update.update(config, decided))
     collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
     refused, count = found.ask("runtime", lambda: runtime.ask(config, collection))
     found.refusals += refused
