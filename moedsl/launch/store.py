@@ -11,6 +11,7 @@ import os
 import re
 import time
 import warnings
+import zlib
 from collections.abc import Sequence
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -237,6 +238,9 @@ def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
     except FileNotFoundError as missing:
         text = f"{id} was ended before it was written: {Path(str(missing.filename)).name} is missing"
         return error("launch.no_experiment", text, help="nothing of it was submitted; its folder may go")
+    except (ValueError, zlib.error) as problem:
+        text = f"what NeMo-Run keeps of {id} cannot be read: {str(problem) or type(problem).__name__}"
+        return error("launch.no_experiment", text, help="ask the scheduler itself whether a job of it goes on")
     made.clean_mode = True
     for tunnel in _tunnels(made):
         without_input(tunnel)

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import connections, ids, shield, store, trainjobs
+from moedsl.launch import connections, ids, shield, store, trainjobs, whole
 from moedsl.launch.quiet import no_input
 
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -158,7 +158,7 @@ def _experiment(tasks: Sequence[Task], title: str, id: str, tunnels: Mapping[str
 
 
 def _run(made: Any, tasks: Sequence[Task]) -> None:
-    with redirect_stdout(sys.stderr), no_input(), made:
+    with redirect_stdout(sys.stderr), no_input(), whole.files(), made:
         for task in tasks:
             made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
         with _named_beforehand(made), connections.copying():

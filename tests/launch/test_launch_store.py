@@ -15,7 +15,7 @@ import pytest
 import slurm_launch
 
 from moedsl import cli
-from moedsl.launch import executors, ids, shield, store, submit
+from moedsl.launch import executors, ids, shield, store, submit, whole
 from moedsl.launch.facts import Cluster
 
 
@@ -44,6 +44,31 @@ def test_what_was_ended_before_it_was_written_is_said(home: Path, capsys: pytest
     assert cli.main(["jobs", "qwen3_30b_0"]) == 1
     assert "_CONFIG is missing" in capsys.readouterr().err
     assert cli.main(["jobs"]) == 0
+
+
+@pytest.mark.parametrize("text", ["", "{", "eJy", "bm90IHpsaWI="])
+def test_a_file_that_is_not_whole_is_said(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    """Of one experiment: the others are listed."""
+    kept(home, "run_0")
+    (home / "experiments" / "run" / "run_0" / "_CONFIG").write_text(text)
+    assert cli.main(["jobs"]) == 0
+    assert "what NeMo-Run keeps of run_0 cannot be read: " in capsys.readouterr().err
+
+
+def test_what_is_kept_of_an_experiment_is_written_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NeMo-Run opens a file and then thinks of what to write; one that is ended in between leaves no empty file."""
+
+    def ended() -> None:
+        raise KeyboardInterrupt
+
+    made = store.nemo_run().Experiment("run", id="run_0", base_dir=str(home))
+    with whole.files():
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(made, "to_config", ended)
+            made._save_experiment()
+        assert list((home / "experiments" / "run" / "run_0").iterdir()) == []
+        made._save_experiment(exist_ok=True)
+    assert sorted(path.name for path in (home / "experiments" / "run" / "run_0").iterdir()) == ["_CONFIG", "_VERSION"]
 
 
 def test_homes_of_clusters_are_found_again(home: Path, tmp_path: Path) -> None:
