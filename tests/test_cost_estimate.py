@@ -198,7 +198,7 @@ def test_less_is_cheaper():
     row = {"pp": 8, "ep": 32}
     kinds = lambda **more: cost.memory_report({**row, **more})[0]  # noqa: E731
     assert kinds(recompute=128).activations < kinds(recompute=2).activations < kinds().activations
-    assert kinds(moments=1).optimizer == pytest.approx(kinds().optimizer / 2)
+    assert kinds(moments=1).optimizer == pytest.approx(kinds().optimizer * 8 / 12)
     assert kinds(grad_reduce=1).gradients == pytest.approx(kinds().gradients / 2)
     whole = {**row, "cuda_graph": 8, "dispatcher": 2}  # without fused experts the casts eat what MXFP8 wins
     assert cost.time({**whole, "precision": 3})[0] < cost.time(whole)[0]

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from moedsl.axes import BY_NAME
 from moedsl.cost import (
+    at_step,
     communication,
     compute,
     flops,
@@ -82,7 +83,18 @@ class Cost:
         pipes, t = levels.table(_PIPE, n), levels.table(memory.COLUMNS, n)
         priced = memory.matrix(self._prices(t, taken.best(self.routing)), t.rows)
         peak = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
+        peak = np.maximum(peak, self._stepping(levels, n))
         return np.where(peak > 0, np.rint(peak), np.inf)
+
+    def _stepping(self, levels: rows.Levels, n: int) -> Floats:
+        """Bytes on the most loaded rank while the optimizer steps, by row; 0 for all where none copies gradients."""
+        few = levels.table((*_PIPE, *at_step.COLUMNS), n)
+        if not at_step.copied(few).any():
+            return np.zeros(1)
+        pipes, t = few.narrow(_PIPE), few.narrow(at_step.COLUMNS)
+        priced = memory.matrix(self._step_prices(t, taken.best(self.routing)), t.rows)
+        held = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
+        return held[few.inverse]
 
     def time(self, cols: Columns) -> Floats:
         """Seconds of one step, by row, in whole nanoseconds."""
@@ -106,20 +118,24 @@ class Cost:
         full = self._keyed(row)
         profile = profiles.fullest(self.model, self._layout(full), int(full["deep"]))
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
-        return [float((profile @ memory.matrix(self._prices(t, way), 1)).max()) for way in ways]
+        both = [(self._prices(t, way), self._step_prices(t, way)) for way in ways]
+        return [max(float((profile @ memory.matrix(p, 1)).max()) for p in moments) for moments in both]
 
     def memory_report(self, row: Mapping[str, int]) -> list[memory.StageMemory]:
         """Every stage of one row in parts; raises ValueError where its (pp, vpp) have no layout."""
         full = self._keyed(row)
         layout = self._layout(full)
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
-        priced = self._prices(t, taken.best(self.routing))
+        best = taken.best(self.routing)
+        priced, stepping = self._prices(t, best), self._step_prices(t, best)
         counts = profiles.memory(self.model, layout, int(full["deep"]))
         tp, ep, etp = (int(full[name]) for name in ("tp", "ep", "etp"))
         report = list[memory.StageMemory]()
         for s, profile in enumerate(counts):
             held = parameters.stage(self.model, layout, s, tp, ep, etp)
             kinds = {k: float(profile @ memory.matrix({k: priced[k]}, 1)[:, 0]) for k in memory.KINDS}
+            beside = float(profile @ memory.matrix({"buffers": stepping["buffers"]}, 1)[:, 0])
+            kinds["buffers"] = max(kinds["buffers"], beside - kinds["activations"])
             report.append(memory.StageMemory(s, held.dense, held.expert, **kinds))
         return report
 
@@ -184,6 +200,9 @@ class Cost:
 
     def _prices(self, t: Table, at: taken.Taken) -> dict[str, memory.Prices]:
         return memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained, at)
+
+    def _step_prices(self, t: Table, at: taken.Taken) -> dict[str, memory.Prices]:
+        return at_step.prices(self.model, self.hardware, t, self.gpus, self._trained, at)
 
     @property
     def _trained(self) -> memory.Trained:

@@ -9,9 +9,6 @@ from moedsl.axes import BY_NAME, PRECISION
 from moedsl.cost.rows import Floats, Table
 
 BF16 = 2.0
-PRIMARY_FP8 = ("fp8_current", "mxfp8")
-"""Precisions whose recipes keep the parameters themselves in FP8 (`fp8_param_gather` in bridge
-training/mixed_precision.py)."""
 WEIGHT = {"bf16": 2.0, "fp8_blockwise": 4.0, "fp8_current": 2.0, "mxfp8": 2.0625, "nvfp4": 3.125}
 """Bytes of a linear's parameter: primary copy, and rows and columns quantised; MXFP8 has a scale for 32 numbers,
 NVFP4 for 16."""
@@ -43,13 +40,14 @@ def moments(t: Table) -> Floats:
 
 
 def master(t: Table) -> Floats:
-    """Bytes of the master copy: FP32, or with precision-aware moments the 16 bits that a BF16 parameter lacks.
+    """Bytes of the master copy: FP32 whatever the moments, and whatever the parameters are kept in.
 
-    megatron/core/optimizer/optimizer_config.py:store_param_remainders; an FP8 parameter has no such remainder, and
-    Megatron FSDP keeps an FP32 copy of its own (core optimizer/__init__.py:1116-1128).
+    A precision-aware optimizer would keep the 16 bits that a BF16 parameter lacks, where it has no FP8 recipe (core
+    optimizer/optimizer_config.py:404-411). Bridge gives it one even in BF16: its mixed precision sets every field of
+    the same name, and `fp8_recipe` is "tensorwise" where none is chosen (bridge training/mixed_precision.py:50 and
+    :138-155).
     """
-    whole = np.isin(t["precision"], [PRECISION.index(p) for p in PRIMARY_FP8]) | (fsdp(t) > 0)
-    return np.where((t["moments"] == BY_NAME["moments"].words.index("bf16")) & ~whole, 2.0, 4.0)
+    return np.full(t.rows, 4.0)
 
 
 def fsdp(t: Table) -> Floats:

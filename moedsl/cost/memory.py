@@ -13,7 +13,7 @@ import numpy as np
 from attrs import frozen
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH
-from moedsl.cost import activations, formats, parameters, sharded
+from moedsl.cost import activations, formats, parameters, placeholders, sharded
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import HELD, MEMORY
 from moedsl.cost.rows import Floats, Table
@@ -111,8 +111,17 @@ def prices(
     return {
         **held(n, t, gpus, taken.transposes if taken.transposes is not None else hw.arch == "hopper"),
         "activations": _kept(m, t, size, learns, taken),
-        "buffers": _buffers(m, t, gpus, size, n, taken),
+        "buffers": added(_buffers(m, t, gpus, size, n, taken), placeholders.gradients(m, t, learns.language)),
     }
+
+
+def added(*priced: Prices) -> Prices:
+    """Several prices as one."""
+    out: dict[str, Floats] = {}
+    for each in priced:
+        for name, column in each.items():
+            out[name] = out[name] + column if name in out else column
+    return out
 
 
 def held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
@@ -154,8 +163,10 @@ def _whole(t: Table) -> Floats:
 def _buffers(m: Model, t: Table, gpus: int, s: activations.Sizes, n: Counts, taken: Taken) -> Prices:
     """The working set of a layer, or the logits where they are more; a whole-iteration graph's pool keeps both.
 
-    Expert overlap has a layer's forward under way beside another's backward, so that the graphs of half of the layers
-    serve two microbatches (core transformer/cuda_graphs.py:2544). FSDP adds what it gathers and reduces (`sharded`).
+    Expert overlap has a layer's forward under way beside another's backward. Graphs are then captured layer by layer in
+    that order, and a layer's buffers go to the next forward when its backward is captured (core
+    transformer/cuda_graphs.py:2898-2917 and :2427-2443; te pytorch/graph.py:900-937), so that one layer more is all
+    that they hold. FSDP adds what it gathers and reduces (`sharded`).
     Of what is offloaded one layer is on its way to the host, and the next is back before its backward (core
     pipeline_parallel/fine_grained_activation_offload.py:1131).
     """

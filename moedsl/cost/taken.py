@@ -30,8 +30,8 @@ class Taken:
     """Logits and their gradient apart; 0.5 where the loss writes the gradient over the logits."""
     beside: bool = False
     """Whether the logits' gradient is alive beside the working set of a layer."""
-    captured: float = 0.5
-    """Graphs that serve two microbatches at a time under expert overlap, over the layers."""
+    captured: float = 0.0
+    """Graphs that serve two microbatches at a time under expert overlap, over the layers, beside the one at work."""
 
 
 @frozen
@@ -90,7 +90,8 @@ OTHERS = (
         "graph pools",
         {"captured": 0.0},
         {"captured": 1.0},
-        "under expert overlap graphs of none to all of the layers hold two microbatches",
+        "under expert overlap graphs are captured in the order of the schedule, in which a layer's buffers serve the "
+        "next microbatch once its backward is through; at the most all layers hold two microbatches",
     ),
 )
 

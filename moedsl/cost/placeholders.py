@@ -1,0 +1,36 @@
+"""The empty weight gradients that Transformer Engine hands to autograd where a product adds into Megatron's own buffer.
+
+One tensor for each shape and format, made in the first backward and kept for good (te pytorch/module/base.py:134). The
+linears ask for one (te pytorch/module/linear.py:1710, layernorm_linear.py:1172, grouped_linear.py:1235), and so does
+the output layer (core tensor_parallel/layers.py:701-713), whose shape is the whole table of the vocabulary. A frozen
+weight has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from moedsl.cost import parameters
+from moedsl.cost.formats import BF16
+from moedsl.cost.rows import Floats, Table
+from moedsl.facts import Model
+
+
+def gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
+    """Bytes by feature of `profiles.MEMORY`, in BF16.
+
+    A stage has the shapes of one attention, of one of its experts and of its shared experts once, whatever its layers.
+    Those of the dense layers lie on the stage that holds these layers, by its share of them.
+    """
+    tp, etp = t["tp"] * 1.0, t["etp"] * 1.0
+    block = parameters.attention(m, t["tp"]) + 3 * m.hidden * (m.expert_hidden / etp + m.shared_expert_hidden / tp)  # type: ignore[arg-type]
+    dense = 3 * m.hidden * m.ffn_hidden / tp / max(m.dense_layers, 1)
+    shapes = {
+        "one": block,
+        "dense": dense,
+        "mtp": 2 * m.hidden**2 / tp,
+        "loss": parameters.table_size(m, t["tp"]) * 1.0,  # type: ignore[arg-type]
+    }
+    return {name: np.asarray(BF16 * learns * size) for name, size in shapes.items()}
