@@ -144,8 +144,10 @@ class Experiment:
     def _state(self, handle: str, executor: Any) -> tuple[str, str]:
         if not handle:
             return NOT_SUBMITTED, ""
-        if handle.startswith("kubeflow:") and (lost := kubeflow.lost(executor, handle)):
-            return lost
+        if handle.startswith("kubeflow:"):
+            if lost := kubeflow.lost(executor, handle):
+                return lost
+            trainjobs.enlist(handle, executor)
         try:
             status = self.runner.status(handle)
         except AssertionError as problem:  # a state that NeMo-Run has no name for

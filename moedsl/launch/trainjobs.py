@@ -1,21 +1,30 @@
-"""Names of TrainJobs, kept before they are posted, for a launcher that is killed before it has noted what it posted.
+"""NeMo-Run's list of TrainJobs, and the names of those that are about to be on it.
 
 NeMo-Run draws a name when it posts a job (nemo_run 0.11.1 core/execution/kubeflow.py:304), and notes it afterwards.
-Drawn and written down beforehand, it says what to ask the API server for.
+Drawn and written down beforehand, it says what to ask the API server for where a launcher is killed in between. The
+list is one file of a home, which each launch reads and writes back (run/torchx_backend/schedulers/kubeflow.py:230):
+launches take turns here, and a job that is not on it is put back, since NeMo-Run asks for no other.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from moedsl.launch import kubeflow
+
+P = ParamSpec("P")
+R = TypeVar("R")
+LIST, TURN = ".kubeflow_jobs.json", ".kubeflow_jobs.turn"
 
 
 def keep(jobs: Iterable[Any], file: Path) -> None:
     """Draws the name of each of NeMo-Run's jobs and writes them to a file, by the job's own name."""
+    scheduler()
     names = {job.id: job.executor._trainjob_name(job.id) for job in jobs}
     file.write_text(json.dumps(names), encoding="utf-8")
 
@@ -26,21 +35,72 @@ def file_of(home: Path, id: str) -> Path:
 
 
 def found(job: Any, id: str, file: Path) -> str:
-    """NeMo-Run's handle of a job that was posted and not noted; nothing where none was posted.
-
-    It is noted now, without which NeMo-Run neither asks for it nor cancels it.
-    """
-    from nemo_run.run.torchx_backend.schedulers import kubeflow as scheduler
-
+    """NeMo-Run's handle of a job that was posted and not noted; nothing where none was posted."""
     name = json.loads(file.read_text(encoding="utf-8")).get(job.id) if file.exists() else None
     if name is None:
         return ""
-    app = f"{id}___{job.id}___{name}"
-    handle = f"kubeflow://nemo_run/{app}"
-    if app not in scheduler._get_job_dirs():  # pyright: ignore[reportPrivateUsage] NeMo-Run has no public list
-        if kubeflow.lost(job.executor, handle) == kubeflow.DELETED:
-            return ""
-        scheduler._save_job_dir(  # pyright: ignore[reportPrivateUsage]
-            app, job_status="Unknown", executor=job.executor, job_name=name
-        )
+    handle = f"kubeflow://nemo_run/{id}___{job.id}___{name}"
+    if not _is_listed(handle) and kubeflow.lost(job.executor, handle) == kubeflow.DELETED:
+        return ""
+    enlist(handle, job.executor)
     return handle
+
+
+def enlist(handle: str, executor: Any) -> None:
+    """Puts a job on the list where it is not, without which NeMo-Run neither asks for it nor cancels it."""
+    if not _is_listed(handle):
+        name = kubeflow.job_name(handle)
+        scheduler()._save_job_dir(_app(handle), job_status="Unknown", executor=executor, job_name=name)
+
+
+def _is_listed(handle: str) -> bool:
+    return _app(handle) in scheduler()._get_job_dirs()
+
+
+def _app(handle: str) -> str:
+    """NeMo-Run's key of a job on the list."""
+    return handle.rpartition("/")[2]
+
+
+@cache
+def scheduler() -> Any:
+    """NeMo-Run's module, whose list is read and written by one process at a time."""
+    from nemo_run.run.torchx_backend.schedulers import kubeflow as module
+
+    known: Any = module  # NeMo-Run has no public list
+    known._save_job_dir = _in_turn(known._save_job_dir)
+    known._get_job_dirs = _in_turn(_readable(known._get_job_dirs))
+    return known
+
+
+def _home() -> Path:
+    from nemo_run.config import get_nemorun_home
+
+    return Path(get_nemorun_home())
+
+
+def _in_turn(work: Callable[P, R]) -> Callable[P, R]:
+    """The same while no other process of this home is at it."""
+
+    @wraps(work)
+    def call(*words: P.args, **named: P.kwargs) -> R:
+        _home().mkdir(parents=True, exist_ok=True)
+        with (_home() / TURN).open("a") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            return work(*words, **named)
+
+    return call
+
+
+def _readable(read: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """The same of a list that was emptied: one that a killed launcher has not finished names no job any more."""
+
+    @wraps(read)
+    def call() -> dict[str, Any]:
+        try:
+            return read()
+        except json.JSONDecodeError:
+            (_home() / LIST).unlink()  # each experiment puts its own back
+            return {}
+
+    return call

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from attrs import evolve
 from kube_api import GROUP, Api, Pod
 
-from moedsl.launch import kubeflow
+from moedsl.launch import kubeflow, store, trainjobs
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload
@@ -256,3 +257,36 @@ def test_a_job_is_found_whose_launcher_was_killed_before_it_heard_of_it(machines
     assert shell.moedsl("cancel", experiment["id"])["code"] == 0
     assert api.deleted[-1] == pods(api)[0].job
     assert shell.state(experiment["id"]) == "CANCELLED"
+
+
+@pytest.mark.parametrize("left", ["{}", "", '{"cut'])
+def test_a_job_that_is_not_on_nemo_runs_list_is_put_back(machines: Machines, left: str) -> None:
+    """Two launches at once write it back one over the other; a launcher that is killed may leave a part of it."""
+    api, shell = machines
+    id = shell.submit(WAITS)
+    wait_for(lambda: shell.state(id) == "RUNNING")
+    (list_,) = shell.folder.rglob(".kubeflow_jobs.json")
+    list_.write_text(left)
+    assert shell.state(id) == "RUNNING"
+    list_.write_text(left)
+    assert shell.moedsl("cancel", id)["code"] == 0
+    assert api.deleted[-1] == pods(api)[0].job
+
+
+def test_launches_at_once_are_all_on_nemo_runs_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reads it, adds a job and writes it back."""
+    monkeypatch.setenv("NEMORUN_HOME", str(tmp_path))  # taken back afterwards
+    store.use_home(tmp_path)
+    listed, executor = trainjobs.scheduler(), store.nemo_run().LocalExecutor()
+
+    def launch(first: int) -> None:
+        for number in range(first, first + 20):
+            listed._save_job_dir(f"run_{number}", "Created", executor, "name")
+        os._exit(0)  # no fixture of the process that this one is a copy of ends here
+
+    launches = [get_context("fork").Process(target=launch, args=(100 * n,)) for n in range(6)]
+    for process in launches:
+        process.start()
+    for process in launches:
+        process.join()
+    assert len(listed._get_job_dirs()) == 20 * len(launches)
