@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,9 @@ from plans import PLANS
 from test_emit_bridge import oracle
 
 from moedsl.emit.fields import RESETS, decided_fields
-from moedsl.emit.overrides import hydra, library_recipe, overrides, overrides_text
+from moedsl.emit.overrides import LIBRARY, hydra, library_recipe, overrides, overrides_text
 
+ROOT = Path(__file__).parents[1]
 ODD = [
     "a b",
     "it's",
@@ -43,6 +47,59 @@ def test_the_file_survives_a_shell(name: str, tmp_path: Path) -> None:
     )
     assert ran.stdout.splitlines() == overrides(PLANS[name])
     assert shlex.split(overrides_text(PLANS[name]), comments=True) == overrides(PLANS[name])
+
+
+def other_gpus() -> list[str]:
+    return [n for n, p in PLANS.items() if (r := library_recipe(p)) and f"_{p['hardware']}_" not in r]
+
+
+@pytest.mark.parametrize("name", other_gpus())
+def test_a_recipe_for_another_gpu_says_why(name: str) -> None:
+    said = " ".join(line for line in overrides_text(PLANS[name]).splitlines() if line.startswith("#"))
+    assert f"no recipe to train with for {PLANS[name]['hardware']}" in said
+
+
+def test_a_recipe_for_this_gpu_has_nothing_to_explain() -> None:
+    assert "no recipe to train with" not in overrides_text(PLANS["qwen3_30b_h100_bf16"])
+
+
+NAMES = """
+from moedsl.bridge import te
+te.install()
+import megatron.bridge.recipes as recipes
+print(*dir(recipes))
+"""
+TORCHRUN = """#!/bin/bash
+[ -f "$3" ] && shift 3 && printf '%s\\n' "$@"
+"""
+
+
+@pytest.mark.parametrize("name", [n for n, p in PLANS.items() if library_recipe(p)])
+def test_the_command_in_the_file_is_one_to_type(name: str, tmp_path: Path) -> None:
+    """Typed as it stands, with a checkout in which the script lies where NVIDIA's documents have it."""
+    text = overrides_text(PLANS[name])
+    (command,) = (line.removeprefix("# ") for line in text.splitlines() if "torchrun" in line)
+    script = tmp_path / "a checkout" / "scripts" / "training" / "run_recipe.py"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    (tmp_path / "overrides.txt").write_text(text)
+    (tmp_path / "torchrun").write_text(TORCHRUN)
+    (tmp_path / "torchrun").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MEGATRON_BRIDGE": str(tmp_path / "a checkout")}
+    ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    step = ["--step_func", "qwen3_vl_step"] if "_vl_" in PLANS[name]["model"] else []
+    assert ran.stdout.splitlines() == ["--recipe", library_recipe(PLANS[name]), *step, *overrides(PLANS[name])]
+
+
+@pytest.mark.bridge
+def test_bridge_has_no_recipe_to_train_with_for_another_gpu() -> None:
+    """Its library, asked; what there is for other GPUs is a functional test, or lies among the benchmarks."""
+    ran = subprocess.run([sys.executable, "-c", NAMES], cwd=ROOT, capture_output=True, text=True, check=True)
+    names = set(ran.stdout.split())
+    models = "|".join({model for model, _ in LIBRARY})
+    other = re.compile(rf"({models})_(pretrain|sft)_\d+gpu_(?!h100_)\w+_config")
+    assert [n for n in names if other.fullmatch(n) and "_functional_" not in n] == []
+    assert {*LIBRARY.values()} <= names
 
 
 @pytest.mark.bridge

@@ -19,6 +19,11 @@ class Family:
     """Bridge's Energon task encoder; a family that has one reads images."""
 
     @property
+    def step_name(self) -> str:
+        """The forward step as Bridge's scripts call it: the module's last name."""
+        return self.step.rpartition(".")[2]
+
+    @property
     def vision(self) -> bool:
         return self.encoder is not None
 

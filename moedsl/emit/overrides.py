@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from moedsl.emit import fields
-from moedsl.emit.families import family
+from moedsl.emit.families import Family, family
 from moedsl.emit.values import Call, Dtype, Ref
 
 _PRECISION = Call(
@@ -22,7 +22,7 @@ _PRECISION = Call(
 )
 """A precision that takes fields: the named ones of Bridge are functions without parameters."""
 
-_LIBRARY = {
+LIBRARY = {
     ("qwen3_30b_a3b", "pretrain"): "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config",
     ("qwen3_30b_a3b", "sft"): "qwen3_30b_a3b_sft_16gpu_h100_bf16_config",
     ("qwen3_235b_a22b", "pretrain"): "qwen3_235b_a22b_pretrain_256gpu_h100_bf16_config",
@@ -43,7 +43,7 @@ _LIBRARY = {
 
 def library_recipe(plan: Mapping[str, Any]) -> str | None:
     """The library recipe that the overrides change; None where Bridge ships none for this model and task."""
-    return _LIBRARY.get((plan["model"], plan["task"]))
+    return LIBRARY.get((plan["model"], plan["task"]))
 
 
 def overrides(plan: Mapping[str, Any]) -> list[str]:
@@ -114,16 +114,42 @@ def _text(value: str) -> str:
     return "'" + escaped.replace("${", "\\${") + "'"
 
 
+SCRIPT = '"$MEGATRON_BRIDGE"/scripts/training/run_recipe.py'
+"""Bridge's own, in its repository (bridge recipes/gpt/h100/vanilla_gpt.py:24); no package has it."""
+_FUNCTION = re.compile(r"_\d+gpu_(?P<hardware>[a-z]+\d+)_")
+
+
+def command(plan: Mapping[str, Any], recipe: str) -> str:
+    """What a person types beside `overrides.txt`, where MEGATRON_BRIDGE is a checkout of Megatron Bridge."""
+    step = family(plan["family"]).step_name
+    words = [SCRIPT, "--recipe", recipe, *(["--step_func", step] if step != Family().step_name else [])]
+    return f"grep -v '^#' overrides.txt | xargs torchrun --nproc-per-node gpu {' '.join(words)}"
+
+
 def _usage(plan: Mapping[str, Any]) -> list[str]:
-    recipe = library_recipe(plan)
+    recipe, bridge = library_recipe(plan), plan["target"]["bridge"]
     if recipe is None:
         return [
-            f"Megatron Bridge {plan['target']['bridge']} ships no recipe of this model for {plan['task']}:",
-            "give these to run_recipe.py with a recipe of your own, or run recipe.py beside this file.",
+            f"Megatron Bridge {bridge} ships no recipe of this model for {plan['task']}: give these to",
+            "run_recipe.py with a recipe of your own, or run recipe.py beside this file.",
         ]
-    step = family(plan["family"]).step.rpartition(".")[2]
     return [
-        f"The plan on top of Megatron Bridge's own recipe {recipe}",
-        f"(its forward step is {step}):",
-        f"grep -v '^#' overrides.txt | xargs torchrun --nproc-per-node gpu run_recipe.py --recipe {recipe}",
+        f"The plan on top of Megatron Bridge's own recipe {recipe}.",
+        *_other_gpu(plan, recipe),
+        "What the plan leaves open (checkpoints, logging, initialisation) stays as that recipe has it;",
+        "recipe.py beside this file needs none. With MEGATRON_BRIDGE the folder of a checkout of Megatron Bridge:",
+        command(plan, recipe),
+    ]
+
+
+def _other_gpu(plan: Mapping[str, Any], recipe: str) -> list[str]:
+    """Why the recipe is one for another GPU, where it is."""
+    named = _FUNCTION.search(recipe)
+    if named is None or named["hardware"] == plan["hardware"]:
+        return []
+    return [
+        f"That one is for {named['hardware']}: of this model, Bridge {plan['target']['bridge']} has no recipe to train "
+        f"with for {plan['hardware']},",
+        "only benchmarks and functional tests where it has any, and what those set beside the plan would stay.",
+        f"Parallelism, batch, precision, dispatcher, recompute and environment below are those for {plan['hardware']}.",
     ]
