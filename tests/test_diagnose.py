@@ -16,6 +16,7 @@ from moedsl.cli import main
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose import scan
 
+ROOT = Path(__file__).parents[1]
 VPP = (
     "AssertionError: If enabling EP A2A overlap, virtual_pipeline_model_parallel_size must be specified when"
     " pipeline_model_parallel_size > 1"
@@ -186,6 +187,25 @@ def test_memory_goes_down_where_memory_was_short(run: Any, tmp_path: Path) -> No
     file = moe(tmp_path, "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first\npin cuda_graph=none\n")
     made = proof(run(OOM, "--run", file, "--json")[1])
     assert made["after"]["peak_gib"] < made["before"]["peak_gib"]
+
+
+@pytest.mark.parametrize("name", ["kimi_k2", "qwen3_235b_gb200_128k", "vlm_gb200_3d"])
+def test_no_edit_of_a_lack_of_memory_needs_more(run: Any, name: str) -> None:
+    """Another recomputation may hold more, or go with another layout: then it is no way out, and that is said."""
+    _, out, _ = run(OOM, "--run", str(ROOT / "examples" / f"{name}.moe"), "--json")
+    (attempt,) = json.loads(out)["symptoms"][0]["runs"]
+    made = attempt["proof"]
+    assert made is None or made["after"]["peak_gib"] < made["before"]["peak_gib"]
+    assert any("no lower than" in why for why in attempt["failures"].values())
+
+
+def test_a_symptom_of_ones_own_may_be_a_lack_of_memory(run: Any, tmp_path: Path) -> None:
+    """By its name; a symptom of another name takes the edit whatever its peak."""
+    text = "qwen3_30b_a3b; gb200 x 16; seq 4k; batch 1024; fit first; pin micro_batch=1 pp=1 tp=1 cp=1 ep=8 recompute=none"
+    rule = 'rules site {{ symptom {}: "cgroup killed" fix "`pin micro_batch=2`" because "x" cite seed "y" }}\n'
+    for name, proved in (("host_memory", False), ("killed", True)):
+        found = run("cgroup killed it", "--run", moe(tmp_path, text + "\n" + rule.format(name)), "--json")[1]
+        assert (proof(found) is not None) == proved, found
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 from moedsl import ast, axes, experiment
 from moedsl.cache import cached_parse
 from moedsl.compiler import Result, compile_source
+from moedsl.diagnose.relief import Judge, anything
 from moedsl.source import Source
 
 Plan = Mapping[str, Any]
@@ -55,13 +56,13 @@ def _statements(text: str) -> tuple[ast.Item, ...]:
     return module.items
 
 
-def prove(source: Source, wanted: Sequence[str]) -> list[Attempt]:
-    """For each run of a file, the first of some edits that compiles and changes its plan.
+def prove(source: Source, wanted: Sequence[str], judge: Judge = anything) -> list[Attempt]:
+    """For each run of a file, the first of some edits that compiles, changes its plan and is a way out by `judge`.
 
     Of a sweep or an isolation the first plan stands for all.
     """
     before = compile_source(source)
-    return [_attempt(source, run, _first(before, run or "main"), wanted) for run in _runs(before)]
+    return [_attempt(source, run, _first(before, run or "main"), wanted, judge) for run in _runs(before)]
 
 
 def _first(result: Result, run: str) -> Plan | None:
@@ -75,7 +76,7 @@ def _runs(result: Result) -> list[str | None]:
     return [i.name.id for i in items if isinstance(i, ast.RunDecl)] or [None]
 
 
-def _attempt(source: Source, run: str | None, before: Plan | None, wanted: Sequence[str]) -> Attempt:
+def _attempt(source: Source, run: str | None, before: Plan | None, wanted: Sequence[str], judge: Judge) -> Attempt:
     failures: dict[str, str] = {}
     for edit in wanted:
         for held in (True, False) if before is not None and "." not in before["name"] else (False,):
@@ -85,8 +86,11 @@ def _attempt(source: Source, run: str | None, before: Plan | None, wanted: Seque
             elif before is not None and not changes(before, after):
                 failures[edit] = "the plan says so already"
                 break
+            elif before is not None and (why := judge(before, after)) is not None:
+                failures[edit] = why
             else:
-                return Attempt(run or "main", Proof(run or "main", edit, held, before, after), failures)
+                proof = Proof(run or "main", edit, held, before, after)
+                return Attempt(run or "main", proof, {k: v for k, v in failures.items() if k != edit})
     return Attempt(run or "main", None, failures)
 
 
