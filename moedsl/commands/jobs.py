@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moedsl.commands import talk
 from moedsl.diagnostics import Diagnostic
-from moedsl.launch import follow, store
+from moedsl.launch import follow, homes, store
 
 
 def run(a: Namespace) -> int:
@@ -44,7 +44,7 @@ def _each(experiments: list[store.Experiment]) -> None:
 
 def _table(experiments: list[store.Experiment]) -> None:
     if not experiments:
-        print(f"no experiments in {store.said_homes()}")
+        print(f"no experiments in {homes.text()}")
         return
     width = max(len(one.id) for one in experiments)
     for one in experiments:

@@ -15,7 +15,7 @@ from moedsl.compiler import Result
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.emit.bridge import recipe_text
 from moedsl.infer import suggest
-from moedsl.launch import clusters, head, here, quote, show, store
+from moedsl.launch import clusters, executors, head, here, homes, quote, show, store
 from moedsl.launch.derive import derive
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch, to_json
@@ -96,7 +96,7 @@ def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagn
     """What stands against starting these jobs from here."""
     if cluster.executor != "local" and (missing := store.has_nemo_run()):
         return [missing]
-    if cluster.executor != "local" and (wrong := _home_refusal(cluster)):
+    if cluster.executor != "local" and (wrong := homes.refusal(executors.home(cluster))):
         return [wrong]
     held = [quote.refusal(t, bool(cluster.container)) for j in jobs for t in j.payload.files.values()]
     found = [d for d in held if d is not None and cluster.executor == "slurm"][:1]
@@ -107,12 +107,6 @@ def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagn
     if cluster.executor == "kubeflow":
         found += _kubeflow_refusals(cluster, jobs, dryrun)
     return found
-
-
-def _home_refusal(cluster: Cluster) -> Diagnostic | None:
-    from moedsl.launch import executors
-
-    return store.home_refusal(executors.home(cluster))
 
 
 def _unordered(cluster: Cluster, jobs: Sequence[Job], sequential: bool) -> list[Diagnostic]:
@@ -138,9 +132,7 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
     try:
         sent = dryrun_all([(j.launch, j.payload) for j in jobs], cluster, source)
     except OSError as problem:  # of the home, where an id's mark is kept, or of the temporary folder
-        from moedsl.launch import executors
-
-        talk.say([store.unwritable(executors.home(cluster), problem)], {})
+        talk.say([homes.unwritable(executors.home(cluster), problem)], {})
         return 1
     if a.json:
         runs = [to_json(j.launch) for j in jobs]
@@ -164,7 +156,7 @@ def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> 
 
 def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
     """All jobs as one experiment; the exit code once they have ended, or, detached, once they are submitted."""
-    from moedsl.launch import attended, executors, titles
+    from moedsl.launch import attended, titles
     from moedsl.launch.submit import Task, sequential
 
     home = executors.home(cluster)

@@ -7,8 +7,6 @@ any process that has the folder can ask about the jobs. Everything here talks to
 from __future__ import annotations
 
 import difflib
-import os
-import re
 import time
 import warnings
 import zlib
@@ -21,7 +19,7 @@ from typing import Any
 from attrs import define, frozen
 
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import connections, executors, kubeflow, slurm_numbers, trainjobs
+from moedsl.launch import connections, executors, homes, kubeflow, slurm_numbers, trainjobs
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 NOT_SUBMITTED = "NOT SUBMITTED"
@@ -183,28 +181,6 @@ class Experiment:
         return jobs
 
 
-def known_homes() -> list[Path]:
-    """NeMo-Run's own folder, and the folders of clusters that were submitted to."""
-    own = os.environ.get(executors.HOME) or "~/.nemo_run"
-    return list(dict.fromkeys([Path(own).expanduser().absolute(), *_listed_homes()]))
-
-
-def _listed_homes() -> list[Path]:
-    return [Path(line) for line in _homes_file().read_text().splitlines()] if _homes_file().exists() else []
-
-
-def remember_home(home: Path) -> None:
-    """So that `moedsl jobs` finds it in another process too: in this one NeMo-Run's own folder is `home` already."""
-    if home not in _listed_homes():
-        _homes_file().parent.mkdir(parents=True, exist_ok=True)
-        with _homes_file().open("a") as file:
-            file.write(f"{home}\n")
-
-
-def _homes_file() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "moedsl" / "homes"
-
-
 def use_home(home: Path) -> None:
     """Makes NeMo-Run keep everything below `home`, its list of Slurm's numbers too."""
     nemo_run()
@@ -214,7 +190,7 @@ def use_home(home: Path) -> None:
 
 def known() -> dict[str, Path]:
     """Every experiment's id and the home that has it, the newest first."""
-    found = [(path, home) for home in known_homes() for path in home.glob("experiments/*/*_*") if path.is_dir()]
+    found = [(path, home) for home in homes.known() for path in home.glob("experiments/*/*_*") if path.is_dir()]
     return {path.name: home for path, home in sorted(found, key=lambda pair: -pair[0].stat().st_ctime)}
 
 
@@ -225,11 +201,7 @@ def find(id: str) -> Experiment | Diagnostic:
         return open_experiment(ids[id], id)
     close = difflib.get_close_matches(id, ids, 1)
     help = f"did you mean {close[0]}?" if close else "`moedsl jobs` lists them"
-    return error("launch.no_experiment", f"no experiment {id} in {said_homes()}", help=help)
-
-
-def said_homes() -> str:
-    return " or ".join(map(str, known_homes()))
+    return error("launch.no_experiment", f"no experiment {id} in {homes.text()}", help=help)
 
 
 def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
@@ -280,18 +252,3 @@ def has_nemo_run() -> Diagnostic | None:
     if find_spec("nemo_run") is None:
         return error("launch.no_nemo_run", "NeMo-Run is not installed", help="pip install 'moedsl[launch]'")
     return None
-
-
-def home_refusal(home: Path) -> Diagnostic | None:
-    """Why NeMo-Run cannot keep experiments there: it puts the path into commands unquoted."""
-    if re.fullmatch(r"[A-Za-z0-9/._~+@%=-]+", str(home)):
-        return None
-    text = f"experiments would be kept in {str(home)!r}, and NeMo-Run puts that path into commands unquoted"
-    return error("launch.home", text, help=f"set {executors.HOME} to a folder without blanks or signs of the shell")
-
-
-def unwritable(home: Path, problem: OSError) -> Diagnostic:
-    """What a folder of experiments says that takes no file."""
-    text = f"not submitted: nothing can be kept in {home}: {problem.strerror or problem}"
-    help = f"`job_dir` of the cluster (on a login node) or {executors.HOME} names another folder"
-    return error("launch.home", text, help=help)

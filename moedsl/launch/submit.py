@@ -14,7 +14,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch import connections, ids, shield, store, trainjobs, whole
+from moedsl.launch import connections, homes, ids, shield, store, trainjobs, whole
 from moedsl.launch.quiet import no_input
 
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -64,9 +64,9 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     with ExitStack() as stack:
         try:
             id = stack.enter_context(_reserved(title, home, ids.ending(home, _elsewhere(tunnels))))
-            store.remember_home(home)
+            homes.remember(home)
         except OSError as problem:
-            return Submitted("", why_not=store.unwritable(home, problem))
+            return Submitted("", why_not=homes.unwritable(home, problem))
         named(id)
         made = _experiment(tasks, title, id, tunnels)
         experiment = store.Experiment(id, home, made)
@@ -221,7 +221,7 @@ def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
 def _refusal(problem: BaseException, home: Path) -> Diagnostic:
     """What the scheduler, the connection or the disk said."""
     if isinstance(problem, OSError) and problem.errno in _OF_DISKS:
-        return store.unwritable(home, problem)
+        return homes.unwritable(home, problem)
     said = _said(problem)
     help = "`moedsl run FILE --cluster --dryrun` shows what is submitted"
     return error("launch.refused", f"not submitted: {said or type(problem).__name__}", help=help)

@@ -15,7 +15,7 @@ import pytest
 import slurm_launch
 
 from moedsl import cli
-from moedsl.launch import executors, ids, shield, store, submit, whole
+from moedsl.launch import executors, homes, ids, shield, store, submit, whole
 from moedsl.launch.facts import Cluster
 
 
@@ -77,17 +77,17 @@ def test_homes_of_clusters_are_found_again(home: Path, tmp_path: Path) -> None:
     assert set(store.known()) == {"mine_0"}
     with pytest.MonkeyPatch.context() as submitting:
         submitting.setenv("NEMORUN_HOME", str(tmp_path / "shared"))  # as NeMo-Run has it when it submits there
-        store.remember_home(tmp_path / "shared")
-        store.remember_home(tmp_path / "shared")
+        homes.remember(tmp_path / "shared")
+        homes.remember(tmp_path / "shared")
     assert (tmp_path / "state" / "moedsl" / "homes").read_text() == f"{tmp_path}/shared\n"
     assert store.known() == {"mine_0": home, "far_0": tmp_path / "shared"}
-    assert store.known_homes() == [home, tmp_path / "shared"]
+    assert homes.known() == [home, tmp_path / "shared"]
 
 
 def test_ids_with_a_mark_and_without_are_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept(home, "qwen3_30b_0")
     kept(home / "clusters" / "lab", "qwen3_30b_0-k7f3qx")
-    store.remember_home(home / "clusters" / "lab")
+    homes.remember(home / "clusters" / "lab")
     assert set(store.known()) == {"qwen3_30b_0", "qwen3_30b_0-k7f3qx"}
     assert cli.main(["jobs", "qwen3_30b_0-k7f3qy"]) == 1
     assert "did you mean qwen3_30b_0-k7f3qx?" in capsys.readouterr().err
@@ -114,7 +114,7 @@ def test_clusters_behind_ssh_have_lists_of_their_own(home: Path) -> None:
 
 @pytest.mark.parametrize(("name", "refused"), [("plain-1.2", False), ("two words", True), ("a;b", True), ("$x", True)])
 def test_a_home_that_a_shell_would_read_is_refused(name: str, refused: bool) -> None:
-    assert (store.home_refusal(Path("/data") / name) is not None) == refused
+    assert (homes.refusal(Path("/data") / name) is not None) == refused
 
 
 def test_launches_at_once_get_ids_of_their_own(home: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_folder_that_takes_no_file_is_said(home: Path, tmp_path: Path) -> None
     done = submit.submit([a_task(home)], "run", tmp_path / "file" / "runs", print)
     assert done.why_not is not None and done.why_not.id == "launch.home"
     assert f"{tmp_path}/file/runs: Not a directory" in done.why_not.message
-    assert store.known_homes() == [tmp_path / "file" / "runs"], "this process's own; no other process looks there"
+    assert homes.known() == [tmp_path / "file" / "runs"], "this process's own; no other process looks there"
     assert not (tmp_path / "state").exists()
 
 
