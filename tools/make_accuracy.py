@@ -13,6 +13,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from accuracy_memory import memory
 
 from moedsl.calibrate.accuracy import Prediction, Summary, by_left, left_out, summary
 from moedsl.calibrate.runs import Measured, read
@@ -39,7 +40,7 @@ def main() -> None:
     }
     for name, predictions in folds.items():
         plot(predictions, name, ROOT / f"docs/accuracy_{name.lower()}.svg")
-    text = "\n".join(page(folds, [r for r in runs if r.peak]))
+    text = "\n".join(page(folds, runs))
     (ROOT / "docs/accuracy.md").write_text(text + "\n", encoding="utf-8")
     print("\n".join(line for name, p in folds.items() for line in table(p, name)))
 
@@ -48,7 +49,8 @@ def _say(text: str) -> None:
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
-def page(folds: dict[str, list[Prediction]], peaks: Sequence[Measured]) -> Iterator[str]:
+def page(folds: dict[str, list[Prediction]], runs: Sequence[Measured]) -> Iterator[str]:
+    """docs/accuracy.md by lines: predictions by what was left out, then what is known of memory."""
     yield HEAD.format(runs=len(folds["model"]))
     for name, predictions in folds.items():
         yield f"## Leaving one {name} out\n"
@@ -57,10 +59,11 @@ def page(folds: dict[str, list[Prediction]], peaks: Sequence[Measured]) -> Itera
     yield "## Rows that are far off\n"
     yield from far_off(folds["model"])
     yield "\n## Memory\n"
-    yield from memory(peaks)
+    yield from memory(runs)
 
 
 def table(predictions: Sequence[Prediction], name: str) -> Iterator[str]:
+    """One row for each key that was left out, and one for all."""
     yield f"| {name} left out | runs | median error | worst | within 20% | rank correlation | rival: median error |"
     yield "|---|---|---|---|---|---|---|"
     yield from (_row(left, s) for left, s in by_left(predictions))
@@ -83,15 +86,6 @@ def far_off(predictions: Sequence[Prediction]) -> Iterator[str]:
         if abs(p.error) >= FAR:
             why = reasons.get(p.run.id, "not known")
             yield f"| {p.run.id} | {p.run.release} | {p.run.model} | {p.run.gpu} | {1 + p.error:.2f} | {why} |"
-
-
-def memory(peaks: Sequence[Measured]) -> Iterator[str]:
-    yield "| run | model | GPU | measured | estimated | error |"
-    yield "|---|---|---|---|---|---|"
-    for r in peaks:
-        said = r.predicted_peak()
-        off = said / (r.peak or np.nan) - 1
-        yield f"| {r.id} | {r.model} | {r.gpu} | {r.peak:.1f} GB | {said:.1f} GB | {off:+.1%} |"
 
 
 def plot(predictions: Sequence[Prediction], name: str, path: Path) -> None:

@@ -1,0 +1,33 @@
+"""Published statements about memory against the estimate, and runs that ran against its verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from moedsl.calibrate.runs import read
+from moedsl.calibrate.statements import statements
+from moedsl.cost.bounds import NOT, bounds
+
+FOLDER = Path(__file__).parents[1] / "stdlib/calibration"
+
+
+def test_every_statement_agrees_with_the_estimate() -> None:
+    found, wrong = statements(FOLDER / "statements.jsonl")
+    assert not wrong
+    assert len(found) == 11
+    assert [s.judged() for s in found if not s.judged().agrees] == []
+
+
+def test_no_run_that_ran_is_refused_but_those_with_a_reason() -> None:
+    """The reasons say what their pages leave open or contradict."""
+    reasons = {line.split()[0] for line in (FOLDER / "memory_notes.txt").read_text().splitlines() if line}
+    _, runs, _ = read(FOLDER / "published.jsonl")
+    assert {r.id for r in runs if bounds(r.cost, r.row).verdict == NOT} == reasons
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "statements.jsonl"
+    file.write_text('{"run": "no_such_model; h100 x 8", "source": "", "says": "", "claim": "fits"}\n')
+    found, wrong = statements(file)
+    assert not found
+    assert len(wrong) == 1
