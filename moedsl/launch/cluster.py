@@ -11,17 +11,12 @@ from attrs import frozen
 from moedsl import ast
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.infer import suggest
-from moedsl.launch import facts, secret_words, variables
+from moedsl.launch import arguments, facts, secret_words, variables
 from moedsl.launch.facts import Cluster, Kind
 from moedsl.library import Library
 from moedsl.scalar import number
 
 Entries = tuple[ast.FactEntry, ...]
-DERIVED_SBATCH = (
-    "job-name", "nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gres", "account", "partition", "qos", "time",
-    "output", "error", "segment", "exclusive", "mem", "dependency", "wrap", "chdir", "export", "parsable", "array",
-)  # fmt: skip
-"""Parameters of sbatch that a fact, a rule or NeMo-Run decides."""
 _SHAPES: Mapping[str, tuple[str, str]] = {
     "token": (r"[A-Za-z0-9_][A-Za-z0-9_.,:/@%+=-]*", "letters, digits and _ . , : / @ % + = -"),
     "path": (r"[A-Za-z0-9_./~][A-Za-z0-9_./@%+=~-]*", "a path of letters, digits and _ . / @ % + = ~ -"),
@@ -34,7 +29,9 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     ),
     "options": (r"--?[A-Za-z][^\x00-\x1f\x7f]*", "an option, such as --cpu-bind=none"),
 }
-"""The pattern of each form of text and how it is said: NeMo-Run puts paths, hosts and users into commands unquoted."""
+"""The pattern of each form of text and how it is said."""
+_UNQUOTED = ("token", "path", "host")
+"""Forms that NeMo-Run puts into commands as they stand."""
 
 
 @frozen
@@ -94,7 +91,7 @@ class _Reader:
     def _harmless(self, entries: Mapping[str, ast.FactEntry], env: Mapping[str, str]) -> None:
         """On the launching machine itself no variable may make a program load or run something else."""
         for name in sorted(n for n in env if variables.is_loader(n)):
-            text = f"`{name}` would choose what runs on this machine"
+            text = f"`{name}` would choose what programs of this machine load or write"
             self.error("check.cluster", text, entries["env"].name, "set it in the shell that calls `moedsl run`")
 
     # ------------------------------------------------------------ one value of each form
@@ -154,7 +151,8 @@ class _Reader:
         pattern, said = _SHAPES[form]
         if re.fullmatch(pattern, text):
             return text
-        return self.error("check.cluster", f"`{name}` is {said}; this has something else in it", at, _SHAPE_HELP)
+        help = _SHAPE_HELP if form in _UNQUOTED else ()
+        return self.error("check.cluster", f"`{name}` is {said}; this has something else in it", at, help)
 
     def texts(self, e: ast.FactEntry, kind: Kind) -> tuple[str, ...] | None:
         """A list of strings of one shape."""
@@ -216,7 +214,7 @@ class _Reader:
     def sbatch(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
         """Parameters of sbatch that nothing else decides."""
         out = {n.replace("_", "-"): text for n, text in self.labels(e, kind).items()}
-        for name in sorted(set(out) & set(DERIVED_SBATCH)):
+        for name in sorted(set(out) & set(arguments.DERIVED_SBATCH)):
             help = "`moedsl run FILE --cluster --dryrun` shows what it is"
             self.error("check.cluster", f"`{name}` of sbatch follows from the plan or from other facts", e.name, help)
         return out

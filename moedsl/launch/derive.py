@@ -14,7 +14,7 @@ from moedsl.diagnostics import Diagnostic, error, warning
 from moedsl.emit.bridge import function_name
 from moedsl.facts import Hardware
 from moedsl.ir import Rule
-from moedsl.launch import rules
+from moedsl.launch import arguments, rules
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch, Setting
 from moedsl.launch.rules import Book
@@ -36,8 +36,11 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
     applied = _Applied(names(plan, cluster, hardware, book), found)
     for rule in book.rules:
         applied.apply(rule)
-    launch = None if any(d.is_error for d in found) else _launch(plan, cluster, applied)
-    return launch, found
+    if any(d.is_error for d in found):
+        return None, found
+    launch = _launch(plan, cluster, applied)
+    wrong = [*arguments.of_this_machine(launch.environment)] if cluster.executor == "local" else []
+    return None if wrong else launch, found + wrong
 
 
 def names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[str, Any]:
@@ -71,6 +74,8 @@ class _Applied:
             self.env[rule.name] = evaluate(rule.expr, self.env)
         elif rule.kind == "derive" and self._is_new(rule, self.derived):
             self.derived[rule.name] = self._setting(rule)
+            wrong = arguments.value(rule, self.derived[rule.name].text)
+            self.found += [wrong] if wrong else []
             self.env[rule.name] = self.derived[rule.name].value
         elif rule.kind == "env" and self._is_new(rule, self.variables):
             self.variables[rule.name] = self._setting(rule)

@@ -18,7 +18,7 @@ from moedsl import rules
 from moedsl.bridge.fields import LATEST
 from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.ir import Rule
-from moedsl.launch import variables
+from moedsl.launch import arguments, variables
 from moedsl.launch.facts import Cluster, kinds
 from moedsl.library import Library
 from moedsl.lint.scope import RecipeInference, field_types
@@ -65,7 +65,7 @@ def _members(read: Iterable[Rule], found: list[Diagnostic]) -> Iterable[Rule]:
         elif r.kind in rules.UNIQUE and r.id in seen:
             text = f"`{r.id}` is declared twice"
             found.append(error("check.twice", text, r.span, Label(seen[r.id].span, "first here")))
-        elif r.kind == "env" and (wrong := variables.refused(r)):
+        elif wrong := variables.refused(r) if r.kind == "env" else arguments.literal(r):
             found.append(wrong)
         else:
             seen[r.id] = r

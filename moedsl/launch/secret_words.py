@@ -21,7 +21,13 @@ FORMATS = {
     r"://[^/\s:@]+:[^/\s@]+@": "an address with a password",
 }
 """How published formats of tokens are written, and what each is."""
-_NAMES = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|KEY|APIKEY)(?:S)?$", re.IGNORECASE)
+_NAMES = re.compile(
+    r"(?:^|_)(?:TOKEN|KEY|APIKEY|PASS|PWD|(?:API|ACCESS|AUTH|SECRET)_(?:TOKENS|KEYS))$"
+    r"|(?:SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL)S?$|TOKEN$",
+    re.IGNORECASE,
+)
+_ASSIGNED = re.compile(r"(?:^|[\s,=:;])([A-Z][A-Z0-9_]*)=[^\s,]")
+"""A variable with a value inside a longer text, as in ``--export=ALL,HF_TOKEN=...``."""
 _WORD = re.compile(r"[A-Za-z0-9+/_-]{32,}")
 _BITS = 4.0
 """Shannon entropy of a character: English words and paths are below it, random base64 of this length above."""
@@ -34,6 +40,8 @@ _DIGEST = re.compile(r"\bsha256:[0-9a-f]{64}\b")
 def value_kind(text: str) -> str | None:
     """What a literal looks like, in words, or None. Nothing of it is repeated."""
     known = next((what for form, what in FORMATS.items() if re.search(form, text)), None)
+    if known is None and any(is_secret_name(name) for name in _ASSIGNED.findall(text)):
+        return "a variable that is called as secrets are, with its value"
     if known is None and any(_is_random(w) and not _DIGEST.search(text) for w in _WORD.findall(text)):
         return "a long random string"
     return known

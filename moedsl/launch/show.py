@@ -32,10 +32,15 @@ def _lines(settings: Sequence[Setting]) -> Iterator[str]:
     width = max(len(_said(s)) for s in settings if len(_said(s)) <= _WIDEST) if settings else 0
     for s in settings:
         rule = f"  [{s.rule}]" if s.rule else ""
-        yield f"    {_said(s):{width}}  {s.because or ''}{rule}".rstrip()
+        yield f"    {_said(s):{width}}  {_line(s.because or '')}{rule}".rstrip()
 
 
 _WIDEST = 60
+
+
+def _line(text: str) -> str:
+    """A reason in one line, without what a terminal would take for a command."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))
 
 
 def _said(s: Setting) -> str:

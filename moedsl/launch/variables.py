@@ -23,22 +23,19 @@ _OF_BASH = frozenset((
     "SRANDOM", "UID",
 ))  # fmt: skip
 """What bash sets or reads itself: a value would not arrive, or would change how the script is read."""
-LOADERS = frozenset((
-    "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PATH", "HOME", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP",
-    "PYTHONUSERBASE", "PYTHONBREAKPOINT", "PYTHONWARNINGS", "PYTHONPLATLIBDIR", "PYTHONEXECUTABLE", "PERL5LIB",
-    "TORCHINDUCTOR_CPP_WRAPPER", "CC", "CXX", "CUDA_HOME", "NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
-    "CUDA_NVCC_EXECUTABLE", "TRITON_PTXAS_PATH", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN",
-    "GIT_SSH_COMMAND", "HF_MODULES_CACHE",
-))  # fmt: skip
-"""Variables that choose which code a program loads; on the launching machine they are the shell's business."""
-
-
-_LOADER_PREFIXES = ("LD_", "DYLD_", "PYTHON", "GIT_", "BASH_FUNC")
+_LOADERS = re.compile(
+    r"(LD_|DYLD_|PYTHON|GIT_|SSH_|BASH_FUNC|XDG_|OPENSSL_|PERL|RUBY|NODE_|GCC_|UCX_|OMPI_|PMIX_).*"
+    r"|(CC|CXX|CPP|LD|AS|AR|MAKE|CUDACXX|CPATH|NVCC|PYTORCH_NVCC|EDITOR|VISUAL|PAGER|BROWSER|SHELL|MATPLOTLIBRC|TMPDIR|TEMP|TMP)"
+    r"|.*(PATH|HOME|DIR|DIRS|PRELOAD|PLUGINS?|MODULES?|FLAGS|OPTIONS|OPTS?|COMMAND|CMD|EXECUTABLE|COMPILER|WRAPPER|FILE"
+    r"|CACHE|BACKEND|HOOKS?|PREFIX)"
+)
+"""Names of variables that choose which code a program loads, or which files it reads and writes: places, compilers and
+their arguments, plugins. On the launching machine they are the shell's business."""
 
 
 def is_loader(name: str) -> bool:
     """Whether a variable chooses which code a program loads."""
-    return name in LOADERS or name.startswith(_LOADER_PREFIXES)
+    return _LOADERS.fullmatch(name) is not None
 
 
 def refusal(name: str) -> str | None:

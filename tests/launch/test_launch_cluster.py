@@ -102,11 +102,36 @@ def test_nothing_reaches_a_command_of_this_machine(fact: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["LD_PRELOAD", "PATH", "PYTHONPATH", "PYTHONSTARTUP", "BASH_FUNC_x", "GIT_SSH_COMMAND"]
+    "name",
+    [
+        "LD_PRELOAD",
+        "PATH",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "BASH_FUNC_x",
+        "GIT_SSH_COMMAND",
+        "MPLBACKEND",
+        "CC",
+        "CUDA_INJECTION64_PATH",
+        "TRITON_CACHE_DIR",
+        "TORCH_EXTENSIONS_DIR",
+        "GCONV_PATH",
+        "NCCL_NET_PLUGIN",
+        "NCCL_CONF_FILE",
+        "PYTORCH_NVCC",
+        "MAKEFLAGS",
+    ],
 )
 def test_a_run_file_does_not_choose_what_this_machine_loads(name: str) -> None:
     assert ids(f'executor local; env {{ {name} "/tmp/x" }}') == ["check.cluster"]
     assert ids(f'{SLURM}; env {{ {name} "/tmp/x" }}') == []
+
+
+@pytest.mark.parametrize(
+    "name", ["NOTE", "NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "PYTORCH_CUDA_ALLOC_CONF", "WANDB_MODE"]
+)
+def test_a_run_file_may_set_what_loads_nothing(name: str) -> None:
+    assert ids(f"executor local; env {{ {name} 1 }}") == []
 
 
 # ---------------------------------------------------------------- secrets
@@ -125,6 +150,7 @@ TOKENS = [
     random_key("0123456789abcdef", 40, 6),
     "-----BEGIN OPENSSH PRIVATE KEY-----",
     "https://user:hunter2pass@proxy.example.org",
+    "--export=ALL,WANDB_API_KEY=short",
 ]
 
 
@@ -137,11 +163,33 @@ def test_a_literal_that_looks_like_a_secret_is_an_error(token: str, fact: str) -
     assert token not in d.message + "".join(d.help) and "secrets [" in d.help[0]
 
 
-@pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "MY_SECRET"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "DB_PASSWORD",
+        "MY_SECRET",
+        "PGPASSWORD",
+        "MYSQL_PWD",
+        "REDIS_PASS",
+        "MYTOKEN",
+        "API_KEYS",
+        "wandb_api_key",
+    ],
+)
 def test_a_value_for_a_secret_name_is_an_error(name: str) -> None:
     _, found = read(f"{SLURM}; env {{ {name} changeme }}")
     assert [d.id for d in found] == ["check.secret"]
-    assert f"secrets [{name}]" in found[0].help[0]
+    assert f"secrets [{name if name.isupper() else 'HF_TOKEN'}]" in found[0].help[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["MAX_TOKENS", "NUM_OF_TOKENS_PER_CHUNK", "CACHE_KEYS", "TOKENIZERS_PARALLELISM", "KEYRING"]
+)
+def test_a_count_of_tokens_is_no_secret(name: str) -> None:
+    assert ids(f"{SLURM}; env {{ {name} 4096 }}") == []
 
 
 @pytest.mark.parametrize(

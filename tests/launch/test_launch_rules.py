@@ -162,3 +162,43 @@ def test_a_rule_holds_no_secret(said: str, of: str) -> None:
     text = f'rules ours {of} {{ env {said} because "we say so" cite ours "page 1" }}\n'
     result = compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first\n{text}"))
     assert [d.id for d in result.diagnostics if d.is_error] == ["check.secret"]
+
+
+@pytest.mark.parametrize(
+    ("said", "id"),
+    [
+        ('sbatch.comment = "one\\n#SBATCH --uid=root"', "check.cluster"),
+        ('srun.label = "one\\ntwo"', "check.cluster"),
+        ("sbatch.nodes = 5", "check.cluster"),
+        ("sbatch.job_name = other", "check.cluster"),
+        ('sbatch.comment = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"', "check.secret"),
+    ],
+)
+def test_a_derived_argument_is_one_line_that_nothing_else_decides(said: str, id: str) -> None:
+    text = f'rules ours of launch {{ derive {said} because "we say so" cite ours "page 1" }}\n'
+    result = compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first\n{text}"))
+    assert [d.id for d in result.diagnostics if d.is_error] == [id]
+
+
+def test_a_derived_argument_that_is_computed_is_one_line() -> None:
+    text = """rules ours of launch {
+      derive sbatch.comment = if nodes > 1 then "a\\nb" else "c" because "we say so" cite ours "page 1"
+    }
+    qwen3_30b_a3b; h100 x 16; seq 4k"""
+    own = compile_source(Source("run.moe", text), stop_after="check").library
+    assert [d.id for d in derive(plan("h100", 16, {"ep": 8}), slurm("h100"), own)[1]] == ["check.cluster"]
+    assert not derive(plan("h100", 8, {"ep": 8}), slurm("h100"), own)[1]
+
+
+@pytest.mark.parametrize("of", ["", "of launch"])
+def test_a_rule_does_not_choose_what_this_machine_loads(of: str) -> None:
+    text = f'rules ours {of} {{ env LD_PRELOAD = "/tmp/x.so" because "we say so" cite ours "page 1" }}\n'
+    result = compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 8; seq 4k; batch 64; fit first\n{text}"))
+    (made,) = result.plans
+    assert [d.id for d in derive(made, cluster("executor local"), result.library)[1]] == ["check.cluster"]
+    assert not derive(made, slurm("h100"), result.library)[1]
+
+
+def test_data_holds_no_secret() -> None:
+    text = 'qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first; data "https://user:hunter2pass@store.example/text"'
+    assert [d.id for d in compile_source(Source("run.moe", text), stop_after="check").diagnostics] == ["check.secret"]
