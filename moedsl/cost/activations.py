@@ -163,6 +163,8 @@ def layers(m: Model, s: Sizes) -> tuple[Floats, Floats]:
 
 def offloaded(m: Model, s: Sizes) -> tuple[Floats, Floats]:
     """(dense layer, MoE layer): bytes of one microbatch that wait for backward in host memory."""
+    if s.here is HERE:
+        return np.zeros(1), np.zeros(1)
     whole = layers(m, evolve(s, here=HERE))
     return tuple(a - b for a, b in zip(whole, layers(m, s), strict=True))  # type: ignore[return-value]
 
@@ -184,11 +186,11 @@ def uneven(m: Model, s: Sizes, whole: Floats, taken: Taken) -> tuple[Floats, Flo
     return (stash + excess, none) if taken.same_rank else (stash, excess)
 
 
-def working_set(m: Model, s: Sizes, whole: Floats, taken: Taken) -> Floats:
-    """Gradients alive in the backward of the largest layer, and what it recomputes."""
-    back = evolve(s, here=HERE)
-    kept = evolve(back, keep={word: np.ones_like(s.tokens) for word in s.keep})
-    again = [np.maximum(a - b, 0.0) for a, b in zip(layers(m, kept), layers(m, back), strict=True)]
+def working_set(m: Model, s: Sizes, saved: tuple[Floats, Floats], whole: Floats, taken: Taken) -> Floats:
+    """Gradients alive in the backward of the largest layer, and what it recomputes; `saved` is what `layers` keeps,
+    and what is offloaded is back by then."""
+    kept = layers(m, evolve(s, here=HERE, keep={word: np.ones_like(s.tokens) for word in s.keep}))
+    again = [np.maximum(a - b, 0.0) for a, b in zip(kept, saved, strict=True)]
     routed = s.routed * np.where(whole > 0, CAPACITY, taken.imbalance)
     moe = again[1] + BF16 * routed * (taken.copies * m.hidden + 3 * m.expert_hidden / s.etp)
     dense = again[0] + BF16 * s.split * (3 * m.ffn_hidden + 2 * m.hidden)

@@ -108,10 +108,11 @@ def prices(
     """Bytes of each kind by feature, for every row of `t`, with what is not known `taken` so."""
     n = counts(m, t, learns)
     size = activations.sizes(m, t, seq, learns.language)
+    saved = activations.layers(m, size)
     return {
         **held(n, t, gpus, taken.transposes if taken.transposes is not None else hw.arch == "hopper"),
-        "activations": _kept(m, t, size, learns, taken),
-        "buffers": added(_buffers(m, t, gpus, size, n, taken), placeholders.gradients(m, t, learns.language)),
+        "activations": _kept(m, t, size, saved, learns, taken),
+        "buffers": added(_buffers(m, t, gpus, size, saved, n, taken), placeholders.gradients(m, t, learns.language)),
     }
 
 
@@ -142,10 +143,12 @@ def held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
     return out
 
 
-def _kept(m: Model, t: Table, s: activations.Sizes, learns: Trained, taken: Taken) -> Prices:
+def _kept(
+    m: Model, t: Table, s: activations.Sizes, saved: tuple[Floats, Floats], learns: Trained, taken: Taken
+) -> Prices:
     """A graph reads a layer's input from its own buffer, which is then what is saved; the schedule keeps the input of
     each chunk beside it."""
-    dense, moe = activations.layers(m, s)
+    dense, moe = saved
     static = t.has("cuda_graph", CUDA_GRAPH.index("attn")) * s.split * m.hidden * formats.BF16
     each, over_root = activations.uneven(m, s, _whole(t), taken)
     out: dict[str, Floats] = {"dense_live": dense, "moe_live": moe + each, "moe_uneven": over_root}
@@ -160,7 +163,9 @@ def _whole(t: Table) -> Floats:
     return 1.0 * t.has("cuda_graph", CUDA_GRAPH.index("full_iteration"))
 
 
-def _buffers(m: Model, t: Table, gpus: int, s: activations.Sizes, n: Counts, taken: Taken) -> Prices:
+def _buffers(
+    m: Model, t: Table, gpus: int, s: activations.Sizes, saved: tuple[Floats, Floats], n: Counts, taken: Taken
+) -> Prices:
     """The working set of a layer, or the logits where they are more; a whole-iteration graph's pool keeps both.
 
     Expert overlap has a layer's forward under way beside another's backward. Graphs are then captured layer by layer in
@@ -170,12 +175,14 @@ def _buffers(m: Model, t: Table, gpus: int, s: activations.Sizes, n: Counts, tak
     Of what is offloaded one layer is on its way to the host, and the next is back before its backward (core
     pipeline_parallel/fine_grained_activation_offload.py:1131).
     """
-    whole, travelling = _whole(t), 2.0 * np.maximum(*activations.offloaded(m, s))
-    work = travelling + activations.working_set(m, s, whole, taken) + t["ep_overlap"] * activations.layers(m, s)[1]
+    whole, moved = _whole(t), activations.offloaded(m, s)
+    back = saved[0] + moved[0], saved[1] + moved[1]
+    travelling = 2.0 * np.maximum(*moved)
+    work = travelling + activations.working_set(m, s, back, whole, taken) + t["ep_overlap"] * saved[1]
     loss, mtp = (logits * taken.logits for logits in activations.logits(m, s))
     again = taken.captured * t["ep_overlap"] * activations.captured(m, s, t)
-    fsdp, each = formats.fsdp(t), activations.layers(m, s)[1]
-    unit = fsdp * sharded.units(m, t, gpus, (n.all["moe"], n.learning["moe"]), each)
+    fsdp = formats.fsdp(t)
+    unit = fsdp * sharded.units(m, t, gpus, (n.all["moe"], n.learning["moe"]), saved[1])
     roots = {name: fsdp * held for name, held in sharded.whole(m, t, gpus).items()}
     at_loss = np.where((whole > 0) | taken.beside, loss, np.maximum(loss - work, 0.0))
     return {"one": work + unit + taken.framework, "loss": at_loss, "mtp": mtp, "moe": again} | roots

@@ -14,9 +14,11 @@ virtual stage on, so Megatron-Core refuses to build it with vpp > 1; that is a l
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -73,13 +75,12 @@ def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
     A layout needs a transformer layer in every chunk but the last, which may hold the loss (and MTP) alone, as NVIDIA's
     own ``Et|(tt|)*30mL`` does. Virtual stages need a pipeline.
     """
-    if pp < 1 or vpp < 1 or (pp == 1 and vpp > 1):
+    if not _exists(model, pp, vpp):
         return None
     chunks = pp * vpp
     if model.layers % chunks == 0:
         return _layout(model, pp, vpp, [model.layers // chunks] * chunks, explicit=False)
-    counts = _balanced(model, pp, chunks)
-    return None if counts is None else _layout(model, pp, vpp, counts, explicit=True)
+    return _layout(model, pp, vpp, _balanced(model, pp, chunks), explicit=True)
 
 
 def layout_string(model: Model, pp: int, vpp: int) -> str | None:
@@ -91,9 +92,12 @@ def layout_string(model: Model, pp: int, vpp: int) -> str | None:
 def has_layout(model: Model, pp: ArrayLike, vpp: ArrayLike) -> NDArray[np.bool_]:
     """Where a layout exists, by row; `pp` and `vpp` are columns (or numbers) of the same length."""
     p, v = np.broadcast_arrays(np.asarray(pp, np.int64), np.asarray(vpp, np.int64))
-    keys, index = np.unique(p.ravel() << 20 | v.ravel(), return_inverse=True)
-    found = [layout_for(model, int(k) >> 20, int(k) & 0xFFFFF) is not None for k in keys]
-    return np.array(found, bool)[index].reshape(p.shape)
+    return _exists(model, p, v)
+
+
+def _exists(model: Model, pp: Any, vpp: Any) -> Any:
+    """Whether there is a layout, for numbers as for columns."""
+    return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= model.layers + 1)
 
 
 def weights(model: Model) -> tuple[float, float]:
@@ -116,25 +120,29 @@ def weights(model: Model) -> tuple[float, float]:
     return 1 + 2 * h * h / layer + loss, loss
 
 
-def _balanced(model: Model, pp: int, chunks: int) -> list[int] | None:
+def _balanced(model: Model, pp: int, chunks: int) -> list[int]:
     """Transformer layers by chunk: the most loaded chunk as light as can be, then the stages as even as can be."""
-    if model.layers < chunks - 1:
-        return None
     mtp, loss = weights(model)
     tail = loss + mtp * model.mtp_layers
     tops = sorted({float(n) for n in range(1, model.layers + 1)} | {n + tail for n in range(model.layers + 1)})
     top = next(t for t in tops if t >= tail and int(t) * (chunks - 1) + int(t - tail) >= model.layers)
     counts = [int(top)] * (chunks - 1) + [int(top - tail)]
-    while sum(counts) > model.layers:
-        _lighten(counts, pp, tail)
+    load = [sum(counts[s::pp]) + (tail if s == pp - 1 else 0.0) for s in range(pp)]
+    stages = [_fullest(counts, load[s], s, pp) for s in range(pp)]
+    heapq.heapify(stages)
+    for _ in range(sum(counts) - model.layers):
+        chunk = stages[0][-1]
+        counts[chunk] -= 1
+        load[chunk % pp] -= 1
+        heapq.heapreplace(stages, _fullest(counts, load[chunk % pp], chunk % pp, pp))
     return counts
 
 
-def _lighten(counts: list[int], pp: int, tail: float) -> None:
-    """Takes a layer from the fullest chunk of the most loaded stage; of equals, from the first."""
-    load = [sum(counts[s::pp]) + (tail if s == pp - 1 else 0.0) for s in range(pp)]
-    free = [i for i in range(len(counts)) if counts[i] > (0 if i == len(counts) - 1 else 1)]
-    counts[max(free, key=lambda i: (load[i % pp], counts[i], -i))] -= 1
+def _fullest(counts: list[int], load: float, stage: int, pp: int) -> tuple[float, int, int]:
+    """(-load, -layers, chunk): the chunk of a stage that gives a layer away, the least of these first."""
+    last = len(counts) - 1
+    free = [(-load, -counts[i], i) for i in range(stage, last + 1, pp) if counts[i] > (i < last)]
+    return min(free, default=(np.inf, 0, stage))
 
 
 def _layout(model: Model, pp: int, vpp: int, counts: Sequence[int], explicit: bool) -> Layout:

@@ -18,8 +18,8 @@ DEFAULTS: Mapping[str, int] = {a.name: 1 if a.kind == "int" else 0 for a in AXES
 """What a missing column holds: sizes of 1, and none, alltoall, bf16, fp32."""
 CHUNK = 100_000
 """Rows priced at a time."""
-FLAGS_UP_TO = 1 << 22
-"""Values below this are found with a table of flags; sorting takes over above."""
+FLAGS, FLAGS_A_ROW = 4096, 16
+"""Values are found with a table of at most so many flags; for more of them sorting the rows is quicker."""
 
 
 @frozen
@@ -97,10 +97,7 @@ def _levels(column: Ints) -> tuple[Ints, Index]:
     if column.ndim == 0 or not column.size:
         return column.reshape(-1)[:1], np.zeros(column.size, np.intp)
     top = int(column.max())
-    if int(column.min()) < 0 or top >= FLAGS_UP_TO:
-        values, index = np.unique(column, return_inverse=True)
-        return values, index
-    return _flagged(column, top + 1)
+    return _compact(column, top + 1) if int(column.min()) >= 0 else _sorted(column)
 
 
 def _flagged(column: Ints, size: int) -> tuple[Ints, Index]:
@@ -110,8 +107,10 @@ def _flagged(column: Ints, size: int) -> tuple[Ints, Index]:
 
 
 def _compact(codes: Ints, size: int) -> tuple[Ints, Index]:
-    if size <= FLAGS_UP_TO:
-        return _flagged(codes, size)
+    return _flagged(codes, size) if size <= FLAGS + FLAGS_A_ROW * len(codes) else _sorted(codes)
+
+
+def _sorted(codes: Ints) -> tuple[Ints, Index]:
     values, index = np.unique(codes, return_inverse=True)
     return values, index
 
