@@ -7,6 +7,7 @@ from typing import Any
 
 from moedsl import ast
 from moedsl.bridge import field_types, fields
+from moedsl.bridge.meant import all_sections, meant
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.scalar import evaluate
 from moedsl.source import Span
@@ -21,14 +22,14 @@ def read(stmts: Mapping[str, ast.SetStmt], found: list[Diagnostic]) -> dict[str,
     known = fields.field_names(fields.versions()[-1]) if stmts else ()
     for path, s in stmts.items():
         if path not in known:
-            text, help = f"Bridge has no field `{path}`", field_types.meant(path)
+            text, help = f"Bridge has no field `{path}`", meant(path) or (all_sections(),)
             found.append(error("check.unknown_field", text, s.path.span, help=help))
         elif not _is_written_out(s.value):
             text = "a field is set to a value, not to an expression"
             found.append(error("check.type", text, s.value.span, help="write the value out"))
         else:
             out[path] = _plain(s.value)
-            found += [*_secret(path, s.value), *_of_another_type(path, out[path], s.value.span)]
+            found += [*secret(path, s.value), *_of_another_type(path, out[path], s.value.span)]
     return out
 
 
@@ -41,7 +42,7 @@ def _of_another_type(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
         yield error("check.type", f"`{path}` takes {takes}", span, help=help)
 
 
-def _secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
+def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
     """The recipe is a file, so no string in it may look like a secret's value."""
     for text in _strings(value):
         from moedsl.launch import secret_words

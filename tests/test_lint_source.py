@@ -12,9 +12,10 @@ from moedsl.bridge import case as cases
 from moedsl.bridge.case import Case
 from moedsl.bridge.fields import lookup
 from moedsl.bridge.gpu import DEVICES
+from moedsl.bridge.meant import ELSEWHERE
 from moedsl.compiler import load_stdlib
 from moedsl.diagnostics import to_json
-from moedsl.lint import elsewhere, rules, run
+from moedsl.lint import rules, run
 from moedsl.lint.report import Lint
 
 LIBRARY = load_stdlib()
@@ -130,13 +131,13 @@ def test_an_unknown_attribute_names_the_field_that_is_meant(tmp_path: Path, name
 
 
 def test_what_other_names_mean_are_fields() -> None:
-    assert all(lookup(m.field) and not lookup(name) for name, m in elsewhere.ELSEWHERE.items())
+    assert all(lookup(m.field) and not lookup(name) for name, m in ELSEWHERE.items())
 
 
 @pytest.mark.bridge
-@pytest.mark.parametrize("name", elsewhere.ELSEWHERE)
+@pytest.mark.parametrize("name", ELSEWHERE)
 def test_the_cited_line_sets_the_field(name: str) -> None:
-    known = elsewhere.ELSEWHERE[name]
+    known = ELSEWHERE[name]
     whose, place = known.cite.split()
     file, line = place.rsplit(":", 1)
     text = path_of(whose, file).read_text(encoding="utf-8").splitlines()[int(line) - 1]

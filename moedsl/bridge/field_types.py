@@ -10,10 +10,6 @@ import ast
 import re
 from typing import Any
 
-from moedsl.bridge import fields
-from moedsl.diagnostics import Instead
-from moedsl.infer import suggest
-
 _SPLIT = re.compile(r"^(?:Optional|Union)\[(.*)\]$")
 _NONE = ("None", "NoneType")
 WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text", "list": "a list"}
@@ -84,29 +80,3 @@ def example(path: str, takes: str) -> str:
     """A `set` of a field with a value of the first kind of what it `takes`, as `refused` says it."""
     first = next((e for w, e in EXAMPLES.items() if takes.startswith(w)), takes.split(" or ")[0])
     return f"set {path} = {first}"
-
-
-def meant(path: str) -> tuple[str, ...]:
-    """What a path that is no field was meant as: the typo is in its section, or its name, or that is elsewhere."""
-    known = fields.sections(fields.versions()[-1])
-    section, _, name = path.partition(".")
-    if section not in known:
-        near = [h.word for h in suggest(section, [*known]) if isinstance(h, Instead)]
-        if near:
-            return _in_section(near[0], name, [*known[near[0]]])
-    elsewhere = [f"{s}.{name}" for s in known if name in known[s]]
-    if elsewhere:
-        return tuple(Instead(f"did you mean `{p}`?", p) for p in elsewhere[:3])
-    inside = suggest(path, [f"{section}.{n}" for n in known.get(section, ())])
-    return inside or suggest(path, fields.field_names(fields.versions()[-1])) or (_sections([*known]),)
-
-
-def _in_section(section: str, name: str, names: list[str]) -> tuple[str, ...]:
-    """A path whose section had a typo, with the name that was meant in it where there is one."""
-    if name in names:
-        return (Instead(f"did you mean `{section}.{name}`?", f"{section}.{name}"),)
-    return f"did you mean the section `{section}`?", *suggest(f"{section}.{name}", [f"{section}.{n}" for n in names])
-
-
-def _sections(names: list[str]) -> str:
-    return f"a field is `SECTION.NAME`; the sections are {', '.join(names)}"

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl import experiment
+from moedsl import axes
+from moedsl.bridge.meant import meant
 from moedsl.diagnostics import Instead
 from moedsl.diff.sources import Side
 from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN, Effects, is_known
-from moedsl.lint.elsewhere import meant
 
 Json = Mapping[str, Any]
 _HYDRAS = re.compile(r"\._[a-z]+_$")
@@ -36,7 +36,7 @@ def strangers(names: Iterable[str], effects: Effects) -> dict[str, str | None]:
     out: dict[str, str | None] = {}
     for name in (n for n in names if not (is_known(n) or n in effects.rules or _HYDRAS.search(n))):
         near = meant(name)
-        out[name] = near[0].word if near and isinstance(near[0], Instead) else None
+        out[name] = near[0].word if len(near) == 1 and isinstance(near[0], Instead) else None
     return out
 
 
@@ -63,7 +63,7 @@ def _says(
 ) -> Iterator[str]:
     shared = _names_of(bench["a"]) & _names_of(bench["b"])
     for side in only:
-        why = ", ".join(f"{x['name']} {experiment.word(x['value'])}" for x in bench[side] if x["name"] not in shared)
+        why = ", ".join(f"{x['name']} {axes.said(x['value'])}" for x in bench[side] if x["name"] not in shared)
         yield f"{side.upper()} is benchmark-only ({why}): its speed is no proxy, its loss is meaningless"
     if same is False and (groups[EXPERIMENT] or not only):
         yield "different experiments: do not compare losses"

@@ -7,10 +7,10 @@ from typing import Any
 
 from attrs import field, frozen
 
+from moedsl.bridge.meant import meant
 from moedsl.bridge.report import Refusal
 from moedsl.diagnostics import Diagnostic, error, note, to_json, warning
 from moedsl.ir import Rule
-from moedsl.lint.elsewhere import meant
 from moedsl.lint.judge import Finding, Verdict
 from moedsl.lint.lines import Lines
 from moedsl.lint.recipe import Recipe
