@@ -6,7 +6,7 @@ over its `words` (bit i is ``words[i]``); a flag holds 0 or 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -91,9 +91,29 @@ MEMBERS = tuple(dict.fromkeys(w for n in SETS for w in BY_NAME[n].words))
 
 def said(value: object) -> str:
     """A value of a plan's JSON as plans say it: on and off, `+` between the words of a set."""
+    return _joined(value, "+")
+
+
+def written(value: object) -> str:
+    """The same as the language writes it: a set is `[moe_act, mlp]`, or none."""
+    text = _joined(value, ", ")
+    return f"[{text}]" if isinstance(value, list | tuple) and value else text
+
+
+def label(value: object) -> str:
+    """The same as a part of a run's name."""
+    return _joined(value, "_")
+
+
+def _joined(value: object, sign: str) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "+".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+    return sign.join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """Values by name as plans say them, `ep=64 recompute=moe_act`."""
+    return " ".join(f"{name}={said(value)}" for name, value in values.items())
 
 
 def json_value(value: Any) -> Any:

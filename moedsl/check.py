@@ -91,8 +91,7 @@ def _at(p: Program, axis: str, code: int) -> Program:
     span = p.spans["sweep"]
     if axis in SWEEPABLE:
         return evolve(p, name=f"{p.name}.{axis}_{code}", **{axis: code}, spans={**p.spans, axis: span})
-    value = axes.BY_NAME[axis].decode(code)
-    label = "_".join(value) or "none" if isinstance(value, list) else str(value)
+    label = axes.label(axes.BY_NAME[axis].decode(code))
     return evolve(p, name=f"{p.name}.{axis}_{label}", pins={**p.pins, axis: Pin(axis, code, span)})
 
 
@@ -236,6 +235,7 @@ class _Reader:
                     stmt.value.span,
                     'write `data mock` or `data "path"`',
                 )
+            self.found.extend(set_fields.secret("data", stmt.value))
             return stmt.value.value
         return self._word("data", ("mock",), "mock")
 

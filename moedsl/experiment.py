@@ -133,7 +133,7 @@ def _taken(c: Chosen) -> Iterator[Diagnostic]:
     for axis in open_:
         value = _value(c, axis.name)
         if effects.word(axis.name, value) == EXPERIMENT:
-            text = f"{axis.name} {word(value)} was chosen, and it is part of the experiment"
+            text = f"{axis.name} {axes.said(value)} was chosen, and it is part of the experiment"
             help = f"pin {axis.name} to decide it: {effects.reason(axis.name, value)}"
             yield note("plan.experiment_chosen", text, p.spans.get("routing", p.spans["hardware"]), help=help)
 
@@ -175,18 +175,11 @@ def summary(e: Json) -> str:
     v = dict(e["values"])
     batch = f"batch {v.pop('global_batch', '?')} x {v.pop('seq', '?')} tokens"
     head = [str(v.pop("model", "")), str(v.pop("task", "")), batch, str(v.pop("precision", ""))]
-    rest = [n if value is True else f"{n.removeprefix('model.')} {word(value)}" for n, value in v.items()]
+    rest = [n if value is True else f"{n.removeprefix('model.')} {axes.said(value)}" for n, value in v.items()]
     return ", ".join(x for x in (*head, *rest) if x)
 
 
 def unstated(e: Json) -> str:
     """The values that a default or a rule gives and the run file does not state, in one line."""
     names = [n for n, origin in e["origins"].items() if origin in ("defaulted", "derived")]
-    return ", ".join(f"{n.removeprefix('model.')} {word(e['values'][n])}" for n in names)
-
-
-def word(value: Any) -> str:
-    """A value as a plan's text has it."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "+".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+    return ", ".join(f"{n.removeprefix('model.')} {axes.said(e['values'][n])}" for n in names)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moedsl.axes import said
+from moedsl.axes import pairs, said
 from moedsl.experiment import summary, unstated
 from moedsl.verdict import bounds_text
 from moedsl.versions import as_number
@@ -184,11 +184,7 @@ def _steps(p: Json) -> str:
 
 
 def _with(changes: Json) -> str:
-    return f", with {_pairs(changes)}" if changes else ""
-
-
-def _pairs(changes: Json) -> str:
-    return " ".join(f"{k}={said(v)}" for k, v in changes.items())
+    return f", with {pairs(changes)}" if changes else ""
 
 
 def _decisions(p: Json) -> str:
@@ -231,7 +227,7 @@ def _measured(p: Json) -> str:
 
 
 def _alternatives(p: Json) -> str:
-    lines = [f"  {_pairs(a['changes'])}: {a['against_plan']}{_against(a)}" for a in p["alternatives"]]
+    lines = [f"  {pairs(a['changes'])}: {a['against_plan']}{_against(a)}" for a in p["alternatives"]]
     return "Next best\n" + "\n".join(lines) if lines else ""
 
 

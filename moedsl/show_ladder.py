@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from moedsl.axes import said
+from moedsl.axes import pairs, said
 
 Json = Mapping[str, Any]
 NAMES = {"throughput": "retune (throughput first)"}
@@ -74,7 +74,7 @@ def _step(step: Json) -> Iterator[str]:
 
 
 def _gain(step: Json) -> str:
-    changes = " ".join(f"{k}={said(v)}" for k, v in step["changes"].items())
+    changes = pairs(step["changes"])
     with_ = f" with {changes}" if changes else ", nothing changed"
     return f"{step['step_time_s']:.2f} s a step, {step['speedup']:.2f}x as fast, {step['peak_gib']:.1f} GiB{with_}"
 

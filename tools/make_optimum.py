@@ -122,9 +122,7 @@ def text(recipe: Mapping[str, Any], pins: Sequence[str]) -> str:
 
 def _said(axis: axes.Axis, recipe: Mapping[str, Any]) -> str:
     value = recipe.get(axis.name, axis.decode(1 if axis.kind == "int" else 0))
-    if axis.kind == "flag":
-        return "on" if value else "off"
-    return f"[{', '.join(value)}]" if isinstance(value, list) and value else str(value or "none")
+    return axes.written(bool(value) if axis.kind == "flag" else value or "none")
 
 
 def _program(run: str) -> Program:
@@ -137,14 +135,8 @@ def _program(run: str) -> Program:
 def _changes(row: Mapping[str, int], best: Row) -> str:
     """What the best one does otherwise."""
     moved = [a for a in axes.AXES if row[a.name] != best.codes[a.name]]
-    return ", ".join(f"{a.name} {_word(a, row[a.name])} -> {_word(a, best.codes[a.name])}" for a in moved)
-
-
-def _word(axis: axes.Axis, code: int) -> str:
-    value = axis.decode(code)
-    if isinstance(value, list):
-        return "+".join(value) or "none"
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    said = [(a.name, axes.said(a.decode(row[a.name])), axes.said(a.decode(best.codes[a.name]))) for a in moved]
+    return ", ".join(f"{name} {here} -> {there}" for name, here, there in said)
 
 
 # ---------------------------------------------------------------- the page
@@ -177,6 +169,7 @@ def mesh_ratio(p: Place) -> float:
 
 
 def page(places: Sequence[Place], refused: int) -> Iterator[str]:
+    """docs/optimum.md by lines; `refused` counts the recipes that Megatron-Core does not take."""
     yield HEAD.format(most=MOST, refused=refused)
     yield from summary(places)
     yield "\n## By recipe\n"

@@ -111,7 +111,7 @@ def _held(before: Plan, edit: str) -> str:
     spoken = _spoken(edit)
     values = {**before["layout"], **before["batch"], **before["policy"]}
     pins = {a.name: values[a.name] for a in axes.AXES if a.name not in spoken and a.name not in _NOT_HELD}
-    return "pin " + " ".join(f"{name}={_word(value)}" for name, value in pins.items())
+    return "pin " + " ".join(f"{name}={axes.written(value)}" for name, value in pins.items())
 
 
 def _spoken(edit: str) -> set[str]:
@@ -123,12 +123,6 @@ def _spoken(edit: str) -> set[str]:
         elif isinstance(s, ast.MicroBatchStmt):
             names.add("micro_batch")
     return names
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"[{', '.join(value)}]" if isinstance(value, list) and value else str(value or "none")
 
 
 def changes(before: Plan, after: Plan) -> dict[str, tuple[Any, Any]]:

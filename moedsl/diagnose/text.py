@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from moedsl.axes import said
 from moedsl.diagnose.edit import Attempt, Proof, changes, edits, figures
 from moedsl.diagnose.scan import Report, Sighting
 
@@ -110,16 +111,10 @@ def _run_text(run: Json) -> str:
 def _became(p: Json) -> str:
     a, b = p["after"], p["before"]
     was = (lambda k, f: f" (was {b[k]:{f}})") if b else (lambda k, f: "")
-    changed = ", ".join(f"{k} {_word(v['before'])} -> {_word(v['after'])}" for k, v in p["changes"].items())
+    changed = ", ".join(f"{k} {said(v['before'])} -> {said(v['after'])}" for k, v in p["changes"].items())
     new = " ".join(f"{k}={p['layout'][k]}" for k in ("tp", "cp", "dp", "pp", "vpp", "ep", "etp"))
     estimate = f"{a['step_time_s']:.2f} s a step{was('step_time_s', '.2f')}, {a['peak_gib']:.1f} GiB"
     return f"{changed or new}; {estimate}{was('peak_gib', '.1f')}"
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "+".join(value) or "none" if isinstance(value, list) else str(value)
 
 
 def _wrapped(head: str, value: str) -> str:

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from moedsl.axes import said
 from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
-from moedsl.experiment import word
 
 Json = Mapping[str, Any]
 TITLES = {
@@ -64,7 +64,7 @@ def _pair(a: Any, b: Any) -> str:
 def _word(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) or "none"
-    return "none" if value is None else word(value)
+    return "none" if value is None else said(value)
 
 
 _ROWS = (

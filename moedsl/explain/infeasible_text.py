@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.explain.text import pairs, place, run_line, short, wrapped
+from moedsl.axes import pairs
+from moedsl.explain.text import place, run_line, short, wrapped
 from moedsl.explain.tree import lines
 
 Json = Mapping[str, Any]

@@ -63,12 +63,12 @@ def members(c: Compiled) -> list[Member]:
 
 def shown(axis: str, code: int) -> str:
     """A value as the run file would write it."""
-    value = axes.BY_NAME[axis].decode(code)
-    if isinstance(value, list):
-        return value[0] if len(value) == 1 else f"[{', '.join(value)}]" if value else "none"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
+    return written(axes.BY_NAME[axis].decode(code))
+
+
+def written(value: object) -> str:
+    """The same of a value of a plan: a set of one word is that word."""
+    return str(value[0]) if isinstance(value, list) and len(value) == 1 else axes.written(value)
 
 
 def _values(c: Compiled, axis: str) -> str:

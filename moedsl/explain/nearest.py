@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from moedsl import ast, axes
 from moedsl.axes import json_value
 from moedsl.columns import names
-from moedsl.explain.members import Member, without
+from moedsl.explain.members import Member, without, written
 from moedsl.explain.tree import tree
 from moedsl.ir import Program, Rule
 from moedsl.lower import plain, with_lets
@@ -52,15 +52,8 @@ def breaking(p: Program, gpus: int, core: Sequence[Member], solve: Any) -> Neare
 def _at(p: Program, found: Any, codes: Mapping[str, int], r: Rule, row: Row | None) -> Nearest:
     env, functions = _env(p, found, codes, row)
     values = {n: _said(n, env[n]) for n in sorted(names(r.expr)) if n in env}
-    summary = f" ({', '.join(f'{k}={_written(v)}' for k, v in values.items())})"
+    summary = f" ({', '.join(f'{k}={written(v)}' for k, v in values.items())})"
     return Nearest(summary, values, _json(p, codes, row, r, env, functions))
-
-
-def _written(value: Any) -> str:
-    """A value as the run file would write it."""
-    if isinstance(value, list):
-        return value[0] if len(value) == 1 else f"[{', '.join(value)}]" if value else "none"
-    return ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
 def _said(name: str, value: Any) -> Any:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.axes import pairs
 from moedsl.explain.tree import lines, word
 
 Json = Mapping[str, Any]
@@ -19,14 +20,17 @@ def value_text(e: Json) -> str:
 
 
 def wrapped(text: str, indent: str = "  ") -> str:
+    """A paragraph; all lines but the first hang by two blanks more."""
     return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_long_words=False)
 
 
 def tokens(n: int) -> str:
+    """A length as a run file writes it: 131072 is 128k."""
     return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
 
 
 def run_line(e: Json) -> str:
+    """Which run is explained."""
     return f"{e['run']}: {e['model']} on {e['gpus']} {e['hardware']}, {tokens(e['seq'])} tokens, {e['phase']} first"
 
 
@@ -60,6 +64,7 @@ def _when(condition: Json) -> list[str]:
 
 
 def place(at: Json) -> str:
+    """FILE:LINE; the file alone where the line is not known."""
     return f"{at['file']}:{at['line']}" if at["line"] else at["file"]
 
 
@@ -70,7 +75,7 @@ def _alternatives(e: Json) -> str:
     if not e["alternatives"]:
         return ""
     rows = [("", "all else fixed", "all else chosen anew")] if e["alternatives"][0]["same_otherwise"] else []
-    rows += [(word(a["value"]), fixed(a["same_otherwise"]), best(a["best"], e)) for a in e["alternatives"]]
+    rows += [(word(a["value"]), fixed(a["same_otherwise"]), best(a["best"])) for a in e["alternatives"]]
     kept = [r if r[1] else (r[0], r[2]) for r in rows]
     return f"Instead of {word(e['value'])}\n" + "\n".join(columns(kept))
 
@@ -83,6 +88,7 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def fixed(f: Json | None) -> str:
+    """What an alternative costs or breaks with all else as it is, as the cell of a table."""
     if f is None:
         return ""
     if not f["breaks"]:
@@ -106,7 +112,8 @@ def parts(tree: Json) -> str:
     return f" ({', '.join(f'{k} {v}' for k, v in seen.items())})" if seen else ""
 
 
-def best(b: Json, e: Json) -> str:
+def best(b: Json) -> str:
+    """The best layout with an alternative, as the cell of a table; why there is none."""
     if b["layout"] is None:
         return _none(b)
     with_ = f", with {pairs(b['changes'])}" if b["changes"] else ""
@@ -136,15 +143,12 @@ def key(d: Json) -> str:
 
 
 def cost(p: Json) -> str:
+    """The prices of a change against the plan."""
     return f"{100 * p['step_time_change']:+.1f}% step time, {p['peak_change_gib']:+.1f} GiB"
 
 
-def pairs(changes: Json) -> str:
-    """Values of axes, as a pin has them but for `+` between the words of a set."""
-    return " ".join(f"{k}={('off', 'on')[v] if isinstance(v, bool) else word(v)}" for k, v in changes.items())
-
-
 def short(rule: str) -> str:
+    """The id of a rule without the stdlib's `std.`."""
     return rule.removeprefix("std.")
 
 
@@ -165,6 +169,7 @@ def advice_text(advice: Sequence[Json]) -> str:
 
 
 def price(a: Json) -> str:
+    """What following an advice would cost, or what leaving it would; empty where that was not asked."""
     p = a["price"]
     if p is None:
         return ""

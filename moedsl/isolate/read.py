@@ -52,7 +52,4 @@ def _single(axis: ast.Name, value: ast.Expr, code: Code, _: list[Diagnostic]) ->
 
 def _label(axis: str, code: int) -> str:
     """A value as a part of a run's name."""
-    value = axes.BY_NAME[axis].decode(code) if axis in axes.BY_NAME else code
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "_".join(value) or "none" if isinstance(value, list) else str(value)
+    return axes.label(axes.BY_NAME[axis].decode(code) if axis in axes.BY_NAME else code)

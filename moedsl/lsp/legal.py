@@ -32,11 +32,7 @@ class Value:
 def written(axis: axes.Axis, code: int) -> str:
     """A code as a pin writes it."""
     value = axis.decode(code)
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, list):
-        return "none" if not value else value[0] if value == ["full"] else f"[{', '.join(value)}]"
-    return str(value)
+    return "full" if value == ["full"] else axes.written(value)
 
 
 def values(p: Program, axis: str, gpus: int, said: Mapping[str, int]) -> list[Value]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from moedsl.axes import pairs
 from moedsl.questions.asked import shown
 from moedsl.questions.plot import Mark, axis, scatter
-from moedsl.questions.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, pairs, table, wrapped
+from moedsl.questions.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, table, wrapped
 
 MOST_POINTS = 12
 """Points of a front that a table shows; JSON has all."""

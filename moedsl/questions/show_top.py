@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from moedsl.questions.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, pairs, table, whole, wrapped
+from moedsl.axes import pairs
+from moedsl.questions.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, table, whole, wrapped
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from moedsl.axes import pairs
 from moedsl.questions.asked import KINDS, shown
-from moedsl.questions.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, pairs, table, whole, wrapped
+from moedsl.questions.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, table, whole, wrapped
 
 ALONE = "Every line is the best layout of a compile of its own, by {rank} of the {phase} phase"
 BY_SPEED = "."

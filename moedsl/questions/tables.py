@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.axes import pairs
 from moedsl.questions.budget import COVERS
 
 Json = Mapping[str, Any]
@@ -26,18 +27,6 @@ def table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
 def wrapped(text: str, hanging: int = 0) -> str:
     """A paragraph of at most a hundred characters a line; all lines but the first hang by some spaces."""
     return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  " + " " * hanging)
-
-
-def word(v: Any) -> str:
-    """A value as a plan's text has it."""
-    if isinstance(v, bool):
-        return "on" if v else "off"
-    return "+".join(map(str, v)) or "none" if isinstance(v, list) else str(v)
-
-
-def pairs(changes: Json) -> str:
-    """Values by name, `ep=64 recompute=moe_act`."""
-    return " ".join(f"{k}={word(v)}" for k, v in changes.items())
 
 
 def whole(layout: Json) -> str:

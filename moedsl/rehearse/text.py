@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.axes import said
+
 Json = Mapping[str, Any]
 WIDTH = 108
 _MESHES = {"attention": ("tp", "cp", "dp", "pp", "vpp"), "experts": ("etp", "ep", "edp", "pp")}
@@ -60,11 +62,7 @@ def _left_out(n: Json) -> str:
 
 
 def _said(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, (list, tuple)):
-        return "+".join(map(str, value)) or "none"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if type(value) is int else said(value)
 
 
 def _wrapped(head: str, words: str, indent: str = "        ") -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.axes import written
 from moedsl.results.compare import RATE
 from moedsl.results.measure import OK, UNFINISHED
 
@@ -42,7 +43,7 @@ def run_text(plan: Json) -> str:
         f"task {plan['task']}",
         f"routing {policy['routing']}",
         *([f"vlm {' '.join(f'freeze_{w}' for w in frozen)}"] if frozen else []),
-        "pin " + " ".join(f"{k}={_word(v)}" for k, v in _pins(plan)),
+        "pin " + " ".join(f"{k}={written(v)}" for k, v in _pins(plan)),
     ]
     return "; ".join(words)
 
@@ -50,11 +51,3 @@ def run_text(plan: Json) -> str:
 def _pins(plan: Json) -> list[tuple[str, Any]]:
     policy = plan["policy"]
     return [(k, plan["layout"][k]) for k in _LAYOUT] + [(k, policy[k]) for k in _POLICY if k in policy]
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, list):
-        return "[" + ", ".join(value) + "]" if value else "none"
-    return str(value)

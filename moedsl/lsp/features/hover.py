@@ -134,8 +134,4 @@ def _decision(d: Mapping[str, Any], run: str) -> str:
 
 def value(v: object) -> str:
     """A plan's value as the language writes it."""
-    if isinstance(v, bool):
-        return "on" if v else "off"
-    if isinstance(v, list):
-        return f"[{', '.join(map(str, v))}]" if v else "none"
-    return f"{v:g}" if isinstance(v, float) else str(v)
+    return f"{v:g}" if isinstance(v, float) else axes.written(v)
