@@ -63,6 +63,7 @@ class Builder:
         return Span(self.file, start, last.span.end if hasattr(last, "span") else last.end_pos)
 
     def problem(self, id: str, message: str, span: Span, help: str) -> None:
+        """Notes what is wrong with a word; the tree is built all the same."""
         self.problems.append(error(id, message, span, help=help))
 
 

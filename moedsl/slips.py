@@ -47,12 +47,15 @@ class Line:
 
     @property
     def found(self) -> Lexeme:
+        """The word that cannot stand there."""
         return self.words[self.at]
 
     def span(self, first: Lexeme, last: Lexeme) -> Span:
+        """From the one word to the end of the other."""
         return Span(self.source.name, first.start, last.end)
 
     def written(self, first: Lexeme, last: Lexeme) -> str:
+        """The text of that, blanks included."""
         return self.source.text[first.start : last.end]
 
     def wrong(self, message: str, first: Lexeme, last: Lexeme, help: str, right: str) -> Diagnostic:

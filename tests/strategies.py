@@ -72,9 +72,6 @@ def number(draw: st.DrawFn) -> ast.Number:
     return ast.Number(value, unit, f"{digits}{fraction}{scale}{space}{unit or ''}", AT)
 
 
-bare_number = number().filter(lambda n: n.unit is None)
-
-
 def _compound(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     items = st.lists(inner, max_size=3).map(tuple)
     ops = ["=>", "or", "and", "==", "!=", "<", "<=", ">", ">=", "in", "+", "-", "*", "/", "//", "%", "not in"]

@@ -44,6 +44,7 @@ def _cell(text: str) -> str:
 
 
 def code(text: str) -> str:
+    """A cell set as code; empty stays empty."""
     return f"`{text}`" if text else ""
 
 

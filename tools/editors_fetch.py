@@ -37,6 +37,7 @@ class Unpacked:
 
 
 def cache() -> Path:
+    """The folder of what was downloaded, outside the checkout."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "moedsl"
 

@@ -54,6 +54,7 @@ class Environment:
 
 
 def is_done(env: Environment) -> bool:
+    """Whether what is installed is what the sources ask for, and starts."""
     return env.stamp.exists() and env.stamp.read_text() == env.key() and _starts(env.interpreter)
 
 
@@ -127,6 +128,7 @@ def _homes(config: str) -> list[str]:
 
 
 def environments(python311: str) -> list[Environment]:
+    """The whole one, and that of the core under Python 3.11 where there is an interpreter for it."""
     main = Environment(".venv", Path(sys.executable), tuple(f"constraints/{n}.txt" for n in WHOLE))
     if not python311:
         say("no python3.11 that starts: the core's tests run under 3.12 alone")

@@ -12,6 +12,7 @@ HEARTBEAT_S = 10.0
 
 
 def say(text: str) -> None:
+    """A line of the set-up's own, at once."""
     print(f"setup: {text}", flush=True)
 
 

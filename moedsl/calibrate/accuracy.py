@@ -48,7 +48,6 @@ class Summary:
     within_20: float
     rank: float
     rival_median: float
-    rival_rank: float
 
 
 def left_out(runs: Sequence[Measured], key: Key, progress: Progress = lambda _: None) -> list[Prediction]:
@@ -79,7 +78,6 @@ def summary(predictions: Sequence[Prediction]) -> Summary:
         within_20=float(np.mean(error < 0.2)),
         rank=rank_correlation(measured, np.array([p.said for p in predictions])),
         rival_median=float(np.median(rival)),
-        rival_rank=rank_correlation(measured, np.array([p.rival for p in predictions])),
     )
 
 

@@ -36,6 +36,7 @@ def say(found: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
 
 
 def print_json(value: Any) -> None:
+    """JSON on stdout, two blanks a level, letters as they are."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 

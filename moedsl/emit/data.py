@@ -17,6 +17,7 @@ _BUILDERS = "megatron.bridge.data.builders"
 
 
 def is_mock(plan: Mapping[str, Any]) -> bool:
+    """Whether a plan trains on random tokens."""
     return plan["policy"]["data"] == "mock"
 
 

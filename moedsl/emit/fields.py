@@ -38,6 +38,7 @@ class Row:
     when: Value = lambda w: True
 
     def setting(self, words: Words) -> Setting:
+        """The field with its value for a plan's words."""
         value = self.value(words) if self.value else words[self.word or ""]
         return Setting(self.path, value, self.word)
 

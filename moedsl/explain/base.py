@@ -57,10 +57,12 @@ class Base:
         return self.env_of(self.row)
 
     def env_of(self, row: Row) -> dict[str, Any]:
+        """The same in another layout that the solver has priced."""
         prices = {"peak_memory": row.peak_memory, "step_time": row.step_time, "score": row.score}
         return with_lets(self.program, {**plain(row.codes, self.chosen.problem), **prices}, self.functions)
 
     def env_at(self, codes: Mapping[str, int], **prices: float) -> dict[str, Any]:
+        """The same in any layout, by the codes of its axes; `prices` as rules call them (seconds, bytes)."""
         return with_lets(self.program, {**plain(codes, self.chosen.problem), **prices}, self.functions)
 
     def answers(self, variants: list[Variant]) -> list[Found]:

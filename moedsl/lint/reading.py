@@ -19,17 +19,6 @@ FLEX_HELPER = "apply_flex_dispatcher_backend"
 _MAKERS = ("_config", "_common")
 """How Bridge names what returns a ConfigContainer."""
 _SECTIONS = frozenset(n.partition(".")[0] for n in field_names()) | {"env_vars"}
-_CONSTRUCTORS = {
-    "TrainingConfig": "train",
-    "TrainConfig": "train",
-    "ValidationConfig": "validation",
-    "CheckpointConfig": "checkpoint",
-    "TokenizerConfig": "tokenizer",
-    "CommOverlapConfig": "comm_overlap",
-    "DistributedDataParallelConfig": "ddp",
-    "OptimizerConfig": "optimizer",
-    "MixedPrecisionConfig": "mixed_precision",
-}
 
 
 class Unknown:
@@ -143,12 +132,15 @@ class Reader:
         return (at, *reversed(self._stack))
 
     def enter(self, at: Place) -> None:
+        """What follows is in a function that this line calls."""
         self._stack.append(at)
 
     def leave(self) -> None:
+        """The innermost function has returned."""
         self._stack.pop()
 
     def cannot(self, text: str, at: Place) -> None:
+        """Notes once what the source does not say at a line."""
         self.unread.setdefault(f"{at[0]}:{at[1]}: {text}")
 
 

@@ -31,6 +31,7 @@ class Job:
     timer: asyncio.TimerHandle | None = None
 
     def end(self, void: bool = False) -> None:
+        """Lets those go on that wait for it; `void`: without an answer."""
         self.void = self.void or void
         if self.timer is not None:
             self.timer.cancel()

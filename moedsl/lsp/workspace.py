@@ -81,6 +81,7 @@ class Workspace:
         self.entries[uri] = _anew(evolve(entry, version=version, lines=lines))
 
     def close(self, uri: str) -> None:
+        """Forgets a file; from then on what is on the disk counts."""
         self.entries.pop(uri, None)
 
     # ------------------------------------------------------------ what features ask

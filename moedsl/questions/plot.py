@@ -32,6 +32,7 @@ class Axis:
         return min(max(round(self.share(value) * (cells - 1)), 0), cells - 1)
 
     def text(self, value: float) -> str:
+        """A value as the axis labels it."""
         return f"{value:,.{self.digits}f}"
 
 
