@@ -24,8 +24,10 @@ def memory(runs: Sequence[Measured]) -> Iterator[str]:
     judged = [s.judged() for s in found]
     peaks = [r for r in runs if r.peak]
     rungs = [abs(j.error) for j in judged if j.error is not None]
-    yield f"{len({(r.model, r.peak) for r in peaks})} peak of a configuration that can be expressed is published, and "
-    yield f"{len(rungs)} rungs of a ladder of optimizer offload, with a median error of {np.median(rungs):.1%}.\n"
+    yield (
+        f"Published and possible to express: {len({(r.model, r.peak) for r in peaks})} peak, and {len(rungs)} rungs of a "
+        f"ladder of optimizer offload, with a median error of {np.median(rungs):.1%}.\n"
+    )
     yield from _peaks(peaks)
     yield "\n### Statements\n"
     yield from _statements(judged)
@@ -58,8 +60,10 @@ def _verdicts(runs: Sequence[Measured]) -> Iterator[str]:
     told = {r.id: bounds(r.cost, r.row) for r in runs}
     count = Counter(b.verdict for b in told.values())
     said = ", ".join(f"{n} {verdict}" for verdict, n in count.most_common())
-    yield f"The {len(told)} runs of the tables above, whose recompute is the recipe's where their page states none: "
-    yield f"{said}.\n"
+    yield (
+        f"The {len(told)} runs of the tables above, whose recompute is the recipe's where their page states none: {said}. "
+        f"All of them ran.\n"
+    )
     notes = dict(line.split(" ", 1) for line in _lines("memory_notes.txt"))
     yield "| run | model | GPU | verdict | in torch | GPU shows | why |"
     yield "|---|---|---|---|---|---|---|"

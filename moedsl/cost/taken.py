@@ -27,7 +27,7 @@ class Taken:
     transposes: bool | None = None
     """Whether a per-tensor FP8 weight keeps its transpose; None is what the architecture needs."""
     logits: float = 1.0
-    """Logits and their gradient apart; 0.5 where the loss writes the gradient over the logits."""
+    """Logits and the copy that the loss saves (te pytorch/triton/cross_entropy.py:40); 0.5 where it works in place."""
     beside: bool = False
     """Whether the logits' gradient is alive beside the working set of a layer."""
     captured: float = 0.0
@@ -83,8 +83,9 @@ OTHERS = (
         "logits",
         {"logits": 0.5},
         {"beside": True},
-        "Transformer Engine's cross entropy writes the gradient over the logits, so that one copy may do; at the most "
-        "there are two beside the working set of a layer, as where another microbatch's forward runs under it",
+        "Transformer Engine's cross entropy saves a copy of the logits and writes their gradient over it, and can be told "
+        "to work in place; at the most there are two beside the working set of a layer, as where another microbatch's "
+        "forward runs under it",
     ),
     Unknown(
         "graph pools",
