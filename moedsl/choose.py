@@ -15,6 +15,7 @@ from moedsl.lower import lower
 from moedsl.proxies import no_proxy
 from moedsl.solve import Row, Search, Solution
 from moedsl.tables import Compiled, compile_problem
+from moedsl.uneven_batch import uneven_batch
 from moedsl.unheeded import unheeded
 
 KEEP = 6
@@ -37,7 +38,7 @@ def choose(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | None, 
         return _smallest(p, progress)
     chosen = solve(p, p.gpus)
     if chosen.solution.rows:
-        return chosen, [*_whole_nodes(p, p.gpus), *no_proxy(chosen.problem), *unheeded(chosen.compiled)]
+        return chosen, [*_whole_nodes(p, p.gpus), *_notes(chosen)]
     from moedsl import explain  # only a failure pays for it
 
     progress("nothing fits: looking for what collides")
@@ -68,6 +69,11 @@ def make_cost(problem: Problem) -> Cost:
     )
 
 
+def _notes(c: Chosen) -> list[Diagnostic]:
+    """What the run itself, whatever its layout, leaves to be said."""
+    return [*no_proxy(c.problem), *unheeded(c.compiled), *uneven_batch(c, solve)]
+
+
 def _whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:
     node = p.hardware.gpus_per_node
     if gpus <= node or gpus % node == 0:
@@ -85,8 +91,7 @@ def _smallest(p: Program, progress: Callable[[str], None]) -> tuple[Chosen | Non
         progress(f"trying {gpus} GPUs")
         chosen = solve(p, gpus)
         if chosen.solution.rows:
-            notes = [smallest_note(p, gpus), *no_proxy(chosen.problem), *unheeded(chosen.compiled)]
-            return _with_steps(chosen, progress), notes
+            return _with_steps(chosen, progress), [smallest_note(p, gpus), *_notes(chosen)]
         legal = gpus if chosen.solution.legal else legal
     from moedsl import explain  # only a failure pays for it
 
