@@ -64,6 +64,8 @@ def test_every_file_has_one_structure(path: Path) -> None:
         ("hardware h { a 12GB.5 4 }", False),
         ("target bridge 0.6.2rc1\ntarget bridge if", True),
         ("target bridge 2.", False),
+        ("target bridge worth", False),
+        ("target bridge\n  worth\nseq 4k", False),
         ("run a from b { seq 4k; pin tp=(4) }\nprofile first { fit first }\nprofile first", True),
     ],
 )

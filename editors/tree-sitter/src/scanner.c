@@ -210,7 +210,8 @@ static bool scan_word(TSLexer *lexer, const bool *valid) {
   if (word != NULL && valid[word->token]) return emit(lexer, word->token);
   if (starts_name && valid[PLAIN_NAME] && (word == NULL || !word->reserved)) return emit(lexer, PLAIN_NAME);
   if (valid[PLAIN_WORD]) return emit(lexer, PLAIN_WORD);
-  return valid[PLAIN_VERSION] && emit(lexer, PLAIN_VERSION);
+  bool clause = word != NULL && word->clause;
+  return valid[PLAIN_VERSION] && !clause && emit(lexer, PLAIN_VERSION);
 }
 
 // ---------------------------------------------------------------- numbers
