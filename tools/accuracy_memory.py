@@ -25,8 +25,8 @@ def memory(runs: Sequence[Measured]) -> Iterator[str]:
     peaks = [r for r in runs if r.peak]
     rungs = [abs(j.error) for j in judged if j.error is not None]
     yield (
-        f"Published and possible to express: {len({(r.model, r.peak) for r in peaks})} peak, and {len(rungs)} rungs of a "
-        f"ladder of optimizer offload, with a median error of {np.median(rungs):.1%}.\n"
+        f"Published and possible to express: {len({(r.model, r.peak) for r in peaks})} peak, and {len(rungs)} rungs of "
+        f"a ladder of optimizer offload, with a median error of {np.median(rungs):.1%}.\n"
     )
     yield from _peaks(peaks)
     yield "\n### Statements\n"
@@ -61,8 +61,8 @@ def _verdicts(runs: Sequence[Measured]) -> Iterator[str]:
     count = Counter(b.verdict for b in told.values())
     said = ", ".join(f"{n} {verdict}" for verdict, n in count.most_common())
     yield (
-        f"The {len(told)} runs of the tables above, whose recompute is the recipe's where their page states none: {said}. "
-        f"All of them ran.\n"
+        f"The {len(told)} runs of the tables above, whose recompute is the recipe's where their page states none: "
+        f"{said}. All of them ran.\n"
     )
     notes = dict(line.split(" ", 1) for line in _lines("memory_notes.txt"))
     yield "| run | model | GPU | verdict | in torch | GPU shows | why |"

@@ -83,9 +83,9 @@ OTHERS = (
         "logits",
         {"logits": 0.5},
         {"beside": True},
-        "Transformer Engine's cross entropy saves a copy of the logits and writes their gradient over it, and can be told "
-        "to work in place; at the most there are two beside the working set of a layer, as where another microbatch's "
-        "forward runs under it",
+        "Transformer Engine's cross entropy saves a copy of the logits and writes their gradient over it, and can be "
+        "told to work in place; at the most there are two beside the working set of a layer, as where another "
+        "microbatch's forward runs under it",
     ),
     Unknown(
         "graph pools",
