@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.launch import executors, here, ids, kubeflow, titles
+from moedsl.launch import executors, here, ids, kubeflow, store, titles
 from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.quiet import no_input
@@ -69,19 +68,7 @@ def _prepare(
     jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, base: Path, own: Path, title: str, id: str
 ) -> None:
     """NeMo-Run's own dry run: paths are those of `base`, files are written below `own`."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of packages that NeMo-Run imports
-        import nemo_run
-    experiment = nemo_run.Experiment(
-        title,
-        id=id,
-        base_dir=str(own),
-        log_level="WARNING",
-        clean_mode=True,
-        enable_goodbye_message=False,
-        skip_status_at_exit=True,
-        serialize_metadata_for_scripts=False,
-    )
+    experiment = store.new_experiment(title, id, base_dir=str(own))
     with redirect_stdout(sys.stderr), no_input(), experiment:
         for launch, payload in jobs:
             task = executors.task(launch, cluster, payload)

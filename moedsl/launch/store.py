@@ -78,6 +78,20 @@ def nemo_run() -> Any:
     return nemo_run
 
 
+def new_experiment(title: str, id: str, **more: Any) -> Any:
+    """nemo_run.Experiment that says nothing by itself; nothing is written yet. `more` are further arguments of it."""
+    return nemo_run().Experiment(
+        title,
+        id=id,
+        log_level="WARNING",
+        clean_mode=True,
+        enable_goodbye_message=False,
+        skip_status_at_exit=True,
+        serialize_metadata_for_scripts=False,
+        **more,
+    )
+
+
 @define(slots=False)
 class Experiment:
     """One experiment of the store; asking about a job asks its scheduler."""

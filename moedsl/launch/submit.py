@@ -141,16 +141,7 @@ def _elsewhere(tunnels: Mapping[str, Any]) -> bool:
 
 def _experiment(tasks: Sequence[Task], title: str, id: str, tunnels: Mapping[str, Any]) -> Any:
     """nemo_run.Experiment over the open tunnels; nothing is written yet."""
-    made = store.nemo_run().Experiment(
-        title,
-        executor=tasks[0].executor,
-        id=id,
-        log_level="WARNING",
-        clean_mode=True,
-        enable_goodbye_message=False,
-        skip_status_at_exit=True,
-        serialize_metadata_for_scripts=False,
-    )
+    made = store.new_experiment(title, id, executor=tasks[0].executor)
     for key, tunnel in tunnels.items():
         tunnel._set_job_dir(id)
         made.tunnels[key] = tunnel
