@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.launch.facts import Cluster
+from moedsl.launch.quote import word
 
 
 def outside(path: str, cluster: Cluster) -> str | None:
@@ -36,23 +37,45 @@ def _unmounted(path: str, cluster: Cluster) -> Diagnostic:
     return error("preflight.path", text, help=f'add it to the cluster: mounts ["{path}:{path}"]')
 
 
-def command(paths: Sequence[str], cluster: Cluster) -> str:
-    """Bash that prints the number of each path that is not there; an indexed dataset is its prefix."""
-    from moedsl.launch.quote import word
+def command(paths: Sequence[str], cluster: Cluster, written: Sequence[str] = ()) -> str:
+    """Bash that prints the number of each path that is not there; an indexed dataset is its prefix. Of a folder that is
+    `written` the nearest that is there must be a folder that takes files."""
+    read = [_read(number, there) for number, there in _outside(paths, cluster)]
+    write = [_write(number, there) for number, there in _outside(written, cluster)]
+    return "; ".join([*read, *write]) or "true"
 
-    tests = []
+
+def _outside(paths: Sequence[str], cluster: Cluster) -> Iterator[tuple[int, str]]:
+    """The number and the place of each path that the node has."""
     for number, path in enumerate(paths):
         there = outside(path, cluster)
         if there is not None:
-            said = " || ".join(f"test -e {word(there + end)}" for end in ("", ".idx", ".bin"))
-            tests.append(f"{said} || echo missing {number}")
-    return "; ".join(tests) or "true"
+            yield number, there
 
 
-def missing(output: str, paths: Sequence[str], cluster: Cluster) -> list[Diagnostic]:
+def _read(number: int, there: str) -> str:
+    said = " || ".join(f"test -e {word(there + end)}" for end in ("", ".idx", ".bin"))
+    return f"{said} || echo missing {number}"
+
+
+def _write(number: int, there: str) -> str:
+    nearest = f'd={word(there)}; while ! test -e "$d"; do d="$(dirname "$d")"; done'
+    return f'{nearest}; {{ test -d "$d" && test -w "$d"; }} || echo unwritable {number}'
+
+
+def missing(output: str, paths: Sequence[str], cluster: Cluster, written: Sequence[str] = ()) -> list[Diagnostic]:
     """What `command` found, as errors."""
-    numbers = [int(line.split()[1]) for line in output.splitlines() if line.startswith("missing ")]
-    return [_missing(paths[n], cluster) for n in numbers]
+    said = [line.split() for line in output.splitlines() if line.startswith(("missing ", "unwritable "))]
+    return [
+        _missing(paths[int(n)], cluster) if what == "missing" else _unwritable(written[int(n)], cluster)
+        for what, n in said
+    ]
+
+
+def _unwritable(path: str, cluster: Cluster) -> Diagnostic:
+    text = f"{path} takes no checkpoints on cluster {cluster.name}: this account may not write there"
+    help = "name another folder in `checkpoint.save`; --no-preflight where only the compute nodes see it"
+    return error("preflight.path", text, help=help)
 
 
 def _missing(path: str, cluster: Cluster) -> Diagnostic:

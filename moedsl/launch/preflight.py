@@ -37,13 +37,21 @@ def before(
     """Everything that can be asked from here; an error stops the run, a note says what could not be asked."""
     found = bridge([j.plan for j in jobs], source, library, progress)
     paths = list(dict.fromkeys(p for j in jobs for p in head.paths(j.plan)))
+    written = list(dict.fromkeys(p for j in jobs for p in saved(j.plan)))
     if cluster.executor == "local":
-        return found + places.missing(_local(places.command(paths, cluster)), paths, cluster)
-    found += places.unmounted(paths, cluster)
+        said = _local(places.command(paths, cluster, written))
+        return found + places.missing(said, paths, cluster, written)
+    found += places.unmounted([*paths, *(p for p in written if p not in paths)], cluster)
     progress(f"asking cluster {cluster.name} for its nodes")
     if cluster.executor == "kubeflow":
         return found + kubernetes(jobs, cluster)
-    return found + slurm(jobs, cluster, paths)
+    return found + slurm(jobs, cluster, paths, written)
+
+
+def saved(plan: Plan) -> list[str]:
+    """Where the run keeps its checkpoints, if it says a place of its own; else that is the job's folder."""
+    folder = plan["set"].get("checkpoint.save")
+    return [folder] if isinstance(folder, str) and folder.startswith("/") else []
 
 
 # ---------------------------------------------------------------- Bridge
@@ -85,21 +93,23 @@ def _refused(name: str, report: Any) -> Diagnostic:
 # ---------------------------------------------------------------- clusters
 
 
-def slurm(jobs: Sequence[Checked], cluster: Cluster, paths: Sequence[str]) -> list[Diagnostic]:
+def slurm(
+    jobs: Sequence[Checked], cluster: Cluster, paths: Sequence[str], written: Sequence[str] = ()
+) -> list[Diagnostic]:
     """The partition's nodes, and paths as the login node sees them: two commands through the cluster's tunnel."""
     tunnel = _tunnel(cluster)
     if isinstance(tunnel, Diagnostic):
         return [tunnel]
     with no_input():
         said = tunnel.run(nodes.SINFO, hide=True, warn=True)
-        there = tunnel.run(places.command(paths, cluster), hide=True, warn=True).stdout
+        there = tunnel.run(places.command(paths, cluster, written), hide=True, warn=True).stdout
     if not said.ok:
         words = "; ".join(said.stderr.strip().splitlines()) or f"exit code {said.exited}"
         text = f"the nodes of cluster {cluster.name} are not known: sinfo says {words}"
         return [error("preflight.nodes", text, help=nodes.HELP)]
     known = nodes.of_sinfo(said.stdout, cluster.partition)
     found = [d for j in jobs for d in nodes.judge(known, j.launch, j.plan["hardware"], nodes.place(cluster))]
-    return _once(found) + places.missing(there, paths, cluster)
+    return _once(found) + places.missing(there, paths, cluster, written)
 
 
 def _tunnel(cluster: Cluster) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import run_files
 from attrs import evolve
 from kube_api import Api
 from slurm_cluster import Slurm
@@ -20,6 +21,7 @@ from moedsl.launch import nodes, places, preflight
 from moedsl.launch.facts import Cluster
 from moedsl.launch.nodes import Node
 from moedsl.launch.preflight import Checked
+from moedsl.library import Library
 from moedsl.source import Source
 
 SEEN = """gb200*|n1|gpu:gb200:4(S:0-1)|idle|nvl72
@@ -207,6 +209,32 @@ def test_an_indexed_dataset_is_its_prefix(tmp_path: Path) -> None:
     said = subprocess.run(["bash", "-c", places.command(paths, cluster)], capture_output=True, text=True, check=True)
     assert said.stdout == "missing 1\n"
     assert len(places.missing(said.stdout, paths, cluster)) == 1
+
+
+def test_a_folder_of_checkpoints_takes_files(tmp_path: Path) -> None:
+    """It need not be there yet; what is there of its path must be a folder that this account may write into."""
+    (tmp_path / "a file").touch()
+    cluster = Cluster("lab", "slurm")
+    folders = [str(tmp_path / "new $x" / "run"), str(tmp_path / "a file" / "run")]
+    command = places.command([], cluster, folders)
+    said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert said.stdout == "unwritable 1\n"
+    (found,) = places.missing(said.stdout, [], cluster, folders)
+    assert found.id == "preflight.path" and folders[1] in found.message
+
+
+def test_checkpoints_go_to_a_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere in a container they would end with the job."""
+    of = run_text(8, 'container "image"; mounts ["/data:/d"]')
+    texts = {folder: f'{of}set checkpoint.save = "{folder}"\n' for folder in ("/d/run", "/tmp/run")}
+    made = {folder: Planned(*run_files.launched(text, "here")) for folder, text in texts.items()}
+    monkeypatch.setattr(preflight, "bridge", lambda *_: [])
+    monkeypatch.setattr(preflight, "slurm", lambda *_: [])
+    found = {
+        f: preflight.before([Checked(p.plan, p.launch)], p.cluster, Source("run.moe", ""), Library(), print)
+        for f, p in made.items()
+    }
+    assert {f: ids(wrong) for f, wrong in found.items()} == {"/d/run": [], "/tmp/run": ["preflight.path"]}
 
 
 # ---------------------------------------------------------------- Kubernetes
