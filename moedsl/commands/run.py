@@ -54,7 +54,7 @@ def run(a: Namespace) -> int:
 
 def _headed(job: Job, cluster: Cluster) -> Job:
     """The job with the check of its first seconds."""
-    return evolve(job, payload=head.with_head(job.payload, job.plan, job.launch, cluster))
+    return evolve(job, payload=head.with_head(job.payload, job.plan, job.launch, here.interpreted(cluster)))
 
 
 def _preflight(a: Namespace, result: Result, cluster: Cluster, jobs: Sequence[Job]) -> list[Diagnostic]:

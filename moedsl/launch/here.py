@@ -62,9 +62,14 @@ def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
     return [error("launch.no_secret", text, help=f"export {missing[0]}=... in the shell that submits")]
 
 
+def interpreted(cluster: Cluster) -> Cluster:
+    """The cluster; this machine's with this interpreter, which need not be the one that is first in PATH."""
+    return evolve(cluster, python=sys.executable) if cluster.executor == "local" else cluster
+
+
 def text(launch: Launch, cluster: Cluster, payload: Payload) -> str:
     """The script that is run here, by this interpreter."""
-    return "#!/usr/bin/env bash\n" + script(launch, evolve(cluster, python=sys.executable), payload)
+    return "#!/usr/bin/env bash\n" + script(launch, interpreted(cluster), payload)
 
 
 def train(launch: Launch, cluster: Cluster, payload: Payload) -> int:

@@ -18,7 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.cli import main
-from moedsl.launch import executors, ids
+from moedsl.launch import executors, ids, quote
 from moedsl.launch.dryrun import dryrun, dryrun_all
 from moedsl.launch.facts import Cluster
 from moedsl.launch.quiet import no_input
@@ -236,6 +236,9 @@ def test_a_local_dry_run_is_the_script(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["run", "-e", ROW, "--dryrun", "--json"]) == 0
     (text,) = json.loads(capsys.readouterr().out)["files"].values()
     assert "torch.distributed.run --standalone --nproc-per-node=16" in text
+    ours = quote.word(sys.executable)  # need not be the first python3 of PATH, which may lack Bridge
+    assert f'\n{ours} "$MOEDSL_FILES/preflight.py"' in text
+    assert f"\nexec {ours} -m torch" in text
 
 
 def test_this_machine_lacks_the_gpus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
