@@ -17,6 +17,8 @@ from moedsl.library import Library
 from moedsl.scalar import number
 
 Entries = tuple[ast.FactEntry, ...]
+_NAMED = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+"""A label's name or value, of at most 63 letters, as the API server takes it."""
 _SHAPES: Mapping[str, tuple[str, str]] = {
     "token": (r"[A-Za-z0-9_][A-Za-z0-9_.,:/@%+=-]*", "letters, digits and _ . , : / @ % + = -"),
     "path": (r"[A-Za-z0-9_./~][A-Za-z0-9_./@%+=~-]*", "a path of letters, digits and _ . / @ % + = ~ -"),
@@ -26,6 +28,10 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "mounts": (
         r"[^~\x00-\x1f\x7f,:][^\x00-\x1f\x7f,:]*:/[^\x00-\x1f\x7f,:]*(?::[a-z,+]+)?",
         '"/on/the/node:/in/the/container"',
+    ),
+    "label": (
+        rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?{_NAMED}=(?:{_NAMED})?",
+        'labels as Kubernetes has them: ["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]',
     ),
     "options": (r"--?[A-Za-z][^\x00-\x1f\x7f]*", "an option, such as --cpu-bind=none"),
 }
@@ -211,6 +217,16 @@ class _Reader:
         shaped = {n.id: self.shaped(text, "text", n.id, v) for n, v, text in read if text is not None}
         return {n: text for n, text in shaped.items() if text is not None}
 
+    def selector(self, e: ast.FactEntry, _: Kind) -> dict[str, str]:
+        """Labels of nodes as a list of texts; as a block where their keys are words."""
+        if isinstance(e.value, ast.List):
+            read = [(self.literal(i, e.name.id), i) for i in e.value.items]
+        else:
+            pairs = self.pairs(e, f'{e.name.id} ["KEY=VALUE"]')
+            read = [(f"{n.id}={text}", v) for n, v in pairs if (text := self.literal(v, n.id)) is not None]
+        shaped = [self.shaped(text, "label", e.name.id, at) for text, at in read if text is not None]
+        return dict(text.split("=", 1) for text in shaped if text is not None)
+
     def sbatch(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
         """Parameters of sbatch that nothing else decides."""
         out = {n.replace("_", "-"): text for n, text in self.labels(e, kind).items()}
@@ -244,6 +260,7 @@ _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
     "names": _Reader.names,
     "variables": _Reader.variables,
     "labels": _Reader.labels,
+    "selector": _Reader.selector,
     "sbatch": _Reader.sbatch,
     **dict.fromkeys(("mounts", "options", "tokens"), _Reader.texts),
     **dict.fromkeys(("token", "path", "host", "time", "text"), _Reader.text),

@@ -96,7 +96,8 @@ class Cluster:
     secret: str = _fact("token", "moedsl", "kubeflow")
     """The Kubernetes Secret whose keys are the names in `secrets`."""
     service_account: str = _fact("token", "", "kubeflow")
-    node_selector: Mapping[str, str] = _fact("labels", {}, "kubeflow")
+    node_selector: Mapping[str, str] = _fact("selector", {}, "kubeflow")
+    """Labels that a node has to have: ``["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]``."""
     shm: str = _fact("token", "", "kubeflow")
     """The size of /dev/shm, as Kubernetes writes it (64Gi)."""
 

@@ -91,7 +91,7 @@ def _scope() -> dict[str, Type]:
     return field_types(LATEST) | known | cluster
 
 
-_MANY = ("mounts", "options", "tokens", "variables", "sbatch", "labels", "names")
+_MANY = ("mounts", "options", "tokens", "variables", "sbatch", "labels", "selector", "names")
 
 
 def values(cluster: Cluster) -> dict[str, Any]:

@@ -222,6 +222,30 @@ def test_random_keys_of_forty_characters_are_found(seed: int) -> None:
         assert secret_words.value_kind(key)
 
 
+K8S = 'executor kubeflow; hardware h100; container "image"; node_selector '
+
+
+@pytest.mark.parametrize(
+    ("said", "labels"),
+    [
+        (
+            '["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3", "pool="]',
+            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "pool": ""},
+        ),
+        ("{ gpu H100; pool a_1 }", {"gpu": "H100", "pool": "a_1"}),
+    ],
+)
+def test_labels_of_nodes_are_kubernetes_own(said: str, labels: dict[str, str]) -> None:
+    made, found = read(K8S + said)
+    assert made is not None and not found
+    assert made.node_selector == labels
+
+
+@pytest.mark.parametrize("said", ['{ gpu "H 100" }', '["gpu"]', '["Up.per/gpu=1"]', f'["gpu={"x" * 64}"]', '["-a=1"]'])
+def test_labels_that_the_api_server_refuses_are_said(said: str) -> None:
+    assert ids(K8S + said) == ["check.cluster"]
+
+
 def test_variables_of_the_rank_are_refused() -> None:
     assert all(variables.refusal(n) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"))
 
