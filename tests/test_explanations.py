@@ -72,6 +72,14 @@ def test_reads(case: str, snapshot: SnapshotAssertion) -> None:
     assert text_of(e) == snapshot(extension_class=Explanation, name="")
 
 
+def test_a_sentence_keeps_its_capitals() -> None:
+    """As the diagnostic has them, but for the first letter."""
+    e = explained("qwen3_30b_a3b; h100 x 8; require dp > 100; require step_time < 0.001")
+    what = e["together"][0]
+    assert "GPUs" in what
+    assert f"N{what[1:]}" in " ".join(text_of(e).split())
+
+
 def program(text: str) -> Program:
     result = compile_source(Source("run.moe", text), "check")
     assert not result.failed, result.diagnostics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moedsl.explain.infeasible import conflict
+from moedsl.explain.infeasible_said import conflict
 from moedsl.explain.nowhere import nowhere
 
 __all__ = ["conflict", "nowhere"]

@@ -56,7 +56,8 @@ _HEADS = {
 
 def _ways(e: Json) -> str:
     if not e["relaxations"]:
-        return wrapped(e["together"][0].capitalize(), "")
+        what = e["together"][0]
+        return wrapped(what[0].upper() + what[1:], "")
     out: list[str] = []
     for w in e["relaxations"]:
         best = pairs({k: w["best"][k] for k in _SHOWN})

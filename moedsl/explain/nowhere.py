@@ -8,7 +8,8 @@ from typing import Any
 from moedsl.counts import counts
 from moedsl.diagnostics import Diagnostic
 from moedsl.explain.fits import fits
-from moedsl.explain.infeasible import briefly, conflict
+from moedsl.explain.infeasible import briefly
+from moedsl.explain.infeasible_said import conflict
 from moedsl.explain.members import without
 from moedsl.ir import Program
 

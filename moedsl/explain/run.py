@@ -11,7 +11,7 @@ from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.explain import fields
 from moedsl.explain.base import Base, Json, based
-from moedsl.explain.infeasible import explanation
+from moedsl.explain.infeasible_said import explanation
 from moedsl.explain.legal import legal_on
 from moedsl.explain.overview import overview
 from moedsl.explain.value import explain
