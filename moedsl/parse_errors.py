@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from attrs import frozen
 
 from moedsl.diagnostics import REPLACE, Diagnostic, Fix, Instead, Label, error
-from moedsl.slips import DECLARATIONS, no_statement, slip
+from moedsl.no_statement import DECLARATIONS, no_statement
+from moedsl.slips import slip
 from moedsl.source import Source, Span
 from moedsl.tokens import Lexeme, lexeme_at
 
