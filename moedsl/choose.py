@@ -10,6 +10,7 @@ from attrs import field, frozen
 from moedsl.cost import Cost
 from moedsl.counts import MOST_GPUS, counts
 from moedsl.diagnostics import Diagnostic, Instead, note
+from moedsl.idle_advice import idle_advice
 from moedsl.ir import Problem, Program
 from moedsl.lower import lower
 from moedsl.proxies import no_proxy
@@ -70,8 +71,8 @@ def make_cost(problem: Problem) -> Cost:
 
 
 def _notes(c: Chosen) -> list[Diagnostic]:
-    """What the run itself, whatever its layout, leaves to be said."""
-    return [*no_proxy(c.problem), *unheeded(c.compiled), *uneven_batch(c, solve)]
+    """What should be known before the plan is read."""
+    return [*no_proxy(c.problem), *unheeded(c.compiled), *uneven_batch(c, solve), *idle_advice(c)]
 
 
 def _whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:

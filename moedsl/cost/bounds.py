@@ -83,5 +83,12 @@ def bounds(cost: Cost, row: Mapping[str, int]) -> Bounds:
     return Bounds(least, peak, most, tuple(s for s in spread if s.least or s.most), tuple(beside), visible)
 
 
+def fits(cost: Cost, row: Mapping[str, int]) -> bool:
+    """Whether the verdict of `bounds` is FITS, from the most alone; raises as it does."""
+    (most,) = cost.peaks(row, [taken.most(cost.routing)])
+    beside = sum(p.most for p in outside.parts(cost.model, row, cost.gpus, cost.seq))
+    return most * (1 + HELD_BACK) + beside <= (cost.hardware.visible or cost.hardware.memory)
+
+
 def _gib(size: float) -> str:
     return f"{size / GIB:.1f}"
