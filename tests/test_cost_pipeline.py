@@ -57,7 +57,12 @@ def test_every_layout_of_ours_is_read_back_and_balanced(key):
 
 
 def test_the_balance_is_nvidias_where_theirs_is_best():
-    assert layout_string(model("kimi_k2"), 4, 4) == "Et*4|(t*4|)*14tL"
+    theirs, _ = parse_layout("Et*4|(t*4|)*14tL", model("kimi_k2"), 4, 4)
+    ours = layout_for(model("kimi_k2"), 4, 4)
+    assert max(sum(c.moe for c in ours.stage(s)) for s in range(4)) == 16
+    assert max(sum(c.moe for c in theirs.stage(s)) for s in range(4)) == 16
+    assert layout_string(model("deepseek_v3"), 4, 4) == "Et*4|(t*4|)*14tmL"
+    assert layout_string(model("deepseek_v3"), 8, 1) == "Et*8|(t*8|)*6t*5mL"
     assert layout_string(model("qwen3_30b_a3b"), 4, 4) is None
 
 

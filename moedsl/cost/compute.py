@@ -12,6 +12,7 @@ from attrs import astuple, frozen
 from numpy.typing import ArrayLike
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH, PRECISION
+from moedsl.cost import formats
 from moedsl.cost.activations import BIT
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
@@ -36,6 +37,8 @@ QUANTISED = {"bf16": 0.0, "fp8_blockwise": 4.0, "fp8_current": 6.0, "mxfp8": 4.0
 """Bytes moved for a number that is quantised: read in BF16, written by rows and by columns. Current scaling reads it
 once more for its largest value (te pytorch/tensor/float8_tensor.py:202), and so does NVFP4 for its scale of the whole
 tensor."""
+READ = {"bf16": 2.0, "fp8_blockwise": 1.0, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625}
+"""Bytes of a number of a linear's weight when a product reads it."""
 SHALLOW = 128.0
 """Of a product's inner dimension, what its first loads and its last writes cost: time ~ inner + SHALLOW."""
 FUSED = [PRECISION.index(p) for p in ("mxfp8", "nvfp4")]
@@ -108,6 +111,14 @@ def stream(hw: Hardware) -> float:
     return hw.hbm * hw.constants.stream * clock(hw)
 
 
+def weights_moved(hw: Hardware, t: Table) -> Floats:
+    """Seconds for each of a rank's weights in a microbatch, a third of them: forward and the gradient of the input read
+    it, and its own gradient is read from, and written to, Megatron's buffer (te pytorch/module/grouped_linear.py:963;
+    core extensions/transformer_engine.py:2230), in FP32 or BF16. What products hide of it, they lose by waiting."""
+    moved = 2 * formats.by_precision(READ, t) + 2 * formats.gradient(t)
+    return moved / 3 / hw.hbm
+
+
 def attention_weights(m: Model) -> tuple[int, int]:
     """(all, up-projections of MLA): weights of one layer's attention linears, whole."""
     if m.attention != "mla":
@@ -145,13 +156,15 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     dense, shared = split_width(m.ffn_hidden / t["tp"]), split_width(max(m.shared_expert_hidden, 1) / t["tp"])
     encoder, projector = vision(m, t, hw)
     entering, leaving = quantised(m)
+    moved, tp, block = weights_moved(hw, t), t["tp"], 3 * m.hidden
     return Work(
-        linear=2 * split * attention / rate * narrow,
+        linear=2 * split * attention / rate * narrow + moved * attention / tp,
         up=2 * split * up / rate * narrow,
         core=2 * split * context(m, seq) * qkv / (bf16 * k.attention),
         norm=split * m.hidden * 6 / hbm,
         passes=split * (m.hidden * 8 + qkv * 10 + m.experts * 12) / hbm,
-        dense=split * (6 * m.hidden * m.ffn_hidden * dense / rate + m.ffn_hidden * (6 + cast) / hbm),
+        dense=split * (6 * m.hidden * m.ffn_hidden * dense / rate + m.ffn_hidden * (6 + cast) / hbm)
+        + moved * block * m.ffn_hidden / tp,
         experts=_experts(m, hw, t, routed, rate),
         activation=loose * (m.expert_hidden * (6 + 8 * m.mlp_bias) / t["etp"] + m.hidden * 4 * m.mlp_bias) / hbm,
         quantise=split * (m.hidden + entering) * cast / hbm,
@@ -159,7 +172,8 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
         cast=loose * (m.hidden + m.expert_hidden / t["etp"]) * cast / hbm,
         cast_back=loose * (m.hidden + 2 * m.expert_hidden / t["etp"]) * cast / hbm,
         permute=routed * m.hidden * 2 * np.array(PERMUTES)[t["dispatcher"]] / hbm,
-        shared=split * m.shared_expert_hidden * (6 * m.hidden * shared / rate + (6 + cast) / hbm),
+        shared=split * m.shared_expert_hidden * (6 * m.hidden * shared / rate + (6 + cast) / hbm)
+        + moved * block * m.shared_expert_hidden / tp,
         mtp=4 * split * m.hidden**2 / rate,
         loss=split * m.vocab * (2 * m.hidden / (bf16 * k.gemm) + 8 / hbm),
         vision=encoder,
@@ -191,12 +205,12 @@ def joined(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
 
 def _experts(m: Model, hw: Hardware, t: Table, routed: Floats, rate: Floats) -> Floats:
-    """Grouped products; with few tokens for each expert they are slow, and never faster than reading the weights."""
+    """Grouped products; with few tokens for each expert they are slow, and their weights are moved all the same."""
     local = m.experts / t["ep"]
     filled = routed / local / (routed / local + hw.constants.half_full)
     width = m.expert_hidden / t["etp"]
     product = 6 * routed * m.hidden * width * split_width(width)
-    return np.maximum(product / (rate * filled), local * 6 * m.hidden * width / hw.hbm)
+    return product / (rate * filled) + weights_moved(hw, t) * local * 3 * m.hidden * width
 
 
 def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:

@@ -108,9 +108,10 @@ class Cost:
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         each = step.matrix(priced, step.MICROBATCH, t.rows)
         slowest = rows.largest(shape.rows, lambda i: self._timed(shape, i), shape.inverse, each, t.inverse)
+        alone = self._alone(shape, each + step.matrix(priced, (step.ALONE,), t.rows), t, slowest)
         once = levels.table(step.ONCE, n)
         wire, adam = self._once(once)
-        total = sum(self._outside(full, slowest, wire[once.inverse]).values()) + adam[once.inverse]
+        total = sum(self._outside(full, slowest, alone, wire[once.inverse]).values()) + adam[once.inverse]
         return np.where(slowest > 0, np.round(total, 9), np.inf)
 
     def peaks(self, row: Mapping[str, int], ways: Sequence[taken.Taken]) -> list[float]:
@@ -149,10 +150,13 @@ class Cost:
         by = np.array([stages @ step.matrix(priced, (part,), 1)[:, 0] for part in step.MICROBATCH])
         slowest = int(np.argmax(by.sum(axis=0)))
         wire, adam = self._once(once)
-        outside = self._outside(full, by[:, slowest].sum(keepdims=True), wire)
+        whole = by.sum(axis=0) + stages @ step.matrix(priced, (step.ALONE,), 1)[:, 0]
+        alone = whole.max(keepdims=True) - by[:, slowest].sum()
+        outside = self._outside(full, by[:, slowest].sum(keepdims=True), alone, wire)
         m = float(full["microbatches"])
         out = {part: float(seconds) * m for part, seconds in zip(step.MICROBATCH, by[:, slowest], strict=True)}
         out |= {name: float(seconds[0]) for name, seconds in outside.items() if name != "microbatches"}
+        out["expert_communication"] += float(outside["microbatches"][0]) - float(by[:, slowest].sum()) * m
         return out | {"optimizer": float(adam[0])}
 
     def work_report(self, row: Mapping[str, int]) -> dict[str, float]:
@@ -245,14 +249,21 @@ class Cost:
         )
         return wire, adam
 
-    def _outside(self, full: Mapping[str, Ints], slowest: Floats, wire: Floats) -> dict[str, Floats]:
+    def _alone(self, shape: Table, each: Floats, t: Table, slowest: Floats) -> Floats:
+        """What a microbatch takes more than on the slowest stage where it runs beside no other one."""
+        if not t["ep_overlap"].any():
+            return np.zeros_like(slowest)
+        return rows.largest(shape.rows, lambda i: self._timed(shape, i), shape.inverse, each, t.inverse) - slowest
+
+    def _outside(self, full: Mapping[str, Ints], slowest: Floats, alone: Floats, wire: Floats) -> dict[str, Floats]:
         """What a microbatch's seconds become: all of them, the bubble, and the wires between stages and replicas."""
         m = full["microbatches"] * 1.0
         hop = communication.pipeline(self.model, self.hardware, full, self.gpus, self.seq)
         sharded = full["sharding"] == FSDP
+        mean = slowest + alone * step.unpaired(full["pp"], m) / m
         return {
-            "microbatches": slowest * m,
-            "pipeline_communication": step.between_stages(hop, slowest, full["pp"], full["vpp"], m),
-            "bubble": step.bubble(slowest, full["pp"], full["vpp"]),
-            "data_communication": step.after_overlap(wire, slowest, sharded, m),
+            "microbatches": mean * m,
+            "pipeline_communication": step.between_stages(hop, mean, full["pp"], full["vpp"], m),
+            "bubble": step.bubble(slowest + alone, full["pp"], full["vpp"]),
+            "data_communication": step.after_overlap(wire, mean, sharded, m),
         }

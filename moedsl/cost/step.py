@@ -26,10 +26,12 @@ MICROBATCH = (
     "launch",
 )
 """What a stage spends on each microbatch."""
+ALONE = "alone"
+"""What a microbatch takes more where no other one runs beside it, though expert overlap is on."""
 STEP = ("data_communication", "optimizer")
 """What a stage spends once a step."""
 PARTS = (*MICROBATCH, "pipeline_communication", "bubble", *STEP)
-SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision", "fused")
+SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision", "fused", "grad_reduce")
 """The axes that a layer's work and messages depend on; policies decide what of it is repeated, hidden or launched."""
 LAYER = (*SHAPE, "recompute", "offload_modules", "cuda_graph", "ep_overlap", "delay_wgrad")
 ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "sharding", "moments", "grad_reduce", "offload")
@@ -51,10 +53,11 @@ Prices = dict[str, Floats]
 
 
 def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: float) -> dict[str, Prices]:
-    """Seconds by part of `MICROBATCH` and feature of `profiles.TIME`, for every row of a table of `LAYER`."""
+    """Seconds by part of `MICROBATCH`, and `ALONE`, and feature of `profiles.TIME`, for every row of a table of
+    `LAYER`."""
     shape = t.narrow(SHAPE)
     w = compute.work(m, hw, shape, seq, skew)
-    out: dict[str, Prices] = {part: {} for part in MICROBATCH} | {"compute": computed(shape, w, learns)}
+    out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": computed(shape, w, learns)}
     moved = _moved(m, hw, t, seq, learns, out["compute"])
     _layers(out, hw, t, shape, w, (*_wires(m, hw, shape, seq, w, skew), *moved))
     out["recompute"]["vision"] = again = learns.tower * w.vision[shape.inverse] * t.has("recompute", BIT["full"])
@@ -66,12 +69,15 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
 
 
 def computed(shape: Table, w: compute.Work, learns: Trained) -> Prices:
-    """Seconds of forward and backward by feature, for every row that `shape` leads to; linear in the work."""
+    """Seconds of forward and backward by feature, for every row that `shape` leads to; linear in the work.
+
+    Each MTP layer has a projection, logits and a loss of its own (core transformer/multi_token_prediction.py:841-855).
+    """
     back = _backward_share(learns)
     layers = (f + b * back / 2 for f, b in zip(compute.forward(w), compute.backward(w), strict=True))
     merged = 1 + learns.projection + (learns.projection or learns.tower)
     vision = w.vision * (1 + 2 * learns.tower) + w.merger * merged
-    extra = {"mtp": (1 + back) * w.mtp, "loss": 3 * w.loss, "vision": vision}
+    extra = {"mtp": (1 + back) * w.mtp + 3 * w.loss, "loss": 3 * w.loss, "vision": vision}
     each = {**dict(zip(("dense", "moe"), layers, strict=True)), **extra}
     return {name: seconds[shape.inverse] for name, seconds in each.items()}
 
@@ -124,10 +130,13 @@ def _layers(
     launch, waits = compute.host(t), compute.waits(t)
     for i, name in enumerate(("dense", "moe")):
         busy = out["compute"][name]
-        sent = communication.exposed(hw, t, transfer, busy) if name == "moe" else np.zeros_like(busy)
+        none = np.zeros_like(busy)
+        sent, alone = communication.exposed(hw, t, transfer, busy) if name == "moe" else (none, none)
         tensor = block * (1.0 + 0.4 * full) * (2.0 if name == "dense" else 1.0)
         parts = (busy, again[i], sent, tensor, ring, wires[3 + i])
-        for part, seconds in zip(MICROBATCH, (*parts, np.maximum(launch[i] - sum(parts), waits[i])), strict=True):
+        host = np.maximum(launch[i] - sum(parts), waits[i])
+        out[ALONE][name] = alone - sent + np.maximum(launch[i] - sum(parts) + sent - alone, waits[i]) - host
+        for part, seconds in zip(MICROBATCH, (*parts, host), strict=True):
             out[part][name] = seconds
 
 
@@ -153,6 +162,16 @@ def matrix(prices: Mapping[str, Prices], parts: tuple[str, ...], rows: int) -> F
         for name, column in prices[part].items():
             out[TIME.index(name)] += column
     return out
+
+
+def unpaired(pp: Ints, microbatches: Floats) -> Floats:
+    """Microbatches of a step whose forward and backward run beside no other one: pp of them, or all.
+
+    Without a pipeline the first forward and the last backward run alone (core pipeline_parallel/combined_1f1b.py:51-56,
+    :66). The interleaved schedule warms up with 2 (pp - stage - 1) + (vpp - 1) pp + 1 forwards over vpp chunks, pp vpp
+    in the mean of the stages, and ends with as many backwards (core pipeline_parallel/schedules.py:927-943).
+    """
+    return np.minimum(pp, microbatches)
 
 
 def after_overlap(wire: Floats, microbatch: Floats, fsdp: NDArray[np.bool_], microbatches: Floats) -> Floats:
