@@ -106,7 +106,7 @@ class _Reader:
         text = self.plain(e)
         if text is None or not kind.words or text in kind.words:
             return text
-        help = suggest(text, list(kind.words))
+        help = suggest(text, list(kind.words)) or (_OTHERS if kind.words == facts.EXECUTORS else ())
         return self.error("check.unknown_word", f"`{e.name.id}` is one of {', '.join(kind.words)}", _at(e), help)
 
     def flag(self, e: ast.FactEntry, _: Kind) -> bool | None:
@@ -240,6 +240,7 @@ class _Reader:
 
 
 _EXECUTOR_HELP = f"write `executor slurm`; there are {', '.join(facts.EXECUTORS)}"
+_OTHERS = "NeMo-Run's other executors are not offered: none could be tried; `launch.py` of --emit launch may name one"
 _QUOTE_HELP = 'put it in quotes: `partition "batch-long"`'
 _SHAPE_HELP = "NeMo-Run puts it into a command as it stands, so a blank or a sign of the shell would change the command"
 

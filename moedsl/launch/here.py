@@ -30,7 +30,7 @@ def refusals(launches: Sequence[Launch]) -> list[Diagnostic]:
     wanted = max(launch.world for launch in launches)
     if have >= wanted:
         return []
-    text = f"the plan is for {wanted} GPUs, and this machine has {have}"
+    text = f"the plan is for {wanted} GPU{'s' * (wanted != 1)}, and this machine has {have or 'none'}"
     return [error("launch.no_gpus", text, help=_ELSEWHERE, values={"wanted": wanted, "have": have})]
 
 

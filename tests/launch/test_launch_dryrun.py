@@ -247,6 +247,10 @@ def test_this_machine_lacks_the_gpus(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setattr(here, "gpus", lambda: 8)
     assert main(["run", "-e", ROW]) == 1
     assert "the plan is for 16 GPUs, and this machine has 8" in capsys.readouterr().err
+    monkeypatch.setattr(here, "gpus", lambda: 0)
+    assert main(["run", str(Path(__file__).parents[2] / "examples" / "smoke.moe")]) == 1
+    said = capsys.readouterr().err
+    assert "the plan is for 1 GPU, and this machine has none" in said and "moedsl rehearse" in said
 
 
 def test_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
