@@ -122,7 +122,8 @@ def test_launches_are_a_wall_where_layers_are_short() -> None:
 
 
 def test_graphs_hold_memory_and_it_is_said() -> None:
-    p = plan("model deepseek_v3; gb200 x 256; throughput first; precision mxfp8")
+    graphs = "pin cuda_graph=[attn, moe_router, moe_preprocess]"
+    p = plan(f"model deepseek_v3; gb200 x 256; throughput first; precision mxfp8; {graphs}")
     without = plan(pinned(p, cuda_graph=[]))["estimate"]["memory"]["peak_gib"]
     held = p["walls"]["memory"]["graphs_gib"]
     assert held == pytest.approx(p["estimate"]["memory"]["peak_gib"] - without, abs=1e-6) and held > 1

@@ -38,6 +38,8 @@ WAYS = ("dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad")
 FROZEN = {"qwen3_vl": "vlm freeze_language freeze_vision"}
 """What recipes of these models set beside the layout (bridge recipes/qwen_vl/h100/qwen3_vl.py:104-106)."""
 TOP, NEAR = 5, 0.05
+ERROR = 0.04
+"""Meshes nearer to each other than the median error of runs left out (docs/accuracy.md) count as ties, in one line."""
 
 
 @frozen
@@ -56,6 +58,8 @@ class Place:
     changes: str
     captured: bool
     """Whether the recipe captures the whole iteration."""
+    last: float
+    """Score of the last mesh of the top 5."""
 
     @property
     def ratio(self) -> float:
@@ -97,7 +101,7 @@ def place(recipe: Mapping[str, Any]) -> Place | None:
     if violations(pinned, recipe["gpus"]):
         return None
     row = pinned_row(lower(pinned, recipe["gpus"]))
-    chosen = solve(_program(text(recipe, HELD)), recipe["gpus"], keep=1)
+    chosen = solve(_program(text(recipe, HELD)), recipe["gpus"], keep=TOP)
     likewise = solve(_program(text(recipe, (*HELD, *WAYS))), recipe["gpus"], keep=1).solution.rows[0]
     search = Search(chosen.compiled, chosen.cost, 1)
     beyond, best = outside(search, row), chosen.solution.rows[0]
@@ -106,7 +110,8 @@ def place(recipe: Mapping[str, Any]) -> Place | None:
     rank = None if beyond else standing(search, row)
     name = recipe["function"].removesuffix("_config").replace("_pretrain", "")
     whole = row["cuda_graph"] == axes.BY_NAME["cuda_graph"].encode("full_iteration")
-    return Place(name, beyond, float(chosen.cost.time(row)[0]), best, likewise, rank, saves, _changes(row, best), whole)
+    step, last = float(chosen.cost.time(row)[0]), chosen.solution.rows[-1].score
+    return Place(name, beyond, step, best, likewise, rank, saves, _changes(row, best), whole, last)
 
 
 def text(recipe: Mapping[str, Any], pins: Sequence[str]) -> str:
@@ -149,6 +154,8 @@ def summary(places: Sequence[Place]) -> Iterator[str]:
     fit = f"{len(ranked)} of those fit as estimated"
     yield f"- {len(places)} recipes; {inside} have every value in the space, and {fit}"
     yield from _share("mesh in the top 5", [bool(p.rank and p.rank.mesh <= TOP) for p in places])
+    tied = [bool(p.rank and p.rank.best <= (1 + ERROR) * p.last) for p in places]
+    yield from _share(f"mesh in the top 5 where meshes within {ERROR:.0%} of each other are ties", tied)
     yield from _share("parallel sizes in the top 5", [bool(p.rank and p.rank.sizes <= TOP) for p in places])
     yield from _share("within 5% of the best predicted", [p.ratio <= 1 + NEAR for p in places])
     yield from _share("within 5% with its mesh and the best policies", [mesh_ratio(p) <= 1 + NEAR for p in places])
