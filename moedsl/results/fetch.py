@@ -23,13 +23,13 @@ def folder(id: str) -> Path | Diagnostic | None:
         return None
     found = home / "experiments" / id.rpartition("_")[0] / id
     tasks = [plan.parent for plan in found.glob(f"*/{PLAN}")]
-    if all(has_logs(task, but=FETCHED) for task in tasks):
+    if tasks and all(has_logs(task, but=FETCHED) for task in tasks):
         return found
     wrong = store.has_nemo_run()
     opened = wrong or store.open_experiment(home, id)
     if isinstance(opened, Diagnostic):
         return opened
-    for job in opened.jobs():
+    for job in (job for job in opened.jobs() if job.handle):
         _fetch(opened, job)
     return found
 
@@ -38,8 +38,8 @@ def _fetch(experiment: Any, job: Any) -> None:
     from moedsl.launch import logs
 
     with (Path(job.folder) / FETCHED).open("w", encoding="utf-8") as out:
-        reader = logs.reader(experiment, job) if job.handle else None
+        reader = logs.reader(experiment, job)
         if reader is not None:
             logs.print_lines(reader.more(whole=True), out)
-        elif job.handle:
+        else:
             logs.print_elsewhere(experiment, job, False, out)

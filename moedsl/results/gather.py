@@ -60,7 +60,9 @@ def _one(target: str) -> list[Run] | Diagnostic:
     experiment = None if "/" in target else fetch.folder(target)
     if isinstance(experiment, Diagnostic):
         return experiment
-    return list(_below(experiment)) if experiment else _wrong(f"{target} is not there, and no experiment has that id")
+    if experiment is None:
+        return _wrong(f"{target} is not there, and no experiment has that id")
+    return list(_below(experiment)) or _wrong(f"{target} has no log: none of its jobs has started")
 
 
 def _wrong(text: str) -> Diagnostic:

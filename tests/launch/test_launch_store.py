@@ -55,6 +55,17 @@ def test_a_file_that_is_not_whole_is_said(home: Path, capsys: pytest.CaptureFixt
     assert "what NeMo-Run keeps of run_0 cannot be read: " in capsys.readouterr().err
 
 
+def test_results_of_what_never_ran_are_not_empty(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = store.nemo_run().Experiment("run", id="run_0", base_dir=str(home))
+    made._save_experiment()
+    made._save_jobs()
+    assert cli.main(["results", "run_0"]) == 1
+    assert "run_0 has no log: none of its jobs has started" in capsys.readouterr().err
+    (home / "experiments" / "run" / "run_0" / "_CONFIG").write_text("")
+    assert cli.main(["results", "run_0"]) == 1
+    assert "what NeMo-Run keeps of run_0 cannot be read" in capsys.readouterr().err
+
+
 def test_what_is_kept_of_an_experiment_is_written_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NeMo-Run opens a file and then thinks of what to write; one that is ended in between leaves no empty file."""
 
