@@ -34,6 +34,7 @@ FIRST_CHUNK, LARGEST_CHUNK = 8192, 120_000
 GROWTH = 4
 """How blocks and chunks grow."""
 
+FSDP = axes.BY_NAME["sharding"].encode("fsdp")
 SLACK = 1e-9
 """Share by which rounding may lift a bound above the price that it bounds."""
 
@@ -232,13 +233,18 @@ class Search:
         """Policies with which some rank holds the least: one value where it always does, else every value."""
         d = self.c.problem.domains
         low = self._frugal_moves()
-        high = {n: int(d[n].max()) for n in ("offload", "moments", "grad_reduce")}
-        full = axes.BY_NAME["recompute"].encode("full")
-        open_ = {n: d[n] for n in ("recompute", "offload_modules", "precision", "sharding")}
-        if full in d["recompute"]:
-            open_["recompute"] = np.array([full])
+        high = {n: int(d[n].max()) for n in ("offload", "moments")}
+        open_ = {n: d[n] for n in ("offload_modules", "precision", "sharding", "grad_reduce")}
         for values in itertools.product(*open_.values()):
-            yield {**low, **high, **{n: int(v) for n, v in zip(open_, values, strict=True)}}
+            some = {n: int(v) for n, v in zip(open_, values, strict=True)}
+            for recompute in self._frugal_recompute(some["sharding"]):
+                yield {**low, **high, **some, "recompute": int(recompute)}
+
+    def _frugal_recompute(self, sharding: int) -> Iterable[int]:
+        """Recomputing whole layers keeps the least, but beside the gradients that FSDP has under way: those take the
+        place of the activations that a layer's backward frees."""
+        domain, full = self.c.problem.domains["recompute"], axes.BY_NAME["recompute"].encode("full")
+        return [full] if full in domain and sharding != FSDP else domain.tolist()
 
     def _frugal_moves(self) -> dict[str, int]:
         return {n: int(self.c.problem.domains[n].min()) for n in MOVED}

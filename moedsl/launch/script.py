@@ -13,7 +13,8 @@ from moedsl.launch.quote import ascii_source, document, export, word
 
 END = "MOEDSL_END_OF_FILE"
 """What ends a file inside the script; longer where a line of the file is that."""
-FIRST_PORT, PORTS = 20000, 20000
+FIRST_PORT, PORTS = 20000, 12000
+"""Below those that Linux gives to whoever asks for none, which begin at 32768."""
 """Jobs on one node meet at different ports: this one and the job's number."""
 
 
@@ -122,26 +123,27 @@ def _watched(command: str) -> Iterator[str]:
     what runs on this machine has a TMPDIR that goes: both start the command in this shell's place.
     """
     yield "# The process has the signals that this shell gets, and its end is this shell's, which removes the files."
+    yield f'signals="{SIGNALS}"'
     yield "set -m"
-    yield f"{command} &"
+    yield f"""(trap : $signals; code=0; {command} || code="$?"; echo "$code" > "$MOEDSL_FILES/.end") &"""
     yield _WATCH.rstrip("\n")
 
 
-_WATCH = """process="$!"
-for signal in HUP INT QUIT TERM USR1 USR2; do
-  trap "again=1; kill -s $signal $process 2> /dev/null || true" "$signal"
-done
-last=""
-while again="" code=0; wait "$process" 2> /dev/null || code="$?"; [ -n "$again" ]; do last="$code"; done
-if [ "$code" -eq 127 ] && [ -n "$last" ]; then code="$last"; fi  # a signal came with the end, which is told once
-trap - HUP INT QUIT TERM USR1 USR2
+SIGNALS = "HUP INT QUIT TERM USR1 USR2"
+_WATCH = """group="$!"
+for signal in $signals; do trap "kill -s $signal -- -$group 2> /dev/null || true" "$signal"; done
+while kill -0 "$group" 2> /dev/null; do wait "$group" 2> /dev/null || true; done
+trap "" $signals  # for what is started below too
+code="$(cat "$MOEDSL_FILES/.end" 2> /dev/null || echo 137)"
 if [ "$code" -gt 128 ]; then
   rm -rf "$MOEDSL_FILES"
   ulimit -c 0
+  trap - $signals
   kill -s "$((code - 128))" "$$"
 fi
 exit "$code"
 """
+"""What follows the command: its end is in a file, since bash's `wait` forgets it when several signals come at once."""
 
 
 def _binding(launch: Launch) -> Iterator[str]:

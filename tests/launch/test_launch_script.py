@@ -72,7 +72,7 @@ def test_a_process_that_a_signal_ends_is_seen_to_end_by_it(tmp_path: Path, numbe
     assert len(left(tmp_path)) == 1
     process.send_signal(number)
     said, _ = process.communicate()
-    assert (said, process.returncode) == ("", -number)
+    assert (said.strip(), process.returncode) == (signal.strsignal(number), -number)
     assert left(tmp_path) == []
 
 
