@@ -14,8 +14,8 @@ from moedsl.launch.quote import ascii_source, document, export, word
 END = "MOEDSL_END_OF_FILE"
 """What ends a file inside the script; longer where a line of the file is that."""
 FIRST_PORT, PORTS = 20000, 12000
-"""Below those that Linux gives to whoever asks for none, which begin at 32768."""
-"""Jobs on one node meet at different ports: this one and the job's number."""
+"""Jobs on one node meet at different ports: this one and the job's number, below those that Linux gives to whoever
+asks for none, which begin at 32768."""
 
 
 @frozen
