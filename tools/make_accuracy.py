@@ -116,12 +116,13 @@ The constants, a dozen for a generation of GPUs, each with a meaning and a range
 
 Nine speeds of 25.09 are left out, because their page does not say the precision: its notes on quantisation point to
 FP8 where the recipe of the same layout is in BF16. Read as that recipe says, they were among the rows that were
-furthest off, and with them the medians are 5.5% (model left out; 89% within 20%) and 5.7% (GPU left out; 95%).
+furthest off, and with them the medians are 6.0% (model left out; 89% within 20%) and 4.8% (GPU left out; 95%).
 
 There is no factor for the age of the software. The same configuration, published again with a later release, became
 faster on Blackwell by 15% a year in the mean and by nothing in the median, and slower on H100; what rose by up to 40%
 changed its recipe, which the estimate sees. A constant for what a year of age costs, fitted with the others, came to 9%
-on both generations and made the medians worse (4.4% to 5.2%, 3.7% to 4.0%), with as many rows within 20%.
+on both generations and made the medians of the estimate as it then was worse (4.4% to 5.2%, 3.7% to 4.0%), with as many
+rows within 20%.
 """
 
 if __name__ == "__main__":
