@@ -201,7 +201,9 @@ def test_no_edit_of_a_lack_of_memory_needs_more(run: Any, name: str) -> None:
 
 def test_a_symptom_of_ones_own_may_be_a_lack_of_memory(run: Any, tmp_path: Path) -> None:
     """By its name; a symptom of another name takes the edit whatever its peak."""
-    text = "qwen3_30b_a3b; gb200 x 16; seq 4k; batch 1024; fit first; pin micro_batch=1 pp=1 tp=1 cp=1 ep=8 recompute=none"
+    text = (
+        "qwen3_30b_a3b; gb200 x 16; seq 4k; batch 1024; fit first; pin micro_batch=1 pp=1 tp=1 cp=1 ep=8 recompute=none"
+    )
     rule = 'rules site {{ symptom {}: "cgroup killed" fix "`pin micro_batch=2`" because "x" cite seed "y" }}\n'
     for name, proved in (("host_memory", False), ("killed", True)):
         found = run("cgroup killed it", "--run", moe(tmp_path, text + "\n" + rule.format(name)), "--json")[1]
