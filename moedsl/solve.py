@@ -31,6 +31,8 @@ FIRST_BLOCK = 2048
 """Meshes that are asked first whether they could fit."""
 FIRST_CHUNK, LARGEST_CHUNK = 8192, 120_000
 """Expanded rows in the first chunk, and the most meshes or rows at a time."""
+SPREAD = 12
+"""Of a large space the first chunk has a row for so many meshes: more of them lie below the best."""
 GROWTH = 4
 """How blocks and chunks grow."""
 
@@ -192,7 +194,7 @@ class Search:
     ) -> Iterator[NDArray[np.intp]]:
         """Positions of the meshes that could fit, by their bounds and in growing chunks, until `best`, which grows
         between them, has no room for the next. Few of a large space are ever asked for their memory."""
-        chunk = FIRST_CHUNK
+        chunk = max(FIRST_CHUNK, meshes.rows // SPREAD)
         for block in _in_order(bounds):
             if not self._has_room(best, bounds[:, block[0]]):
                 return
