@@ -28,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _one_blas_thread(), _no_collections():
             module = importlib.import_module(f"moedsl.commands.{arguments.module}")
         _keep_freed_pages()
-        return module.run(arguments)
+        code = module.run(arguments)
+        gc.freeze()  # Python is about to end, and would look at all of it once more
+        return code
     except BrokenPipeError:
         sys.stderr.close()
         return 0

@@ -34,9 +34,11 @@ def idle_advice(chosen: Chosen) -> list[Diagnostic]:
 
 
 def _as_fast(chosen: Chosen, row: Row) -> Iterator[Neighbour]:
-    """Layouts one policy away that are legal, no slower and FIT."""
+    """Layouts one policy away, which some advice speaks of, that are legal, no slower and FIT."""
     domains = chosen.problem.domains
-    tried = [(axes.BY_NAME[a], int(v)) for a in (*HELD, *MOVED) for v in domains[a] if len(domains[a]) > 1]
+    spoken_of = frozenset[str]().union(*(law.needs for law in chosen.compiled.advice if law.rule.worth))
+    policies = (a for a in (*HELD, *MOVED) if a in spoken_of)
+    tried = [(axes.BY_NAME[a], int(v)) for a in policies for v in domains[a] if len(domains[a]) > 1]
     for n in judged(chosen.compiled, chosen.cost, row, tried):
         quick = n.refused_by is None and n.step_time <= row.step_time * (1 + ROUNDING)
         if quick and fits(chosen.cost, _codes(row, n)):

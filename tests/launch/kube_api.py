@@ -11,17 +11,19 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
+
+import psutil
 
 GROUP = "/apis/trainer.kubeflow.org/v1alpha1"
 _JOB = re.compile(GROUP + r"/namespaces/([^/]+)/trainjobs(?:/([^/]+))?")
@@ -81,8 +83,12 @@ class Pod:
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:
+        """As a container ends: with all that runs in it, torchrun's ranks too, which have sessions of their own."""
         if self.process and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            for process in psutil.Process(self.process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self.process.kill()
             self.process.wait()
 
     def to_json(self, namespace: str) -> Json:
