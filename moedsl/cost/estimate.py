@@ -106,9 +106,7 @@ class Cost:
         levels = rows.Levels.of(full, (*step.LAYER, *step.ONCE))
         shape, t = levels.table(("pp", "vpp"), n), levels.table(step.LAYER, n)
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
-        each = step.matrix(priced, step.MICROBATCH, t.rows)
-        slowest = rows.largest(shape.rows, lambda i: self._timed(shape, i), shape.inverse, each, t.inverse)
-        alone = self._alone(shape, each + step.matrix(priced, (step.ALONE,), t.rows), t, slowest)
+        slowest, alone = self._slowest(shape, priced, t)
         once = levels.table(step.ONCE, n)
         wire, adam = self._once(once)
         total = sum(self._outside(full, slowest, alone, wire[once.inverse]).values()) + adam[once.inverse]
@@ -243,17 +241,19 @@ class Cost:
         shape = t.narrow(("pp", "vpp"))
         priced = step.once(self.hardware, t, self.gpus, memory.counts(self.model, t, self._trained))
         each, stages = np.arange(t.rows), lambda i: self._timed(shape, i)
-        wire, adam = (
-            rows.largest(shape.rows, stages, shape.inverse, step.matrix(priced, (part,), t.rows), each)
-            for part in step.STEP
-        )
+        both = np.stack([step.matrix(priced, (part,), t.rows) for part in step.STEP])
+        wire, adam = rows.largest(shape.rows, stages, shape.inverse, both, each)
         return wire, adam
 
-    def _alone(self, shape: Table, each: Floats, t: Table, slowest: Floats) -> Floats:
-        """What a microbatch takes more than on the slowest stage where it runs beside no other one."""
+    def _slowest(self, shape: Table, priced: Mapping[str, step.Prices], t: Table) -> tuple[Floats, Floats]:
+        """A microbatch's seconds on the slowest stage, and what it takes more where it runs beside no other one."""
+        each, stages = step.matrix(priced, step.MICROBATCH, t.rows), lambda i: self._timed(shape, i)
         if not t["ep_overlap"].any():
-            return np.zeros_like(slowest)
-        return rows.largest(shape.rows, lambda i: self._timed(shape, i), shape.inverse, each, t.inverse) - slowest
+            slowest = rows.largest(shape.rows, stages, shape.inverse, each, t.inverse)
+            return slowest, np.zeros_like(slowest)
+        both = np.stack([each, each + step.matrix(priced, (step.ALONE,), t.rows)])
+        slowest, unpaired = rows.largest(shape.rows, stages, shape.inverse, both, t.inverse)
+        return slowest, unpaired - slowest
 
     def _outside(self, full: Mapping[str, Ints], slowest: Floats, alone: Floats, wire: Floats) -> dict[str, Floats]:
         """What a microbatch's seconds become: all of them, the bubble, and the wires between stages and replicas."""

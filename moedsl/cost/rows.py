@@ -134,15 +134,16 @@ def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Inde
     """For each row the largest over stages of profile x prices.
 
     `which` says each row's kind; `prices` is (features, unique rows) and `at` each row's column in it. Rows are taken
-    kind by kind, so that temporaries stay as small as the largest group.
+    kind by kind, so that temporaries stay as small as the largest group. Several prices of the same rows, (prices,
+    features, unique rows), give (prices, rows).
     """
     order = np.argsort(which.astype(np.int16) if kinds < 1 << 15 else which, kind="stable")
     ends = np.cumsum(np.bincount(which, minlength=kinds))
-    out = np.empty(len(which))
+    out = np.empty((*prices.shape[:-2], len(which)))
     start = 0
     for kind, end in enumerate(ends):
         rows, stages = order[start:end], profile(kind)
-        out[rows] = 0.0 if stages is None else (stages @ prices[:, at[rows]]).max(axis=0)
+        out[..., rows] = 0.0 if stages is None else (stages @ prices[..., at[rows]]).max(axis=-2)
         start = end
     return out
 

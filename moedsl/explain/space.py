@@ -22,7 +22,7 @@ from moedsl.tables import Compiled, Law, Mask, Table
 
 FIRST, GROWTH, MOST = 16, 4, 65_536
 """Meshes that each variant asks for in its first round, how that grows, and up to what."""
-PART, LARGEST = 8192, 60_000
+PART, LARGEST = 16_384, 60_000
 """Expanded rows that are priced at once in the first part of a round, and at most."""
 
 
