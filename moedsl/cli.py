@@ -155,7 +155,7 @@ def _command(commands: Commands, name: str, help: str) -> argparse.ArgumentParse
 def _compile(commands: Commands) -> None:
     parser = _command(commands, "compile", "write recipe.py, overrides.txt, plan.json and the lock, and print the plan")
     _program(parser)
-    _stages(parser)
+    _printed(parser)
     parser.add_argument("-o", "--output", metavar="DIR", default="out", help="where to write (default: out)")
     text = "overwrite files that moedsl did not write, or that were edited"
     parser.add_argument("--force", action="store_true", help=text)
@@ -167,7 +167,7 @@ def _compile(commands: Commands) -> None:
 def _plan(commands: Commands) -> None:
     parser = _command(commands, "plan", "print the plan alone")
     _program(parser)
-    _stages(parser)
+    _printed(parser)
     text = "also print what this phase may change, and what the next would try and is predicted to buy"
     parser.add_argument("--ladder", action="store_true", help=text)
     text = "print instead the fewest GPUs for this sequence length, twice and four times it"
@@ -184,7 +184,7 @@ def _check(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _stages(parser: argparse.ArgumentParser) -> None:
+def _printed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--stop-after", choices=_STAGES, help="print what this stage made, and stop")
 
