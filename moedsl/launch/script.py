@@ -120,8 +120,8 @@ def _watched(command: str) -> Iterator[str]:
 
     Slurm sends a signal to the process that it started, which is this shell; where it tracks processes by their parents
     it sends it to the command as well, which gets it twice then. The shell passes it on to all of the command's process
-    group. A container of Kubernetes takes its files with it, and
-    what runs on this machine has a TMPDIR that goes: both start the command in this shell's place.
+    group. A container of Kubernetes takes its files with it, and what runs on this machine has a TMPDIR that goes: both
+    start the command in this shell's place.
     """
     yield "# The process has the signals that this shell gets, and its end is this shell's, which removes the files."
     yield f'signals="{SIGNALS}"'
