@@ -25,8 +25,8 @@ from moedsl.tokens import Brackets, brackets, lexeme_at, lexemes
 
 MAX_ERRORS = 50
 """After so many errors the rest of a file is not read."""
-MAX_WORDS = 50_000
-"""Tokens of a file; more would take longer than anybody waits for an error."""
+MAX_WORDS = 20_000
+"""Tokens of a file, ten times those of the largest document; more take longer than anybody waits for an error."""
 CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
 _OTHER_WORDS = ("NAME", "WORD", "VERSION")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from attrs import frozen
 
@@ -22,6 +23,8 @@ _NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]+\w")
 _PATH = re.compile(r"[^\s;#\"]+")
 HARDWARE = re.compile(r"[A-Za-z]+[0-9]+\w*")
 """Names such as gb200."""
+LONGEST = 1_000
+"""Words of a statement that are looked at; a longer one is no slip of a person's."""
 
 
 @frozen
@@ -59,8 +62,8 @@ def slip(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
 
 
 def line_of(source: Source, statement: int, found: Lexeme) -> Line | None:
-    """The statement at an offset, which stops at `found`; None where that is not on its line."""
-    words = tuple(_words(source.text, statement))
+    """The statement at an offset, which stops at `found`; None where that is not among its first words."""
+    words = tuple(islice(_words(source.text, statement), LONGEST))
     at = next((i for i, w in enumerate(words) if w.start == found.start), None)
     return None if at is None else Line(source, words, at)
 

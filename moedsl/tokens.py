@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from attrs import field, frozen
 
@@ -34,9 +35,11 @@ _BRACKET = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[(){}\[\]]')
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
 
 
-@frozen
-class Lexeme:
-    """`kind` is a group of the pattern above; `text` is as written, ``[start, end)`` its code points."""
+class Lexeme(NamedTuple):
+    """`kind` is a group of the pattern above; `text` is as written, ``[start, end)`` its code points.
+
+    A named tuple, since a text has many.
+    """
 
     kind: str
     text: str

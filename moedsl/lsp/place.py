@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from moedsl import words
 from moedsl.lsp import states
@@ -150,4 +150,4 @@ def _blocks(text: str, found: list[tuple[int, int]]) -> tuple[Block, ...]:
 def _said(text: str, at: int) -> tuple[Lexeme, ...]:
     """The words of a text that starts at an offset; neither blanks nor line ends."""
     kinds = ("space", "newline", "comment")
-    return tuple(evolve(w, start=w.start + at) for w in lexemes(text) if w.kind not in kinds)
+    return tuple(Lexeme(w.kind, w.text, w.start + at) for w in lexemes(text) if w.kind not in kinds)

@@ -7,6 +7,7 @@ file, the whole file is parsed: braces that do not pair, brackets that pair othe
 
 from __future__ import annotations
 
+import re
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -27,6 +28,7 @@ _INSIDE: dict[type, str] = {
     ast.ModelDecl: "facts", ast.ClusterDecl: "facts", ast.CalibrationDecl: "facts", ast.DocumentDecl: "facts",
 }  # fmt: skip
 """The field with what stands between a declaration's braces."""
+_WORDS = re.compile(r"\w+|[^\w ]")
 
 
 @frozen(eq=False)
@@ -57,7 +59,7 @@ def _file(name: str) -> _File:
 def parse(source: Source) -> Parsed:
     """The same as `parser.parse`, tree, spans and diagnostics."""
     pairs = brackets(source.text)
-    if pairs.depth > MAX_DEPTH or len(source.text) > parser.MAX_WORDS or _is_lost(source, pairs):
+    if pairs.depth > MAX_DEPTH or _is_long(source.text) or _is_lost(source, pairs):
         return parser.parse(source)
     file = _file(source.name)
     reading = _Reading(source, pairs, file.known)
@@ -66,6 +68,11 @@ def parse(source: Source) -> Parsed:
     if not reading.whole or len(reading.found) >= parser.MAX_ERRORS:
         return parser.parse(source)
     return module, tuple(reading.found)
+
+
+def _is_long(text: str) -> bool:
+    """Whether there may be more words than are read; a word of the grammar is hardly ever split here."""
+    return len(text) > parser.MAX_WORDS and 2 * sum(1 for _ in _WORDS.finditer(text)) > parser.MAX_WORDS
 
 
 def _is_lost(source: Source, pairs: Brackets) -> bool:
