@@ -10,8 +10,9 @@ import numpy as np
 from attrs import frozen
 
 from moedsl import axes
+from moedsl.kept import as_mask
 from moedsl.lower import divisors
-from moedsl.solve import Prices, Row, as_mask
+from moedsl.solve import Prices, Row
 from moedsl.tables import Compiled, Table
 
 GIB = 2**30

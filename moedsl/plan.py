@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import evolve
-
 from moedsl import axes, experiment, neighbours, parts, short_twin, sweep_table, verdict, versions, walls
+from moedsl.advice import advice, against
 from moedsl.axes import json_value, said
 from moedsl.choose import Chosen
 from moedsl.cost import StageMemory, pipeline
@@ -17,9 +16,8 @@ from moedsl.ir import Pin, Program, Rule
 from moedsl.lower import first_of, plain, with_lets
 from moedsl.neighbours import GIB, Neighbour
 from moedsl.scalar import evaluate, holds
-from moedsl.solve import HELD, MOVED, Row, Search, policy_table
+from moedsl.solve import Row
 from moedsl.source import Source
-from moedsl.tables import Compiled, Law
 
 VERSION = 1
 Json = dict[str, Any]
@@ -52,7 +50,7 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "estimate": estimate,
         "walls": walls.walls(chosen, row, env, estimate),
         "decisions": experiment.with_effects(_decisions(chosen, row, env), p),
-        "advice": [_advice(chosen, law, env, row) for law in chosen.compiled.advice + chosen.compiled.wishes],
+        "advice": advice(chosen, row, env),
         "allowed": [{"rule": a.rule, "because": a.because} for a in p.allows.values()],
         "measured": [_measured(r, env) for r in p.of("measured") if _resembles(r, env)],
         "diagnostics": [to_json(d, sources) for d in found],
@@ -256,20 +254,7 @@ def _from_rule(r: Rule, value: Any, origin: str) -> Json:
     return _entry(r.name, value, origin, r.id, r.because, r.cites, [])
 
 
-# ---------------------------------------------------------------- advice, alternatives
-
-
-def _advice(chosen: Chosen, law: Law, env: Mapping[str, Any], row: Row) -> Json:
-    followed = (holds(law.rule.when, env) and bool(evaluate(law.rule.expr, env))) or not holds(law.rule.when, env)
-    cost = None if followed else _cost_of(chosen.compiled, chosen, law, row)
-    return {
-        "rule": law.rule.id,
-        "followed": followed,
-        "because": law.rule.because,
-        "cite": list(law.rule.cites),
-        "worth": law.rule.worth,
-        "cost": cost,
-    }
+# ---------------------------------------------------------------- alternatives
 
 
 def _unfollowed(chosen: Chosen, row: Row) -> set[str]:
@@ -277,31 +262,6 @@ def _unfollowed(chosen: Chosen, row: Row) -> set[str]:
     env = environment(chosen, row)
     rules = (law.rule for law in chosen.compiled.advice)
     return {r.id for r in rules if holds(r.when, env) and not evaluate(r.expr, env)}
-
-
-def _cost_of(c: Compiled, chosen: Chosen, law: Law, row: Row) -> str:
-    """What the best layout that follows an advice costs against the plan."""
-    if not law.needs:
-        return "the run itself decides it, no layout does"
-    best = _following(Search(evolve(c, laws=(*c.laws, law)), chosen.cost, 1), chosen, law)
-    if not best:
-        return "nothing that the run leaves open follows it and fits"
-    return _against(best[0], row)
-
-
-def _following(search: Search, chosen: Chosen, law: Law) -> tuple[Row, ...]:
-    """The best layout that obeys one law more, among the meshes that the plan's own search left."""
-    space = chosen.solution.space
-    if space is None or space.c is not chosen.compiled:
-        return search.run().rows
-    space, policies = space.obeying(law), policy_table(search.c, HELD + MOVED)
-    return search.within(space, policies).rows if space.meshes.rows and policies.rows else ()
-
-
-def _against(other: Row, row: Row) -> str:
-    """How another layout compares with the plan's, in a few words."""
-    slower, more = (other.step_time / row.step_time - 1) * 100, (other.peak_memory - row.peak_memory) / GIB
-    return f"{slower:+.1f}% step time, {more:+.1f} GiB"
 
 
 def _resembles(r: Rule, env: Mapping[str, Any]) -> bool:
@@ -336,5 +296,5 @@ def _alternative(chosen: Chosen, other: Row, row: Row) -> Json:
         "step_time_s": other.step_time,
         "useful_tokens_per_s_per_gpu": parts.useful_rate(chosen, other),
         "peak_gib": other.peak_memory / GIB,
-        "against_plan": _against(other, row),
+        "against_plan": against(other, row),
     }

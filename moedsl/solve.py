@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from moedsl import axes
 from moedsl.columns import Column
+from moedsl.kept import Kept, any_of, as_mask
 from moedsl.tables import Compiled, Law, Mask, Table
 
 MESH = ("pp", "vpp", "tp", "cp", "etp", "ep", "micro_batch")
@@ -79,13 +80,6 @@ class Space:
     meshes: Table
     least_time: NDArray[np.floating[Any]]
 
-    def obeying(self, law: Law) -> Space:
-        """Without the meshes that a further law refuses whatever the policies are."""
-        if law.priced or not law.needs <= frozenset(MESH):
-            return self
-        keep = np.flatnonzero(as_mask(law.holds(self.meshes), self.meshes.rows))
-        return Space(self.c, self.meshes.take(keep), self.least_time[keep])
-
 
 def mesh_table(c: Compiled, dropped: frozenset[str] = frozenset()) -> Table:
     """All legal meshes. `dropped` are ids of laws to leave out."""
@@ -142,11 +136,6 @@ def apply(table: Table, laws: Iterable[Law]) -> Table:
     return table if keep.all() else table.take(keep)
 
 
-def as_mask(value: Column, rows: int) -> Mask:
-    """A condition's column, broadcast to the rows."""
-    return np.broadcast_to(np.asarray(value, dtype=bool), (rows,))
-
-
 def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
     """Every combination of some policies that no law on policies alone forbids."""
     table = c.empty()
@@ -180,33 +169,47 @@ class Search:
 
     def within(self, space: Space, policies: Table) -> Solution:
         """The best rows among the meshes of a space and some policies."""
+        kept = Kept(self.keep)
+        priced = self._fill(space, policies, [kept])
+        return Solution(tuple(kept.rows), space.meshes.rows, priced, space)
+
+    def each(self, space: Space, laws: Sequence[Law]) -> list[tuple[Row, ...]]:
+        """The best rows that obey one law more, for each of some: as many searches in one pass over a space."""
+        kept, policies = [Kept(self.keep, law) for law in laws], policy_table(self.c, HELD + MOVED)
+        able = [k.obeying(policies, frozenset(HELD + MOVED)) for k in kept]
+        asked = [k for k, mask in zip(kept, able, strict=True) if mask.any()]
+        if space.meshes.rows and asked:
+            self._fill(space, policies.take(any_of(able)), asked)
+        return [tuple(k.rows) for k in kept]
+
+    def _fill(self, space: Space, policies: Table, kept: Sequence[Kept]) -> int:
+        """Finds what is kept, and says how many rows were priced for it."""
         bounds = self._bounds_from(space.least_time, space.meshes, policies)
-        best: list[Row] = []
-        priced = 0
-        for at in self._promising(space.meshes, bounds, policies, best):
-            found, n = self._expand(space.meshes.take(at), policies, best)
-            best[:] = sorted([*best, *found], key=lambda r: r.keys)[: self.keep]
-            priced += n
-        return Solution(tuple(best), space.meshes.rows, priced, space)
+        return sum(
+            self._expand(space.meshes.take(at), policies, kept)
+            for at in self._promising(space.meshes, bounds, policies, kept)
+        )
 
     def _promising(
-        self, meshes: Table, bounds: NDArray[np.float64], policies: Table, best: list[Row]
+        self, meshes: Table, bounds: NDArray[np.float64], policies: Table, kept: Sequence[Kept]
     ) -> Iterator[NDArray[np.intp]]:
-        """Positions of the meshes that could fit, by their bounds and in growing chunks, until `best`, which grows
-        between them, has no room for the next. Few of a large space are ever asked for their memory."""
+        """Positions of the meshes that could fit, by their bounds and in growing chunks, until what is kept, which
+        grows between them, has no room for the next. Few of a large space are ever asked for their memory."""
+        able = [k.obeying(meshes, frozenset(MESH)) for k in kept]
+
+        def open_(at: NDArray[np.intp]) -> NDArray[np.intp]:
+            return at[any_of([mask[at] & k.room(bounds[:, at]) for k, mask in zip(kept, able, strict=True)])]
+
         chunk = max(FIRST_CHUNK, meshes.rows // SPREAD)
         for block in _in_order(bounds):
-            if not self._has_room(best, bounds[:, block[0]]):
+            if not any(k.room(bounds[:, block[:1]])[0] for k in kept):
                 return
-            left = self._fitting(meshes, block)
-            while len(left) and self._has_room(best, bounds[:, left[0]]):
+            left = open_(block)
+            left = self._fitting(meshes, left) if len(left) else left
+            while len(left):
                 step = max(1, chunk // policies.rows)
                 yield left[:step]
-                left, chunk = left[step:], min(chunk * GROWTH, LARGEST_CHUNK)
-
-    def _has_room(self, best: list[Row], bound: NDArray[np.float64]) -> bool:
-        """Whether a mesh of some bounds could be among the rows that are kept."""
-        return len(best) < self.keep or tuple(bound) <= best[-1].keys[: len(bound)]
+                left, chunk = open_(left[step:]), min(chunk * GROWTH, LARGEST_CHUNK)
 
     def _fitting(self, meshes: Table, at: NDArray[np.intp]) -> NDArray[np.intp]:
         """Of some positions those whose mesh could fit."""
@@ -297,19 +300,21 @@ class Search:
 
     # ------------------------------------------------------------ expansion
 
-    def _expand(self, part: Table, policies: Table, best: list[Row]) -> tuple[list[Row], int]:
-        """The best policy of each mesh of a chunk, and how many rows were priced."""
+    def _expand(self, part: Table, policies: Table, kept: Sequence[Kept]) -> int:
+        """Keeps the best policy of each mesh of a chunk; how many rows were priced."""
         held = self._could_hold(self._held(part, policies))
-        if len(best) >= self.keep and held.rows:
-            held = held.take(self._could_enter(held, policies, best[-1].keys))
-        table = self._moved(held, policies)
+        if not held.rows:
+            return 0
+        table = self._moved(held.take(self._could_enter(held, policies, kept)), policies)
         if not table.rows:
-            return [], 0
+            return 0
         keys = self._keys(table)
         order = np.lexsort([*[table.axes[a.name] for a in reversed(axes.AXES)], *keys[::-1]])
-        _, first = np.unique(table.axes["mesh"][order], return_index=True)
-        chosen = order[np.sort(first)][: self.keep]
-        return [self._row(table, keys, int(i)) for i in chosen], table.rows
+        for k in kept:
+            mine = order[k.obeying(table)[order]]
+            _, first = np.unique(table.axes["mesh"][mine], return_index=True)
+            k.add([self._row(table, keys, int(i)) for i in mine[np.sort(first)][: k.size]])
+        return table.rows
 
     def _held(self, part: Table, policies: Table) -> Table:
         """Meshes with every policy that decides what is held; `mesh` is the position of their mesh."""
@@ -325,14 +330,14 @@ class Search:
         caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
         return apply(table.with_columns(peak_memory=least), caps)
 
-    def _could_enter(self, held: Table, policies: Table, worst: tuple[float, ...]) -> Mask:
-        """The rows that some policy of communication or launches may rank before, or beside, the worst that is kept."""
-        time = self._least_times(held) * (1 - SLACK)
-        below, equal = np.zeros(held.rows, dtype=bool), np.ones(held.rows, dtype=bool)
-        for bound, key in zip(self._least_keys(held, frozenset(MESH + HELD), time, policies), worst, strict=False):
-            below |= equal & (bound < key)
-            equal &= bound == key
-        return below | equal
+    def _could_enter(self, held: Table, policies: Table, kept: Sequence[Kept]) -> Mask:
+        """The rows that some policy of communication or launches may bring among those that are kept."""
+        known = frozenset(MESH + HELD)
+        masks = [k.obeying(held, known) for k in kept]
+        if any(k.full for k in kept):
+            bounds = self._least_keys(held, known, self._least_times(held) * (1 - SLACK), policies)
+            masks = [mask & k.room(bounds) for k, mask in zip(kept, masks, strict=True)]
+        return any_of(masks)
 
     def _least_times(self, held: Table) -> NDArray[np.floating[Any]]:
         """Seconds that no policy of communication or launches goes below, by row of what is held."""

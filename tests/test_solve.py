@@ -263,6 +263,11 @@ WIDE = [
     "kimi_k2; gb200 x 128; scale first; seq 64k; sweep micro_batch in 1",
 ]  # fmt: skip
 
+FEW = (
+    f"rules few {{ prefer a: tp == 8 and recompute == full {WHY}\n prefer b: micro_batch >= 4 and ep_overlap {WHY}\n"
+    f" prefer c: dispatcher == alltoall and tp > 1 {WHY}\n prefer d: tp * pp == 7 {WHY} }}"
+)
+
 
 def _search(text: str) -> Search:
     p = program(text)
@@ -285,6 +290,19 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     assert np.all(rows["peak_memory"] >= rows["least"] * (1 - 1e-12)), _worst(rows, rows["peak_memory"] / rows["least"])
     for key, bound in zip(search._keys(rows), bounds, strict=True):
         assert np.all(key >= bound[rows["mesh"]] - 1e-12 * np.abs(key)), _worst(rows, key / bound[rows["mesh"]])
+
+
+@pytest.mark.parametrize("text", WIDE[:5])
+def test_many_questions_in_one_pass_are_many_searches(text: str) -> None:
+    """The best rows that obey one law more, of every advice and of laws that few rows or none obey."""
+    search = _search(f"{text}; {FEW}")
+    laws = search.c.advice + search.c.wishes
+    assert any(not law.needs & frozenset(HELD + MOVED) for law in laws)
+    space = search.run().space
+    assert space is not None
+    alone = [evolve(search, c=evolve(search.c, laws=(*search.c.laws, law))).run().rows for law in laws]
+    assert [[r.codes for r in rows] for rows in search.each(space, laws)] == [[r.codes for r in a] for a in alone]
+    assert len({len(rows) for rows in alone}) > 1
 
 
 def _worst(rows: Any, ratio: Any) -> dict[str, Any]:

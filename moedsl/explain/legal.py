@@ -13,8 +13,9 @@ from attrs import evolve
 from numpy.typing import NDArray
 
 from moedsl.explain.members import Member, inactive, without
+from moedsl.kept import as_mask
 from moedsl.lower import lower
-from moedsl.solve import HELD, MESH, MOVED, as_mask
+from moedsl.solve import HELD, MESH, MOVED
 from moedsl.tables import Compiled, Law, Table
 
 CHUNKS = (64, 4096, 65_536)

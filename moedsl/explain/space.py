@@ -17,7 +17,8 @@ from attrs import define, evolve, field, frozen
 from moedsl.explain import swift
 from moedsl.explain.queue import Floats, Index, Queue, at_most
 from moedsl.explain.variant import Found, Variant, best_of, meshes_of, policies_of, rows_of
-from moedsl.solve import HELD, MESH, MOVED, Row, Search, as_mask, mesh_table, policy_table
+from moedsl.kept import as_mask
+from moedsl.solve import HELD, MESH, MOVED, Row, Search, mesh_table, policy_table
 from moedsl.tables import Compiled, Law, Mask, Table
 
 FIRST, GROWTH, MOST = 16, 4, 65_536

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.solve import MESH, Search, as_mask, graph_strength
+from moedsl.kept import as_mask
+from moedsl.solve import MESH, Search, graph_strength
 from moedsl.tables import Law, Mask, Table
 
 FASTER = ("dispatcher", "ep_overlap", "delay_wgrad")

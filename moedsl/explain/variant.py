@@ -9,7 +9,8 @@ from attrs import field, frozen
 
 from moedsl import axes
 from moedsl.explain.queue import Floats
-from moedsl.solve import HELD, MESH, MOVED, Row, as_mask
+from moedsl.kept import as_mask
+from moedsl.solve import HELD, MESH, MOVED, Row
 from moedsl.tables import Law, Mask, Table
 
 POLICIES = frozenset(HELD + MOVED)

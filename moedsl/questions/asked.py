@@ -11,9 +11,9 @@ from moedsl import axes
 from moedsl.choose import Chosen
 from moedsl.counts import MOST_GPUS
 from moedsl.ir import Pin, Program
+from moedsl.kept import as_mask
 from moedsl.library import Library
 from moedsl.questions.gpus import held
-from moedsl.solve import as_mask
 from moedsl.symbols import VLM_WORDS
 from moedsl.tables import Table
 

@@ -1,0 +1,60 @@
+"""The best rows that a search keeps, for each question that it answers in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import define, field
+from numpy.typing import NDArray
+
+from moedsl.columns import Column
+from moedsl.tables import Law, Mask, Table
+
+if TYPE_CHECKING:
+    from moedsl.solve import Row
+
+Floats = NDArray[np.float64]
+
+
+def as_mask(value: Column, rows: int) -> Mask:
+    """A condition's column, broadcast to the rows."""
+    return np.broadcast_to(np.asarray(value, dtype=bool), (rows,))
+
+
+@define
+class Kept:
+    """The best `size` rows of different meshes that obey `law`, or of all where there is none, best first."""
+
+    size: int
+    law: Law | None = None
+    rows: list[Row] = field(factory=list)
+
+    @property
+    def full(self) -> bool:
+        return len(self.rows) >= self.size
+
+    def obeying(self, table: Table, known: frozenset[str] | None = None) -> Mask:
+        """The rows of a table that may answer the question; with `known`, as far as those axes tell."""
+        if self.law is None or (known is not None and not self.law.needs <= known):
+            return np.ones(table.rows, dtype=bool)
+        return as_mask(self.law.holds(table), table.rows)
+
+    def room(self, bounds: Floats) -> Mask:
+        """The columns of some (keys, rows) that could be among the rows that are kept: before the worst, or beside."""
+        if not self.full:
+            return np.ones(bounds.shape[1], dtype=bool)
+        below, equal = np.zeros(bounds.shape[1], dtype=bool), np.ones(bounds.shape[1], dtype=bool)
+        for bound, key in zip(bounds, self.rows[-1].keys, strict=False):
+            below |= equal & (bound < key)
+            equal &= bound == key
+        return below | equal
+
+    def add(self, found: Sequence[Row]) -> None:
+        self.rows[:] = sorted([*self.rows, *found], key=lambda r: r.keys)[: self.size]
+
+
+def any_of(masks: Sequence[Mask]) -> Mask:
+    """The rows that one of some questions is about."""
+    return masks[0] if len(masks) == 1 else np.logical_or.reduce(masks)
