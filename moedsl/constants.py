@@ -35,7 +35,9 @@ class Constants:
     gemm: float = _constant(0.40, 0.85, 0.62, "share of the dense BF16 peak that a large matrix product reaches")
     gemm8: float = _constant(0.30, 0.85, 0.60, "the same of the 8-bit peak, quantisation not counted")
     gemm4: float = _constant(0.20, 0.70, 0.40, "the same of the 4-bit peak")
-    attention: float = _constant(0.25, 0.75, 0.50, "share of the BF16 peak that fused attention reaches, both ways")
+    attention: float = _constant(
+        0.25, 0.75, 0.50, "share of the BF16 peak that fused attention reaches with heads of 128, both ways"
+    )
     half_full: float = _constant(32, 1024, 192, "tokens for each expert at which a grouped product is at half", 0.5)
     stream: float = _constant(0.30, 0.90, 0.50, "share of the HBM bandwidth that passes over memory reach")
     unfused: float = _constant(

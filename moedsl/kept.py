@@ -29,11 +29,14 @@ class Kept:
 
     size: int
     law: Law | None = None
+    limit: tuple[float, ...] | None = None
+    """Keys beyond which no row is kept."""
     rows: list[Row] = field(factory=list)
 
     @property
-    def full(self) -> bool:
-        return len(self.rows) >= self.size
+    def worst(self) -> tuple[float, ...] | None:
+        """The keys that a row has to reach; None where every row is kept."""
+        return self.rows[-1].keys if len(self.rows) >= self.size else self.limit
 
     def obeying(self, table: Table, known: frozenset[str] | None = None) -> Mask:
         """The rows of a table that may answer the question; with `known`, as far as those axes tell."""
@@ -43,16 +46,18 @@ class Kept:
 
     def room(self, bounds: Floats) -> Mask:
         """The columns of some (keys, rows) that could be among the rows that are kept: before the worst, or beside."""
-        if not self.full:
+        worst = self.worst
+        if worst is None:
             return np.ones(bounds.shape[1], dtype=bool)
         below, equal = np.zeros(bounds.shape[1], dtype=bool), np.ones(bounds.shape[1], dtype=bool)
-        for bound, key in zip(bounds, self.rows[-1].keys, strict=False):
+        for bound, key in zip(bounds, worst, strict=False):
             below |= equal & (bound < key)
             equal &= bound == key
         return below | equal
 
     def add(self, found: Sequence[Row]) -> None:
-        self.rows[:] = sorted([*self.rows, *found], key=lambda r: r.keys)[: self.size]
+        near = [r for r in found if self.limit is None or r.keys <= self.limit]
+        self.rows[:] = sorted([*self.rows, *near], key=lambda r: r.keys)[: self.size]
 
 
 def any_of(masks: Sequence[Mask]) -> Mask:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl import axes, experiment, neighbours, parts, short_twin, sweep_table, verdict, versions, walls
-from moedsl.advice import advice, against
+from moedsl.advice import NEAR, against, answers
 from moedsl.axes import json_value, said
 from moedsl.choose import Chosen
 from moedsl.cost import StageMemory, pipeline
+from moedsl.cost.bounds import TIGHT
 from moedsl.cost.memory import KINDS
 from moedsl.diagnostics import Diagnostic, to_json
 from moedsl.ir import Pin, Program, Rule
@@ -28,6 +29,9 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
     p, row = chosen.problem.program, chosen.solution.rows[0]
     env = environment(chosen, row)
     estimate = _estimate(chosen, row, env) | parts.parts(chosen, row, env)
+    asked = answers(chosen, row, env, estimate["memory"]["verdict"] == TIGHT)
+    if estimate["memory"]["verdict"] == TIGHT:
+        estimate["memory"]["certain"] = _certain(chosen, asked.certain, row)
     plan = {
         "version": VERSION,
         "name": p.name,
@@ -50,7 +54,7 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "estimate": estimate,
         "walls": walls.walls(chosen, row, env, estimate),
         "decisions": experiment.with_effects(_decisions(chosen, row, env), p),
-        "advice": advice(chosen, row, env),
+        "advice": asked.advice,
         "allowed": [{"rule": a.rule, "because": a.because} for a in p.allows.values()],
         "measured": [_measured(r, env) for r in p.of("measured") if _resembles(r, env)],
         "diagnostics": [to_json(d, sources) for d in found],
@@ -287,6 +291,15 @@ def _step(chosen: Chosen, gpus: int, other: Row, row: Row) -> Json:
 def _changes(chosen: Chosen, other: Row, row: Row) -> Json:
     values = plain(other.codes, chosen.problem)
     return {a.name: json_value(values[a.name]) for a in axes.AXES if other.codes[a.name] != row.codes[a.name]}
+
+
+def _certain(chosen: Chosen, other: Row | None, row: Row) -> Json:
+    """The best layout that FITS, and what it costs; null where none ranks within `within` of the plan's."""
+    found = None
+    if other is not None:
+        found = {"changes": _changes(chosen, other, row), "peak_gib": other.peak_memory / GIB}
+        found |= {"step_time_s": other.step_time, "against_plan": against(other, row)}
+    return {"within": NEAR, "layout": found}
 
 
 def _alternative(chosen: Chosen, other: Row, row: Row) -> Json:

@@ -173,14 +173,13 @@ class Search:
         priced = self._fill(space, policies, [kept])
         return Solution(tuple(kept.rows), space.meshes.rows, priced, space)
 
-    def each(self, space: Space, laws: Sequence[Law]) -> list[tuple[Row, ...]]:
-        """The best rows that obey one law more, for each of some: as many searches in one pass over a space."""
-        kept, policies = [Kept(self.keep, law) for law in laws], policy_table(self.c, HELD + MOVED)
+    def each(self, space: Space, kept: Sequence[Kept]) -> None:
+        """Fills what is kept for several questions in one pass over a space, which takes as many searches else."""
+        policies = policy_table(self.c, HELD + MOVED)
         able = [k.obeying(policies, frozenset(HELD + MOVED)) for k in kept]
         asked = [k for k, mask in zip(kept, able, strict=True) if mask.any()]
         if space.meshes.rows and asked:
             self._fill(space, policies.take(any_of(able)), asked)
-        return [tuple(k.rows) for k in kept]
 
     def _fill(self, space: Space, policies: Table, kept: Sequence[Kept]) -> int:
         """Finds what is kept, and says how many rows were priced for it."""
@@ -334,7 +333,7 @@ class Search:
         """The rows that some policy of communication or launches may bring among those that are kept."""
         known = frozenset(MESH + HELD)
         masks = [k.obeying(held, known) for k in kept]
-        if any(k.full for k in kept):
+        if any(k.worst is not None for k in kept):
             bounds = self._least_keys(held, known, self._least_times(held) * (1 - SLACK), policies)
             masks = [mask & k.room(bounds) for k, mask in zip(kept, masks, strict=True)]
         return any_of(masks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from moedsl import axes
 from moedsl.cost import Cost
 from moedsl.cost.bounds import GIB, HELD_BACK, bounds
 from moedsl.solve import Row
@@ -36,6 +37,16 @@ def _range(name: str, least: float, most: float, because: str) -> Json:
     return {"name": name, "lower_gib": least / GIB, "upper_gib": most / GIB, "because": because}
 
 
+def _certain_text(said: Json | None) -> list[str]:
+    """What a layout that FITS would cost, of a plan that is TIGHT."""
+    if said is None:
+        return []
+    if said["layout"] is None:
+        return [f"no layout within {said['within']:.0%} of it FITS"]
+    changes = ", ".join(f"{name} {axes.written(value)}" for name, value in said["layout"]["changes"].items())
+    return [f"the nearest that FITS: {said['layout']['against_plan']}, with {changes}"]
+
+
 def bounds_text(m: Json) -> str:
     """The verdict, what moves the figure, and what lies outside torch."""
     out = m["outside"]
@@ -46,5 +57,6 @@ def bounds_text(m: Json) -> str:
         f"{m['verdict']}: {m['because']}",
         f"{m['lower_gib']:.1f} to {m['upper_gib']:.1f} GiB: {moves}",
         f"outside torch {out['lower_gib']:.1f} to {out['upper_gib']:.1f} GiB: {parts}",
+        *_certain_text(m.get("certain")),
     ]
     return "\n".join(textwrap.fill(s, 100, initial_indent="  ", subsequent_indent="    ") for s in lines)

@@ -22,6 +22,7 @@ from moedsl import ast, axes
 from moedsl.choose import make_cost
 from moedsl.compiler import compile_source
 from moedsl.ir import Problem, Program, Rule
+from moedsl.kept import Kept
 from moedsl.lower import lower
 from moedsl.scalar import evaluate, holds
 from moedsl.solve import HELD, MOVED, Search, Solution, mesh_table, policy_table, some_layout
@@ -301,7 +302,9 @@ def test_many_questions_in_one_pass_are_many_searches(text: str) -> None:
     space = search.run().space
     assert space is not None
     alone = [evolve(search, c=evolve(search.c, laws=(*search.c.laws, law))).run().rows for law in laws]
-    assert [[r.codes for r in rows] for rows in search.each(space, laws)] == [[r.codes for r in a] for a in alone]
+    kept = [Kept(KEEP, law) for law in laws]
+    search.each(space, kept)
+    assert [[r.codes for r in k.rows] for k in kept] == [[r.codes for r in a] for a in alone]
     assert len({len(rows) for rows in alone}) > 1
 
 

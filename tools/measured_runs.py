@@ -6,6 +6,10 @@ A measurement that does not state its dispatcher, recompute, graphs or overlap t
 that it names. Some of what recipes say is younger than some measurements: graphs of the whole iteration of dropless MoE
 came with Megatron-Core 0.18 (transformer/moe/paged_stash.py; Bridge 26.06), so runs of earlier releases are taken to
 have captured the router and its preprocessing; and a run that says BF16 ran in BF16, whatever the recipe's name.
+In the wheel the function that captures the iteration sets expert overlap too, so runs of earlier releases are taken to
+have had neither: 26.02 has Qwen3-235B without virtual stages, which overlap needs, and its gain to 26.04 with them,
+3 to 6%, is what they alone are worth; Qwen3-30B gained -1 to 4%. DeepSeek-V3 gained 4 to 6%, as much as cards have
+for overlap (1,048 to about 1,100 TFLOPS), so its runs of 26.04 may have had it.
 A measurement that does not say its precision is left out: the tables of 25.09 have no such column, and their notes on
 quantisation point to FP8 where the recipe of the same layout is in BF16.
 """
@@ -87,7 +91,7 @@ def policy(r: dict[str, Any], q: dict[str, Any]) -> dict[str, str]:
     """What the measurement says of its policies, and the recipe where it is silent."""
     comm, adam = q["comm_overlap"] or {}, q["optimizer"] or {}
     backend = q["dispatcher_backend"] if q["dispatcher_type"] == "flex" else "alltoall"
-    overlap = r["overlap_ep_a2a"] if r["overlap_ep_a2a"] is not None else comm.get("overlap_moe_expert_parallel_comm")
+    overlap = _overlap(r, q)
     return {
         "dispatcher": (r["dispatcher"] or backend).lower(),
         "recompute": _set(_recompute(r, q), RECOMPUTE),
@@ -109,13 +113,24 @@ def _recompute(r: dict[str, Any], q: dict[str, Any]) -> list[str]:
     return q["recompute_modules"] or [] if q["recompute_granularity"] == "selective" else []
 
 
+def _captures(r: dict[str, Any]) -> bool:
+    """Whether recipes could capture the iteration when the run was made."""
+    return r["release"].startswith("20") or r["release"] >= WHOLE_GRAPHS
+
+
+def _overlap(r: dict[str, Any], q: dict[str, Any]) -> bool:
+    if r["overlap_ep_a2a"] is not None:
+        return r["overlap_ep_a2a"]
+    said = (q["comm_overlap"] or {}).get("overlap_moe_expert_parallel_comm", False)
+    return bool(said) and (_captures(r) or q["cuda_graph_impl"] != "full_iteration")
+
+
 def _graphs(r: dict[str, Any], q: dict[str, Any]) -> list[str]:
     said = json.dumps(r["cuda_graph"]) if r["cuda_graph"] else ""
     if said:
         return [g for g in GRAPHS if g in said]
     if q["cuda_graph_impl"] == "full_iteration":
-        young = r["release"].startswith("20") or r["release"] >= WHOLE_GRAPHS
-        return ["full_iteration"] if young else ["moe_router", "moe_preprocess"]
+        return ["full_iteration"] if _captures(r) else ["moe_router", "moe_preprocess"]
     scopes = [q["cuda_graph_scope"], q["cuda_graph_modules"]] if q["cuda_graph_impl"] != "none" else []
     return [g for g in GRAPHS if any(isinstance(s, list) and g in s for s in scopes)]
 

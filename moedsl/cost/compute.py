@@ -39,6 +39,11 @@ once more for its largest value (te pytorch/tensor/float8_tensor.py:202), and so
 tensor."""
 READ = {"bf16": 2.0, "fp8_blockwise": 1.0, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625}
 """Bytes of a number of a linear's weight when a product reads it."""
+SOFTMAX = 128.0
+"""What the exponential of a score costs beside its products, in numbers of a head's query, key and value: from the
+tensor cores and exponentials of a clock (8192 FLOPs and 16 on Blackwell) it would be 146, if they never overlapped."""
+WIDE = 256.0
+"""The same numbers of a head of 128, of which `attention` is stated."""
 SHALLOW = 128.0
 """Of a product's inner dimension, what its first loads and its last writes cost: time ~ inner + SHALLOW."""
 FUSED = [PRECISION.index(p) for p in ("mxfp8", "nvfp4")]
@@ -160,7 +165,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     return Work(
         linear=2 * split * attention / rate * narrow + moved * attention / tp,
         up=2 * split * up / rate * narrow,
-        core=2 * split * context(m, seq) * qkv / (bf16 * k.attention),
+        core=2 * split * context(m, seq) * (qkv + m.heads * SOFTMAX) / (1 + SOFTMAX / WIDE) / (bf16 * k.attention),
         norm=split * m.hidden * 6 / hbm,
         passes=split * (m.hidden * 8 + qkv * 10 + m.experts * 12) / hbm,
         dense=split * (6 * m.hidden * m.ffn_hidden * dense / rate + m.ffn_hidden * (6 + cast) / hbm)

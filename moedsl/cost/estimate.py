@@ -72,27 +72,28 @@ class Cost:
         found = [self.layout_for(int(k) >> 20, int(k) & 0xFFFFF) is not None for k in pairs]
         return np.array(found, bool)[index].reshape(p.shape)
 
-    def memory(self, cols: Columns) -> Floats:
-        """Peak bytes on the most loaded rank, by row, in whole bytes."""
-        full = self._keyed(cols)
-        return np.concatenate([self._memory(part) for part in rows.chunks(full, rows.length(full))])
+    def memory(self, cols: Columns, way: taken.Taken | None = None) -> Floats:
+        """Peak bytes on the most loaded rank, by row, in whole bytes: at the best guess, or with what is unknown taken
+        some way."""
+        full, way = self._keyed(cols), way or taken.best(self.routing)
+        return np.concatenate([self._memory(part, way) for part in rows.chunks(full, rows.length(full))])
 
-    def _memory(self, full: dict[str, Ints]) -> Floats:
+    def _memory(self, full: dict[str, Ints], way: taken.Taken) -> Floats:
         n = rows.length(full)
         levels = rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
         pipes, t = levels.table(_PIPE, n), levels.table(memory.COLUMNS, n)
-        priced = memory.matrix(self._prices(t, taken.best(self.routing)), t.rows)
+        priced = memory.matrix(self._prices(t, way), t.rows)
         peak = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
-        peak = np.maximum(peak, self._stepping(levels, n))
+        peak = np.maximum(peak, self._stepping(levels, n, way))
         return np.where(peak > 0, np.rint(peak), np.inf)
 
-    def _stepping(self, levels: rows.Levels, n: int) -> Floats:
+    def _stepping(self, levels: rows.Levels, n: int, way: taken.Taken) -> Floats:
         """Bytes on the most loaded rank while the optimizer steps, by row; 0 for all where none copies gradients."""
         few = levels.table((*_PIPE, *at_step.COLUMNS), n)
         if not at_step.copied(few).any():
             return np.zeros(1)
         pipes, t = few.narrow(_PIPE), few.narrow(at_step.COLUMNS)
-        priced = memory.matrix(self._step_prices(t, taken.best(self.routing)), t.rows)
+        priced = memory.matrix(self._step_prices(t, way), t.rows)
         held = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         return held[few.inverse]
 

@@ -1,0 +1,61 @@
+"""The part of docs/accuracy.md about speeds that are published as TFLOPS alone; no constant was fitted to them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from attrs import frozen
+
+from moedsl.calibrate.runs import Measured, read
+
+FILE = Path(__file__).parents[1] / "stdlib/calibration/tflops.jsonl"
+
+
+@frozen
+class Stated:
+    """A run, the model TFLOPS of a GPU that its source states, and what had to be assumed."""
+
+    run: Measured
+    source: str
+    tflops: float
+    assumes: str
+
+    @property
+    def said(self) -> float:
+        """The same as estimated, counted as Bridge counts."""
+        r = self.run
+        return float(r.cost.model_tflops_per_gpu(r.cost.time(r.row)[0], int(r.row["tp"])))
+
+    @property
+    def error(self) -> float:
+        return self.said / self.tflops - 1
+
+
+def stated() -> list[Stated]:
+    """The lines of the file."""
+    _, runs, found = read(FILE)
+    if found:
+        sys.exit("\n".join(d.message for d in found))
+    lines = map(json.loads, FILE.read_text(encoding="utf-8").splitlines())
+    return [Stated(r, e["source"], e["tflops_per_gpu"], e["assumes"]) for r, e in zip(runs, lines, strict=True)]
+
+
+def tflops() -> Iterator[str]:
+    """Lines of Markdown."""
+    each = stated()
+    yield (
+        f"{len(each)} configurations of NVIDIA's guides come with TFLOPS and no tokens, most of them rounded. No "
+        f"constant was fitted to them; the median error is {np.median([abs(s.error) for s in each]):.1%}.\n"
+    )
+    yield "| run | source | model | GPU | precision | overlap | stated | estimated | error | assumed |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for s in each:
+        overlap = "on" if s.run.row["ep_overlap"] else "off"
+        yield (
+            f"| {s.run.id} | {s.source} | {s.run.model} | {s.run.gpu} | {s.run.precision} | {overlap} | {s.tflops} "
+            f"| {s.said:.0f} | {s.error:+.1%} | {s.assumes} |"
+        )
