@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from attrs import evolve, frozen
 
 from moedsl import axes
 from moedsl.choose import Chosen
-from moedsl.cost.bounds import certain
 from moedsl.kept import Kept
 from moedsl.neighbours import GIB
 from moedsl.scalar import evaluate, holds
@@ -85,7 +83,7 @@ def _certain(chosen: Chosen, row: Row) -> list[Kept]:
     at = next((i for i, law in enumerate(keys) if law.is_price and law.needs <= {"score", "step_time"}), None)
     if at is None:
         return []
-    law = evolve(keys[at], needs=frozenset(a.name for a in axes.AXES), holds=partial(certain, chosen.cost))
+    law = evolve(keys[at], needs=frozenset(a.name for a in axes.AXES), holds=lambda t: chosen.cost.spare(t) >= 0)
     return [Kept(1, law, (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf))]
 
 

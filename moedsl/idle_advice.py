@@ -51,16 +51,16 @@ def _codes(row: Row, n: Neighbour) -> dict[str, int]:
 
 def _left(chosen: Chosen, row: Row, n: Neighbour) -> list[Law]:
     """The advice with a weight that the row follows and its neighbour does not."""
-    here = _table(chosen, row.codes, row.peak_memory, row.step_time)
-    there = _table(chosen, _codes(row, n), n.peak_memory, n.step_time)
+    here, there = _table(chosen, row.codes, row), _table(chosen, _codes(row, n), n)
     weighty = (law for law in chosen.compiled.advice if law.rule.worth)
     return [law for law in weighty if np.all(law.holds(here)) and not np.all(law.holds(there))]
 
 
-def _table(chosen: Chosen, codes: Mapping[str, int], peak_memory: float, step_time: float) -> Table:
+def _table(chosen: Chosen, codes: Mapping[str, int], priced: Row | Neighbour) -> Table:
     """One layout as the laws read it."""
     t = Table({a: np.array([c]) for a, c in codes.items()}, chosen.problem.codes, chosen.compiled.lets)
-    return t.with_columns(peak_memory=np.array([peak_memory]), step_time=np.array([step_time]))
+    prices = ("peak_memory", "spare_memory", "step_time")
+    return t.with_columns(**{n: np.array([getattr(priced, n)]) for n in prices})
 
 
 def _note(chosen: Chosen, row: Row, law: Law, n: Neighbour) -> Diagnostic:

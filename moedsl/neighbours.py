@@ -27,6 +27,8 @@ class Neighbour:
     refused_by: str | None
     peak_memory: float
     step_time: float
+    spare_memory: float = float("nan")
+    """As `solve.Row` has it."""
 
 
 def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
@@ -42,13 +44,15 @@ def judged(c: Compiled, prices: Prices, row: Row, tried: Iterable[tuple[axes.Axi
     table = _table(c, row.codes, changes)
     refused = _refused(c, table)
     legal = np.array([r is None for r in refused])
-    memory, time = np.full(len(changes), np.nan), np.full(len(changes), np.nan)
+    memory, time, spare = np.full((3, len(changes)), np.nan)
     if legal.any():
         part = table.take(legal)
         memory[legal], time[legal] = prices.memory(part), prices.time(part)
-        table = table.with_columns(peak_memory=memory, step_time=time, score=time)
+        if c.asks_for_spare:
+            spare[legal] = prices.spare(part)
+        table = table.with_columns(peak_memory=memory, spare_memory=spare, step_time=time, score=time)
         refused = _refused_by_price(c, table, refused)
-    return [Neighbour(a.name, v, refused[i], memory[i], time[i]) for i, (a, v) in enumerate(changes)]
+    return [Neighbour(a.name, v, refused[i], memory[i], time[i], spare[i]) for i, (a, v) in enumerate(changes)]
 
 
 def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from moedsl import axes
 from moedsl.columns import Column
 from moedsl.kept import Kept, any_of, as_mask
+from moedsl.symbols import COSTS
 from moedsl.tables import Compiled, Law, Mask, Table
 
 MESH = ("pp", "vpp", "tp", "cp", "etp", "ep", "micro_batch")
@@ -47,6 +48,8 @@ class Prices(Protocol):
 
     def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
+    def spare(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
     def time(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
 
@@ -58,7 +61,14 @@ class Row:
     peak_memory: float
     step_time: float
     score: float
+    spare_memory: float
+    """NaN where no rule reads it."""
     keys: tuple[float, ...] = field(repr=False)
+
+    @property
+    def prices(self) -> dict[str, float]:
+        """Its prices as rules call them."""
+        return {n: getattr(self, n) for n in COSTS}
 
 
 @frozen
@@ -293,7 +303,7 @@ class Search:
             return _number(law.holds(ideal), rows, negate)
         if law.needs.isdisjoint(MESH) and not law.priced:
             return np.full(rows, _number(law.holds(policies), policies.rows, negate).min())
-        if law.is_price:
+        if law.is_price and "spare_memory" not in law.needs:
             return _number(law.holds(ideal), rows, False)
         return np.full(rows, 0.0 if negate else -np.inf)
 
@@ -355,14 +365,22 @@ class Search:
         by_memory = [w for w in laws if not w.needs & {"step_time", "score"}]
         if not table.rows:
             return table
-        table = apply(table.with_columns(peak_memory=self.prices.memory(table)), by_memory)
+        table = table.with_columns(peak_memory=self.prices.memory(table))
+        if any("spare_memory" in w.needs for w in by_memory):
+            table = table.with_columns(spare_memory=self.prices.spare(table))
+        table = apply(table, by_memory)
         if not table.rows:
             return table
         time = self.prices.time(table)
         table, time = table.take(np.isfinite(time)), time[np.isfinite(time)]
-        table = table.with_columns(step_time=time)
+        table = table.with_columns(step_time=time, spare_memory=self._spare(table))
         table = table.with_columns(score=time * self._advice(table))
         return apply(table, [w for w in laws if w not in by_memory])
+
+    def _spare(self, table: Table) -> NDArray[np.floating[Any]]:
+        if "spare_memory" in table.axes or not (table.rows and self.c.asks_for_spare):
+            return np.asarray(table.axes.get("spare_memory", np.full(table.rows, np.nan)))
+        return self.prices.spare(table)
 
     def _advice(self, table: Table) -> Column:
         """What the advice that is not followed multiplies the step time with."""
@@ -377,7 +395,7 @@ class Search:
 
     def _row(self, table: Table, keys: NDArray[np.float64], i: int) -> Row:
         codes = {a.name: int(table.axes[a.name][i]) for a in axes.AXES}
-        prices = (float(table.axes[n][i]) for n in ("peak_memory", "step_time", "score"))
+        prices = (float(table.axes[n][i]) for n in ("peak_memory", "step_time", "score", "spare_memory"))
         return Row(codes, *prices, keys=(*(float(k) for k in keys[:, i]), *codes.values()))
 
 

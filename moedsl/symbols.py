@@ -75,8 +75,9 @@ HARDWARE = _facts(Hardware, ("name", "device")) | {"hardware": TEXT}
 _AXIS_KINDS = {"int": NUMBER, "flag": FLAG}
 AXES: dict[str, Type] = {a.name: _AXIS_KINDS.get(a.kind) or Type(a.kind, a.words) for a in axes.AXES}
 
-COSTS: dict[str, Type] = {"peak_memory": NUMBER, "step_time": NUMBER, "score": NUMBER}
-"""Known once a row is priced: bytes, seconds, and seconds with the worth of every advice not followed."""
+COSTS: dict[str, Type] = {"peak_memory": NUMBER, "spare_memory": NUMBER, "step_time": NUMBER, "score": NUMBER}
+"""Known once a row is priced: bytes at the peak, bytes that are left at the most that the estimate allows for, seconds,
+and seconds with the worth of every advice not followed."""
 
 BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS
 

@@ -103,6 +103,12 @@ class Compiled:
     wishes: tuple[Law, ...]
     ranks: tuple[Law, ...]
 
+    @property
+    def asks_for_spare(self) -> bool:
+        """Whether any rule reads the memory that is left at the most."""
+        rules = (*self.laws, *self.advice, *self.wishes, *self.ranks)
+        return any("spare_memory" in law.needs for law in rules)
+
     def empty(self) -> Table:
         return Table({}, self.problem.codes, self.lets)
 

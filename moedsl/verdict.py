@@ -7,7 +7,8 @@ from typing import Any
 
 from moedsl import axes
 from moedsl.cost import Cost
-from moedsl.cost.bounds import GIB, HELD_BACK, bounds
+from moedsl.cost.bounds import GIB, bounds
+from moedsl.cost.outside import HELD_BACK
 from moedsl.solve import Row
 
 Json = dict[str, Any]
@@ -42,7 +43,7 @@ def _certain_text(said: Json | None) -> list[str]:
     if said is None:
         return []
     if said["layout"] is None:
-        return [f"no layout within {said['within']:.0%} of it FITS"]
+        return [f"nothing FITS that the run leaves open and that is within {said['within']:.0%} of this"]
     changes = ", ".join(f"{name} {axes.written(value)}" for name, value in said["layout"]["changes"].items())
     return [f"the nearest that FITS: {said['layout']['against_plan']}, with {changes}"]
 

@@ -37,6 +37,9 @@ class FakePrices:
         state = (experts + dense) * (6 + np.where(np.equal(c["offload"], 1), 0, 12) / edp)
         return np.asarray(state + activations, float)
 
+    def spare(self, c: Columns) -> NDArray[np.float64]:
+        return 1.1 * 80e9 - 1.15 * self.memory(c) - 1e9 * np.asarray(c["dispatcher"], float)
+
     def time(self, c: Columns) -> NDArray[np.float64]:
         m = self.model
         dp = self.gpus / (c["tp"] * c["cp"] * c["pp"])

@@ -137,5 +137,6 @@ def _values(run: Run, priced: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         problem = _problem(run.text, gpus)[1]
         row = {n: np.array([code]) for n, code in pinned_row(problem).items()}
         cost = make_cost(problem)
-        env |= {"peak_memory": float(cost.memory(row)[0]), "step_time": float(cost.time(row)[0])}
+        prices = {"peak_memory": cost.memory, "spare_memory": cost.spare, "step_time": cost.time}
+        env |= {n: float(price(row)[0]) for n, price in prices.items()}
     return env, functions

@@ -110,6 +110,7 @@ _PAIRS: dict[str, Pair] = {
     ),
     **{f"std.delay_wgrad.{name}": _since(version) for name, version in _WGRAD_SINCE.items()},
     "std.memory.fits": (run(ep=16), run("qwen235", hardware="h100", gpus=32)),
+    "std.memory.sure": (run(ep=16, recompute="full"), run("qwen235", hardware="h100", gpus=32)),
     # what each phase chooses from
     "std.fit.dispatcher": (run(phase="fit"), run(phase="scale")),
     "std.fit.cuda_graph": (run(phase="fit"), run(phase="scale")),

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cost_models import hardware, model
 from programs import plan_of
@@ -131,6 +132,24 @@ def test_hybridep_keeps_a_place_for_every_token_of_the_group() -> None:
     buffers = {p.name: p for p in found}["HybridEP buffers"]
     assert buffers.least == 64 * 4096 * 7168 * 2 == 3.5 * GIB
     assert buffers.most == 2 * buffers.least
+
+
+def test_what_is_left_is_the_verdicts_sum() -> None:
+    """By column for a search, by row for a plan: the same bytes, for layouts with every dispatcher."""
+    cost = Cost(model("qwen3_30b_a3b"), hardware("h100"), 64, 4096, 512)
+    words = BY_NAME["dispatcher"].words
+    sizes = [(1, 1, 1, 8, 1), (2, 1, 1, 16, 1), (1, 2, 2, 32, 1), (4, 1, 2, 1, 4), (1, 1, 4, 16, 1)]
+    rows = [
+        {"tp": tp, "cp": cp, "pp": pp, "ep": ep, "etp": etp, "vpp": 1, "micro_batch": 1 + i % 2, "dispatcher": d}
+        for i, (tp, cp, pp, ep, etp) in enumerate(sizes)
+        for d in range(len(words))
+    ]
+    found = cost.spare({n: np.array([r[n] for r in rows]) for n in rows[0]})
+    for row, left in zip(rows, found, strict=True):
+        whole = {a.name: 0 for a in AXES} | row
+        b = bounds(cost, whole)
+        assert left == pytest.approx(b.visible - b.needed[1], abs=2), row
+        assert (left >= 0) == (b.verdict == FITS)
 
 
 def test_communicators_are_those_of_megatron() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fake_prices import FakePrices
 from hypothesis import HealthCheck, given, settings
-from test_solve import SMALL, WHY, WIDE, Naive, program, texts
+from test_solve import PRICES, SMALL, WHY, WIDE, Naive, program, texts
 
 from moedsl.choose import Chosen, make_cost, solve
 from moedsl.compiler import compile_source
@@ -30,9 +30,10 @@ def one_by_one(chosen: Chosen, prices: Any) -> Prices:
     if not legal:
         return set()
     columns = {n: np.array([row[n] for row, _ in legal]) for n in legal[0][0]}
-    caps, found = naive.about({"peak_memory", "step_time", "score"}), list[tuple[float, float]]()
-    for (_, env), b, t in zip(legal, prices.memory(columns), prices.time(columns), strict=True):
-        env |= {"peak_memory": float(b), "step_time": float(t), "score": float(t)}
+    caps, found = naive.about(PRICES), list[tuple[float, float]]()
+    memory, spare, time = prices.memory(columns), prices.spare(columns), prices.time(columns)
+    for (_, env), b, left, t in zip(legal, memory, spare, time, strict=True):
+        env |= {"peak_memory": float(b), "spare_memory": float(left), "step_time": float(t), "score": float(t)}
         env["score"] *= naive.advice(env)
         if np.isfinite(b) and np.isfinite(t) and not naive.broken(caps, env):
             found.append((float(b), float(t)))
@@ -151,4 +152,4 @@ def test_what_beats_the_plan_is_behind_by_the_key_that_decides(more: str, key: s
 
 def _layout(plan: dict[str, Any]) -> dict[str, Any]:
     axes = {**plan["layout"], **plan["batch"], **plan["policy"]}
-    return {n: axes[n] for n in ("pp", "tp", "cp", "etp", "ep", "vpp", "micro_batch", "recompute", "offload", "dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad", "precision", "sharding", "moments", "grad_reduce")}  # fmt: skip
+    return {n: axes[n] for n in ("pp", "tp", "cp", "etp", "ep", "vpp", "micro_batch", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad", "precision", "sharding", "moments", "grad_reduce")}  # fmt: skip

@@ -72,7 +72,7 @@ def words_of(e: Any) -> set[str]:
     return set().union(*(words_of(c) for c in children))
 
 
-PRICES = {"peak_memory", "step_time", "score"}
+PRICES = {"peak_memory", "spare_memory", "step_time", "score"}
 Law = tuple[Any, Any, Rule]
 """When it applies, what it says, and the rule."""
 
@@ -136,10 +136,10 @@ class Naive:
         columns = {n: np.array([r[n] for r, _ in found]) for n in (*MESH, *POLICIES)}
         if not found:
             return []
-        memory, time = self.prices.memory(columns), self.prices.time(columns)
+        memory, spare, time = self.prices.memory(columns), self.prices.spare(columns), self.prices.time(columns)
         caps, out = self.about(PRICES), []
-        for (row, env), b, t in zip(found, memory, time, strict=True):
-            env |= {"peak_memory": float(b), "step_time": float(t), "score": float(t)}
+        for (row, env), b, left, t in zip(found, memory, spare, time, strict=True):
+            env |= {"peak_memory": float(b), "spare_memory": float(left), "step_time": float(t), "score": float(t)}
             env["score"] *= self.advice(env)
             if np.isfinite(b) and np.isfinite(t) and not self.broken(caps, env):
                 out.append((self.rank(row, env), row, float(b)))
@@ -185,7 +185,7 @@ rules small {{
 EXTRAS = [
     "pin tp=2", "pin pp=2 vpp=2", "pin ep=4", "pin etp=2", "pin cp=2", "pin micro_batch=2", "pin recompute=[moe_act]", "pin dispatcher=alltoall",
     "pin offload=optimizer", "pin ep_overlap=true", "pin dp=2", "require dp >= 2", "require tp * cp <= 2", "require full not in recompute",
-    "require peak_memory < 70 GB", "require offload == none and ep > 1", "require step_time < 60", "prefer cp <= 1", "prefer tp > 1", "prefer moe_act in recompute",
+    "require peak_memory < 70 GB", "require spare_memory > 5 GB", "prefer spare_memory > 20 GB", "require offload == none and ep > 1", "require step_time < 60", "prefer cp <= 1", "prefer tp > 1", "prefer moe_act in recompute",
     "prefer big: dispatcher != alltoall and tp == 2", "allow memory.fits", "allow dispatch_advice", "seq 16k", "batch 64", "precision auto", "vlm",
     f"rules mine {{ let r = recompute\n require m: moe_act in r or count(r) == 0 {WHY} }}", f"rules mine {{ rank r: [cp, -step_time, peak_memory] {WHY} }}",
     f"rules mine {{ prefer p: count(recompute) == 0 worth 30% {WHY}\n prefer q: tp == 1 worth 0% {WHY} }}", f"rules mine {{ require x: score < 90 {WHY} }}",
@@ -286,7 +286,8 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     sample = sample.with_columns(least=search._least_memory(sample))
     bounds = search._bounds(sample, policies)
     rows = sample.with_columns(mesh=np.arange(sample.rows)).times(policies.axes)
-    rows = rows.with_columns(peak_memory=search.prices.memory(rows), step_time=search.prices.time(rows))
+    spare = search.prices.spare(rows)
+    rows = rows.with_columns(peak_memory=search.prices.memory(rows), spare_memory=spare, step_time=search.prices.time(rows))
     rows = rows.with_columns(score=rows["step_time"] * search._advice(rows))
     assert np.all(rows["peak_memory"] >= rows["least"] * (1 - 1e-12)), _worst(rows, rows["peak_memory"] / rows["least"])
     for key, bound in zip(search._keys(rows), bounds, strict=True):

@@ -46,7 +46,10 @@ def test_each_phase_is_the_compile_that_it_would_be_alone(name: str, four: dict[
     phase = {"retune": "throughput"}.get(name, name)
     alone = plan_of(f"{RUN}; {phase} first")
     assert decided(four[f"main.{name}"]) == decided(alone)
-    assert four[f"main.{name}"]["estimate"] == alone["estimate"]
+    mine, its = four[f"main.{name}"]["estimate"], alone["estimate"]
+    if name == "profile":  # that of the workflow has the layout of scale and no other to name
+        mine, its = ({**e, "memory": {**e["memory"], "certain": None}} for e in (mine, its))
+    assert mine == its
 
 
 def test_profile_takes_the_layout_of_scale(four: dict[str, dict[str, Any]]) -> None:

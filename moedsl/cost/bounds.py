@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from moedsl.cost import outside, taken
 from moedsl.cost.estimate import Cost
-from moedsl.cost.outside import Part
+from moedsl.cost.outside import HELD_BACK, Part
 
 GIB = 2**30
-HELD_BACK = 0.03
-"""What torch's allocator has reserved above what is allocated, at the most: 158.22 and 162.29 GiB, 101.51 and 103.96
-GiB in published runs with expandable segments (Nemotron 3.5 Lightning, 8 GB200)."""
 FITS, TIGHT, NOT = "FITS", "TIGHT", "DOES NOT FIT"
 
 
@@ -87,29 +81,8 @@ def bounds(cost: Cost, row: Mapping[str, int]) -> Bounds:
 
 
 def fits(cost: Cost, row: Mapping[str, int]) -> bool:
-    """Whether the verdict of `bounds` is FITS, from the most alone; raises as it does."""
-    (most,) = cost.peaks(row, [taken.most(cost.routing)])
-    beside = sum(p.most for p in outside.parts(cost.model, row, cost.gpus, cost.seq))
-    return most * (1 + HELD_BACK) + beside <= (cost.hardware.visible or cost.hardware.memory)
-
-
-_OUTSIDE = ("tp", "cp", "pp", "ep", "etp", "micro_batch", "dispatcher")
-"""What memory outside torch depends on."""
-
-
-def certain(cost: Cost, cols: Mapping[str, Any]) -> NDArray[np.bool_]:
-    """Whether the verdict is FITS, by row of some columns of axes."""
-    free = (cost.hardware.visible or cost.hardware.memory) - cost.memory(cols, taken.most(cost.routing)) * (
-        1 + HELD_BACK
-    )
-    keys = np.stack([np.broadcast_to(cols[n], free.shape) for n in _OUTSIDE])
-    may = np.flatnonzero(free > outside.DRIVER[1])
-    distinct, which = np.unique(keys[:, may], axis=1, return_inverse=True)
-    layouts = (dict(zip(_OUTSIDE, map(int, key), strict=True)) for key in distinct.T)
-    beside = [sum(p.most for p in outside.parts(cost.model, row, cost.gpus, cost.seq)) for row in layouts]
-    out = np.zeros(free.shape, dtype=bool)
-    out[may] = np.array(beside, float)[which.ravel()] <= free[may]
-    return out
+    """Whether the verdict of `bounds` is FITS, from the most alone."""
+    return bool(cost.spare(row)[0] >= 0)
 
 
 def _gib(size: float) -> str:

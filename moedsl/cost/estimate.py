@@ -16,6 +16,7 @@ from moedsl.cost import (
     flops,
     kinds,
     memory,
+    outside,
     parameters,
     pipeline,
     profiles,
@@ -77,6 +78,13 @@ class Cost:
         some way."""
         full, way = self._keyed(cols), way or taken.best(self.routing)
         return np.concatenate([self._memory(part, way) for part in rows.chunks(full, rows.length(full))])
+
+    def spare(self, cols: Columns) -> Floats:
+        """Bytes that are left on the most loaded rank at the most that the estimate allows for, by row: of what the
+        driver shows, less what torch has reserved and what lies outside it."""
+        reserved = self.memory(cols, taken.most(self.routing)) * (1 + outside.HELD_BACK)
+        visible = self.hardware.visible or self.hardware.memory
+        return visible - reserved - outside.most(self.model, self._keyed(cols), self.gpus, self.seq)
 
     def _memory(self, full: dict[str, Ints], way: taken.Taken) -> Floats:
         n = rows.length(full)

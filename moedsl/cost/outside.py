@@ -7,13 +7,19 @@ their buffers are sized, `core transformer/moe/fused_a2a.py:35` and `:339` being
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 from attrs import frozen
+from numpy.typing import ArrayLike, NDArray
 
 from moedsl.axes import BY_NAME
 from moedsl.facts import Model
 
 GIB, MIB = 2**30, 2**20
+HELD_BACK = 0.03
+"""What torch's allocator has reserved above what is allocated, at the most: 158.22 and 162.29 GiB, 101.51 and 103.96
+GiB in published runs with expandable segments (Nemotron 3.5 Lightning, 8 GB200)."""
 DRIVER = (0.9 * GIB, 1.8 * GIB)
 """What the driver keeps of the memory it shows, and the CUDA context with its modules."""
 GROUP = (0.06 * GIB, 0.45 * GIB)
@@ -25,6 +31,7 @@ CHUNK = {"send": 36, "receive": 288, "network": 128}
 """Tokens of DeepEP's chunks for groups of 16 and more, the largest of its defaults."""
 CHANNELS = 10
 """DeepEP's channels: half of its 20 SMs."""
+ALLTOALL, DEEPEP, HYBRIDEP = (BY_NAME["dispatcher"].encode(w) for w in ("alltoall", "deepep", "hybridep"))
 PER_TOKEN = 128 * 8
 """Bytes beside a token in DeepEP's buffers: indices, weights and scales for up to 128 experts."""
 
@@ -49,36 +56,58 @@ def parts(m: Model, row: Mapping[str, int], gpus: int, seq: int) -> list[Part]:
     return [p for p in found if p.most > 0]
 
 
+def most(m: Model, cols: Mapping[str, ArrayLike], gpus: int, seq: int) -> NDArray[np.floating[Any]]:
+    """The most bytes of all of it, by row of some columns of axes."""
+    c = {n: np.asarray(cols[n]) for n in ("tp", "cp", "pp", "ep", "etp", "micro_batch", "dispatcher")}
+    sizes, (hybridep, deepep) = groups(c, gpus), _buffers(m, c, seq)
+    wide = sum((np.asarray(n) > 1) * 1.0 for n in sizes.values())
+    return DRIVER[1] + GROUP[1] * wide + PEER[1] * _peers(c) + 2 * hybridep + 1.5 * deepep
+
+
+def _peers(c: Mapping[str, Any]) -> Any:
+    """Those of groups that send from rank to rank."""
+    return (c["ep"] * c["etp"] - 1) * (c["dispatcher"] == ALLTOALL) + 2 * (c["pp"] > 1)
+
+
 def _nccl(row: Mapping[str, int], gpus: int) -> Part:
     """The groups of Megatron-Core with more than one rank, and the peers of those that send from rank to rank."""
     sizes = groups(row, gpus)
-    wide = sum(n > 1 for n in sizes.values())
-    peers = (row["ep"] * row["etp"] - 1) * (_word(row) == "alltoall") + 2 * (row["pp"] > 1)
+    wide, peers = sum(n > 1 for n in sizes.values()), _peers(row)
     least, most = (g * wide + p * peers for g, p in zip(GROUP, PEER, strict=True))
     names = ", ".join(f"{name} {n}" for name, n in sizes.items() if n > 1)
     because = f"{wide} groups of more than one rank ({names}) and {peers} peers, by NCCL's defaults"
     return Part("NCCL", least, most, because)
 
 
-def groups(row: Mapping[str, int], gpus: int) -> dict[str, int]:
-    """Ranks of each process group of Megatron-Core that a layout communicates in."""
+def groups(row: Mapping[str, Any], gpus: int) -> dict[str, Any]:
+    """Ranks of each process group of Megatron-Core that a layout communicates in; columns give columns."""
     tp, cp, pp, ep, etp = (row[name] for name in ("tp", "cp", "pp", "ep", "etp"))
-    dp = max(gpus // (tp * cp * pp), 1)
-    expert = max(gpus // (etp * ep * pp), 1)
+    dp, expert = gpus // (tp * cp * pp), gpus // (etp * ep * pp)
     return {"world": gpus, "tp": tp, "cp": cp, "dp x cp": dp * cp, "pp": pp, "ep": ep, "etp": etp, "edp": expert}
 
 
-def _word(row: Mapping[str, int]) -> str:
-    return str(BY_NAME["dispatcher"].decode(row["dispatcher"]))
+def _buffers(m: Model, c: Mapping[str, Any], seq: int) -> tuple[Any, Any]:
+    """(HybridEP, DeepEP): bytes of one buffer for every token of the expert group, and of all chunks; by row.
+
+    DeepEP over NVLink: a chunk for each channel and local rank; over the network: sent and received chunks for each
+    channel and node.
+    """
+    ranks, tokens = c["ep"] * c["etp"], c["micro_batch"] * seq / (c["cp"] * c["tp"])
+    local, nodes, token = np.minimum(ranks, 8), -(-ranks // 8), m.hidden * 2.0 + PER_TOKEN
+    nvlink = CHANNELS * local * CHUNK["receive"] * token
+    network = CHANNELS * nodes * 2 * CHUNK["network"] * token * (nodes > 1)
+    whole = tokens * ranks * m.hidden * 2.0
+    return whole * ((c["dispatcher"] == HYBRIDEP) & (ranks > 1)), (nvlink + network) * (
+        (c["dispatcher"] == DEEPEP) & (ranks > 1)
+    )
 
 
 def _dispatcher(m: Model, row: Mapping[str, int], seq: int) -> Part:
-    ranks = row["ep"] * row["etp"]
-    tokens = row["micro_batch"] * seq / (row["cp"] * row["tp"])
-    if _word(row) == "hybridep" and ranks > 1:
-        return _hybridep(tokens * ranks * m.hidden * 2.0)
-    if _word(row) == "deepep" and ranks > 1:
-        return _deepep(m.hidden * 2.0 + PER_TOKEN, min(ranks, 8), -(-ranks // 8))
+    ranks, (hybridep, deepep) = row["ep"] * row["etp"], map(float, _buffers(m, row, seq))
+    if hybridep:
+        return _hybridep(hybridep)
+    if deepep:
+        return _deepep(deepep, min(ranks, 8), -(-ranks // 8))
     return Part("dispatcher", 0.0, 0.0, "an all-to-all by NCCL has no buffers of its own")
 
 
@@ -88,9 +117,7 @@ def _hybridep(whole: float) -> Part:
     return Part("HybridEP buffers", whole, 2 * whole, because + "one for combine unless they share it")
 
 
-def _deepep(token: float, local: int, nodes: int) -> Part:
-    """NVLink: a chunk for each channel and local rank; network: sent and received chunks for each channel and node."""
-    nvlink = CHANNELS * local * CHUNK["receive"] * token
-    network = CHANNELS * nodes * 2 * CHUNK["network"] * token * (nodes > 1)
+def _deepep(chunks: float, local: int, nodes: int) -> Part:
+    """Half to one and a half of its chunks."""
     because = f"DeepEP's chunks for {local} ranks over NVLink and {nodes} nodes, {CHANNELS} channels each"
-    return Part("DeepEP buffers", 0.5 * (nvlink + network), 1.5 * (nvlink + network), because)
+    return Part("DeepEP buffers", 0.5 * chunks, 1.5 * chunks, because)

@@ -46,7 +46,8 @@ def fixed(b: Base, n: Neighbour) -> Json:
     if n.refused_by is None:
         return {"breaks": [], **prices(b, step_time, peak_memory)}
     if peak_memory == peak_memory:  # priced, so a law on prices refuses it
-        env = b.env_at(codes, peak_memory=peak_memory, step_time=step_time, score=step_time)
+        spare = float(n.spare_memory)
+        env = b.env_at(codes, peak_memory=peak_memory, spare_memory=spare, step_time=step_time, score=step_time)
         return {"breaks": [_broken(b, r, env) for r in broken(b, env)], **prices(b, step_time, peak_memory)}
     env = b.env_at(codes)
     return {"breaks": [_broken(b, r, env) for r in broken(b, env)]}

@@ -58,7 +58,7 @@ class Base:
 
     def env_of(self, row: Row) -> dict[str, Any]:
         """The same in another layout that the solver has priced."""
-        prices = {"peak_memory": row.peak_memory, "step_time": row.step_time, "score": row.score}
+        prices = row.prices
         return with_lets(self.program, {**plain(row.codes, self.chosen.problem), **prices}, self.functions)
 
     def env_at(self, codes: Mapping[str, int], **prices: float) -> dict[str, Any]:

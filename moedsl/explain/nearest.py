@@ -63,7 +63,7 @@ def _said(name: str, value: Any) -> Any:
 
 def _env(p: Program, found: Any, codes: Mapping[str, int], row: Row | None) -> tuple[Json, Json]:
     functions = {"has_layout": lambda a, b: bool(found.cost.has_layout(a, b))}
-    prices = {"peak_memory": row.peak_memory, "step_time": row.step_time, "score": row.score} if row else {}
+    prices = row.prices if row else {}
     return with_lets(p, {**plain(codes, found.problem), **prices}, functions), functions
 
 

@@ -119,16 +119,16 @@ def _priced(arm: Arm, law: Law) -> Law:
     """A law on prices, asked once every axis is bound: the arm has prices of its own."""
 
     def holds(t: Table) -> Column:
-        return law.holds(priced_table(arm, t, "step_time" in law.needs))
+        return law.holds(priced_table(arm, t, law.needs))
 
     return evolve(law, needs=law.needs | frozenset(axes.BY_NAME), holds=holds)  # type: ignore[arg-type]
 
 
-def priced_table(arm: Arm, t: Table, timed: bool) -> Table:
-    """The rows of another arm with this one's prices: bytes, and seconds where `timed`."""
-    here = arm.table(t)
-    here = here.with_columns(peak_memory=arm.chosen.cost.memory(here))
-    return here.with_columns(step_time=arm.chosen.cost.time(here)) if timed else here
+def priced_table(arm: Arm, t: Table, needs: frozenset[str]) -> Table:
+    """The rows of another arm with this one's prices: its peak, and what else a law needs."""
+    here, cost = arm.table(t), arm.chosen.cost
+    made = {"peak_memory": cost.memory, "spare_memory": cost.spare, "step_time": cost.time}
+    return here.with_columns(**{n: price(here) for n, price in made.items() if n == "peak_memory" or n in needs})
 
 
 # ---------------------------------------------------------------- what a plan is made of
@@ -153,5 +153,5 @@ def price(arm: Arm, row: Row) -> Row:
 def broken(arm: Arm, row: Row) -> Rule | None:
     """The first law that a row of another arm breaks here."""
     t = Table({a: np.array([c]) for a, c in row.codes.items()}, arm.chosen.problem.codes, arm.chosen.compiled.lets)
-    here = priced_table(arm, t, True)
+    here = priced_table(arm, t, frozenset(["spare_memory", "step_time"]))
     return next((law.rule for law in arm.chosen.compiled.laws if not np.all(law.holds(here))), None)

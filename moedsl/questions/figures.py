@@ -64,7 +64,7 @@ def changes(row: Row, other: Mapping[str, int]) -> Json:
 
 def unfollowed(chosen: Chosen, row: Row) -> list[str]:
     """The wishes and the advice that a layout does not follow, by id, from the columns of its one row."""
-    c, prices = chosen.compiled, {"peak_memory": row.peak_memory, "step_time": row.step_time, "score": row.score}
+    c, prices = chosen.compiled, row.prices
     columns = {n: np.array([v]) for n, v in {**row.codes, **prices}.items()}
     table = Table(columns, chosen.problem.codes, c.lets)
     return [law.rule.id for law in (*c.wishes, *c.advice) if not np.all(law.holds(table))]
