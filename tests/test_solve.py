@@ -287,7 +287,9 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     bounds = search._bounds(sample, policies)
     rows = sample.with_columns(mesh=np.arange(sample.rows)).times(policies.axes)
     spare = search.prices.spare(rows)
-    rows = rows.with_columns(peak_memory=search.prices.memory(rows), spare_memory=spare, step_time=search.prices.time(rows))
+    rows = rows.with_columns(
+        peak_memory=search.prices.memory(rows), spare_memory=spare, step_time=search.prices.time(rows)
+    )
     rows = rows.with_columns(score=rows["step_time"] * search._advice(rows))
     assert np.all(rows["peak_memory"] >= rows["least"] * (1 - 1e-12)), _worst(rows, rows["peak_memory"] / rows["least"])
     for key, bound in zip(search._keys(rows), bounds, strict=True):
