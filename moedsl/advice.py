@@ -33,12 +33,13 @@ class Answers:
 
 def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> Answers:
     """Whether each advice is followed and what it would cost; and for a layout that is TIGHT what FITS would cost."""
-    laws = chosen.compiled.advice + chosen.compiled.wishes
-    unfollowed = [law for law in laws if not _followed(law, env)]
-    open_ = [law for law in unfollowed if law.needs]
-    sure = _certain(chosen, row) if tight else []
-    best, found = _best(chosen, open_, sure)
-    costs = {law.rule.id: _cost(best.get(law.rule.id), row) for law in unfollowed}
+    laws, limit = chosen.compiled.advice + chosen.compiled.wishes, _limit(chosen, row)
+    unfollowed = {law.rule.id: law for law in laws if not _followed(law, env)}
+    sure = Kept(1, _certain(chosen), limit) if tight and limit else None
+    # a law on prices may be one that no layout obeys, which nothing but pricing them all would show
+    asked = {n: Kept(1, law, limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
+    _fill(chosen, [*asked.values(), *([sure] if sure else [])])
+    costs = {n: _cost(asked.get(n), row) for n in unfollowed}
     entries = [
         {
             "rule": law.rule.id,
@@ -50,41 +51,45 @@ def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> An
         }
         for law in laws
     ]
-    return Answers(entries, next(iter(found), None))
+    return Answers(entries, next(iter(sure.rows), None) if sure else None)
 
 
 def _followed(law: Law, env: Mapping[str, Any]) -> bool:
     return not holds(law.rule.when, env) or bool(evaluate(law.rule.expr, env))
 
 
-def _cost(best: list[Row] | None, row: Row) -> str:
-    if best is None:
+def _cost(asked: Kept | None, row: Row) -> str:
+    if asked is None:
         return "the run itself decides it, no layout does"
-    return against(best[0], row) if best else "nothing that the run leaves open follows it and fits"
+    if asked.rows:
+        return against(asked.rows[0], row)
+    within = "" if asked.limit is None else f" within {NEAR:.0%} of the step"
+    return f"nothing that the run leaves open follows it and fits{within}"
 
 
-def _best(chosen: Chosen, laws: list[Law], sure: list[Kept]) -> tuple[dict[str, list[Row]], list[Row]]:
-    """By law, the best layout that obeys it too, among the meshes that the plan's own search left, if any; and what is
-    kept for `sure`."""
+def _fill(chosen: Chosen, asked: list[Kept]) -> None:
+    """Finds the best layout for each question, among the meshes that the plan's own search left, if any."""
     c, space = chosen.compiled, chosen.solution.space
-    if space is None or space.c is not c:
-        searches = (Search(evolve(c, laws=(*c.laws, law)), chosen.cost, 1) for law in laws)
-        return {law.rule.id: list(s.run().rows) for law, s in zip(laws, searches, strict=True)}, []
-    kept = [Kept(1, law) for law in laws]
-    Search(c, chosen.cost, 1).each(space, [*kept, *sure])
-    return {k.law.rule.id: k.rows for k in kept if k.law}, [r for k in sure for r in k.rows]
+    if space is not None and space.c is c:
+        Search(c, chosen.cost, 1).each(space, asked)
+        return
+    for k in asked:
+        if k.law is not None:
+            k.add(Search(evolve(c, laws=(*c.laws, k.law)), chosen.cost, 1).run().rows)
 
 
-def _certain(chosen: Chosen, row: Row) -> list[Kept]:
-    """The question for the best layout that FITS and ranks no further behind than `NEAR`; none where the phase does not
-    rank by time."""
-    c = chosen.compiled
-    keys = [*c.wishes, *c.ranks]
+def _limit(chosen: Chosen, row: Row) -> tuple[float, ...] | None:
+    """The rank of a layout as good as the plan's but for a step longer by `NEAR`; None where the phase does not rank by
+    time."""
+    keys = [*chosen.compiled.wishes, *chosen.compiled.ranks]
     at = next((i for i, law in enumerate(keys) if law.is_price and law.needs <= {"score", "step_time"}), None)
-    if at is None:
-        return []
-    law = evolve(keys[at], needs=frozenset(a.name for a in axes.AXES), holds=lambda t: chosen.cost.spare(t) >= 0)
-    return [Kept(1, law, (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf))]
+    return None if at is None else (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf)
+
+
+def _certain(chosen: Chosen) -> Law:
+    """The law that a layout FITS."""
+    some = chosen.compiled.ranks[0]
+    return evolve(some, needs=frozenset(a.name for a in axes.AXES), holds=lambda t: chosen.cost.spare(t) >= 0)
 
 
 def against(other: Row, row: Row) -> str:
