@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from moedsl.launch import logs
+from moedsl.launch import logs, shield
 from moedsl.launch.explained import explained
 from moedsl.launch.store import UNKNOWN, Experiment, Job
 
@@ -24,7 +24,8 @@ def wait(experiment: Experiment, only: Sequence[str] = (), with_logs: bool = Fal
     readers: dict[str, logs.Reader | None] = {}
     pause = FIRST_S
     while True:
-        jobs = experiment.jobs(only)
+        with shield.heard():
+            jobs = experiment.jobs(only)
         for job in jobs:
             _say(job, said)
             if with_logs:

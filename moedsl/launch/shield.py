@@ -36,6 +36,35 @@ def noted() -> Generator[list[int]]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def heard() -> Generator[None]:
+    """Inside, a Ctrl-C is a KeyboardInterrupt, whatever the code below makes of it: invoke, by which NeMo-Run asks
+    Slurm, hands it on to the command that it waits for and goes on itself (invoke runners.py, `Runner._finish`).
+
+    Changes nothing on other threads, and where something else than Python's own handler is at work.
+    """
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signals: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        signals.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    except Exception:
+        if not signals:
+            raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signals:
+        raise KeyboardInterrupt
+
+
 def raised(work: Callable[[], None]) -> BaseException | None:
     """Runs `work` to its end and returns what it raised.
 

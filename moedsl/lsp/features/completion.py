@@ -14,7 +14,7 @@ from moedsl.lsp.offers import offers
 from moedsl.lsp.place import Place, place
 
 Written = Callable[[str], types.TextEdit | types.InsertReplaceEdit]
-MOST = 100
+MOST = 150
 """Items of one answer; with more the client asks again as the word grows."""
 
 
