@@ -314,7 +314,7 @@ class Search:
         held = self._could_hold(self._held(part, policies))
         if not held.rows:
             return 0
-        table = self._moved(held.take(self._could_enter(held, policies, kept)), policies)
+        table = self._moved(held.take(self._could_enter(held, policies, kept)), policies, self._slowest(kept))
         if not table.rows:
             return 0
         keys = self._keys(table)
@@ -329,9 +329,16 @@ class Search:
         """Meshes with every policy that decides what is held; `mesh` is the position of their mesh."""
         return part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD))
 
-    def _moved(self, held: Table, policies: Table) -> Table:
-        """The rows of `_held` with every other policy: those that obey every law, priced."""
-        return self._priced(self._legal(held.times(combinations_of(policies, MOVED))))
+    def _moved(self, held: Table, policies: Table, slowest: float = np.inf) -> Table:
+        """The rows of `_held` with every other policy: those that obey every law and take no longer, priced."""
+        return self._priced(self._legal(held.times(combinations_of(policies, MOVED))), slowest)
+
+    def _slowest(self, kept: Sequence[Kept]) -> float:
+        """Seconds beyond which no row is kept: where the first key is the time or the score, which is never less."""
+        for law, negate in self._laws()[:1]:
+            if not negate and law.is_price and law.needs <= {"score", "step_time"}:
+                return max(np.inf if k.worst is None else k.worst[0] for k in kept)
+        return np.inf
 
     def _could_hold(self, table: Table) -> Table:
         """The rows that fit with the least that communication and graphs may hold, before those multiply."""
@@ -359,7 +366,7 @@ class Search:
         laws = [w for w in self.c.laws if not w.priced and w.rule.id not in self.dropped]
         return apply(table, [w for w in laws if not w.needs <= done and w.needs])
 
-    def _priced(self, table: Table) -> Table:
+    def _priced(self, table: Table, slowest: float = np.inf) -> Table:
         """Rows whose prices obey the laws on prices; memory first, since it refuses most."""
         laws = [w for w in self.c.laws if w.priced and w.rule.id not in self.dropped]
         by_memory = [w for w in laws if not w.needs & {"step_time", "score"}]
@@ -372,7 +379,8 @@ class Search:
         if not table.rows:
             return table
         time = self.prices.time(table)
-        table, time = table.take(np.isfinite(time)), time[np.isfinite(time)]
+        keep = np.isfinite(time) & (time <= slowest)
+        table, time = table.take(keep), time[keep]
         table = table.with_columns(step_time=time, spare_memory=self._spare(table))
         table = table.with_columns(score=time * self._advice(table))
         return apply(table, [w for w in laws if w not in by_memory])

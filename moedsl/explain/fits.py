@@ -57,11 +57,11 @@ class _Any(Search):
             at, step = at + step, min(step * 8, max(1, LARGEST_CHUNK // policies.rows))
         return False
 
-    def _priced(self, table: Table) -> Table:
+    def _priced(self, table: Table, slowest: float = np.inf) -> Table:
         """Rows are asked for their seconds only where a law caps those."""
         laws = [w for w in self.c.laws if w.priced and w.rule.id not in self.dropped]
-        if any(w.needs & {"step_time", "score"} for w in laws):
-            return super()._priced(table)
+        if any(w.needs & {"spare_memory", "step_time", "score"} for w in laws):
+            return super()._priced(table, slowest)
         table = table.with_columns(peak_memory=self.prices.memory(table)) if table.rows else table
         return apply(table, laws)
 
