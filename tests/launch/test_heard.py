@@ -18,7 +18,7 @@ def test_invoke_alone_keeps_it_to_itself() -> None:
     assert "asked" in invoke.Context().run(INTERRUPTS, hide=True, warn=True, in_stream=False).stdout
 
 
-@pytest.mark.parametrize("command", [INTERRUPTS, f"{INTERRUPTS}; exit 3"])
+@pytest.mark.parametrize("command", [INTERRUPTS, f"{INTERRUPTS}; exit 3"], ids=["ends well", "fails"])
 @pytest.mark.parametrize("warn", [True, False])
 def test_a_question_that_is_interrupted_is_an_interruption(command: str, warn: bool) -> None:
     with pytest.raises(KeyboardInterrupt), heard():
