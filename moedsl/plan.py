@@ -91,8 +91,7 @@ def environment(chosen: Chosen, row: Row) -> dict[str, Any]:
     """Every name of an expression with its value in one row."""
     functions = {"has_layout": lambda pp, vpp: bool(chosen.cost.has_layout(pp, vpp))}
     values = plain(row.codes, chosen.problem)
-    prices = row.prices
-    return with_lets(chosen.problem.program, {**values, **prices}, functions)
+    return with_lets(chosen.problem.program, {**values, **row.prices}, functions)
 
 
 def _device(p: Program) -> Json:
