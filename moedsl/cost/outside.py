@@ -82,7 +82,7 @@ def _nccl(row: Mapping[str, int], gpus: int) -> Part:
 def groups(row: Mapping[str, Any], gpus: int) -> dict[str, Any]:
     """Ranks of each process group of Megatron-Core that a layout communicates in; columns give columns."""
     tp, cp, pp, ep, etp = (row[name] for name in ("tp", "cp", "pp", "ep", "etp"))
-    dp, expert = gpus // (tp * cp * pp), gpus // (etp * ep * pp)
+    dp, expert = np.maximum(gpus // (tp * cp * pp), 1), np.maximum(gpus // (etp * ep * pp), 1)
     return {"world": gpus, "tp": tp, "cp": cp, "dp x cp": dp * cp, "pp": pp, "ep": ep, "etp": etp, "edp": expert}
 
 
