@@ -195,7 +195,9 @@ class Cost:
 
     def microbatches(self, cols: Columns) -> Ints:
         """Microbatches of a step: global batch over data parallelism and micro batch, at least 1."""
-        full = rows.complete(cols)
+        return self._microbatches(rows.complete(cols))
+
+    def _microbatches(self, full: Mapping[str, Ints]) -> Ints:
         dp = np.maximum(self.gpus // (full["tp"] * full["cp"] * full["pp"]), 1)
         return np.maximum(self.global_batch // (dp * full["micro_batch"]), 1)
 
@@ -226,7 +228,8 @@ class Cost:
     def _keyed(self, cols: Columns) -> dict[str, Ints]:
         """All columns, with the microbatches of a step, how many of them fill the pipeline, and whether the experts'
         kernels are fused."""
-        full, m = rows.complete(cols), self.microbatches(cols)
+        full = rows.complete(cols)
+        m = self._microbatches(full)
         fused = compute.fused(full["precision"], full["cuda_graph"])
         return {**full, "microbatches": m, "deep": np.minimum(m, DEEPEST * full["pp"]), "fused": fused}
 

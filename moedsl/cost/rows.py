@@ -96,14 +96,18 @@ def _levels(column: Ints) -> tuple[Ints, Index]:
     """The values that occur, ascending, and each row's index among them."""
     if column.ndim == 0 or not column.size:
         return column.reshape(-1)[:1], np.zeros(column.size, np.intp)
-    top = int(column.max())
-    return _compact(column, top + 1) if int(column.min()) >= 0 else _sorted(column)
+    low, top = int(column.min()), int(column.max())
+    if low == top:
+        return column[:1], np.zeros(column.size, np.intp)
+    return _compact(column, top + 1) if low >= 0 else _sorted(column)
 
 
 def _flagged(column: Ints, size: int) -> tuple[Ints, Index]:
     seen = np.zeros(size, bool)
     seen[column] = True
-    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[column]
+    values, place = np.flatnonzero(seen), np.empty(size, np.intp)
+    place[values] = np.arange(len(values))
+    return values, place[column]
 
 
 def _compact(codes: Ints, size: int) -> tuple[Ints, Index]:
