@@ -62,7 +62,10 @@ class Report:
     """{stage, planned: {params, expert_params} or None, real: {dense, expert, chunks}} of one rank."""
     parameters: int | None = None
     """Parameters of the whole model, each counted once."""
+    cautions: tuple[str, ...] = ()
+    """What training would do wrongly without a word."""
     warnings: tuple[str, ...] = ()
+    """What NVIDIA's code logged."""
     stood_in: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(factory=dict)
     versions: Mapping[str, str] = field(factory=dict)
@@ -91,7 +94,7 @@ def from_json(data: Mapping[str, Any]) -> Report:
     values = {k: v for k, v in data.items() if k != "ok"}
     for name, kind in (("refusals", Refusal), ("mismatches", Mismatch), ("changed", Change)):
         values[name] = tuple(kind(**item) for item in values.get(name, ()))
-    for name in ("stages", "warnings", "stood_in"):
+    for name in ("stages", "cautions", "warnings", "stood_in"):
         values[name] = tuple(values.get(name, ()))
     return Report(**values)
 
@@ -104,6 +107,7 @@ def render(report: Report) -> str:
         lines += [f"  {report.id}: {report.message}"]
     lines += [f"  refused by {r.where} ({r.question}): {r.error}: {r.message}" for r in report.refusals]
     lines += [f"  differs  {m.field}: planned {m.planned}, is {m.resolved}{_note(m.note)}" for m in report.mismatches]
+    lines += [f"  caution  {text}" for text in report.cautions]
     lines += _replaced(report)
     lines += [f"  stood in for: {text}" for text in report.stood_in]
     return "\n".join(lines + ([f"  help: {report.help}"] if report.help else []))

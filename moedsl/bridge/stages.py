@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -12,15 +12,18 @@ from moedsl.bridge.distributed import initialise
 from moedsl.bridge.meta import meta_device
 from moedsl.bridge.report import Mismatch
 
+Look = Callable[[list[Any], Any], None]
+"""What else is asked of the chunks of a stage and their groups, on the meta device."""
 
-def count(config: Any, case: Case, pp_ranks: list[int]) -> tuple[list[dict[str, Any]], int]:
+
+def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[list[dict[str, Any]], int]:
     """Each stage {stage, rank, dense, expert, chunks} for one rank of it, and the whole model's parameters.
 
     A parameter is an expert's where Megatron-Core marks it so: its gradient is reduced over EDP (`allreduce` False).
     """
     prepare(config.model)
     whole: dict[str, int] = {}
-    stages = [_stage(config, case.world, stage, rank, whole) for stage, rank in enumerate(pp_ranks)]
+    stages = [_stage(config, case.world, stage, rank, whole, look) for stage, rank in enumerate(pp_ranks)]
     return stages, sum(whole.values())
 
 
@@ -46,7 +49,7 @@ def _stand_in_for_kernels() -> None:
             setattr(module, name, absent)
 
 
-def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int]) -> dict[str, Any]:
+def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int], look: Look) -> dict[str, Any]:
     from megatron.core.enums import ModelType
 
     provider: Any = importlib.import_module("megatron.bridge.models.model_provider")
@@ -57,6 +60,7 @@ def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int]
         chunks = chunks if isinstance(chunks, list) else [chunks]
         for chunk in chunks:
             whole.update(_unique(chunk, groups))
+        look(chunks, groups)
     described = [_chunk(chunk) for chunk in chunks]
     total = {kind: sum(c[kind] for c in described) for kind in ("dense", "expert")}
     return {"stage": stage, "rank": rank, **total, "chunks": described}

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from attrs import define, field
 
-from moedsl.bridge import gpu, groups, runtime, stages, update
+from moedsl.bridge import built, gpu, groups, runtime, stages, update
 from moedsl.bridge.case import Case
 from moedsl.bridge.distributed import initialise
 from moedsl.bridge.report import Mismatch, Refusal, Report
@@ -35,6 +35,7 @@ class _Findings:
 
     refusals: list[Refusal] = field(factory=list)
     mismatches: list[Mismatch] = field(factory=list)
+    cautions: list[str] = field(factory=list)
     seconds: dict[str, float] = field(factory=dict)
     more: dict[str, Any] = field(factory=dict)
 
@@ -71,6 +72,7 @@ def judge(case: Case, stand_ins: str = "") -> Report:
         "failed" if failure else "refused" if found.refusals else "accepted",
         refusals=tuple(found.refusals),
         mismatches=tuple(found.mismatches),
+        cautions=tuple(found.cautions),
         warnings=tuple(said[:20]),
         stood_in=tuple(hub),
         seconds=found.seconds,
@@ -100,8 +102,14 @@ def _questions(case: Case, found: _Findings) -> None:
 def _stages(case: Case, config: Any, collection: Any, found: _Findings) -> None:
     import torch.distributed as dist
 
+    def look(chunks: list[Any], of_stage: Any) -> None:
+        """Each finding once, though every stage may have it."""
+        refused, cautions = built.ask(config, chunks, of_stage)
+        found.refusals += [r for r in refused if r not in found.refusals]
+        found.cautions += [c for c in cautions if c not in found.cautions]
+
     ranks = dist.get_process_group_ranks(collection.pp)
-    counted, whole = found.ask("stages", lambda: stages.count(config, case, ranks))
+    counted, whole = found.ask("stages", lambda: stages.count(config, case, ranks, look))
     pairs, differing = stages.compare(counted, case.plan)
     found.more |= {"stages": tuple(pairs), "parameters": whole}
     found.mismatches += differing
