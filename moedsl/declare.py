@@ -14,10 +14,11 @@ from moedsl.diagnostics import Diagnostic, Label, error
 from moedsl.facts import Hardware, Model, Vision
 from moedsl.infer import suggest
 from moedsl.scalar import number
-from moedsl.symbols import ARCHS
+from moedsl.symbols import ARCHS, ATTENTION, POSITIONS
 
 _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
-    (Model, "attention"): ("gqa", "mla"),
+    (Model, "attention"): ATTENTION,
+    (Model, "position_embedding_type"): POSITIONS,
     (Hardware, "arch"): ARCHS,
 }
 UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {

@@ -87,6 +87,8 @@ class Model:
     window_every: int = 0
     """One layer in this many has full attention, the others the window; 0 is all alike."""
     max_seq: int = 0
+    position_embedding_type: str = "rope"
+    """rope, yarn or mrope, as Megatron has it; latent attention turns its own queries and keys, whatever this says."""
     vision: Vision | None = None
 
 

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moedsl.importer_fields import Alternating, Const, Family, Flag, HeadDim, Indexes, Int, Only, Product, Rule
+from moedsl.importer_fields import (
+    Alternating,
+    Const,
+    Family,
+    Flag,
+    HeadDim,
+    Indexes,
+    Int,
+    Only,
+    Positions,
+    Product,
+    Rule,
+)
 
 _CORE: Mapping[str, Rule] = {
     "layers": Int("num_hidden_layers"),
@@ -21,6 +33,7 @@ _CORE: Mapping[str, Rule] = {
     "topk": Int("num_experts_per_tok"),
     "routing_groups": Int("n_group", absent=1, null=1),
     "topk_groups": Int("topk_group", absent=1, null=1),
+    "position_embedding_type": Positions(),
 }
 _TIED: Mapping[str, Rule] = {"tied_embeddings": Flag("tie_word_embeddings", absent=False)}
 _MTP = Int("num_nextn_predict_layers", least=0, absent=0, null=0, note="num_nextn_predict_layers 0: no MTP layer")
@@ -47,6 +60,7 @@ def _mla(bridge: str, qk_norm: int, mla: int) -> Mapping[str, Rule]:
         **_CORE,
         "head_dim": Int("qk_rope_head_dim"),
         "attention": Const("mla", f"{bridge}:{mla}"),
+        "position_embedding_type": Const("rope", "models/conversion/model_bridge.py:685"),
         "qk_norm": Const(True, f"{bridge}:{qk_norm}"),
         "q_lora_rank": Int("q_lora_rank", null=0, note=_NO_Q_LORA),
         "kv_lora_rank": Int("kv_lora_rank"),
@@ -110,7 +124,11 @@ FAMILIES: Mapping[str, Family] = {
         ),
     ),
     "qwen3_vl_moe": Family(
-        _QWEN3_MOE | {"qk_norm": Const(True, "models/qwen_vl/qwen3_vl_bridge.py:246")},
+        _QWEN3_MOE
+        | {
+            "qk_norm": Const(True, "models/qwen_vl/qwen3_vl_bridge.py:246"),
+            "position_embedding_type": Const("mrope", "models/qwen_vl/qwen3_vl_bridge.py:267"),
+        },
         (*_QWEN_ONLY, _TEXT_TYPE, Only("tie_word_embeddings", (False,), "it is read at the top of the configuration")),
         vision=_VISION,
         vision_only=(
@@ -152,6 +170,7 @@ FAMILIES: Mapping[str, Family] = {
             "mlp_bias": _GPT_OSS_BIAS,
             "router_bias": _GPT_OSS_BIAS,
             "attention_sinks": Const(True, "models/gpt_oss/gpt_oss_bridge.py:86"),
+            "position_embedding_type": Const("yarn", "models/gpt_oss/gpt_oss_bridge.py:65"),
             "window": Int("sliding_window"),
             "window_every": Alternating(),
         },

@@ -209,6 +209,25 @@ def _alternates(value: Any, pair: list[str], layers: int) -> bool:
 
 
 @frozen
+class Positions:
+    """yarn where the configuration scales its rotary embedding so, else rope, as Bridge reads it
+    (models/conversion/model_bridge.py:678-685); `rope_parameters` is what newer configurations call it."""
+
+    key: str = "rope_scaling"
+    newer: str = "rope_parameters"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,)
+
+    def read(self, fields: Fields) -> str:
+        scaling = fields.get(self.key) or fields.get(self.newer)
+        if not isinstance(scaling, Mapping):
+            return "rope"
+        return "yarn" if "yarn" in (scaling.get("type"), scaling.get("rope_type")) else "rope"
+
+
+@frozen
 class Const:
     """A fact that the configuration does not say: Megatron Bridge decides it for the family, in the line cited."""
 
@@ -223,7 +242,7 @@ class Const:
         return self.value
 
 
-Rule = Int | Flag | Product | HeadDim | Indexes | Alternating | Const
+Rule = Int | Flag | Product | HeadDim | Indexes | Alternating | Positions | Const
 
 
 @frozen

@@ -18,6 +18,7 @@ Value = int | bool | str | tuple[int, ...]
 _LINES = (
     ("layers", "hidden", "vocab"),
     ("max_seq",),
+    ("position_embedding_type",),
     ("tied_embeddings",),
     ("attention",),
     ("heads", "query_groups", "head_dim"),

@@ -38,6 +38,8 @@ TASKS = ("pretrain", "sft")
 ROUTINGS = ("natural", "balanced")
 DATA = ("mock", "real")
 ARCHS = ("hopper", "blackwell")
+ATTENTION = ("gqa", "mla")
+POSITIONS = ("rope", "yarn", "mrope")
 SHAPES = ("static", "unpadded", "packed", "variable")
 
 RUN: dict[str, Type] = {
@@ -55,7 +57,7 @@ RUN: dict[str, Type] = {
 }
 """Fixed by the run before the solver starts."""
 
-_WORDS = {"attention": ("gqa", "mla"), "arch": ARCHS}
+_WORDS = {"attention": ATTENTION, "position_embedding_type": POSITIONS, "arch": ARCHS}
 _KINDS = {"int": NUMBER, "float": NUMBER, "bool": FLAG, "str": TEXT}
 
 

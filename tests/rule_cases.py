@@ -166,6 +166,9 @@ CASES: dict[str, Case] = {
     "vision with pp": _case(None, _VL, pp=2, build=True),
     "vision with a layout": _case(None, _VL, pp=2, pipeline_layout="Et*20|t*28L", build=True),
     "vision with cp": _case(None, _VL, cp=2, build=True),
+    "vision with expert overlap": _case("vision.no_ep_overlap", _VL, build=True, **_OVERLAP),
+    "vision without expert overlap": _case(None, _VL, build=True),
+    "vision with a captured router": _case(None, _VL, build=True, cuda_graph=["moe_router", "moe_preprocess"]),
     "deepstack: 2 layers on the first of 24 stages": _case(
         "vision.deepstack_on_first_stage", _VL, gpus=24, ep=1, pp=24, build=True
     ),
@@ -203,6 +206,14 @@ LATER: dict[str, tuple[Case, str]] = {
     "mxfp8 experts of 48": (
         _case("precision.quantised_widths", hardware="b200", precision="mxfp8", etp=16, ep=1),
         "Transformer Engine asks when it quantises",
+    ),
+    "vision with captured attention": (
+        _case("vision.no_captured_attention", _VL, cuda_graph=["attn"]),
+        "the graph has no rotary embedding, and nothing says so",
+    ),
+    "vision with a captured iteration": (
+        _case("vision.no_whole_graph", _VL, hardware="gb200", dispatcher="hybridep", cuda_graph=["full_iteration"]),
+        "positions are counted on the host while the graph is captured",
     ),
     "FSDP, overlap and graphs of modules": (
         _case("cuda_graph.overlap_with_fsdp", sharding="fsdp", cuda_graph=["moe_router"], **_OVERLAP),

@@ -104,6 +104,7 @@ _PAIRS: dict[str, Pair] = {
         run(dispatcher="hybridep", capability="8.0"),
         run(dispatcher="hybridep", capability="7.5"),
     ),
+    "std.captured_attention.with_positions": (run("oss"), run("oss", cuda_graph=PARTIAL)),
     "std.ep_overlap.torch": (
         run(also="target torch 2.6.0\n", ep_overlap=True),
         run(also="target torch 2.5.1\n", ep_overlap=True),

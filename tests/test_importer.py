@@ -195,6 +195,22 @@ def test_what_changes_no_shape_changes_no_declaration(key: str, value: Any) -> N
     assert after == before and not found
 
 
+@pytest.mark.parametrize(("base", "scaling", "positions"), [
+    (QWEN, {}, "rope"),
+    (QWEN, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "yarn"),
+    (QWEN, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+    (QWEN, {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "yarn"),
+    (QWEN, {"rope_scaling": {"type": "linear", "factor": 4.0}}, "rope"),
+    (DEEPSEEK, {}, "rope"),  # latent attention scales its own
+    (GPT_OSS, {}, "yarn"),
+    (VL, {}, "mrope"),
+])  # fmt: skip
+def test_position_embedding_is_as_bridge_reads_it(base: str, scaling: dict[str, Any], positions: str) -> None:
+    declared, found = declaration(shipped(base) | scaling, "a_model", "org/model")
+    assert declared is not None and not found
+    assert facts(declared).position_embedding_type == positions
+
+
 def test_several_mistakes_are_all_told() -> None:
     config = shipped(QWEN) | {"num_experts": "many", "index_topk": 1, "decoder_sparse_step": 2}
     _, found = declaration(config, "9 lives", "org/name")

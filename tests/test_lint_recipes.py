@@ -33,6 +33,7 @@ LATE = {
     "std.mesh.expert_mesh": "core parallel_state.py:882",
     "std.mesh.layers": "core transformer/transformer_block.py:150 and :169",
     "std.vision.no_vpp": "core transformer/transformer_layer.py:190",
+    "std.vision.no_ep_overlap": "core utils.py:666",
     "std.recipe_mesh.sequence_parallel": "core transformer/moe/moe_layer.py:630",
     "std.precision.mxfp8_gpu": "te pytorch/quantization.py:168",
 }

@@ -39,7 +39,9 @@ CHOICES: dict[str, list[Any]] = {
     "global_batch": [256, 384, 512],
     "seq": [4096, 8192],
 }
-UNASKED = {c.law for c, _ in (LATER | STRICTER).values()} | {"vision.no_vpp", "mesh.experts", "dispatch.deepep_group"}
+UNASKED = {c.law for c, _ in (LATER | STRICTER).values()} | {
+    "vision.no_vpp", "vision.no_ep_overlap", "mesh.experts", "dispatch.deepep_group",
+}  # fmt: skip
 """Laws that Bridge does not speak of before the model is built, or before it runs."""
 
 

@@ -34,7 +34,7 @@ REFUSED_OTHERWISE = {
 """Refused by `runtime_config_update` for fields that a plan cannot get wrong: model and data differ in their sequence
 length (a plan has one), and two deprecated knobs for the dispatcher's SMs contradict (a plan sets the new one)."""
 
-_MESH, _VISION = ["mesh.expert_mesh"], ["vision.no_vpp"]
+_MESH, _VISION = ["mesh.expert_mesh"], ["vision.no_vpp", "vision.no_ep_overlap"]
 LATE = {
     # ETP x EP x PP is more than the GPUs that the name says: megatron/core/parallel_state.py:882 refuses.
     "perf-deepseek_v3_pretrain_64gpu_h100_bf16_config": _MESH,

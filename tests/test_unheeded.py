@@ -28,3 +28,26 @@ def test_advice_for_layouts_is_no_note(text: str) -> None:
 def test_advice_that_the_run_allows_is_no_note() -> None:
     allowed = 'allow std.layout_advice.published_length because "YaRN is set"'
     assert notes(f"qwen3_30b_a3b; h100 x 16; seq 64k\n{allowed}") == {}
+
+
+POSITIONS = "std.captured_attention.with_positions"
+
+
+def severities(text: str) -> dict[str, str]:
+    return {d.id: d.severity for d in compile_source(Source("run.moe", text), "plan").diagnostics}
+
+
+def test_a_pin_that_trains_without_positions_is_a_warning() -> None:
+    """GPT-OSS has YaRN; the published recipes capture its attention, so it is no law."""
+    text = "gpt_oss_120b; gb200 x 64\npin cuda_graph=[attn, moe_router, moe_preprocess]"
+    assert severities(text)[POSITIONS] == "warning"
+    assert notes(text)[POSITIONS] == "cuda_graph=[attn, moe_router, moe_preprocess]"
+
+
+@pytest.mark.parametrize("text", [
+    "gpt_oss_120b; gb200 x 64\npin cuda_graph=[moe_router, moe_preprocess]",
+    "qwen3_30b_a3b; gb200 x 8\npin cuda_graph=[attn, moe_router, moe_preprocess]",
+    "moonlight_16b; gb200 x 8\npin cuda_graph=[attn, moe_router, moe_preprocess]",
+])  # fmt: skip
+def test_captured_attention_that_knows_its_positions_is_none(text: str) -> None:
+    assert POSITIONS not in severities(text)

@@ -13,7 +13,7 @@ from moedsl.emit.values import stages
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.unset import known
 from moedsl.lint.words import graph_modules
-from moedsl.symbols import HARDWARE, MODEL
+from moedsl.symbols import HARDWARE, MODEL, POSITIONS
 
 Facts = dict[str, Any]
 _M = "model."
@@ -64,12 +64,13 @@ def model_facts(r: Recipe) -> Facts:
 def _whole(r: Recipe) -> Facts:
     """What several fields say together."""
     heads, hidden = r.get("model.num_attention_heads"), r.get("model.hidden_size") or 0
-    window = r.get("model.window_size")
+    window, positions = r.get("model.window_size"), r.get("model.position_embedding_type")
     out: Facts = {
         "query_groups": r.get("model.num_query_groups") or heads,
         "head_dim": r.get("model.kv_channels") or (hidden // heads if heads else None),
         "expert_hidden": r.get("model.moe_ffn_hidden_size") or r.get("model.ffn_hidden_size"),
         "attention": "mla" if r.get("model.multi_latent_attention") else "gqa",
+        "position_embedding_type": positions if positions in POSITIONS else "rope",
         "attention_sinks": r.get("model.softmax_type") in ("learnable", "off-by-one"),
         "window": window[0] if isinstance(window, list) and window else 0,
         "dense_layers": _dense(r),

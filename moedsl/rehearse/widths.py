@@ -52,6 +52,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int)
         mtp_layers=min(m.mtp_layers, 1),
         q_lora_rank=RANK if m.q_lora_rank else 0,
         window=seq // 2 if m.window else 0,
+        position_embedding_type="rope" if m.family in LANGUAGE else m.position_embedding_type,
         vision=None,
         **latent,
     )
