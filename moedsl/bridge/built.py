@@ -51,19 +51,21 @@ def _schedule(config: Any, chunk: Any) -> None:
 
 
 def _captured(config: Any, chunks: Sequence[Any], groups: Any) -> list[str]:
-    """core/transformer/cuda_graphs.py, TECudaGraphHelper: the layers that it finds and the inputs of their graphs."""
+    """core/transformer/cuda_graphs.py, TECudaGraphHelper: the layers that it finds, and the inputs of their graphs in
+    the order of the schedule. Needs the microbatch calculator."""
     graphs: Any = importlib.import_module("megatron.core.transformer.cuda_graphs")
     variables = {name: str(value) for name, value in (getattr(config, "env_vars", None) or {}).items()}
     with patch.dict(os.environ, variables):
         helper = graphs.TECudaGraphHelper(
             chunks, config.model, config.model.seq_length, config.train.micro_batch_size, pg_collection=groups
         )
-    if not helper.flattened_callables or not _captures_attention(config.model, graphs):
+    if not helper.flattened_callables:
         return []
-    helper.num_microbatches = 1
-    _, inputs = helper._get_sample_arguments(_once_around(len(chunks)))
+    _, made = helper._get_cuda_graph_input_data()
+    if not _captures_attention(config.model, graphs):
+        return []
+    turned = all("rotary_pos_emb" in given for given in made.get("sample_kwargs") or () if given is not None)
     positions = {c.position_embedding_type for c in helper.chunks_with_decoder if c is not None}
-    turned = all("rotary_pos_emb" in given for given in inputs if given is not None)
     return [] if turned or "none" in positions else [UNTURNED.format(positions=", ".join(sorted(positions)))]
 
 
@@ -71,8 +73,3 @@ def _captures_attention(model: Any, graphs: Any) -> bool:
     """Latent attention turns its queries and keys itself."""
     modules = model.cuda_graph_modules
     return not model.multi_latent_attention and (not modules or graphs.CudaGraphModule.attn in modules)
-
-
-def _once_around(chunks: int) -> list[int]:
-    """One microbatch through all chunks and back, as the helper numbers them."""
-    return [*range(1, chunks + 1), *range(-chunks, 0)]

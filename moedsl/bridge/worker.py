@@ -103,7 +103,9 @@ def _stages(case: Case, config: Any, collection: Any, found: _Findings) -> None:
     import torch.distributed as dist
 
     def look(chunks: list[Any], of_stage: Any) -> None:
-        """Each finding once, though every stage may have it."""
+        """Each finding once, though every stage may have it; nothing without the number of microbatches."""
+        if found.more["settled"]["num_microbatches"] is None:
+            return
         refused, cautions = built.ask(config, chunks, of_stage)
         found.refusals += [r for r in refused if r not in found.refusals]
         found.cautions += [c for c in cautions if c not in found.cautions]
