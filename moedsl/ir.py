@@ -17,6 +17,8 @@ from moedsl.source import Span
 from moedsl.symbols import BUILTIN, Type
 
 Key = TypeVar("Key", bound=Hashable)
+GRAVE = 0.3
+"""The worth from which advice is about more than speed."""
 
 
 @frozen
@@ -44,6 +46,11 @@ class Rule:
     @property
     def is_std(self) -> bool:
         return self.id.startswith("std.")
+
+    @property
+    def is_grave(self) -> bool:
+        """Advice that is worth more than any difference in speed would be."""
+        return self.worth >= GRAVE
 
 
 @frozen

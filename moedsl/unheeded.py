@@ -12,9 +12,6 @@ from moedsl.diagnostics import Diagnostic, note, warning
 from moedsl.source import Span
 from moedsl.tables import Compiled, Law, Table
 
-GRAVE = 0.3
-"""The worth from which advice is more than a matter of speed."""
-
 
 def unheeded(c: Compiled) -> list[Diagnostic]:
     """A note for each advice that reads nothing which the search decides and that the run goes against; a warning for
@@ -22,7 +19,7 @@ def unheeded(c: Compiled) -> list[Diagnostic]:
     run = [_said(note, c, law, _of_the_run(c, law)) for law in c.advice if not law.needs and _against(law, c.empty())]
     pins = c.problem.program.pins
     pinned = c.empty().assume(**{name: pin.code for name, pin in pins.items()})
-    grave = [w for w in c.advice if w.needs and w.needs <= pins.keys() and w.rule.worth >= GRAVE]
+    grave = [w for w in c.advice if w.needs and w.needs <= pins.keys() and w.rule.is_grave]
     return [*run, *(_said(warning, c, w, pins[min(w.needs)].span) for w in grave if _against(w, pinned))]
 
 

@@ -87,10 +87,11 @@ def _finding(r: Recipe, f: Finding, lines: Lines) -> Diagnostic:
 
 
 def severity(rule: Rule) -> str:
-    """A law is an error. Advice on a recipe is a warning unless it is worth nothing; advice on a run is a note."""
+    """A law is an error. Advice on a recipe is a warning unless it is worth nothing; advice on a run is a note, or a
+    warning where it is grave."""
     if rule.kind == "require":
         return "error"
-    return "warning" if ".recipe_" in rule.id and rule.worth > 0 else "note"
+    return "warning" if rule.is_grave or (".recipe_" in rule.id and rule.worth > 0) else "note"
 
 
 def fields_of(name: str) -> tuple[str, ...]:
