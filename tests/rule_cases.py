@@ -98,6 +98,9 @@ CASES: dict[str, Case] = {
     "full recompute under a whole graph": _case(
         None, hardware="gb200", recompute=["full"], cuda_graph=["full_iteration"], dispatcher="hybridep"
     ),
+    "whole-iteration graph of 999 microbatches": _case(
+        None, hardware="gb200", dispatcher="hybridep", cuda_graph=["full_iteration"], global_batch=15984
+    ),
     "moe_act recompute under attn graphs": _case(None, recompute=["moe_act"], cuda_graph=["attn"]),
     "moe recompute under router graphs": _case(
         "cuda_graph.no_moe_recompute", recompute=["moe"], cuda_graph=["moe_router"]
@@ -194,6 +197,16 @@ LATER: dict[str, tuple[Case, str]] = {
     "whole-iteration graph over alltoall": (
         _case("cuda_graph.whole_graph_dispatcher", cuda_graph=["full_iteration"]),
         "a copy to the host while the graph is captured",
+    ),
+    "whole-iteration graph of 1000 microbatches": (
+        _case(
+            "cuda_graph.stash_microbatches",
+            hardware="gb200",
+            dispatcher="hybridep",
+            cuda_graph=["full_iteration"],
+            global_batch=16000,
+        ),
+        "core/transformer/moe/paged_stash.py:456 asserts while the first steps number them",
     ),
     "hybridep on part of a domain": (
         _case("dispatch.hybridep_domain", hardware="gb200", gpus=128, ep=128, dispatcher="hybridep"),

@@ -38,6 +38,8 @@ _OFFLOADING = {
     "derived": {"model.fine_grained_offloading_max_inflight_offloads": 1},
 }
 """What the rules give a plan that offloads modules, so that nothing else is refused."""
+_GRAPHS = {"env": {"NCCL_GRAPH_REGISTER": 0}}
+"""And one with graphs of modules: expandable segments, which every plan has, go with no registration by NCCL."""
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -84,7 +86,8 @@ def _plan(case: Case) -> dict[str, Any]:
         w["model"], w["hardware"], ranks, {**sizes, "pipeline_layout": w["pipeline_layout"] or _layout(w)}, policy,
         (w["global_batch"], w["micro_batch"], w["seq"]), set={f"model.{_FIELDS[k]}": v for k, v in case.facts.items()},
     )  # fmt: skip
-    return {**made, "gpus": w["gpus"], **(_OFFLOADING if w["offload_modules"] else {})}
+    more = _OFFLOADING if w["offload_modules"] else _GRAPHS if w["cuda_graph"] else {}
+    return {**made, "gpus": w["gpus"], **more}
 
 
 def _layout(w: dict[str, Any]) -> str | None:
