@@ -10,7 +10,7 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -23,7 +23,8 @@ _STAGES = ("parse", "check", "lower", "solve", "plan")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = _parser(words[0] if words else "").parse_args(words)
     try:
         with _one_blas_thread(), _no_collections():
             module = importlib.import_module(f"moedsl.commands.{arguments.module}")
@@ -99,7 +100,8 @@ def _bug() -> int:
     return 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(word: str) -> argparse.ArgumentParser:
+    """The parser for a command line that begins with a word: of one command, or of all where it names none."""
     parser = _Parser(
         prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe."
     )
@@ -108,27 +110,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     parser.set_defaults(module="version", parser=parser)
-    _compile(commands)
-    _plan(commands)
-    _check(commands)
-    _what_if(commands)
-    _verify(commands)
-    _rehearse(commands)
-    _lint(commands)
-    _diagnose(commands)
-    _diff(commands)
-    _results(commands)
-    _fmt(commands)
-    _models(commands)
-    _calibrate(commands)
-    _report(commands)
-    _run(commands)
-    _submitted(commands)
-    hardware = _command(commands, "hardware", "list the hardware that a run may name")
-    hardware.add_argument("--json", action="store_true")
-    _explain(commands)
-    lsp = _command(commands, "lsp", "serve editors: the language server on standard input and output")
-    lsp.add_argument("--stdio", action="store_true", help="what it does anyway; some clients say it")
+    for declare in [_COMMANDS[word]] if word in _COMMANDS else dict.fromkeys(_COMMANDS.values()):
+        declare(commands)
     return parser
 
 
@@ -365,6 +348,43 @@ def _models(commands: Commands) -> None:
     add.add_argument("--hf", help="the Hugging Face id that AutoBridge resolves")
     add.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: standard output)")
     add.add_argument("--force", action="store_true", help="overwrite the file")
+
+
+def _hardware(commands: Commands) -> None:
+    parser = _command(commands, "hardware", "list the hardware that a run may name")
+    parser.add_argument("--json", action="store_true")
+
+
+def _lsp(commands: Commands) -> None:
+    parser = _command(commands, "lsp", "serve editors: the language server on standard input and output")
+    parser.add_argument("--stdio", action="store_true", help="what it does anyway; some clients say it")
+
+
+_COMMANDS: Mapping[str, Callable[[Commands], None]] = {
+    "compile": _compile,
+    "plan": _plan,
+    "check": _check,
+    "what-if": _what_if,
+    "verify": _verify,
+    "rehearse": _rehearse,
+    "lint": _lint,
+    "diagnose": _diagnose,
+    "diff": _diff,
+    "results": _results,
+    "fmt": _fmt,
+    "models": _models,
+    "calibrate": _calibrate,
+    "report": _report,
+    "run": _run,
+    "clusters": _run,
+    "jobs": _submitted,
+    "logs": _submitted,
+    "cancel": _submitted,
+    "hardware": _hardware,
+    "explain": _explain,
+    "lsp": _lsp,
+}
+"""What declares each command, in the order of `--help`: those of all take 10 ms."""
 
 
 if __name__ == "__main__":
