@@ -246,12 +246,11 @@ class Search:
     def _frugal(self) -> Iterable[dict[str, int]]:
         """Policies with which some rank holds the least: one value where it always does, else every value."""
         d = self.c.problem.domains
-        low = self._frugal_moves()
         high = {n: int(d[n].max()) for n in ("offload", "moments")}
         open_ = {n: d[n] for n in ("offload_modules", "precision", "sharding", "grad_reduce")}
         for values in itertools.product(*open_.values()):
             some = {n: int(v) for n, v in zip(open_, values, strict=True)}
-            for recompute in self._frugal_recompute(some["sharding"]):
+            for low, recompute in itertools.product(self._frugal_moves(), self._frugal_recompute(some["sharding"])):
                 yield {**low, **high, **some, "recompute": int(recompute)}
 
     def _frugal_recompute(self, sharding: int) -> Iterable[int]:
@@ -260,8 +259,11 @@ class Search:
         domain, full = self.c.problem.domains["recompute"], axes.BY_NAME["recompute"].encode("full")
         return [full] if full in domain and sharding != FSDP else domain.tolist()
 
-    def _frugal_moves(self) -> dict[str, int]:
-        return {n: int(self.c.problem.domains[n].min()) for n in MOVED}
+    def _frugal_moves(self) -> list[dict[str, int]]:
+        """Where every value captures something, which holds the least depends: attention's masks on the sequence."""
+        d = self.c.problem.domains
+        low, graphs = {n: int(d[n].min()) for n in MOVED}, d["cuda_graph"].tolist()
+        return [{**low, "cuda_graph": graph} for graph in ([0] if 0 in graphs else graphs)]
 
     def _swift(self) -> Iterable[dict[str, int]]:
         """Policies with which some step is fastest: the one value that always is, every value where it depends."""
@@ -342,7 +344,9 @@ class Search:
 
     def _could_hold(self, table: Table) -> Table:
         """The rows that fit with the least that communication and graphs may hold, before those multiply."""
-        least = self.prices.memory(table.assume(**self._frugal_moves()))
+        least = functools.reduce(
+            np.minimum, (self.prices.memory(table.assume(**moves)) for moves in self._frugal_moves())
+        )
         caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
         return apply(table.with_columns(peak_memory=least), caps)
 

@@ -56,10 +56,12 @@ def test_the_norm_that_leaves_a_graph_is_kept_whatever_is_recomputed() -> None:
         assert kept(**row, **without) - kept(**row) == pytest.approx(freed, abs=1e6), row
 
 
-def test_a_graph_copies_the_input_of_a_chunk_and_no_other() -> None:
+def test_a_graph_copies_the_input_of_a_chunk_and_has_a_mask_for_each_layer() -> None:
+    """A mask of a CP rank's tokens times all of them, whole on each TP rank: 4 GiB."""
     row: dict[str, Any] = {"dispatcher": "alltoall"}
     copies = kept(**row, cuda_graph=GRAPHS) - kept(**row)
-    assert copies == pytest.approx(CHUNKS * TOKENS * 4096 * 2, rel=1e-6)
+    mask = 131072 // 4 * 131072
+    assert copies == pytest.approx(CHUNKS * TOKENS * 4096 * 2 + LAYERS * mask, rel=1e-6)
 
 
 def test_four_microbatches_keep_48_chunks() -> None:

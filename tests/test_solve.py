@@ -262,6 +262,7 @@ WIDE = [
     "qwen3_vl_30b_a3b; gb300 x 16; throughput first; vlm freeze_vision fsdp",
     f"moonlight_16b; h100 x 32; throughput first; rules r {{ candidates sharding = [optimizer, fsdp] {WHY}\n candidates moments = [fp32, bf16] {WHY}\n candidates grad_reduce = [fp32, bf16] {WHY} }}",
     "kimi_k2; gb200 x 128; scale first; seq 64k; sweep micro_batch in 1",
+    f"qwen3_30b_a3b; gb200 x 64; throughput first; seq 64k; rules r {{ candidates cuda_graph = [[attn], [moe_router, moe_preprocess]] {WHY} }}",
 ]  # fmt: skip
 
 FEW = (

@@ -52,7 +52,7 @@ def _statements(judged: Sequence[Judged]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for j in judged:
         error = "" if j.error is None else f"{j.error:+.1%}"
-        yield f"| {j.id} | {j.source} | {j.says} | {j.ours} | {error} | {'yes' if j.agrees else 'no'} |"
+        yield f"| {j.id} | {j.source} | {j.says} | {j.ours} | {error} | {'yes' if j.agrees else f'no: {j.but}'} |"
 
 
 def _verdicts(runs: Sequence[Measured]) -> Iterator[str]:

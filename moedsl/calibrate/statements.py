@@ -5,6 +5,7 @@ A line of the file is a measured run (`runs.read`) with `says`, `source`, and `c
   `share` of the moments is on the host;
 - `below`: the peak stays under `gib`;
 - `fits`: it ran.
+`but` says why the estimate does not agree, where it does not.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Judged:
     error: float | None
     """Ours over theirs, less 1, where theirs is a figure."""
     agrees: bool
+    but: str
+    """Why not."""
 
 
 @frozen
@@ -47,11 +50,12 @@ class Statement:
     bytes: float
     """0 where the claim has no figure."""
     share: float
+    but: str
 
     def judged(self) -> Judged:
         """What the estimate says of it; KeyError for a claim that the module's docstring does not list."""
         ours, error, agrees = _CLAIMS[self.claim](self)
-        return Judged(self.run.id, self.source, self.says, ours, error, agrees)
+        return Judged(self.run.id, self.source, self.says, ours, error, agrees, self.but)
 
 
 def statements(path: Path) -> tuple[list[Statement], Sequence[Diagnostic]]:
@@ -62,7 +66,9 @@ def statements(path: Path) -> tuple[list[Statement], Sequence[Diagnostic]]:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     size = [1e9 * d.get("gb", 0) + GIB * d.get("gib", 0) for d in lines]
     pairs = zip(runs, lines, size, strict=True)
-    return [Statement(r, d["source"], d["says"], d["claim"], n, d.get("share", 0.0)) for r, d, n in pairs], []
+    return [
+        Statement(r, d["source"], d["says"], d["claim"], n, d.get("share", 0.0), d.get("but", "")) for r, d, n in pairs
+    ], []
 
 
 def after_step(run: Measured, share: float) -> float:

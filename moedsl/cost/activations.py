@@ -51,6 +51,8 @@ class Sizes:
     MoE layer."""
     here: Mapping[str, Floats]
     """1 where what a module of `OFFLOAD_MODULES` saves waits on the GPU, 0 where it waits in host memory."""
+    mask: Floats
+    """Bytes of the attention mask that a graph with attention takes, 0 without one."""
 
 
 def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
@@ -62,7 +64,14 @@ def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
     routed = split * m.topk * t["etp"] * 1.0
     here = {word: 1.0 - moved for word, moved in _moved(m, t).items()} if t["offload_modules"].any() else HERE
     wide = t["tp"] * 1.0, t["etp"] * 1.0
-    return Sizes(tokens, split, routed, by_precision(SAVED, t), *wide, float(learns), keep, here)
+    return Sizes(tokens, split, routed, by_precision(SAVED, t), *wide, float(learns), keep, here, mask(t, seq))
+
+
+def mask(t: Table, seq: int) -> Floats:
+    """Bytes of the mask that each layer with captured attention is given, for every kind of attention and though the
+    kernels do not read it: a byte for each pair of a CP rank's tokens and all tokens, whole on each TP rank (core
+    transformer/transformer_layer.py:1111-1121)."""
+    return t.has("cuda_graph", CUDA_GRAPH.index("attn")) * 1.0 * t["micro_batch"] * (seq // t["cp"]) * seq
 
 
 def _moved(m: Model, t: Table) -> dict[str, Floats]:

@@ -147,8 +147,10 @@ def _kept(
     m: Model, t: Table, s: activations.Sizes, saved: tuple[Floats, Floats], learns: Trained, taken: Taken
 ) -> Prices:
     """A graph reads a layer's input from its own buffer, which is then what is saved; the schedule keeps the input of
-    each chunk beside it."""
-    dense, moe = saved
+    each chunk beside it. The mask of captured attention is a buffer of the same kind: a layer's buffers go to a later
+    forward once its backward is through, so that there are as many as layers times live microbatches (core
+    transformer/cuda_graphs.py:2427-2443). What a graph reads stays for good."""
+    dense, moe = (each + s.mask for each in saved)
     static = t.has("cuda_graph", CUDA_GRAPH.index("attn")) * s.split * m.hidden * formats.BF16
     each, over_root = activations.uneven(m, s, _whole(t), taken)
     out: dict[str, Floats] = {"dense_live": dense, "moe_live": moe + each, "moe_uneven": over_root}
@@ -171,21 +173,26 @@ def _buffers(
     Expert overlap has a layer's forward under way beside another's backward. Graphs are then captured layer by layer in
     that order, and a layer's buffers go to the next forward when its backward is captured (core
     transformer/cuda_graphs.py:2898-2917 and :2427-2443; te pytorch/graph.py:900-937), so that one layer more is all
-    that they hold. FSDP adds what it gathers and reduces (`sharded`).
+    that they hold, its mask included. FSDP adds what it gathers and reduces (`sharded`).
+    A replay makes its graph's mask anew, in zeros, and frees it once it is copied into the graph's own (core
+    transformer/transformer_layer.py:1364-1377, :1394-1402; te pytorch/graph.py:1079-1084): one at a time, in a forward,
+    beside which no layer's backward is at its working set.
     Of what is offloaded one layer is on its way to the host, and the next is back before its backward (core
     pipeline_parallel/fine_grained_activation_offload.py:1131).
     """
     whole, moved = _whole(t), activations.offloaded(m, s)
     back = saved[0] + moved[0], saved[1] + moved[1]
     travelling = 2.0 * np.maximum(*moved)
-    work = travelling + activations.working_set(m, s, back, whole, taken) + t["ep_overlap"] * saved[1]
+    layer = np.maximum(activations.working_set(m, s, back, whole, taken), s.mask)
+    work = travelling + layer + t["ep_overlap"] * saved[1]
     loss, mtp = (logits * taken.logits for logits in activations.logits(m, s))
     again = taken.captured * t["ep_overlap"] * activations.captured(m, s, t)
     fsdp = formats.fsdp(t)
     unit = fsdp * sharded.units(m, t, gpus, (n.all["moe"], n.learning["moe"]), saved[1])
     roots = {name: fsdp * held for name, held in sharded.whole(m, t, gpus).items()}
     at_loss = np.where((whole > 0) | taken.beside, loss, np.maximum(loss - work, 0.0))
-    return {"one": work + unit + taken.framework, "loss": at_loss, "mtp": mtp, "moe": again} | roots
+    static = t["ep_overlap"] * s.mask
+    return {"one": work + static + unit + taken.framework, "loss": at_loss, "mtp": mtp, "moe": again} | roots
 
 
 def matrix(kinds: Mapping[str, Prices], rows: int) -> Floats:
