@@ -72,7 +72,7 @@ def make_cost(problem: Problem) -> Cost:
 
 def _notes(c: Chosen) -> list[Diagnostic]:
     """What should be known before the plan is read."""
-    return [*no_proxy(c.problem), *unheeded(c.compiled), *uneven_batch(c, solve), *idle_advice(c)]
+    return [*no_proxy(c.problem), *unheeded(c.compiled, c.solution.rows[0]), *uneven_batch(c, solve), *idle_advice(c)]
 
 
 def _whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:

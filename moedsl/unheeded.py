@@ -1,4 +1,4 @@
-"""Advice that no layout of a run can follow: on the run itself as notes, on what it pins as warnings where grave."""
+"""Advice that a run goes against: on the run itself as notes, and grave advice that its layout does not follow."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from moedsl.axes import json_value
 from moedsl.columns import names
 from moedsl.diagnostics import Diagnostic, note, warning
+from moedsl.solve import Row
 from moedsl.source import Span
 from moedsl.tables import Compiled, Law, Table
 
 
-def unheeded(c: Compiled) -> list[Diagnostic]:
+def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:
     """A note for each advice that reads nothing which the search decides and that the run goes against; a warning for
-    grave advice that reads nothing but what the run pins."""
+    grave advice that the chosen layout does not follow, at what the run pins of it."""
     run = [_said(note, c, law, _of_the_run(c, law)) for law in c.advice if not law.needs and _against(law, c.empty())]
-    pins = c.problem.program.pins
-    pinned = c.empty().assume(**{name: pin.code for name, pin in pins.items()})
-    grave = [w for w in c.advice if w.needs and w.needs <= pins.keys() and w.rule.is_grave]
-    return [*run, *(_said(warning, c, w, pins[min(w.needs)].span) for w in grave if _against(w, pinned))]
+    chosen = c.empty().assume(**row.codes, **row.prices)
+    grave = [law for law in c.advice if law.needs and law.rule.is_grave and _against(law, chosen)]
+    return [*run, *(_said(warning, c, law, _of_the_layout(c, law)) for law in grave)]
 
 
 def _against(law: Law, table: Table) -> bool:
@@ -31,6 +31,13 @@ def _of_the_run(c: Compiled, law: Law) -> Span:
     """The statement that gives the advice its case."""
     spans = c.problem.program.spans
     return next((spans[n] for n in sorted(names(law.rule.expr)) if n in spans), spans["hardware"])
+
+
+def _of_the_layout(c: Compiled, law: Law) -> Span:
+    """The first pin that the advice reads, else the hardware, on which nothing better fits or ranks before it."""
+    pins = c.problem.program.pins
+    pinned = sorted(law.needs & pins.keys())
+    return pins[pinned[0]].span if pinned else c.problem.program.spans["hardware"]
 
 
 def _said(kind: Callable[..., Diagnostic], c: Compiled, law: Law, where: Span) -> Diagnostic:

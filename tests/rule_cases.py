@@ -13,6 +13,7 @@ _MOONLIGHT = {"model": "moonlight_16b", "hardware": "h100", "gpus": 8, "ep": 8}
 _OSS = {"model": "gpt_oss_120b", "hardware": "h100", "gpus": 16, "ep": 16}
 _VL = {"model": "qwen3_vl_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _OVERLAP = {"ep_overlap": True}
+_WHOLE = {"hardware": "gb200", "precision": "mxfp8", "dispatcher": "hybridep", "cuda_graph": ["full_iteration"]}
 _WGRAD = {"ep_overlap": True, "delay_wgrad": True}
 
 
@@ -131,6 +132,16 @@ CASES: dict[str, Case] = {
         cuda_graph=["full_iteration"],
         offload_modules=["core_attn"],
     ),
+    "core_attn offloaded, whole layers recomputed": _case(
+        "offload_modules.not_with_full_recompute", recompute=["full"], offload_modules=["core_attn"]
+    ),
+    "optimizer in host memory": _case(None, offload="optimizer"),
+    "qkv_linear offloaded, up-projection recomputed": _case(
+        "offload_modules.up_proj_has_chunk", _MOONLIGHT, recompute=["mla_up_proj"], offload_modules=["qkv_linear"]
+    ),
+    "qkv_linear to attn_proj offloaded, up-projection recomputed": _case(
+        None, _MOONLIGHT, recompute=["mla_up_proj"], offload_modules=["qkv_linear", "core_attn", "attn_proj"]
+    ),
     # overlap
     "overlap without EP": _case("ep_overlap.needs_ep", ep=1, **_OVERLAP),
     "overlap with EP": _case(None, **_WGRAD),
@@ -228,9 +239,53 @@ LATER: dict[str, tuple[Case, str]] = {
         _case("vision.no_whole_graph", _VL, hardware="gb200", dispatcher="hybridep", cuda_graph=["full_iteration"]),
         "positions are counted on the host while the graph is captured",
     ),
-    "FSDP, overlap and graphs of modules": (
-        _case("cuda_graph.overlap_with_fsdp", sharding="fsdp", cuda_graph=["moe_router"], **_OVERLAP),
-        "core/distributed/fsdp/mcore_fsdp_adapter.py:173 asserts when the model is wrapped",
+    "FSDP and graphs of modules": (
+        _case("cuda_graph.modules_under_fsdp", sharding="fsdp", cuda_graph=["moe_router"]),
+        "te/pytorch/graph.py:388 raises at the capture, whose layers have FSDP's hooks",
+    ),
+    "FSDP and an optimizer in host memory": (
+        _case("fsdp.no_optimizer_offload", sharding="fsdp", offload="optimizer"),
+        "core/optimizer/cpu_offloading/hybrid_optimizer.py:274 pins a DTensor when the optimizer is built",
+    ),
+    "MXFP8 weights and an optimizer in host memory": (
+        _case("offload_optimizer.unquantised_weights", hardware="b200", precision="mxfp8", offload="optimizer"),
+        "core/optimizer/distrib_optimizer.py:781 has no tensor to step when the optimizer is built",
+    ),
+    "whole-iteration graph over ETP": (
+        _case("cuda_graph.whole_graph_experts", etp=2, **_WHOLE),
+        "core/transformer/moe/experts.py:287 asserts when the experts are built",
+    ),
+    "whole-iteration graph and recomputed activation": (
+        _case("cuda_graph.whole_graph_activation", recompute=["moe_act"], **_WHOLE),
+        "te/pytorch/ops/basic/swiglu.py:474 raises in the first forward pass",
+    ),
+    "whole-iteration graph in blockwise FP8 on Hopper": (
+        _case(None, **{**_WHOLE, "hardware": "h100", "precision": "fp8_blockwise"}),
+        "nothing is broken: the neighbour of the next",
+    ),
+    "whole-iteration graph in blockwise FP8 on Blackwell": (
+        _case("cuda_graph.whole_graph_blockwise", **{**_WHOLE, "precision": "fp8_blockwise"}),
+        "te/pytorch/ops/basic/grouped_linear.py:1222 reads on the host while the graph is captured",
+    ),
+    "overlap, captured attention and a recomputed norm": (
+        _case("ep_overlap.norm_recompute_in_graph", cuda_graph=["attn"], recompute=["layernorm"], **_OVERLAP),
+        "core/models/gpt/fine_grained_callables.py:205 discards a checkpoint that has ended, in the first replay",
+    ),
+    "DeepEP over 12 ranks": (
+        _case("dispatch.deepep_sizes", {**_BASE, "model": "kimi_k2"}, gpus=96, ep=12, dispatcher="deepep"),
+        "DeepEP has no settings for the group; core/transformer/moe/fused_a2a.py:48 asks in the first forward pass",
+    ),
+    "vision in NVFP4": (
+        _case("vision.no_fp4", _VL, hardware="gb200", precision="nvfp4"),
+        "nothing is computed in FP4, and nothing says so",
+    ),
+    "vision with offloaded activations": (
+        _case("vision.no_activation_offload", _VL, offload_modules=["moe_act"]),
+        "nothing is offloaded, and nothing says so",
+    ),
+    "vision features over tp 2 x cp 2": (
+        _case("vision.deepstack_shards", _VL, tp=2, cp=2, seq=4100),
+        "bridge/models/qwen_vl/modelling_qwen3_vl/utils.py:237 asserts in the first forward pass",
     ),
 }
 """What Bridge accepts and breaks later, where no CPU can ask: in kernels, collectives and captured graphs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rule_runs import PARTIAL, Pair, run
+from rule_runs import PARTIAL, WHOLE, Pair, run
 
 _REAL = 'data "images"\n'
 _FSDP_DERIVES = (
@@ -10,18 +10,26 @@ _FSDP_DERIVES = (
     "ddp.overlap_param_gather", "ddp.megatron_fsdp_main_params_dtype", "ddp.megatron_fsdp_main_grads_dtype",
     "ddp.megatron_fsdp_grad_comm_dtype", "model.init_model_with_meta_device",
 )  # fmt: skip
+_CAPTURED_FSDP = ("ddp.megatron_fsdp_cuda_graph_mode", "ddp.fsdp_all_gather_in_start_param_sync")
+_ALL_FROZEN = ["freeze_vision", "freeze_projection"]
 _FROZEN = {"vlm": ["freeze_vision"]}
 _GB200 = {"hardware": "gb200"}
 
 VLM: dict[str, Pair] = {
     **{f"std.fsdp.{name}": (run(sharding="fsdp"), run()) for name in _FSDP_DERIVES},
+    **{f"std.fsdp.{name}": (run(sharding="fsdp", **WHOLE), run(sharding="fsdp")) for name in _CAPTURED_FSDP},
+    "std.deepstack.gradients_through_recompute": (
+        run("vl", recompute=["moe_act"]),
+        run("vl", recompute=["full"], vlm=["freeze_vision"]),
+    ),
+    "std.deepstack.whole_gradients": (run("vl"), run("vl", tp=2)),
     "std.vlm_sharding.sharding/1": (run("vl", "fit"), run("vl")),
     "std.vlm_sharding.sharding/2": (run("vl"), run("vl", "fit")),
     "std.vlm_sharding.fsdp_first": (run("vl", "fit", sharding="fsdp"), run("vl", "fit")),
     "std.vlm_sharding.three_d_once_stable": (run("vl"), run("vl", sharding="fsdp")),
     "std.vlm_sharding.full_recompute_first": (
-        run("vl", "fit", sharding="fsdp", recompute=["full"]),
-        run("vl", "fit", sharding="fsdp", recompute=["moe_act"]),
+        run("vl", "fit", sharding="fsdp", recompute=["full"], vlm=_ALL_FROZEN),
+        run("vl", "fit", sharding="fsdp", recompute=["moe_act"], vlm=_ALL_FROZEN),
     ),
     "std.vlm_sharding.selective_once_fitting": (run("vl", recompute=["moe_act"]), run("vl", recompute=["full"])),
     "std.vlm_sharding.etp_only_for_fit": (run("vl"), run("vl", etp=2)),
@@ -57,10 +65,6 @@ VLM: dict[str, Pair] = {
     "std.vlm_compatibility.hybridep_3d": (
         run("vl", **_GB200, dispatcher="hybridep"),
         run("vl", **_GB200, dispatcher="alltoall"),
-    ),
-    "std.vlm_compatibility.graphs_fsdp": (
-        run("vl", sharding="fsdp", cuda_graph=PARTIAL),
-        run("vl", cuda_graph=PARTIAL),
     ),
     "std.vlm_compatibility.graphs_3d": (run("vl", cuda_graph=PARTIAL), run("vl")),
     "std.vlm_compatibility.frozen_fsdp": (run("vl", **_FROZEN, sharding="fsdp"), run("vl", sharding="fsdp")),

@@ -35,6 +35,7 @@ LATE = {
     "std.vision.no_vpp": "core transformer/transformer_layer.py:190",
     "std.vision.no_ep_overlap": "core utils.py:666",
     "std.recipe_mesh.sequence_parallel": "core transformer/moe/moe_layer.py:630",
+    "std.cuda_graph.whole_graph_activation": "te pytorch/ops/basic/swiglu.py:474",
     "std.precision.mxfp8_gpu": "te pytorch/quantization.py:168",
 }
 """Laws broken by recipes that `runtime_config_update` accepts, and the line that refuses them behind it."""

@@ -60,6 +60,12 @@ LATE = {
 }
 """Accepted by `runtime_config_update`, refused by Megatron-Core before the first step."""
 
+IN_TRAINING = {
+    # te/pytorch/ops/basic/swiglu.py:474 raises in the first forward pass.
+    "perf-deepseek_v3_pretrain_128gpu_gb300_fp8mx_hsdp_config": ["cuda_graph.whole_graph_activation"],
+}
+"""Accepted until the first step."""
+
 WITHOUT_SEQUENCE_PARALLEL = {
     "library-qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config",
     "library-qwen3_vl_235b_a22b_sft_config",
@@ -69,7 +75,7 @@ WITHOUT_SEQUENCE_PARALLEL = {
 
 @pytest.mark.parametrize("name", sorted(ROWS.keys() - UNSAYABLE))
 def test_a_recipe_is_as_legal_here_as_in_megatron(name: str) -> None:
-    expected = REFUSED.get(name) or LATE.get(name) or []
+    expected = (REFUSED | LATE | IN_TRAINING).get(name, [])
     assert broken(ROWS[name]) == expected
 
 

@@ -51,3 +51,24 @@ def test_a_pin_that_trains_without_positions_is_a_warning() -> None:
 ])  # fmt: skip
 def test_captured_attention_that_knows_its_positions_is_none(text: str) -> None:
     assert POSITIONS not in severities(text)
+
+
+WHOLE_LAYERS, SLICES = "std.deepstack.gradients_through_recompute", "std.deepstack.whole_gradients"
+
+
+def test_grave_advice_that_no_layout_follows_is_a_warning() -> None:
+    """Nobody pinned TP or recompute: nothing that fits keeps the gradients of the deepstack features whole."""
+    text = "qwen3_vl_235b_a22b; b200 x 16; fit first"
+    assert severities(text)[SLICES] == "warning"
+    assert notes(text)[SLICES] == "b200 x 16"
+
+
+def test_deepstack_features_that_learn_are_kept_whole_where_a_layout_can() -> None:
+    for phase in ("fit", "scale", "throughput"):
+        assert not {WHOLE_LAYERS, SLICES} & severities(f"qwen3_vl_30b_a3b; h100 x 64; seq 16k; {phase} first").keys()
+
+
+def test_frozen_features_may_be_cut_and_recomputed() -> None:
+    pinned = "qwen3_vl_30b_a3b; h100 x 64; pin tp=2 recompute=full"
+    assert {severities(pinned)[WHOLE_LAYERS], severities(pinned)[SLICES]} == {"warning"}
+    assert not {WHOLE_LAYERS, SLICES} & severities(f"{pinned}\nvlm freeze_vision freeze_projection").keys()

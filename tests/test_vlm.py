@@ -36,14 +36,19 @@ def said(p: dict[str, Any]) -> set[str]:
     return {m["rule"].rpartition(".")[2] for m in p["measured"]}
 
 
-@pytest.mark.parametrize("words", ["fit first; ", "fit first; vlm freeze_vision; "])
-def test_bring_up_is_fsdp_with_full_recompute(words: str) -> None:
-    p = plan(BASE + words)
+def test_bring_up_is_fsdp_with_full_recompute() -> None:
+    p = plan(BASE + "fit first; vlm freeze_vision freeze_projection")
     assert (p["policy"]["sharding"], p["policy"]["recompute"], p["layout"]["pp"]) == ("fsdp", ["full"], 1)
     chosen = decision(p, "sharding")
     assert chosen["origin"] == "chosen"
     assert any("VLM training" in c for c in chosen["cite"])
     assert "relax_recompute" in said(p)
+
+
+@pytest.mark.parametrize("words", ["fit first; ", "fit first; vlm freeze_vision; "])
+def test_bring_up_recomputes_no_whole_layers_where_deepstack_learns(words: str) -> None:
+    p = plan(BASE + words)
+    assert (p["policy"]["sharding"], p["policy"]["recompute"], p["layout"]["pp"]) == ("fsdp", [], 1)
 
 
 def test_3d_where_the_run_says_so_and_selective_recompute_first() -> None:
