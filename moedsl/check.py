@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl import ast, axes, rules, set_fields, vlm, workflow
+from moedsl import ast, axes, inputs, rules, set_fields, vlm, workflow
 from moedsl.bridge import fields
 from moedsl.cost import pipeline
 from moedsl.declare import cite_text
@@ -43,6 +43,7 @@ def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], li
         reader = _Reader(name, draft, library, known, scope, found)
         program = reader.program()
         if program is not None:
+            found.extend((*inputs.without_weights(program), *inputs.no_folder(program)))
             programs.extend(q for p in workflow.phases(program) for q in _sweep(p))
     return tuple(programs), _unique(found)
 
@@ -127,6 +128,7 @@ class _Reader:
         spans = {k: s.span for k, s in self.draft.fixed.items()}
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
+        model = set_fields.with_vocabulary(model, parts["sets"])
         return Program(
             name=self.name, model=model, hardware=hardware, pins=pins, spans=spans,
             rules=self.rules + wishes if wishes else self.rules,

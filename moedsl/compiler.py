@@ -11,14 +11,14 @@ from typing import Any
 
 from attrs import define, field
 
-from moedsl import ast, cache, experiment, library, stdlib, workflow
+from moedsl import ast, cache, experiment, inputs, library, stdlib, workflow
 from moedsl.check import check
 from moedsl.choose import Chosen, choose
 from moedsl.diagnostics import DROP, Diagnostic, Fix, error
 from moedsl.gathered import Said, gathered
 from moedsl.ir import Program
 from moedsl.library import Library
-from moedsl.plan import make_plan
+from moedsl.plan import environment, make_plan
 from moedsl.source import Source
 
 STAGES = ("parse", "check", "lower", "solve", "plan")
@@ -102,6 +102,8 @@ def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> tupl
 
 def _plan(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(d for d in experiment.notes(r.chosen) if d not in r.diagnostics)
+    rows = [(c.problem.program, environment(c, c.solution.rows[0])) for c in r.chosen]
+    r.diagnostics.extend(gathered([(p, d) for p, row in rows for d in inputs.small_vocabulary(p, row)], r.programs))
     notes = [d for d in r.diagnostics if not d.is_error]
     for c in r.chosen:
         progress(f"planning {c.problem.program.name}")

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from attrs import evolve
+
 from moedsl import ast
 from moedsl.bridge import field_types, fields
 from moedsl.bridge.meant import all_sections, meant
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics import Diagnostic, Instead, error
+from moedsl.facts import Model
+from moedsl.infer import suggest
 from moedsl.scalar import evaluate
 from moedsl.source import Span
 
@@ -16,7 +20,7 @@ from moedsl.source import Span
 def read(stmts: Mapping[str, ast.SetStmt], found: list[Diagnostic]) -> dict[str, Any]:
     """The Python value of each path: a bare word is itself, `none` is None.
 
-    Errors, which go to `found`: check.unknown_field, check.type, check.secret.
+    Errors, which go to `found`: check.unknown_field, check.unknown_word, check.type, check.secret.
     """
     out: dict[str, Any] = {}
     known = fields.field_names(fields.versions()[-1]) if stmts else ()
@@ -30,7 +34,14 @@ def read(stmts: Mapping[str, ast.SetStmt], found: list[Diagnostic]) -> dict[str,
         else:
             out[path] = _plain(s.value)
             found += [*secret(path, s.value), *_of_another_type(path, out[path], s.value.span)]
+            found += _no_choice(path, out[path], s.value.span)
     return out
+
+
+def with_vocabulary(model: Model, sets: Mapping[str, Any]) -> Model:
+    """The model with as many rows as the run sets: what is counted and priced is what Bridge builds."""
+    rows = sets.get("model.vocab_size") or 0
+    return evolve(model, vocab=int(rows)) if rows > 0 else model
 
 
 def _of_another_type(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
@@ -40,6 +51,16 @@ def _of_another_type(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
     if takes is not None:
         help = f"write {takes}, as in `{field_types.example(path, takes)}`"
         yield error("check.type", f"`{path}` takes {takes}", span, help=help)
+
+
+def _no_choice(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
+    """A field that takes words of this language, and another value."""
+    from moedsl.emit.data import CHOICES  # a run without `set` has no need of it
+
+    words = [*CHOICES.get(path, ())]
+    if words and value not in words:
+        help = suggest(str(value), words) or tuple(Instead(f"write `{w}`", f'"{w}"') for w in words)
+        yield error("check.unknown_word", f"`{path}` is one of {', '.join(words)}, not `{value}`", span, help=help)
 
 
 def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:

@@ -20,6 +20,7 @@ from rule_runs import FORCED, PARTIAL, WHOLE, Pair, own, run
 _MEASURED_30B = {"ep": 16, "global_batch": 1024}
 _DSV3: dict[str, Any] = {"base": "deepseek", "hardware": "h100", "gpus": 256, "ep": 32}
 _PACKED = "set dataset.enable_in_batch_packing = true\n"
+_TEXT = 'data "text"\n'
 _UNPADDED = "set dataset.pad_to_max_length = false\n"
 _WGRAD_SINCE = {
     "te_linear": ("2.3.0", "2.2.0"),
@@ -63,6 +64,22 @@ _PAIRS: dict[str, Pair] = {
         run(recompute=["layernorm"], cuda_graph=PARTIAL),
         run(recompute=["layernorm"], cuda_graph=PARTIAL, dispatcher="hybridep"),
     ),
+    "std.recompute_advice.core_attn_outside_graph": (
+        run(recompute=["core_attn"], cuda_graph=["moe_router"]),
+        run(recompute=["core_attn"], cuda_graph=["attn"]),
+    ),
+    "std.recompute_advice.shared_experts_outside_graph": (
+        run("moonlight", recompute=["shared_experts"], cuda_graph=["attn"]),
+        run("moonlight", recompute=["shared_experts"], cuda_graph=["moe_router"]),
+    ),
+    "std.offload_optimizer.fp32_moments": (run(offload="optimizer"), run(offload="optimizer", moments="bf16")),
+    "std.checkpoints.checkpoint.dist_ckpt_optim_fully_reshardable": (
+        run("deepseek", also=_TEXT, precision="mxfp8", gpus=192),
+        run("deepseek", also=_TEXT, precision="mxfp8"),
+    ),
+    # data
+    "std.mtp.mtp_loss_scaling_factor": (run("deepseek", task="sft", also=_TEXT), run("deepseek", task="sft")),
+    "std.tokenizer.tokenizer.trust_remote_code": (run("moonlight", also=_TEXT), run(also=_TEXT)),
     # long context
     "std.long_context.tp_for_cp": (run("gb200", seq=65536, tp=2, cp=8), run("gb200", seq=65536, cp=16)),
     "std.long_context.cp_beside_ep_and_pp": (run(seq=16384, cp=4), run(seq=16384, cp=4, ep=1)),
@@ -85,6 +102,10 @@ _PAIRS: dict[str, Pair] = {
     "std.cuda_graph_advice.whole_graph_for_static_shapes": (
         run("gb200", **WHOLE, also="routing balanced\n"),
         run("gb200", **WHOLE),
+    ),
+    "std.cuda_graph_advice.whole_graph_in_block_formats": (
+        run("gb200", **WHOLE, precision="mxfp8"),
+        run("gb200", **WHOLE, precision="fp8_current"),
     ),
     "std.dispatch_advice.deepep_on_nvl8": (run(dispatcher="deepep"), run(dispatcher="hybridep")),
     "std.layout_advice.vpp_with_pp": (run(pp=2, vpp=2), run(pp=2)),

@@ -9,6 +9,15 @@ Check = tuple[str, Any, Callable[[Any], bool]]
 """Dotted field, what the plan says, and whether a resolved value agrees."""
 
 
+_OBJECTS = {
+    "dataset.preprocessing": {
+        "chat": "<ChatSFTPreprocessingConfig>",
+        "prompts": "<PromptCompletionSFTPreprocessingConfig>",
+    }
+}
+"""What the resolved configuration has where a run file sets a field by a word, as `flat` writes an object."""
+
+
 def checks(plan: Mapping[str, Any]) -> Iterator[Check]:
     """Every decided value of `plan` (docs/internals.md, Plan JSON) as checks on the config after Bridge's update.
 
@@ -20,7 +29,7 @@ def checks(plan: Mapping[str, Any]) -> Iterator[Check]:
             yield check
     for field, value in own.items():
         if not field.startswith("env_vars."):
-            yield _same(field, value)
+            yield _same(field, _OBJECTS.get(field, {}).get(value, value))
 
 
 def _decided(plan: Mapping[str, Any]) -> Iterator[Check]:

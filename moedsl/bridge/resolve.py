@@ -87,12 +87,14 @@ def _unknown(config: Any, module: Any) -> dict[str, Any]:
 def _updated(case: Case, config: Any, function: Any, noted: trace.Trace, unknown: Mapping[str, Any]) -> Resolved:
     from megatron.bridge.training.config import runtime_config_update
 
+    from moedsl.bridge import weights
     from moedsl.bridge.flat import flat, sections
     from moedsl.bridge.words import refusal
 
     built, classes, places, asked = flat(config), sections(config), noted.places(config), noted.asked(config)
     try:
-        runtime_config_update(config)
+        with weights.elsewhere(config):
+            runtime_config_update(config)
         refused = None
     except (Exception, SystemExit) as error:
         refused = refusal(error, "update")

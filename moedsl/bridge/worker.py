@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from attrs import define, field
 
-from moedsl.bridge import built, gpu, groups, runtime, stages, update
+from moedsl.bridge import built, gpu, groups, runtime, stages, update, weights
 from moedsl.bridge.case import Case
 from moedsl.bridge.distributed import initialise
 from moedsl.bridge.report import Mismatch, Refusal, Report
@@ -36,6 +36,7 @@ class _Findings:
     refusals: list[Refusal] = field(factory=list)
     mismatches: list[Mismatch] = field(factory=list)
     cautions: list[str] = field(factory=list)
+    stood_in: tuple[str, ...] = ()
     seconds: dict[str, float] = field(factory=dict)
     more: dict[str, Any] = field(factory=dict)
 
@@ -74,7 +75,7 @@ def judge(case: Case, stand_ins: str = "") -> Report:
         mismatches=tuple(found.mismatches),
         cautions=tuple(found.cautions),
         warnings=tuple(said[:20]),
-        stood_in=tuple(hub),
+        stood_in=(*hub, *found.stood_in),
         seconds=found.seconds,
         message=failure,
         id="verify.crash" if failure else "",
@@ -87,7 +88,8 @@ def _questions(case: Case, found: _Findings) -> None:
     config, code = found.ask("recipe", lambda: update.load(case))
     found.mismatches += update.unknown_fields(config, code)
     decided = decided_fields(case.plan) if case.plan else {}
-    found.more["changed"] = found.ask("update", lambda: update.update(config, decided))
+    with weights.elsewhere(config) as found.stood_in:
+        found.more["changed"] = found.ask("update", lambda: update.update(config, decided))
     collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
     refused, count = found.ask("runtime", lambda: runtime.ask(config, collection))
     found.refusals += refused

@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from moedsl import inputs
 from moedsl.commands import talk
 from moedsl.commands.programs import compiled
 from moedsl.compiler import Result
@@ -100,6 +101,8 @@ def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagn
         return [wrong]
     held = [quote.refusal(t, bool(cluster.container)) for j in jobs for t in j.payload.files.values()]
     found = [d for d in held if d is not None and cluster.executor == "slurm"][:1]
+    if not dryrun:
+        found += [d for j in jobs for d in inputs.refused(j.plan)]
     if cluster.executor == "local" and not dryrun:
         found += here.refusals([j.launch for j in jobs])
     if cluster.executor != "local" and not dryrun:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from moedsl.emit.data import dataset, is_mock
+from moedsl.emit.data import CHOICES, dataset, is_mock
 from moedsl.emit.fields import decided_fields
 from moedsl.emit.values import stages
 
@@ -22,7 +22,7 @@ _UNSTABLE = (".timers",)
 def of_plan(plan: Json) -> dict[str, Any]:
     """The fields that a plan decides, and what is as good as one: the dataset's class, mock data, the environment."""
     made = {n: v for n, v in decided_fields(plan).items() if not n.startswith("env_vars.")}
-    own = {n: v for n, v in plan["set"].items() if "." in n}
+    own = {n: v for n, v in plan["set"].items() if "." in n and n not in CHOICES}
     env = {f"env_vars.{n}": v for n, v in plan["env"].items()}
     return _plain({"dataset": dataset(plan).name, "dataset.mock": is_mock(plan), **made, **env, **own})
 

@@ -77,6 +77,8 @@ def recipe_text(plan: Mapping[str, Any]) -> str:
         backend=python(plan["policy"]["dispatcher"]),
         flex=plan["policy"]["dispatcher"] != "alltoall",
         sft=sft,
+        fsdp=plan["policy"]["sharding"] == "fsdp",
+        weights="checkpoint.pretrained_checkpoint" in plan["set"],
         checkpoints=_checkpoints(plan),
         sections=[(title, _lines(plan, group)) for title, group in sections],
         env=[_env(plan, name, value) for name, value in plan["env"].items()],
@@ -137,6 +139,7 @@ def _lines(plan: Mapping[str, Any], group: Iterable[fields.Setting]) -> list[Lin
         if setting.word and setting.word != told:
             out += [Line(text, comment=True) for text in _reasons(plan, setting.word)]
         told = setting.word
+        out += [Line(setting.why, comment=True)] if setting.why else []
         out.append(Line(_assignment(setting)))
     return out
 

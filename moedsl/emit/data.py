@@ -15,6 +15,20 @@ from moedsl.emit.values import Call, Ref
 _CONFIG = "megatron.bridge.training.config"
 _BUILDERS = "megatron.bridge.data.builders"
 
+_PREPROCESSING = "dataset.preprocessing"
+CHOICES: Mapping[str, Mapping[str, Call]] = {
+    _PREPROCESSING: {
+        # what Bridge makes of None (bridge data/builders/gpt_sft.py:71), and asks new callers to say (:105)
+        "prompts": Call(
+            _BUILDERS,
+            "PromptCompletionSFTPreprocessingConfig",
+            {"prompt_column": "input", "completion_column": "output", "separator": " "},
+        ),
+        "chat": Call(_BUILDERS, "ChatSFTPreprocessingConfig"),
+    }
+}
+"""Fields that a run file sets by a word, and what the dataset is given for it; the first is what no word means."""
+
 
 def is_mock(plan: Mapping[str, Any]) -> bool:
     """Whether a plan trains on random tokens."""
@@ -27,7 +41,7 @@ def dataset(plan: Mapping[str, Any]) -> Call:
     if family(plan["family"]).vision:
         return _mock_images(plan, seq) if is_mock(plan) else _energon(plan, seq, path)
     if plan["task"] == "sft" and not is_mock(plan):
-        return _jsonl(seq, path)
+        return _jsonl(seq, path, plan["set"].get(_PREPROCESSING, "prompts"))
     return _gpt(seq, None if is_mock(plan) else [path])
 
 
@@ -49,11 +63,23 @@ def tokenizer(plan: Mapping[str, Any]) -> Mapping[str, Any]:
             "vocab_size": Ref("model.vocab_size"),
             **kept,
         }
-    return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": plan["hf"], **kept}
+    return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": plan["hf"], **_trusted(plan), **kept}
+
+
+def _trusted(plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Code of the model's repository, where a rule or the run has `tokenizer.trust_remote_code`.
+
+    Bridge's validation makes that field anew from these keywords, so alone it would be off again (bridge
+    training/config.py:1277, training/tokenizers/config.py:98).
+    """
+    trusts = {**plan["derived"], **plan["set"]}.get("tokenizer.trust_remote_code")
+    return {"hf_tokenizer_kwargs": {"trust_remote_code": trusts}} if trusts is not None else {}
 
 
 def _gpt(seq: int, paths: list[str] | None) -> Call:
-    # bridge recipes/common.py:90
+    # bridge recipes/common.py:90, but for the split: with its 9999,8,2 a corpus below some 2,500 documents has none to
+    # test or to validate on, and Megatron adds up epochs of no tokens for ever (core datasets/gpt_dataset.py:693);
+    # 99,1,0 builds from about 50 documents on, and asks for no test set
     return Call(
         _CONFIG,
         "GPTDatasetConfig",
@@ -61,7 +87,7 @@ def _gpt(seq: int, paths: list[str] | None) -> Call:
             "seq_length": seq,
             "data_path": paths,
             "random_seed": 1234,
-            "split": "9999,8,2",
+            "split": "99,1,0",
             "reset_attention_mask": False,
             "reset_position_ids": False,
             "eod_mask_loss": False,
@@ -73,11 +99,17 @@ def _gpt(seq: int, paths: list[str] | None) -> Call:
     )
 
 
-def _jsonl(seq: int, path: str) -> Call:
+def _jsonl(seq: int, path: str, preprocessing: str) -> Call:
     return Call(
         _BUILDERS,
         "GPTSFTDatasetConfig",
-        {"seq_length": seq, "dataset_root": path, "dataset_kwargs": {"pad_to_max_length": True}, "do_test": False},
+        {
+            "seq_length": seq,
+            "dataset_root": path,
+            "preprocessing": CHOICES[_PREPROCESSING][preprocessing],
+            "dataset_kwargs": {"pad_to_max_length": True},
+            "do_test": False,
+        },
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.emit.data import dataset, is_mock, masks_tokens, tokenizer
+from moedsl.emit.data import CHOICES, dataset, is_mock, masks_tokens, tokenizer
 from moedsl.emit.families import family
 from moedsl.emit.values import Call, Dtype, normalise
 
@@ -26,6 +26,7 @@ class Setting:
     path: str
     value: Any
     word: str | None
+    why: str = ""
 
 
 @frozen
@@ -36,11 +37,13 @@ class Row:
     path: str
     value: Value | None = None
     when: Value = lambda w: True
+    why: str = ""
+    """A comment of the recipe, where no decision has one."""
 
     def setting(self, words: Words) -> Setting:
         """The field with its value for a plan's words."""
         value = self.value(words) if self.value else words[self.word or ""]
-        return Setting(self.path, value, self.word)
+        return Setting(self.path, value, self.word, self.why)
 
 
 @frozen
@@ -170,6 +173,19 @@ def _fact(name: str) -> Value:
 def _mixed(w: Words) -> Call:
     return Call(_MIXED, w["precision_facts"].factory)
 
+
+def _from_jsonl(w: Words) -> bool:
+    return w["dataset"].name == "GPTSFTDatasetConfig"
+
+
+def _validation_batch(w: Words) -> int:
+    """A microbatch for each replica (bridge training/config.py:1335, training/eval.py:145); virtual stages take PP of
+    them together (core pipeline_parallel/schedules.py:1134).
+    """
+    return w["micro_batch"] * w["dp"] * (w["pp"] if w["vpp"] > 1 else 1)
+
+
+_WHOLE_BATCH = "the smallest: validation.jsonl must fill one such batch (bridge data/samplers.py:293)"
 
 SECTIONS = (
     Section(
@@ -328,6 +344,7 @@ SECTIONS = (
             Row(None, "scheduler.lr_warmup_iters", lambda w: 10 if w["mock"] else 50 if w["task"] == "sft" else 500),
             Row(None, "validation.eval_iters", lambda w: 0 if w["mock"] else 32),
             Row(None, "validation.eval_interval", lambda w: 100 if w["task"] == "sft" else 500),
+            Row(None, "validation.eval_global_batch_size", _validation_batch, _from_jsonl, _WHOLE_BATCH),
         ),
     ),
 )
@@ -364,7 +381,8 @@ def sections(plan: Mapping[str, Any]) -> list[tuple[str, list[Setting]]]:
     derived = {path: Setting(path, value, word) for word, path, value in _derived(plan)}
     out = [(title, [derived.pop(s.path, s) for s in settings]) for title, settings in out]
     out.append(("Derived", list(derived.values())))
-    out.append(("Set by the run file", [Setting(p, _spelled(v), "set") for p, v in plan.get("set", {}).items()]))
+    own = {p: v for p, v in plan.get("set", {}).items() if p not in CHOICES}  # those are in the dataset
+    out.append(("Set by the run file", [Setting(p, _spelled(v), "set") for p, v in own.items()]))
     return [(title, settings) for title, settings in out if settings]
 
 

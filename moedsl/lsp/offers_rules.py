@@ -7,6 +7,7 @@ from functools import partial
 
 from moedsl import axes, symbols
 from moedsl.bridge import fields
+from moedsl.emit.data import CHOICES
 from moedsl.ir import Rule
 from moedsl.lsp import describe, expressions, facts
 from moedsl.lsp.around import Around, Offer
@@ -36,7 +37,8 @@ def set_field(a: Around) -> Iterator[Offer]:
     known = fields.lookup(a.said[1])
     if known is None or a.said[-1] != "=":
         return
-    yield from (Offer(v, "Value", known.type) for v in _field_values(known))
+    words = CHOICES.get(known.path) or _field_values(known)
+    yield from (Offer(v, "Value", known.type) for v in words)
 
 
 def _field_values(f: fields.Field) -> Iterator[str]:
