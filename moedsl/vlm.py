@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from moedsl import ast, axes
-from moedsl.diagnostics import DROP, Diagnostic, Fix, Label, error
+from moedsl.diagnostics import DROP, Diagnostic, Fix, Label, error, warning
 from moedsl.facts import Model
 from moedsl.infer import suggest
 from moedsl.ir import Pin
@@ -21,11 +21,14 @@ def read(
 ) -> tuple[frozenset[str], dict[str, Pin]]:
     """The frozen parts, and the pin of the sharding where an option decides it; `pinned` is the run's own pin of it.
 
-    Errors, which go to `found`: check.not_a_vlm, check.unknown_word, check.twice.
+    Errors, which go to `found`: check.not_a_vlm, check.unknown_word, check.twice; a warning: check.all_frozen.
     """
     sharded = [o for o in stmt.options if o.id in SHARDED]
     found += [*_no_tower(stmt, model), *_unknown(stmt), *_twice(sharded, pinned)]
     frozen = frozenset(o.id for o in stmt.options if o.id in VLM_WORDS)
+    if frozen == {*VLM_WORDS}:
+        text = "tower, projection and language model are all frozen, so that nothing learns"
+        found.append(warning("check.all_frozen", text, stmt.span, help="let the projection learn at the least"))
     return frozen, {"sharding": _pin(sharded[0])} if sharded else {}
 
 

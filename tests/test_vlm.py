@@ -204,3 +204,11 @@ def test_a_vision_encoder_that_dominates_is_said() -> None:
 def test_what_was_measured_of_fsdp(hardware: str, rule: str) -> None:
     p = plan(f"model qwen3_vl_30b_a3b; {hardware} x 32; seq 4k; fit first; vlm fsdp")
     assert {"fsdp_gb200_mfu", "fsdp_b200_sensitive"} & said(p) == {rule}
+
+
+def test_a_run_in_which_nothing_learns_is_a_warning() -> None:
+    frozen = "vlm freeze_vision freeze_projection freeze_language"
+    result = compile_source(Source("run.moe", BASE + f"fit first; {frozen}"), "check")
+    assert [(d.id, d.severity) for d in result.diagnostics] == [("check.all_frozen", "warning")]
+    result = compile_source(Source("run.moe", BASE + "fit first; vlm freeze_vision freeze_language"), "check")
+    assert not result.diagnostics
