@@ -102,8 +102,9 @@ def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> tupl
 
 def _plan(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(d for d in experiment.notes(r.chosen) if d not in r.diagnostics)
-    rows = [(c.problem.program, environment(c, c.solution.rows[0])) for c in r.chosen]
-    r.diagnostics.extend(gathered([(p, d) for p, row in rows for d in inputs.small_vocabulary(p, row)], r.programs))
+    on_text = [(c, c.problem.program) for c in r.chosen if c.problem.program.data != "mock"]
+    short = [(p, d) for c, p in on_text for d in inputs.small_vocabulary(p, environment(c, c.solution.rows[0]))]
+    r.diagnostics.extend(gathered(short, r.programs))
     notes = [d for d in r.diagnostics if not d.is_error]
     for c in r.chosen:
         progress(f"planning {c.problem.program.name}")

@@ -38,9 +38,10 @@ def no_folder(p: Program) -> Iterator[Diagnostic]:
 
 
 def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    """A warning where real text is cut by a tokenizer that has more entries than the model; `values` are a layout's."""
+    """A warning where a run's real text is cut by a tokenizer that has more entries than the model; `values` are a
+    layout's."""
     entries, rows = values["tokenizer_entries"], p.model.vocab
-    if p.data == "mock" or p.model.vision is not None or entries <= rows:
+    if p.model.vision is not None or entries <= rows:
         return
     text = f"the tokenizer of {p.model.hf} has {entries} entries and the model {rows}, which Bridge refuses"
     fits = -(-entries // values["tp"]) * values["tp"]

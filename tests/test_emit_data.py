@@ -78,16 +78,13 @@ def test_a_rule_may_name_the_weights() -> None:
     assert checked(SFT + rule) == []
 
 
-CLUSTER = 'cluster lab { executor slurm; hardware h100; job_dir "/r" }\n'
-
-
-@pytest.mark.parametrize("cluster", [[], ["--cluster"]])
-def test_it_is_not_started(cluster: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_not_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On this machine; tests/launch/test_launch_weights.py asks for a cluster."""
     file = tmp_path / "run.moe"
-    file.write_text(SFT + CLUSTER)
-    assert main(["run", str(file), *cluster, "--no-preflight"]) == 1
+    file.write_text(SFT)
+    assert main(["run", str(file), "--no-preflight"]) == 1
     assert "error[plan.sft_without_weights]: run `main` cannot start" in capsys.readouterr().err
-    assert main(["run", str(file), *cluster, "--dryrun"]) == 0
+    assert main(["run", str(file), "--dryrun"]) == 0
     assert "error[" not in capsys.readouterr().err
 
 

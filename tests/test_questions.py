@@ -93,7 +93,6 @@ CASES: list[tuple[dict[str, Any], dict[str, dict[str, Any]]]] = [
             "precision fp8_blockwise": {"more": more(IMAGES, "precision fp8_blockwise")},
             "precision fp8_current": {"more": more(IMAGES, "precision fp8_current")},
             "precision mxfp8": {"more": more(IMAGES, "precision mxfp8")},
-            "precision nvfp4": {"more": more(IMAGES, "precision nvfp4")},
             "moments bf16": {"more": more(IMAGES, "pin moments=bf16")},
             "grad_reduce bf16": {"more": more(IMAGES, "pin grad_reduce=bf16")},
             "train the vision too": {"more": "fit first"},
