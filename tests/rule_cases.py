@@ -132,13 +132,7 @@ CASES: dict[str, Case] = {
         cuda_graph=["full_iteration"],
         offload_modules=["core_attn"],
     ),
-    "core_attn offloaded, whole layers recomputed": _case(
-        "offload_modules.not_with_full_recompute", recompute=["full"], offload_modules=["core_attn"]
-    ),
     "optimizer in host memory": _case(None, offload="optimizer"),
-    "qkv_linear offloaded, up-projection recomputed": _case(
-        "offload_modules.up_proj_has_chunk", _MOONLIGHT, recompute=["mla_up_proj"], offload_modules=["qkv_linear"]
-    ),
     "qkv_linear to attn_proj offloaded, up-projection recomputed": _case(
         None, _MOONLIGHT, recompute=["mla_up_proj"], offload_modules=["qkv_linear", "core_attn", "attn_proj"]
     ),
@@ -239,6 +233,16 @@ LATER: dict[str, tuple[Case, str]] = {
         _case("vision.no_whole_graph", _VL, hardware="gb200", dispatcher="hybridep", cuda_graph=["full_iteration"]),
         "positions are counted on the host while the graph is captured",
     ),
+    "core_attn offloaded, whole layers recomputed": (
+        _case("offload_modules.not_with_full_recompute", recompute=["full"], offload_modules=["core_attn"]),
+        "core/pipeline_parallel/fine_grained_activation_offload.py:1161 asserts in the first backward",
+    ),
+    "qkv_linear offloaded, up-projection recomputed": (
+        _case(
+            "offload_modules.up_proj_has_chunk", _MOONLIGHT, recompute=["mla_up_proj"], offload_modules=["qkv_linear"]
+        ),
+        "core/pipeline_parallel/fine_grained_activation_offload.py:822 has no chunk in the first backward",
+    ),
     "FSDP and graphs of modules": (
         _case("cuda_graph.modules_under_fsdp", sharding="fsdp", cuda_graph=["moe_router"]),
         "te/pytorch/graph.py:388 raises at the capture, whose layers have FSDP's hooks",
@@ -272,7 +276,14 @@ LATER: dict[str, tuple[Case, str]] = {
         "core/models/gpt/fine_grained_callables.py:205 discards a checkpoint that has ended, in the first replay",
     ),
     "DeepEP over 12 ranks": (
-        _case("dispatch.deepep_sizes", {**_BASE, "model": "kimi_k2"}, gpus=96, ep=12, dispatcher="deepep"),
+        _case(
+            "dispatch.deepep_sizes",
+            {**_BASE, "model": "kimi_k2"},
+            gpus=96,
+            ep=12,
+            dispatcher="deepep",
+            global_batch=192,
+        ),
         "DeepEP has no settings for the group; core/transformer/moe/fused_a2a.py:48 asks in the first forward pass",
     ),
     "vision in NVFP4": (
