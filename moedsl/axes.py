@@ -14,7 +14,7 @@ from attrs import frozen
 RECOMPUTE = ("layernorm", "moe_act", "mla_up_proj", "shared_experts", "core_attn", "mlp", "moe", "full")
 OFFLOAD_MODULES = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act")
 """Megatron's `offload_modules`, but for `fused_group_mlp`, which needs fused experts without their paged stash."""
-CUDA_GRAPH = ("attn", "moe_router", "moe_preprocess", "full_iteration")
+CUDA_GRAPH = ("attn", "moe_router", "moe_preprocess", "full_iteration", "mamba")
 PRECISION = ("bf16", "fp8_blockwise", "fp8_current", "mxfp8", "nvfp4")
 PHASES = ("fit", "scale", "profile", "throughput")
 """What a run is for, in the order of the workflow; `throughput` is where it retunes."""

@@ -128,7 +128,7 @@ class _Reader:
         spans = {k: s.span for k, s in self.draft.fixed.items()}
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
-        model = set_fields.with_vocabulary(model, parts["sets"])
+        model = set_fields.as_set(model, parts["sets"])
         return Program(
             name=self.name, model=model, hardware=hardware, pins=pins, spans=spans,
             rules=self.rules + wishes if wishes else self.rules,
@@ -324,7 +324,7 @@ class _Reader:
         """What Megatron would refuse in a pipeline layout whatever pp and vpp are."""
         if model is None:
             return
-        words, _ = pipeline.unroll(text.value)
+        words, _ = pipeline.pieces(text.value, model)
         for why in pipeline.parse_layout(text.value, model, len(words), 1)[1]:
             self._error(
                 "check.pipeline_layout", f"this pipeline layout has {why}" if why[0].isdigit() else why, text.span

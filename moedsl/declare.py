@@ -33,6 +33,8 @@ _RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
 """The precisions whose dense rate a machine may state."""
 MOST_LAYERS, LARGEST = 10_000, 1 << 31
 """More layers, or a wider part, than any model has: what a slip of the keyboard writes."""
+LETTERS = "M*E-"
+"""Of a hybrid's layer_pattern (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
 _FILLED = {"name", "sources", "constants"}
 
 
@@ -177,7 +179,47 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append(f"a size is out of range: at most {MOST_LAYERS} layers, and {LARGEST} of anything")
     if m.dense_layers > m.layers:
         wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
+    wrong += _of_pattern(m) if m.hybrid else _without_pattern(m)
     return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
+
+
+def _without_pattern(m: Model) -> list[str]:
+    """Facts that only a hybrid has."""
+    facts = ("mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups", "mtp_pattern")
+    said = [n for n in facts if getattr(m, n)]
+    wrong = [f"{', '.join(said)}: a hybrid's, which needs a layer_pattern"] if said else []
+    return wrong + _repeated(m)
+
+
+def _repeated(m: Model) -> list[str]:
+    return ["mtp_repeated needs mtp_layers"] if m.mtp_repeated and not m.mtp_layers else []
+
+
+def _of_pattern(m: Model) -> list[str]:
+    """What a hybrid's pattern asks of the other facts; attention is Megatron's `*` alone, on the whole sequence."""
+    both = m.layer_pattern + m.mtp_pattern
+    odd = sorted(set(both) - set(LETTERS))
+    asked = (
+        (not odd, f"{''.join(odd)} is no letter of a pattern: M Mamba-2, * attention, E experts, - dense MLP"),
+        (len(m.layer_pattern) == m.layers, f"a pattern of {len(m.layer_pattern)} layers, but there are {m.layers}"),
+        ("E" in m.layer_pattern, "no layer of its pattern has experts"),
+        (not m.dense_layers, "dense_layers does not go with a pattern, whose dense layers are -"),
+        (m.attention == "gqa", "the * of a pattern is GQA; latent attention has no letter"),
+        (not m.window, "the * of a pattern attends to the whole sequence: no window"),
+        (m.vision is None, "a hybrid with a vision tower is not known"),
+        (bool(m.mtp_pattern) == bool(m.mtp_layers), "mtp_layers and mtp_pattern go together"),
+    )
+    wrong = [text for fine, text in asked if not fine]
+    return wrong + _repeated(m) + (_mixer(m) if "M" in both else [])
+
+
+def _mixer(m: Model) -> list[str]:
+    """core ssm/mamba_mixer.py:239-272."""
+    if min(m.mamba_heads, m.mamba_head_dim, m.mamba_state, m.mamba_groups) < 1:
+        return ["an M needs mamba_heads, mamba_head_dim, mamba_state and mamba_groups"]
+    if m.mamba_heads % m.mamba_groups:
+        return [f"{m.mamba_heads} Mamba heads do not fall on {m.mamba_groups} groups"]
+    return []
 
 
 def constants(decl: ast.CalibrationDecl) -> tuple[Constants | None, list[Diagnostic]]:

@@ -63,7 +63,24 @@ class Model:
     shared_expert_gate: bool = False
     dense_layers: int = 0
     """Leading layers whose MLP is dense."""
+    moe_latent: int = 0
+    """Width to which a layer projects what it sends to its routed experts, and back; 0 sends the hidden state."""
+    gated: bool = True
+    """MLPs and experts have a gate (SwiGLU); without, one product and its squared ReLU."""
+    layer_pattern: str = ""
+    """A hybrid's layers in Megatron's letters, each of one block: M Mamba-2, * attention, E experts, - dense MLP. Empty
+    where every layer has attention and an MLP."""
+    mamba_heads: int = 0
+    mamba_head_dim: int = 0
+    mamba_state: int = 0
+    """Numbers that a head keeps for each of its dimensions (the SSM's state)."""
+    mamba_groups: int = 0
+    """Groups of heads that share B and C."""
     mtp_layers: int = 0
+    mtp_pattern: str = ""
+    """The blocks of a hybrid's MTP layer."""
+    mtp_repeated: bool = False
+    """One layer's weights serve every depth of MTP."""
     attention: str = "gqa"
     """gqa or mla."""
     q_lora_rank: int = 0
@@ -88,8 +105,14 @@ class Model:
     """One layer in this many has full attention, the others the window; 0 is all alike."""
     max_seq: int = 0
     position_embedding_type: str = "rope"
-    """rope, yarn or mrope, as Megatron has it; latent attention turns its own queries and keys, whatever this says."""
+    """rope, yarn, mrope or none, as Megatron has it; latent attention turns its own queries and keys, whatever this
+    says."""
     vision: Vision | None = None
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether each layer is one block, of a kind that `layer_pattern` says."""
+        return bool(self.layer_pattern)
 
 
 @frozen

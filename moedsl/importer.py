@@ -24,6 +24,7 @@ from moedsl.source import Source, Span
 Result = tuple[str | None, tuple[Diagnostic, ...]]
 LARGEST = 4 << 20
 """Bytes; a configuration has a few thousand."""
+_NO_EXPERTS = "not a mixture of experts"
 
 
 def add(path: Path, name: str | None = None, *, hf: str | None = None) -> Result:
@@ -67,6 +68,7 @@ def declaration(config: Any, name: str | None, hf: str) -> Result:
     table = FAMILIES.get(family) if isinstance(family, str) else None
     if table is None or not isinstance(family, str):
         return None, (*names, *_unknown_family(inner))
+    table = table.settled(inner)
     facts, vision, problems = _read_facts(inner, table)
     if names or problems:
         return None, (*names, *problems)
@@ -127,25 +129,26 @@ def _nested(top: Fields, key: str) -> Fields:
 def _sane(facts: Mapping[str, Any], fields: Fields, rules: Mapping[str, Rule]) -> list[Diagnostic]:
     """Relations between numbers that are each fine alone."""
     before = len(fields.problems)
-
-    def refuse(fact: str, message: str) -> None:
-        fields.refuse("import.unsupported_value", rules[fact].keys[0], message)
-
-    if facts["topk"] > facts["experts"]:
-        refuse("topk", f"{facts['topk']} experts for a token, but there are {facts['experts']}")
-    if facts["experts"] % facts["routing_groups"]:
-        refuse("routing_groups", f"{facts['routing_groups']} groups do not divide {facts['experts']} experts")
-    if facts["topk_groups"] > facts["routing_groups"]:
-        refuse("topk_groups", f"{facts['topk_groups']} groups for a token, but there are {facts['routing_groups']}")
-    if facts["heads"] % facts["query_groups"]:
-        refuse("query_groups", f"{facts['query_groups']} does not divide {facts['heads']} attention heads")
-    if facts.get("attention") == "mla" and facts["query_groups"] != facts["heads"]:
-        refuse("query_groups", "latent attention has as many key-value heads as heads")
-    if facts.get("dense_layers", 0) >= facts["layers"]:
-        refuse("dense_layers", f"all {facts['layers']} layers are dense: not a mixture of experts")
-    other = fields.config.get("experts_per_token", facts["topk"])
-    if other != facts["topk"]:
-        fields.refuse("import.unsupported_value", "experts_per_token", f"{show(other)} contradicts {facts['topk']}")
+    experts, groups, heads, kv = (facts[n] for n in ("experts", "routing_groups", "heads", "query_groups"))
+    topk, some, layers = (facts[n] for n in ("topk", "topk_groups", "layers"))
+    mamba, shared = facts.get("mamba_heads", 0), facts.get("mamba_groups", 1)
+    latent = facts.get("attention") == "mla"
+    asked = (
+        ("topk", topk <= experts, f"{topk} experts for a token, but there are {experts}"),
+        ("routing_groups", experts % groups == 0, f"{groups} groups do not divide {experts} experts"),
+        ("topk_groups", some <= groups, f"{some} groups for a token, but there are {groups}"),
+        ("query_groups", heads % kv == 0, f"{kv} does not divide {heads} attention heads"),
+        ("query_groups", not latent or kv == heads, "latent attention has as many key-value heads as heads"),
+        ("dense_layers", facts.get("dense_layers", 0) < layers, f"all {layers} layers are dense: {_NO_EXPERTS}"),
+        ("layer_pattern", "E" in facts.get("layer_pattern", "E"), f"no block has experts: {_NO_EXPERTS}"),
+        ("mamba_groups", mamba % shared == 0, f"{shared} groups do not divide {mamba} Mamba heads"),
+    )
+    for fact, fine, message in asked:
+        if not fine:
+            fields.refuse("import.unsupported_value", rules[fact].keys[0], message)
+    other = fields.config.get("experts_per_token", topk)
+    if other != topk:
+        fields.refuse("import.unsupported_value", "experts_per_token", f"{show(other)} contradicts {topk}")
     return fields.problems[before:]
 
 

@@ -15,9 +15,12 @@ from moedsl.importer_fields import (
     HeadDim,
     Indexes,
     Int,
+    Length,
     Only,
+    Pattern,
     Positions,
     Product,
+    Repeated,
     Rule,
 )
 
@@ -111,6 +114,43 @@ _VISION: Mapping[str, Rule] = {
 }
 _TEXT_TYPE = Only("model_type", ("qwen3_vl_moe_text", "qwen3_vl_moe"), "another language model")
 _VISION_TYPE = Only("model_type", ("qwen3_vl_moe", "qwen3_vl_moe_vision"), "another vision tower")
+_NEMOTRON = "models/nemotronh/nemotron_h_bridge.py"
+_BLOCKS = Pattern("hybrid_override_pattern", "layers_block_type")
+_DEPTHS = "num_nextn_predict_layers"
+_NEMOTRON_H: Mapping[str, Rule] = {
+    **_CORE,
+    **_TIED,
+    "layers": Length(_BLOCKS),
+    "layer_pattern": _BLOCKS,
+    "head_dim": Int("head_dim"),
+    "position_embedding_type": Const("none", f"{_NEMOTRON}:272"),
+    "gated": Const(False, f"{_NEMOTRON}:275"),
+    "mamba_heads": Int("mamba_num_heads"),
+    "mamba_head_dim": Int("mamba_head_dim"),
+    "mamba_state": Int("ssm_state_size"),
+    "mamba_groups": Int("n_groups"),
+    "experts": Int("n_routed_experts"),
+    "expert_hidden": Int("moe_intermediate_size"),
+    "moe_latent": Int("moe_latent_size", absent=0, null=0),
+    "shared_expert_hidden": Int("moe_shared_expert_intermediate_size"),
+    "mtp_layers": Int(_DEPTHS, least=0, absent=0, null=0),
+    "mtp_pattern": Pattern("mtp_hybrid_override_pattern", "mtp_layers_block_type", _DEPTHS),
+    "mtp_repeated": Repeated("mtp_use_repeated_layer", _DEPTHS, f"{_NEMOTRON}:305"),
+}
+_MIXER = "core ssm/mamba_mixer.py builds its mixer so"
+_NEMOTRON_H_ONLY = (
+    _NO_BIAS,
+    Only("mlp_hidden_act", ("relu2",), "Megatron Bridge builds this family with squared ReLU"),
+    Only("mamba_hidden_act", ("silu",), _MIXER),
+    Only("use_bias", (False,), "biases in every linear cannot be said"),
+    Only("mamba_proj_bias", (False,), _MIXER),
+    Only("use_conv_bias", (True,), _MIXER),
+    Only("conv_kernel", (4,), _MIXER),
+    Only("chunk_size", (128,), "the mixer's memory and time are known for chunks of 128 tokens"),
+    Only("residual_in_fp32", (False,), "a residual stream of four bytes cannot be said"),
+    Only("sliding_window", (None,), "Megatron Bridge builds this family with full attention"),
+    Only("n_shared_experts", (1,), "moe_shared_expert_intermediate_size is the width of the one that there is"),
+)
 _GPT_OSS_BIAS = Const(True, "models/gpt_oss/gpt_oss_bridge.py:62")
 
 FAMILIES: Mapping[str, Family] = {
@@ -201,6 +241,14 @@ FAMILIES: Mapping[str, Family] = {
         ),
         ("The router's expert bias is a buffer, not a parameter.",),
     ),
+    "nemotron_h": Family(
+        _NEMOTRON_H,
+        _NEMOTRON_H_ONLY,
+        (
+            "Letters of the pattern: M Mamba-2, * attention, E experts, - dense MLP; each is a layer of one block.",
+            "The router's expert bias is a buffer, not a parameter.",
+        ),
+    ),
 }
 
 _WIDE_NORM = "queries and keys are normalised over all heads at once; `qk_norm` means one norm for each head"
@@ -244,6 +292,10 @@ NAMES: Mapping[str, str] = {
     "deepseek-ai/DeepSeek-V3": "deepseek_v3",
     "moonshotai/Kimi-K2-Instruct": "kimi_k2",
     "moonshotai/Moonlight-16B-A3B": "moonlight_16b",
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "nemotron_3_nano",
+    "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16": "nemotron_3_super",
+    "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": "nemotron_3_ultra",
+    "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16": "nemotron_3_5_lightning",
     "openai/gpt-oss-20b": "gpt_oss_20b",
     "openai/gpt-oss-120b": "gpt_oss_120b",
     "zai-org/GLM-4.5": "glm45_355b",

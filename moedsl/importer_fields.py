@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from moedsl.diagnostics import Diagnostic, error
 
@@ -242,7 +242,110 @@ class Const:
         return self.value
 
 
-Rule = Int | Flag | Product | HeadDim | Indexes | Alternating | Positions | Const
+LETTERS: Mapping[str, str] = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
+"""Megatron's letter for each kind of block that a configuration lists."""
+
+
+@frozen
+class Pattern:
+    """A hybrid's blocks as Megatron's letters: a word of letters, or a list of the blocks' kinds.
+
+    Hugging Face's class reads either and writes the list (NemotronHConfig.__post_init__). `depths` is the key without
+    which there are none of these blocks.
+    """
+
+    word: str
+    listed: str
+    depths: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.word, self.listed)
+
+    def settled(self, config: Mapping[str, Any]) -> Pattern:
+        """The same, citing the one key that `config` has."""
+        both = (self.word, self.listed)
+        said = [key for key in both if config.get(key) is not None]
+        return self if len(said) != 1 else Pattern(said[0], said[0], self.depths)
+
+    def read(self, fields: Fields) -> str:
+        read = {key: _letters(fields, key) for key in self.keys}
+        said = {key: letters for key, letters in read.items() if letters is not None}
+        if self.depths and not fields.config.get(self.depths):
+            return ""
+        if not said:
+            fields.refuse("import.missing_field", self.word, f"which blocks there are: neither it nor {self.listed}")
+        if len(set(said.values())) > 1:
+            fields.refuse("import.unsupported_value", self.word, f"contradicts {self.listed}")
+        return next(iter(said.values()), "")
+
+
+def _letters(fields: Fields, key: str) -> str | None:
+    """The letters that one key says; "" after a refusal, None where it says nothing."""
+    value = fields.get(key)
+    if value is None:
+        return None
+    kinds = [LETTERS.get(v) if isinstance(v, str) else None for v in value] if isinstance(value, list) else None
+    letters = value if kinds is None else "".join(k or "?" for k in kinds)
+    if not isinstance(letters, str) or not letters:
+        fields.refuse("import.wrong_type", key, f"expected a pattern of blocks, got {show(value)}")
+        return ""
+    strange = sorted({v for v in value if v not in (LETTERS.values() if kinds is None else LETTERS)}, key=str)
+    if strange:
+        known = ", ".join(LETTERS.values() if kinds is None else LETTERS)
+        said = ", ".join(show(v) for v in strange)
+        fields.refuse("import.unsupported_value", key, f"{said}: the facts have blocks of {known} alone")
+    return "" if strange else letters
+
+
+@frozen
+class Length:
+    """How many blocks a pattern has; a number that says so too must agree."""
+
+    pattern: Pattern
+    count: str = "num_hidden_layers"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.pattern.keys
+
+    def settled(self, config: Mapping[str, Any]) -> Length:
+        """The same, citing the one key that `config` has."""
+        return Length(self.pattern.settled(config), self.count)
+
+    def read(self, fields: Fields) -> int:
+        letters = self.pattern.read(fields)
+        if fields.get(self.count) is None or not letters:
+            return max(1, len(letters))
+        said = fields.integer(self.count, 1, None, None)
+        if said != len(letters):
+            fields.refuse("import.unsupported_value", self.count, f"{said}, but the pattern has {len(letters)} blocks")
+        return said
+
+
+@frozen
+class Repeated:
+    """Whether one MTP layer's weights serve every depth: what the key says, else Bridge's default, the line cited."""
+
+    key: str
+    depths: str
+    bridge: str
+    said: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,) if self.said else ()
+
+    def settled(self, config: Mapping[str, Any]) -> Repeated:
+        """The same, citing the key where `config` has it."""
+        return Repeated(self.key, self.depths, self.bridge, self.key in config)
+
+    def read(self, fields: Fields) -> bool:
+        repeated = fields.flag(self.key, True)
+        return repeated and bool(fields.config.get(self.depths))
+
+
+Rule = Int | Flag | Product | HeadDim | Indexes | Alternating | Positions | Const | Pattern | Length | Repeated
 
 
 @frozen
@@ -275,3 +378,11 @@ class Family:
     """Facts at the top of a configuration that has a `text_config`."""
     bridge: bool = True
     """Whether Megatron Bridge 0.6.2 has a bridge for it."""
+
+    def settled(self, config: Mapping[str, Any]) -> Family:
+        """The same, with the rules that can read several keys settled on the ones that `config` has."""
+        return evolve(self, facts={f: _settled(r, config) for f, r in self.facts.items()})
+
+
+def _settled(rule: Rule, config: Mapping[str, Any]) -> Rule:
+    return rule.settled(config) if isinstance(rule, Pattern | Length | Repeated) else rule

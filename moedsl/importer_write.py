@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from moedsl.facts import Model, Vision
-from moedsl.importer_fields import Const, Family, Int, Rule
+from moedsl.importer_fields import Const, Family, Int, Pattern, Repeated, Rule
 
 WIDTH = 100
 """Columns that a line of facts with its sources may take."""
@@ -17,6 +17,8 @@ Value = int | bool | str | tuple[int, ...]
 
 _LINES = (
     ("layers", "hidden", "vocab"),
+    ("layer_pattern",),
+    ("mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups"),
     ("max_seq",),
     ("position_embedding_type",),
     ("tied_embeddings",),
@@ -30,11 +32,14 @@ _LINES = (
     ("attention_sinks",),
     ("window", "window_every"),
     ("ffn_hidden", "dense_layers"),
+    ("gated",),
     ("experts", "topk", "expert_hidden"),
+    ("moe_latent",),
     ("routing_groups", "topk_groups"),
     ("shared_expert_hidden",),
     ("shared_expert_gate",),
-    ("mtp_layers",),
+    ("mtp_layers", "mtp_pattern"),
+    ("mtp_repeated",),
 )
 _VISION_LINES = (
     ("layers", "hidden", "ffn_hidden", "heads"),
@@ -77,7 +82,7 @@ def _block(
         yield from (f"{indent}# {note}" for f in named for note in _notes(rules[f], facts[f]))
         said = [f for f in named if facts[f] != defaults[f]]
         if said:
-            body = indent + " ".join(f"{f} {_literal(facts[f])}" for f in said)
+            body = indent + " ".join(f"{f} {_literal(facts[f], rules[f])}" for f in said)
             yield from _cited(body, indent, _cites([(rules[f], prefix(f)) for f in said]))
 
 
@@ -92,13 +97,16 @@ def _notes(rule: Rule, value: Value) -> tuple[str, ...]:
 
 def _cites(rules: list[tuple[Rule, str]]) -> str:
     config = list(dict.fromkeys(prefix + key for rule, prefix in rules for key in rule.keys))
-    bridge = list(dict.fromkeys(rule.bridge for rule, _ in rules if isinstance(rule, Const)))
+    decided = [rule for rule, _ in rules if isinstance(rule, Const | Repeated) and not rule.keys]
+    bridge = list(dict.fromkeys(rule.bridge for rule in decided))
     said = [f'config "{", ".join(config)}"'] if config else []
     said += [f'bridge "{b}"' for b in bridge]
     return f"cite {' '.join(said)}"
 
 
-def _literal(value: Value) -> str:
+def _literal(value: Value, rule: Rule) -> str:
+    if isinstance(rule, Pattern):
+        return f'"{value}"'
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from moedsl import ast, axes, versions
 from moedsl.columns import names, safe
-from moedsl.cost.pipeline import unroll
+from moedsl.cost.pipeline import pieces
 from moedsl.ir import Let, Pin, Problem, Program, Rule
 from moedsl.scalar import evaluate, holds
 from moedsl.shapes import shapes
@@ -36,7 +36,8 @@ def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Pro
 def _fixed(p: Program, gpus: int) -> Values:
     values: Values = {n: getattr(p.model, n) for n in MODEL if hasattr(p.model, n)}
     values |= {n: getattr(p.hardware, n) for n in HARDWARE if hasattr(p.hardware, n)}
-    values |= {"model": p.model.name, "has_vision": p.model.vision is not None, "hardware": p.hardware.name}
+    values |= {"model": p.model.name, "has_vision": p.model.vision is not None, "hybrid": p.model.hybrid}
+    values |= {"hardware": p.hardware.name}
     values |= _vision(p)
     values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
     return values | {"data": "mock" if p.data == "mock" else "real", "shapes": shapes(p.sets)}
@@ -118,7 +119,7 @@ def _domain(p: Program, axis: axes.Axis, gpus: int, env: Values) -> tuple[NDArra
     if axis.name == "precision":
         return _precision(p, axis, env)
     if axis.name == "vpp" and p.pipeline_layout is not None:
-        return np.array(divisors(len(unroll(p.pipeline_layout)[0])), dtype=np.int64), None
+        return np.array(divisors(len(pieces(p.pipeline_layout, p.model)[0])), dtype=np.int64), None
     for kind in ("candidates", "default"):
         rule = first_of(p.named(kind, axis.name), env)
         if rule is not None:

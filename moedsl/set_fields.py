@@ -38,10 +38,13 @@ def read(stmts: Mapping[str, ast.SetStmt], found: list[Diagnostic]) -> dict[str,
     return out
 
 
-def with_vocabulary(model: Model, sets: Mapping[str, Any]) -> Model:
-    """The model with as many rows as the run sets: what is counted and priced is what Bridge builds."""
-    rows = sets.get("model.vocab_size") or 0
-    return evolve(model, vocab=int(rows)) if rows > 0 else model
+def as_set(model: Model, sets: Mapping[str, Any]) -> Model:
+    """The model with the rows and the depths of MTP that the run sets: what is counted and priced is what Bridge
+    builds. A hybrid needs a pattern for MTP, which is the model's."""
+    rows, depths = sets.get("model.vocab_size") or 0, sets.get("model.mtp_num_layers", model.mtp_layers) or 0
+    if rows > 0:
+        model = evolve(model, vocab=int(rows))
+    return model if model.hybrid and not model.mtp_pattern else evolve(model, mtp_layers=int(depths))
 
 
 def _of_another_type(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:

@@ -39,7 +39,7 @@ ROUTINGS = ("natural", "balanced")
 DATA = ("mock", "real")
 ARCHS = ("hopper", "blackwell")
 ATTENTION = ("gqa", "mla")
-POSITIONS = ("rope", "yarn", "mrope")
+POSITIONS = ("rope", "yarn", "mrope", "none")
 SHAPES = ("static", "unpadded", "packed", "variable")
 
 RUN: dict[str, Type] = {
@@ -71,7 +71,7 @@ def _facts(cls: type, skip: tuple[str, ...]) -> dict[str, Type]:
 
 VISION = {"vision_heads": NUMBER, "vision_ffn_hidden": NUMBER, "deepstack_layers": NUMBER}
 """Of the vision tower; 0 without one."""
-MODEL = _facts(Model, ("name", "hf")) | {"model": TEXT, "has_vision": FLAG} | VISION
+MODEL = _facts(Model, ("name", "hf")) | {"model": TEXT, "has_vision": FLAG, "hybrid": FLAG} | VISION
 HARDWARE = _facts(Hardware, ("name", "device")) | {"hardware": TEXT}
 
 _AXIS_KINDS = {"int": NUMBER, "flag": FLAG}

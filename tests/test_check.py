@@ -21,6 +21,11 @@ MODEL = (
     'model tiny { hf "a/b"; family qwen3_moe; layers 4; hidden 256; vocab 1024; heads 4; query_groups 4; head_dim 64\n'
     "ffn_hidden 512; experts 8 topk 2; expert_hidden 128 }\n"
 )
+HYBRID = (
+    'model tiny { hf "a/b"; family nemotron_h; layers 8; hidden 256; vocab 1024; heads 4; query_groups 2; head_dim 64\n'
+    'layer_pattern "MEM*EM-E"; mamba_heads 8 mamba_head_dim 64 mamba_state 128 mamba_groups 4; gated false; moe_latent 64\n'
+    'ffn_hidden 512; experts 8 topk 2; expert_hidden 128; mtp_layers 1 mtp_pattern "*E"; mtp_repeated true }\n'
+)
 ONE = [
     ("check.unknown_name", "qwen3_30b; gb200 x 8", "qwen3_30b"),
     ("check.unknown_name", RUN + "require foo > 1", "foo"),
@@ -55,6 +60,7 @@ ONE = [
     ("check.unit", RUN + "prefer tp > 1 worth 120%", "120%"),
     ("check.model", MODEL.replace("topk 2", "topk 9") + "tiny; gb200 x 4", "tiny"),
     ("check.model", MODEL.replace("layers 4", "layers 99999999") + "tiny; gb200 x 4", "tiny"),
+    ("check.model", HYBRID.replace("MEM*EM-E", "MEM*EMGE") + "tiny; gb200 x 4", "tiny"),
     ("check.hardware", GPU.replace("gpus_per_node 8", "gpus_per_node 0") + RUN.replace("gb200", "mine"), "mine"),
     ("check.calibration", (stdlib_dir() / "calibration/hopper.moe").read_text().replace("gemm 0.", "gemm 9.") + RUN.replace("gb200", "h100"), "hopper"),
     ("check.hardware", GPU.replace("hbm 8", "hbm 0") + RUN.replace("gb200", "mine"), "mine"),
@@ -178,6 +184,28 @@ SUGGESTED = [
 @pytest.mark.parametrize(("text", "word"), SUGGESTED)
 def test_did_you_mean(text: str, word: str) -> None:
     assert any(word in h for d in checked(text).diagnostics for h in d.help) or not word
+
+
+ODD_HYBRIDS = [
+    ('"MEM*EM-E"', '"MEM*EMGE"', "G is no letter of a pattern: M Mamba-2, * attention, E experts, - dense MLP"),
+    ('"MEM*EM-E"', '"MEM*|M-E"', "| is no letter of a pattern"),
+    ("layers 8", "layers 7", "a pattern of 8 layers, but there are 7"),
+    ('"MEM*EM-E"', '"M-M*-M--"', "no layer of its pattern has experts"),
+    ("; gated", "; dense_layers 1; gated", "dense_layers does not go with a pattern, whose dense layers are -"),
+    ("; gated", "; window 128; gated", "the * of a pattern attends to the whole sequence"),
+    ("mamba_state 128 ", "", "an M needs mamba_heads, mamba_head_dim, mamba_state and mamba_groups"),
+    ("mamba_groups 4", "mamba_groups 3", "8 Mamba heads do not fall on 3 groups"),
+    ('mtp_layers 1 mtp_pattern "*E"', "mtp_layers 1", "mtp_layers and mtp_pattern go together"),
+    ("mtp_layers 1 ", "", "mtp_repeated needs mtp_layers"),
+    ('layer_pattern "MEM*EM-E"; ', "", "mamba_groups, mtp_pattern: a hybrid's, which needs a layer_pattern"),
+]
+
+
+@pytest.mark.parametrize(("was", "now", "why"), ODD_HYBRIDS)
+def test_a_hybrid_that_cannot_be_is_refused_with_the_reason(was: str, now: str, why: str) -> None:
+    assert was in HYBRID and not checked(HYBRID + "tiny; gb200 x 4").failed
+    found = checked(HYBRID.replace(was, now) + "tiny; gb200 x 4").diagnostics
+    assert any(d.id == "check.model" and why in d.message for d in found), found
 
 
 # ---------------------------------------------------------------- what is right

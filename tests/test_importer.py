@@ -44,11 +44,13 @@ def fields(found: tuple[Diagnostic, ...]) -> set[str]:
     return {str(d.values.get("field")) for d in found if d.is_error}
 
 
-QWEN, DEEPSEEK, GPT_OSS, VL = (
+QWEN, DEEPSEEK, GPT_OSS, VL, SUPER, ULTRA = (
     "Qwen--Qwen3-30B-A3B",
     "deepseek-ai--DeepSeek-V3",
     "openai--gpt-oss-120b",
     "Qwen--Qwen3-VL-30B-A3B-Instruct",
+    "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-BF16",
+    "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16",
 )
 
 # Configurations as published, shortened to what distinguishes them.
@@ -63,15 +65,14 @@ QWEN3_NEXT = {
     "num_experts": 512,
     "num_hidden_layers": 48,
 }
-NEMOTRON_H = {
-    "model_type": "nemotron_h",
-    "hidden_size": 4096,
-    "hybrid_override_pattern": "MEMEMEM*EMEMEMEM*",
-    "mamba_num_heads": 128,
-    "moe_latent_size": 1024,
-    "n_routed_experts": 512,
-    "num_hidden_layers": 88,
-    "ssm_state_size": 128,
+GRANITE = {
+    "model_type": "granitemoehybrid",
+    "hidden_size": 1536,
+    "layer_types": ["mamba"] * 5 + ["attention"],
+    "mamba_n_heads": 48,
+    "mamba_d_state": 128,
+    "num_local_experts": 62,
+    "num_hidden_layers": 40,
 }
 DEEPSEEK_V32 = {
     "model_type": "deepseek_v32",
@@ -99,7 +100,7 @@ DENSE = {"model_type": "qwen3", "hidden_size": 2048, "num_hidden_layers": 28}
     ("config", "named"),
     [
         (QWEN3_NEXT, {"model_type", "full_attention_interval", "linear_conv_kernel_dim", "linear_num_key_heads"}),
-        (NEMOTRON_H, {"model_type", "hybrid_override_pattern", "mamba_num_heads", "moe_latent_size", "ssm_state_size"}),
+        (GRANITE, {"model_type", "layer_types", "mamba_n_heads", "mamba_d_state"}),
         (DEEPSEEK_V32, {"model_type", "index_head_dim", "index_n_heads", "index_topk"}),
         (EXAONE, {"model_type", "layer_types", "sliding_window_pattern"}),
         (QWEN35, {"model_type", "vision_config", "text_config.attn_output_gate", "text_config.linear_num_key_heads"}),
@@ -159,6 +160,36 @@ GONE = object()
         (GPT_OSS, "sliding_window", None),
         (GPT_OSS, "swiglu_limit", 10.0),
         (GPT_OSS, "experts_per_token", 8),
+        (SUPER, "hybrid_override_pattern", GONE),
+        (SUPER, "hybrid_override_pattern", ""),
+        (SUPER, "hybrid_override_pattern", 88),
+        (SUPER, "hybrid_override_pattern", "M+" * 44),
+        (SUPER, "hybrid_override_pattern", "MGE*" * 22),
+        (SUPER, "hybrid_override_pattern", "M*" * 44),
+        (SUPER, "num_hidden_layers", 87),
+        (SUPER, "mtp_hybrid_override_pattern", GONE),
+        (SUPER, "mtp_hybrid_override_pattern", "*EG"),
+        (SUPER, "mtp_use_repeated_layer", "yes"),
+        (SUPER, "mlp_hidden_act", "silu"),
+        (SUPER, "mamba_hidden_act", "gelu"),
+        (SUPER, "attention_bias", True),
+        (SUPER, "mlp_bias", True),
+        (SUPER, "use_bias", True),
+        (SUPER, "mamba_proj_bias", True),
+        (SUPER, "use_conv_bias", False),
+        (SUPER, "conv_kernel", 3),
+        (SUPER, "chunk_size", 256),
+        (SUPER, "residual_in_fp32", True),
+        (SUPER, "sliding_window", 4096),
+        (SUPER, "n_shared_experts", 2),
+        (SUPER, "moe_latent_size", -1),
+        (SUPER, "n_groups", 7),
+        (SUPER, "n_routed_experts", GONE),
+        (SUPER, "linear_num_key_heads", 16),
+        (SUPER, "o_lora_rank", 64),
+        (ULTRA, "layers_block_type", ["mamba", "moe", "linear_attention"]),
+        (ULTRA, "layers_block_type", ["mamba", 3]),
+        (ULTRA, "mtp_layers_block_type", []),
         (VL, "text_config", GONE),
         (VL, "vision_config", None),
         (VL, "audio_config", {"depth": 1}),
@@ -204,11 +235,47 @@ def test_what_changes_no_shape_changes_no_declaration(key: str, value: Any) -> N
     (DEEPSEEK, {}, "rope"),  # latent attention scales its own
     (GPT_OSS, {}, "yarn"),
     (VL, {}, "mrope"),
+    (SUPER, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "none"),
 ])  # fmt: skip
 def test_position_embedding_is_as_bridge_reads_it(base: str, scaling: dict[str, Any], positions: str) -> None:
     declared, found = declaration(shipped(base) | scaling, "a_model", "org/model")
     assert declared is not None and not found
     assert facts(declared).position_embedding_type == positions
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize(
+    ("base", "listed"), [(SUPER, "layers_block_type"), (ULTRA, "hybrid_override_pattern")], ids=["list", "letters"]
+)
+def test_a_pattern_is_letters_or_a_list_of_blocks(base: str, listed: str) -> None:
+    """Hugging Face's own class turns one into the other."""
+    from transformers.models.nemotron_h.configuration_nemotron_h import NemotronHConfig
+
+    published = shipped(base)
+    theirs = NemotronHConfig(**published)
+    keys = {"layers_block_type": theirs.layers_block_type, "hybrid_override_pattern": theirs.hybrid_override_pattern}
+    without = {k: v for k, v in published.items() if k not in keys}
+    text, found = declaration(without, "a_model", "org/model")
+    assert text is None and all(any(key in d.message for d in found) for key in keys)
+    for config in (published, without | {listed: keys[listed]}, without | keys):
+        text, found = declaration(config, "a_model", "org/model")
+        assert text is not None and not found
+        m = facts(text)
+        assert (m.layer_pattern, m.layers) == (theirs.hybrid_override_pattern, len(theirs.layers_block_type))
+        assert m.mtp_pattern == theirs.mtp_hybrid_override_pattern
+    text, found = declaration(without | keys | {"hybrid_override_pattern": "ME" * 20}, "a_model", "org/model")
+    assert text is None and "hybrid_override_pattern" in fields(found)
+
+
+def test_a_hybrid_without_mtp_has_no_blocks_of_it() -> None:
+    """Hugging Face's class gives a pattern to every model; Bridge reads it where there are depths of MTP."""
+    config = shipped(SUPER) | {"num_nextn_predict_layers": 0}
+    text, _ = declaration(config, "a_model", "org/model")
+    assert text is not None
+    m = facts(text)
+    assert (m.mtp_layers, m.mtp_pattern, m.mtp_repeated) == (0, "", False)
+    text, _ = declaration(shipped(SUPER) | {"mtp_use_repeated_layer": False}, "a_model", "org/model")
+    assert text is not None and not facts(text).mtp_repeated and facts(text).mtp_layers == 1
 
 
 def test_several_mistakes_are_all_told() -> None:
@@ -335,7 +402,7 @@ json_values = st.recursive(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from([QWEN, DEEPSEEK, GPT_OSS, VL]), st.data())
+@given(st.sampled_from([QWEN, DEEPSEEK, GPT_OSS, VL, SUPER, ULTRA]), st.data())
 def test_any_damage_gives_a_declaration_or_an_error(base: str, data: st.DataObject) -> None:
     config = shipped(base)
     inside = (
@@ -357,7 +424,7 @@ def test_every_published_configuration_is_imported_exactly_or_refused_by_field()
     paths = sorted(PUBLISHED.glob("*.json"))
     assert len(paths) == 39
     imported = [path.stem for path in paths if _imported_exactly(path)]
-    assert len(imported) == 14, imported
+    assert len(imported) == 18, imported
 
 
 def _imported_exactly(path: Path) -> bool:

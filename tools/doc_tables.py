@@ -150,8 +150,15 @@ def _overview(m: Model) -> list[str]:
 
 
 def _layers(m: Model) -> str:
-    dense = f", {m.dense_layers} of them dense" if m.dense_layers else ""
-    return f"{m.layers}{dense}" + (f", {m.mtp_layers} MTP" if m.mtp_layers else "")
+    if m.hybrid:
+        of = {kind: m.layer_pattern.count(letter) for kind, letter in _KINDS.items()}
+        said = ": " + ", ".join(f"{n} {kind}" for kind, n in of.items() if n)
+    else:
+        said = f", {m.dense_layers} of them dense" if m.dense_layers else ""
+    return f"{m.layers}{said}" + (f", {m.mtp_layers} MTP" if m.mtp_layers else "")
+
+
+_KINDS = {"Mamba-2": "M", "attention": "*", "MoE": "E", "dense": "-"}
 
 
 def _experts(m: Model) -> str:
@@ -184,7 +191,8 @@ def _facts(entries: Iterable[ast.FactEntry], prefix: str = "") -> list[list[str]
 def _value(e: ast.FactEntry) -> str:
     if isinstance(e.value, tuple):
         return " ".join(f"{b.name.id}={print_expr(b.value)}" for b in e.value if isinstance(b, ast.Binding))
-    return print_expr(e.value)
+    text = print_expr(e.value)
+    return code(text) if "*" in text else text
 
 
 def fact_table(cls: type) -> str:

@@ -38,6 +38,15 @@ COLUMNS = [
     "window_size",
     "window_attn_skip_freq",
 ]
+OF_HYBRIDS = [
+    "hybrid_layer_pattern",
+    "mamba_num_heads",
+    "mamba_head_dim",
+    "mamba_state_dim",
+    "mamba_num_groups",
+    "moe_latent_size",
+]
+"""Columns of recipes whose model has a pattern; in the others they are Megatron's defaults."""
 MODELS = [
     "qwen3_30b_a3b",
     "qwen3_235b_a22b",
@@ -47,6 +56,10 @@ MODELS = [
     "moonlight_16b",
     "qwen3_vl_30b_a3b",
     "qwen3_vl_235b_a22b",
+    "nemotron_3_nano",
+    "nemotron_3_super",
+    "nemotron_3_ultra",
+    "nemotron_3_5_lightning",
 ]
 
 
@@ -56,9 +69,10 @@ def extract(lines: list[str]) -> dict[str, Any]:
 
 
 def _model(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    values = {c: Counter(json.dumps(_plain(c, row[c])) for row in rows).most_common() for c in COLUMNS}
+    columns = COLUMNS + (OF_HYBRIDS if any(row["hybrid_layer_pattern"] for row in rows) else [])
+    values = {c: Counter(json.dumps(_plain(c, row[c])) for row in rows).most_common() for c in columns}
     said = {c: [json.loads(v) for v, _ in counted] for c, counted in values.items()}
-    return {"recipes": len(rows), "hf_model_id": sorted({row["hf_model_id"] for row in rows}), **said}
+    return {"recipes": len(rows), "hf_model_id": sorted({row["hf_model_id"] for row in rows} - {None}), **said}
 
 
 def _plain(column: str, value: Any) -> Any:
