@@ -67,6 +67,7 @@ def make_cost(problem: Problem) -> Cost:
         p.vlm,
         p.pipeline_layout,
         p.routing,
+        p.sets.get("model.cross_entropy_fusion_impl") or "te",
     )
 
 

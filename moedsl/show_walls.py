@@ -11,8 +11,8 @@ from moedsl.axes import said
 Json = Mapping[str, Any]
 _NAMES = {
     "ep": "expert", "tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline",
-    "matrix": "matrix products", "attention": "attention", "passes": "passes over memory", "vision": "vision tower",
-    "optimizer": "optimizer",
+    "matrix": "matrix products", "attention": "attention", "scan": "Mamba scan", "passes": "passes over memory",
+    "vision": "vision tower", "optimizer": "optimizer",
 }  # fmt: skip
 SMALL = 0.005
 """Shares below this are left out of a list."""

@@ -7,14 +7,21 @@ from moedsl.facts import Model
 
 def language(m: Model) -> int:
     """Parameters of the language model without MTP layers; vocabulary not padded."""
+    if m.layer_pattern:
+        return _blocks(m, m.layer_pattern) + m.hidden + m.vocab * m.hidden * (1 if m.tied_embeddings else 2)
     dense = m.dense_layers * (_attention(m) + _mlp(m, m.ffn_hidden))
     sparse = (m.layers - m.dense_layers) * (_attention(m) + _experts(m))
     return dense + sparse + m.hidden + m.vocab * m.hidden * (1 if m.tied_embeddings else 2)
 
 
 def mtp(m: Model) -> int:
-    """Parameters of the MTP layers: two norms, a projection of both inputs, one expert layer, a final norm."""
-    return m.mtp_layers * (2 * m.hidden + 2 * m.hidden * m.hidden + _attention(m) + _experts(m) + m.hidden)
+    """Parameters of the MTP layers: two norms, a projection of both inputs, one expert layer, a final norm.
+
+    A hybrid's has the blocks of its own pattern; layers that are one repeated layer have its parameters once.
+    """
+    inner = _blocks(m, m.mtp_pattern) if m.layer_pattern else _attention(m) + _experts(m)
+    layers = min(m.mtp_layers, 1) if m.mtp_repeated else m.mtp_layers
+    return layers * (2 * m.hidden + 2 * m.hidden * m.hidden + inner + m.hidden)
 
 
 def megatron_only(m: Model) -> int:
@@ -45,6 +52,20 @@ def vision(m: Model) -> int:
     )
 
 
+def _blocks(m: Model, letters: str) -> int:
+    """Blocks of one kind each, and the one norm before each."""
+    kinds = {"M": _mamba(m), "*": _grouped(m), "E": _experts(m), "-": _mlp(m, m.ffn_hidden)}
+    return sum(m.hidden + kinds[letter] for letter in letters)
+
+
+def _mamba(m: Model) -> int:
+    """Mamba-2: what makes z, x, B, C and dt, a convolution of four taps over x, B and C, three numbers a head, a norm
+    and the projection back."""
+    inner, shared = m.mamba_heads * m.mamba_head_dim, m.mamba_groups * m.mamba_state
+    into = m.hidden * (2 * inner + 2 * shared + m.mamba_heads)
+    return into + (4 + 1) * (inner + 2 * shared) + 3 * m.mamba_heads + inner + inner * m.hidden
+
+
 def _attention(m: Model) -> int:
     """Attention of one layer and the layer's two norms."""
     return 2 * m.hidden + (_latent(m) if m.attention == "mla" else _grouped(m))
@@ -70,11 +91,15 @@ def _latent(m: Model) -> int:
     )
 
 
-def _mlp(m: Model, width: int) -> int:
-    return 3 * m.hidden * width + (2 * width + m.hidden) * m.mlp_bias
+def _mlp(m: Model, width: int, hidden: int = 0) -> int:
+    """Two products, three with a gate; `hidden` is what it reads where that is not the model's width."""
+    products = 3 if m.gated else 2
+    return products * (hidden or m.hidden) * width + (2 * width + m.hidden) * m.mlp_bias
 
 
 def _experts(m: Model) -> int:
     router = m.hidden * m.experts + m.experts * m.router_bias
-    shared = 3 * m.hidden * m.shared_expert_hidden + m.hidden * m.shared_expert_gate
-    return router + m.experts * _mlp(m, m.expert_hidden) + shared
+    shared = _mlp(m, m.shared_expert_hidden) if m.shared_expert_hidden else 0
+    latent = 2 * m.hidden * m.moe_latent
+    routed = m.experts * _mlp(m, m.expert_hidden, m.moe_latent)
+    return router + routed + latent + shared + m.hidden * m.shared_expert_gate

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 from cost_models import hardware, model
 from programs import plan_of
 
@@ -19,8 +20,16 @@ from moedsl.cost.rows import complete
 
 GIB = 2**30
 _ALL = [json.loads(line) for line in (Path(__file__).parent / "data" / "recipe_layouts.jsonl").open()]
-WORDS = (*BY_NAME["dispatcher"].words, None)
-RECIPES = [r for r in _ALL if r["hardware"] in load_stdlib().hardware and r.get("dispatcher") in WORDS]
+WORDS = {a.name: {*a.words} for a in AXES if a.words}
+
+
+def sayable(recipe: dict[str, Any]) -> bool:
+    """Whether the language has words for the recipe's values."""
+    said = {n: recipe.get(n, []) for n in WORDS}
+    return all({*(v if isinstance(v, list) else [v])} <= WORDS[n] for n, v in said.items())
+
+
+RECIPES = [r for r in _ALL if r["hardware"] in load_stdlib().hardware and sayable(r)]
 FROZEN = frozenset({"freeze_language", "freeze_vision"})
 """Qwen3-VL's recipes train the projector alone (bridge recipes/qwen_vl/h100/qwen3_vl.py:107 and :157; perf_recipes/
 qwen_vl/common.py:95 leaves it so)."""
@@ -38,6 +47,7 @@ def bounded(recipe: dict[str, Any]) -> Bounds | None:
     if mesh["etp"] * mesh["ep"] * mesh["pp"] > recipe["gpus"]:
         return None
     m = model(recipe["model"])
+    m = evolve(m, mtp_layers=recipe.get("mtp", m.mtp_layers))
     pinned = recipe.get("pipeline_layout")
     exists = pinned and pipeline.parse_layout(pinned, m, mesh["pp"], words.get("vpp", 1))[0] is not None
     freeze = FROZEN if recipe["model"].startswith("qwen3_vl") else frozenset[str]()

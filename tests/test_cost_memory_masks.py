@@ -93,7 +93,8 @@ def test_a_mask_for_each_layer_and_live_microbatch(monkeypatch: pytest.MonkeyPat
     mask = 32768 // 4 * 32768
     layout = cost.layout_for(4, 4)
     assert layout is not None
-    live = profiles.memory(cost.model, layout, 12)[:, [profiles.MEMORY.index(n) for n in ("dense_live", "moe_live")]]
+    names = profiles.of_memory(cost.model)
+    live = profiles.memory(cost.model, layout, 12)[:, [names.index(n) for n in ("dense_live", "moe_live")]]
     for graphs, each in ((7, mask), (6, 0), (1, mask), (8, 0)):
         row = {a.name: a.encode("none") if a.kind != "int" else 1 for a in AXES if a.kind in ("int", "set")}
         row |= {**both, "cuda_graph": graphs}

@@ -79,8 +79,7 @@ def estimated(case: str) -> float:
     codes = {"recompute": recompute, "offload_modules": moved.split()}
     full = rows.complete({name: BY_NAME[name].encode(words) for name, words in codes.items()})
     table = rows.Levels.of(full, tuple(full)).table(tuple(full), 1)
-    dense, moe = activations.layers(m, activations.sizes(m, table, SEQ))
-    return float((dense if kind == "dense" else moe)[0])
+    return float(activations.layers(m, activations.sizes(m, table, SEQ))[kind][0])
 
 
 @pytest.mark.bridge

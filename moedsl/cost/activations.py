@@ -15,11 +15,14 @@ import numpy as np
 from attrs import evolve, frozen
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
+from moedsl.cost.blocks import products, routed_width
 from moedsl.cost.formats import BF16, SAVED, by_precision
 from moedsl.cost.rows import Floats, Table
 from moedsl.cost.taken import Taken
 from moedsl.facts import Model, Vision
 
+MAMBA_CHUNK = 128
+"""Tokens between two states that the scan of a Mamba-2 mixer keeps (core ssm/mamba_mixer.py:192; `chunk_size`)."""
 STASH, CAPACITY = 1.2, 1.5
 """A whole-iteration graph holds what the experts save in a paged stash of STASH times the mean, and what is at work in
 buffers of CAPACITY times it, whatever the routing (`emit/fields.py`; core transformer/moe/paged_stash.py:599)."""
@@ -27,6 +30,8 @@ ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 BIT = {word: i for i, word in enumerate(RECOMPUTE)}
 HERE: Mapping[str, Floats] = dict.fromkeys(OFFLOAD_MODULES, np.ones(1))
 """Nothing offloaded."""
+ByKind = Mapping[str, Floats]
+"""Bytes of a layer of each kind (`blocks.kinds`)."""
 
 
 @frozen
@@ -134,14 +139,39 @@ def _mla(m: Model, s: Sizes) -> Floats:
 
 
 def dense_mlp(m: Model, s: Sizes) -> Floats:
-    """A gated MLP: norm output, both halves of the first linear, the product."""
-    return s.split * s.keep["mlp"] * (m.hidden * s.saved * s.learns + m.ffn_hidden * (2 * BF16 + s.saved * s.learns))
+    """An MLP: norm output, what the first linear puts out (with a gate two halves), the product."""
+    out = m.ffn_hidden * (_halves(m) + s.saved * s.learns)
+    return s.split * s.keep["mlp"] * (m.hidden * s.saved * s.learns + out)
+
+
+def _halves(m: Model) -> float:
+    """Bytes of what an activation function keeps of its input, for a number of what it puts out."""
+    return (products(m) - 1) * BF16
+
+
+def mamba(m: Model, s: Sizes) -> Floats:
+    """A Mamba-2 mixer: the norm's output, what its fused kernel saves (the whole projection, and what the scan puts out
+    before its gate), the input of the norm behind it, and of the projection back.
+
+    The scan's states are made anew in backward (mamba_ssm ops/triton/ssd_combined.py,
+    MambaSplitConv1dScanCombinedFn), and no module of `RECOMPUTE` lies in it but the whole layer.
+    """
+    inner, shared = m.mamba_heads * m.mamba_head_dim, 2 * m.mamba_groups * m.mamba_state
+    projected = 2 * inner + shared + m.mamba_heads
+    return s.split * ((m.hidden + inner) * s.saved * s.learns + BF16 * (projected + 2 * inner))
 
 
 def moe_mlp(m: Model, s: Sizes) -> Floats:
-    """Norm output, router, routed experts and shared experts."""
+    """Norm output, router, latent projections, routed experts and shared experts."""
     normed = s.split * m.hidden * BF16 * s.keep["pre_mlp_norm"]
-    return normed + s.keep["moe"] * (_router(m, s) + experts(m, s) + shared(m, s))
+    return normed + s.keep["moe"] * (_router(m, s) + _latent(m, s) + experts(m, s) + shared(m, s))
+
+
+def _latent(m: Model, s: Sizes) -> Floats:
+    """What the projections to the latent width and back save: the quantised hidden state beside the norm's output, and
+    what is combined."""
+    entered = np.where(s.saved < BF16, s.saved, 0.0) * m.hidden * (m.moe_latent > 0)
+    return s.split * (entered + m.moe_latent * s.saved) * s.learns
 
 
 def _router(m: Model, s: Sizes) -> Floats:
@@ -150,32 +180,36 @@ def _router(m: Model, s: Sizes) -> Floats:
 
 
 def experts(m: Model, s: Sizes) -> Floats:
-    """The permuted input, both halves of the first grouped linear and the product, which `moe_act` recomputes."""
+    """The permuted input, what the first grouped linear puts out (with a gate two halves) and the product, which
+    `moe_act` recomputes."""
     width = m.expert_hidden / s.etp
-    halves = 2 * BF16 * s.here["moe_act"]
-    entered = m.hidden * s.saved * s.learns * s.here["expert_fc1"]
+    halves = _halves(m) * s.here["moe_act"]
+    entered = routed_width(m) * s.saved * s.learns * s.here["expert_fc1"]
     return s.routed * (entered + 4 + width * (halves + s.saved * s.learns * s.keep["moe_act"]))
 
 
 def shared(m: Model, s: Sizes) -> Floats:
     """Shared experts are split over TP and see every token."""
-    return s.split * m.shared_expert_hidden * (2 * BF16 + s.saved * s.learns) * s.keep["shared_experts"]
+    return s.split * m.shared_expert_hidden * (_halves(m) + s.saved * s.learns) * s.keep["shared_experts"]
 
 
-def layers(m: Model, s: Sizes) -> tuple[Floats, Floats]:
-    """(dense layer, MoE layer): bytes kept for one microbatch; full recompute keeps the layer's input alone."""
-    entry = s.split * m.hidden * BF16
-    first = entry * s.here["attn_norm" if m.attention == "mla" else "qkv_linear"]
-    dense = first + s.keep["full"] * (attention(m, s) + entry + dense_mlp(m, s))
-    return dense, first + s.keep["full"] * (attention(m, s) + entry * s.here["mlp_norm"] + moe_mlp(m, s))
+def layers(m: Model, s: Sizes) -> ByKind:
+    """Bytes kept for one microbatch; full recompute keeps the layer's input alone."""
+    entry, full = s.split * m.hidden * BF16, s.keep["full"]
+    first, second = entry * s.here["attn_norm" if m.attention == "mla" else "qkv_linear"], entry * s.here["mlp_norm"]
+    around, inside, routed = attention(m, s), dense_mlp(m, s), moe_mlp(m, s)
+    if m.hybrid:
+        alone = {"dense": entry + full * inside, "mamba": entry + full * mamba(m, s)}
+        return {"moe": second + full * routed, "attention": first + full * around, **alone}
+    return {"dense": first + full * (around + entry + inside), "moe": first + full * (around + second + routed)}
 
 
-def offloaded(m: Model, s: Sizes) -> tuple[Floats, Floats]:
-    """(dense layer, MoE layer): bytes of one microbatch that wait for backward in host memory."""
+def offloaded(m: Model, s: Sizes) -> ByKind:
+    """Bytes of one microbatch that wait for backward in host memory; empty where nothing does."""
     if s.here is HERE:
-        return np.zeros(1), np.zeros(1)
-    whole = layers(m, evolve(s, here=HERE))
-    return tuple(a - b for a, b in zip(whole, layers(m, s), strict=True))  # type: ignore[return-value]
+        return {}
+    kept = layers(m, s)
+    return {kind: whole - kept[kind] for kind, whole in layers(m, evolve(s, here=HERE)).items()}
 
 
 def captured(m: Model, s: Sizes, t: Table) -> Floats:
@@ -195,15 +229,25 @@ def uneven(m: Model, s: Sizes, whole: Floats, taken: Taken) -> tuple[Floats, Flo
     return (stash + excess, none) if taken.same_rank else (stash, excess)
 
 
-def working_set(m: Model, s: Sizes, saved: tuple[Floats, Floats], whole: Floats, taken: Taken) -> Floats:
+def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, taken: Taken) -> Floats:
     """Gradients alive in the backward of the largest layer, and what it recomputes; `saved` is what `layers` keeps,
     and what is offloaded is back by then."""
     kept = layers(m, evolve(s, here=HERE, keep={word: np.ones_like(s.tokens) for word in s.keep}))
-    again = [np.maximum(a - b, 0.0) for a, b in zip(kept, saved, strict=True)]
+    again = {kind: np.maximum(size - saved[kind], 0.0) for kind, size in kept.items()}
     routed = s.routed * np.where(whole > 0, CAPACITY, taken.imbalance)
-    moe = again[1] + BF16 * routed * (taken.copies * m.hidden + 3 * m.expert_hidden / s.etp)
-    dense = again[0] + BF16 * s.split * (3 * m.ffn_hidden + 2 * m.hidden)
-    return np.maximum(moe, dense if m.dense_layers else 0.0)
+    moe = again["moe"] + BF16 * routed * (taken.copies * routed_width(m) + products(m) * m.expert_hidden / s.etp)
+    dense = again["dense"] + BF16 * s.split * (products(m) * m.ffn_hidden + 2 * m.hidden)
+    largest = np.maximum(moe, dense if m.dense_layers or "-" in m.layer_pattern else 0.0)
+    return np.maximum(largest, again["mamba"] + _scanned(m, s)) if m.hybrid else largest
+
+
+def _scanned(m: Model, s: Sizes) -> Floats:
+    """What the backward of a Mamba-2 mixer has at work: the gradient of its projection, what the convolution put out
+    and its gradient, the states of all chunks and theirs (a state for each number of a chunk), the gradient of what the
+    scan puts out."""
+    inner, shared = m.mamba_heads * m.mamba_head_dim, 2 * m.mamba_groups * m.mamba_state
+    numbers = (2 * inner + shared + m.mamba_heads) + 2 * (inner + shared) + 2 * inner * m.mamba_state / MAMBA_CHUNK
+    return BF16 * s.split * (numbers + inner)
 
 
 def logits(m: Model, s: Sizes) -> tuple[Floats, Floats]:

@@ -13,7 +13,6 @@ import numpy as np
 from moedsl.axes import BY_NAME
 from moedsl.cost import formats, memory, placeholders
 from moedsl.cost.memory import Counts, Prices, Trained
-from moedsl.cost.profiles import HELD
 from moedsl.cost.rows import Floats, Table
 from moedsl.cost.taken import BEST, Taken
 from moedsl.facts import Hardware, Model
@@ -30,10 +29,9 @@ def copied(t: Table) -> Floats:
 
 
 def copies(n: Counts, t: Table, gpus: int) -> Prices:
-    """The copies by feature of `profiles.MEMORY`."""
+    """The copies by feature of `profiles.of_memory`."""
     each, dense, expert = copied(t), t["tp"] / gpus, t["etp"] * t["ep"] / gpus
-    learning = {name: n.learning[name] for name in HELD}
-    return {f"{name}_shard": each * (of.dense * dense + of.expert * expert) for name, of in learning.items()}
+    return {f"{name}_shard": each * (of.dense * dense + of.expert * expert) for name, of in n.learning.items()}
 
 
 def prices(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, taken: Taken = BEST) -> dict[str, Prices]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from moedsl.cost import formats, sharded
 from moedsl.cost.activations import BIT
+from moedsl.cost.blocks import routed_width
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
@@ -25,6 +26,9 @@ DISPATCH_NETWORK = (0.74, 0.85, 0.90)
 EP 16 to 64, where a rank's own node counts too); NCCL's many small messages come to less."""
 DP_EXPOSED, P2P_EXPOSED = 0.10, 0.10
 """Shares of data parallelism's communication, and of what virtual stages send each other, that are never hidden."""
+TP_SHARE = 0.5
+"""Of a ring's rate on large messages, what TP's gathers and scatters reach, tens of megabytes each with products that
+wait on both sides. Stated: of the published runs those with TP 2 (Nemotron 3 Super on GB200) are 5% faster at 1."""
 DELAYED = 0.03
 """Share of what the overlap leaves that delayed weight gradients hide: 41.25 s a step without overlap, 31.31 with it,
 31.20 with both (seed "expert-parallel overlap", Qwen3-30B on 16 H100)."""
@@ -56,7 +60,7 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     on over NVLink, once to each rank.
     """
     ep, etp = t["ep"] * 1.0, t["etp"] * 1.0
-    payload = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * m.hidden * 2.0
+    payload = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * routed_width(m) * 2.0
     local = inside(hw, ep, etp)
     domains = ep / local
     once = t["dispatcher"] > 0
@@ -108,7 +112,7 @@ def tensor(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     """TP of one block with SP: gather and scatter forward, two and one more backward for the weight gradient."""
     tp = t["tp"] * 1.0
     moved, one = t["micro_batch"] * (seq / t["cp"]) * m.hidden * 2.0 * (tp - 1) / tp, np.ones_like(tp)
-    return 5.0 * (moved / ring(hw, tp, one) + latency(hw, tp, one))
+    return 5.0 * (moved / (TP_SHARE * ring(hw, tp, one)) + latency(hw, tp, one))
 
 
 def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
@@ -120,6 +124,17 @@ def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
         width = 2 * m.query_groups * m.head_dim
     moved = t["micro_batch"] * (seq / cp) * width / t["tp"] * 2.0 * (cp - 1)
     return 3.0 * moved / ring(hw, cp, t["tp"] * 1.0)
+
+
+def scanned(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
+    """CP of a Mamba-2 layer, forward and backward: its scan runs over whole sequences, so all that it reads and what it
+    puts out goes from a part of the sequence to a part of the heads and back (core ssm/mamba_context_parallel.py:134);
+    groups fewer than CP ranks are repeated. Nothing hides it."""
+    cp, inner = t["cp"] * 1.0, m.mamba_heads * m.mamba_head_dim
+    groups = np.maximum(m.mamba_groups / t["tp"], cp) * t["tp"]
+    numbers = (3 * inner + 2 * groups * m.mamba_state + m.mamba_heads) / t["tp"]
+    moved = 2.0 * t["micro_batch"] * (seq / cp) * numbers * 2.0 * (cp - 1) / cp
+    return moved / ring(hw, cp, t["tp"] * 1.0)
 
 
 def pipeline(m: Model, hw: Hardware, t: Mapping[str, Ints], gpus: int, seq: int) -> Floats:

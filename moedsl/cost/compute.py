@@ -7,13 +7,16 @@ The shares are those of the GPU's generation (`constants.py`), at the clock that
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from attrs import astuple, frozen
 from numpy.typing import ArrayLike
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH, PRECISION
 from moedsl.cost import formats
-from moedsl.cost.activations import BIT
+from moedsl.cost.activations import BIT, MAMBA_CHUNK
+from moedsl.cost.blocks import products, routed_width
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
 
@@ -29,6 +32,8 @@ HOST_ATTENTION, HOST_ROUTER, HOST_PREPROCESS, HOST_EXPERTS, HOST_DENSE = 0.9e-3,
 calibrated: no tuned run that is published is bound by them, nor by half as much again. A published pair of Qwen3-30B on
 16 H100 (TP2 PP2 EP4) takes 623 ms a step, and 484 with attention, router and preprocessing in graphs: 2.9 to 3.9 ms a
 layer without, by what its unstated batch may be."""
+HOST_MAMBA = 0.9e-3
+"""The same for a Mamba-2 layer: its two linears, and some twenty kernels of the convolution and the scan both ways."""
 HOST_WAIT = 0.5e-3
 """Seconds for one MoE layer, forward and backward, in which the GPU is idle because the host waits for the counts of
 routed tokens before it can launch the experts (core transformer/moe/token_dispatcher.py:948, fused_a2a.py:414); a graph
@@ -44,11 +49,17 @@ SOFTMAX = 128.0
 tensor cores and exponentials of a clock (8192 FLOPs and 16 on Blackwell) it would be 146, if they never overlapped."""
 WIDE = 256.0
 """The same numbers of a head of 128, of which `attention` is stated."""
+SCAN_RATE, SCAN_STREAM = 100e12, 0.7
+"""FLOP/s of the products of a Mamba-2 scan, small tiles in Triton, which leave the larger tensor cores of newer GPUs
+unused, and the share of the HBM bandwidth that its passes reach. Stated, knowing the published runs of Nemotron 3: no
+run measures them alone, and at twice the rate those on Blackwell would be 5% too fast."""
 SHALLOW = 128.0
 """Of a product's inner dimension, what its first loads and its last writes cost: time ~ inner + SHALLOW."""
 FUSED = [PRECISION.index(p) for p in ("mxfp8", "nvfp4")]
 """Precisions in which one kernel runs the experts."""
 WHOLE = CUDA_GRAPH.index("full_iteration")
+ByKind = Mapping[str, Floats]
+"""Seconds of a layer of each kind (`blocks.kinds`)."""
 
 
 @frozen
@@ -62,8 +73,21 @@ class Work:
     core: Floats
     norm: Floats
     """One norm with its residual."""
-    passes: Floats
-    """Rotary, residuals, router and casts."""
+    residual: Floats
+    """Adding what a block puts out."""
+    rotary: Floats
+    """Rotary embedding and the layout of queries, keys and values."""
+    router: Floats
+    mixer: Floats
+    """The two projections of a Mamba-2 layer."""
+    scan: Floats
+    """Its convolution, scan and norm."""
+    quantise_mixer: Floats
+    """Quantising what enters its projections, in forward."""
+    quantise_mixer_back: Floats
+    """The same of the gradients of what they put out."""
+    latent: Floats
+    """The projections to the latent width and back."""
     dense: Floats
     experts: Floats
     activation: Floats
@@ -161,23 +185,31 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     dense, shared = split_width(m.ffn_hidden / t["tp"]), split_width(max(m.shared_expert_hidden, 1) / t["tp"])
     encoder, projector = vision(m, t, hw)
     entering, leaving = quantised(m)
-    moved, tp, block = weights_moved(hw, t), t["tp"], 3 * m.hidden
+    moved, tp, block = weights_moved(hw, t), t["tp"], products(m) * m.hidden
+    acted = 2.0 * products(m)
+    mixed = _mamba(m, hw, t, split, rate, cast) if m.hybrid else _NOTHING
     return Work(
+        **{name: np.broadcast_to(seconds, split.shape) for name, seconds in mixed.items()},
         linear=2 * split * attention / rate * narrow + moved * attention / tp,
         up=2 * split * up / rate * narrow,
         core=2 * split * context(m, seq) * (qkv + m.heads * SOFTMAX) / (1 + SOFTMAX / WIDE) / (bf16 * k.attention),
         norm=split * m.hidden * 6 / hbm,
-        passes=split * (m.hidden * 8 + qkv * 10 + m.experts * 12) / hbm,
-        dense=split * (6 * m.hidden * m.ffn_hidden * dense / rate + m.ffn_hidden * (6 + cast) / hbm)
+        residual=split * m.hidden * 4 / hbm,
+        rotary=split * qkv * (2 if m.position_embedding_type == "none" else 10) / hbm,
+        router=split * m.experts * 12 / hbm,
+        latent=split
+        * (4 * m.hidden * m.moe_latent / rate + (m.hidden + m.moe_latent) * cast * (m.moe_latent > 0) / hbm)
+        + moved * 2 * m.hidden * m.moe_latent,
+        dense=split * (2 * block * m.ffn_hidden * dense / rate + m.ffn_hidden * (acted + cast) / hbm)
         + moved * block * m.ffn_hidden / tp,
         experts=_experts(m, hw, t, routed, rate),
-        activation=loose * (m.expert_hidden * (6 + 8 * m.mlp_bias) / t["etp"] + m.hidden * 4 * m.mlp_bias) / hbm,
+        activation=loose * (m.expert_hidden * (acted + 8 * m.mlp_bias) / t["etp"] + m.hidden * 4 * m.mlp_bias) / hbm,
         quantise=split * (m.hidden + entering) * cast / hbm,
         quantise_back=split * (m.hidden + leaving) * cast / hbm,
-        cast=loose * (m.hidden + m.expert_hidden / t["etp"]) * cast / hbm,
-        cast_back=loose * (m.hidden + 2 * m.expert_hidden / t["etp"]) * cast / hbm,
-        permute=routed * m.hidden * 2 * np.array(PERMUTES)[t["dispatcher"]] / hbm,
-        shared=split * m.shared_expert_hidden * (6 * m.hidden * shared / rate + (6 + cast) / hbm)
+        cast=loose * (routed_width(m) + m.expert_hidden / t["etp"]) * cast / hbm,
+        cast_back=loose * (routed_width(m) + (products(m) - 1) * m.expert_hidden / t["etp"]) * cast / hbm,
+        permute=routed * routed_width(m) * 2 * np.array(PERMUTES)[t["dispatcher"]] / hbm,
+        shared=split * m.shared_expert_hidden * (2 * block * shared / rate + (acted + cast) / hbm)
         + moved * block * m.shared_expert_hidden / tp,
         mtp=4 * split * m.hidden**2 / rate,
         loss=split * m.vocab * (2 * m.hidden / (bf16 * k.gemm) + 8 / hbm),
@@ -214,8 +246,32 @@ def _experts(m: Model, hw: Hardware, t: Table, routed: Floats, rate: Floats) -> 
     local = m.experts / t["ep"]
     filled = routed / local / (routed / local + hw.constants.half_full)
     width = m.expert_hidden / t["etp"]
-    product = 6 * routed * m.hidden * width * split_width(width)
-    return product / (rate * filled) + weights_moved(hw, t) * local * 3 * m.hidden * width
+    weights = products(m) * routed_width(m) * width
+    return 2 * routed * weights * split_width(width) / (rate * filled) + weights_moved(hw, t) * local * weights
+
+
+_NOTHING: ByKind = dict.fromkeys(("mixer", "scan", "quantise_mixer", "quantise_mixer_back"), np.zeros(1))
+
+
+def _mamba(m: Model, hw: Hardware, t: Table, split: Floats, rate: Floats, cast: Floats) -> ByKind:
+    """A Mamba-2 layer's parts of `Work`, but for its norm and residual.
+
+    The scan is in chunks: scores of a chunk for each group, their product with each head's inputs, its state and what
+    its state puts out. Its kernels (mamba_ssm ops/triton/ssd_combined.py) hand their results on through memory: the
+    convolution reads and writes x, B and C; the states are written, passed on (read and written) and read; x, B, C and
+    z are read again by each of the kernels that use them, and the norm behind reads and writes what comes out.
+    """
+    inner, shared = m.mamba_heads * m.mamba_head_dim, 2 * m.mamba_groups * m.mamba_state
+    projected = 2 * inner + shared + m.mamba_heads
+    flops = MAMBA_CHUNK * (shared + 2 * inner) + 4 * inner * m.mamba_state
+    numbers = 2 * (inner + shared) + 4 * inner * m.mamba_state / MAMBA_CHUNK + (inner + shared) + 4 * inner + 2 * inner
+    weights = m.hidden * (projected + inner)
+    return {
+        "mixer": 2 * split * weights / rate * split_width(inner / t["tp"]) + weights_moved(hw, t) * weights / t["tp"],
+        "scan": split * (flops / SCAN_RATE + 2 * numbers / (hw.hbm * SCAN_STREAM)),
+        "quantise_mixer": split * (m.hidden + inner) * cast / stream(hw),
+        "quantise_mixer_back": split * (m.hidden + projected) * cast / stream(hw),
+    }
 
 
 def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
@@ -231,29 +287,52 @@ def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
     return each * layer * v.layers, each * merge
 
 
-def forward(w: Work) -> tuple[Floats, Floats]:
-    """(dense layer, MoE layer): forward seconds."""
-    block = w.linear + w.core + 2 * w.norm + w.passes + w.quantise
-    return block + w.dense, block + w.experts + w.activation + w.cast + w.permute + w.shared
+def forward(m: Model, w: Work) -> ByKind:
+    """Forward seconds by kind of layer."""
+    routed = w.experts + w.activation + w.cast + w.permute + w.shared
+    if not m.hybrid:
+        block = w.linear + w.core + 2 * (w.norm + w.residual) + w.rotary + w.router + w.quantise
+        return {"dense": block + w.dense, "moe": block + routed}
+    around = w.norm + w.residual
+    return {
+        "dense": around + w.dense,
+        "moe": around + w.router + w.latent + routed,
+        "mamba": around + w.mixer + w.scan + w.quantise_mixer,
+        "attention": around + w.linear + w.core + w.rotary + w.quantise,
+    }
 
 
-def backward(w: Work) -> tuple[Floats, Floats]:
-    """(dense layer, MoE layer): backward seconds. Twice forward, but that a gradient is quantised once."""
-    dense, moe = (2 * (f - w.quantise) + w.quantise_back + 0.5 * w.core for f in forward(w))
-    return dense, moe - 2 * w.cast + w.cast_back
+def backward(m: Model, w: Work) -> ByKind:
+    """Backward seconds by kind of layer. Twice forward, but that a gradient is quantised once, and that attention and
+    the scan take two and a half times theirs."""
+    back = {kind: 2 * seconds for kind, seconds in forward(m, w).items()}
+    back["moe"] = back["moe"] - 2 * w.cast + w.cast_back
+    attended = w.quantise_back - 2 * w.quantise + 0.5 * w.core
+    if m.hybrid:
+        back["attention"] = back["attention"] + attended
+        back["mamba"] = back["mamba"] + w.quantise_mixer_back - 2 * w.quantise_mixer + 0.5 * w.scan
+        return back
+    return {kind: seconds + attended for kind, seconds in back.items()}
 
 
-def recomputed(w: Work, t: Table) -> tuple[Floats, Floats]:
-    """(dense layer, MoE layer): forward seconds spent again in backward. A set that holds another never costs less."""
+def recomputed(m: Model, w: Work, t: Table) -> ByKind:
+    """Forward seconds spent again in backward, by kind of layer. A set that holds another never costs less."""
     on = {word: t.has("recompute", bit) * 1.0 for word, bit in BIT.items()}
-    shared = w.norm * on["layernorm"] + w.up * on["mla_up_proj"] + w.core * on["core_attn"]
-    moe = np.where(
+    attended = w.up * on["mla_up_proj"] + w.core * on["core_attn"]
+    moe = w.norm * on["layernorm"] + np.where(
         on["moe"] > 0,
-        w.experts + w.activation + w.cast + w.permute + w.shared,
+        w.latent + w.experts + w.activation + w.cast + w.permute + w.shared,
         w.activation * on["moe_act"] + w.shared * on["shared_experts"],
     )
-    parts = shared + w.dense * on["mlp"], shared + moe
-    return tuple(np.where(on["full"] > 0, np.maximum(f, p), p) for f, p in zip(forward(w), parts, strict=True))  # type: ignore[return-value]
+    dense = w.dense * on["mlp"]
+    if m.hybrid:
+        parts = {"dense": dense, "moe": moe, "mamba": 0.0 * moe, "attention": attended}
+    else:
+        parts = {"dense": attended + w.norm * on["layernorm"] + dense, "moe": attended + moe}
+    return {
+        kind: np.where(on["full"] > 0, np.maximum(seconds, parts[kind]), parts[kind])
+        for kind, seconds in forward(m, w).items()
+    }
 
 
 def host_tower(m: Model, t: Table, learns: bool) -> Floats:
@@ -264,19 +343,21 @@ def host_tower(m: Model, t: Table, learns: bool) -> Floats:
     return layers * (HOST_ATTENTION + HOST_DENSE) * passes / 3 * (1.0 - t.has("cuda_graph", WHOLE))
 
 
-def waits(t: Table) -> tuple[Floats, Floats]:
-    """(dense layer, MoE layer): seconds that the GPU waits for the host whatever it computes."""
-    loose = 1.0 - t.has("cuda_graph", WHOLE)
-    return 0.0 * loose, HOST_WAIT * loose
+def waits(t: Table) -> ByKind:
+    """Seconds that the GPU waits for the host whatever it computes, of the kinds of layer that have such a wait."""
+    return {"moe": HOST_WAIT * (1.0 - t.has("cuda_graph", WHOLE))}
 
 
-def host(t: Table) -> tuple[Floats, Floats]:
-    """(dense layer, MoE layer): seconds that the host needs to launch what is not captured, forward and backward."""
+def host(m: Model, t: Table) -> ByKind:
+    """Seconds that the host needs to launch what is not captured, forward and backward, by kind of layer."""
     free = {word: 1.0 - t.has("cuda_graph", i) for i, word in enumerate(CUDA_GRAPH)}
     again = (1 + 0.4 * t.has("recompute", BIT["full"])) * free["full_iteration"]
     attention = HOST_ATTENTION * free["attn"]
     moe = HOST_ROUTER * free["moe_router"] + HOST_PREPROCESS * free["moe_preprocess"] + HOST_EXPERTS
-    return (attention + HOST_DENSE) * again, (attention + moe) * again
+    if m.hybrid:
+        alone = {"dense": HOST_DENSE, "moe": moe, "mamba": HOST_MAMBA * free["mamba"], "attention": attention}
+        return {kind: seconds * again for kind, seconds in alone.items()}
+    return {"dense": (attention + HOST_DENSE) * again, "moe": (attention + moe) * again}
 
 
 assert len(PERMUTES) == len(BY_NAME["dispatcher"].words)

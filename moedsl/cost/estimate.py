@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import ArrayLike, NDArray
 
 from moedsl.axes import BY_NAME
@@ -52,6 +52,8 @@ class Cost:
     """A pinned pipeline layout; it is then the only one, and pp x vpp its number of chunks."""
     routing: str = "natural"
     """natural, or balanced: forced, for benchmarks."""
+    loss: str = "te"
+    """Whose fused cross entropy: Transformer Engine's (te) or Megatron-Core's (native)."""
 
     @property
     def covers(self) -> dict[str, str]:
@@ -90,7 +92,7 @@ class Cost:
         n = rows.length(full)
         levels = rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
         pipes, t = levels.table(_PIPE, n), levels.table(memory.COLUMNS, n)
-        priced = memory.matrix(self._prices(t, way), t.rows)
+        priced = memory.matrix(self.model, self._prices(t, way), t.rows)
         peak = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         peak = np.maximum(peak, self._stepping(levels, n, way))
         return np.where(peak > 0, np.rint(peak), np.inf)
@@ -101,7 +103,7 @@ class Cost:
         if not at_step.copied(few).any():
             return np.zeros(1)
         pipes, t = few.narrow(_PIPE), few.narrow(at_step.COLUMNS)
-        priced = memory.matrix(self._step_prices(t, way), t.rows)
+        priced = memory.matrix(self.model, self._step_prices(t, way), t.rows)
         held = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         return held[few.inverse]
 
@@ -127,7 +129,7 @@ class Cost:
         profile = profiles.fullest(self.model, self._layout(full), int(full["deep"]))
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
         both = [(self._prices(t, way), self._step_prices(t, way)) for way in ways]
-        return [max(float((profile @ memory.matrix(p, 1)).max()) for p in moments) for moments in both]
+        return [max(float((profile @ memory.matrix(self.model, p, 1)).max()) for p in moments) for moments in both]
 
     def memory_report(self, row: Mapping[str, int]) -> list[memory.StageMemory]:
         """Every stage of one row in parts; raises ValueError where its (pp, vpp) have no layout."""
@@ -141,8 +143,8 @@ class Cost:
         report = list[memory.StageMemory]()
         for s, profile in enumerate(counts):
             held = parameters.stage(self.model, layout, s, tp, ep, etp)
-            kinds = {k: float(profile @ memory.matrix({k: priced[k]}, 1)[:, 0]) for k in memory.KINDS}
-            beside = float(profile @ memory.matrix({"buffers": stepping["buffers"]}, 1)[:, 0])
+            kinds = {k: float(profile @ memory.matrix(self.model, {k: priced[k]}, 1)[:, 0]) for k in memory.KINDS}
+            beside = float(profile @ memory.matrix(self.model, {"buffers": stepping["buffers"]}, 1)[:, 0])
             kinds["buffers"] = max(kinds["buffers"], beside - kinds["activations"])
             report.append(memory.StageMemory(s, held.dense, held.expert, **kinds))
         return report
@@ -154,10 +156,10 @@ class Cost:
         t, once = (rows.Levels.of(full, names).table(names, 1) for names in (step.LAYER, step.ONCE))
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         stages = profiles.time(self.model, layout)
-        by = np.array([stages @ step.matrix(priced, (part,), 1)[:, 0] for part in step.MICROBATCH])
+        by = np.array([stages @ step.matrix(self.model, priced, (part,), 1)[:, 0] for part in step.MICROBATCH])
         slowest = int(np.argmax(by.sum(axis=0)))
         wire, adam = self._once(once)
-        whole = by.sum(axis=0) + stages @ step.matrix(priced, (step.ALONE,), 1)[:, 0]
+        whole = by.sum(axis=0) + stages @ step.matrix(self.model, priced, (step.ALONE,), 1)[:, 0]
         alone = whole.max(keepdims=True) - by[:, slowest].sum()
         outside = self._outside(full, by[:, slowest].sum(keepdims=True), alone, wire)
         m = float(full["microbatches"])
@@ -172,10 +174,12 @@ class Cost:
         stages = profiles.time(self.model, self._layout(full))
         t = rows.Levels.of(full, step.LAYER).table(step.LAYER, 1)
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
-        slowest = stages[int(np.argmax(stages @ step.matrix(priced, step.MICROBATCH, 1)[:, 0]))]
+        slowest = stages[int(np.argmax(stages @ step.matrix(self.model, priced, step.MICROBATCH, 1)[:, 0]))]
         work = kinds.by_kind(self.model, self.hardware, t.narrow(step.SHAPE), self.seq, self._trained, self._skew)
         m = float(full["microbatches"])
-        return {kind: m * float(slowest @ step.matrix({kind: p}, (kind,), 1)[:, 0]) for kind, p in work.items()}
+        return {
+            kind: m * float(slowest @ step.matrix(self.model, {kind: p}, (kind,), 1)[:, 0]) for kind, p in work.items()
+        }
 
     def parts_report(self, row: Mapping[str, int]) -> list[tower.Part]:
         """Encoder, projector and decoder on a rank of the first stage; empty without a tower. ValueError as above."""
@@ -188,9 +192,11 @@ class Cost:
         profile = profiles.memory(self.model, layout, int(full["deep"]))[0]
         times = tower.seconds(self.model, self.hardware, work, self.seq, self._trained)
         prices = tower.prices(v, self.hardware, t, self.gpus, self._trained)
-        apart = tower.apart(v, int(full["tp"]), profile, prices, (m * float(times[0][0]), m * float(times[1][0])))
+        apart = tower.apart(
+            self.model, v, int(full["tp"]), profile, prices, (m * float(times[0][0]), m * float(times[1][0]))
+        )
         priced = step.microbatch(self.model, self.hardware, work, self.seq, self._trained, self._skew)
-        each = float(profiles.time(self.model, layout)[0] @ step.matrix(priced, step.MICROBATCH, 1)[:, 0])
+        each = float(profiles.time(self.model, layout)[0] @ step.matrix(self.model, priced, step.MICROBATCH, 1)[:, 0])
         return [*apart, tower.rest(self.memory_report(row)[0], m * each, apart)]
 
     def microbatches(self, cols: Columns) -> Ints:
@@ -212,6 +218,7 @@ class Cost:
         )
 
     def _prices(self, t: Table, at: taken.Taken) -> dict[str, memory.Prices]:
+        at = evolve(at, logits=at.logits * taken.NATIVE) if self.loss == "native" else at
         return memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained, at)
 
     def _step_prices(self, t: Table, at: taken.Taken) -> dict[str, memory.Prices]:
@@ -253,17 +260,17 @@ class Cost:
         shape = t.narrow(("pp", "vpp"))
         priced = step.once(self.hardware, t, self.gpus, memory.counts(self.model, t, self._trained))
         each, stages = np.arange(t.rows), lambda i: self._timed(shape, i)
-        both = np.stack([step.matrix(priced, (part,), t.rows) for part in step.STEP])
+        both = np.stack([step.matrix(self.model, priced, (part,), t.rows) for part in step.STEP])
         wire, adam = rows.largest(shape.rows, stages, shape.inverse, both, each)
         return wire, adam
 
     def _slowest(self, shape: Table, priced: Mapping[str, step.Prices], t: Table) -> tuple[Floats, Floats]:
         """A microbatch's seconds on the slowest stage, and what it takes more where it runs beside no other one."""
-        each, stages = step.matrix(priced, step.MICROBATCH, t.rows), lambda i: self._timed(shape, i)
+        each, stages = step.matrix(self.model, priced, step.MICROBATCH, t.rows), lambda i: self._timed(shape, i)
         if not t["ep_overlap"].any():
             slowest = rows.largest(shape.rows, stages, shape.inverse, each, t.inverse)
             return slowest, np.zeros_like(slowest)
-        both = np.stack([each, each + step.matrix(priced, (step.ALONE,), t.rows)])
+        both = np.stack([each, each + step.matrix(self.model, priced, (step.ALONE,), t.rows)])
         slowest, unpaired = rows.largest(shape.rows, stages, shape.inverse, both, t.inverse)
         return slowest, unpaired - slowest
 

@@ -1,11 +1,12 @@
-"""Model FLOPs as Megatron Bridge reports them (bridge training/utils/flop_utils.py:transformer_flops), for TFLOPS a
-GPU.
+"""Model FLOPs as Megatron Bridge reports them (bridge training/utils/flop_utils.py:num_floating_point_operations), for
+TFLOPS a GPU.
 
 Forward and backward, causal attention at half the square, MTP layers and logits included, recompute and routing not.
 """
 
 from __future__ import annotations
 
+from moedsl.cost.blocks import counted, products, routed_width
 from moedsl.cost.compute import context
 from moedsl.cost.parameters import padded_vocab
 from moedsl.facts import Model
@@ -13,16 +14,37 @@ from moedsl.facts import Model
 
 def of_token(m: Model, seq: int, tp: int = 1) -> float:
     """FLOPs of one token, forward and backward. Bridge counts the padded vocabulary even where the model has none."""
-    moe_layers = m.layers - m.dense_layers + m.mtp_layers
-    mlp = (
-        3
-        * m.hidden
-        * (m.ffn_hidden * m.dense_layers + (m.expert_hidden * m.topk + m.shared_expert_hidden) * moe_layers)
-    )
-    mtp = m.mtp_layers * (3 * m.hidden + 2 * m.hidden**2)
     vocab = padded_vocab(m.vocab, 1280 if m.attention == "mla" else 128, tp)
     logits = m.hidden * vocab * (m.mtp_layers + 1)
-    return 6.0 * (mlp + (m.layers + m.mtp_layers) * _attention(m, seq) + mtp + logits)
+    return 6.0 * (logits + (_hybrid(m, seq) if m.hybrid else _transformer(m, seq)))
+
+
+def _transformer(m: Model, seq: int) -> float:
+    """Products of the layers, as `transformer_flops` counts them."""
+    moe_layers = m.layers - m.dense_layers + m.mtp_layers
+    mlp = products(m) * m.hidden * m.ffn_hidden * m.dense_layers + _experts(m) * moe_layers
+    mtp = m.mtp_layers * (3 * m.hidden + 2 * m.hidden**2)
+    return mlp + (m.layers + m.mtp_layers) * _attention(m, seq) + mtp
+
+
+def _hybrid(m: Model, seq: int) -> float:
+    """Products of the layers, as `hybrid_flops` counts them: MTP once for each depth, its projection of two hidden
+    states not, and a mixer twice as wide as the hidden state, whatever its heads."""
+    wide, groups = 2 * m.hidden, m.mamba_groups * m.mamba_state
+    of = {
+        "mamba": m.hidden * (3 * wide + 2 * groups + m.mamba_heads) + 3.5 * wide * m.mamba_state,
+        "attention": _attention(m, seq),
+        "moe": _experts(m),
+        "dense": products(m) * m.hidden * m.ffn_hidden,
+    }
+    layers = counted(m.layer_pattern + m.mtp_pattern * m.mtp_layers)
+    return sum(of[kind] * n for kind, n in layers.items())
+
+
+def _experts(m: Model) -> float:
+    """The experts of a token, the projections to their width and back, and the shared ones; the router is not in it."""
+    routed = products(m) * routed_width(m) * m.expert_hidden * m.topk + 2 * m.hidden * m.moe_latent
+    return routed + products(m) * m.hidden * m.shared_expert_hidden
 
 
 def _attention(m: Model, seq: int) -> float:

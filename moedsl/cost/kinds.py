@@ -12,9 +12,23 @@ from moedsl.cost.step import Prices
 from moedsl.facts import Hardware, Model
 
 KINDS = {
-    "matrix": ("linear", "dense", "experts", "shared", "mtp", "loss"),
+    "matrix": ("linear", "mixer", "latent", "dense", "experts", "shared", "mtp", "loss"),
     "attention": ("core",),
-    "passes": ("norm", "passes", "quantise", "quantise_back", "activation", "cast", "cast_back", "permute"),
+    "scan": ("scan",),
+    "passes": (
+        "norm",
+        "residual",
+        "rotary",
+        "router",
+        "quantise",
+        "quantise_back",
+        "quantise_mixer",
+        "quantise_mixer_back",
+        "activation",
+        "cast",
+        "cast_back",
+        "permute",
+    ),
     "vision": ("vision", "merger"),
 }
 """The parts of `compute.Work` of each kind. `up` is a part of `linear`; a product carries the casts fused with it."""
@@ -26,6 +40,7 @@ def by_kind(m: Model, hw: Hardware, shape: Table, seq: int, learns: Trained, ske
     every = [part for parts in KINDS.values() for part in parts]
     nothing = {part: np.zeros(shape.rows) for part in every}
     return {
-        kind: step.computed(shape, evolve(whole, **(nothing | {p: getattr(whole, p) for p in parts})), learns)
+        kind: step.computed(m, shape, evolve(whole, **(nothing | {p: getattr(whole, p) for p in parts})), learns)
         for kind, parts in KINDS.items()
+        if m.hybrid or kind != "scan"
     }

@@ -1,7 +1,7 @@
 """Bytes on a rank, stage by stage: what torch.cuda.max_memory_allocated would say. CUDA context, NCCL and DeepEP
 buffers are not in it.
 
-A stage's bytes are its profile (`profiles.MEMORY`: counts of layers, tables, live microbatches) times a price for each
+A stage's bytes are its profile (`profiles.memory`: counts of layers, tables, live microbatches) times a price for each
 feature, so the peak over a whole column is a small matrix product for each pipeline shape.
 """
 
@@ -14,14 +14,15 @@ from attrs import frozen
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH
 from moedsl.cost import activations, formats, parameters, placeholders, sharded
+from moedsl.cost.blocks import kinds
 from moedsl.cost.parameters import Parameters
-from moedsl.cost.profiles import HELD, MEMORY
+from moedsl.cost.profiles import of_memory
 from moedsl.cost.rows import Floats, Table
 from moedsl.cost.taken import BEST, Taken
 from moedsl.facts import Hardware, Model
 
 Prices = Mapping[str, Floats]
-"""Bytes by feature of `profiles.MEMORY`."""
+"""Bytes by feature of `profiles.of_memory`."""
 KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
 COLUMNS = (
     "tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph",
@@ -74,7 +75,7 @@ def trained(freeze: frozenset[str]) -> Trained:
 
 @frozen
 class Counts:
-    """Parameters by feature of `profiles.HELD`: all, and those that learn."""
+    """Parameters by feature of `profiles.held`: all, and those that learn."""
 
     all: Mapping[str, Parameters]
     learning: Mapping[str, Parameters]
@@ -83,12 +84,10 @@ class Counts:
 def counts(m: Model, t: Table, learns: Trained) -> Counts:
     """Parameters of one of each feature on a rank; columns instead of numbers."""
     tp = t["tp"]
-    attention, block = parameters.attention(m, tp), parameters.moe(m, tp, t["ep"], t["etp"])  # type: ignore[arg-type]
     none = Parameters()
     every = {
-        "dense": Parameters(attention + parameters.mlp(m, tp)),  # type: ignore[arg-type]
-        "moe": Parameters(attention) + block,
-        "mtp": Parameters(3 * m.hidden + 2 * m.hidden**2 // tp),  # type: ignore[arg-type]
+        **parameters.layers(m, tp, t["ep"], t["etp"]),  # type: ignore[arg-type]
+        "mtp": parameters.mtp(m, tp),  # type: ignore[arg-type]
         "words": Parameters(parameters.table_size(m, tp)),  # type: ignore[arg-type]
         "norm": Parameters(m.hidden),
         "vision": none,
@@ -132,8 +131,8 @@ def held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
     state = formats.master(t) + formats.moments(t) * (t["offload"] != BY_NAME["offload"].words.index("optimizer"))
     dense, expert = t["tp"] / gpus, t["etp"] * t["ep"] / gpus
     out: dict[str, dict[str, Floats]] = {"weights": {}, "gradients": {}, "optimizer": {}}
-    for name in HELD:
-        every, learns, blocks = n.all[name], n.learning[name], name in ("dense", "moe", "mtp")
+    for name, every in n.all.items():
+        learns, blocks = n.learning[name], name not in ("words", "norm", "vision")
         kept, part = (np.where(fsdp > 0, copy, linear), shard) if blocks else (formats.BF16 * (1 - fsdp), formats.BF16)
         out["weights"][name] = kept * every.total
         out["weights"][f"{name}_shard"] = part * (every.dense * dense + every.expert * expert) * fsdp
@@ -143,21 +142,26 @@ def held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
     return out
 
 
-def _kept(
-    m: Model, t: Table, s: activations.Sizes, saved: tuple[Floats, Floats], learns: Trained, taken: Taken
-) -> Prices:
+def _kept(m: Model, t: Table, s: activations.Sizes, saved: activations.ByKind, learns: Trained, taken: Taken) -> Prices:
     """A graph reads a layer's input from its own buffer, which is then what is saved; the schedule keeps the input of
     each chunk beside it. The mask of captured attention is a buffer of the same kind: a layer's buffers go to a later
     forward once its backward is through, so that there are as many as layers times live microbatches (core
     transformer/cuda_graphs.py:2427-2443). What a graph reads stays for good."""
-    dense, moe = (each + s.mask for each in saved)
-    static = t.has("cuda_graph", CUDA_GRAPH.index("attn")) * s.split * m.hidden * formats.BF16
+    masked = ("attention",) if m.hybrid else kinds(m)
     each, over_root = activations.uneven(m, s, _whole(t), taken)
-    out: dict[str, Floats] = {"dense_live": dense, "moe_live": moe + each, "moe_uneven": over_root}
-    out["chunk_live"] = static
+    out = {f"{kind}_live": size + s.mask if kind in masked else size for kind, size in saved.items()}
+    out |= {"moe_live": out["moe_live"] + each, "moe_uneven": over_root, "chunk_live": _static(m, t, s)}
     if m.vision is not None:
         out["vision_live"] = activations.vision(m.vision, t, (learns.tower, learns.projection))
     return out
+
+
+def _static(m: Model, t: Table, s: activations.Sizes) -> Floats:
+    """The input of a chunk's first layer, where a graph holds it."""
+    first = t.has("cuda_graph", CUDA_GRAPH.index("attn"))
+    if m.hybrid:
+        first = first | t.has("cuda_graph", CUDA_GRAPH.index("mamba"))
+    return first * s.split * m.hidden * formats.BF16
 
 
 def _whole(t: Table) -> Floats:
@@ -166,7 +170,7 @@ def _whole(t: Table) -> Floats:
 
 
 def _buffers(
-    m: Model, t: Table, gpus: int, s: activations.Sizes, saved: tuple[Floats, Floats], n: Counts, taken: Taken
+    m: Model, t: Table, gpus: int, s: activations.Sizes, saved: activations.ByKind, n: Counts, taken: Taken
 ) -> Prices:
     """The working set of a layer, or the logits where they are more; a whole-iteration graph's pool keeps both.
 
@@ -181,24 +185,25 @@ def _buffers(
     pipeline_parallel/fine_grained_activation_offload.py:1131).
     """
     whole, moved = _whole(t), activations.offloaded(m, s)
-    back = saved[0] + moved[0], saved[1] + moved[1]
-    travelling = 2.0 * np.maximum(*moved)
+    back = {kind: size + moved[kind] for kind, size in saved.items()} if moved else saved
+    travelling = 2.0 * np.maximum.reduce([*moved.values()]) if moved else 0.0
     layer = np.maximum(activations.working_set(m, s, back, whole, taken), s.mask)
-    work = travelling + layer + t["ep_overlap"] * saved[1]
+    work = travelling + layer + t["ep_overlap"] * saved["moe"]
     loss, mtp = (logits * taken.logits for logits in activations.logits(m, s))
     again = taken.captured * t["ep_overlap"] * activations.captured(m, s, t)
     fsdp = formats.fsdp(t)
-    unit = fsdp * sharded.units(m, t, gpus, (n.all["moe"], n.learning["moe"]), saved[1])
+    unit = fsdp * sharded.units(m, t, gpus, (n.all["moe"], n.learning["moe"]), saved["moe"])
     roots = {name: fsdp * held for name, held in sharded.whole(m, t, gpus).items()}
     at_loss = np.where((whole > 0) | taken.beside, loss, np.maximum(loss - work, 0.0))
     static = t["ep_overlap"] * s.mask
-    return {"one": work + static + unit + taken.framework, "loss": at_loss, "mtp": mtp, "moe": again} | roots
+    return {"one": work + static + unit + taken.framework, "loss": at_loss, "ahead": mtp, "moe": again} | roots
 
 
-def matrix(kinds: Mapping[str, Prices], rows: int) -> Floats:
-    """(features, rows): all kinds together."""
-    out = np.zeros((len(MEMORY), rows))
-    for priced in kinds.values():
-        for name, column in priced.items():
-            out[MEMORY.index(name)] += column
+def matrix(m: Model, priced: Mapping[str, Prices], rows: int) -> Floats:
+    """(features, rows): all kinds of bytes together."""
+    names = of_memory(m)
+    out = np.zeros((len(names), rows))
+    for prices in priced.values():
+        for name, column in prices.items():
+            out[names.index(name)] += column
     return out

@@ -14,6 +14,7 @@ from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
 from moedsl.axes import BY_NAME
+from moedsl.cost.blocks import routed_width
 from moedsl.facts import Model
 
 GIB, MIB = 2**30, 2**20
@@ -93,10 +94,10 @@ def _buffers(m: Model, c: Mapping[str, Any], seq: int) -> tuple[Any, Any]:
     channel and node.
     """
     ranks, tokens = c["ep"] * c["etp"], c["micro_batch"] * seq / (c["cp"] * c["tp"])
-    local, nodes, token = np.minimum(ranks, 8), -(-ranks // 8), m.hidden * 2.0 + PER_TOKEN
+    local, nodes, token = np.minimum(ranks, 8), -(-ranks // 8), routed_width(m) * 2.0 + PER_TOKEN
     nvlink = CHANNELS * local * CHUNK["receive"] * token
     network = CHANNELS * nodes * 2 * CHUNK["network"] * token * (nodes > 1)
-    whole = tokens * ranks * m.hidden * 2.0
+    whole = tokens * ranks * routed_width(m) * 2.0
     return whole * ((c["dispatcher"] == HYBRIDEP) & (ranks > 1)), (nvlink + network) * (
         (c["dispatcher"] == DEEPEP) & (ranks > 1)
     )

@@ -13,7 +13,8 @@ from functools import lru_cache
 
 from attrs import frozen
 
-from moedsl.cost.pipeline import Chunk, Layout
+from moedsl.cost.blocks import in_mtp, kinds, products, routed_width
+from moedsl.cost.pipeline import Chunk, Layout, layout_for
 from moedsl.facts import Model, Vision
 
 
@@ -69,20 +70,48 @@ def _mla(m: Model, tp: int) -> int:
 
 
 def mlp(m: Model, tp: int) -> int:
-    """A dense layer's gated MLP, its norm included."""
-    return m.hidden + _gated(m, m.ffn_hidden, tp)
+    """A dense layer's MLP, its norm included."""
+    return m.hidden + _linears(m, m.hidden, m.ffn_hidden, tp)
 
 
-def _gated(m: Model, width: int, split: int) -> int:
-    bias = (2 * width // split + m.hidden) * m.mlp_bias
-    return 3 * m.hidden * width // split + bias
+def _linears(m: Model, around: int, width: int, split: int) -> int:
+    """An MLP or expert between hidden states of the width `around`."""
+    bias = ((products(m) - 1) * width // split + around) * m.mlp_bias
+    return products(m) * around * width // split + bias
+
+
+def mamba(m: Model, tp: int) -> int:
+    """A Mamba-2 layer, its norm included (core ssm/mamba_mixer.py:263-409): one projection to z, x, B, C and the time
+    steps, a convolution of 4 over x, B and C, three numbers a head, a norm, and the projection back."""
+    inner, shared = m.mamba_heads * m.mamba_head_dim // tp, 2 * m.mamba_groups * m.mamba_state // tp
+    heads = m.mamba_heads // tp
+    entering = m.hidden + m.hidden * (2 * inner + shared + heads)
+    return entering + 5 * (inner + shared) + 3 * heads + inner + inner * m.hidden
 
 
 def moe(m: Model, tp: int, ep: int, etp: int) -> Parameters:
-    """A MoE block: norm, router and shared experts are dense parameters, the routed experts of this rank are not."""
-    router = m.experts * (m.hidden + m.router_bias)
-    shared = _gated(m, m.shared_expert_hidden, tp) + m.hidden * m.shared_expert_gate if m.shared_expert_hidden else 0
-    return Parameters(m.hidden + router + shared, m.experts // ep * _gated(m, m.expert_hidden, etp))
+    """A MoE block: norm, router, latent projections (whole on each rank: core transformer/moe/moe_layer.py:273) and
+    shared experts are dense parameters, the routed experts of this rank are not."""
+    router = m.experts * (m.hidden + m.router_bias) + 2 * m.hidden * m.moe_latent
+    wide = m.shared_expert_hidden
+    shared = _linears(m, m.hidden, wide, tp) + m.hidden * m.shared_expert_gate if wide else 0
+    routed = m.experts // ep * _linears(m, routed_width(m), m.expert_hidden, etp)
+    return Parameters(m.hidden + router + shared, routed)
+
+
+def layers(m: Model, tp: int, ep: int, etp: int) -> dict[str, Parameters]:
+    """One layer of each kind (`blocks.kinds`)."""
+    block = moe(m, tp, ep, etp)
+    if m.hybrid:
+        alone = {"dense": mlp(m, tp), "mamba": mamba(m, tp), "attention": attention(m, tp)}
+        return {"moe": block, **{kind: Parameters(n) for kind, n in alone.items()}}
+    around = attention(m, tp)
+    return {"dense": Parameters(around + mlp(m, tp)), "moe": Parameters(around) + block}
+
+
+def mtp(m: Model, tp: int) -> Parameters:
+    """What a layer of MTP has beside its blocks: three norms, and the projection of two hidden states to one."""
+    return Parameters(3 * m.hidden + 2 * m.hidden**2 // tp)
 
 
 def vision(v: Vision, tp: int) -> int:
@@ -108,12 +137,17 @@ def mergers(v: Vision, tp: int) -> tuple[int, ...]:
 @lru_cache(maxsize=65536)
 def chunk(m: Model, c: Chunk, tp: int, ep: int, etp: int) -> Parameters:
     """One virtual stage: layers, and whatever of embedding, vision tower, MTP, final norm and output layer it holds."""
-    block = moe(m, tp, ep, etp)
-    layers = Parameters(attention(m, tp)) + block
-    total = layers * c.moe + Parameters(attention(m, tp) + mlp(m, tp)) * c.dense
-    total += (layers + Parameters(3 * m.hidden + 2 * m.hidden**2 // tp)) * c.mtp
+    each, ahead, depths = layers(m, tp, ep, etp), in_mtp(m), built(m, c.mtp)
+    total = mtp(m, tp) * depths
+    for kind in kinds(m):
+        total += each[kind] * (c.of(kind) + depths * ahead[kind])
     norm = c.last_layer if m.mtp_layers else c.loss
     return total + Parameters(m.hidden * norm + _words(m, c, tp) + _tower(m, c, tp))
+
+
+def built(m: Model, depths: int) -> int:
+    """The layers of MTP that have weights of their own."""
+    return min(depths, 1) if m.mtp_repeated else depths
 
 
 def _words(m: Model, c: Chunk, tp: int) -> int:
@@ -140,5 +174,5 @@ def stage(m: Model, layout: Layout, rank: int, tp: int, ep: int, etp: int) -> Pa
 
 def unique(m: Model) -> int:
     """Parameters of the whole model, each counted once; MTP layers included, their copy of the embedding not."""
-    whole = Chunk(m.dense_layers, m.layers - m.dense_layers, True, m.mtp_layers, True, True)
-    return chunk(m, whole, 1, 1, 1).total
+    whole = layout_for(m, 1, 1)
+    return stage(m, whole, 0, 1, 1, 1).total if whole else 0

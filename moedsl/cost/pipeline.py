@@ -10,6 +10,8 @@ Without a layout Megatron splits evenly and refuses a remainder
 (megatron/core/transformer/multi_token_prediction.py:mtp_on_this_rank). Qwen3-VL's provider takes layouts too; its
 vision tower is always on the first stage (bridge models/qwen_vl/modelling_qwen3_vl/model.py:287). It does not hand a
 virtual stage on, so Megatron-Core refuses to build it with vpp > 1; that is a law of the stdlib and not of the layout.
+
+A hybrid's layout is its own pattern with ``|`` between the stages (`segments.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
+from moedsl.cost import blocks, segments
 from moedsl.facts import Model
 
 PRODUCTS = 0.6
@@ -35,7 +38,7 @@ MAX_TEXT = 20_000
 
 @frozen
 class Chunk:
-    """What one virtual stage of one rank holds; dense + moe are its transformer layers."""
+    """What one virtual stage of one rank holds; its layers are counted by kind (`blocks.py`)."""
 
     dense: int
     moe: int
@@ -44,11 +47,17 @@ class Chunk:
     loss: bool = False
     last_layer: bool = False
     """The model's last transformer layer is here (the final norm of a model with MTP is beside it)."""
+    mamba: int = 0
+    attention: int = 0
 
     @property
     def layers(self) -> int:
-        """Transformer layers, MTP layers not counted."""
-        return self.dense + self.moe
+        """Layers, MTP layers not counted."""
+        return self.dense + self.moe + self.mamba + self.attention
+
+    def of(self, kind: str) -> int:
+        """Layers of one kind, MTP's not counted."""
+        return getattr(self, kind)
 
     @property
     def text(self) -> str:
@@ -80,6 +89,8 @@ def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
     """
     if not _exists(model, pp, vpp):
         return None
+    if model.hybrid:
+        return _segmented(model, segments.split(model, pp), "|".join(segments.split(model, pp)) if pp > 1 else None)
     chunks = pp * vpp
     if model.layers % chunks == 0:
         return _layout(model, pp, vpp, [model.layers // chunks] * chunks, explicit=False)
@@ -100,6 +111,8 @@ def has_layout(model: Model, pp: ArrayLike, vpp: ArrayLike) -> NDArray[np.bool_]
 
 def _exists(model: Model, pp: Any, vpp: Any) -> Any:
     """Whether there is a layout, for numbers as for columns."""
+    if model.hybrid:
+        return (pp >= 1) & (vpp == 1) & (pp <= model.layers)
     return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= model.layers + 1)
 
 
@@ -166,6 +179,22 @@ def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[
     return tuple(out)
 
 
+def _segmented(model: Model, parts: Sequence[str], text: str | None) -> Layout:
+    """A hybrid's layout: one segment of its pattern on each stage."""
+    last = len(parts) - 1
+    chunks = tuple(
+        Chunk(
+            embedding=i == 0,
+            mtp=model.mtp_layers if i == last else 0,
+            loss=i == last,
+            last_layer=i == last,
+            **blocks.counted(part),
+        )
+        for i, part in enumerate(parts)
+    )
+    return Layout(len(parts), 1, chunks, text)
+
+
 def _text(chunks: Sequence[Chunk]) -> str:
     """Chunks as Megatron's text: ``Et*4|(t*4|)*14tmL``."""
     words = [re.sub(r"t{2,}", lambda m: f"t*{len(m[0])}", c.text) for c in chunks]
@@ -182,6 +211,9 @@ def _text(chunks: Sequence[Chunk]) -> str:
 @lru_cache(maxsize=4096)
 def parse_layout(text: str, model: Model, pp: int, vpp: int) -> tuple[Layout | None, tuple[str, ...]]:
     """A user's layout for `model`, or None and what Megatron would refuse in it, in the order that it asks."""
+    if model.hybrid:
+        parts, reasons = text.split("|"), segments.reasons(text, model, pp, vpp)
+        return (None, reasons) if reasons else (_segmented(model, parts, text), ())
     words, wrong = unroll(text)
     if wrong:
         return None, (wrong,)
@@ -190,6 +222,11 @@ def parse_layout(text: str, model: Model, pp: int, vpp: int) -> tuple[Layout | N
         return None, reasons
     rows = [("E" in w, w.count("t"), w.count("m"), "L" in w) for w in words]
     return Layout(pp, vpp, _chunks(model, rows), text), ()
+
+
+def pieces(text: str, model: Model) -> tuple[list[str], str]:
+    """The chunks of a user's layout for `model`, and what is wrong with its text."""
+    return (text.split("|"), "") if model.hybrid else unroll(text)
 
 
 def unroll(text: str) -> tuple[list[str], str]:

@@ -13,20 +13,25 @@ from collections.abc import Mapping
 import numpy as np
 
 from moedsl.cost import parameters
+from moedsl.cost.blocks import products, routed_width
 from moedsl.cost.formats import BF16
 from moedsl.cost.rows import Floats, Table
 from moedsl.facts import Model
 
 
 def gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
-    """Bytes by feature of `profiles.MEMORY`, in BF16.
+    """Bytes by feature of `profiles.of_memory`, in BF16.
 
-    A stage has the shapes of one attention, of one of its experts and of its shared experts once, whatever its layers.
+    A stage has the shapes of one attention, one Mamba mixer, one of its experts and its shared experts once, whatever
+    its layers.
     Those of the dense layers lie on the stage that holds these layers, by its share of them.
     """
     tp, etp = t["tp"] * 1.0, t["etp"] * 1.0
-    block = parameters.attention(m, t["tp"]) + 3 * m.hidden * (m.expert_hidden / etp + m.shared_expert_hidden / tp)  # type: ignore[arg-type]
-    dense = 3 * m.hidden * m.ffn_hidden / tp / max(m.dense_layers, 1)
+    linears = products(m) * (routed_width(m) * m.expert_hidden / etp + m.hidden * m.shared_expert_hidden / tp)
+    block = parameters.attention(m, t["tp"]) + linears + 2 * m.hidden * m.moe_latent  # type: ignore[arg-type]
+    if m.hybrid:
+        block = block + parameters.mamba(m, t["tp"])  # type: ignore[arg-type]
+    dense = products(m) * m.hidden * m.ffn_hidden / tp / max(m.dense_layers, m.layer_pattern.count("-"), 1)
     shapes = {
         "one": block,
         "dense": dense,

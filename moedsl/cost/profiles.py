@@ -6,31 +6,62 @@ from functools import lru_cache
 
 import numpy as np
 
+from moedsl.cost.blocks import in_mtp, kinds
+from moedsl.cost.parameters import built
 from moedsl.cost.pipeline import Chunk, Layout
 from moedsl.cost.rows import Floats, Ints, undominated
 from moedsl.facts import Model
 
-HELD = ("dense", "moe", "mtp", "words", "norm", "vision")
-"""Layers of each kind (an MTP layer is a MoE layer too), tables of the vocabulary, final norms, vision towers."""
-FLOWING = ("dense_live", "moe_live", "moe_uneven", "chunk_live", "vision_live", "loss", "one")
-"""Layers times the microbatches whose activations they keep; the same over the root of the MoE layers, which is how
-uneven routing adds up; chunks times microbatches; the vision tower's microbatches; whether the loss is here; 1."""
-MEMORY = (*HELD, *(f"{n}_shard" for n in HELD), *FLOWING)
-"""Features of memory; a shard's is the count times pp, because data parallelism is the wider the fewer stages there
-are."""
-TIME = (*HELD, "loss")
+MOE = 1
+"""The place of the MoE layers among the kinds (`blocks.kinds`)."""
 
 
-def held(model: Model, chunks: tuple[Chunk, ...]) -> tuple[int, ...]:
-    """The counts of `HELD` for the chunks of one stage."""
+@lru_cache(maxsize=256)
+def held(model: Model) -> tuple[str, ...]:
+    """Features that a stage holds: layers of each kind (MTP's too), MTP layers, tables of the vocabulary, final norms,
+    vision towers."""
+    return (*kinds(model), "mtp", "words", "norm", "vision")
+
+
+@lru_cache(maxsize=256)
+def of_memory(model: Model) -> tuple[str, ...]:
+    """Features of memory: what is held, and as a shard, which is the count times pp, because data parallelism is the
+    wider the fewer stages there are; layers of each kind times the microbatches whose activations they keep; the same
+    over the root of the MoE layers, which is how uneven routing adds up; chunks times microbatches; the vision tower's
+    microbatches; whether the loss is here; depths of MTP, each with a loss of its own; 1."""
+    alive = (
+        *(f"{kind}_live" for kind in kinds(model)),
+        "moe_uneven",
+        "chunk_live",
+        "vision_live",
+        "loss",
+        "ahead",
+        "one",
+    )
+    return (*held(model), *(f"{name}_shard" for name in held(model)), *alive)
+
+
+@lru_cache(maxsize=256)
+def of_time(model: Model) -> tuple[str, ...]:
+    """Features of time: what is held, each depth of MTP counted, and the loss."""
+    return (*held(model), "loss")
+
+
+def _blocks(model: Model, chunks: tuple[Chunk, ...], depths: int) -> tuple[int, ...]:
+    """The layers of each kind of one stage, and its MTP layers, where so many of them count."""
+    ahead = in_mtp(model)
+    return (*(sum(c.of(kind) for c in chunks) + depths * ahead[kind] for kind in kinds(model)), depths)
+
+
+def _ends(model: Model, chunks: tuple[Chunk, ...]) -> tuple[int, ...]:
+    """The tables, final norms and vision towers of one stage."""
     embedded = [c.embedding or c.mtp > 0 for c in chunks]
     words = sum(embedded) + sum(
         c.loss and not (model.tied_embeddings and e) for c, e in zip(chunks, embedded, strict=True)
     )
     norm = sum(c.last_layer if model.mtp_layers else c.loss for c in chunks)
-    mtp = sum(c.mtp for c in chunks)
     tower = sum(c.embedding for c in chunks) if model.vision else 0
-    return sum(c.dense for c in chunks), sum(c.moe for c in chunks) + mtp, mtp, words, norm, tower
+    return words, norm, tower
 
 
 def live(pp: int, vpp: int, microbatches: int, stage: int) -> tuple[int, ...]:
@@ -50,31 +81,38 @@ def live(pp: int, vpp: int, microbatches: int, stage: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=65536)
 def memory(model: Model, layout: Layout, microbatches: int) -> Floats:
-    """(pp, len(MEMORY)): every stage of a layout."""
-    counts, layers, loss = _counts(model, layout)
+    """(pp, features of memory): every stage of a layout."""
+    counts, passed, layers, loss = _counts(model, layout)
+    ahead = passed[:, len(kinds(model))]
     kept = np.array([live(layout.pp, layout.vpp, microbatches, s) for s in range(layout.pp)])
-    dense, moe, vision = (kept * layers).sum(axis=2)
-    uneven = moe / np.array([max(n, 1) ** 0.5 for n in layers[1].sum(axis=1).tolist()])
-    flowing = np.stack([dense, moe, uneven, kept.sum(axis=1), vision, loss, np.ones(layout.pp)], axis=1)
+    *alive, vision = (kept * layers).sum(axis=2)
+    uneven = alive[MOE] / np.array([max(n, 1) ** 0.5 for n in layers[MOE].sum(axis=1).tolist()])
+    flowing = np.stack([*alive, uneven, kept.sum(axis=1), vision, loss, ahead, np.ones(layout.pp)], axis=1)
     return np.concatenate([counts, counts * layout.pp, flowing], axis=1, dtype=float)
 
 
 @lru_cache(maxsize=65536)
-def _counts(model: Model, layout: Layout) -> tuple[Ints, Ints, Ints]:
-    """What does not depend on the microbatches: `HELD` by stage, (dense, MoE, tower) by stage and chunk, losses."""
+def _counts(model: Model, layout: Layout) -> tuple[Ints, Ints, Ints, Ints]:
+    """What does not depend on the microbatches: what is held by stage, and what computes, (each kind of layer, towers)
+    by stage and chunk, losses."""
     stages = [layout.stage(s) for s in range(layout.pp)]
-    counts = np.array([held(model, chunks) for chunks in stages])
+    depths = [sum(c.mtp for c in chunks) for chunks in stages]
+    ends = [_ends(model, chunks) for chunks in stages]
+    counts, passed = (
+        np.array([(*_blocks(model, chunks, n), *end) for chunks, n, end in zip(stages, number, ends, strict=True)])
+        for number in ([built(model, n) for n in depths], depths)
+    )
     tower = model.vision is not None
-    layers = [[(c.dense, c.moe + c.mtp, c.embedding and tower) for c in chunks] for chunks in stages]
+    each = [[(*_blocks(model, (c,), c.mtp)[:-1], c.embedding and tower) for c in chunks] for chunks in stages]
     loss = np.array([sum(c.loss for c in chunks) for chunks in stages])
-    return counts, np.moveaxis(np.array(layers, np.int64), 2, 0), loss
+    return counts, passed, np.moveaxis(np.array(each, np.int64), 2, 0), loss
 
 
 @lru_cache(maxsize=65536)
 def time(model: Model, layout: Layout) -> Floats:
-    """(pp, len(TIME)): what each stage computes for one microbatch."""
-    counts, _, loss = _counts(model, layout)
-    return np.column_stack([counts, loss]).astype(float)
+    """(pp, features of time): what each stage computes for one microbatch."""
+    _, passed, _, loss = _counts(model, layout)
+    return np.column_stack([passed, loss]).astype(float)
 
 
 @lru_cache(maxsize=65536)

@@ -59,7 +59,7 @@ def units(m: Model, t: Table, gpus: int, layers: tuple[Parameters, Parameters], 
 
 
 def whole(m: Model, t: Table, gpus: int) -> Mapping[str, Floats]:
-    """Bytes of what is no unit and stays gathered, by feature of `profiles.HELD`."""
+    """Bytes of what is no unit and stays gathered, by feature of `profiles.held`."""
     tp, some = t["tp"], (gpus > t["tp"]) * formats.BF16
     out = {"words": parameters.table_size(m, tp) * some}  # type: ignore[arg-type]
     if m.vision is not None:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from moedsl.axes import BY_NAME
 from moedsl.cost import activations, communication, compute, formats
 from moedsl.cost.activations import BIT
+from moedsl.cost.blocks import counted, kinds
 from moedsl.cost.memory import Counts, Trained
-from moedsl.cost.profiles import TIME
+from moedsl.cost.profiles import of_time
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
 
@@ -53,32 +54,30 @@ Prices = dict[str, Floats]
 
 
 def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: float) -> dict[str, Prices]:
-    """Seconds by part of `MICROBATCH`, and `ALONE`, and feature of `profiles.TIME`, for every row of a table of
+    """Seconds by part of `MICROBATCH`, and `ALONE`, and feature of `profiles.of_time`, for every row of a table of
     `LAYER`."""
     shape = t.narrow(SHAPE)
     w = compute.work(m, hw, shape, seq, skew)
-    out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": computed(shape, w, learns)}
+    out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": computed(m, shape, w, learns)}
     moved = _moved(m, hw, t, seq, learns, out["compute"])
-    _layers(out, hw, t, shape, w, (*_wires(m, hw, shape, seq, w, skew), *moved))
+    _layers(out, m, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew), moved)
     out["recompute"]["vision"] = again = learns.tower * w.vision[shape.inverse] * t.has("recompute", BIT["full"])
     busy = (1 + 2 * learns.tower) * w.vision[shape.inverse] + again
     out["launch"]["vision"] = np.maximum(compute.host_tower(m, t, learns.tower) - busy, 0.0)
-    if m.shared_expert_hidden:
-        out["tensor_communication"]["moe"] = 2 * out["tensor_communication"]["moe"]
     return out
 
 
-def computed(shape: Table, w: compute.Work, learns: Trained) -> Prices:
+def computed(m: Model, shape: Table, w: compute.Work, learns: Trained) -> Prices:
     """Seconds of forward and backward by feature, for every row that `shape` leads to; linear in the work.
 
     Each MTP layer has a projection, logits and a loss of its own (core transformer/multi_token_prediction.py:841-855).
     """
-    back = _backward_share(learns)
-    layers = (f + b * back / 2 for f, b in zip(compute.forward(w), compute.backward(w), strict=True))
+    back, backward = _backward_share(learns), compute.backward(m, w)
+    layers = {kind: f + backward[kind] * back / 2 for kind, f in compute.forward(m, w).items()}
     merged = 1 + learns.projection + (learns.projection or learns.tower)
     vision = w.vision * (1 + 2 * learns.tower) + w.merger * merged
     extra = {"mtp": (1 + back) * w.mtp + 3 * w.loss, "loss": 3 * w.loss, "vision": vision}
-    each = {**dict(zip(("dense", "moe"), layers, strict=True)), **extra}
+    each = {**layers, **extra}
     return {name: seconds[shape.inverse] for name, seconds in each.items()}
 
 
@@ -100,51 +99,74 @@ def _backward_share(learns: Trained) -> float:
 
 def _wires(
     m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, skew: float
-) -> tuple[Floats, Floats, Floats]:
-    """(one expert transfer, TP of a block, CP of a layer after overlap with the joining of its steps) by shape."""
+) -> tuple[Floats, Floats, Prices]:
+    """(one expert transfer, TP of a block, CP by kind of layer after overlap and with the joining of its steps) by
+    shape."""
     ring = communication.context(m, hw, shape, seq)
     hidden = np.maximum(ring - 3 * w.core, 0.1 * ring) + compute.joined(m, hw, shape, seq)
-    return skew * communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), hidden
+    if m.hybrid:
+        none = np.zeros_like(hidden)
+        across = {"attention": hidden, "mamba": communication.scanned(m, hw, shape, seq), "dense": none, "moe": none}
+    else:
+        across = {"dense": hidden, "moe": hidden}
+    return skew * communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), across
 
 
-def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Prices) -> tuple[Floats, Floats]:
-    """(dense layer, MoE layer): seconds of copies to host memory that forward does not hide, and back that backward
-    does not; a third of the compute is forward."""
+def _split_blocks(m: Model) -> Mapping[str, float]:
+    """Blocks of each kind of layer whose linears TP splits."""
+    shared = 1.0 if m.shared_expert_hidden else 0.0
+    if m.hybrid:
+        return {"dense": 1.0, "moe": shared, "mamba": 1.0, "attention": 1.0}
+    return {"dense": 2.0, "moe": 1.0 + shared}
+
+
+def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Prices) -> Prices:
+    """Seconds of copies to host memory that forward does not hide, and back that backward does not, by kind of layer; a
+    third of the compute is forward. What a layer of experts sends, the layers up to the next one hide."""
     if not t["offload_modules"].any():
-        return np.zeros(1), np.zeros(1)
+        return {}
     sent = activations.offloaded(m, activations.sizes(m, t, seq, learns.language))
-    each = [b / (HOST_SHARE * hw.host_link) for b in sent]
-    return tuple(  # type: ignore[return-value]
-        np.maximum(s - 0.9 * busy[name] / 3, 0.0) + np.maximum(s - 0.9 * busy[name] * 2 / 3, 0.0)
-        for name, s in zip(("dense", "moe"), each, strict=True)
-    )
+    hides = dict(busy)
+    if m.hybrid:
+        number = counted(m.layer_pattern)
+        hides["moe"] = np.asarray(sum(n * busy[name] for name, n in number.items()) / number["moe"])
+    each = {name: size / (HOST_SHARE * hw.host_link) for name, size in sent.items()}
+    return {
+        name: np.maximum(s - 0.9 * hides[name] / 3, 0.0) + np.maximum(s - 0.9 * hides[name] * 2 / 3, 0.0)
+        for name, s in each.items()
+    }
 
 
 def _layers(
-    out: dict[str, Prices], hw: Hardware, t: Table, shape: Table, w: compute.Work, wires: tuple[Floats, ...]
+    out: dict[str, Prices],
+    m: Model,
+    hw: Hardware,
+    t: Table,
+    shape: Table,
+    w: compute.Work,
+    wires: tuple[Floats, Floats, Prices],
+    moved: Prices,
 ) -> None:
     at = shape.inverse
-    transfer, block, ring = (x[at] for x in wires[:3])
-    full = t.has("recompute", BIT["full"])
-    again = _again(t, shape, w)
-    launch, waits = compute.host(t), compute.waits(t)
-    for i, name in enumerate(("dense", "moe")):
+    transfer, block = wires[0][at], wires[1][at] * (1.0 + 0.4 * t.has("recompute", BIT["full"]))
+    again, launch, waits, split = _again(m, t, shape, w), compute.host(m, t), compute.waits(t), _split_blocks(m)
+    none = np.zeros(len(at))
+    for name in kinds(m):
         busy = out["compute"][name]
-        none = np.zeros_like(busy)
         sent, alone = communication.exposed(hw, t, transfer, busy) if name == "moe" else (none, none)
-        tensor = block * (1.0 + 0.4 * full) * (2.0 if name == "dense" else 1.0)
-        parts = (busy, again[i], sent, tensor, ring, wires[3 + i])
-        host = np.maximum(launch[i] - sum(parts), waits[i])
-        out[ALONE][name] = alone - sent + np.maximum(launch[i] - sum(parts) + sent - alone, waits[i]) - host
+        parts = (busy, again[name], sent, block * split[name], wires[2][name][at], moved.get(name, none))
+        least = waits.get(name, none)
+        host = np.maximum(launch[name] - sum(parts), least)
+        out[ALONE][name] = alone - sent + np.maximum(launch[name] - sum(parts) + sent - alone, least) - host
         for part, seconds in zip(MICROBATCH, (*parts, host), strict=True):
             out[part][name] = seconds
 
 
-def _again(t: Table, shape: Table, w: compute.Work) -> tuple[Floats, Floats]:
-    """Recomputed seconds, found once for each shape and recompute set."""
+def _again(m: Model, t: Table, shape: Table, w: compute.Work) -> Prices:
+    """Recomputed seconds by kind of layer, found once for each shape and recompute set."""
     keyed = Table({"shape": shape.inverse, "recompute": t["recompute"]}, shape.inverse).narrow(("shape", "recompute"))
-    parts = compute.recomputed(w.take(keyed["shape"]), keyed)
-    return parts[0][keyed.inverse], parts[1][keyed.inverse]
+    parts = compute.recomputed(m, w.take(keyed["shape"]), keyed)
+    return {name: seconds[keyed.inverse] for name, seconds in parts.items()}
 
 
 def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
@@ -155,12 +177,13 @@ def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
     return {name: each * (p.dense * dense + p.expert * expert) for name, p in n.learning.items()}
 
 
-def matrix(prices: Mapping[str, Prices], parts: tuple[str, ...], rows: int) -> Floats:
+def matrix(m: Model, prices: Mapping[str, Prices], parts: tuple[str, ...], rows: int) -> Floats:
     """(features, rows): the named parts together."""
-    out = np.zeros((len(TIME), rows))
+    names = of_time(m)
+    out = np.zeros((len(names), rows))
     for part in parts:
         for name, column in prices[part].items():
-            out[TIME.index(name)] += column
+            out[names.index(name)] += column
     return out
 
 

@@ -11,7 +11,6 @@ from moedsl.cost import activations, compute, formats, memory, parameters, step
 from moedsl.cost.compute import Work
 from moedsl.cost.memory import Counts, Prices, StageMemory, Trained
 from moedsl.cost.parameters import Parameters
-from moedsl.cost.profiles import HELD
 from moedsl.cost.rows import Floats, Table
 from moedsl.facts import Hardware, Model, Vision
 
@@ -40,7 +39,7 @@ def counts(v: Vision, tp: int) -> tuple[int, int]:
 
 
 def prices(v: Vision, hw: Hardware, t: Table, gpus: int, learns: Trained) -> tuple[dict[str, Prices], ...]:
-    """(encoder, projector): bytes of each kind by feature of `profiles.MEMORY`, for a table of one row."""
+    """(encoder, projector): bytes of each kind by feature of `profiles.of_memory`, for a table of one row."""
     tp = int(t["tp"][0])
     kept = activations.vision_parts(v, t, (learns.tower, learns.projection))
     encoder, projector = counts(v, tp)
@@ -54,8 +53,7 @@ def prices(v: Vision, hw: Hardware, t: Table, gpus: int, learns: Trained) -> tup
 
 
 def _alone(count: int, learns: bool) -> Counts:
-    none = dict.fromkeys(HELD, Parameters())
-    return Counts({**none, "vision": Parameters(count)}, {**none, "vision": Parameters(count * learns)})
+    return Counts({"vision": Parameters(count)}, {"vision": Parameters(count * learns)})
 
 
 def seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tuple[Floats, Floats]:
@@ -64,18 +62,18 @@ def seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tupl
     shape = t.narrow(step.SHAPE)
     whole = compute.work(m, hw, shape, seq, skew=1.0)
     nothing = Work(*(np.zeros(shape.rows) for _ in fields(Work)))
-    encoder = step.computed(shape, evolve(nothing, vision=whole.vision), learns)["vision"]
-    projector = step.computed(shape, evolve(nothing, merger=whole.merger), learns)["vision"]
+    encoder = step.computed(m, shape, evolve(nothing, vision=whole.vision), learns)["vision"]
+    projector = step.computed(m, shape, evolve(nothing, merger=whole.merger), learns)["vision"]
     again = learns.tower * t.has("recompute", activations.BIT["full"])
     encoder = encoder + again * whole.vision[shape.inverse]
     return np.maximum(compute.host_tower(m, t, learns.tower), encoder), projector
 
 
 def apart(
-    v: Vision, tp: int, profile: Floats, priced: tuple[dict[str, Prices], ...], times: tuple[float, float]
+    m: Model, v: Vision, tp: int, profile: Floats, priced: tuple[dict[str, Prices], ...], times: tuple[float, float]
 ) -> tuple[Part, Part]:
     """Encoder and projector of the stage with this row of `profiles.memory`."""
-    sizes = [{k: float(profile @ memory.matrix({k: p}, 1)[:, 0]) for k, p in kinds.items()} for kinds in priced]
+    sizes = [{k: float(profile @ memory.matrix(m, {k: p}, 1)[:, 0]) for k, p in kinds.items()} for kinds in priced]
     first, second = (
         Part(name, *of) for name, of in zip(PARTS, zip(counts(v, tp), sizes, times, strict=True), strict=False)
     )

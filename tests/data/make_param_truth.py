@@ -47,13 +47,20 @@ def provider_of(config: dict):
         return AutoBridge.from_hf_pretrained(d).to_megatron_provider(load_weights=False)
 
 
+def _hybrid(provider) -> bool:
+    """Whether the provider's layers are the letters of a pattern, and its stages segments of that."""
+    return getattr(provider, "hybrid_layer_pattern", None) is not None
+
+
 def settle(provider, case: dict) -> int:
     """Writes the case's layout into the provider; returns the smallest world that holds it."""
     m, pp, vpp = provider, case["pp"], case["vpp"]
     m.tensor_model_parallel_size, m.context_parallel_size, m.pipeline_model_parallel_size = case["tp"], case["cp"], pp
     m.expert_model_parallel_size, m.expert_tensor_parallel_size = case["ep"], case["etp"]
     m.virtual_pipeline_model_parallel_size = vpp if vpp > 1 else None
-    m.pipeline_model_parallel_layout = case.get("layout")
+    m.pipeline_model_parallel_layout = None if _hybrid(m) else case.get("layout")
+    if _hybrid(m) and "layout" in case:
+        m.hybrid_layer_pattern = case["layout"]
     m.sequence_parallel = case["tp"] > 1
     m.moe_shared_expert_overlap, m.seq_length = False, 4096
     m.should_pad_vocab = case.get("pad", False)
@@ -69,6 +76,9 @@ def answer(probe, configs: Path, case: dict) -> dict:
     """Dense and expert parameters of each stage, and what each chunk holds."""
     from megatron.bridge.training.config import DistributedInitConfig
 
+    from moedsl.bridge import mamba
+
+    mamba.leave_random_states()
     provider = provider_of(config_of(configs, case["hf"]))
     world = settle(provider, case)
     os.environ.update(WORLD_SIZE=str(world))
@@ -106,10 +116,13 @@ def main() -> None:
     ask.add_argument("--cases", type=Path, default=CASES)
     args = ask.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
+    from moedsl.bridge import mamba
+
     spec = importlib.util.spec_from_file_location("probe", args.probe)
     probe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(probe)
     probe.install_te()
+    mamba.install()
     probe.target("gb200", 8, 0, on_gpu=False)
     import megatron.bridge  # noqa: F401
 
