@@ -30,6 +30,10 @@ _MODELS = {
     "moonlight_16b": ("moonshotai/Moonlight-16B-A3B", "deepseek_v3"),
     "kimi_k2": ("moonshotai/Kimi-K2-Instruct", "kimi_k2"),
     "gpt_oss_120b": ("openai/gpt-oss-120b", "gpt_oss"),
+    "nemotron_3_nano": ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron_h"),
+    "nemotron_3_super": ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "nemotron_h"),
+    "nemotron_3_ultra": ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "nemotron_h"),
+    "nemotron_3_5_lightning": ("nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16", "nemotron_h"),
     "qwen3_vl_30b_a3b": ("Qwen/Qwen3-VL-30B-A3B-Instruct", "qwen3_vl_moe"),
     "qwen3_vl_235b_a22b": ("Qwen/Qwen3-VL-235B-A22B-Instruct", "qwen3_vl_moe"),
 }
@@ -91,6 +95,7 @@ def plan(
 
 _TE_GRAPH = ["attn", "moe_router", "moe_preprocess"]
 _OVERLAP = {"ep_overlap": True, "delay_wgrad": True}
+_SUPER_HALVES = "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EM|EMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME"
 
 PLANS: dict[str, dict[str, Any]] = {
     "qwen3_30b_h100_bf16": plan("qwen3_30b_a3b", "h100", 16, {"ep": 16}, {"recompute": ["moe_act", "layernorm"]}),
@@ -216,6 +221,47 @@ PLANS: dict[str, dict[str, Any]] = {
         32,
         {"ep": 8, "cp": 2},
         {"sharding": "fsdp", "freeze_vision": True, "freeze_projection": True, "recompute": ["moe_act"]},
+    ),
+    "nemotron_3_nano_h100_graphs": plan(
+        "nemotron_3_nano",
+        "h100",
+        16,
+        {"ep": 8},
+        {"dispatcher": "hybridep", "cuda_graph": ["attn", "mamba"], "recompute": ["layernorm", "moe"]},
+        (1024, 1, 8192),
+        derived={"moe_router_dtype": "fp32", "model.use_fused_weighted_squared_relu": True},
+    ),
+    "nemotron_3_super_h100_halves": plan(
+        "nemotron_3_super",
+        "h100",
+        64,
+        {"tp": 2, "cp": 2, "pp": 2, "ep": 16, "pipeline_layout": _SUPER_HALVES},
+        {"moments": "bf16", "recompute": ["moe_act", "layernorm"]},
+        (512, 1, 8192),
+    ),
+    "nemotron_3_super_gb200_mxfp8": plan(
+        "nemotron_3_super",
+        "gb200",
+        64,
+        {"tp": 2, "ep": 64},
+        {"precision": "mxfp8", "dispatcher": "hybridep", "cuda_graph": [*_TE_GRAPH, "mamba"], "routing": "balanced"},
+        (512, 1, 8192),
+    ),
+    "nemotron_3_ultra_gb300_fsdp": plan(
+        "nemotron_3_ultra",
+        "gb300",
+        256,
+        {"tp": 2, "ep": 64},
+        {"precision": "mxfp8", "dispatcher": "hybridep", "sharding": "fsdp", "recompute": ["moe_act"]},
+        (256, 1, 8192),
+    ),
+    "nemotron_3_5_lightning_h100_sft": plan(
+        "nemotron_3_5_lightning",
+        "h100",
+        16,
+        {"tp": 2, "ep": 8},
+        {"data": "/data/sft", "recompute": ["moe"]},
+        task="sft",
     ),
     "qwen3_30b_b300_mxfp8_fsdp": plan(
         "qwen3_30b_a3b", "b300", 16, {"ep": 8}, {"sharding": "fsdp", "precision": "mxfp8", "moments": "bf16"}

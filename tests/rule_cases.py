@@ -12,6 +12,8 @@ _DEEPSEEK = {"model": "deepseek_v3", "hardware": "gb200", "gpus": 64, "ep": 64, 
 _MOONLIGHT = {"model": "moonlight_16b", "hardware": "h100", "gpus": 8, "ep": 8}
 _OSS = {"model": "gpt_oss_120b", "hardware": "h100", "gpus": 16, "ep": 16}
 _VL = {"model": "qwen3_vl_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
+_NANO = {"model": "nemotron_3_nano", "hardware": "h100", "gpus": 16, "ep": 8}
+_SUPER = {"model": "nemotron_3_super", "hardware": "gb200", "gpus": 64, "ep": 64, "tp": 2}
 _OVERLAP = {"ep_overlap": True}
 _WHOLE = {"hardware": "gb200", "precision": "mxfp8", "dispatcher": "hybridep", "cuda_graph": ["full_iteration"]}
 _WGRAD = {"ep_overlap": True, "delay_wgrad": True}
@@ -186,9 +188,54 @@ CASES: dict[str, Case] = {
     "FSDP with vpp and overlap": _case("fsdp.no_pipeline", sharding="fsdp", pp=2, vpp=2, **_OVERLAP),
     "FSDP with overlap": _case(None, sharding="fsdp", **_OVERLAP),
     "FSDP with tp 2 x cp 2, etp 2 x ep 4": _case(None, sharding="fsdp", tp=2, cp=2, etp=2, ep=4),
+    # hybrids
+    "hybrid with vpp": _case("hybrid.no_vpp", _NANO, pp=2, vpp=2, build=True),
+    "hybrid with pp": _case(None, _NANO, pp=2, build=True),
+    "hybrid: 52 layers on 3 stages": _case(None, _NANO, gpus=24, pp=3, build=True),
+    "hybrid, a layout with an uneven end": _case(
+        None,
+        _NANO,
+        pp=2,
+        pipeline_layout="MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEM|EM*EMEMEMEM*EMEMEMEME",
+        build=True,
+    ),
+    "Mamba heads: 40 over tp 2 x cp 8": _case(
+        "hybrid.mamba_heads", _NANO, tp=2, cp=8, facts={"mamba_heads": 40}, build=True
+    ),
+    "Mamba heads: 48 over tp 2 x cp 8": _case(None, _NANO, tp=2, cp=8, facts={"mamba_heads": 48}, build=True),
+    "Mamba groups: 8 over tp 16": _case("hybrid.mamba_groups", _NANO, tp=16, build=True),
+    "Mamba groups: 8 over tp 8": _case(None, _NANO, tp=8, build=True),
+    "Mamba groups: 8 over cp 3": _case(
+        "hybrid.mamba_groups_over_cp", _NANO, gpus=24, cp=3, seq=4098, facts={"mamba_heads": 96}, build=True
+    ),
+    "Mamba groups: 4 of a rank over cp 6": _case(
+        "hybrid.mamba_groups_over_cp", _NANO, gpus=48, tp=2, cp=6, seq=4104, facts={"mamba_heads": 96}, build=True
+    ),
+    "Mamba groups: 8 over cp 4": _case(None, _NANO, cp=4, build=True),
+    "Mamba groups: 8 over cp 16": _case(None, _NANO, cp=16, build=True),
+    "hybrid without expert overlap": _case(None, _NANO),
+    "Mamba projection of 2576 in FP8": _case(None, _NANO, tp=4, precision="fp8_current"),
+    "Mamba projection of 5152 in MXFP8": _case(None, _NANO, hardware="gb200", tp=2, precision="mxfp8"),
+    "hybrid, moe recomputed under Mamba graphs": _case(
+        None, _NANO, recompute=["moe", "layernorm"], cuda_graph=["attn", "mamba"]
+    ),
+    "hybrid, Mamba to preprocessing in graphs": _case(
+        None, _SUPER, dispatcher="hybridep", cuda_graph=["attn", "moe_router", "moe_preprocess", "mamba"]
+    ),
+    "hybrid, full recompute under Mamba graphs": _case(
+        "cuda_graph.no_full_recompute", _NANO, recompute=["full"], cuda_graph=["mamba"]
+    ),
+    "hybrid, whole-iteration graph and recomputed squared ReLU": _case(None, _NANO, recompute=["moe_act"], **_WHOLE),
+    "hybrid with latent experts over etp": _case(None, _SUPER, ep=32, etp=2, build=True),
+    "hybrid under FSDP": _case(None, _NANO, sharding="fsdp"),
+    "hybrid, experts offloaded": _case(None, _NANO, recompute=["moe_act"], offload_modules=["expert_fc1"]),
 }
-ALSO: dict[str, list[str]] = {"vision heads: 16 over 32": ["vision.heads", "vision.width"]}
-"""The tower's width, 4304, and its 16 heads are divisible by the same powers of two: one breaks with the other."""
+ALSO: dict[str, list[str]] = {
+    "vision heads: 16 over 32": ["vision.heads", "vision.width"],
+    "hybrid with vpp": ["hybrid.no_vpp", "mesh.layers"],
+}
+"""The tower's width, 4304, and its 16 heads are divisible by the same powers of two: one breaks with the other. A hybrid
+has no layout of virtual stages, whatever its layers."""
 
 LATER: dict[str, tuple[Case, str]] = {
     "sequence shards: 4098 over 4": (
@@ -270,6 +317,22 @@ LATER: dict[str, tuple[Case, str]] = {
     "whole-iteration graph in blockwise FP8 on Blackwell": (
         _case("cuda_graph.whole_graph_blockwise", **{**_WHOLE, "precision": "fp8_blockwise"}),
         "te/pytorch/ops/basic/grouped_linear.py:1222 reads on the host while the graph is captured",
+    ),
+    "hybrid with expert overlap": (
+        _case("hybrid.no_ep_overlap", _NANO, **_OVERLAP),
+        "core/pipeline_parallel/combined_1f1b.py:381 finds no schedule of the model in the first step",
+    ),
+    "hybrid under FSDP and Mamba graphs": (
+        _case("cuda_graph.modules_under_fsdp", _NANO, sharding="fsdp", cuda_graph=["mamba"]),
+        "te/pytorch/graph.py:388 raises at the capture, whose layers have FSDP's hooks",
+    ),
+    "Mamba projection of 1288 in FP8": (
+        _case("hybrid.quantised_mamba", _NANO, tp=8, precision="fp8_current"),
+        "the products of the first backward have 1288 rows, no multiple of 16",
+    ),
+    "Mamba projection of 2576 in MXFP8": (
+        _case("hybrid.quantised_mamba", _NANO, hardware="gb200", tp=4, precision="mxfp8"),
+        "Transformer Engine asks when it quantises",
     ),
     "overlap, captured attention and a recomputed norm": (
         _case("ep_overlap.norm_recompute_in_graph", cuda_graph=["attn"], recompute=["layernorm"], **_OVERLAP),

@@ -43,6 +43,17 @@ def _since(versions: tuple[str, str]) -> Pair:
 _PAIRS: dict[str, Pair] = {
     # advice
     "std.cuda_graph_advice.partial_first": (run(cuda_graph=PARTIAL), run(cuda_graph=["attn"])),
+    "std.captured_layers.mamba_exists": (run("nano", cuda_graph=["mamba"]), run(cuda_graph=["mamba"])),
+    "std.hybrid_graphs.partial_first": (
+        run("nano", recompute=["moe"], cuda_graph=["attn", "mamba"]),
+        run("nano", cuda_graph=["attn", "mamba"]),
+    ),
+    "std.hybrid_advice.norm_is_fused": (
+        run("nano", offload_modules=["qkv_linear"]),
+        run("nano", offload_modules=["attn_norm"]),
+    ),
+    "std.hybrid_mtp.model.mtp_num_layers": (run("super"), run("nano")),
+    "std.squared_relu.model.use_fused_weighted_squared_relu": (run("nano"), run()),
     "std.dispatch_advice.hybridep_on_nvl72": (run("gb200", dispatcher="hybridep"), run("gb200", dispatcher="alltoall")),
     "std.dispatch_advice.flex_on_nvl8": (run(dispatcher="deepep"), run(dispatcher="alltoall")),
     "std.layout_advice.cp_from_4k_shard": (run(seq=16384, cp=4), run(seq=16384, cp=2)),
@@ -147,8 +158,9 @@ _PAIRS: dict[str, Pair] = {
     "std.scale.micro_batch": (run(phase="scale"), run(phase="throughput")),
     "std.scale.scaling": (run(phase="scale"), run(phase="fit")),
     "std.throughput.cuda_graph/1": (run("vl"), run()),
-    "std.throughput.cuda_graph/2": (run(**FORCED), run(**{**FORCED, "precision": "bf16"})),
-    "std.throughput.cuda_graph/3": (run(), run("vl")),
+    "std.throughput.cuda_graph/2": (run("nano"), run()),
+    "std.throughput.cuda_graph/3": (run(**FORCED), run(**{**FORCED, "precision": "bf16"})),
+    "std.throughput.cuda_graph/4": (run(), run("vl")),
     "std.throughput.micro_batch": (run(), run(phase="scale")),
     "std.throughput.throughput": (run(), run(phase="fit")),
     "std.choices.vpp": (run(), run(phase="fit")),
@@ -157,7 +169,8 @@ _PAIRS: dict[str, Pair] = {
     "std.choices.sharding": (run(), own("default sharding = fsdp")),
     # recompute, offload, precision
     "std.recompute.recompute/1": (run("moonlight"), run()),
-    "std.recompute.recompute/2": (run(), run("moonlight")),
+    "std.recompute.recompute/2": (run("nano"), run()),
+    "std.recompute.recompute/3": (run(), run("moonlight")),
     "std.offload_modules.offload_modules": (run(), own("default offload_modules = [core_attn]")),
     "std.offload_modules.model.fine_grained_offloading_max_inflight_offloads": (
         run("gb200", offload_modules=["core_attn"], **{**WHOLE, "precision": "mxfp8"}),

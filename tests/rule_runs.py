@@ -15,6 +15,8 @@ _BASES: dict[str, dict[str, Any]] = {
     "oss": {"model": "gpt_oss_120b", "hardware": "h100", "gpus": 16, "ep": 16},
     "vl": {"model": "qwen3_vl_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8},
     "gb200": {"model": "qwen3_30b_a3b", "hardware": "gb200", "gpus": 16, "ep": 8},
+    "nano": {"model": "nemotron_3_nano", "hardware": "h100", "gpus": 16, "ep": 8},
+    "super": {"model": "nemotron_3_super", "hardware": "gb200", "gpus": 64, "ep": 64, "tp": 2},
     "qwen235": {"model": "qwen3_235b_a22b", "hardware": "gb200", "gpus": 256, "ep": 32},
 }
 

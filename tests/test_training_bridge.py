@@ -21,9 +21,8 @@ def test_fused_experts_do_not_recompute_their_activation(said: dict[str, Any]) -
     """std.cuda_graph.whole_graph_activation"""
     for case, answer in said["fused_experts"].items():
         recompute = frozenset({"moe_act"} if case.endswith("True") else ())
-        assert permits("std.cuda_graph.whole_graph_activation", cuda_graph=WHOLE, recompute=recompute) == (
-            answer == "ok"
-        )
+        values: Any = {"cuda_graph": WHOLE, "recompute": recompute, "gated": True}
+        assert permits("std.cuda_graph.whole_graph_activation", **values) == (answer == "ok")
         assert answer == "ok" or "does not support activation recomputation" in answer
 
 
@@ -95,6 +94,7 @@ def test_an_empty_share_of_a_bucket_is_never_saved_in_the_default_layout(name: s
     """std.checkpoints.checkpoint.dist_ckpt_optim_fully_reshardable holds wherever a replica has nothing, of 2 to 2048."""
     rule, facts = "std.checkpoints.checkpoint.dist_ckpt_optim_fully_reshardable", model(name)
     values: Any = {"hidden": facts.hidden, "dense_layers": facts.dense_layers, "experts": facts.experts, "cp": 2}
+    values |= {"hybrid": False, "pp": 1}
     values |= {"precision": "mxfp8", "sharding": "optimizer", "data": "text"}
     empty = set(said["empty_shares"][name])
     other = {n for n in range(2, 2049) if applies(rule, **values | {"dp": n / 2})}
