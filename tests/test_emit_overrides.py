@@ -15,7 +15,7 @@ from plans import PLANS
 from test_emit_bridge import oracle
 
 from moedsl.emit.fields import RESETS, decided_fields
-from moedsl.emit.overrides import LIBRARY, hydra, library_recipe, overrides, overrides_text
+from moedsl.emit.overrides import LIBRARY, OTHER_GPUS, hydra, library_recipe, overrides, overrides_text
 
 ROOT = Path(__file__).parents[1]
 ODD = [
@@ -50,7 +50,7 @@ def test_the_file_survives_a_shell(name: str, tmp_path: Path) -> None:
 
 
 def other_gpus() -> list[str]:
-    return [n for n, p in PLANS.items() if (r := library_recipe(p)) and f"_{p['hardware']}_" not in r]
+    return [n for n, p in PLANS.items() if library_recipe(p) in LIBRARY.values() and p["hardware"] != "h100"]
 
 
 @pytest.mark.parametrize("name", other_gpus())
@@ -59,8 +59,9 @@ def test_a_recipe_for_another_gpu_says_why(name: str) -> None:
     assert f"no recipe to train with for {PLANS[name]['hardware']}" in said
 
 
-def test_a_recipe_for_this_gpu_has_nothing_to_explain() -> None:
-    assert "no recipe to train with" not in overrides_text(PLANS["qwen3_30b_h100_bf16"])
+@pytest.mark.parametrize("name", ["qwen3_30b_h100_bf16", "nemotron_3_super_gb200_mxfp8"])
+def test_a_recipe_for_this_gpu_has_nothing_to_explain(name: str) -> None:
+    assert "no recipe to train with" not in overrides_text(PLANS[name])
 
 
 NAMES = """
@@ -98,8 +99,26 @@ def test_bridge_has_no_recipe_to_train_with_for_another_gpu() -> None:
     names = set(ran.stdout.split())
     models = "|".join({model for model, _ in LIBRARY})
     other = re.compile(rf"({models})_(pretrain|sft)_\d+gpu_(?!h100_)\w+_config")
-    assert [n for n in names if other.fullmatch(n) and "_functional_" not in n] == []
-    assert {*LIBRARY.values()} <= names
+    found = {n for n in names if other.fullmatch(n) and "_functional_" not in n}
+    assert found == {n for n in OTHER_GPUS.values() if other.fullmatch(n)}
+    assert {*LIBRARY.values(), *OTHER_GPUS.values()} <= names
+
+
+WHERE = """
+import sys
+from moedsl.bridge import te
+te.install()
+import megatron.bridge.recipes as recipes
+print(*(getattr(recipes, name).__module__.split(".")[-2] for name in sys.argv[1:]))
+"""
+
+
+@pytest.mark.bridge
+def test_each_recipe_is_for_the_gpu_that_it_is_named_for() -> None:
+    """By the folder that Bridge keeps it in: a name need not say it."""
+    wanted = {**dict.fromkeys(LIBRARY.values(), "h100"), **{name: gpu for (_, _, gpu), name in OTHER_GPUS.items()}}
+    ran = subprocess.run([sys.executable, "-c", WHERE, *wanted], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert dict(zip(wanted, ran.stdout.split()[-len(wanted) :], strict=True)) == wanted
 
 
 @pytest.mark.bridge

@@ -25,6 +25,7 @@ from moedsl.bridge import te
 MODEL = (
     "megatron.bridge.models.gpt_provider:GPTModelProvider",
     "megatron.bridge.models.mla_provider:MLAModelProvider",
+    "megatron.bridge.models.hybrid.hybrid_provider:HybridModelProvider",
     "megatron.bridge.models.qwen_vl.qwen3_vl_provider:Qwen3VLMoEModelProvider",
 )
 OPTIONAL = {

@@ -18,13 +18,14 @@ Made = dict[str, list[list[int]]]
 
 @contextmanager
 def _recorded(made: Made) -> Generator[None]:
-    """Megatron-Core asks for the groups of all ranks on each rank, naming each family."""
+    """Megatron-Core asks for the groups of all ranks on each rank, naming each family; options of NCCL's (streams of a
+    higher priority) are none of a group without NCCL."""
     real = dist.new_group
 
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("group_desc"):
             made.setdefault(kwargs["group_desc"], []).append(sorted(ranks))
-        return real(ranks, *args, **kwargs)
+        return real(ranks, *args, **kwargs | {"pg_options": None})
 
     dist.new_group = new_group
     try:

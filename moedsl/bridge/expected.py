@@ -9,6 +9,7 @@ Check = tuple[str, Any, Callable[[Any], bool]]
 """Dotted field, what the plan says, and whether a resolved value agrees."""
 
 
+PATTERN = "model.hybrid_layer_pattern"
 _OBJECTS = {
     "dataset.preprocessing": {
         "chat": "<ChatSFTPreprocessingConfig>",
@@ -28,7 +29,9 @@ def checks(plan: Mapping[str, Any]) -> Iterator[Check]:
         if check[0] not in own:
             yield check
     for field, value in own.items():
-        if not field.startswith("env_vars."):
+        if field == PATTERN and isinstance(value, str):
+            yield _pattern(value)
+        elif not field.startswith("env_vars."):
             yield _same(field, _OBJECTS.get(field, {}).get(value, value))
 
 
@@ -43,6 +46,12 @@ def _decided(plan: Mapping[str, Any]) -> Iterator[Check]:
 def _same(field: str, value: Any) -> Check:
     plain = value.removeprefix("torch.") if isinstance(value, str) else value
     return field, plain, lambda actual: actual == plain
+
+
+def _pattern(value: str) -> Check:
+    """The blocks of a hybrid's decoder, in segments; MTP's stand behind a slash, whether it was written with them."""
+    main = value.partition("/")[0]
+    return PATTERN, value, lambda actual: isinstance(actual, str) and actual.partition("/")[0] == main
 
 
 def _set(field: str, value: list[Any]) -> Check:
@@ -65,8 +74,16 @@ def _layout(layout: Mapping[str, Any]) -> Iterator[Check]:
     vpp = layout["vpp"] or 1
     yield "model.virtual_pipeline_model_parallel_size", vpp, lambda actual: (actual or 1) == vpp
     yield _same("model.sequence_parallel", layout["sequence_parallel"])
-    if layout.get("pipeline_layout"):
-        yield _same("model.pipeline_model_parallel_layout", layout["pipeline_layout"])
+    yield from _stages(layout.get("pipeline_layout"))
+
+
+def _stages(text: str | None) -> Iterator[Check]:
+    """A layout of transformer layers ends with the loss, L; a hybrid's is its pattern, which has no such letter."""
+    if text and "L" in text:
+        yield _same("model.pipeline_model_parallel_layout", text)
+    elif text:
+        yield _same("model.pipeline_model_parallel_layout", None)
+        yield _pattern(text)
 
 
 def _batch(batch: Mapping[str, Any]) -> Iterator[Check]:

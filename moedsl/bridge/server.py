@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, TextIO
 from attrs import define, field
 
 from moedsl.bridge import case as cases
-from moedsl.bridge import hub, te
+from moedsl.bridge import hub, mamba, te
 from moedsl.bridge.report import failed
 
 PACKAGES = ("megatron-bridge", "megatron-core", "torch", "transformers", "transformer-engine")
@@ -58,6 +58,7 @@ def warm(stand_ins: str) -> dict[str, Any]:
     """Imports Bridge and what its questions use; the first line out."""
     start = time.monotonic()
     engine = te.install()
+    mamba.install()
     for name in USED:
         importlib.import_module(name)
     import torch

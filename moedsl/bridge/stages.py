@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any
 
+from moedsl.bridge import mamba
 from moedsl.bridge.case import Case
 from moedsl.bridge.distributed import initialise
 from moedsl.bridge.meta import meta_device
@@ -30,6 +31,7 @@ def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[lis
 def prepare(model: Any) -> None:
     """Shapes only: no initialisation, no quantised copies, no fused gradient buffers, no kernel packages."""
     _stand_in_for_kernels()
+    mamba.leave_random_states()
     model.init_model_with_meta_device, model.perform_initialization = True, False
     model.gradient_accumulation_fusion = False
     model.fp8_param = model.fp4_param = False

@@ -12,7 +12,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from moedsl.bridge.case import Case
-from moedsl.bridge.expected import checks
+from moedsl.bridge.expected import PATTERN, checks
 from moedsl.bridge.flat import LAYOUT, defaults_of, flat, layout, unknown
 from moedsl.bridge.report import Change, Mismatch
 from moedsl.bridge.trace import watching
@@ -61,8 +61,13 @@ def update(config: Any, decided: Collection[str] = ()) -> tuple[Change, ...]:
     return tuple(
         Change(name, value, after.get(name), _origin(name, value, decided, defaults), writers.of(config, name))
         for name, value in before.items()
-        if value is not None and value != after.get(name) and not name.endswith(".timers")
+        if value is not None and not _same(name, value, after.get(name)) and not name.endswith(".timers")
     )
+
+
+def _same(name: str, before: Any, after: Any) -> bool:
+    """Behind a hybrid's pattern Bridge writes the blocks of MTP, which stand in fields of their own."""
+    return normalise(name, before) == normalise(name, after) if name == PATTERN else before == after
 
 
 def _origin(name: str, value: Any, decided: Collection[str], defaults: Mapping[str, Any]) -> str:

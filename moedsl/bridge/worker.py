@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from attrs import define, field
 
-from moedsl.bridge import built, gpu, groups, runtime, stages, update, weights
+from moedsl.bridge import built, gpu, groups, mamba, runtime, stages, update, vocabulary, weights
 from moedsl.bridge.case import Case
 from moedsl.bridge.distributed import initialise
 from moedsl.bridge.report import Mismatch, Refusal, Report
@@ -88,7 +88,8 @@ def _questions(case: Case, found: _Findings) -> None:
     config, code = found.ask("recipe", lambda: update.load(case))
     found.mismatches += update.unknown_fields(config, code)
     decided = decided_fields(case.plan) if case.plan else {}
-    with weights.elsewhere(config) as found.stood_in:
+    with weights.elsewhere(config) as elsewhere:
+        found.stood_in = (*elsewhere, *mamba.stood_in(config.model))
         found.more["changed"] = found.ask("update", lambda: update.update(config, decided))
     collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
     refused, count = found.ask("runtime", lambda: runtime.ask(config, collection))
@@ -97,6 +98,7 @@ def _questions(case: Case, found: _Findings) -> None:
     found.mismatches += update.compare(config, case, count)
     found.more["groups"], differing = groups.compare(made, config, case)
     found.mismatches += differing
+    found.stood_in += vocabulary.stand_in(config)
     if case.stages:
         _stages(case, config, collection, found)
 

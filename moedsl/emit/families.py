@@ -17,6 +17,8 @@ class Family:
     """The configuration class lives in the model's repository, not in transformers."""
     encoder: str | None = None
     """Bridge's Energon task encoder; a family that has one reads images."""
+    hybrid: bool = False
+    """Each layer is one block, which a letter of the model's pattern names: Mamba-2, attention, experts or an MLP."""
 
     @property
     def step_name(self) -> str:
@@ -33,6 +35,7 @@ _QWEN3_VL = Family("megatron.bridge.models.qwen_vl.qwen3_vl_step", encoder="Qwen
 _FAMILIES = {
     "qwen3_vl_moe": _QWEN3_VL,
     "qwen3_5_moe": _QWEN3_VL,
+    "nemotron_h": Family(hybrid=True),  # transformers has it of its own, whatever code lies beside the weights
     "kimi_k2": Family(remote_code=True),  # bridge recipes/kimi/h100/kimi_k2.py:99
 }
 

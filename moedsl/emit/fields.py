@@ -185,6 +185,26 @@ def _validation_batch(w: Words) -> int:
     return w["micro_batch"] * w["dp"] * (w["pp"] if w["vpp"] > 1 else 1)
 
 
+def _hybrid(w: Words) -> bool:
+    return w["hybrid"]
+
+
+def _segmented(w: Words) -> bool:
+    """Where a hybrid's pattern says its stages (core models/hybrid/hybrid_layer_allocation.py:372); Bridge writes the
+    blocks of MTP behind it (bridge models/hybrid/hybrid_provider.py:207).
+    """
+    return w["hybrid"] and bool(w["pipeline_layout"])
+
+
+def _without_mtp(w: Words) -> bool:
+    """Where the run file sets no depth of MTP: the last stage has MTP wherever there is a pattern for it, with a depth
+    of 0 too (core models/hybrid/hybrid_model.py:215, core transformer/multi_token_prediction.py:653).
+    """
+    return w["hybrid"] and w["no_mtp"]
+
+
+_FUSED = "the provider allows flash-attn alone, a package of its own (bridge models/hybrid/hybrid_provider.py:144)"
+_NO_MTP = "without depths a repeated MTP layer would still be built (bridge models/hybrid/hybrid_provider.py:204)"
 _WHOLE_BATCH = "the smallest: validation.jsonl must fill one such batch (bridge data/samplers.py:293)"
 
 SECTIONS = (
@@ -196,7 +216,12 @@ SECTIONS = (
             Row("cp", "model.context_parallel_size"),
             Row("pp", "model.pipeline_model_parallel_size"),
             Row("vpp", "model.virtual_pipeline_model_parallel_size", _many("vpp")),
-            Row("pipeline_layout", "model.pipeline_model_parallel_layout"),
+            Row(
+                "pipeline_layout",
+                "model.pipeline_model_parallel_layout",
+                lambda w: None if w["hybrid"] else w["pipeline_layout"],
+            ),
+            Row("pipeline_layout", "model.hybrid_layer_pattern", when=_segmented),
             Row("ep", "model.expert_model_parallel_size"),
             Row("etp", "model.expert_tensor_parallel_size"),
         ),
@@ -221,6 +246,13 @@ SECTIONS = (
             Row("dispatcher", "model.moe_flex_dispatcher_num_sms", lambda w: _SMS[w["dispatcher"]], _flex),
             Row("dispatcher", "model.moe_shared_expert_overlap", _const(False)),
             Row("routing", "model.moe_router_force_load_balancing", lambda w: w["routing"] == "balanced"),
+        ),
+    ),
+    Section(
+        "What Bridge makes of a hybrid otherwise",
+        (
+            Row(None, "model.attention_backend", _const("fused"), _hybrid, _FUSED),
+            Row(None, "model.mtp_hybrid_override_pattern", _const(None), _without_mtp, _NO_MTP),
         ),
     ),
     Section(
@@ -355,6 +387,8 @@ RESETS = {
     "model.num_layers_in_last_pipeline_stage": None,
     "model.account_for_embedding_in_pipeline_split": False,
     "model.account_for_loss_in_pipeline_split": False,
+    "model.moe_deepep_num_sms": None,
+    "model.moe_hybridep_num_sms": None,
 }
 """Fields that Bridge's own recipes set and that contradict a decided one; AutoBridge leaves them so."""
 
@@ -365,6 +399,8 @@ def words(plan: Mapping[str, Any]) -> Words:
         "task": plan["task"],
         "mock": is_mock(plan),
         "vision": family(plan["family"]).vision,
+        "hybrid": family(plan["family"]).hybrid,
+        "no_mtp": not plan["set"].get("model.mtp_num_layers", True),
         "dataset": dataset(plan),
         "masks_tokens": masks_tokens(plan),
         "profiling": any(path.startswith("profiling.") for path in (*plan.get("derived", ()), *plan.get("set", ()))),

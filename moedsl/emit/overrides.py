@@ -33,17 +33,34 @@ LIBRARY = {
     ("moonlight_16b", "sft"): "moonlight_16b_sft_8gpu_h100_bf16_tp1_config",
     ("gpt_oss_120b", "pretrain"): "gpt_oss_120b_pretrain_64gpu_h100_bf16_config",
     ("gpt_oss_120b", "sft"): "gpt_oss_120b_sft_32gpu_h100_bf16_config",
+    ("nemotron_3_nano", "pretrain"): "nemotron_3_nano_pretrain_8gpu_h100_bf16_config",
+    ("nemotron_3_nano", "sft"): "nemotron_3_nano_sft_8gpu_h100_bf16_config",
+    ("nemotron_3_super", "pretrain"): "nemotron_3_super_pretrain_16gpu_h100_bf16_config",
+    ("nemotron_3_super", "sft"): "nemotron_3_super_sft_16gpu_h100_bf16_config",
+    ("nemotron_3_ultra", "pretrain"): "nemotron_3_ultra_pretrain_24gpu_h100_bf16_config",
+    ("nemotron_3_ultra", "sft"): "nemotron_3_ultra_sft_192gpu_h100_bf16_openmathinstruct2_packed_config",
+    ("nemotron_3_5_lightning", "pretrain"): "nemotron_3_5_lightning_pretrain_config",
+    ("nemotron_3_5_lightning", "sft"): "nemotron_3_5_lightning_sft_config",
     ("qwen3_vl_30b_a3b", "pretrain"): "qwen3_vl_30b_a3b_pretrain_8gpu_h100_bf16_mock_config",
     ("qwen3_vl_30b_a3b", "sft"): "qwen3_vl_30b_a3b_sft_8gpu_h100_bf16_config",
     ("qwen3_vl_235b_a22b", "pretrain"): "qwen3_vl_235b_a22b_pretrain_256gpu_h100_bf16_mock_config",
     ("qwen3_vl_235b_a22b", "sft"): "qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config",
 }
-"""Bridge's own recipe of a model and task (0.6.2, megatron.bridge.recipes): the nearest start, whatever its layout."""
+"""Bridge's own recipe of a model and task for h100 (0.6.2, megatron.bridge.recipes): the nearest start, whatever its
+layout."""
+OTHER_GPUS = {
+    ("nemotron_3_nano", "pretrain", "gb200"): "nemotron_3_nano_pretrain_8gpu_gb200_bf16_config",
+    ("nemotron_3_super", "pretrain", "gb200"): "nemotron_3_super_pretrain_64gpu_gb200_bf16_config",
+    ("nemotron_3_5_lightning", "pretrain", "gb200"): "nemotron_3_5_lightning_pretrain_8k_config",
+    ("nemotron_3_5_lightning", "sft", "gb200"): "nemotron_3_5_lightning_sft_openmathinstruct2_packed_tp1_config",
+}
+"""The same for another GPU, where Bridge has one."""
 
 
 def library_recipe(plan: Mapping[str, Any]) -> str | None:
     """The library recipe that the overrides change; None where Bridge ships none for this model and task."""
-    return LIBRARY.get((plan["model"], plan["task"]))
+    model, task = plan["model"], plan["task"]
+    return OTHER_GPUS.get((model, task, plan["hardware"])) or LIBRARY.get((model, task))
 
 
 def overrides(plan: Mapping[str, Any]) -> list[str]:
@@ -116,7 +133,7 @@ def _text(value: str) -> str:
 
 SCRIPT = '"$MEGATRON_BRIDGE"/scripts/training/run_recipe.py'
 """Bridge's own, in its repository (bridge recipes/gpt/h100/vanilla_gpt.py:24); no package has it."""
-_FUNCTION = re.compile(r"_\d+gpu_(?P<hardware>[a-z]+\d+)_")
+_LIBRARY_GPU = "h100"
 
 
 def command(plan: Mapping[str, Any], recipe: str) -> str:
@@ -144,11 +161,10 @@ def _usage(plan: Mapping[str, Any]) -> list[str]:
 
 def _other_gpu(plan: Mapping[str, Any], recipe: str) -> list[str]:
     """Why the recipe is one for another GPU, where it is."""
-    named = _FUNCTION.search(recipe)
-    if named is None or named["hardware"] == plan["hardware"]:
+    if recipe in OTHER_GPUS.values() or plan["hardware"] == _LIBRARY_GPU:
         return []
     return [
-        f"That one is for {named['hardware']}: of this model, Bridge {plan['target']['bridge']} has no recipe to train "
+        f"That one is for {_LIBRARY_GPU}: of this model, Bridge {plan['target']['bridge']} has no recipe to train "
         f"with for {plan['hardware']},",
         "only benchmarks and functional tests where it has any, and what those set beside the plan would stay.",
         f"Parallelism, batch, precision, dispatcher, recompute and environment below are those for {plan['hardware']}.",

@@ -68,8 +68,10 @@ def normalise(path: str, value: Any) -> Any:
     """A decided or a resolved value in the form in which the two compare.
 
     Dtypes and enum members become words, and a pipeline layout the list of its stages in layer order: Bridge replaces
-    the string by an object.
+    the string by an object. A hybrid's pattern is its decoder's: Bridge writes MTP's blocks behind that.
     """
+    if path.endswith("hybrid_layer_pattern"):
+        return decoder(value)
     if path.endswith("pipeline_model_parallel_layout"):
         return None if value is None else stages(str(value))
     if isinstance(value, (list, tuple)):
@@ -78,6 +80,12 @@ def normalise(path: str, value: Any) -> Any:
         return value
     name = getattr(value, "name", None)
     return str(value) if isinstance(value, Dtype) or not isinstance(name, str) else name
+
+
+def decoder(pattern: str | None) -> str | None:
+    """A hybrid's pattern without MTP's blocks, which a slash parts from it (core
+    models/hybrid/hybrid_layer_allocation.py:236)."""
+    return None if pattern is None else pattern.partition("/")[0]
 
 
 def stages(layout: str) -> list[str]:
