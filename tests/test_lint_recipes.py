@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from moedsl import cache
 from moedsl.bridge import case as cases
 from moedsl.bridge.case import Case
 from moedsl.bridge.client import Server
 from moedsl.compiler import load_stdlib
-from moedsl.lint import rules
+from moedsl.lint import facts, rules
 from moedsl.lint.judge import judge
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.report import severity
@@ -88,6 +89,40 @@ def findings(*kinds: str) -> dict[str, list[str]]:
             if kind in kinds:
                 out.setdefault(id, []).append(name)
     return out
+
+
+OF_HYBRIDS = (
+    "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups", "moe_latent", "gated", "hybrid",
+    "position_embedding_type", "layers", "dense_layers", "experts", "topk", "shared_expert_hidden",
+)  # fmt: skip
+DECLARED = {"nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16": 17, "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": 8}
+
+
+def test_a_recipe_of_a_hybrid_says_the_facts_of_its_model() -> None:
+    """Out of its fields alone; NVIDIA's recipes train two depths of MTP."""
+    library, seen = load_stdlib(), dict.fromkeys(DECLARED, 0)
+    for _, r in recipes().values():
+        hf = r.get("model.hf_model_id")
+        read = facts.model_facts(evolve(r, model=None))
+        if hf in DECLARED:
+            declared = model_facts(hf, library)
+            assert declared is not None
+            assert {n: read[n] for n in OF_HYBRIDS} == {n: declared[n] for n in OF_HYBRIDS}
+            assert (read["mtp_layers"], read["mtp_pattern"], read["mtp_repeated"]) == (2, "*E", True)
+            seen[hf] += 1
+        elif r.fields and not r.get("model.hybrid_layer_pattern"):
+            assert not any(read[n] for n in ("hybrid", "layer_pattern", "mtp_pattern", "mamba_heads", "mamba_groups"))
+    assert seen == DECLARED
+
+
+def test_laws_of_mamba_layers_judge_a_recipe() -> None:
+    """8 groups do not fall on 16 tensor-parallel ranks; NVIDIA's own recipe breaks no law."""
+    _, r = recipes()["perf-nemotron_3_super_pretrain_64gpu_gb200_bf16_config"]
+    book, _ = rules.read(load_stdlib())
+    wide = evolve(r, fields={**r.fields, "model.tensor_model_parallel_size": 16}, model=None)
+    broken = lambda r: {f.rule.name for f in judge(r, book, PHASE).findings if f.rule.kind == "require"}  # noqa: E731
+    assert broken(r) == set()
+    assert "mamba_groups" in broken(wide)
 
 
 def test_every_recipe_is_there() -> None:

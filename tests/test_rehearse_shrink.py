@@ -32,7 +32,8 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.moe"))
 GPUS = {
     "moonlight_16b": 32, "qwen3_30b_a3b": 32, "qwen3_vl_30b_a3b": 32, "gpt_oss_120b": 64, "qwen3_235b_a22b": 256,
-    "qwen3_vl_235b_a22b": 256, "deepseek_v3": 256, "kimi_k2": 512,
+    "qwen3_vl_235b_a22b": 256, "deepseek_v3": 256, "kimi_k2": 512, "nemotron_3_nano": 32, "nemotron_3_super": 128,
+    "nemotron_3_ultra": 512,
 }  # fmt: skip
 CELLS = [*product(GPUS, (("h100", "throughput 4k"), ("gb200", "fit 128k"), ("gb300", "throughput 32k")))]
 PINNED = (
@@ -40,6 +41,7 @@ PINNED = (
     "moonlight_16b; h100 x 64; seq 4k; batch 256; pin tp=4 etp=4 ep=4 recompute=[full]; fit first",
     "qwen3_235b_a22b; gb200 x 256; seq 128k; batch 64; pin pp=4 vpp=4 tp=4 cp=4 ep=32; fit first",
     "deepseek_v3; h100 x 1024; seq 4k; batch 8192; precision fp8; pin pp=16 tp=2 ep=64 moments=bf16; fit first",
+    "nemotron_3_super; h100 x 256; seq 8k; batch 512; pin pp=4 tp=2 cp=2 ep=16; fit first",
 )
 Case = tuple[Chosen, dict[str, Any], Rehearsal]
 
@@ -192,6 +194,27 @@ def test_an_uneven_layout_stays_uneven(text: str) -> None:
     assert len({c.layers for c in chunks}) > 1
     first, last = layout.chunks[0].layers, layout.chunks[-1].layers
     assert (chunks[0].layers > chunks[-1].layers) == (first > last)
+
+
+@pytest.mark.parametrize(("parts", "pp", "small"), [
+    (["MEM*EMEM-E"], 1, ["ME*-"]),
+    (["MEMEM*E", "ME*EME", "MEMEME"], 1, ["ME*"]),
+    (["MEMEM*E", "ME*EME", "MEMEME"], 2, ["ME*", "ME"]),
+    (["MEME", "M*EM*E", "MEME"], 2, ["ME", "ME*"]),
+    (["MM", "E-", "*E"], 2, ["M", "*E-"]),
+])  # fmt: skip
+def test_a_hybrids_stages_keep_their_kinds_of_layer(parts: list[str], pp: int, small: list[str]) -> None:
+    assert stages.segments(parts, pp) == small
+
+
+def test_a_hybrid_is_not_rehearsed_without_its_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    """mamba_ssm computes on a GPU alone: what would run is shown, and nothing is started that cannot end well."""
+    run = ["rehearse", "-e", "nemotron_3_nano; h100 x 16; seq 8k; fit first", "--cpu"]
+    assert main([*run, "--dryrun"]) == 0
+    assert "mamba_heads" in capsys.readouterr().out
+    assert main(run) == 1
+    said = capsys.readouterr().err
+    assert "rehearse.no_kernels" in said and "mamba_ssm" in said and "--dryrun" in said
 
 
 def test_an_even_layout_stays_even() -> None:

@@ -21,6 +21,7 @@ from moedsl.diagnostics import Diagnostic, error
 from moedsl.rehearse import failure, program
 from moedsl.rehearse.checks import checks
 from moedsl.rehearse.gpus import Gpus, available
+from moedsl.rehearse.kernels import lacking
 from moedsl.rehearse.launch import Host
 from moedsl.rehearse.prepare import Prepared, prepare
 from moedsl.rehearse.result import Result, to_json
@@ -39,6 +40,9 @@ def run(a: Namespace) -> int:
     if problem is not None:
         return _refused(a, [problem])
     gpus = 0 if a.cpu or a.dryrun else available()
+    absent = None if a.dryrun else lacking([c.problem.program.model for c, _ in wanted], gpus > 0)
+    if absent is not None:
+        return _refused(a, [absent])
     small = [_shrunk(made, r, min(a.ranks, gpus or a.ranks), gpus > 0) for r in wanted]
     if a.dryrun:
         return _print(a, [Result(r, plan, "cpu") for (_, plan), r in zip(wanted, small, strict=True)])

@@ -33,6 +33,7 @@ _PLAIN = {
 _OR_ZERO = {
     "experts": "num_moe_experts",
     "shared_expert_hidden": "moe_shared_expert_intermediate_size",
+    "moe_latent": "moe_latent_size",
     "mtp_layers": "mtp_num_layers",
     "q_lora_rank": "q_lora_rank",
     "kv_lora_rank": "kv_lora_rank",
@@ -45,7 +46,17 @@ _FLAGS = {
     "shared_expert_gate": "moe_shared_expert_gate",
     "tied_embeddings": "share_embeddings_and_output_weights",
     "router_bias": "add_router_bias",
+    "gated": "gated_linear_unit",
+    "mtp_repeated": "mtp_use_repeated_layer",
 }
+_PATTERN = "model.hybrid_layer_pattern"
+_MIXER = {
+    "mamba_heads": "mamba_num_heads",
+    "mamba_head_dim": "mamba_head_dim",
+    "mamba_state": "mamba_state_dim",
+    "mamba_groups": "mamba_num_groups",
+}
+"""Fields that every provider has; they mean something beside a pattern."""
 
 
 def model_facts(r: Recipe) -> Facts:
@@ -54,11 +65,28 @@ def model_facts(r: Recipe) -> Facts:
     out |= {word: r.get(_M + name) for word, name in _PLAIN.items() if r.get(_M + name) is not None}
     out |= {word: r.get(_M + name) or 0 for word, name in _OR_ZERO.items() if r.knows(_M + name)}
     out |= {word: bool(r.get(_M + name)) for word, name in _FLAGS.items() if r.knows(_M + name)}
+    out |= _hybrid(r) if r.knows(_PATTERN) else {}
     if r.whole:
         out |= _whole(r)
     out.setdefault("model", "")
     out.setdefault("family", _FAMILIES.get(r.classes.get("model", ""), ""))
     return {n: v for n, v in out.items() if v is not None}
+
+
+def _hybrid(r: Recipe) -> Facts:
+    """The facts of a hybrid: its pattern without the stages, and MTP's, which stands behind a slash or in a field of
+    its own (bridge models/hybrid/hybrid_provider.py:199-214). A mixer without a number of heads is twice as wide as the
+    hidden state (core ssm/mamba_mixer.py:216)."""
+    main, *ahead = str(r.get(_PATTERN) or "").split("/")
+    out: Facts = {"layer_pattern": main.replace("|", ""), "hybrid": bool(main)}
+    out |= {n: r.get(_M + field, 0) if main else 0 for n, field in _MIXER.items() if not main or r.knows(_M + field)}
+    wide, each = 2 * (r.get("model.hidden_size") or 0), out.get("mamba_head_dim") or 0
+    if main and each and not out.get("mamba_heads", 1):
+        out["mamba_heads"] = wide // each
+    apart = "model.mtp_hybrid_override_pattern"
+    if not main or ahead or r.knows(apart):
+        out["mtp_pattern"] = (r.get(apart) or next(iter(ahead), "")) if main else ""
+    return out
 
 
 def _whole(r: Recipe) -> Facts:
@@ -152,7 +180,6 @@ _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "layout_stages": (lambda r: len(chunks(r)), _LAYOUT),
     "layout_layers": (_count("t"), _LAYOUT),
     "layout_mtp": (_count("m"), _LAYOUT),
-    "hybrid": (lambda r: bool(r.get("model.hybrid_layer_pattern")), ("model.hybrid_layer_pattern",)),
 }
 
 
@@ -164,7 +191,7 @@ def splits_evenly(r: Recipe) -> Callable[[int, int], bool]:
     """
 
     def splits(pp: int, vpp: int) -> bool:
-        if chunks(r) or r.get("model.hybrid_layer_pattern"):
+        if chunks(r) or r.get(_PATTERN):
             return True
         first, last = (r.get(f"model.num_layers_in_{end}_pipeline_stage") for end in ("first", "last"))
         if first is not None or last is not None:

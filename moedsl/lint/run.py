@@ -137,6 +137,7 @@ def model_facts(hf: Any, library: Library) -> Mapping[str, Any] | None:
                 "vision_ffn_hidden": vision.ffn_hidden if vision else 0,
                 "deepstack_layers": len(vision.deepstack) if vision else 0,
                 "has_vision": vision is not None,
+                "hybrid": facts.hybrid,
             }
             return {**attrs.asdict(facts, recurse=False), "model": name, **seen}
     return None

@@ -30,7 +30,6 @@ COMPUTED: Mapping[str, tuple[Type, str]] = {
     "layout_stages": (NUMBER, "the chunks of the pipeline layout; 0 without one"),
     "layout_layers": (NUMBER, "the decoder layers in the pipeline layout"),
     "layout_mtp": (NUMBER, "the multi-token-prediction layers in it"),
-    "hybrid": (FLAG, "whether a pattern says what kind each layer is (Mamba and attention)"),
 }
 """What a rule may ask that is no field: computed by facts.py."""
 

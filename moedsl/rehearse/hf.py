@@ -11,7 +11,7 @@ from moedsl.bridge import hub
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.facts import Model
 from moedsl.importer_families import FAMILIES
-from moedsl.importer_fields import Alternating, Flag, HeadDim, Int, Product
+from moedsl.importer_fields import LETTERS, Alternating, Flag, HeadDim, Int, Length, Pattern, Product
 from moedsl.paths import stdlib_dir
 
 
@@ -69,6 +69,17 @@ def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
                 out[rule.key] = value
             case HeadDim():
                 out["head_dim"] = value
+            case Length() if rule.count in out:
+                out[rule.count] = value
+            case Pattern() if value:
+                out.update(_blocks(rule, value, config))
             case _:
                 continue
     return out
+
+
+def _blocks(rule: Pattern, letters: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A hybrid's pattern in the keys that `config` has it in."""
+    kinds = {letter: kind for kind, letter in LETTERS.items()}
+    said: dict[str, Any] = {rule.word: letters, rule.listed: [kinds[letter] for letter in letters]}
+    return {key: value for key, value in said.items() if config.get(key) is not None}

@@ -66,11 +66,10 @@ def shrink(
     big = plan["layout"]
     sizes = meshes.smallest(big, ranks)
     vpp = 2 if big["vpp"] > 1 and sizes["pp"] > 1 else 1
-    chunks = stages.shortened(_layout(plan, model), sizes["pp"], vpp, min(model.dense_layers, 1))
+    layers, pattern, layout = _shortened(plan, model, sizes["pp"], vpp)
     seq = SEQ * sizes["cp"] * sizes["tp"]
-    layers = sum(c.layers for c in chunks)
-    small = widths.narrow(model, f"{model.name}_rehearsal", sizes, layers, seq)
-    text = stages.text(chunks) if big["pipeline_layout"] and sizes["pp"] > 1 else None
+    small = widths.narrow(model, f"{model.name}_rehearsal", sizes, layers, seq, pattern)
+    text = layout if big["pipeline_layout"] and sizes["pp"] > 1 else None
     batch = plan["batch"]
     made = Rehearsal(
         name=plan["name"],
@@ -86,6 +85,15 @@ def shrink(
         sets={k: v for k, v in plan.get("set", {}).items() if not k.startswith(NOT_CARRIED)},
     )
     return _with_notes(made, plan, model, on_gpus)
+
+
+def _shortened(plan: Mapping[str, Any], model: Model, pp: int, vpp: int) -> tuple[int, str, str]:
+    """Layers, a hybrid's pattern, and the layout in Megatron's letters."""
+    if model.hybrid:
+        parts = stages.segments((plan["layout"]["pipeline_layout"] or model.layer_pattern).split("|"), pp)
+        return len("".join(parts)), "".join(parts), "|".join(parts)
+    chunks = stages.shortened(_layout(plan, model), pp, vpp, min(model.dense_layers, 1))
+    return sum(c.layers for c in chunks), "", stages.text(chunks)
 
 
 def _layout(plan: Mapping[str, Any], model: Model) -> pipeline.Layout:

@@ -42,3 +42,15 @@ def _picked(chunks: tuple[Chunk, ...], count: int) -> list[Chunk]:
 def text(chunks: list[Chunk]) -> str:
     """The layout in Megatron's letters."""
     return "|".join(c.text for c in chunks)
+
+
+def segments(parts: list[str], pp: int) -> list[str]:
+    """The stages of a hybrid, each with one layer of every kind that it held, in their order; no kind is lost.
+
+    `parts` are the plan's stages in the letters of its pattern.
+    """
+    last = len(parts) - 1
+    picked = [parts[round(i * last / (pp - 1))] for i in range(pp)] if pp > 1 else ["".join(parts)]
+    short = ["".join(dict.fromkeys(part)) for part in picked]
+    lost = set("".join(parts)) - set("".join(short))
+    return [*short[:-1], short[-1] + "".join(sorted(lost))]

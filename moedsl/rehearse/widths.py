@@ -11,23 +11,30 @@ from moedsl.facts import Model
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
 
 HIDDEN, HEAD, EXPERT, DENSE, RANK, VOCAB = 64, 16, 32, 128, 32, 512
+MAMBA_HEADS = 16
+"""A group's: what a projection makes of a mixer's input is then a multiple of 16, as its kernels and FP8 want."""
 LANGUAGE = {"qwen3_vl_moe": "qwen3_moe"}
 """The family of a vision-language model's language model."""
 SHRUNK = (
     "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",
     "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
-    "v_head_dim", "window",
+    "v_head_dim", "window", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups",
+    "moe_latent",
 )  # fmt: skip
 """Facts that may become smaller; `notes` speaks of each that the model has."""
 SAME = (
     "topk", "routing_groups", "topk_groups", "attention", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias",
-    "attention_sinks", "router_bias", "tied_embeddings", "shared_expert_gate", "window_every",
+    "attention_sinks", "router_bias", "tied_embeddings", "shared_expert_gate", "window_every", "gated", "mtp_pattern",
+    "mtp_repeated",
 )  # fmt: skip
 """Facts that stay."""
 
 
-def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int) -> Model:
-    """The model with small widths that its meshes divide; `layers` without MTP. Its `hf` is empty: it has no folder."""
+def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int, pattern: str = "") -> Model:
+    """The model with small widths that its meshes divide; `layers` without MTP, `pattern` a hybrid's.
+
+    Its `hf` is empty: it has no folder.
+    """
     groups = lcm(sizes["tp"] * sizes["cp"], 2) if m.query_groups > 1 else 1
     mla = m.attention == "mla"
     heads = groups * (1 if mla or m.heads == m.query_groups else 2)
@@ -39,6 +46,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int)
         hf="",
         family=LANGUAGE.get(m.family, m.family),
         layers=layers,
+        layer_pattern=pattern,
         hidden=HIDDEN,
         vocab=_split(VOCAB, sizes["tp"]),
         heads=max(heads, sizes["tp"] * sizes["cp"]),
@@ -53,9 +61,21 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int)
         q_lora_rank=RANK if m.q_lora_rank else 0,
         window=seq // 2 if m.window else 0,
         position_embedding_type="rope" if m.family in LANGUAGE else m.position_embedding_type,
+        moe_latent=HIDDEN // 2 if m.moe_latent else 0,
         vision=None,
         **latent,
+        **_mixer(m, sizes["tp"] * sizes["cp"]),
     )
+
+
+def _mixer(m: Model, ranks: int) -> dict[str, int]:
+    """A Mamba-2 mixer whose groups fall on the ranks that share it, each with as many heads."""
+    if not m.mamba_heads:
+        return {}
+    groups = lcm(ranks, 2) if m.mamba_groups > 1 else 1
+    return {
+        "mamba_heads": MAMBA_HEADS * groups, "mamba_head_dim": HEAD, "mamba_state": HEAD, "mamba_groups": groups,
+    }  # fmt: skip
 
 
 def experts(m: Model, ep: int) -> int:
