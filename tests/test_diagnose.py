@@ -189,7 +189,7 @@ def test_memory_goes_down_where_memory_was_short(run: Any, tmp_path: Path) -> No
     assert made["after"]["peak_gib"] < made["before"]["peak_gib"]
 
 
-@pytest.mark.parametrize("name", ["workflow_profile", "vlm_gb200_3d"])
+@pytest.mark.parametrize("name", ["offload_activations", "vlm_gb200_3d"])
 def test_no_edit_of_a_lack_of_memory_needs_more(run: Any, name: str) -> None:
     """Another recomputation may hold more, or go with another layout: then it is no way out, and that is said."""
     _, out, _ = run(OOM, "--run", str(ROOT / "examples" / f"{name}.moe"), "--json")

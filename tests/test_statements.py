@@ -6,7 +6,7 @@ from pathlib import Path
 
 from moedsl.calibrate.runs import read
 from moedsl.calibrate.statements import statements
-from moedsl.cost.bounds import NOT, bounds
+from moedsl.cost.bounds import FITS, NOT, bounds
 
 FOLDER = Path(__file__).parents[1] / "stdlib/calibration"
 
@@ -14,17 +14,19 @@ FOLDER = Path(__file__).parents[1] / "stdlib/calibration"
 def test_every_statement_agrees_with_the_estimate_but_those_with_a_reason() -> None:
     found, wrong = statements(FOLDER / "statements.jsonl")
     assert not wrong
-    assert len(found) == 11
+    assert len(found) == 16
     assert (
         [s.run.id for s in found if not s.judged().agrees] == [s.run.id for s in found if s.but] == ["long 3", "long 4"]
     )
 
 
 def test_no_run_that_ran_is_refused_but_those_with_a_reason() -> None:
-    """The reasons say what their pages leave open or contradict."""
+    """The reasons say what their pages leave open or contradict, and why some are TIGHT."""
     reasons = {line.split()[0] for line in (FOLDER / "memory_notes.txt").read_text().splitlines() if line}
     _, runs, _ = read(FOLDER / "published.jsonl")
-    assert {r.id for r in runs if bounds(r.cost, r.row).verdict == NOT} == reasons
+    verdicts = {r.id: bounds(r.cost, r.row).verdict for r in runs}
+    assert {id for id, verdict in verdicts.items() if verdict != FITS} == reasons
+    assert {id for id, verdict in verdicts.items() if verdict == NOT} == {"m0056", "m0089", "m0120", "m0143", "m0176"}
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:

@@ -23,10 +23,11 @@ def memory(runs: Sequence[Measured]) -> Iterator[str]:
         sys.exit("\n".join(d.message for d in wrong))
     judged = [s.judged() for s in found]
     peaks = [r for r in runs if r.peak]
-    rungs = [abs(j.error) for j in judged if j.error is not None]
+    errors = {(r.model, r.peak): abs(r.predicted_peak() / r.peak - 1) for r in peaks if r.peak}
+    off, rungs = [*errors.values()], [abs(j.error) for j in judged if j.error is not None]
     yield (
-        f"Published and possible to express: {len({(r.model, r.peak) for r in peaks})} peak, and {len(rungs)} rungs of "
-        f"a ladder of optimizer offload, with a median error of {np.median(rungs):.1%}.\n"
+        f"Published and possible to express: {len(off)} peaks, with a median error of {np.median(off):.1%}, and "
+        f"{len(rungs)} rungs of a ladder of optimizer offload, with one of {np.median(rungs):.1%}.\n"
     )
     yield from _peaks(peaks)
     yield "\n### Statements\n"

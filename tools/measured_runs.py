@@ -25,8 +25,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 WHOLE_GRAPHS = "26.06"
 """The first release with graphs of the whole iteration for dropless MoE."""
-GRAPHS = ("attn", "moe_router", "moe_preprocess", "full_iteration")
+GRAPHS = ("attn", "moe_router", "moe_preprocess", "full_iteration", "mamba")
 RECOMPUTE = ("layernorm", "moe_act", "mla_up_proj", "shared_experts", "core_attn", "mlp", "moe", "full")
+OFFLOADED = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act")
 FORMATS = {
     "bf16": "bf16",
     "fp8": "fp8_current",
@@ -50,7 +51,8 @@ def runs(folder: Path) -> Iterator[dict[str, Any]]:
     for line in (folder / "measured.jsonl").open(encoding="utf-8"):
         r = json.loads(line)
         recipe = known.get((r["matched_recipe"] or {}).get("function", ""))
-        rate = r["tokens_per_sec_per_gpu"] or _rate(r)
+        trusted = None if "inconsistent" in (r["extra"] or {}) else r["tokens_per_sec_per_gpu"]
+        rate = trusted or _rate(r)
         stated = all(r[k] for k in ("precision", "gpus", "seq", "gbs", "mbs", "tp", "pp"))
         if recipe and rate and stated and r["status"] == "ok" and r["model_key"] in models and r["gpus"] >= r["pp"]:
             yield {
@@ -59,7 +61,7 @@ def runs(folder: Path) -> Iterator[dict[str, Any]]:
                 "release": r["release"],
                 "run": text(r, recipe),
                 "tokens_per_s_per_gpu": round(rate, 1),
-                "peak_gb": r["peak_mem_gb"],
+                "peak_gb": r["peak_mem_gb"] or _allocated(r),
             }
 
 
@@ -69,14 +71,23 @@ def _rate(r: dict[str, Any]) -> float | None:
     return r["gbs"] * r["seq"] / r["step_time_s"] / r["gpus"]
 
 
+def _allocated(r: dict[str, Any]) -> float | None:
+    """GB at the peak where a card has it beside its losses; rank 0 says it, which is the fullest without a pipeline."""
+    gib = ((r["extra"] or {}).get("other_metrics") or {}).get("peak_allocated_memory_gib")
+    return round(gib * 2**30 / 1e9, 2) if gib and r["pp"] == 1 else None
+
+
 def text(r: dict[str, Any], q: dict[str, Any]) -> str:
     """The measurement as a run file with everything pinned."""
     pins = {**mesh(r), **policy(r, q)}
     routing = "natural" if r["routing"] == "natural" else "balanced"
     precision = "bf16" if r["precision"].upper() == "BF16" else FORMATS[q["precision"]]
+    depths, loss = q["mtp_num_layers"] or 0, q["cross_entropy_fusion_impl"]
+    more = f"set model.mtp_num_layers = {depths}; " if depths > 1 else ""
+    more += 'set model.cross_entropy_fusion_impl = "native"; ' if loss == "native" else ""
     return (
         f"{r['model_key']}; {r['hardware'].lower()} x {r['gpus']}; throughput first; seq {r['seq']}; batch {r['gbs']}; "
-        f"precision {precision}; routing {routing}; pin " + " ".join(f"{k}={v}" for k, v in pins.items())
+        f"precision {precision}; routing {routing}; {more}pin " + " ".join(f"{k}={v}" for k, v in pins.items())
     )
 
 
@@ -92,6 +103,8 @@ def policy(r: dict[str, Any], q: dict[str, Any]) -> dict[str, str]:
     comm, adam = q["comm_overlap"] or {}, q["optimizer"] or {}
     backend = q["dispatcher_backend"] if q["dispatcher_type"] == "flex" else "alltoall"
     overlap = _overlap(r, q)
+    moved = (q["offload_modules"] or []) if q["fine_grained_activation_offloading"] else []
+    offloaded = {"offload_modules": _set(moved, OFFLOADED)} if moved else {}
     return {
         "dispatcher": (r["dispatcher"] or backend).lower(),
         "recompute": _set(_recompute(r, q), RECOMPUTE),
@@ -102,6 +115,7 @@ def policy(r: dict[str, Any], q: dict[str, Any]) -> dict[str, str]:
         "grad_reduce": "fp32" if q["ddp"]["grad_reduce_in_fp32"] else "bf16",
         "sharding": "fsdp" if q["fsdp"]["use_megatron_fsdp"] else "optimizer",
         "offload": "none",
+        **offloaded,
     }
 
 

@@ -4,7 +4,8 @@ A line of the file is a measured run (`runs.read`) with `says`, `source`, and `c
 - `after a step`: `gb` are allocated once an optimizer step is over: weights, gradients and optimizer state, of which
   `share` of the moments is on the host;
 - `below`: the peak stays under `gib`;
-- `fits`: it ran.
+- `fits`: it ran;
+- `out of memory`: it did not.
 `but` says why the estimate does not agree, where it does not.
 """
 
@@ -18,7 +19,7 @@ from attrs import frozen
 
 from moedsl.axes import BY_NAME
 from moedsl.calibrate.runs import Measured, read
-from moedsl.cost.bounds import NOT, bounds
+from moedsl.cost.bounds import FITS, NOT, bounds
 from moedsl.diagnostics import Diagnostic
 
 GIB = 2**30
@@ -97,4 +98,9 @@ def _fits(s: Statement) -> tuple[str, float | None, bool]:
     return b.verdict, None, b.verdict != NOT
 
 
-_CLAIMS = {"after a step": _after_step, "below": _below, "fits": _fits}
+def _out_of_memory(s: Statement) -> tuple[str, float | None, bool]:
+    b = bounds(s.run.cost, s.run.row)
+    return b.verdict, None, b.verdict != FITS
+
+
+_CLAIMS = {"after a step": _after_step, "below": _below, "fits": _fits, "out of memory": _out_of_memory}

@@ -5,7 +5,8 @@
 `bridge_recipes.jsonl` holds every MoE recipe that the megatron-bridge 0.6.2 wheel exports, as built, and what
 `runtime_config_update` says of each. A row here keeps what a layout is made of, in the words of the language:
 fields at their defaults are left out. `pipeline_layout` is in Megatron's letters, also where the recipe splits layers
-by `account_for_embedding_in_pipeline_split` or `num_layers_in_first_pipeline_stage`.
+by `account_for_embedding_in_pipeline_split` or `num_layers_in_first_pipeline_stage`; of a hybrid, which Megatron splits
+evenly, there is none. `mtp` is the depth of MTP where it is more than 1. A recipe that cannot be built is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 DEFAULTS: dict[str, Any] = {
     "tp": 1, "pp": 1, "vpp": 1, "cp": 1, "etp": 1, "sequence_parallel": False, "pipeline_layout": None, "recompute": [],
     "dispatcher": "alltoall", "cuda_graph": [], "ep_overlap": False, "delay_wgrad": False, "moments": "fp32",
-    "grad_reduce": "fp32", "sharding": "optimizer", "offload_modules": [], "verdict": "ok", "seq_of_data": None,
+    "grad_reduce": "fp32", "sharding": "optimizer", "offload_modules": [], "verdict": "ok", "seq_of_data": None, "mtp": None,
 }  # fmt: skip
 """What a row leaves out."""
 
@@ -33,7 +34,7 @@ def row(r: dict[str, Any]) -> dict[str, Any]:
     full = {
         **{k: r[k] for k in ("kind", "function", "model", "hardware", "gpus", "task", "tp", "pp", "cp", "ep")},
         "module": r["module"].removeprefix("megatron.bridge."),
-        "precision": PRECISION[r["precision"]],
+        "precision": PRECISION[r["precision"] or _format(r["mixed_precision"])],
         "vpp": r["vpp"] or 1,
         "etp": r["etp"] or 1,  # megatron-core 0.19: unset is 1 where EP > 1, and every row has EP > 1
         "sequence_parallel": r["sequence_parallel"],
@@ -50,6 +51,7 @@ def row(r: dict[str, Any]) -> dict[str, Any]:
         "moments": "bf16" if r["optimizer"]["exp_avg_dtype"] == "torch.bfloat16" else "fp32",
         "grad_reduce": "fp32" if r["ddp"]["grad_reduce_in_fp32"] else "bf16",
         "sharding": "fsdp" if r["fsdp"]["use_megatron_fsdp"] else "optimizer",
+        "mtp": r["mtp_num_layers"] if r["mtp_num_layers"] not in (None, 0, 1) else None,
         "offload_modules": r["offload_modules"] if r["fine_grained_activation_offloading"] else [],
         "verdict": r["runtime_config_update"],
     }
@@ -67,15 +69,23 @@ def recompute(r: dict[str, Any]) -> list[str]:
 
 def graphs(r: dict[str, Any]) -> list[str]:
     """What is captured; `cuda_graph_scope` is inert where there is no implementation."""
-    impl, scope = r["cuda_graph_impl"], r["cuda_graph_scope"]
+    impl, scope, modules = r["cuda_graph_impl"], r["cuda_graph_scope"], r["cuda_graph_modules"]
     if impl == "none":
         return []
-    return ["full_iteration"] if "full_iteration" in (impl, scope) else list(scope)
+    return ["full_iteration"] if "full_iteration" in (impl, scope) else list(scope or modules)
+
+
+def _format(mixed: dict[str, Any] | str) -> str:
+    """The precision of a library recipe whose name does not say it: Bridge's word, or its fields."""
+    assert mixed == "bf16_mixed" or (isinstance(mixed, dict) and mixed["fp8"] is mixed["fp4"] is None), mixed
+    return "bf16"
 
 
 def pipeline_layout(r: dict[str, Any]) -> str | None:
     """The recipe's layout, or the one that its other ways of splitting amount to; None for an even split."""
     given = r["pipeline_layout"]
+    if r["is_hybrid_model"]:
+        return None
     if given is None:
         counts = split(r)
         return counts and "|".join(words(counts, r["mtp_num_layers"] or 0))
@@ -109,7 +119,7 @@ def shorten(chunk: str) -> str:
 def main(path: str) -> None:
     for line in Path(path).read_text(encoding="utf-8").splitlines():
         recipe = json.loads(line)
-        if recipe["model"] in MODELS:
+        if recipe["model"] in MODELS and recipe["load"] == "ok":
             print(json.dumps(row(recipe)))
 
 
