@@ -114,6 +114,13 @@ class Model:
         """Whether each layer is one block, of a kind that `layer_pattern` says."""
         return bool(self.layer_pattern)
 
+    @property
+    def layers_said(self) -> str:
+        """The layers in words, a hybrid's by kind: ``52 layers (23 Mamba, 6 attention, 23 MoE)``."""
+        kinds = (("M", "Mamba"), ("*", "attention"), ("E", "MoE"), ("-", "MLP"))
+        each = [f"{n} {word}" for letter, word in kinds if (n := self.layer_pattern.count(letter))]
+        return f"{self.layers} layers" + (f" ({', '.join(each)})" if each else "")
+
 
 @frozen
 class Hardware:

@@ -76,7 +76,7 @@ def rule(r: Rule, sources: Mapping[str, Source]) -> str:
 
 def model(m: Model) -> str:
     """The facts of a model that a layout depends on."""
-    parts = [f"{m.layers} layers", f"hidden {m.hidden}", f"{m.experts} experts, top {m.topk}", m.attention.upper()]
+    parts = [m.layers_said, f"hidden {m.hidden}", f"{m.experts} experts, top {m.topk}", m.attention.upper()]
     parts += [f"{m.heads} heads in {m.query_groups} groups"]
     parts += ["a vision tower"] if m.vision else []
     parts += [f"up to {m.max_seq} tokens"] if m.max_seq else []
