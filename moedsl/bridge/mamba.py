@@ -12,9 +12,10 @@ import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from importlib.machinery import ModuleSpec
-from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType, SimpleNamespace
 from typing import Any
+
+from moedsl.bridge.te import installed
 
 MIXER = "megatron.core.ssm.mamba_mixer"
 
@@ -22,7 +23,7 @@ MIXER = "megatron.core.ssm.mamba_mixer"
 def install() -> None:
     """Puts stand-ins where they are needed; call behind `te.install`, before anything else of megatron is imported."""
     absent = _absent()
-    if absent and _installed("megatron-core"):
+    if absent and installed("megatron-core"):
         with _in_place({name: names for package in absent for name, names in _PACKAGES[package]().items()}):
             importlib.import_module(MIXER)
 
@@ -118,12 +119,4 @@ def _kernel(name: str) -> Callable[..., Any]:
 
 
 def _absent() -> list[str]:
-    return [package for package in _PACKAGES if not _installed(package)]
-
-
-def _installed(name: str) -> bool:
-    try:
-        version(name)
-    except PackageNotFoundError:
-        return False
-    return True
+    return [package for package in _PACKAGES if not installed(package)]

@@ -60,9 +60,9 @@ class _Extension(ModuleType):
 
 def install() -> str:
     """Puts the stand-in where one is needed; "real", "stood in" or "absent". Call before megatron is imported."""
-    if not _installed("transformer_engine"):
+    if not installed("transformer_engine"):
         return "absent"
-    if _installed(EXTENSION):
+    if installed(EXTENSION):
         return "real"
     os.environ["NVTE_PROJECT_BUILDING"] = "1"
     os.environ["NVTE_FRAMEWORK"] = "none"
@@ -72,7 +72,8 @@ def install() -> str:
     return "stood in"
 
 
-def _installed(name: str) -> bool:
+def installed(name: str) -> bool:
+    """Whether a distribution is there, real; nothing of it is imported."""
     try:
         version(name)
     except PackageNotFoundError:
