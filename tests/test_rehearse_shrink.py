@@ -207,6 +207,7 @@ def test_a_hybrids_stages_keep_their_kinds_of_layer(parts: list[str], pp: int, s
     assert stages.segments(parts, pp) == small
 
 
+@pytest.mark.bridge
 def test_a_hybrid_is_not_rehearsed_without_its_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     """mamba_ssm computes on a GPU alone: what would run is shown, and nothing is started that cannot end well."""
     run = ["rehearse", "-e", "nemotron_3_nano; h100 x 16; seq 8k; fit first", "--cpu"]
