@@ -123,9 +123,9 @@ furthest off, and with them the medians are 8.2% (model left out; 87% within 20%
 
 The 40 runs of Nemotron 3 came in November 2026, with the hybrids themselves. Before, the four other models had 5.9%
 with a model left out and 91% within 20%. By constants that had seen no run of Nemotron 3 its runs came out 16% off in
-the median, too slow in FP8 on H100 and too fast on Blackwell; the rate of the scan and that of TP's messages were then
-set with them in view, and the constants fitted to all. FP8 on H100 is still where models disagree: the casts that
-Qwen3-30B needs are too slow for Nemotron 3 Nano.
+the median, too slow in FP8 on H100 and too fast on Blackwell; the rate of the scan, that of TP's messages and the
+launches of quantised products were then set with them in view, and the constants fitted to all. FP8 on H100 is still
+where models disagree: the casts that Qwen3-30B needs are too slow for Nemotron 3 Nano.
 
 Runs on Blackwell before 26.06 are read as without expert overlap, which came with the graphs of whole iterations (the
 reasons are in `tools/measured_runs.py`). With it, as they were read until November 2026, four of them would have been

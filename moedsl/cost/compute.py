@@ -34,6 +34,9 @@ calibrated: no tuned run that is published is bound by them, nor by half as much
 layer without, by what its unstated batch may be."""
 HOST_MAMBA = 0.9e-3
 """The same for a Mamba-2 layer: its two linears, and some twenty kernels of the convolution and the scan both ways."""
+LAUNCHES = {"bf16": 1.0, "fp8_blockwise": 2.0, "fp8_current": 3.0, "mxfp8": 2.0, "nvfp4": 3.0}
+"""What the host launches over BF16: beside a product the cast of what enters it, and where `QUANTISED` reads it once
+more, that pass too, expert by expert. Stated; without it FP8 on H100 fits Qwen3-30B or Nemotron 3 Nano, not both."""
 HOST_WAIT = 0.5e-3
 """Seconds for one MoE layer, forward and backward, in which the GPU is idle because the host waits for the counts of
 routed tokens before it can launch the experts (core transformer/moe/token_dispatcher.py:948, fused_a2a.py:414); a graph
@@ -351,7 +354,8 @@ def waits(t: Table) -> ByKind:
 def host(m: Model, t: Table) -> ByKind:
     """Seconds that the host needs to launch what is not captured, forward and backward, by kind of layer."""
     free = {word: 1.0 - t.has("cuda_graph", i) for i, word in enumerate(CUDA_GRAPH)}
-    again = (1 + 0.4 * t.has("recompute", BIT["full"])) * free["full_iteration"]
+    launches = np.array([LAUNCHES[p] for p in PRECISION])[t["precision"]]
+    again = (1 + 0.4 * t.has("recompute", BIT["full"])) * free["full_iteration"] * launches
     attention = HOST_ATTENTION * free["attn"]
     moe = HOST_ROUTER * free["moe_router"] + HOST_PREPROCESS * free["moe_preprocess"] + HOST_EXPERTS
     if m.hybrid:
