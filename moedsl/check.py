@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import evolve, frozen
@@ -128,6 +128,10 @@ class _Reader:
         spans = {k: s.span for k, s in self.draft.fixed.items()}
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
+        self._stages(parts["pipeline_layout"], pins, model)
+        self._ahead(parts["sets"], model)
+        if sum(d.is_error for d in self.found) > before:
+            return None
         model = set_fields.as_set(model, parts["sets"])
         return Program(
             name=self.name, model=model, hardware=hardware, pins=pins, spans=spans,
@@ -329,6 +333,28 @@ class _Reader:
             self._error(
                 "check.pipeline_layout", f"this pipeline layout has {why}" if why[0].isdigit() else why, text.span
             )
+
+    def _stages(self, text: str | None, pins: Mapping[str, Pin], model: Model) -> None:
+        """A pinned layout whose chunks do not fall on the pinned stages: a hybrid has one for each."""
+        pp = pins["pp"].code if "pp" in pins else 0
+        if text is None or not pp:
+            return
+        chunks = len(pipeline.pieces(text, model)[0])
+        if chunks == pp or (chunks % pp == 0 and not model.hybrid):
+            return
+        several = "" if model.hybrid else " or a multiple of it"
+        help = f"write {pp} chunks{several}, with bars between them; or pin pp={chunks}"
+        span = self.draft.pins["pipeline_layout"].span
+        self._error(
+            "check.pipeline_layout", f"this layout has {chunks} chunks, which do not fall on pp={pp}", span, help
+        )
+
+    def _ahead(self, sets: Mapping[str, Any], model: Model) -> None:
+        """Depths of MTP set for a hybrid that has no pattern for them: Bridge would build none."""
+        if sets.get("model.mtp_num_layers") and model.hybrid and not model.mtp_pattern:
+            text = f"{model.name} has no blocks of multi-token prediction, so Bridge would build none"
+            help = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'
+            self._error("check.model", text, self.draft.sets["model.mtp_num_layers"].path.span, help)
 
     def _wishes(self) -> Iterable[Rule]:
         for i, w in enumerate(self.draft.wishes, 1):

@@ -207,6 +207,7 @@ def _of_pattern(m: Model) -> list[str]:
         (m.attention == "gqa", "the * of a pattern is GQA; latent attention has no letter"),
         (not m.window, "the * of a pattern attends to the whole sequence: no window"),
         (m.vision is None, "a hybrid with a vision tower is not known"),
+        (m.family == "nemotron_h", f"Bridge builds hybrids of the family nemotron_h, not {m.family}"),
         (bool(m.mtp_pattern) == bool(m.mtp_layers), "mtp_layers and mtp_pattern go together"),
     )
     wrong = [text for fine, text in asked if not fine]

@@ -131,8 +131,8 @@ def _policy(p: Program, env: Mapping[str, Any]) -> Json:
 
 
 def _applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
-    """The first rule of each name whose condition holds, in the order of the files."""
-    names = dict.fromkeys(r.name for r in p.of(kind))
+    """The first rule of each name whose condition holds, in the order of the files; none for what the run sets."""
+    names = dict.fromkeys(r.name for r in p.of(kind) if r.name not in p.sets)
     found = (first_of(p.named(kind, n), env) for n in names)
     return [r for r in found if r is not None]
 

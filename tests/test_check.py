@@ -273,3 +273,27 @@ def test_a_broken_used_file_is_shown_where_it_breaks(tmp_path: Path) -> None:
     result = checked(f'{RUN}use "a.moe"', str(tmp_path / "run.moe"))
     assert result.failed
     assert {d.labels[0].span.file for d in result.diagnostics} == {str(tmp_path / "a.moe")}
+
+
+@pytest.mark.parametrize(
+    "run, chunks",
+    [
+        ('nemotron_3_nano; h100 x 16; pin pp=4 pipeline_layout="{0}|{1}|{2}"', 3),
+        ('qwen3_30b_a3b; h100 x 16; pin pp=4 pipeline_layout="Et*16|t*16|t*16L"', 3),
+    ],
+)
+def test_a_layout_falls_on_its_stages(run: str, chunks: int) -> None:
+    """The message says how many chunks there are; a multiple of the stages is fine but for a hybrid."""
+    pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
+    text = run.format(pattern[:16], pattern[16:32], pattern[32:])
+    found = compile_source(Source("a.moe", text), "check").diagnostics
+    assert [d.id for d in found if d.is_error] == ["check.pipeline_layout"]
+    assert f"{chunks} chunks" in found[0].message and f"pp={chunks}" in found[0].help[0]
+
+
+def test_a_hybrid_without_blocks_for_mtp_has_no_depth_of_it() -> None:
+    text = "nemotron_3_nano; h100 x 16; set model.mtp_num_layers = 2"
+    found = compile_source(Source("a.moe", text), "check").diagnostics
+    assert [d.id for d in found if d.is_error] == ["check.model"]
+    (fine,) = compile_source(Source("a.moe", text.replace("nano", "super")), "check").programs
+    assert fine.model.mtp_layers == 2

@@ -54,7 +54,7 @@ def test_every_layer_is_on_one_stage(name: str) -> None:
         ("MEM|*E|M", "3 segments"),
         ("MEM*E|", "without a layer"),
         ("MEx|*EM", "no letter"),
-        ("MEM|*EE", "not those of"),
+        ("MEM|*EE", "from layer 6 on"),
     ],
 )
 def test_what_is_wrong_with_a_users_stages_is_said(text: str, why: str) -> None:

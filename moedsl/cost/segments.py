@@ -69,15 +69,16 @@ def _best(load: Floats, pp: int, joined: np.ufunc) -> tuple[list[int], float]:
 
 def reasons(text: str, m: Model, pp: int, vpp: int) -> tuple[str, ...]:
     """What Megatron would refuse in a user's segments."""
-    parts = text.split("|")
-    odd = sorted(set(text) - set(LETTERS) - {"|"})
+    parts, odd = text.split("|"), sorted(set(text) - set(LETTERS) - {"|"})
+    if odd:
+        letters = "M Mamba, * attention, E experts, - MLP, | between stages; MTP is not written"
+        return (f"{odd[0]!r} is no letter of a hybrid's layers: {letters}",)
+    whole = "".join(parts)
+    at = next((i for i, (a, b) in enumerate(zip(whole, m.layer_pattern, strict=False)) if a != b), len(whole))
+    differs = f"its {len(whole)} layers differ from the {m.layers} of {m.name} from layer {at + 1} on"
     asked = (
-        (
-            not odd,
-            f"{odd[:1]} is no letter of a hybrid's layers: M Mamba, * attention, E experts, - MLP, | between stages",
-        ),
         (len(parts) == pp * vpp, f"{len(parts)} segments, and pp x vpp is {pp} x {vpp} = {pp * vpp}"),
-        ("".join(parts) == m.layer_pattern, f"the layers are not those of {m.name}: {m.layer_pattern}"),
+        (whole == m.layer_pattern, f"{differs}: {m.layer_pattern}"),
         (all(parts), "a stage without a layer"),
     )
     return tuple(why for fine, why in asked if not fine)
