@@ -292,14 +292,14 @@ def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
 
 def forward(m: Model, w: Work) -> ByKind:
     """Forward seconds by kind of layer."""
-    routed = w.experts + w.activation + w.cast + w.permute + w.shared
+    routed = w.latent + w.experts + w.activation + w.cast + w.permute + w.shared
     if not m.hybrid:
         block = w.linear + w.core + 2 * (w.norm + w.residual) + w.rotary + w.router + w.quantise
         return {"dense": block + w.dense, "moe": block + routed}
     around = w.norm + w.residual
     return {
         "dense": around + w.dense,
-        "moe": around + w.router + w.latent + routed,
+        "moe": around + w.router + routed,
         "mamba": around + w.mixer + w.scan + w.quantise_mixer,
         "attention": around + w.linear + w.core + w.rotary + w.quantise,
     }
