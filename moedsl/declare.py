@@ -35,6 +35,9 @@ MOST_LAYERS, LARGEST = 10_000, 1 << 31
 """More layers, or a wider part, than any model has: what a slip of the keyboard writes."""
 LETTERS = "M*E-"
 """Of a hybrid's layer_pattern (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
+DELTA_NETS = ("qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text")
+"""Families that Bridge builds with gated delta nets and experts (bridge models/qwen/qwen3_next_bridge.py:85,
+models/qwen/qwen35_bridge.py:61)."""
 _FILLED = {"name", "sources", "constants"}
 
 
@@ -179,7 +182,10 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append(f"a size is out of range: at most {MOST_LAYERS} layers, and {LARGEST} of anything")
     if m.dense_layers > m.layers:
         wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
+    if m.attention_gate and m.attention != "gqa":
+        wrong.append("attention_gate needs attention gqa: latent attention has none")
     wrong += _of_pattern(m) if m.hybrid else _without_pattern(m)
+    wrong += _of_delta_nets(m) if m.linear else _without_delta_nets(m)
     return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
 
 
@@ -212,6 +218,34 @@ def _of_pattern(m: Model) -> list[str]:
     )
     wrong = [text for fine, text in asked if not fine]
     return wrong + _repeated(m) + (_mixer(m) if "M" in both else [])
+
+
+_DELTA_NET = ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim")
+
+
+def _without_delta_nets(m: Model) -> list[str]:
+    said = [n for n in _DELTA_NET if getattr(m, n)]
+    return [f"{', '.join(said)}: a gated delta net's, which needs linear_every"] if said else []
+
+
+def _of_delta_nets(m: Model) -> list[str]:
+    """What gated delta nets ask of the other facts (core transformer/transformer_config.py:1346-1371), and what Bridge
+    builds beside them; MTP is made as the last layer is (core models/gpt/gpt_layer_specs.py:767-769)."""
+    missing = [n for n in _DELTA_NET if getattr(m, n) < 1]
+    every, keys, values = m.linear_every, m.linear_key_heads, m.linear_value_heads
+    asked = (
+        (not missing, f"a gated delta net needs {', '.join(missing)}"),
+        (missing or values % keys == 0, f"{values} value heads are no multiple of {keys} key heads (linear_*)"),
+        (every > 1, "linear_every is more than 1: it counts a layer of full attention and those before it"),
+        (every <= m.layers, f"linear_every {every}: none of its {m.layers} layers has full attention"),
+        (not m.mtp_layers or m.layers % every == 0, "MTP repeats the last layer, which must have full attention"),
+        (m.attention == "gqa", "full attention beside gated delta nets is GQA"),
+        (not m.window, "full attention beside gated delta nets sees the whole sequence: no window"),
+        (not m.dense_layers, "each layer beside gated delta nets has experts: no dense_layers"),
+        (not m.hybrid, "linear_every does not go with a layer_pattern, which has no letter for a gated delta net"),
+        (m.family in DELTA_NETS, f"Bridge builds gated delta nets of {', '.join(DELTA_NETS)}, not {m.family}"),
+    )
+    return [text for fine, text in asked if not fine]
 
 
 def _mixer(m: Model) -> list[str]:

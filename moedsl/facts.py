@@ -76,6 +76,14 @@ class Model:
     """Numbers that a head keeps for each of its dimensions (the SSM's state)."""
     mamba_groups: int = 0
     """Groups of heads that share B and C."""
+    linear_every: int = 0
+    """One layer in this many has full attention, the others a gated delta net (linear attention); 0 is none."""
+    linear_key_heads: int = 0
+    """Heads of a delta net's queries and keys."""
+    linear_value_heads: int = 0
+    linear_key_dim: int = 0
+    """Width of a delta net's query and key heads."""
+    linear_value_dim: int = 0
     mtp_layers: int = 0
     mtp_pattern: str = ""
     """The blocks of a hybrid's MTP layer."""
@@ -94,6 +102,9 @@ class Model:
     """Bias of the attention output projection."""
     mlp_bias: bool = False
     """Bias of dense and expert linears (GPT-OSS)."""
+    attention_gate: bool = False
+    """Attention's output is multiplied by a gate of its own width, which the projection of queries, keys and values
+    puts out beside them."""
     attention_sinks: bool = False
     """One learned softmax offset a head (GPT-OSS)."""
     router_bias: bool = False
@@ -115,10 +126,18 @@ class Model:
         return bool(self.layer_pattern)
 
     @property
+    def linear(self) -> bool:
+        """Whether some layers have a gated delta net in place of attention."""
+        return bool(self.linear_every)
+
+    @property
     def layers_said(self) -> str:
         """The layers in words, a hybrid's by kind: ``52 layers (23 Mamba, 6 attention, 23 MoE)``."""
         kinds = (("M", "Mamba"), ("*", "attention"), ("E", "MoE"), ("-", "MLP"))
         each = [f"{n} {word}" for letter, word in kinds if (n := self.layer_pattern.count(letter))]
+        if self.linear_every:
+            full = self.layers // self.linear_every
+            each = [f"{self.layers - full} gated delta net", f"{full} attention"]
         return f"{self.layers} layers" + (f" ({', '.join(each)})" if each else "")
 
 

@@ -132,6 +132,8 @@ def _sane(facts: Mapping[str, Any], fields: Fields, rules: Mapping[str, Rule]) -
     experts, groups, heads, kv = (facts[n] for n in ("experts", "routing_groups", "heads", "query_groups"))
     topk, some, layers = (facts[n] for n in ("topk", "topk_groups", "layers"))
     mamba, shared = facts.get("mamba_heads", 0), facts.get("mamba_groups", 1)
+    keys, values = facts.get("linear_key_heads", 1), facts.get("linear_value_heads", 0)
+    every, ahead = facts.get("linear_every", 1), facts.get("mtp_layers", 0)
     latent = facts.get("attention") == "mla"
     asked = (
         ("topk", topk <= experts, f"{topk} experts for a token, but there are {experts}"),
@@ -142,6 +144,9 @@ def _sane(facts: Mapping[str, Any], fields: Fields, rules: Mapping[str, Rule]) -
         ("dense_layers", facts.get("dense_layers", 0) < layers, f"all {layers} layers are dense: {_NO_EXPERTS}"),
         ("layer_pattern", "E" in facts.get("layer_pattern", "E"), f"no block has experts: {_NO_EXPERTS}"),
         ("mamba_groups", mamba % shared == 0, f"{shared} groups do not divide {mamba} Mamba heads"),
+        ("linear_every", every <= layers, f"none of {layers} layers has full attention"),
+        ("linear_every", not ahead or layers % every == 0, "MTP repeats the last layer, which has no full attention"),
+        ("linear_value_heads", values % keys == 0, f"{keys} key heads do not divide {values} value heads"),
     )
     for fact, fine, message in asked:
         if not fine:
@@ -155,7 +160,7 @@ def _sane(facts: Mapping[str, Any], fields: Fields, rules: Mapping[str, Rule]) -
 def _sane_vision(facts: Mapping[str, Any], vision: Mapping[str, Any], tower: Fields) -> list[Diagnostic]:
     if vision["out_hidden"] != facts["hidden"]:
         tower.refuse("import.unsupported_value", "out_hidden_size", f"the language model is {facts['hidden']} wide")
-    if any(i >= vision["layers"] for i in vision["deepstack"]):
+    if any(i >= vision["layers"] for i in vision.get("deepstack", ())):
         tower.refuse("import.unsupported_value", "deepstack_visual_indexes", f"there are {vision['layers']} layers")
     return tower.problems
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from moedsl.importer_fields import (
     Alternating,
     Const,
+    Else,
+    Every,
     Family,
     Flag,
     HeadDim,
@@ -22,6 +24,7 @@ from moedsl.importer_fields import (
     Product,
     Repeated,
     Rule,
+    Times,
 )
 
 _CORE: Mapping[str, Rule] = {
@@ -114,6 +117,54 @@ _VISION: Mapping[str, Rule] = {
 }
 _TEXT_TYPE = Only("model_type", ("qwen3_vl_moe_text", "qwen3_vl_moe"), "another language model")
 _VISION_TYPE = Only("model_type", ("qwen3_vl_moe", "qwen3_vl_moe_vision"), "another vision tower")
+_VISION_GELU = Only("hidden_act", ("gelu_pytorch_tanh",), "the vision tower's MLP is a plain GELU")
+_TIED_ABOVE = Only("tie_word_embeddings", (False,), "it is read at the top of the configuration")
+
+
+def _gated_delta(bridge: str, qk_norm: int, gate: int, shared: int) -> Mapping[str, Rule]:
+    """Layers of a gated delta net with a gated full attention in between, experts in each."""
+    return {
+        **_CORE,
+        "qk_norm": Const(True, f"{bridge}:{qk_norm}"),
+        "attention_gate": Const(True, f"{bridge}:{gate}"),
+        "linear_every": Every(),
+        "linear_key_heads": Int("linear_num_key_heads"),
+        "linear_value_heads": Int("linear_num_value_heads"),
+        "linear_key_dim": Int("linear_key_head_dim"),
+        "linear_value_dim": Int("linear_value_head_dim"),
+        "experts": Int("num_experts"),
+        "expert_hidden": Int("moe_intermediate_size"),
+        "shared_expert_hidden": Int("shared_expert_intermediate_size"),
+        "shared_expert_gate": Const(True, f"{bridge}:{shared}"),
+    }
+
+
+_DELTA_NET = ("One layer in linear_every has full attention, the others a gated delta net and its convolution of 4.",)
+_GATED_DELTA_ONLY = (
+    _SILU,
+    *_EVERY,
+    *_NO_WINDOW,
+    Only("linear_conv_kernel_dim", (4,), "memory and time of a gated delta net are known for a convolution of 4"),
+)
+_NEXT = "models/qwen/qwen3_next_bridge.py"
+_QWEN3_NEXT: Mapping[str, Rule] = {
+    **_gated_delta(_NEXT, 64, 81, 75),
+    **_TIED,
+    "position_embedding_type": Const("rope", f"{_NEXT}:60"),
+    "mtp_layers": Else(Int("mtp_num_hidden_layers", least=0), Const(1, "recipes/qwen/h100/qwen3_next.py:63")),
+}
+_QWEN35 = "models/qwen/qwen35_bridge.py"
+_QWEN3_5_MOE: Mapping[str, Rule] = {
+    **_gated_delta(_QWEN35, 55, 60, 96),
+    "ffn_hidden": Else(Int("intermediate_size"), Times(4, "hidden_size", "transformer/transformer_config.py:1330")),
+    "mtp_layers": Int("mtp_num_hidden_layers", least=0, absent=0, null=0),
+}
+_QWEN3_5_ONLY = (
+    *_GATED_DELTA_ONLY,
+    Only("attention_bias", (False,), "Megatron Bridge leaves the output projection of this family without a bias"),
+    Only("attn_output_gate", (True,), "Megatron Bridge builds this family with gated attention"),
+    Only("mtp_use_dedicated_embeddings", (False,), "MTP with an embedding of its own cannot be said"),
+)
 _NEMOTRON = "models/nemotronh/nemotron_h_bridge.py"
 _BLOCKS = Pattern("hybrid_override_pattern", "layers_block_type")
 _DEPTHS = "num_nextn_predict_layers"
@@ -169,13 +220,28 @@ FAMILIES: Mapping[str, Family] = {
             "qk_norm": Const(True, "models/qwen_vl/qwen3_vl_bridge.py:246"),
             "position_embedding_type": Const("mrope", "models/qwen_vl/qwen3_vl_bridge.py:267"),
         },
-        (*_QWEN_ONLY, _TEXT_TYPE, Only("tie_word_embeddings", (False,), "it is read at the top of the configuration")),
+        (*_QWEN_ONLY, _TEXT_TYPE, _TIED_ABOVE),
         vision=_VISION,
+        vision_only=(_VISION_TYPE, _VISION_GELU),
+        outer=_TIED,
+    ),
+    "qwen3_next": Family(_QWEN3_NEXT, (*_GATED_DELTA_ONLY, _NO_BIAS), _DELTA_NET),
+    "qwen3_5_moe": Family(
+        _QWEN3_5_MOE | {"position_embedding_type": Const("mrope", "models/qwen_vl/qwen35_vl_bridge.py:198")},
+        (*_QWEN3_5_ONLY, _TIED_ABOVE, Only("model_type", ("qwen3_5_moe_text",), "another language model")),
+        _DELTA_NET,
+        vision={fact: rule for fact, rule in _VISION.items() if fact != "deepstack"},
         vision_only=(
-            _VISION_TYPE,
-            Only("hidden_act", ("gelu_pytorch_tanh",), "the vision tower's MLP is a plain GELU"),
+            Only("model_type", ("qwen3_5_moe", "qwen3_5_moe_vision"), "another vision tower"),
+            Only("deepstack_visual_indexes", ([],), "Megatron Bridge has no mergers for them in this family"),
+            _VISION_GELU,
         ),
         outer=_TIED,
+    ),
+    "qwen3_5_moe_text": Family(
+        _QWEN3_5_MOE | _TIED | {"position_embedding_type": Const("rope", f"{_QWEN35}:404")},
+        _QWEN3_5_ONLY,
+        _DELTA_NET,
     ),
     "qwen2_moe": Family(
         _CORE
@@ -285,6 +351,10 @@ PLUMBING = (
 NAMES: Mapping[str, str] = {
     "Qwen/Qwen3-30B-A3B": "qwen3_30b_a3b",
     "Qwen/Qwen3-235B-A22B": "qwen3_235b_a22b",
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": "qwen3_next_80b_a3b",
+    "Qwen/Qwen3.5-35B-A3B": "qwen35_vl_35b_a3b",
+    "Qwen/Qwen3.5-122B-A10B": "qwen35_vl_122b_a10b",
+    "Qwen/Qwen3.5-397B-A17B": "qwen35_vl_397b_a17b",
     "Qwen/Qwen3-VL-30B-A3B-Instruct": "qwen3_vl_30b_a3b",
     "Qwen/Qwen3-VL-235B-A22B-Instruct": "qwen3_vl_235b_a22b",
     "deepseek-ai/DeepSeek-V2": "deepseek_v2",

@@ -209,6 +209,50 @@ def _alternates(value: Any, pair: list[str], layers: int) -> bool:
 
 
 @frozen
+class Every:
+    """One layer in so many has full attention, the others linear attention: a number, a list of the layers' kinds, or
+    both.
+
+    Hugging Face's classes make the list of the number, the last of each so many layers full
+    (Qwen3NextConfig.__post_init__), and newer ones write the list alone.
+    """
+
+    key: str = "full_attention_interval"
+    listed: str = "layer_types"
+    layers: str = "num_hidden_layers"
+    keys: tuple[str, ...] = ("full_attention_interval", "layer_types")
+
+    def settled(self, config: Mapping[str, Any]) -> Every:
+        """The same, citing the keys that `config` has."""
+        said = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
+        return evolve(self, keys=said or self.keys)
+
+    def read(self, fields: Fields) -> int:
+        said, kinds = fields.get(self.key), fields.get(self.listed)
+        if said is None and kinds is None:
+            fields.refuse("import.missing_field", self.key, f"where full attention is: neither it nor {self.listed}")
+        every = None if said is None else fields.integer(self.key, 2, None, None)
+        listed = None if kinds is None else self._listed(kinds, fields)
+        if every and listed and every != listed:
+            fields.refuse("import.unsupported_value", self.key, f"{every}, but {self.listed} has one in {listed}")
+        return every or listed or 2
+
+    def _listed(self, kinds: Any, fields: Fields) -> int:
+        """The number that a list means; 0 after a refusal."""
+        layers = fields.config.get(self.layers)
+        every = kinds.index("full_attention") + 1 if isinstance(kinds, list) and "full_attention" in kinds else 0
+        if every > 1 and layers == len(kinds) and kinds == _mostly_linear(every, len(kinds)):
+            return every
+        why = f"{show(kinds)}: only a list of {show(layers)} kinds that has linear_attention, but for full_attention"
+        fields.refuse("import.unsupported_value", self.listed, f"{why} in the last of each so many, can be said")
+        return 0
+
+
+def _mostly_linear(every: int, layers: int) -> list[str]:
+    return ["linear_attention" if i % every else "full_attention" for i in range(1, layers + 1)]
+
+
+@frozen
 class Positions:
     """yarn where the configuration scales its rotary embedding so, else rope, as Bridge reads it
     (models/conversion/model_bridge.py:678-685); `rope_parameters` is what newer configurations call it."""
@@ -231,15 +275,50 @@ class Positions:
 class Const:
     """A fact that the configuration does not say: Megatron Bridge decides it for the family, in the line cited."""
 
-    value: bool | str
+    value: bool | str | int
     bridge: str
 
     @property
     def keys(self) -> tuple[str, ...]:
         return ()
 
-    def read(self, fields: Fields) -> bool | str:
+    def read(self, fields: Fields) -> bool | str | int:
         return self.value
+
+
+@frozen
+class Times:
+    """So many times another number, as Megatron-Core has it in the line cited where the configuration says nothing."""
+
+    times: int
+    key: str
+    core: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,)
+
+    def read(self, fields: Fields) -> int:
+        return self.times * fields.integer(self.key, 1, None, None)
+
+
+@frozen
+class Else:
+    """What the configuration says, or another rule where it says nothing."""
+
+    said: Int
+    otherwise: Const | Times
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.said.keys
+
+    def settled(self, config: Mapping[str, Any]) -> Rule:
+        """The one rule of the two that `config` asks for."""
+        return self.otherwise if config.get(self.said.key) is None else self.said
+
+    def read(self, fields: Fields) -> int | bool | str:
+        return self.settled(fields.config).read(fields)  # type: ignore[return-value]
 
 
 LETTERS: Mapping[str, str] = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
@@ -345,7 +424,22 @@ class Repeated:
         return repeated and bool(fields.config.get(self.depths))
 
 
-Rule = Int | Flag | Product | HeadDim | Indexes | Alternating | Positions | Const | Pattern | Length | Repeated
+Rule = (
+    Int
+    | Flag
+    | Product
+    | HeadDim
+    | Indexes
+    | Alternating
+    | Every
+    | Positions
+    | Const
+    | Times
+    | Else
+    | Pattern
+    | Length
+    | Repeated
+)
 
 
 @frozen
@@ -381,8 +475,10 @@ class Family:
 
     def settled(self, config: Mapping[str, Any]) -> Family:
         """The same, with the rules that can read several keys settled on the ones that `config` has."""
-        return evolve(self, facts={f: _settled(r, config) for f, r in self.facts.items()})
+        text = config.get("text_config") if self.vision else config
+        said: Mapping[str, Any] = text if isinstance(text, Mapping) else {}
+        return evolve(self, facts={f: _settled(r, said) for f, r in self.facts.items()})
 
 
 def _settled(rule: Rule, config: Mapping[str, Any]) -> Rule:
-    return rule.settled(config) if isinstance(rule, Pattern | Length | Repeated) else rule
+    return rule.settled(config) if isinstance(rule, Pattern | Length | Repeated | Every | Else) else rule

@@ -10,7 +10,7 @@ _GROUPS = {
         video_token_id vision_start_token_id vision_end_token_id forced_bos_token_id forced_eos_token_id
         tokenizer_class prefix""",
     "number formats and stored weights": """
-        torch_dtype dtype quantization_config use_bfloat16 torchscript tf_legacy_loss""",
+        torch_dtype dtype mamba_ssm_dtype quantization_config use_bfloat16 torchscript tf_legacy_loss""",
     "where code and versions came from": """
         model_type architectures auto_map transformers_version finetuning_task task_specific_params""",
     "dropout and initialisation": """

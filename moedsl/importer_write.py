@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from moedsl.facts import Model, Vision
-from moedsl.importer_fields import Const, Family, Int, Pattern, Repeated, Rule
+from moedsl.importer_fields import Const, Family, Int, Pattern, Repeated, Rule, Times
 
 WIDTH = 100
 """Columns that a line of facts with its sources may take."""
@@ -27,9 +27,12 @@ _LINES = (
     ("q_lora_rank", "kv_lora_rank"),
     ("qk_nope_dim", "qk_rope_dim", "v_head_dim"),
     ("qk_norm",),
+    ("attention_gate",),
     ("qkv_bias",),
     ("attention_bias", "mlp_bias", "router_bias"),
     ("attention_sinks",),
+    ("linear_every",),
+    ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim"),
     ("window", "window_every"),
     ("ffn_hidden", "dense_layers"),
     ("gated",),
@@ -101,6 +104,7 @@ def _cites(rules: list[tuple[Rule, str]]) -> str:
     bridge = list(dict.fromkeys(rule.bridge for rule in decided))
     said = [f'config "{", ".join(config)}"'] if config else []
     said += [f'bridge "{b}"' for b in bridge]
+    said += [f'core "{rule.core}"' for rule, _ in rules if isinstance(rule, Times)]
     return f"cite {' '.join(said)}"
 
 

@@ -9,15 +9,16 @@ def language(m: Model) -> int:
     """Parameters of the language model without MTP layers; vocabulary not padded."""
     if m.layer_pattern:
         return _blocks(m, m.layer_pattern) + m.hidden + m.vocab * m.hidden * (1 if m.tied_embeddings else 2)
-    dense = m.dense_layers * (_attention(m) + _mlp(m, m.ffn_hidden))
-    sparse = (m.layers - m.dense_layers) * (_attention(m) + _experts(m))
-    return dense + sparse + m.hidden + m.vocab * m.hidden * (1 if m.tied_embeddings else 2)
+    attention = sum(_delta_net(m) if _is_linear(m, i) else _attention(m) for i in range(1, m.layers + 1))
+    mlps = m.dense_layers * _mlp(m, m.ffn_hidden) + (m.layers - m.dense_layers) * _experts(m)
+    return attention + mlps + m.hidden + m.vocab * m.hidden * (1 if m.tied_embeddings else 2)
 
 
 def mtp(m: Model) -> int:
     """Parameters of the MTP layers: two norms, a projection of both inputs, one expert layer, a final norm.
 
-    A hybrid's has the blocks of its own pattern; layers that are one repeated layer have its parameters once.
+    A hybrid's has the blocks of its own pattern; layers that are one repeated layer have its parameters once. Beside
+    gated delta nets it has the full attention of the published checkpoint (`mtp.layers.0.self_attn`).
     """
     inner = _blocks(m, m.mtp_pattern) if m.layer_pattern else _attention(m) + _experts(m)
     layers = min(m.mtp_layers, 1) if m.mtp_repeated else m.mtp_layers
@@ -71,6 +72,19 @@ def _attention(m: Model) -> int:
     return 2 * m.hidden + (_latent(m) if m.attention == "mla" else _grouped(m))
 
 
+def _is_linear(m: Model, layer: int) -> bool:
+    """Whether a layer, counted from 1, has a gated delta net."""
+    return m.linear_every > 0 and layer % m.linear_every > 0
+
+
+def _delta_net(m: Model) -> int:
+    """A gated delta net and the layer's two norms: what makes q, k, v, the gate z, b and a, a convolution of four taps
+    over q, k and v, two numbers a value head, a norm as wide as one, and the projection back."""
+    q, v = m.linear_key_heads * m.linear_key_dim, m.linear_value_heads * m.linear_value_dim
+    into = m.hidden * (2 * q + 2 * v + 2 * m.linear_value_heads)
+    return 2 * m.hidden + into + 4 * (2 * q + v) + 2 * m.linear_value_heads + m.linear_value_dim + v * m.hidden
+
+
 def _grouped(m: Model) -> int:
     q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
     extra = (
@@ -78,6 +92,7 @@ def _grouped(m: Model) -> int:
         + m.hidden * m.attention_bias
         + 2 * m.head_dim * m.qk_norm
         + m.heads * m.attention_sinks
+        + m.hidden * q * m.attention_gate
     )
     return m.hidden * (q + 2 * kv) + q * m.hidden + extra
 

@@ -26,6 +26,11 @@ HYBRID = (
     'layer_pattern "MEM*EM-E"; mamba_heads 8 mamba_head_dim 64 mamba_state 128 mamba_groups 4; gated false; moe_latent 64\n'
     'ffn_hidden 512; experts 8 topk 2; expert_hidden 128; mtp_layers 1 mtp_pattern "*E"; mtp_repeated true }\n'
 )
+DELTA_NET = MODEL.replace(
+    "family qwen3_moe",
+    "family qwen3_next; linear_every 2; linear_key_heads 2 linear_value_heads 4 linear_key_dim 8 linear_value_dim 8; "
+    "attention_gate true; mtp_layers 1",
+)
 ONE = [
     ("check.unknown_name", "qwen3_30b; gb200 x 8", "qwen3_30b"),
     ("check.unknown_name", RUN + "require foo > 1", "foo"),
@@ -199,6 +204,38 @@ ODD_HYBRIDS = [
     ("mtp_layers 1 ", "", "mtp_repeated needs mtp_layers"),
     ('layer_pattern "MEM*EM-E"; ', "", "mamba_groups, mtp_pattern: a hybrid's, which needs a layer_pattern"),
 ]
+
+
+ODD_DELTA_NETS = [
+    ("linear_key_dim 8 ", "", "a gated delta net needs linear_key_dim"),
+    ("linear_key_heads 2 linear_value_heads 4 ", "", "needs linear_key_heads, linear_value_heads"),
+    ("linear_every 2; ", "", "linear_key_dim, linear_value_dim: a gated delta net's, which needs linear_every"),
+    ("linear_value_heads 4", "linear_value_heads 3", "3 value heads are no multiple of 2 key heads"),
+    ("linear_every 2", "linear_every 1", "linear_every is more than 1"),
+    ("linear_every 2", "linear_every 3", "MTP repeats the last layer, which must have full attention"),
+    ("linear_every 2", "linear_every 8", "linear_every 8: none of its 4 layers has full attention"),
+    ("attention_gate true", "window 128", "sees the whole sequence: no window"),
+    ("attention_gate true", "dense_layers 1", "each layer beside gated delta nets has experts"),
+    ("attention_gate true", 'layer_pattern "*E*E"', "linear_every does not go with a layer_pattern"),
+    ("family qwen3_next", "family qwen3_moe", "Bridge builds gated delta nets of qwen3_next, qwen3_5_moe"),
+    (
+        "attention_gate true",
+        "attention mla kv_lora_rank 8 qk_nope_dim 8 qk_rope_dim 8 v_head_dim 8",
+        "full attention beside gated delta nets is GQA",
+    ),
+    (
+        "attention_gate true",
+        "attention_gate true; attention mla kv_lora_rank 8 qk_nope_dim 8 qk_rope_dim 8 v_head_dim 8",
+        "attention_gate needs attention gqa",
+    ),
+]
+
+
+@pytest.mark.parametrize(("was", "now", "why"), ODD_DELTA_NETS)
+def test_delta_nets_that_cannot_be_are_refused_with_the_reason(was: str, now: str, why: str) -> None:
+    assert was in DELTA_NET and not checked(DELTA_NET + "tiny; gb200 x 4").failed
+    found = checked(DELTA_NET.replace(was, now) + "tiny; gb200 x 4").diagnostics
+    assert any(d.id == "check.model" and why in d.message for d in found), found
 
 
 @pytest.mark.parametrize(("was", "now", "why"), ODD_HYBRIDS)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from count_parameters import language, vision
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,26 +45,26 @@ def fields(found: tuple[Diagnostic, ...]) -> set[str]:
     return {str(d.values.get("field")) for d in found if d.is_error}
 
 
-QWEN, DEEPSEEK, GPT_OSS, VL, SUPER, ULTRA = (
+QWEN, DEEPSEEK, GPT_OSS, VL, SUPER, ULTRA, NEXT, QWEN35 = (
     "Qwen--Qwen3-30B-A3B",
     "deepseek-ai--DeepSeek-V3",
     "openai--gpt-oss-120b",
     "Qwen--Qwen3-VL-30B-A3B-Instruct",
     "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-BF16",
     "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16",
+    "Qwen--Qwen3-Next-80B-A3B-Instruct",
+    "Qwen--Qwen3.5-35B-A3B",
 )
 
 # Configurations as published, shortened to what distinguishes them.
-QWEN3_NEXT = {
-    "architectures": ["Qwen3NextForCausalLM"],
-    "model_type": "qwen3_next",
-    "full_attention_interval": 4,
-    "head_dim": 256,
-    "hidden_size": 2048,
-    "linear_conv_kernel_dim": 4,
-    "linear_num_key_heads": 16,
-    "num_experts": 512,
-    "num_hidden_layers": 48,
+KIMI_LINEAR = {
+    "architectures": ["KimiLinearForCausalLM"],
+    "model_type": "kimi_linear",
+    "hidden_size": 2304,
+    "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "short_conv_kernel_size": 4},
+    "kv_lora_rank": 512,
+    "num_experts": 256,
+    "num_hidden_layers": 27,
 }
 GRANITE = {
     "model_type": "granitemoehybrid",
@@ -87,9 +88,9 @@ EXAONE = {
     "sliding_window_pattern": "LLLG",
     "num_experts": 128,
 }
-QWEN35 = {
-    "model_type": "qwen3_5_moe",
-    "text_config": {"attn_output_gate": True, "linear_num_key_heads": 16, "num_experts": 256},
+QWEN35_DENSE = {
+    "model_type": "qwen3_5",
+    "text_config": {"attn_output_gate": True, "linear_num_key_heads": 16, "intermediate_size": 17408},
     "vision_config": {"depth": 27},
 }
 OLMOE = {"model_type": "olmoe", "hidden_size": 2048, "num_experts": 64, "num_experts_per_tok": 8}
@@ -99,11 +100,14 @@ DENSE = {"model_type": "qwen3", "hidden_size": 2048, "num_hidden_layers": 28}
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        (QWEN3_NEXT, {"model_type", "full_attention_interval", "linear_conv_kernel_dim", "linear_num_key_heads"}),
+        (KIMI_LINEAR, {"model_type", "linear_attn_config"}),
         (GRANITE, {"model_type", "layer_types", "mamba_n_heads", "mamba_d_state"}),
         (DEEPSEEK_V32, {"model_type", "index_head_dim", "index_n_heads", "index_topk"}),
         (EXAONE, {"model_type", "layer_types", "sliding_window_pattern"}),
-        (QWEN35, {"model_type", "vision_config", "text_config.attn_output_gate", "text_config.linear_num_key_heads"}),
+        (
+            QWEN35_DENSE,
+            {"model_type", "vision_config", "text_config.attn_output_gate", "text_config.linear_num_key_heads"},
+        ),
         (OLMOE, {"model_type"}),
         (DENSE, {"model_type"}),
         ({"hidden_size": 1}, {"model_type"}),
@@ -187,6 +191,44 @@ GONE = object()
         (SUPER, "n_routed_experts", GONE),
         (SUPER, "linear_num_key_heads", 16),
         (SUPER, "o_lora_rank", 64),
+        (NEXT, "full_attention_interval", GONE),
+        (NEXT, "full_attention_interval", 1),
+        (NEXT, "full_attention_interval", [1, 1, 1, 0]),
+        (NEXT, "full_attention_interval", 96),
+        (NEXT, "full_attention_interval", 5),
+        (NEXT, "layer_types", (["linear_attention"] * 3 + ["full_attention"]) * 11),
+        (NEXT, "layer_types", ["linear_attention"] * 48),
+        (NEXT, "layer_types", ["full_attention"] * 48),
+        (NEXT, "layer_types", (["full_attention"] + ["linear_attention"] * 3) * 12),
+        (NEXT, "layer_types", (["sliding_attention"] * 3 + ["full_attention"]) * 12),
+        (NEXT, "layer_types", [["linear_attention"]] * 48),
+        (NEXT, "layer_types", "linear_attention"),
+        (NEXT, "linear_conv_kernel_dim", 3),
+        (NEXT, "linear_num_key_heads", GONE),
+        (NEXT, "linear_num_value_heads", 24),
+        (NEXT, "linear_key_head_dim", 0),
+        (NEXT, "linear_value_head_dim", None),
+        (NEXT, "linear_attn_config", {"heads": 1}),
+        (NEXT, "mlp_only_layers", [0]),
+        (NEXT, "decoder_sparse_step", 2),
+        (NEXT, "attention_bias", True),
+        (NEXT, "use_sliding_window", True),
+        (NEXT, "hidden_act", "gelu"),
+        (NEXT, "intermediate_size", GONE),
+        (NEXT, "shared_expert_intermediate_size", 0),
+        (NEXT, "mtp_num_hidden_layers", -1),
+        (NEXT, "num_nextn_predict_layers", 1),
+        (QWEN35, "text_config.full_attention_interval", 8),
+        (QWEN35, "text_config.attn_output_gate", False),
+        (QWEN35, "text_config.attention_bias", True),
+        (QWEN35, "text_config.mtp_use_dedicated_embeddings", True),
+        (QWEN35, "text_config.mlp_only_layers", [0]),
+        (QWEN35, "text_config.linear_conv_kernel_dim", 2),
+        (QWEN35, "text_config.model_type", "qwen3_next"),
+        (QWEN35, "text_config.intermediate_size", "wide"),
+        (QWEN35, "vision_config.model_type", "qwen3_vl_moe"),
+        (QWEN35, "vision_config.deepstack_visual_indexes", [8, 16, 24]),
+        (QWEN35, "vision_config.out_hidden_size", 4096),
         (ULTRA, "layers_block_type", ["mamba", "moe", "linear_attention"]),
         (ULTRA, "layers_block_type", ["mamba", 3]),
         (ULTRA, "mtp_layers_block_type", []),
@@ -236,6 +278,8 @@ def test_what_changes_no_shape_changes_no_declaration(key: str, value: Any) -> N
     (GPT_OSS, {}, "yarn"),
     (VL, {}, "mrope"),
     (SUPER, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "none"),
+    (NEXT, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope"),
+    (QWEN35, {}, "mrope"),
 ])  # fmt: skip
 def test_position_embedding_is_as_bridge_reads_it(base: str, scaling: dict[str, Any], positions: str) -> None:
     declared, found = declaration(shipped(base) | scaling, "a_model", "org/model")
@@ -276,6 +320,66 @@ def test_a_hybrid_without_mtp_has_no_blocks_of_it() -> None:
     assert (m.mtp_layers, m.mtp_pattern, m.mtp_repeated) == (0, "", False)
     text, _ = declaration(shipped(SUPER) | {"mtp_use_repeated_layer": False}, "a_model", "org/model")
     assert text is not None and not facts(text).mtp_repeated and facts(text).mtp_layers == 1
+
+
+LISTED = {"full_attention_interval": None, "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 12}
+
+
+@pytest.mark.parametrize(
+    ("said", "cited"),
+    [({}, "full_attention_interval"), (LISTED, "layer_types")],
+    ids=["interval", "list"],
+)
+def test_full_attention_is_counted_or_listed(said: dict[str, Any], cited: str) -> None:
+    """Newer configurations have the list alone."""
+    text, found = declaration(shipped(NEXT) | said, "a_model", "org/model")
+    assert text is not None and not found
+    assert f'linear_every 4 cite config "{cited}"' in text and facts(text).linear_every == 4
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("every", [2, 3, 4, 6])
+def test_a_list_means_the_interval_that_hugging_face_makes_it_of(every: int) -> None:
+    from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig
+
+    config = shipped(NEXT) | {"full_attention_interval": every}
+    theirs = Qwen3NextConfig(**config)
+    for said in ({"full_attention_interval": None}, {}):
+        text, _ = declaration(config | said | {"layer_types": theirs.layer_types}, "a_model", "org/model")
+        assert text is not None and facts(text).linear_every == every
+
+
+def test_mtp_repeats_a_layer_of_full_attention() -> None:
+    """Without MTP the last layers may have none."""
+    config = shipped(NEXT) | {"full_attention_interval": 5}
+    assert fields(declaration(config, "a_model", "org/model")[1]) == {"full_attention_interval"}
+    text, _ = declaration(config | {"mtp_num_hidden_layers": 0}, "a_model", "org/model")
+    assert text is not None and (facts(text).linear_every, facts(text).mtp_layers) == (5, 0)
+
+
+def test_what_a_configuration_leaves_out_comes_from_nvidia_s_code() -> None:
+    """MTP of Qwen3-Next from Bridge's recipe; the width of dense layers of Qwen3.5, which has none, from Megatron."""
+    next_, qwen35 = shipped(NEXT), shipped(QWEN35)
+    text, _ = declaration(next_, "a_model", "org/model")
+    assert text is not None and 'mtp_layers 1 cite bridge "recipes/qwen/h100/qwen3_next.py:' in text
+    text, _ = declaration(next_ | {"mtp_num_hidden_layers": 2}, "a_model", "org/model")
+    assert text is not None and 'mtp_layers 2 cite config "mtp_num_hidden_layers"' in text
+    text, _ = declaration(qwen35, "a_model", "org/model")
+    assert text is not None and facts(text).ffn_hidden == 4 * qwen35["text_config"]["hidden_size"]
+    qwen35["text_config"]["intermediate_size"] = 5632
+    text, _ = declaration(qwen35, "a_model", "org/model")
+    assert text is not None and 'ffn_hidden 5632 cite config "text_config.intermediate_size"' in text
+
+
+def test_the_language_model_of_a_vlm_is_a_family_of_its_own() -> None:
+    """Qwen3.5 without its tower: the same facts, positions apart."""
+    whole = shipped(QWEN35)
+    text, found = declaration(whole["text_config"], "a_model", "org/model")
+    seen, _ = declaration(whole, "a_model", "org/model")
+    assert text is not None and not found and seen is not None
+    alone, vlm = facts(text), facts(seen)
+    assert vlm.vision is not None and (alone.family, alone.position_embedding_type) == ("qwen3_5_moe_text", "rope")
+    assert evolve(vlm, vision=None, family=alone.family, position_embedding_type="rope") == alone
 
 
 def test_several_mistakes_are_all_told() -> None:
@@ -402,12 +506,12 @@ json_values = st.recursive(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from([QWEN, DEEPSEEK, GPT_OSS, VL, SUPER, ULTRA]), st.data())
+@given(st.sampled_from([QWEN, DEEPSEEK, GPT_OSS, VL, SUPER, ULTRA, NEXT, QWEN35]), st.data())
 def test_any_damage_gives_a_declaration_or_an_error(base: str, data: st.DataObject) -> None:
     config = shipped(base)
     inside = (
         config[data.draw(st.sampled_from(["text_config", "vision_config"]))]
-        if base == VL and data.draw(st.booleans())
+        if base in (VL, QWEN35) and data.draw(st.booleans())
         else config
     )
     inside[data.draw(st.sampled_from(sorted(inside)) | st.text(max_size=8))] = data.draw(json_values)
@@ -424,7 +528,7 @@ def test_every_published_configuration_is_imported_exactly_or_refused_by_field()
     paths = sorted(PUBLISHED.glob("*.json"))
     assert len(paths) == 39
     imported = [path.stem for path in paths if _imported_exactly(path)]
-    assert len(imported) == 18, imported
+    assert len(imported) == 22, imported
 
 
 def _imported_exactly(path: Path) -> bool:
@@ -432,8 +536,9 @@ def _imported_exactly(path: Path) -> bool:
     if text is None:
         assert fields(found) and all(d.labels for d in found), path.stem
         return False
-    m, published = facts(text), json.loads(path.read_text())["_meta"]["params"]["total"]
-    assert language(m) + vision(m) == published, path.stem
+    m, published = facts(text), json.loads(path.read_text())["_meta"]["params"]
+    seen = vision(m) if published["cls"].endswith("ForConditionalGeneration") else 0
+    assert language(m) + seen == published["total"], path.stem
     return True
 
 

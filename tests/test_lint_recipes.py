@@ -115,6 +115,60 @@ def test_a_recipe_of_a_hybrid_says_the_facts_of_its_model() -> None:
     assert seen == DECLARED
 
 
+OF_DELTA_NETS = (
+    "linear_every", "linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim", "attention_gate",
+    "qk_norm", "shared_expert_gate", "shared_expert_hidden", "layers", "experts", "topk", "heads", "query_groups",
+    "head_dim", "attention", "dense_layers", "position_embedding_type", "has_vision",
+)  # fmt: skip
+LINEAR = {
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": 14,
+    "Qwen/Qwen3.5-35B-A3B": 23,
+    "Qwen/Qwen3.5-122B-A10B": 21,
+    "Qwen/Qwen3.5-397B-A17B": 21,
+}
+
+
+def test_a_recipe_with_delta_nets_says_the_facts_of_its_model() -> None:
+    """Out of its fields alone; Bridge lists the layers in place of an interval. Two recipes have the language model of
+    a VLM by itself."""
+    library, seen = load_stdlib(), dict.fromkeys(LINEAR, 0)
+    for name, (_, r) in recipes().items():
+        hf = r.get("model.hf_model_id")
+        read = facts.model_facts(evolve(r, model=None))
+        if hf in LINEAR and "qwen35_text" not in name:
+            declared = model_facts(hf, library)
+            assert declared is not None and isinstance(r.get("model.linear_attention_freq"), list)
+            assert {n: read[n] for n in OF_DELTA_NETS} == {n: declared[n] for n in OF_DELTA_NETS}
+            without = hf.endswith("Instruct") and "_sft_" in name
+            assert read["mtp_layers"] == (0 if without else declared["mtp_layers"])
+            seen[hf] += 1
+        elif r.fields and hf not in LINEAR:
+            assert not any(read[n] for n in OF_DELTA_NETS[:5]), name
+    assert seen == LINEAR
+
+
+@pytest.mark.parametrize(
+    ("said", "every"),
+    [
+        (4, 4),
+        ([1, 1, 0, 1, 1, 0], 3),
+        ([1, 0, 1, 0, 1], 2),
+        ([0, 1, 1, 1], None),
+        ([1, 1, 0, 1], 3),
+        ([1, 1], None),
+        ([0, 0], 0),
+        (1, 0),
+    ],
+)
+def test_full_attention_is_counted_or_listed(said: Any, every: int | None) -> None:
+    """As core models/gpt/experimental_attention_variant_module_specs.py:408-420; a list without a period is unknown."""
+    _, r = recipes()["perf-qwen3_next_80b_a3b_pretrain_64gpu_b200_bf16_config"]
+    other = evolve(r, fields={**r.fields, "model.linear_attention_freq": said}, model=None)
+    assert facts.model_facts(other).get("linear_every") == every
+    plain = {**other.fields, "model.experimental_attention_variant": None}
+    assert facts.model_facts(evolve(other, fields=plain))["linear_every"] == 0
+
+
 def test_laws_of_mamba_layers_judge_a_recipe() -> None:
     """8 groups do not fall on 16 tensor-parallel ranks; NVIDIA's own recipe breaks no law."""
     _, r = recipes()["perf-nemotron_3_super_pretrain_64gpu_gb200_bf16_config"]
@@ -123,6 +177,17 @@ def test_laws_of_mamba_layers_judge_a_recipe() -> None:
     broken = lambda r: {f.rule.name for f in judge(r, book, PHASE).findings if f.rule.kind == "require"}  # noqa: E731
     assert broken(r) == set()
     assert "mamba_groups" in broken(wide)
+
+
+def test_laws_of_delta_nets_judge_a_recipe() -> None:
+    """16 heads of keys do not fall on 4 x 8 ranks; NVIDIA's own recipe breaks no law of its own."""
+    _, r = recipes()["perf-qwen3_next_80b_a3b_pretrain_64gpu_b200_bf16_config"]
+    book, _ = rules.read(load_stdlib())
+    sizes = {"model.tensor_model_parallel_size": 4, "model.context_parallel_size": 8}
+    wide = evolve(r, fields={**r.fields, **sizes}, model=None)
+    broken = lambda r: {f.rule.id for f in judge(r, book, PHASE).findings if f.rule.kind == "require"}  # noqa: E731
+    assert broken(r) == set()
+    assert "std.delta_net.heads" in broken(wide)
 
 
 def test_every_recipe_is_there() -> None:
@@ -151,6 +216,8 @@ SAMPLE = [
     "megatron.bridge.perf_recipes.deepseek.gb200.deepseek_v3:deepseek_v3_pretrain_256gpu_gb200_fp8mx_config",
     "megatron.bridge.recipes.gpt_oss.h100.gpt_oss:gpt_oss_120b_pretrain_64gpu_h100_bf16_config",
     "megatron.bridge.recipes.moonlight.h100.moonlight_16b:moonlight_16b_pretrain_8gpu_h100_bf16_config",
+    "megatron.bridge.recipes.qwen.h100.qwen3_next:qwen3_next_80b_a3b_pretrain_32gpu_h100_bf16_config",
+    "megatron.bridge.recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_35b_a3b_sft_16gpu_h100_bf16_config",
 ]
 
 

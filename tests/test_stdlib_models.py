@@ -65,11 +65,16 @@ EXPLAINED = {
     # Pre-training takes the tokenizer's vocabulary: recipes/nemotronh/h100/nemotron_3_nano.py:78 states none.
     ("nemotron_3_nano", "vocab_size"): [None],
     ("nemotron_3_5_lightning", "vocab_size"): [None],
+    # No key of the configuration names the checkpoint's MTP layer; fine-tuning leaves it away, pre-training has it:
+    # recipes/qwen/h100/qwen3_next.py:63.
+    ("qwen3_next_80b_a3b", "mtp_num_layers"): [None],
 }
 # What the recipes train in place of the model's own value.
 REPLACED = {
     # Two depths of the one repeated layer: recipes/nemotronh/h100/nemotron_3_super.py:98, perf_recipes/nemotronh.
     **{(f"nemotron_3_{size}", "mtp_num_layers"): [2] for size in ("super", "ultra", "5_lightning")},
+    # No layer has a dense MLP and the configuration no width for one, until core transformer/transformer_config.py:1330.
+    **{(f"qwen35_vl_{size}", "ffn_hidden_size"): [None] for size in ("35b_a3b", "122b_a10b", "397b_a17b")},
 }
 
 
@@ -101,6 +106,7 @@ def megatron(m: Model) -> dict[str, Any]:
         "window_size": [m.window - 1, 0] if m.window else None,
         "window_attn_skip_freq": m.window_every or None,
         **(hybrid(m) if m.hybrid else {}),
+        **(delta_nets(m) if m.linear else {}),
     }
 
 
@@ -112,6 +118,21 @@ def hybrid(m: Model) -> dict[str, Any]:
         "mamba_state_dim": m.mamba_state,
         "mamba_num_groups": m.mamba_groups,
         "moe_latent_size": m.moe_latent or None,
+    }
+
+
+def delta_nets(m: Model) -> dict[str, Any]:
+    return {
+        "experimental_attention_variant": "gated_delta_net",
+        "linear_attention_freq": {
+            "layers": m.layers,
+            "full": [*range(m.linear_every, m.layers + 1, m.linear_every)],
+        },
+        "linear_conv_kernel_dim": 4,
+        "linear_num_key_heads": m.linear_key_heads,
+        "linear_num_value_heads": m.linear_value_heads,
+        "linear_key_head_dim": m.linear_key_dim,
+        "linear_value_head_dim": m.linear_value_dim,
     }
 
 
@@ -141,6 +162,10 @@ PUBLISHED = {
     "nemotron_3_super": 120_668_687_360,
     "nemotron_3_ultra": 549_308_968_960,
     "nemotron_3_5_lightning": 31_577_937_344,
+    "qwen3_next_80b_a3b": 79_674_391_296,
+    "qwen35_vl_35b_a3b": 35_107_181_936,
+    "qwen35_vl_122b_a10b": 122_562_817_776,
+    "qwen35_vl_397b_a17b": 396_802_360_816,
 }
 
 
@@ -164,6 +189,10 @@ BUILT = {
     "nemotron_3_super": 123_611_012_096,
     "nemotron_3_ultra": 560_524_578_816,
     "nemotron_3_5_lightning": 32_913_263_168,
+    "qwen3_next_80b_a3b": 81_324_862_720,
+    "qwen35_vl_35b_a3b": 35_951_822_704,
+    "qwen35_vl_122b_a10b": 125_086_497_008,
+    "qwen35_vl_397b_a17b": 403_397_928_944,
 }
 
 

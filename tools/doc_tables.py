@@ -153,6 +153,9 @@ def _layers(m: Model) -> str:
     if m.hybrid:
         of = {kind: m.layer_pattern.count(letter) for kind, letter in _KINDS.items()}
         said = ": " + ", ".join(f"{n} {kind}" for kind, n in of.items() if n)
+    elif m.linear:
+        full = m.layers // m.linear_every
+        said = f": {m.layers - full} gated delta net, {full} attention"
     else:
         said = f", {m.dense_layers} of them dense" if m.dense_layers else ""
     return f"{m.layers}{said}" + (f", {m.mtp_layers} MTP" if m.mtp_layers else "")
@@ -166,7 +169,8 @@ def _experts(m: Model) -> str:
 
 
 def _attention(m: Model) -> str:
-    return m.attention.upper() + (f", window {m.window}" if m.window else "") + (", vision tower" if m.vision else "")
+    said = (m.attention.upper(), "gated" if m.attention_gate else "", f"window {m.window}" if m.window else "")
+    return ", ".join(filter(None, (*said, "vision tower" if m.vision else "")))
 
 
 def hardware_page(library: Library) -> str:

@@ -48,6 +48,7 @@ _FLAGS = {
     "router_bias": "add_router_bias",
     "gated": "gated_linear_unit",
     "mtp_repeated": "mtp_use_repeated_layer",
+    "attention_gate": "attention_output_gate",
 }
 _PATTERN = "model.hybrid_layer_pattern"
 _MIXER = {
@@ -57,6 +58,14 @@ _MIXER = {
     "mamba_groups": "mamba_num_groups",
 }
 """Fields that every provider has; they mean something beside a pattern."""
+_VARIANT = "model.experimental_attention_variant"
+_DELTA_NET = {
+    "linear_key_heads": "linear_num_key_heads",
+    "linear_value_heads": "linear_num_value_heads",
+    "linear_key_dim": "linear_key_head_dim",
+    "linear_value_dim": "linear_value_head_dim",
+}
+"""Fields that every provider has; they mean something beside gated delta nets."""
 
 
 def model_facts(r: Recipe) -> Facts:
@@ -66,6 +75,7 @@ def model_facts(r: Recipe) -> Facts:
     out |= {word: r.get(_M + name) or 0 for word, name in _OR_ZERO.items() if r.knows(_M + name)}
     out |= {word: bool(r.get(_M + name)) for word, name in _FLAGS.items() if r.knows(_M + name)}
     out |= _hybrid(r) if r.knows(_PATTERN) else {}
+    out |= _delta_nets(r) if r.knows(_VARIANT) else {}
     if r.whole:
         out |= _whole(r)
     out.setdefault("model", "")
@@ -87,6 +97,24 @@ def _hybrid(r: Recipe) -> Facts:
     if not main or ahead or r.knows(apart):
         out["mtp_pattern"] = (r.get(apart) or next(iter(ahead), "")) if main else ""
     return out
+
+
+def _delta_nets(r: Recipe) -> Facts:
+    """The facts of linear attention; the frequency is a number, or a list that has 0 for full attention (core
+    models/gpt/experimental_attention_variant_module_specs.py:402-420)."""
+    if r.get(_VARIANT) != "gated_delta_net":
+        return dict.fromkeys(("linear_every", *_DELTA_NET), 0)
+    said = {word: r.get(_M + name) for word, name in _DELTA_NET.items() if r.knows(_M + name)}
+    return said | {"linear_every": _every(r.get("model.linear_attention_freq"))}
+
+
+def _every(said: Any) -> int | None:
+    """One layer in how many has full attention, 0 where each has; None of a list where that is no number."""
+    if isinstance(said, list):
+        every = said.index(0) + 1 if 0 in said else 0
+        regular = every and said == [int(i % every > 0) for i in range(1, len(said) + 1)]
+        said = every if regular else None
+    return said if said != 1 else 0
 
 
 def _whole(r: Recipe) -> Facts:

@@ -3,7 +3,8 @@
     python tests/data/extract_model_facts.py bridge_recipes.jsonl [OUT]
 
 One entry a model: the Hugging Face id of its recipes, and for each column the values in them, the commonest first.
-`moe_layer_freq` lists become the number of leading dense layers.
+`moe_layer_freq` lists become the number of leading dense layers, those of `linear_attention_freq` the layers (from 1)
+that have full attention.
 """
 
 from __future__ import annotations
@@ -47,6 +48,16 @@ OF_HYBRIDS = [
     "moe_latent_size",
 ]
 """Columns of recipes whose model has a pattern; in the others they are Megatron's defaults."""
+OF_DELTA_NETS = [
+    "experimental_attention_variant",
+    "linear_attention_freq",
+    "linear_conv_kernel_dim",
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "linear_key_head_dim",
+    "linear_value_head_dim",
+]
+"""Columns of recipes whose model has gated delta nets."""
 MODELS = [
     "qwen3_30b_a3b",
     "qwen3_235b_a22b",
@@ -60,6 +71,10 @@ MODELS = [
     "nemotron_3_super",
     "nemotron_3_ultra",
     "nemotron_3_5_lightning",
+    "qwen3_next_80b_a3b",
+    "qwen35_vl_35b_a3b",
+    "qwen35_vl_122b_a10b",
+    "qwen35_vl_397b_a17b",
 ]
 
 
@@ -70,12 +85,15 @@ def extract(lines: list[str]) -> dict[str, Any]:
 
 def _model(rows: list[dict[str, Any]]) -> dict[str, Any]:
     columns = COLUMNS + (OF_HYBRIDS if any(row["hybrid_layer_pattern"] for row in rows) else [])
+    columns += OF_DELTA_NETS if any(row["experimental_attention_variant"] for row in rows) else []
     values = {c: Counter(json.dumps(_plain(c, row[c])) for row in rows).most_common() for c in columns}
     said = {c: [json.loads(v) for v, _ in counted] for c, counted in values.items()}
     return {"recipes": len(rows), "hf_model_id": sorted({row["hf_model_id"] for row in rows} - {None}), **said}
 
 
 def _plain(column: str, value: Any) -> Any:
+    if column == "linear_attention_freq" and isinstance(value, list):
+        return {"layers": len(value), "full": [i for i, linear in enumerate(value, 1) if not linear]}
     if column != "moe_layer_freq" or not isinstance(value, list):
         return value
     dense = value.index(1)
