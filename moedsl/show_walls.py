@@ -11,7 +11,7 @@ from moedsl.axes import said
 Json = Mapping[str, Any]
 _NAMES = {
     "ep": "expert", "tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline",
-    "matrix": "matrix products", "attention": "attention", "scan": "Mamba scan", "passes": "passes over memory",
+    "matrix": "matrix products", "attention": "attention", "scan": "scan", "passes": "passes over memory",
     "vision": "vision tower", "optimizer": "optimizer",
 }  # fmt: skip
 SMALL = 0.005

@@ -97,10 +97,14 @@ from megatron.core.models.backends import LocalSpecProvider
 from megatron.core.models.gpt import gpt_model
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.ssm import gated_delta_net as delta_net
+from megatron.core.ssm.gated_delta_net import common as delta_common
+from megatron.core.ssm.gated_delta_net import gdn as delta_module
 from megatron.core.tensor_parallel import random as tp_random
 from megatron.core.transformer import attention as core_attention
 from megatron.core.transformer import multi_latent_attention, transformer_layer
 from megatron.core.transformer.moe.moe_logging import destroy_moe_metrics_tracker
+from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 
@@ -158,6 +162,43 @@ class Flash(torch.nn.Module):
         return out.reshape(*out.shape[:2], -1)
 
 
+class Convolved(torch.autograd.Function):
+    """fla's causal convolution, which keeps the view that it is given and activates what it puts out."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any) -> Any:
+        ctx.save_for_backward(x, weight)
+        return x.contiguous().clone()
+
+
+class Unit(torch.autograd.Function):
+    """fla's L2 norm, which keeps what it puts out and one FP32 number a row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        length = torch.rsqrt(x.float().pow(2).sum(-1) + 1e-6)
+        out = (x * length[..., None]).to(x.dtype)
+        ctx.save_for_backward(out, length)
+        return out
+
+
+class Delta(torch.autograd.Function):
+    """fla's chunked gated delta rule: what it saves (fla ops/gated_delta_rule/chunk.py), and zeros in its place."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Any, k: Any, v: Any, g: Any, beta: Any) -> Any:
+        inverse = torch.zeros(*v.shape[:3], 64, dtype=k.dtype)
+        ctx.save_for_backward(q, k, v, g.float().clone(), beta, inverse)
+        return torch.zeros_like(v)
+
+
+for module in (delta_common, delta_module):
+    module.HAVE_FLA = True  # type: ignore[attr-defined]
+    module.causal_conv1d = lambda x, weight, **k: (Convolved.apply(x, weight), None)  # type: ignore[attr-defined]
+    module.l2norm = Unit.apply  # type: ignore[attr-defined]
+    module.chunk_gated_delta_rule = lambda q, k, v, g, beta, **o: (Delta.apply(q, k, v, g, beta), None)  # type: ignore[attr-defined]
+
+
 SAME: dict[str, Any] = {
     "hidden_size": HIDDEN, "num_attention_heads": 8, "ffn_hidden_size": 320, "use_cpu_initialization": True,
     "add_bias_linear": False, "gated_linear_unit": True, "activation_func": torch.nn.functional.silu,
@@ -169,6 +210,11 @@ SAME: dict[str, Any] = {
     "num_moe_experts": 16, "moe_router_topk": 4, "moe_ffn_hidden_size": 96,
 }  # fmt: skip
 GQA: dict[str, Any] = {"num_query_groups": 2, "kv_channels": 32, "qk_layernorm": True}
+GATED: dict[str, Any] = {**GQA, "attention_output_gate": True}
+DELTA: dict[str, Any] = {
+    **GATED, "experimental_attention_variant": "gated_delta_net", "linear_attention_freq": 100,
+    "linear_num_key_heads": 4, "linear_key_head_dim": 16, "linear_num_value_heads": 8, "linear_value_head_dim": 24,
+}  # fmt: skip
 MLA: dict[str, Any] = {
     "multi_latent_attention": True, "q_lora_rank": 48, "kv_lora_rank": 40, "qk_head_dim": 24, "qk_pos_emb_head_dim": 16,
     "v_head_dim": 40, "qk_layernorm": True, "rope_type": "rope",
@@ -221,17 +267,25 @@ def config(layers: int, dense: int, attention: dict[str, Any], recompute: list[s
     return kind(num_layers=layers, moe_layer_freq=kinds, **given)
 
 
-def specs(kinds: list[int], mla: bool) -> TransformerBlockSubmodules:
-    """Layers of Megatron's local modules, with flash attention."""
-    found = []
+def specs(kinds: list[int], attention: dict[str, Any]) -> TransformerBlockSubmodules:
+    """Layers of Megatron's local modules, with flash attention or a gated delta net."""
+    found, local, mla = [], LocalSpecProvider(), attention is MLA
+    net = delta_net.GatedDeltaNetSubmodules(
+        in_proj=local.column_parallel_linear(),
+        out_norm=local.layer_norm(rms_norm=True),  # type: ignore[arg-type]
+        out_proj=local.row_parallel_linear(),
+    )
     for sparse in kinds:
         spec = get_gpt_layer_local_spec(
             num_experts=16 if sparse else None, moe_grouped_gemm=False, normalization="RMSNorm", qk_layernorm=True,
             multi_latent_attention=mla,
         )  # fmt: skip
-        spec.submodules.self_attention.submodules.core_attention = Flash
+        if attention is DELTA:
+            spec.submodules.self_attention = ModuleSpec(module=delta_net.GatedDeltaNet, submodules=net)
+        else:
+            spec.submodules.self_attention.submodules.core_attention = Flash
         found.append(spec)
-    return TransformerBlockSubmodules(layer_specs=found, layer_norm=LocalSpecProvider().layer_norm(rms_norm=True))
+    return TransformerBlockSubmodules(layer_specs=found, layer_norm=local.layer_norm(rms_norm=True))
 
 
 def saved(
@@ -239,7 +293,7 @@ def saved(
 ) -> dict[str, int]:
     """Bytes saved by a model of so many layers: floating point and others."""
     made = config(layers, dense, attention, recompute, offload)
-    block = specs(made.moe_layer_freq, attention is MLA)
+    block = specs(made.moe_layer_freq, attention)
     model = GPTModel(made, block, VOCAB, SEQ, position_embedding_type="rope").bfloat16()
     model.set_input_tensor(None)
     destroy_moe_metrics_tracker()
@@ -276,6 +330,10 @@ CASES: dict[str, tuple[Any, ...]] = {
     "gqa moe core_attn": (GQA, True, ["core_attn"]),
     "gqa moe moe": (GQA, True, ["moe"]),
     "gqa moe full": (GQA, True, ["full"]),
+    "gated moe": (GATED, True, []),
+    "delta moe": (DELTA, True, []),
+    "delta moe layernorm": (DELTA, True, ["layernorm"]),
+    "delta moe full": (DELTA, True, ["full"]),
     "mla moe": (MLA, True, []),
     "mla moe layernorm": (MLA, True, ["layernorm"]),
     "mla moe mla_up_proj": (MLA, True, ["mla_up_proj"]),

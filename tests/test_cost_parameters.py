@@ -17,12 +17,14 @@ TRUTH = json.loads((Path(__file__).parent / "data" / "param_truth.json").read_te
 
 def name(case: dict) -> str:
     mesh = "-".join(f"{k}{case[k]}" for k in ("tp", "cp", "pp", "vpp", "ep", "etp"))
-    return f"{case['model']}-{mesh}-{case.get('layout', 'even')}"
+    mtp = f"-mtp{case['mtp']}" if "mtp" in case else ""
+    return f"{case['model']}-{mesh}-{case.get('layout', 'even')}{mtp}"
 
 
 @pytest.mark.parametrize("case", [c for c in TRUTH if "stages" in c], ids=name)
 def test_stages_equal_megatrons(case):
     m = model(case["model"])
+    m = evolve(m, mtp_layers=case.get("mtp", m.mtp_layers) or 0)
     if case.get("pad"):
         divisor = 1280 if m.attention == "mla" else 128
         m = evolve(m, vocab=parameters.padded_vocab(m.vocab, divisor, case["tp"]))
@@ -52,6 +54,7 @@ def test_unique_parameters_are_the_published_ones(key):
 
 def test_what_megatron_refused_is_known():
     refused = {c["model"]: c["refused"] for c in TRUTH if "refused" in c}
-    assert set(refused) == {"gpt_oss_120b", "qwen3_vl_30b_a3b", "qwen3_vl_235b_a22b"}
+    assert set(refused) == {"gpt_oss_120b", "qwen3_vl_30b_a3b", "qwen3_vl_235b_a22b", "qwen3_next_80b_a3b"}
     assert "ETP==1" in refused["gpt_oss_120b"]
     assert "vp_stage" in refused["qwen3_vl_30b_a3b"]
+    assert "get_gpt_decoder_layer_specs" in refused["qwen3_next_80b_a3b"]  # MTP, and a chunk without a decoder layer

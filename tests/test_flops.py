@@ -1,4 +1,4 @@
-"""Model FLOPs of hybrids: against the function whose result Megatron Bridge's log prints, and published throughput."""
+"""Model FLOPs: against the function whose result Megatron Bridge's log prints, and published throughput."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from moedsl.facts import Model
 
 NANO, SUPER, ULTRA = (model(f"nemotron_3_{size}") for size in ("nano", "super", "ultra"))
 LIGHTNING = model("nemotron_3_5_lightning")
+NEXT = model("qwen3_next_80b_a3b")
 CASES = (
     *((model(key), 4096, 1) for key in ("qwen3_30b_a3b", "deepseek_v3", "gpt_oss_120b", "moonlight_16b")),
     *((m, seq, tp) for m in (NANO, SUPER, ULTRA) for seq, tp in ((8192, 1), (4096, 4), (131072, 2))),
     (evolve(SUPER, mtp_layers=2), 8192, 1),  # what NVIDIA's recipes train
     (evolve(SUPER, mtp_layers=0, mtp_pattern="", mtp_repeated=False), 8192, 1),
     (evolve(SUPER, layer_pattern="M-*E" * 22, gated=True), 8192, 1),
+    *((NEXT, seq, tp) for seq, tp in ((4096, 1), (32768, 2), (131072, 4))),
+    (evolve(NEXT, mtp_layers=0, attention_gate=False, layers=46, linear_every=3, linear_key_dim=64), 8192, 1),
+    (evolve(NEXT, layers=47, mtp_layers=2), 8192, 1),  # a gated delta net in the last layer, and so in MTP's
+    *((model(f"qwen35_vl_{size}"), 4096, 1) for size in ("35b_a3b", "122b_a10b", "397b_a17b")),
     (evolve(NANO, vocab=131_000, mamba_groups=2, mamba_state=64), 8192, 8),
 )
 """Model, tokens and TP."""
@@ -49,7 +54,17 @@ def provider(m: Model, seq: int, tp: int) -> dict[str, Any]:
         "make_vocab_size_divisible_by": 1280 if m.attention == "mla" else 128,
         "window_size": [m.window - 1, 0] if m.window else None, "window_attn_skip_freq": m.window_every or None,
     }  # fmt: skip
+    fields |= _linear(m) if m.linear else {}
     return fields | (_latent(m) if m.attention == "mla" else {}) | (_hybrid(m) if m.hybrid else {})
+
+
+def _linear(m: Model) -> dict[str, Any]:
+    return {
+        "experimental_attention_variant": "gated_delta_net", "linear_attention_freq": m.linear_every,
+        "attention_output_gate": m.attention_gate, "linear_key_head_dim": m.linear_key_dim,
+        "linear_value_head_dim": m.linear_value_dim, "linear_num_key_heads": m.linear_key_heads,
+        "linear_num_value_heads": m.linear_value_heads, "linear_conv_kernel_dim": 4,
+    }  # fmt: skip
 
 
 def _latent(m: Model) -> dict[str, Any]:

@@ -15,14 +15,14 @@ import numpy as np
 from attrs import evolve, frozen
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
-from moedsl.cost.blocks import products, routed_width
+from moedsl.cost import mixers
+from moedsl.cost.blocks import products, routed_width, with_experts
 from moedsl.cost.formats import BF16, SAVED, by_precision
+from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Table
 from moedsl.cost.taken import Taken
 from moedsl.facts import Model, Vision
 
-MAMBA_CHUNK = 128
-"""Tokens between two states that the scan of a Mamba-2 mixer keeps (core ssm/mamba_mixer.py:192; `chunk_size`)."""
 STASH, CAPACITY = 1.2, 1.5
 """A whole-iteration graph holds what the experts save in a paged stash of STASH times the mean, and what is at work in
 buffers of CAPACITY times it, whatever the routing (`emit/fields.py`; core transformer/moe/paged_stash.py:599)."""
@@ -108,16 +108,18 @@ def attention(m: Model, s: Sizes) -> Floats:
 
 
 def _gqa(m: Model, s: Sizes) -> Floats:
-    """The input norm is fused into the linear, which keeps its output whatever is recomputed.
+    """The input norm is fused into the linear, which keeps its output whatever is recomputed. An output gate is kept,
+    and beside what it multiplies the product that enters the projection (core transformer/attention.py:1624).
 
     Recomputed attention keeps v as a view of the whole projection, and that with it (core
     transformer/attention.py:_checkpointed_attention_forward).
     """
     q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
+    gated = BF16 * q + np.where(s.saved < BF16, 0.0, BF16 * q * s.learns * s.here["attn_proj"])
     normed, view = (q + kv) * m.qk_norm, (q + kv) * (1.0 - s.keep["core_attn"])
     out = q * _projected(s) + 4 * m.heads * s.keep["core_attn"]
     projected = (m.hidden * s.saved * s.learns + BF16 * normed) * s.here["qkv_linear"]
-    return s.split * (projected + BF16 * ((q + 2 * kv) * s.here["core_attn"] + view) + out)
+    return s.split * (projected + BF16 * ((q + 2 * kv) * s.here["core_attn"] + view) + out + gated * m.attention_gate)
 
 
 def _projected(s: Sizes) -> Floats:
@@ -149,16 +151,10 @@ def _halves(m: Model) -> float:
     return (products(m) - 1) * BF16
 
 
-def mamba(m: Model, s: Sizes) -> Floats:
-    """A Mamba-2 mixer: the norm's output, what its fused kernel saves (the whole projection, and what the scan puts out
-    before its gate), the input of the norm behind it, and of the projection back.
-
-    The scan's states are made anew in backward (mamba_ssm ops/triton/ssd_combined.py,
-    MambaSplitConv1dScanCombinedFn), and no module of `RECOMPUTE` lies in it but the whole layer.
-    """
-    inner, shared = m.mamba_heads * m.mamba_head_dim, 2 * m.mamba_groups * m.mamba_state
-    projected = 2 * inner + shared + m.mamba_heads
-    return s.split * ((m.hidden + inner) * s.saved * s.learns + BF16 * (projected + 2 * inner))
+def mixer(m: Model, s: Sizes, kind: Mixer) -> Floats:
+    """A Mamba-2 mixer or a gated delta net: the norm's output, what lies between its projections, and what enters the
+    second. No module of `RECOMPUTE` lies in it but the whole layer."""
+    return s.split * ((m.hidden + kind.inner) * s.saved * s.learns + BF16 * kind.saved)
 
 
 def moe_mlp(m: Model, s: Sizes) -> Floats:
@@ -199,9 +195,12 @@ def layers(m: Model, s: Sizes) -> ByKind:
     first, second = entry * s.here["attn_norm" if m.attention == "mla" else "qkv_linear"], entry * s.here["mlp_norm"]
     around, inside, routed = attention(m, s), dense_mlp(m, s), moe_mlp(m, s)
     if m.hybrid:
-        alone = {"dense": entry + full * inside, "mamba": entry + full * mamba(m, s)}
+        alone = {"dense": entry + full * inside, "mamba": entry + full * mixer(m, s, mixers.mamba(m))}
         return {"moe": second + full * routed, "attention": first + full * around, **alone}
-    return {"dense": first + full * (around + entry + inside), "moe": first + full * (around + second + routed)}
+    out = {"dense": first + full * (around + entry + inside), "moe": first + full * (around + second + routed)}
+    if m.linear:
+        out["delta"] = entry + full * (mixer(m, s, mixers.delta_net(m)) + second + routed)
+    return out
 
 
 def offloaded(m: Model, s: Sizes) -> ByKind:
@@ -212,11 +211,13 @@ def offloaded(m: Model, s: Sizes) -> ByKind:
     return {kind: whole - kept[kind] for kind, whole in layers(m, evolve(s, here=HERE)).items()}
 
 
-def captured(m: Model, s: Sizes, t: Table) -> Floats:
-    """Bytes that the graphs of one MoE layer hold for one microbatch."""
+def captured(m: Model, s: Sizes, t: Table) -> ByKind:
+    """Bytes that the graphs of one layer with experts hold for one microbatch, by its kind."""
     attn, router = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("attn", "moe_router"))
     entry = s.split * m.hidden * BF16
-    return attn * (entry + attention(m, s)) + router * (entry * (1.0 + s.keep["pre_mlp_norm"]) + _router(m, s))
+    around = {"moe": attention(m, s)} | ({"delta": mixer(m, s, mixers.delta_net(m))} if m.linear else {})
+    routed = router * (entry * (1.0 + s.keep["pre_mlp_norm"]) + _router(m, s))
+    return {kind: attn * (entry + size) + routed for kind, size in around.items()}
 
 
 def uneven(m: Model, s: Sizes, whole: Floats, taken: Taken) -> tuple[Floats, Floats]:
@@ -235,19 +236,12 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, taken: Taken) 
     kept = layers(m, evolve(s, here=HERE, keep={word: np.ones_like(s.tokens) for word in s.keep}))
     again = {kind: np.maximum(size - saved[kind], 0.0) for kind, size in kept.items()}
     routed = s.routed * np.where(whole > 0, CAPACITY, taken.imbalance)
-    moe = again["moe"] + BF16 * routed * (taken.copies * routed_width(m) + products(m) * m.expert_hidden / s.etp)
+    moved = BF16 * routed * (taken.copies * routed_width(m) + products(m) * m.expert_hidden / s.etp)
+    moe = np.maximum.reduce([again[kind] for kind in with_experts(m)]) + moved
     dense = again["dense"] + BF16 * s.split * (products(m) * m.ffn_hidden + 2 * m.hidden)
     largest = np.maximum(moe, dense if m.dense_layers or "-" in m.layer_pattern else 0.0)
-    return np.maximum(largest, again["mamba"] + _scanned(m, s)) if m.hybrid else largest
-
-
-def _scanned(m: Model, s: Sizes) -> Floats:
-    """What the backward of a Mamba-2 mixer has at work: the gradient of its projection, what the convolution put out
-    and its gradient, the states of all chunks and theirs (a state for each number of a chunk), the gradient of what the
-    scan puts out."""
-    inner, shared = m.mamba_heads * m.mamba_head_dim, 2 * m.mamba_groups * m.mamba_state
-    numbers = (2 * inner + shared + m.mamba_heads) + 2 * (inner + shared) + 2 * inner * m.mamba_state / MAMBA_CHUNK
-    return BF16 * s.split * (numbers + inner)
+    scanned = {"mamba": mixers.mamba} if m.hybrid else {"delta": mixers.delta_net} if m.linear else {}
+    return np.maximum.reduce([largest, *(again[k] + BF16 * s.split * of(m).working for k, of in scanned.items())])
 
 
 def logits(m: Model, s: Sizes) -> tuple[Floats, Floats]:

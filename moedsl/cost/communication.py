@@ -11,8 +11,9 @@ from functools import lru_cache
 from math import comb
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from moedsl.cost import formats, sharded
+from moedsl.cost import formats, mixers, sharded
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import routed_width
 from moedsl.cost.parameters import Parameters
@@ -130,10 +131,23 @@ def scanned(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     """CP of a Mamba-2 layer, forward and backward: its scan runs over whole sequences, so all that it reads and what it
     puts out goes from a part of the sequence to a part of the heads and back (core ssm/mamba_context_parallel.py:134);
     groups fewer than CP ranks are repeated. Nothing hides it."""
-    cp, inner = t["cp"] * 1.0, m.mamba_heads * m.mamba_head_dim
-    groups = np.maximum(m.mamba_groups / t["tp"], cp) * t["tp"]
-    numbers = (3 * inner + 2 * groups * m.mamba_state + m.mamba_heads) / t["tp"]
-    moved = 2.0 * t["micro_batch"] * (seq / cp) * numbers * 2.0 * (cp - 1) / cp
+    inner = m.mamba_heads * m.mamba_head_dim
+    groups = np.maximum(m.mamba_groups / t["tp"], t["cp"]) * t["tp"]
+    return _exchanged(hw, t, seq, 3 * inner + 2 * groups * m.mamba_state + m.mamba_heads)
+
+
+def delta_net(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
+    """CP of a gated delta net, forward and backward, as of a Mamba-2 layer: its whole projection and what enters the
+    second one change from the sequence to the heads and back (core ssm/gated_delta_net/gdn.py:129-162,
+    common.py:347-365)."""
+    mixer = mixers.delta_net(m)
+    return _exchanged(hw, t, seq, mixer.projected + mixer.inner)
+
+
+def _exchanged(hw: Hardware, t: Table, seq: int, numbers: ArrayLike) -> Floats:
+    """All-to-all over CP of so many numbers a token, forward and backward."""
+    cp = t["cp"] * 1.0
+    moved = 2.0 * t["micro_batch"] * (seq / cp) * (np.asarray(numbers) / t["tp"]) * 2.0 * (cp - 1) / cp
     return moved / ring(hw, cp, t["tp"] * 1.0)
 
 

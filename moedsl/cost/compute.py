@@ -14,9 +14,10 @@ from attrs import astuple, frozen
 from numpy.typing import ArrayLike
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH, PRECISION
-from moedsl.cost import formats
-from moedsl.cost.activations import BIT, MAMBA_CHUNK
-from moedsl.cost.blocks import products, routed_width
+from moedsl.cost import formats, mixers
+from moedsl.cost.activations import BIT
+from moedsl.cost.blocks import products, routed_width, with_experts
+from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts import Hardware, Model
 
@@ -34,6 +35,8 @@ calibrated: no tuned run that is published is bound by them, nor by half as much
 layer without, by what its unstated batch may be."""
 HOST_MAMBA = 0.9e-3
 """The same for a Mamba-2 layer: its two linears, and some twenty kernels of the convolution and the scan both ways."""
+HOST_DELTA = 1.2e-3
+"""The same for a gated delta net, whose scan and whose copies between kernels are some forty, both ways."""
 LAUNCHES = {"bf16": 1.0, "fp8_blockwise": 2.0, "fp8_current": 3.0, "mxfp8": 2.0, "nvfp4": 3.0}
 """What the host launches over BF16: beside a product the cast of what enters it, and where `QUANTISED` reads it once
 more, that pass too, expert by expert. Stated; without it FP8 on H100 fits Qwen3-30B or Nemotron 3 Nano, not both."""
@@ -53,9 +56,10 @@ tensor cores and exponentials of a clock (8192 FLOPs and 16 on Blackwell) it wou
 WIDE = 256.0
 """The same numbers of a head of 128, of which `attention` is stated."""
 SCAN_RATE, SCAN_STREAM = 100e12, 0.7
-"""FLOP/s of the products of a Mamba-2 scan, small tiles in Triton, which leave the larger tensor cores of newer GPUs
-unused, and the share of the HBM bandwidth that its passes reach. Stated, knowing the published runs of Nemotron 3: no
-run measures them alone, and at twice the rate those on Blackwell would be 5% too fast."""
+"""FLOP/s of the products of a scan (Mamba-2, gated delta net), small tiles in Triton, which leave the larger tensor
+cores of newer GPUs unused, and the share of the HBM bandwidth that its passes reach. Stated, knowing the published runs
+of Nemotron 3: no run measures them alone, and at twice the rate those on Blackwell would be 5% too fast. No published
+run has a gated delta net."""
 SHALLOW = 128.0
 """Of a product's inner dimension, what its first loads and its last writes cost: time ~ inner + SHALLOW."""
 FUSED = [PRECISION.index(p) for p in ("mxfp8", "nvfp4")]
@@ -79,10 +83,10 @@ class Work:
     residual: Floats
     """Adding what a block puts out."""
     rotary: Floats
-    """Rotary embedding and the layout of queries, keys and values."""
+    """Rotary embedding and the layout of queries, keys and values, and the output's gate."""
     router: Floats
     mixer: Floats
-    """The two projections of a Mamba-2 layer."""
+    """The two projections of a mixer: Mamba-2, or a gated delta net."""
     scan: Floats
     """Its convolution, scan and norm."""
     quantise_mixer: Floats
@@ -154,7 +158,7 @@ def weights_moved(hw: Hardware, t: Table) -> Floats:
 def attention_weights(m: Model) -> tuple[int, int]:
     """(all, up-projections of MLA): weights of one layer's attention linears, whole."""
     if m.attention != "mla":
-        return 2 * m.hidden * (m.heads + m.query_groups) * m.head_dim, 0
+        return m.hidden * (2 * (m.heads + m.query_groups) + m.heads * m.attention_gate) * m.head_dim, 0
     qk, v = m.heads * (m.qk_nope_dim + m.qk_rope_dim), m.heads * m.v_head_dim
     up = (m.q_lora_rank or m.hidden) * qk + m.kv_lora_rank * (m.heads * m.qk_nope_dim + v)
     return up + m.hidden * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_dim + v), up
@@ -190,7 +194,9 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     entering, leaving = quantised(m)
     moved, tp, block = weights_moved(hw, t), t["tp"], products(m) * m.hidden
     acted = 2.0 * products(m)
-    mixed = _mamba(m, hw, t, split, rate, cast) if m.hybrid else _NOTHING
+    mixer = mixers.mamba(m) if m.hybrid else mixers.delta_net(m) if m.linear else None
+    mixed = _mixed(m, hw, t, mixer, split, rate, cast) if mixer else _NOTHING
+    gate = 6 * m.heads * m.head_dim * m.attention_gate
     return Work(
         **{name: np.broadcast_to(seconds, split.shape) for name, seconds in mixed.items()},
         linear=2 * split * attention / rate * narrow + moved * attention / tp,
@@ -198,7 +204,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
         core=2 * split * context(m, seq) * (qkv + m.heads * SOFTMAX) / (1 + SOFTMAX / WIDE) / (bf16 * k.attention),
         norm=split * m.hidden * 6 / hbm,
         residual=split * m.hidden * 4 / hbm,
-        rotary=split * qkv * (2 if m.position_embedding_type == "none" else 10) / hbm,
+        rotary=split * (qkv * (2 if m.position_embedding_type == "none" else 10) + gate) / hbm,
         router=split * m.experts * 12 / hbm,
         latent=split
         * (4 * m.hidden * m.moe_latent / rate + (m.hidden + m.moe_latent) * cast * (m.moe_latent > 0) / hbm)
@@ -225,7 +231,7 @@ def quantised(m: Model) -> tuple[int, int]:
     """(forward, backward): numbers of a token that are quantised for attention's linears beside the hidden state or its
     gradient: what enters all but the first, and the gradients of what leaves all but the last."""
     if m.attention != "mla":
-        return m.heads * m.head_dim, (m.heads + 2 * m.query_groups) * m.head_dim
+        return m.heads * m.head_dim, (m.heads * (1 + m.attention_gate) + 2 * m.query_groups) * m.head_dim
     latents = m.q_lora_rank + m.kv_lora_rank
     queries, keys = m.heads * (m.qk_nope_dim + m.qk_rope_dim), m.heads * (m.qk_nope_dim + m.v_head_dim)
     return m.heads * m.v_head_dim + latents, queries + keys + latents + m.qk_rope_dim
@@ -256,22 +262,13 @@ def _experts(m: Model, hw: Hardware, t: Table, routed: Floats, rate: Floats) -> 
 _NOTHING: ByKind = dict.fromkeys(("mixer", "scan", "quantise_mixer", "quantise_mixer_back"), np.zeros(1))
 
 
-def _mamba(m: Model, hw: Hardware, t: Table, split: Floats, rate: Floats, cast: Floats) -> ByKind:
-    """A Mamba-2 layer's parts of `Work`, but for its norm and residual.
-
-    The scan is in chunks: scores of a chunk for each group, their product with each head's inputs, its state and what
-    its state puts out. Its kernels (mamba_ssm ops/triton/ssd_combined.py) hand their results on through memory: the
-    convolution reads and writes x, B and C; the states are written, passed on (read and written) and read; x, B, C and
-    z are read again by each of the kernels that use them, and the norm behind reads and writes what comes out.
-    """
-    inner, shared = m.mamba_heads * m.mamba_head_dim, 2 * m.mamba_groups * m.mamba_state
-    projected = 2 * inner + shared + m.mamba_heads
-    flops = MAMBA_CHUNK * (shared + 2 * inner) + 4 * inner * m.mamba_state
-    numbers = 2 * (inner + shared) + 4 * inner * m.mamba_state / MAMBA_CHUNK + (inner + shared) + 4 * inner + 2 * inner
+def _mixed(m: Model, hw: Hardware, t: Table, mixer: Mixer, split: Floats, rate: Floats, cast: Floats) -> ByKind:
+    """A Mamba-2 mixer's or a gated delta net's parts of `Work`."""
+    projected, inner, moved = mixer.projected, mixer.inner, weights_moved(hw, t)
     weights = m.hidden * (projected + inner)
     return {
-        "mixer": 2 * split * weights / rate * split_width(inner / t["tp"]) + weights_moved(hw, t) * weights / t["tp"],
-        "scan": split * (flops / SCAN_RATE + 2 * numbers / (hw.hbm * SCAN_STREAM)),
+        "mixer": 2 * split * weights / rate * split_width(inner / t["tp"]) + moved * weights / t["tp"],
+        "scan": split * (mixer.flops / SCAN_RATE + 2 * mixer.streamed / (hw.hbm * SCAN_STREAM)),
         "quantise_mixer": split * (m.hidden + inner) * cast / stream(hw),
         "quantise_mixer_back": split * (m.hidden + projected) * cast / stream(hw),
     }
@@ -294,8 +291,10 @@ def forward(m: Model, w: Work) -> ByKind:
     """Forward seconds by kind of layer."""
     routed = w.latent + w.experts + w.activation + w.cast + w.permute + w.shared
     if not m.hybrid:
-        block = w.linear + w.core + 2 * (w.norm + w.residual) + w.rotary + w.router + w.quantise
-        return {"dense": block + w.dense, "moe": block + routed}
+        every = 2 * (w.norm + w.residual) + w.router
+        block = every + w.linear + w.core + w.rotary + w.quantise
+        out = {"dense": block + w.dense, "moe": block + routed}
+        return {**out, "delta": every + w.mixer + w.scan + w.quantise_mixer + routed} if m.linear else out
     around = w.norm + w.residual
     return {
         "dense": around + w.dense,
@@ -309,13 +308,12 @@ def backward(m: Model, w: Work) -> ByKind:
     """Backward seconds by kind of layer. Twice forward, but that a gradient is quantised once, and that attention and
     the scan take two and a half times theirs."""
     back = {kind: 2 * seconds for kind, seconds in forward(m, w).items()}
-    back["moe"] = back["moe"] - 2 * w.cast + w.cast_back
+    for kind in with_experts(m):
+        back[kind] = back[kind] - 2 * w.cast + w.cast_back
     attended = w.quantise_back - 2 * w.quantise + 0.5 * w.core
-    if m.hybrid:
-        back["attention"] = back["attention"] + attended
-        back["mamba"] = back["mamba"] + w.quantise_mixer_back - 2 * w.quantise_mixer + 0.5 * w.scan
-        return back
-    return {kind: seconds + attended for kind, seconds in back.items()}
+    mixed = w.quantise_mixer_back - 2 * w.quantise_mixer + 0.5 * w.scan
+    more = {"attention": attended, "mamba": mixed} if m.hybrid else {"dense": attended, "moe": attended, "delta": mixed}
+    return {kind: seconds + more.get(kind, 0.0) for kind, seconds in back.items()}
 
 
 def recomputed(m: Model, w: Work, t: Table) -> ByKind:
@@ -331,7 +329,7 @@ def recomputed(m: Model, w: Work, t: Table) -> ByKind:
     if m.hybrid:
         parts = {"dense": dense, "moe": moe, "mamba": 0.0 * moe, "attention": attended}
     else:
-        parts = {"dense": attended + w.norm * on["layernorm"] + dense, "moe": attended + moe}
+        parts = {"dense": attended + w.norm * on["layernorm"] + dense, "moe": attended + moe, "delta": moe}
     return {
         kind: np.where(on["full"] > 0, np.maximum(seconds, parts[kind]), parts[kind])
         for kind, seconds in forward(m, w).items()
@@ -346,9 +344,9 @@ def host_tower(m: Model, t: Table, learns: bool) -> Floats:
     return layers * (HOST_ATTENTION + HOST_DENSE) * passes / 3 * (1.0 - t.has("cuda_graph", WHOLE))
 
 
-def waits(t: Table) -> ByKind:
+def waits(m: Model, t: Table) -> ByKind:
     """Seconds that the GPU waits for the host whatever it computes, of the kinds of layer that have such a wait."""
-    return {"moe": HOST_WAIT * (1.0 - t.has("cuda_graph", WHOLE))}
+    return dict.fromkeys(with_experts(m), HOST_WAIT * (1.0 - t.has("cuda_graph", WHOLE)))
 
 
 def host(m: Model, t: Table) -> ByKind:
@@ -361,7 +359,8 @@ def host(m: Model, t: Table) -> ByKind:
     if m.hybrid:
         alone = {"dense": HOST_DENSE, "moe": moe, "mamba": HOST_MAMBA * free["mamba"], "attention": attention}
         return {kind: seconds * again for kind, seconds in alone.items()}
-    return {"dense": (attention + HOST_DENSE) * again, "moe": (attention + moe) * again}
+    out = {"dense": (attention + HOST_DENSE) * again, "moe": (attention + moe) * again}
+    return {**out, "delta": (HOST_DELTA * free["attn"] + moe) * again} if m.linear else out
 
 
 assert len(PERMUTES) == len(BY_NAME["dispatcher"].words)

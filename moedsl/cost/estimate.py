@@ -146,7 +146,7 @@ class Cost:
             kinds = {k: float(profile @ memory.matrix(self.model, {k: priced[k]}, 1)[:, 0]) for k in memory.KINDS}
             beside = float(profile @ memory.matrix(self.model, {"buffers": stepping["buffers"]}, 1)[:, 0])
             kinds["buffers"] = max(kinds["buffers"], beside - kinds["activations"])
-            report.append(memory.StageMemory(s, held.dense, held.expert, **kinds))
+            report.append(memory.StageMemory(s, held.dense, held.expert, **kinds, layers=layout.holds(s)))
         return report
 
     def time_report(self, row: Mapping[str, int]) -> dict[str, float]:

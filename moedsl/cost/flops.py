@@ -6,7 +6,8 @@ Forward and backward, causal attention at half the square, MTP layers and logits
 
 from __future__ import annotations
 
-from moedsl.cost.blocks import counted, products, routed_width
+from moedsl.cost import mixers
+from moedsl.cost.blocks import counted, deltas, in_mtp, products, routed_width
 from moedsl.cost.compute import context
 from moedsl.cost.parameters import padded_vocab
 from moedsl.facts import Model
@@ -24,7 +25,9 @@ def _transformer(m: Model, seq: int) -> float:
     moe_layers = m.layers - m.dense_layers + m.mtp_layers
     mlp = products(m) * m.hidden * m.ffn_hidden * m.dense_layers + _experts(m) * moe_layers
     mtp = m.mtp_layers * (3 * m.hidden + 2 * m.hidden**2)
-    return mlp + (m.layers + m.mtp_layers) * _attention(m, seq) + mtp
+    delta = deltas(m, 0, m.layers) + m.mtp_layers * in_mtp(m).get("delta", 0)
+    attended = (m.layers + m.mtp_layers - delta) * _attention(m, seq)
+    return mlp + attended + (delta * _delta_net(m) if delta else 0.0) + mtp
 
 
 def _hybrid(m: Model, seq: int) -> float:
@@ -50,12 +53,20 @@ def _experts(m: Model) -> float:
 def _attention(m: Model, seq: int) -> float:
     if m.attention != "mla":
         width = m.heads * m.head_dim
-        return m.hidden * (2 * width + 2 * m.query_groups * m.head_dim) + 2 * width * context(m, seq)
+        projected = (2 + m.attention_gate) * width + 2 * m.query_groups * m.head_dim
+        return m.hidden * projected + 2 * width * context(m, seq)
     qk = m.qk_nope_dim + m.qk_rope_dim
     query = m.q_lora_rank * (m.hidden + m.heads * qk + 1) if m.q_lora_rank else m.hidden * m.heads * qk
     latent = m.kv_lora_rank * (m.hidden + m.heads * (m.qk_nope_dim + m.v_head_dim) + 1) + m.hidden * m.qk_rope_dim
     core = seq / 2 * m.heads * (qk + m.v_head_dim)
     return query + latent + m.heads * m.v_head_dim * m.hidden + core
+
+
+def _delta_net(m: Model) -> float:
+    """A gated delta net: its projections, its convolution, and four products with each head's state."""
+    mixer, qk = mixers.delta_net(m), m.linear_key_heads * m.linear_key_dim
+    scan = 4 * m.linear_value_heads * m.linear_value_dim**2
+    return m.hidden * (mixer.projected + mixer.inner) + 4 * (2 * qk + mixer.inner) + scan
 
 
 def of_step(m: Model, seq: int, global_batch: int, tp: int = 1) -> float:

@@ -42,5 +42,5 @@ def by_kind(m: Model, hw: Hardware, shape: Table, seq: int, learns: Trained, ske
     return {
         kind: step.computed(m, shape, evolve(whole, **(nothing | {p: getattr(whole, p) for p in parts})), learns)
         for kind, parts in KINDS.items()
-        if m.hybrid or kind != "scan"
+        if m.hybrid or m.linear or kind != "scan"
     }

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 
 from moedsl.axes import BY_NAME, CUDA_GRAPH
 from moedsl.cost import activations, formats, parameters, placeholders, sharded
-from moedsl.cost.blocks import kinds
+from moedsl.cost.blocks import kinds, with_experts
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_memory
 from moedsl.cost.rows import Floats, Table
@@ -52,6 +52,8 @@ class StageMemory:
     optimizer: float
     activations: float
     buffers: float
+    layers: Mapping[str, int] = field(factory=dict)
+    """How many of each kind (`blocks.kinds`), and of MTP; kinds without any left out."""
 
     @property
     def total(self) -> float:
@@ -150,7 +152,8 @@ def _kept(m: Model, t: Table, s: activations.Sizes, saved: activations.ByKind, l
     masked = ("attention",) if m.hybrid else kinds(m)
     each, over_root = activations.uneven(m, s, _whole(t), taken)
     out = {f"{kind}_live": size + s.mask if kind in masked else size for kind, size in saved.items()}
-    out |= {"moe_live": out["moe_live"] + each, "moe_uneven": over_root, "chunk_live": _static(m, t, s)}
+    out |= {f"{kind}_live": out[f"{kind}_live"] + each for kind in with_experts(m)}
+    out |= {"moe_uneven": over_root, "chunk_live": _static(m, t, s)}
     if m.vision is not None:
         out["vision_live"] = activations.vision(m.vision, t, (learns.tower, learns.projection))
     return out
@@ -188,15 +191,17 @@ def _buffers(
     back = {kind: size + moved[kind] for kind, size in saved.items()} if moved else saved
     travelling = 2.0 * np.maximum.reduce([*moved.values()]) if moved else 0.0
     layer = np.maximum(activations.working_set(m, s, back, whole, taken), s.mask)
-    work = travelling + layer + t["ep_overlap"] * saved["moe"]
+    work = travelling + layer + t["ep_overlap"] * np.maximum.reduce([saved[kind] for kind in with_experts(m)])
     loss, mtp = (logits * taken.logits for logits in activations.logits(m, s))
-    again = taken.captured * t["ep_overlap"] * activations.captured(m, s, t)
+    twice = taken.captured * t["ep_overlap"]
+    again = {kind: twice * size for kind, size in activations.captured(m, s, t).items()}
     fsdp = formats.fsdp(t)
-    unit = fsdp * sharded.units(m, t, gpus, (n.all["moe"], n.learning["moe"]), saved["moe"])
+    most = with_experts(m)[-1]
+    unit = fsdp * sharded.units(m, t, gpus, (n.all[most], n.learning[most]), saved[most])
     roots = {name: fsdp * held for name, held in sharded.whole(m, t, gpus).items()}
     at_loss = np.where((whole > 0) | taken.beside, loss, np.maximum(loss - work, 0.0))
     static = t["ep_overlap"] * s.mask
-    return {"one": work + static + unit + taken.framework, "loss": at_loss, "ahead": mtp, "moe": again} | roots
+    return {"one": work + static + unit + taken.framework, "loss": at_loss, "ahead": mtp} | again | roots
 
 
 def matrix(m: Model, priced: Mapping[str, Prices], rows: int) -> Floats:

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from attrs import frozen
 
+from moedsl.cost import mixers
 from moedsl.cost.blocks import in_mtp, kinds, products, routed_width
 from moedsl.cost.pipeline import Chunk, Layout, layout_for
 from moedsl.facts import Model, Vision
@@ -50,7 +51,7 @@ def attention(m: Model, tp: int) -> int:
 
 
 def _gqa(m: Model, tp: int) -> int:
-    width = (m.heads + 2 * m.query_groups) * m.head_dim
+    width = (m.heads * (1 + m.attention_gate) + 2 * m.query_groups) * m.head_dim
     out = m.heads * m.head_dim * m.hidden // tp + m.hidden * m.attention_bias
     sinks = m.heads // tp * m.attention_sinks
     return width * (m.hidden + m.qkv_bias) // tp + out + 2 * m.head_dim * m.qk_norm + sinks
@@ -89,6 +90,15 @@ def mamba(m: Model, tp: int) -> int:
     return entering + 5 * (inner + shared) + 3 * heads + inner + inner * m.hidden
 
 
+def delta_net(m: Model, tp: int) -> int:
+    """A gated delta net, its input norm included (core ssm/gated_delta_net/common.py:225-320): one projection to
+    queries, keys, values, the gate and two numbers a head, a convolution of 4 over the first three, a decay and a bias
+    for each head, a norm of one head's width that is whole on each rank, and the projection back."""
+    mixer, qk = mixers.delta_net(m), m.linear_key_heads * m.linear_key_dim
+    split = m.hidden * mixer.projected + 4 * (2 * qk + mixer.inner) + 2 * m.linear_value_heads + mixer.inner * m.hidden
+    return m.hidden + split // tp + m.linear_value_dim
+
+
 def moe(m: Model, tp: int, ep: int, etp: int) -> Parameters:
     """A MoE block: norm, router, latent projections (whole on each rank: core transformer/moe/moe_layer.py:273) and
     shared experts are dense parameters, the routed experts of this rank are not."""
@@ -106,7 +116,8 @@ def layers(m: Model, tp: int, ep: int, etp: int) -> dict[str, Parameters]:
         alone = {"dense": mlp(m, tp), "mamba": mamba(m, tp), "attention": attention(m, tp)}
         return {"moe": block, **{kind: Parameters(n) for kind, n in alone.items()}}
     around = attention(m, tp)
-    return {"dense": Parameters(around + mlp(m, tp)), "moe": Parameters(around) + block}
+    out = {"dense": Parameters(around + mlp(m, tp)), "moe": Parameters(around) + block}
+    return {**out, "delta": Parameters(delta_net(m, tp)) + block} if m.linear else out
 
 
 def mtp(m: Model, tp: int) -> Parameters:

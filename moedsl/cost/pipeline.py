@@ -26,7 +26,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.cost import blocks, segments
+from moedsl.cost import blocks, mixers, segments
 from moedsl.facts import Model
 
 PRODUCTS = 0.6
@@ -49,14 +49,15 @@ class Chunk:
     """The model's last transformer layer is here (the final norm of a model with MTP is beside it)."""
     mamba: int = 0
     attention: int = 0
+    delta: int = 0
 
     @property
     def layers(self) -> int:
         """Layers, MTP layers not counted."""
-        return self.dense + self.moe + self.mamba + self.attention
+        return self.dense + self.moe + self.mamba + self.attention + self.delta
 
     def of(self, kind: str) -> int:
-        """Layers of one kind, MTP's not counted."""
+        """Layers of one kind, MTP's not counted; or those of MTP."""
         return getattr(self, kind)
 
     @property
@@ -78,6 +79,11 @@ class Layout:
         """The vpp chunks of one pipeline rank, in virtual-stage order."""
         return self.chunks[stage :: self.pp]
 
+    def holds(self, stage: int) -> dict[str, int]:
+        """The layers of one pipeline rank by kind, and those of MTP; kinds without any left out."""
+        chunks = self.stage(stage)
+        return {kind: n for kind in (*blocks.KINDS, "mtp") if (n := sum(c.of(kind) for c in chunks))}
+
 
 @lru_cache(maxsize=4096)
 def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
@@ -85,7 +91,8 @@ def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
     is none.
 
     A layout needs a transformer layer in every chunk but the last, which may hold the loss (and MTP) alone, as NVIDIA's
-    own ``Et|(tt|)*30mL`` does. Virtual stages need a pipeline.
+    own ``Et|(tt|)*30mL`` does; with linear attention and MTP in the last one too (`_alone`). Virtual stages need a
+    pipeline.
     """
     if not _exists(model, pp, vpp):
         return None
@@ -95,6 +102,14 @@ def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
     if model.layers % chunks == 0:
         return _layout(model, pp, vpp, [model.layers // chunks] * chunks, explicit=False)
     return _layout(model, pp, vpp, _balanced(model, pp, chunks), explicit=True)
+
+
+def balanced(model: Model, pp: int, vpp: int) -> str | None:
+    """The most balanced layout as text, whether or not the layers divide evenly; None for a hybrid, whose segments are
+    always so, and where there is none."""
+    if model.hybrid or not _exists(model, pp, vpp):
+        return None
+    return _layout(model, pp, vpp, _balanced(model, pp, pp * vpp), explicit=True).text
 
 
 def layout_string(model: Model, pp: int, vpp: int) -> str | None:
@@ -113,7 +128,14 @@ def _exists(model: Model, pp: Any, vpp: Any) -> Any:
     """Whether there is a layout, for numbers as for columns."""
     if model.hybrid:
         return (pp >= 1) & (vpp == 1) & (pp <= model.layers)
-    return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= model.layers + 1)
+    return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= model.layers + _alone(model))
+
+
+def _alone(model: Model) -> bool:
+    """Whether a chunk may lack a transformer layer. MTP takes the last layer of its chunk, and where there is none
+    Bridge asks for the model's in a place that knows no delta nets (bridge models/gpt_provider.py:mtp_block_spec, core
+    models/gpt/gpt_layer_specs.py:572)."""
+    return not (model.linear and model.mtp_layers)
 
 
 def weights(model: Model) -> tuple[float, float]:
@@ -130,7 +152,11 @@ def weights(model: Model) -> tuple[float, float]:
         attention = query + h * (model.kv_lora_rank + model.qk_rope_dim) + model.heads * v * h
         attention += model.kv_lora_rank * model.heads * (model.qk_nope_dim + v)
     else:
-        attention = 2 * h * (model.heads + model.query_groups) * model.head_dim
+        gated = model.heads * model.attention_gate
+        attention = h * (2 * (model.heads + model.query_groups) + gated) * model.head_dim
+    if model.linear:
+        mixer, every = mixers.delta_net(model), model.linear_every
+        attention = (attention + (every - 1) * h * (mixer.projected + mixer.inner)) / every
     layer = attention + 3 * h * (model.topk * model.expert_hidden + model.shared_expert_hidden)
     loss = PRODUCTS * h * model.vocab / layer
     return 1 + PRODUCTS * 2 * h * h / layer + loss, loss
@@ -141,23 +167,25 @@ def _balanced(model: Model, pp: int, chunks: int) -> list[int]:
     mtp, loss = weights(model)
     tail = loss + mtp * model.mtp_layers
     tops = sorted({float(n) for n in range(1, model.layers + 1)} | {n + tail for n in range(model.layers + 1)})
-    top = next(t for t in tops if t >= tail and int(t) * (chunks - 1) + int(t - tail) >= model.layers)
+    least = tail + (not _alone(model))
+    top = next(t for t in tops if t >= least and int(t) * (chunks - 1) + int(t - tail) >= model.layers)
     counts = [int(top)] * (chunks - 1) + [int(top - tail)]
     load = [sum(counts[s::pp]) + (tail if s == pp - 1 else 0.0) for s in range(pp)]
-    stages = [_fullest(counts, load[s], s, pp) for s in range(pp)]
+    may_lack = len(counts) - 1 if _alone(model) else len(counts)
+    stages = [_fullest(counts, load[s], s, pp, may_lack) for s in range(pp)]
     heapq.heapify(stages)
     for _ in range(sum(counts) - model.layers):
         chunk = stages[0][-1]
         counts[chunk] -= 1
         load[chunk % pp] -= 1
-        heapq.heapreplace(stages, _fullest(counts, load[chunk % pp], chunk % pp, pp))
+        heapq.heapreplace(stages, _fullest(counts, load[chunk % pp], chunk % pp, pp, may_lack))
     return counts
 
 
-def _fullest(counts: list[int], load: float, stage: int, pp: int) -> tuple[float, int, int]:
-    """(-load, -layers, chunk): the chunk of a stage that gives a layer away, the least of these first."""
-    last = len(counts) - 1
-    free = [(-load, -counts[i], i) for i in range(stage, last + 1, pp) if counts[i] > (i < last)]
+def _fullest(counts: list[int], load: float, stage: int, pp: int, may_lack: int) -> tuple[float, int, int]:
+    """(-load, -layers, chunk): the chunk of a stage that gives a layer away, the least of these first; of the chunks
+    from `may_lack` on all layers may go."""
+    free = [(-load, -counts[i], i) for i in range(stage, len(counts), pp) if counts[i] > (i < may_lack)]
     return min(free, default=(np.inf, 0, stage))
 
 
@@ -169,13 +197,15 @@ def _layout(model: Model, pp: int, vpp: int, counts: Sequence[int], explicit: bo
 
 
 def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[Chunk, ...]:
-    """Chunks from (embedding, layers, mtp, loss); the leading layers of a model are its dense ones."""
+    """Chunks from (embedding, layers, mtp, loss); the leading layers of a model are its dense ones, and with linear
+    attention the others repeat a period."""
     out, done = list[Chunk](), 0
     for embedding, layers, mtp, loss in rows:
         dense = max(0, min(model.dense_layers - done, layers))
+        delta = blocks.deltas(model, done, done + layers)
         done += layers
         final = layers > 0 and done == model.layers
-        out.append(Chunk(dense, layers - dense, embedding, mtp, loss, final))
+        out.append(Chunk(dense, layers - dense - delta, embedding, mtp, loss, final, delta=delta))
     return tuple(out)
 
 
@@ -257,6 +287,10 @@ def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]
         (flat.count("m") == model.mtp_layers, f"{flat.count('m')} MTP layers m; {model.name} has {model.mtp_layers}"),
         ("t" not in flat[flat.find("m") :] or "m" not in flat, "layers t have to come before MTP layers m"),
         (len(mtp) < 2, "all MTP layers m belong in one chunk"),
+        (
+            _alone(model) or all("t" in w for w in words),
+            "a chunk without a layer t: MTP of a model with linear attention cannot be built beside one",
+        ),
         (
             all(i // pp == vpp - 1 for i in mtp),
             f"MTP layers m belong in a rank's last virtual stage, one of the last {pp} chunks",

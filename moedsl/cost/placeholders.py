@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from moedsl.cost import parameters
+from moedsl.cost import mixers, parameters
 from moedsl.cost.blocks import products, routed_width
 from moedsl.cost.formats import BF16
 from moedsl.cost.rows import Floats, Table
@@ -22,8 +22,8 @@ from moedsl.facts import Model
 def gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
     """Bytes by feature of `profiles.of_memory`, in BF16.
 
-    A stage has the shapes of one attention, one Mamba mixer, one of its experts and its shared experts once, whatever
-    its layers.
+    A stage has the shapes of one attention, one Mamba mixer or gated delta net, one of its experts and its shared
+    experts once, whatever its layers.
     Those of the dense layers lie on the stage that holds these layers, by its share of them.
     """
     tp, etp = t["tp"] * 1.0, t["etp"] * 1.0
@@ -31,6 +31,9 @@ def gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
     block = parameters.attention(m, t["tp"]) + linears + 2 * m.hidden * m.moe_latent  # type: ignore[arg-type]
     if m.hybrid:
         block = block + parameters.mamba(m, t["tp"])  # type: ignore[arg-type]
+    if m.linear:
+        mixer = mixers.delta_net(m)
+        block = block + m.hidden * (mixer.projected + mixer.inner) / tp
     dense = products(m) * m.hidden * m.ffn_hidden / tp / max(m.dense_layers, m.layer_pattern.count("-"), 1)
     shapes = {
         "one": block,

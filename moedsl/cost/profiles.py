@@ -6,14 +6,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from moedsl.cost.blocks import in_mtp, kinds
+from moedsl.cost.blocks import in_mtp, kinds, with_experts
 from moedsl.cost.parameters import built
 from moedsl.cost.pipeline import Chunk, Layout
 from moedsl.cost.rows import Floats, Ints, undominated
 from moedsl.facts import Model
-
-MOE = 1
-"""The place of the MoE layers among the kinds (`blocks.kinds`)."""
 
 
 @lru_cache(maxsize=256)
@@ -86,7 +83,9 @@ def memory(model: Model, layout: Layout, microbatches: int) -> Floats:
     ahead = passed[:, len(kinds(model))]
     kept = np.array([live(layout.pp, layout.vpp, microbatches, s) for s in range(layout.pp)])
     *alive, vision = (kept * layers).sum(axis=2)
-    uneven = alive[MOE] / np.array([max(n, 1) ** 0.5 for n in layers[MOE].sum(axis=1).tolist()])
+    routed = [kinds(model).index(kind) for kind in with_experts(model)]
+    number = sum(layers[i].sum(axis=1) for i in routed)
+    uneven = sum(alive[i] for i in routed) / np.sqrt(np.maximum(number, 1))
     flowing = np.stack([*alive, uneven, kept.sum(axis=1), vision, loss, ahead, np.ones(layout.pp)], axis=1)
     return np.concatenate([counts, counts * layout.pp, flowing], axis=1, dtype=float)
 

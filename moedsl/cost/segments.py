@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from moedsl.cost import mixers
 from moedsl.cost.blocks import LETTERS, products, routed_width
 from moedsl.facts import Model
 
@@ -31,9 +32,9 @@ def split(m: Model, pp: int) -> tuple[str, ...]:
 def weights(m: Model) -> dict[str, float]:
     """What a layer of each letter, and the loss with MTP, weigh in the balance: weights that multiply a token, since
     products take most of a layer's time."""
-    h, inner, groups = m.hidden, m.mamba_heads * m.mamba_head_dim, 2 * m.mamba_groups * m.mamba_state
+    h, mixer = m.hidden, mixers.mamba(m)
     of = {
-        "M": h * (3 * inner + groups + m.mamba_heads),
+        "M": h * (mixer.projected + mixer.inner),
         "*": 2 * h * (m.heads + m.query_groups) * m.head_dim,
         "E": products(m) * (routed_width(m) * m.topk * m.expert_hidden + h * m.shared_expert_hidden)
         + 2 * h * m.moe_latent,

@@ -41,8 +41,8 @@ def split(t: Table, gpus: int, of: Parameters) -> Floats:
 
 
 def units(m: Model, t: Table, gpus: int, layers: tuple[Parameters, Parameters], kept: Floats) -> Floats:
-    """Bytes beside the shards at the peak, early in backward. `layers` are the parameters of a MoE layer, all and those
-    that learn; `kept` the bytes of activations that its backward frees.
+    """Bytes beside the shards at the peak, early in backward. `layers` are the parameters of a layer with experts, all
+    and those that learn; `kept` the bytes of activations that its backward frees.
 
     Gathered: the layer at work, and the next ones until half of QUEUE is gathered. Gradients pile up to QUEUE while
     the activations of the same layers go, so only their excess counts.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from moedsl.axes import BY_NAME
 from moedsl.cost import activations, communication, compute, formats
 from moedsl.cost.activations import BIT
-from moedsl.cost.blocks import counted, kinds
+from moedsl.cost.blocks import counted, kinds, with_experts
 from moedsl.cost.memory import Counts, Trained
 from moedsl.cost.profiles import of_time
 from moedsl.cost.rows import Floats, Ints, Table
@@ -109,6 +109,7 @@ def _wires(
         across = {"attention": hidden, "mamba": communication.scanned(m, hw, shape, seq), "dense": none, "moe": none}
     else:
         across = {"dense": hidden, "moe": hidden}
+        across |= {"delta": communication.delta_net(m, hw, shape, seq)} if m.linear else {}
     return skew * communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), across
 
 
@@ -117,7 +118,7 @@ def _split_blocks(m: Model) -> Mapping[str, float]:
     shared = 1.0 if m.shared_expert_hidden else 0.0
     if m.hybrid:
         return {"dense": 1.0, "moe": shared, "mamba": 1.0, "attention": 1.0}
-    return {"dense": 2.0, "moe": 1.0 + shared}
+    return {"dense": 2.0, "moe": 1.0 + shared, "delta": 1.0 + shared}
 
 
 def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Prices) -> Prices:
@@ -149,11 +150,11 @@ def _layers(
 ) -> None:
     at = shape.inverse
     transfer, block = wires[0][at], wires[1][at] * (1.0 + 0.4 * t.has("recompute", BIT["full"]))
-    again, launch, waits, split = _again(m, t, shape, w), compute.host(m, t), compute.waits(t), _split_blocks(m)
+    again, launch, waits, split = _again(m, t, shape, w), compute.host(m, t), compute.waits(m, t), _split_blocks(m)
     none = np.zeros(len(at))
     for name in kinds(m):
         busy = out["compute"][name]
-        sent, alone = communication.exposed(hw, t, transfer, busy) if name == "moe" else (none, none)
+        sent, alone = communication.exposed(hw, t, transfer, busy) if name in with_experts(m) else (none, none)
         parts = (busy, again[name], sent, block * split[name], wires[2][name][at], moved.get(name, none))
         least = waits.get(name, none)
         host = np.maximum(launch[name] - sum(parts), least)

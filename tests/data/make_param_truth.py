@@ -64,6 +64,7 @@ def settle(provider, case: dict) -> int:
     m.sequence_parallel = case["tp"] > 1
     m.moe_shared_expert_overlap, m.seq_length = False, 4096
     m.should_pad_vocab = case.get("pad", False)
+    m.mtp_num_layers = case.get("mtp", m.mtp_num_layers)
     if pp > 1:
         import torch
 
