@@ -36,6 +36,8 @@ _MODELS = {
     "nemotron_3_5_lightning": ("nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16", "nemotron_h"),
     "qwen3_vl_30b_a3b": ("Qwen/Qwen3-VL-30B-A3B-Instruct", "qwen3_vl_moe"),
     "qwen3_vl_235b_a22b": ("Qwen/Qwen3-VL-235B-A22B-Instruct", "qwen3_vl_moe"),
+    "qwen3_next_80b_a3b": ("Qwen/Qwen3-Next-80B-A3B-Instruct", "qwen3_next"),
+    "qwen35_vl_35b_a3b": ("Qwen/Qwen3.5-35B-A3B", "qwen3_5_moe"),
 }
 
 

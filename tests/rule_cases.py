@@ -14,6 +14,8 @@ _OSS = {"model": "gpt_oss_120b", "hardware": "h100", "gpus": 16, "ep": 16}
 _VL = {"model": "qwen3_vl_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _NANO = {"model": "nemotron_3_nano", "hardware": "h100", "gpus": 16, "ep": 8}
 _SUPER = {"model": "nemotron_3_super", "hardware": "gb200", "gpus": 64, "ep": 64, "tp": 2}
+_NEXT = {"model": "qwen3_next_80b_a3b", "hardware": "h100", "gpus": 32, "ep": 16}
+_VL35 = {"model": "qwen35_vl_35b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _OVERLAP = {"ep_overlap": True}
 _WHOLE = {"hardware": "gb200", "precision": "mxfp8", "dispatcher": "hybridep", "cuda_graph": ["full_iteration"]}
 _WGRAD = {"ep_overlap": True, "delay_wgrad": True}
@@ -229,6 +231,45 @@ CASES: dict[str, Case] = {
     "hybrid with latent experts over etp": _case(None, _SUPER, ep=32, etp=2, build=True),
     "hybrid under FSDP": _case(None, _NANO, sharding="fsdp"),
     "hybrid, experts offloaded": _case(None, _NANO, recompute=["moe_act"], offload_modules=["expert_fc1"]),
+    # delta nets
+    "delta heads: 16 over tp 4 x cp 8": _case("delta_net.heads", _NEXT, tp=4, cp=8),
+    "delta heads: 16 over tp 2 x cp 8": _case(None, _NEXT, tp=2, cp=8),
+    "delta heads: 24 of values over tp 8": _case(
+        "delta_net.heads", _NEXT, tp=8, facts={"linear_key_heads": 12, "linear_value_heads": 24}
+    ),
+    "delta nets, 2 query groups over tp 8": _case(None, _NEXT, tp=8, build=True),
+    "delta nets with vpp": _case(None, _NEXT, pp=2, vpp=4, build=True),
+    "delta nets, a layout with an uneven end": _case(
+        None, _NEXT, pp=2, vpp=4, pipeline_layout="Et*4|(t*7|)*5t*8|tmL", facts={"mtp_layers": 1}, build=True
+    ),
+    "delta nets, MTP in a chunk without a layer": _case(
+        "check.pipeline_layout",
+        _NEXT,
+        pp=2,
+        vpp=2,
+        pipeline_layout="Et*16|t*16|t*16|mL",
+        facts={"mtp_layers": 1},
+        build=True,
+    ),
+    "delta nets, the loss in a chunk without a layer, no MTP": _case(
+        None, _NEXT, pp=2, vpp=2, pipeline_layout="Et*16|t*16|t*16|L", facts={"mtp_layers": 0}, build=True
+    ),
+    "delta nets with expert overlap": _case(None, _NEXT, build=True, **_WGRAD),
+    "delta nets under FSDP": _case(None, _NEXT, sharding="fsdp", build=True),
+    "delta projection of 3088 in FP8": _case(None, _NEXT, tp=4, precision="fp8_current"),
+    "delta projection of 6176 in MXFP8": _case(None, _NEXT, hardware="gb200", tp=2, precision="mxfp8"),
+    "delta nets, attention to preprocessing in graphs": _case(
+        None, _NEXT, dispatcher="hybridep", cuda_graph=["attn", "moe_router", "moe_preprocess"]
+    ),
+    "delta nets, moe recomputed with what lies in it": _case(None, _NEXT, recompute=["layernorm", "moe", "moe_act"]),
+    "delta nets, whole layers recomputed": _case(None, _NEXT, recompute=["full"]),
+    "delta nets, attention offloaded": _case(None, _NEXT, offload_modules=["qkv_linear", "core_attn", "attn_proj"]),
+    "vision with delta nets and vpp": _case(None, _VL35, pp=2, vpp=4, build=True),
+    "vision with delta nets and expert overlap": _case("vision.no_ep_overlap", _VL35, build=True, **_OVERLAP),
+    "vision with delta nets and a captured router": _case(
+        None, _VL35, build=True, cuda_graph=["moe_router", "moe_preprocess"]
+    ),
+    "vision with delta nets, images over tp 2 x cp 2": _case(None, _VL35, tp=2, cp=2, seq=4104),
 }
 ALSO: dict[str, list[str]] = {
     "vision heads: 16 over 32": ["vision.heads", "vision.width"],
@@ -358,8 +399,24 @@ LATER: dict[str, tuple[Case, str]] = {
         "nothing is offloaded, and nothing says so",
     ),
     "vision features over tp 2 x cp 2": (
-        _case("vision.deepstack_shards", _VL, tp=2, cp=2, seq=4100),
+        _case("vision.image_shards", _VL, tp=2, cp=2, seq=4100),
         "bridge/models/qwen_vl/modelling_qwen3_vl/utils.py:237 asserts in the first forward pass",
+    ),
+    "vision with delta nets, images over tp 2 x cp 2 and a rest": (
+        _case("vision.image_shards", _VL35, tp=2, cp=2, seq=4100),
+        "bridge/models/qwen_vl/modelling_qwen3_vl/utils.py:237 asserts in the first forward pass, also without deepstack",
+    ),
+    "vision with delta nets and captured attention": (
+        _case("vision.no_captured_attention", _VL35, cuda_graph=["attn"]),
+        "the graph has no rotary embedding, and nothing says so",
+    ),
+    "delta projection of 1544 in FP8": (
+        _case("delta_net.quantised_products", _NEXT, tp=8, precision="fp8_current"),
+        "the products of the first backward have 1544 rows, no multiple of 16",
+    ),
+    "delta projection of 3088 in MXFP8": (
+        _case("delta_net.quantised_products", _NEXT, hardware="gb200", tp=4, precision="mxfp8"),
+        "Transformer Engine asks when it quantises",
     ),
 }
 """What Bridge accepts and breaks later, where no CPU can ask: in kernels, collectives and captured graphs."""

@@ -52,6 +52,11 @@ _PAIRS: dict[str, Pair] = {
         run("nano", offload_modules=["qkv_linear"]),
         run("nano", offload_modules=["attn_norm"]),
     ),
+    "std.delta_net_mtp.model.mtp_num_layers": (run("next"), run()),
+    "std.delta_net_advice.norm_is_fused": (
+        run("next", offload_modules=["qkv_linear"]),
+        run("next", offload_modules=["attn_norm"]),
+    ),
     "std.hybrid_mtp.model.mtp_num_layers": (run("super"), run("nano")),
     "std.squared_relu.model.use_fused_weighted_squared_relu": (run("nano"), run()),
     "std.dispatch_advice.hybridep_on_nvl72": (run("gb200", dispatcher="hybridep"), run("gb200", dispatcher="alltoall")),
@@ -159,8 +164,9 @@ _PAIRS: dict[str, Pair] = {
     "std.scale.scaling": (run(phase="scale"), run(phase="fit")),
     "std.throughput.cuda_graph/1": (run("vl"), run()),
     "std.throughput.cuda_graph/2": (run("nano"), run()),
-    "std.throughput.cuda_graph/3": (run(**FORCED), run(**{**FORCED, "precision": "bf16"})),
-    "std.throughput.cuda_graph/4": (run(), run("vl")),
+    "std.throughput.cuda_graph/3": (run("next"), run()),
+    "std.throughput.cuda_graph/4": (run(**FORCED), run(**{**FORCED, "precision": "bf16"})),
+    "std.throughput.cuda_graph/5": (run(), run("vl")),
     "std.throughput.micro_batch": (run(), run(phase="scale")),
     "std.throughput.throughput": (run(), run(phase="fit")),
     "std.choices.vpp": (run(), run(phase="fit")),
@@ -170,7 +176,8 @@ _PAIRS: dict[str, Pair] = {
     # recompute, offload, precision
     "std.recompute.recompute/1": (run("moonlight"), run()),
     "std.recompute.recompute/2": (run("nano"), run()),
-    "std.recompute.recompute/3": (run(), run("moonlight")),
+    "std.recompute.recompute/3": (run("next"), run()),
+    "std.recompute.recompute/4": (run(), run("moonlight")),
     "std.offload_modules.offload_modules": (run(), own("default offload_modules = [core_attn]")),
     "std.offload_modules.model.fine_grained_offloading_max_inflight_offloads": (
         run("gb200", offload_modules=["core_attn"], **{**WHOLE, "precision": "mxfp8"}),
@@ -195,6 +202,10 @@ _PAIRS: dict[str, Pair] = {
             ("graph_te", "transformer_engine", "2.14.0", "2.13.0"),
         )
     },
+    "std.offload_modules.graph_joins": (
+        run("nano", cuda_graph=["attn", "mamba"], offload_modules=["core_attn"]),
+        run("next", cuda_graph=["attn"], offload_modules=["core_attn"]),
+    ),
     "std.recompute.offload": (run(), own("candidates offload = [none]")),
     "std.precision.precision/1": (run(), own("default precision = mxfp8", base="gb200")),
     "std.precision.precision/2": (run(phase="scale"), run(phase="throughput")),

@@ -38,9 +38,9 @@ def test_tensor_parallel_ranks_keep_their_parts_of_the_mergers_gradients(said: d
 
 
 def test_deepstack_features_need_equal_parts_of_the_sequence(said: dict[str, Any]) -> None:
-    """std.vision.deepstack_shards"""
+    """std.vision.image_shards"""
     for seq, answer in said["shards"].items():
-        allowed = permits("std.vision.deepstack_shards", deepstack_layers=3, cp=2, tp=2, pp=1, ep=8, seq=int(seq))
+        allowed = permits("std.vision.image_shards", is_qwen_vl=True, cp=2, tp=2, pp=1, ep=8, seq=int(seq))
         assert allowed == (answer == "ok")
     assert {answer == "ok" for answer in said["shards"].values()} == {True, False}
 

@@ -95,7 +95,15 @@ def test_fused_experts_need_the_one_kernel_of_a_squared_relu(said: dict[str, Any
 def test_a_hybrids_router_is_never_on_the_meta_device(said: dict[str, Any]) -> None:
     """std.fsdp.model.init_model_with_meta_device: so the buffer of its expert bias is not emptied with it."""
     assert said["router_on_meta"] == {"gpt": True, "hybrid": False}
-    assert derived("std.fsdp.model.init_model_with_meta_device", has_vision=False, family="nemotron_h") is True
+    assert (
+        derived(
+            "std.fsdp.model.init_model_with_meta_device",
+            has_vision=False,
+            shared_expert_gate=False,
+            family="nemotron_h",
+        )
+        is True
+    )
 
 
 @pytest.mark.bridge

@@ -116,4 +116,5 @@ def test_fsdp_fills_no_expert_bias_of_the_meta_device(said: dict[str, Any]) -> N
     assert said["router_buffers"]["False"] == []
     assert "expert_bias" in said["router_buffers"]["True"]
     biased = {"deepseek_v3": True, "kimi_k2": True, "glm4_moe": True, "qwen3_moe": False, "gpt_oss": False}
-    assert {f: not derived(rule, has_vision=False, family=f) for f in biased} == biased
+    values = {"has_vision": False, "shared_expert_gate": False}
+    assert {f: not derived(rule, family=f, **values) for f in biased} == biased
