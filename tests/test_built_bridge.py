@@ -23,6 +23,8 @@ RUNS = {
     "yarn, router alone": "gpt_oss_120b; gb200 x 64; throughput first\npin cuda_graph=[moe_router, moe_preprocess]",
     "Mamba layers": "nemotron_3_nano; h100 x 16; throughput first\npin cuda_graph=[attn, mamba] recompute=[moe]",
     "Mamba layers, MTP": f"nemotron_3_super; gb200 x 64; throughput first\n{GRAPHS.replace(']', ', mamba]')} pp=2",
+    "delta nets, MTP": f"qwen3_next_80b_a3b; gb200 x 64; throughput first\n{GRAPHS} pp=2 vpp=4",
+    "overlap with delta nets": "qwen3_next_80b_a3b; h100 x 64; throughput first\npin ep_overlap=on pp=2 vpp=4",
     "overlap of chunks": "qwen3_30b_a3b; h100 x 16; throughput first\npin ep_overlap=on pp=2 vpp=2",
     "overlap with MTP": "deepseek_v3; gb200 x 256; throughput first\npin ep_overlap=on pp=4 vpp=4",
 }

@@ -23,7 +23,7 @@ from moedsl.cost.pipeline import layout_for, parse_layout
 from moedsl.facts import Model
 from moedsl.importer import declaration
 from moedsl.paths import stdlib_dir
-from moedsl.rehearse import hf, meshes, prepare, program, stages
+from moedsl.rehearse import hf, kernels, meshes, prepare, program, stages
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, SHRUNK
 from moedsl.rehearse.shrink import RANKS, Rehearsal, shrink
 from moedsl.source import Source
@@ -33,7 +33,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.moe"))
 GPUS = {
     "moonlight_16b": 32, "qwen3_30b_a3b": 32, "qwen3_vl_30b_a3b": 32, "gpt_oss_120b": 64, "qwen3_235b_a22b": 256,
     "qwen3_vl_235b_a22b": 256, "deepseek_v3": 256, "kimi_k2": 512, "nemotron_3_nano": 32, "nemotron_3_super": 128,
-    "nemotron_3_ultra": 512,
+    "nemotron_3_ultra": 512, "qwen3_next_80b_a3b": 64, "qwen35_vl_35b_a3b": 32, "qwen35_vl_397b_a17b": 512,
 }  # fmt: skip
 CELLS = [*product(GPUS, (("h100", "throughput 4k"), ("gb200", "fit 128k"), ("gb300", "throughput 32k")))]
 PINNED = (
@@ -42,6 +42,7 @@ PINNED = (
     "qwen3_235b_a22b; gb200 x 256; seq 128k; batch 64; pin pp=4 vpp=4 tp=4 cp=4 ep=32; fit first",
     "deepseek_v3; h100 x 1024; seq 4k; batch 8192; precision fp8; pin pp=16 tp=2 ep=64 moments=bf16; fit first",
     "nemotron_3_super; h100 x 256; seq 8k; batch 512; pin pp=4 tp=2 cp=2 ep=16; fit first",
+    "qwen3_next_80b_a3b; h100 x 64; seq 4k; batch 256; pin pp=4 vpp=10 tp=2 ep=8; fit first",
 )
 Case = tuple[Chosen, dict[str, Any], Rehearsal]
 
@@ -216,6 +217,26 @@ def test_a_hybrid_is_not_rehearsed_without_its_kernels(capsys: pytest.CaptureFix
     assert main(run) == 1
     said = capsys.readouterr().err
     assert "rehearse.no_kernels" in said and "mamba_ssm" in said and "--dryrun" in said
+
+
+def test_delta_nets_alternate_with_full_attention_in_every_stage() -> None:
+    """And the last layer, which MTP repeats, has full attention."""
+    text = "qwen3_next_80b_a3b; h100 x 64; seq 4k; batch 256; pin pp=2 vpp=4 ep=16 cp=2; fit first"
+    (case,) = cases(f'{text}; pin pipeline_layout="Et*4|(t*7|)*5t*8|tmL"')
+    r = case[2]
+    assert r.pipeline_layout == "Etttt|ttt|ttt|ttmL" and r.model.linear_every == 2
+    kinds = [dict(prepare.layout_of(r).holds(stage)) for stage in range(2)]
+    assert all(k["delta"] and k["moe"] for k in kinds), kinds
+    assert "gated delta nets" in {n.what for n in r.notes if n.kind == LEFT_OUT}
+
+
+def test_delta_nets_need_their_package_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    m = stdlib_model("qwen3_next_80b_a3b")
+    assert kernels.lacking([m], on_gpus=False) is None
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    found = kernels.lacking([m], on_gpus=True)
+    assert found is not None and found.id == "rehearse.no_kernels" and "fla" in found.message
+    assert kernels.lacking([m], on_gpus=False) is None
 
 
 def test_an_even_layout_stays_even() -> None:

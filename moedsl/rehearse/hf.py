@@ -11,7 +11,7 @@ from moedsl.bridge import hub
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.facts import Model
 from moedsl.importer_families import FAMILIES
-from moedsl.importer_fields import LETTERS, Alternating, Flag, HeadDim, Int, Length, Pattern, Product
+from moedsl.importer_fields import LETTERS, Alternating, Every, Flag, HeadDim, Int, Length, Pattern, Product
 from moedsl.paths import stdlib_dir
 
 
@@ -63,6 +63,8 @@ def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
             case Alternating():
                 pair = ("sliding_attention", "full_attention")
                 out[rule.key] = [pair[i % 2] for i in range(m.layers)]
+            case Every():
+                out.update(_kinds(rule, value, m.layers, config))
             case Int() if value == rule.null:
                 out[rule.key] = None
             case Int() | Flag():
@@ -76,6 +78,13 @@ def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
             case _:
                 continue
     return out
+
+
+def _kinds(rule: Every, every: int, layers: int, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Where full attention is, in the keys that `config` has it in."""
+    kinds = ["linear_attention"] * (every - 1) + ["full_attention"]
+    said: dict[str, Any] = {rule.key: every, rule.listed: [kinds[i % every] for i in range(layers)]}
+    return {key: value for key, value in said.items() if config.get(key) is not None}
 
 
 def _blocks(rule: Pattern, letters: str, config: Mapping[str, Any]) -> dict[str, Any]:

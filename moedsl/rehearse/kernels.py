@@ -1,4 +1,8 @@
-"""Models that no rehearsal can compute: a Mamba-2 mixer is kernels of mamba_ssm and causal_conv1d, which need a GPU."""
+"""Models that this machine's rehearsal cannot compute, for want of packages of kernels that Megatron-Core calls.
+
+A Mamba-2 mixer is kernels of mamba_ssm and causal_conv1d, which need a GPU. A gated delta net's are fla's, and beside
+them Megatron-Core has a path in PyTorch, which a rehearsal on a CPU takes (moedsl.rehearse.cpu.delta_nets).
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,32 @@ from importlib.util import find_spec
 from moedsl.diagnostics import Diagnostic, error
 from moedsl.facts import Model
 
-PACKAGES = ("mamba_ssm", "causal_conv1d")
+MAMBA = ("mamba_ssm", "causal_conv1d")
 """What Megatron-Core's mixer asks for (core ssm/mamba_mixer.py:61-81, 200)."""
+DELTA_NETS = ("fla",)
+"""What its gated delta nets ask for (core ssm/gated_delta_net/common.py:44-46, 141)."""
 
 
 def lacking(models: Sequence[Model], on_gpus: bool) -> Diagnostic | None:
-    """rehearse.no_kernels where a model has Mamba-2 layers, and this run has no GPU or not their packages."""
-    mixing = next((m for m in models if "M" in m.layer_pattern + m.mtp_pattern), None)
-    absent = [name for name in PACKAGES if find_spec(name) is None]
-    if mixing is None or (on_gpus and not absent):
-        return None
-    why = f"this Python lacks {' and '.join(absent)}" if on_gpus else "there is no path of them for a CPU"
+    """rehearse.no_kernels where layers of a model are kernels that this run has no GPU for, or not their packages."""
+    for m in models:
+        if "M" in m.layer_pattern + m.mtp_pattern and (not on_gpus or _absent(MAMBA)):
+            why = f"this Python lacks {_absent(MAMBA)}" if on_gpus else "there is no path of them for a CPU"
+            return _refused(f"the Mamba-2 layers of {m.name}", MAMBA, why)
+        if m.linear and on_gpus and _absent(DELTA_NETS):
+            return _refused(f"the gated delta nets of {m.name}", DELTA_NETS, "this Python lacks it")
+    return None
+
+
+def _absent(packages: Sequence[str]) -> str:
+    """Those that are not there, in words."""
+    return " and ".join(name for name in packages if find_spec(name) is None)
+
+
+def _refused(layers: str, packages: Sequence[str], why: str) -> Diagnostic:
+    named = " and ".join(packages)
     return error(
         "rehearse.no_kernels",
-        f"the Mamba-2 layers of {mixing.name} are kernels of mamba_ssm and causal_conv1d, and {why}",
-        help="--dryrun shows what would run; it takes a GPU and a container that has both packages",
+        f"{layers} are kernels of {named}, and {why}",
+        help=f"--dryrun shows what would run; it takes a GPU and a container that has {named}",
     )

@@ -40,6 +40,11 @@ ALWAYS: tuple[Note, ...] = (
     Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model on a CPU says nothing of either"),
 )  # fmt: skip
 """What no rehearsal on a CPU has, whatever the plan."""
+DELTA_NETS = Note(
+    "gated delta nets", LEFT_OUT, "fla's convolution, scan and norm of queries and keys",
+    "Megatron-Core's own convolution and scan in PyTorch, and a norm of moedsl's", "fla's kernels need a GPU",
+)  # fmt: skip
+"""What a rehearsal on a CPU has not of a model with them."""
 ON_GPUS: tuple[Note, ...] = (
     Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model says nothing of either"),
     Note("between nodes", LEFT_OUT, "the cluster's network", None, "every rank is on this machine"),

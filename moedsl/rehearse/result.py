@@ -8,7 +8,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from moedsl.rehearse.checks import Check
-from moedsl.rehearse.cpu.config import CHANGES
+from moedsl.rehearse.cpu.config import changes
 from moedsl.rehearse.launch import Outcome
 from moedsl.rehearse.notes import KINDS
 from moedsl.rehearse.prepare import Prepared
@@ -50,7 +50,7 @@ def to_json(r: Result) -> Json:
         "plan": {k: r.plan["layout"][k] for k in (*small.layout, "pipeline_layout")},
         "batch": {name: getattr(small, name) for name in names},
         **{kind.replace(" ", "_"): [n.to_json() for n in small.notes if n.kind == kind] for kind in KINDS},
-        "replaced": [asdict(c) for c in CHANGES] if r.device == "cpu" else [],
+        "replaced": [asdict(c) for c in changes(small.model.linear)] if r.device == "cpu" else [],
         "trained": _trained(r),
     }
 

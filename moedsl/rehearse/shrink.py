@@ -92,7 +92,8 @@ def _shortened(plan: Mapping[str, Any], model: Model, pp: int, vpp: int) -> tupl
     if model.hybrid:
         parts = stages.segments((plan["layout"]["pipeline_layout"] or model.layer_pattern).split("|"), pp)
         return len("".join(parts)), "".join(parts), "|".join(parts)
-    chunks = stages.shortened(_layout(plan, model), pp, vpp, min(model.dense_layers, 1))
+    chunks = stages.shortened(_layout(plan, model), pp, vpp, int(model.dense_layers > 0 or model.linear))
+    chunks = stages.paired(chunks) if model.linear else chunks
     return sum(c.layers for c in chunks), "", stages.text(chunks)
 
 
@@ -127,6 +128,8 @@ def _with_notes(r: Rehearsal, plan: Mapping[str, Any], model: Model, on_gpus: bo
     ]
     if r.hardware != plan["hardware"]:
         own.append(Note("hardware", LEFT_OUT, plan["hardware"], r.hardware, "its declaration is in the run file"))
+    if model.linear and not on_gpus:
+        own.append(policy.DELTA_NETS)
     return evolve(r, notes=(*own, *policy.notes(plan, r.policy, on_gpus)))
 
 

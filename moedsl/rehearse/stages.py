@@ -10,18 +10,18 @@ TWO = 2
 """Layers of a model without a pipeline: one hands its output to the next."""
 
 
-def shortened(layout: Layout, pp: int, vpp: int, dense: int) -> list[Chunk]:
+def shortened(layout: Layout, pp: int, vpp: int, more: int) -> list[Chunk]:
     """The chunks of pp x vpp virtual stages, in a token's order, out of those of the plan's `layout`.
 
     A chunk with the fewest layers (but for none at all) keeps 1, a fuller one 2, so that an uneven layout stays uneven;
-    one more each where the model has `dense` leading layers, so that every stage has experts.
+    `more` each where its layers are of two kinds: dense ones before those of experts, or by their attention.
     """
     chunks = _picked(layout.chunks, pp * vpp)
     fewest = min((c.layers for c in layout.chunks if c.layers), default=1)
-    counts = [0 if not c.layers else 1 + dense + (c.layers > fewest) for c in chunks]
+    counts = [0 if not c.layers else 1 + more + (c.layers > fewest) for c in chunks]
     if len(counts) == 1:
-        counts = [TWO + dense]
-    return [evolve(c, dense=0, moe=n) for c, n in zip(chunks, counts, strict=True)]
+        counts = [TWO + more]
+    return [evolve(c, dense=0, moe=n, delta=0) for c, n in zip(chunks, counts, strict=True)]
 
 
 def _picked(chunks: tuple[Chunk, ...], count: int) -> list[Chunk]:
@@ -37,6 +37,12 @@ def _picked(chunks: tuple[Chunk, ...], count: int) -> list[Chunk]:
     if count > 2 and not any(c.layers == fullest.layers for c in picked):
         picked[count // 2] = evolve(fullest, embedding=False, mtp=0, loss=False)
     return [*picked[:-1], evolve(picked[-1], mtp=sum(c.mtp for c in chunks))]
+
+
+def paired(chunks: list[Chunk]) -> list[Chunk]:
+    """An even number of layers, of which every other one has full attention: a fullest chunk takes one more."""
+    odd, fullest = sum(c.layers for c in chunks) % 2, max(chunks, key=lambda c: c.layers)
+    return [evolve(c, moe=c.moe + odd) if c is fullest else c for c in chunks]
 
 
 def text(chunks: list[Chunk]) -> str:

@@ -13,19 +13,19 @@ from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
 HIDDEN, HEAD, EXPERT, DENSE, RANK, VOCAB = 64, 16, 32, 128, 32, 512
 MAMBA_HEADS = 16
 """A group's: what a projection makes of a mixer's input is then a multiple of 16, as its kernels and FP8 want."""
-LANGUAGE = {"qwen3_vl_moe": "qwen3_moe"}
-"""The family of a vision-language model's language model."""
+LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next"}
+"""The family that a vision-language model's language model is of, layer by layer."""
 SHRUNK = (
     "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",
     "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
     "v_head_dim", "window", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups",
-    "moe_latent",
+    "linear_every", "linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim", "moe_latent",
 )  # fmt: skip
 """Facts that may become smaller; `notes` speaks of each that the model has."""
 SAME = (
     "topk", "routing_groups", "topk_groups", "attention", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias",
     "attention_sinks", "router_bias", "tied_embeddings", "shared_expert_gate", "window_every", "gated", "mtp_pattern",
-    "mtp_repeated",
+    "mtp_repeated", "attention_gate",
 )  # fmt: skip
 """Facts that stay."""
 
@@ -65,6 +65,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         vision=None,
         **latent,
         **_mixer(m, sizes["tp"] * sizes["cp"]),
+        **_delta_net(m, sizes["tp"] * sizes["cp"]),
     )
 
 
@@ -75,6 +76,17 @@ def _mixer(m: Model, ranks: int) -> dict[str, int]:
     groups = lcm(ranks, 2) if m.mamba_groups > 1 else 1
     return {
         "mamba_heads": MAMBA_HEADS * groups, "mamba_head_dim": HEAD, "mamba_state": HEAD, "mamba_groups": groups,
+    }  # fmt: skip
+
+
+def _delta_net(m: Model, ranks: int) -> dict[str, int]:
+    """A gated delta net whose heads fall on the ranks that share it, in every other layer (`stages.paired`)."""
+    if not m.linear:
+        return {}
+    keys, values = lcm(ranks, 2), 2 if m.linear_value_heads > m.linear_key_heads else 1
+    return {
+        "linear_every": 2, "linear_key_heads": keys, "linear_value_heads": values * keys, "linear_key_dim": HEAD,
+        "linear_value_dim": HEAD,
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from operator import attrgetter
 from typing import Any
 
@@ -41,11 +42,23 @@ CHANGES: tuple[Change, ...] = (
 )
 
 
+DELTA_NETS = Change("model.deterministic_mode", True, "a gated delta net's kernels, fla's, need a GPU: PyTorch's path")
+"""Where the model has some (core ssm/gated_delta_net/gdn.py:59, 199)."""
+
+
+def changes(linear: bool) -> tuple[Change, ...]:
+    """Those of a model; `linear` where some of its layers have a gated delta net."""
+    return (*CHANGES, DELTA_NETS) if linear else CHANGES
+
+
 def apply(config: Any) -> None:
     """Changes a recipe's configuration; a field that this configuration does not have is left out."""
     from moedsl.rehearse.cpu import layers
 
-    for change in CHANGES:
+    linear = bool(getattr(config.model, "experimental_attention_variant", None))
+    if linear:
+        os.environ.setdefault("NCCL_ALGO", "Ring")  # deterministic mode asks for one (bridge training/config.py:1057)
+    for change in changes(linear):
         parent, _, name = change.path.rpartition(".")
         owner = attrgetter(parent)(config) if parent else config
         if hasattr(owner, name):

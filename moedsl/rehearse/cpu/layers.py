@@ -7,7 +7,7 @@ from typing import Any
 
 from megatron.core.transformer.identity_op import IdentityOp
 
-from moedsl.rehearse.cpu import experts
+from moedsl.rehearse.cpu import delta_nets, experts
 from moedsl.rehearse.cpu.modules import Attention, Duplicated, NormedColumn, norm
 
 _NORMS = {
@@ -32,6 +32,7 @@ def install() -> None:
     latent.TELinear = Duplicated
     provider: Any = importlib.import_module("megatron.bridge.models.gpt_provider")
     provider.mtp_block_spec = _mtp
+    delta_nets.install()
 
 
 def layers(config: Any, vp_stage: int | None = None) -> Any:
