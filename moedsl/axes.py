@@ -112,8 +112,9 @@ def _joined(value: object, sign: str) -> str:
 
 
 def pairs(values: Mapping[str, object]) -> str:
-    """Values by name as plans say them, `ep=64 recompute=moe_act`."""
-    return " ".join(f"{name}={said(value)}" for name, value in values.items())
+    """Values by name as plans say them, `ep=64 recompute=moe_act`; a text that is no word in quotes."""
+    words = ((n, f'"{v}"' if isinstance(v, str) and not v.isidentifier() else said(v)) for n, v in values.items())
+    return " ".join(f"{name}={word}" for name, word in words)
 
 
 def json_value(value: Any) -> Any:

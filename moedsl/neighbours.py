@@ -39,8 +39,16 @@ def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
 def judged(c: Compiled, prices: Prices, row: Row, tried: Iterable[tuple[axes.Axis, int]]) -> list[Neighbour]:
     """The rows that each have one other value of an axis, priced in one batch; values that the row has are left out."""
     changes = [(a, v) for a, v in tried if v != row.codes[a.name]]
-    if not changes:
-        return []
+    return _judged(c, prices, row, changes) if changes else []
+
+
+def repriced(c: Compiled, prices: Prices, row: Row) -> Neighbour:
+    """The row itself at other prices."""
+    axis = axes.AXES[0]
+    return _judged(c, prices, row, [(axis, row.codes[axis.name])])[0]
+
+
+def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis, int]]) -> list[Neighbour]:
     table = _table(c, row.codes, changes)
     refused = _refused(c, table)
     legal = np.array([r is None for r in refused])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl import axes, experiment, neighbours, parts, short_twin, sweep_table, verdict, versions, walls
+from moedsl import axes, experiment, neighbours, parts, rebalance, short_twin, sweep_table, verdict, versions, walls
 from moedsl.advice import NEAR, against, answers
 from moedsl.axes import json_value, said
 from moedsl.choose import Chosen
@@ -59,6 +59,7 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "measured": [_measured(r, env) for r in p.of("measured") if _resembles(r, env)],
         "diagnostics": [to_json(d, sources) for d in found],
         "alternatives": [_alternative(chosen, r, row) for r in chosen.solution.rows[1:]],
+        **_rebalanced(chosen, row),
         "steps": [_step(chosen, g, r, row) for g, r in chosen.steps],
         "search": {"legal_layouts": chosen.solution.legal, "rows_priced": chosen.solution.priced},
         **_isolation(p),
@@ -163,7 +164,8 @@ def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
 
 def _stage(s: StageMemory) -> Json:
     sizes = {f"{k}_gib": getattr(s, k) / GIB for k in (*KINDS, "total")}
-    return {"stage": s.stage, "params": s.params + s.expert_params, "expert_params": s.expert_params, **sizes}
+    params = {"params": s.params + s.expert_params, "expert_params": s.expert_params}
+    return {"stage": s.stage, "layers": dict(s.layers), **params, **sizes}
 
 
 # ---------------------------------------------------------------- decisions
@@ -299,6 +301,15 @@ def _certain(chosen: Chosen, other: Row | None, row: Row) -> Json:
         found = {"changes": _changes(chosen, other, row), "peak_gib": other.peak_memory / GIB}
         found |= {"step_time_s": other.step_time, "against_plan": against(other, row)}
     return {"within": NEAR, "layout": found}
+
+
+def _rebalanced(chosen: Chosen, row: Row) -> Json:
+    """The same layout with its layers in a balance of their own, where that is worth it."""
+    found = rebalance.rebalanced(chosen, row)
+    if found is None:
+        return {}
+    text, other = found
+    return {"rebalanced": {**_alternative(chosen, other, row), "changes": {"pipeline_layout": text}}}
 
 
 def _alternative(chosen: Chosen, other: Row, row: Row) -> Json:

@@ -227,7 +227,8 @@ def _measured(p: Json) -> str:
 
 
 def _alternatives(p: Json) -> str:
-    lines = [f"  {pairs(a['changes'])}: {a['against_plan']}{_against(a)}" for a in p["alternatives"]]
+    others = [*([p["rebalanced"]] if "rebalanced" in p else []), *p["alternatives"]]
+    lines = [f"  {pairs(a['changes'])}: {a['against_plan']}{_against(a)}" for a in others]
     return "Next best\n" + "\n".join(lines) if lines else ""
 
 

@@ -240,6 +240,22 @@ def test_a_field_of_the_recipe_leads_to_its_word() -> None:
     assert explained("moonlight_16b; h100 x 8", "tensor_model_parallel_size")["name"] == "tp"
 
 
+@pytest.mark.parametrize(
+    ("text", "value", "why"),
+    [
+        ("deepseek_v3; gb200 x 256; pin pp=4 vpp=1", "Et*16|(t*16|)*2t*13mL", "slowest chunk is the fastest"),
+        ("qwen3_30b_a3b; h100 x 16; pin pp=2 vpp=1", None, "even split"),
+        ("qwen3_30b_a3b; h100 x 16; pin pp=1", None, "one stage"),
+        ("nemotron_3_nano; h100 x 16; pin pp=2", "MEMEM*", "heaviest stage"),
+        ('qwen3_30b_a3b; h100 x 16; pin pp=2 vpp=1 pipeline_layout="Et*25|t*23L"', "Et*25|t*23L", None),
+    ],
+)
+def test_a_pipeline_layout_has_a_reason(text: str, value: str | None, why: str | None) -> None:
+    e = explained(text, "pipeline_layout")
+    assert e["value"] == value or (value and e["value"].startswith(value))
+    assert (e["origin"]["kind"] == "pinned") if why is None else (why in e["origin"]["because"])
+
+
 def test_an_unknown_name_has_a_way_out() -> None:
     result = answer(Source("run.moe", "moonlight_16b; h100 x 8"), ["tensor_parallel"])
     (d,) = result.diagnostics

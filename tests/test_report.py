@@ -161,3 +161,12 @@ def test_a_place_that_takes_no_page_is_refused(
 )
 def test_a_job_takes_as_much_of_a_domain_as_expert_groups_fill(ep: int, per_node: int, domain: int, used: int) -> None:
     assert ranks.used({"ep": ep, "etp": 1}, per_node, domain) == used
+
+
+def test_a_stage_says_its_layers_and_the_head_its_verdict() -> None:
+    (plan,) = plans("deepseek_v3; gb200 x 256; throughput first; pin pp=4 vpp=4 ep=64 recompute=[mla_up_proj]")
+    stages = [s["layers"] for s in plan["estimate"]["memory"]["stages"]]
+    assert {k: sum(s.get(k, 0) for s in stages) for k in ("dense", "moe", "mtp")} == {"dense": 3, "moe": 58, "mtp": 1}
+    text = page([plan])
+    assert f"rank: {plan['estimate']['memory']['verdict']}</span>" in text
+    assert f"3 dense, {stages[0]['moe']} MoE" in text and f"{stages[3]['moe']} MoE, 1 MTP" in text

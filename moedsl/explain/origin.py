@@ -14,14 +14,15 @@ def of_axis(b: Base, axis: axes.Axis) -> Json:
     """A pin, the only value that a rule leaves, or the phase's choice among several."""
     source, domain = b.chosen.problem.origins[axis.name], b.chosen.problem.domains[axis.name]
     if isinstance(source, Pin):
-        return _stated(b, source.span)
+        return stated(b, source.span)
     if len(domain) > 1:
         among = [axis.decode(int(v)) for v in domain]
         return {**_by(b, source), "kind": "chosen", "among": among, "rank": b.compiled.ranks[0].rule.id}
     return {**_by(b, source), "kind": "defaulted"}
 
 
-def _stated(b: Base, span: Span) -> Json:
+def stated(b: Base, span: Span) -> Json:
+    """What the run file says there."""
     return {"kind": "pinned", "at": b.where(span)}
 
 
@@ -35,7 +36,7 @@ def of_let(b: Base, name: str) -> Json:
     rule = next(r for r in b.program.of("let") if r.name == name)
     formula = tree(rule.expr, b.env, b.functions, b.lets)
     if wish is not None:
-        return {**_stated(b, wish.span), "tree": formula}
+        return {**stated(b, wish.span), "tree": formula}
     return {**b.cited(rule), "kind": "derived", "tree": formula}
 
 
@@ -46,7 +47,7 @@ def of_fixed(b: Base, name: str) -> Json:
         return {**b.cited(rule), "kind": "defaulted", "tree": tree(rule.expr, b.env, b.functions, b.lets)}
     statement = {"global_batch": "batch", "gpus": "hardware"}.get(name, name)
     if statement in b.program.spans:
-        return _stated(b, b.program.spans[statement])
+        return stated(b, b.program.spans[statement])
     because = "what a run is where it says nothing else"
     return {"kind": "defaulted", "rule": None, "because": because, "cite": [], "at": None}
 

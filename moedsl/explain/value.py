@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from moedsl import axes
 from moedsl.axes import json_value
 from moedsl.choose import Chosen, solve
+from moedsl.cost import pipeline
 from moedsl.explain import advice, alternatives, bearing, fields, origin
 from moedsl.explain.base import Base, Json
 from moedsl.explain.tree import tree
 from moedsl.explain.values import best_with, of_axis, of_let, reads
 from moedsl.explain.variant import Found, Variant
+from moedsl.facts import Model
 from moedsl.ir import Rule
 from moedsl.plan import make_plan
 from moedsl.printer import print_expr
@@ -32,6 +32,7 @@ def explain(b: Base, name: str) -> Json | None:
         (name in b.lets, _let),
         (name in b.env or name in b.chosen.problem.defaults, _fixed),
         (name in b.program.sets, _set),
+        (name == "pipeline_layout", _layout),
     ):
         if known:
             return one(b, name)
@@ -94,6 +95,29 @@ def _fixed(b: Base, name: str) -> Json:
     return {**_head(b, name, value, doc), "origin": origin.of_fixed(b, name), **_body(b, name, others)}
 
 
+def _layout(b: Base, name: str) -> Json:
+    """How the layers fall on the chunks: the run's own words, Megatron's even split, or the most balanced one."""
+    m, pp, vpp = b.program.model, b.row.codes["pp"], b.row.codes["vpp"]
+    text = pipeline.layout_string(m, pp, vpp)
+    if name in b.program.spans:
+        source, text = origin.stated(b, b.program.spans[name]), b.program.pipeline_layout
+    else:
+        even = "Megatron's even split, which needs no layout" if pp > 1 else "one stage holds every layer"
+        because = even if text is None else _balance(m)
+        source = {"kind": "derived", "rule": None, "because": because, "cite": [], "at": None}
+    doc = "what each chunk of the pipeline holds, in Megatron's letters"
+    return {**_head(b, name, text, doc), "origin": source, "rules": [], "alternatives": [], "advice": []}
+
+
+def _balance(m: Model) -> str:
+    """What the most balanced layout weighs."""
+    if m.hybrid:
+        return "the split of the pattern whose heaviest stage has the fewest weights that multiply a token"
+    mtp, loss = pipeline.weights(m)
+    ahead = f" and each MTP layer {mtp:.1f}" if m.mtp_layers else ""
+    return f"the split whose slowest chunk is the fastest: a layer weighs 1, the loss {loss:.1f}{ahead}"
+
+
 def _resized(b: Base, name: str, value: int) -> Json:
     gpus = value if name == "gpus" else b.chosen.problem.gpus
     kept = {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")} | {name: value}
@@ -150,9 +174,10 @@ def _field(b: Base, name: str) -> Json | None:
     if found is None:
         return None
     entry = {"path": found.path, "value": found.value, "word": found.word}
-    word = {"sequence_parallel": "sequence_parallel", "pipeline_layout": "pp"}.get(found.word or "", found.word)
-    decided: Mapping[str, partial[Json]] = {"set": partial(_set, b, found.path)}
-    inner = decided[word]() if word in decided else explain(b, word) if word not in (None, "reset") else None
+    if found.word == "set":
+        inner = _set(b, found.path)
+    else:
+        inner = explain(b, found.word) if found.word not in (None, "reset") else None
     if inner is not None:
         return {**inner, "field": entry}
     because = {

@@ -17,6 +17,10 @@ MOST_RANKS = 1024
 MOST_MICROBATCHES = 4
 """Microbatches drawn for each pipeline stage: behind them the pattern repeats."""
 MEMORY = ("weights", "gradients", "optimizer", "activations", "buffers")
+KINDS = {
+    "dense": "dense", "moe": "MoE", "mamba": "Mamba", "attention": "attention", "delta": "delta net", "mtp": "MTP",
+}  # fmt: skip
+"""A stage's layers in words."""
 SIGN = '<meta name="generator" content="moedsl report">'
 """What tells a report from a file of somebody's own."""
 COLOURS = ("#3b6fb6", "#7aa6d6", "#c9803a", "#5a9a5a", "#a9a9a9", "#8a6bb0", "#c0504d", "#d8b24a", "#4aa3a3", "#6b6b6b")
@@ -46,10 +50,19 @@ def memory(p: Json) -> dict[str, Any]:
     """Stacked bars, a stage each, in shares of the widest of capacity and peak."""
     m = p["estimate"]["memory"]
     widest = max(m["capacity_gib"], *(s["total_gib"] for s in m["stages"]))
-    rows = [{"stage": s["stage"], "total": s["total_gib"], "parts": [*_stack(s, widest)]} for s in m["stages"]]
+    rows = [
+        {"stage": s["stage"], "layers": _layers(s), "total": s["total_gib"], "parts": [*_stack(s, widest)]}
+        for s in m["stages"]
+    ]
     lines = {name: m[f"{name}_gib"] / widest * 100 for name in ("capacity", "allowed")}
     legend = [{"name": k, "colour": c} for k, c in zip(MEMORY, COLOURS, strict=False)]
-    return {"rows": rows, "lines": lines, "legend": legend, "peak": m["peak_gib"], "capacity": m["capacity_gib"]}
+    sizes = {"peak": m["peak_gib"], "capacity": m["capacity_gib"], "verdict": m["verdict"]}
+    return {"rows": rows, "lines": lines, "legend": legend, **sizes}
+
+
+def _layers(stage: Json) -> str:
+    """What a stage holds in words: ``3 dense, 12 MoE``."""
+    return ", ".join(f"{n} {KINDS[kind]}" for kind, n in stage["layers"].items())
 
 
 def _stack(stage: Json, widest: float) -> Iterator[dict[str, Any]]:
