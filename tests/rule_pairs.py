@@ -105,6 +105,7 @@ _PAIRS: dict[str, Pair] = {
     "std.long_context_published.deepseek_128k": (run(**_DSV3, seq=131072), run(**_DSV3, seq=262144)),
     "std.long_context_published.deepseek_256k": (run(**_DSV3, seq=262144), run(**_DSV3, seq=131072)),
     "std.long_context_published.qwen3_235b_128k": (run("qwen235", seq=131072), run("qwen235", seq=4096)),
+    "std.long_context_published.qwen3_next": (run("next", seq=32768), run("next", seq=4096)),
     "std.variable_shapes.static_for_graphs": (run(also=_UNPADDED), run(also=_UNPADDED, cuda_graph=PARTIAL)),
     "std.variable_shapes.image_graphs": (
         run("vl", also=_PACKED, micro_batch=2, cuda_graph=["moe_router"]),

@@ -34,7 +34,10 @@ def refusals(launches: Sequence[Launch]) -> list[Diagnostic]:
     return [error("launch.no_gpus", text, help=_ELSEWHERE, values={"wanted": wanted, "have": have})]
 
 
-_ELSEWHERE = "submit it with `--cluster NAME`, or look at it with `--dryrun`; `moedsl rehearse` runs it small on CPUs"
+_ELSEWHERE = (
+    "submit it with `--cluster NAME`, or look at it with `--dryrun`; `moedsl rehearse` runs it small on CPUs, models "
+    "with Mamba layers aside"
+)
 
 
 def _has(package: str) -> bool:
