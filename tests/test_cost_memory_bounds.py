@@ -62,9 +62,16 @@ def perf() -> list[dict[str, Any]]:
     return [r for r in RECIPES if r["kind"] == "perf"]
 
 
+UNTRIED = "qwen35_vl"
+"""Recipes of these models have the meshes and microbatches of Qwen3-VL's, which train the projector alone, and train
+everything. No rate of them is published, and many are refused by Megatron-Core (layers that do not divide, expert
+overlap), so nothing says that they ran."""
+
+
 def test_no_published_performance_recipe_is_refused() -> None:
     """NVIDIA publishes rates of these, so each fits its GPU."""
-    judged = {r["function"]: b for r in perf() if (b := bounded(r)) is not None}
+    tried = [r for r in perf() if not r["model"].startswith(UNTRIED)]
+    judged = {r["function"]: b for r in tried if (b := bounded(r)) is not None}
     assert len(judged) > 120
     assert not [f for f, b in judged.items() if b.verdict == NOT]
     assert sum(b.verdict == FITS for b in judged.values()) > 0.9 * len(judged)

@@ -237,6 +237,9 @@ others. For most others the gap is a policy that the recipe does not have (overl
 column "over the best with its dispatcher, overlap and graphs" shows what is left without it: virtual stages, the
 microbatch, recompute and expert parallelism, a few percent each. Kimi K2's recipes have DeepSeek-V3's meshes, on B200
 and B300 many have no virtual stages, and those named large_scale keep a mesh for more GPUs with fewer microbatches.
+Qwen3.5's have the meshes and microbatches of Qwen3-VL's, which train the projector alone, and train everything; no rate
+of them is published, and those of 397B with 8 stages are refused by Megatron-Core unless a layout is written. Those of
+Qwen3-Next on H100 and B200 send each token's ten experts over the network (EP 64 and 128) where others stay in a node.
 Dozens of meshes lie within a few percent of each other, less than the estimate can tell apart, so a rank among them
 says little: one line below counts meshes within {error:.0%}, the median error of runs left out, as ties. The page on
 [estimates](estimates.md) says what each change gains from a recipe to the best, what published pairs say of it, and
