@@ -28,14 +28,16 @@ class Answers:
     advice: list[Json]
     """Every advice and every preference of the run, in their order."""
     certain: Row | None
-    """Of a layout that is TIGHT, the best that FITS within `NEAR`."""
+    """Of a layout that is TIGHT, the best that FITS `within` its step."""
+    within: float | None
+    """How much longer a step may be than the plan's; None where the phase ranks by something else before the time."""
 
 
 def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> Answers:
     """Whether each advice is followed and what it would cost; and for a layout that is TIGHT what FITS would cost."""
-    laws, limit = chosen.compiled.advice + chosen.compiled.wishes, _limit(chosen, row)
+    laws, limit = [*chosen.compiled.advice, *chosen.compiled.wishes], _limit(chosen, row)
     unfollowed = {law.rule.id: law for law in laws if not _followed(law, env)}
-    sure = Kept(1, _certain(chosen), limit) if tight and limit else None
+    sure = Kept(1, _certain(chosen), limit) if tight else None
     # a law on prices may be one that no layout obeys, which nothing but pricing them all would show
     asked = {n: Kept(1, law, limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
     _fill(chosen, [*asked.values(), *([sure] if sure else [])])
@@ -51,7 +53,7 @@ def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> An
         }
         for law in laws
     ]
-    return Answers(entries, next(iter(sure.rows), None) if sure else None)
+    return Answers(entries, next(iter(sure.rows), None) if sure else None, None if limit is None else NEAR)
 
 
 def _followed(law: Law, env: Mapping[str, Any]) -> bool:
@@ -80,10 +82,10 @@ def _fill(chosen: Chosen, asked: list[Kept]) -> None:
 
 def _limit(chosen: Chosen, row: Row) -> tuple[float, ...] | None:
     """The rank of a layout as good as the plan's but for a step longer by `NEAR`; None where the phase does not rank by
-    time."""
-    keys = [*chosen.compiled.wishes, *chosen.compiled.ranks]
-    at = next((i for i, law in enumerate(keys) if law.is_price and law.needs <= {"score", "step_time"}), None)
-    return None if at is None else (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf)
+    time before all else that it is not told."""
+    at, ranks = len(chosen.compiled.wishes), chosen.compiled.ranks
+    first = ranks[0].is_price and ranks[0].needs <= {"score", "step_time"}
+    return (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf) if first else None
 
 
 def _certain(chosen: Chosen) -> Law:

@@ -112,13 +112,14 @@ class _Reader:
         self.found.extend(workflow.misplaced(self.draft.fixed))
         model, hardware = self._model(), self._hardware()
         frozen, sharding = self._vlm(model)
+        sets = set_fields.read(self.draft.sets, self.found)
+        built = None if model is None else set_fields.as_set(model, sets)
         parts: dict[str, Any] = {
             "gpus": self._count(), "seq": self._size("seq") or 0, "batch": self._size("batch"),
             "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
             "routing": self._word("routing", ROUTINGS, "natural"), "precision": self._word("precision", PRECISIONS, ""),
             "data": self._data(), "vlm": frozen, "allows": self._allows(), "sweep": self._sweep(),
-            "sets": set_fields.read(self.draft.sets, self.found),
-            "target": self._target(), "pipeline_layout": self._layout(model), "isolate": self._isolate(),
+            "sets": sets, "target": self._target(), "pipeline_layout": self._layout(built), "isolate": self._isolate(),
             "versions": self._versions(),
         }  # fmt: skip
         pins = sharding | self._pins()
@@ -129,12 +130,11 @@ class _Reader:
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
         self._stages(parts["pipeline_layout"], pins, model)
-        self._ahead(parts["sets"], model)
+        self._ahead(sets, model)
         if sum(d.is_error for d in self.found) > before:
             return None
-        model = set_fields.as_set(model, parts["sets"])
         return Program(
-            name=self.name, model=model, hardware=hardware, pins=pins, spans=spans,
+            name=self.name, model=set_fields.as_set(model, sets), hardware=hardware, pins=pins, spans=spans,
             rules=self.rules + wishes if wishes else self.rules,
             batch_gpus=hardware.gpus_per_node if parts["gpus"] is None else None, **parts,
         )  # fmt: skip

@@ -182,11 +182,19 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append(f"a size is out of range: at most {MOST_LAYERS} layers, and {LARGEST} of anything")
     if m.dense_layers > m.layers:
         wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
-    if m.attention_gate and m.attention != "gqa":
-        wrong.append("attention_gate needs attention gqa: latent attention has none")
+    wrong += _of_gates(m)
     wrong += _of_pattern(m) if m.hybrid else _without_pattern(m)
     wrong += _of_delta_nets(m) if m.linear else _without_delta_nets(m)
     return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
+
+
+def _of_gates(m: Model) -> list[str]:
+    """What a gate multiplies has to be there."""
+    asked = (
+        (not m.attention_gate or m.attention == "gqa", "attention_gate needs attention gqa: latent attention has none"),
+        (not m.shared_expert_gate or m.shared_expert_hidden, "shared_expert_gate needs shared_expert_hidden"),
+    )
+    return [text for fine, text in asked if not fine]
 
 
 def _without_pattern(m: Model) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl import axes, experiment, neighbours, parts, rebalance, short_twin, sweep_table, verdict, versions, walls
-from moedsl.advice import NEAR, against, answers
+from moedsl.advice import Answers, against, answers
 from moedsl.axes import json_value, said
 from moedsl.choose import Chosen
 from moedsl.cost import StageMemory, pipeline
@@ -31,7 +31,7 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
     estimate = _estimate(chosen, row, env) | parts.parts(chosen, row, env)
     asked = answers(chosen, row, env, estimate["memory"]["verdict"] == TIGHT)
     if estimate["memory"]["verdict"] == TIGHT:
-        estimate["memory"]["certain"] = _certain(chosen, asked.certain, row)
+        estimate["memory"]["certain"] = _certain(chosen, asked, row)
     plan = {
         "version": VERSION,
         "name": p.name,
@@ -294,13 +294,13 @@ def _changes(chosen: Chosen, other: Row, row: Row) -> Json:
     return {a.name: json_value(values[a.name]) for a in axes.AXES if other.codes[a.name] != row.codes[a.name]}
 
 
-def _certain(chosen: Chosen, other: Row | None, row: Row) -> Json:
-    """The best layout that FITS, and what it costs; null where none ranks within `within` of the plan's."""
-    found = None
+def _certain(chosen: Chosen, asked: Answers, row: Row) -> Json:
+    """The best layout that FITS, and what it costs; null where none does whose step is `within` the plan's."""
+    found, other = None, asked.certain
     if other is not None:
         found = {"changes": _changes(chosen, other, row), "peak_gib": other.peak_memory / GIB}
         found |= {"step_time_s": other.step_time, "against_plan": against(other, row)}
-    return {"within": NEAR, "layout": found}
+    return {"within": asked.within, "layout": found}
 
 
 def _rebalanced(chosen: Chosen, row: Row) -> Json:

@@ -43,7 +43,8 @@ def _certain_text(said: Json | None) -> list[str]:
     if said is None:
         return []
     if said["layout"] is None:
-        return [f"nothing FITS that the run leaves open and that is within {said['within']:.0%} of this"]
+        near = "" if said["within"] is None else f" and that is within {said['within']:.0%} of this"
+        return [f"nothing FITS that the run leaves open{near}"]
     changes = ", ".join(f"{name} {axes.written(value)}" for name, value in said["layout"]["changes"].items())
     return [f"the nearest that FITS: {said['layout']['against_plan']}, with {changes}"]
 

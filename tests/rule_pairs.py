@@ -48,15 +48,7 @@ _PAIRS: dict[str, Pair] = {
         run("nano", recompute=["moe"], cuda_graph=["attn", "mamba"]),
         run("nano", cuda_graph=["attn", "mamba"]),
     ),
-    "std.hybrid_advice.norm_is_fused": (
-        run("nano", offload_modules=["qkv_linear"]),
-        run("nano", offload_modules=["attn_norm"]),
-    ),
     "std.delta_net_mtp.model.mtp_num_layers": (run("next"), run()),
-    "std.delta_net_advice.norm_is_fused": (
-        run("next", offload_modules=["qkv_linear"]),
-        run("next", offload_modules=["attn_norm"]),
-    ),
     "std.hybrid_mtp.model.mtp_num_layers": (run("super"), run("nano")),
     "std.squared_relu.model.use_fused_weighted_squared_relu": (run("nano"), run()),
     "std.dispatch_advice.hybridep_on_nvl72": (run("gb200", dispatcher="hybridep"), run("gb200", dispatcher="alltoall")),
@@ -105,7 +97,8 @@ _PAIRS: dict[str, Pair] = {
     "std.long_context_published.deepseek_128k": (run(**_DSV3, seq=131072), run(**_DSV3, seq=262144)),
     "std.long_context_published.deepseek_256k": (run(**_DSV3, seq=262144), run(**_DSV3, seq=131072)),
     "std.long_context_published.qwen3_235b_128k": (run("qwen235", seq=131072), run("qwen235", seq=4096)),
-    "std.long_context_published.qwen3_next": (run("next", seq=32768), run("next", seq=4096)),
+    "std.walls.qwen3_next": (run("next", seq=32768), run("next", seq=4096)),
+    "std.walls.delta_nets_unmeasured": (run("next"), run()),
     "std.variable_shapes.static_for_graphs": (run(also=_UNPADDED), run(also=_UNPADDED, cuda_graph=PARTIAL)),
     "std.variable_shapes.image_graphs": (
         run("vl", also=_PACKED, micro_batch=2, cuda_graph=["moe_router"]),
@@ -185,6 +178,10 @@ _PAIRS: dict[str, Pair] = {
         run("gb200", offload_modules=["core_attn"]),
     ),
     "std.environment.NVTE_CPU_OFFLOAD_V1": (run(offload_modules=["core_attn"]), run()),
+    "std.offload_advice.norm_is_alone": (
+        run("deepseek", offload_modules=["attn_norm"]),
+        run("next", offload_modules=["attn_norm"]),
+    ),
     "std.offload_advice.norm_outside_graph": (
         run("deepseek", offload_modules=["attn_norm"]),
         run("deepseek", offload_modules=["attn_norm"], cuda_graph=["attn"]),

@@ -228,6 +228,11 @@ ODD_DELTA_NETS = [
         "attention_gate true; attention mla kv_lora_rank 8 qk_nope_dim 8 qk_rope_dim 8 v_head_dim 8",
         "attention_gate needs attention gqa",
     ),
+    (
+        "attention_gate true",
+        "attention_gate true; shared_expert_gate true",
+        "shared_expert_gate needs shared_expert_hidden",
+    ),
 ]
 
 
@@ -334,3 +339,19 @@ def test_a_hybrid_without_blocks_for_mtp_has_no_depth_of_it() -> None:
     assert [d.id for d in found if d.is_error] == ["check.model"]
     (fine,) = compile_source(Source("a.moe", text.replace("nano", "super")), "check").programs
     assert fine.model.mtp_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "layout", "depths", "fine"),
+    [
+        ("deepseek_v3", "Et*31|t*30L", 0, True),
+        ("deepseek_v3", "Et*31|t*30mL", 0, False),
+        ("deepseek_v3", "Et*31|t*30mmL", 2, True),
+        ("qwen3_next_80b_a3b", "Et*24|t*24|L|", 0, True),
+        ("qwen3_next_80b_a3b", "Et*24|t*24|mL|", 1, False),
+    ],
+)
+def test_a_pinned_layout_is_that_of_the_depths_that_are_set(model: str, layout: str, depths: int, fine: bool) -> None:
+    text = f'{model}; gb200 x 64; set model.mtp_num_layers = {depths}; pin pp=2 pipeline_layout="{layout}"'
+    found = [d for d in checked(text).diagnostics if d.id == "check.pipeline_layout"]
+    assert (not found) == fine, found

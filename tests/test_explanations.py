@@ -240,6 +240,14 @@ def test_a_field_of_the_recipe_leads_to_its_word() -> None:
     assert explained("moonlight_16b; h100 x 8", "tensor_model_parallel_size")["name"] == "tp"
 
 
+@pytest.mark.parametrize("name", ["model.mtp_num_layers", "mtp_num_layers"])
+@pytest.mark.parametrize("text", ["qwen3_next_80b_a3b; gb200 x 64", "nemotron_3_super; gb200 x 64"])
+def test_a_derived_field_is_explained_by_its_whole_name(text: str, name: str) -> None:
+    e = explained(text, name)
+    assert (e["value"], e["origin"]["kind"]) == (1, "derived")
+    assert e["origin"]["rule"].endswith("_mtp.model.mtp_num_layers")
+
+
 @pytest.mark.parametrize(
     ("text", "value", "why"),
     [

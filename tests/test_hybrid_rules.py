@@ -47,7 +47,7 @@ def test_each_word_captures_the_layers_of_one_letter(said: dict[str, Any]) -> No
 def test_what_recomputation_and_offload_reach(said: dict[str, Any]) -> None:
     """The only norm that stands alone is the one before the experts; a Mamba layer reads neither word.
 
-    std.hybrid_advice.norm_is_fused"""
+    std.offload_advice.norm_is_alone"""
     found = {k: v for k, v in said["recomputed"].items() if v}
     assert found == {
         "layernorm E": ["recompute_pre_mlp_layernorm"],
@@ -56,7 +56,7 @@ def test_what_recomputation_and_offload_reach(said: dict[str, Any]) -> None:
     }
     assert said["offloaded"] == {"*": [], "E": ["offload_mlp_norm"], "-": []}
     assert said["mamba_reads"] == []
-    assert not permits("std.hybrid_advice.norm_is_fused", offload_modules=frozenset({"attn_norm"}))
+    assert not permits("std.offload_advice.norm_is_alone", offload_modules=frozenset({"attn_norm"}), attention="gqa")
 
 
 @pytest.mark.bridge

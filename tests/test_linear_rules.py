@@ -62,12 +62,12 @@ def test_graphs_take_a_delta_net_for_attention(said: dict[str, Any]) -> None:
 def test_what_recomputation_and_offload_reach(said: dict[str, Any]) -> None:
     """The only norm that stands alone is the one before the experts, and a net knows one word that no axis has.
 
-    std.recompute.recompute, std.delta_net_advice.norm_is_fused"""
+    std.recompute.recompute, std.offload_advice.norm_is_alone"""
     for kind in ("net", "attention"):
         assert said["recomputed"][kind] == ["recompute_pre_mlp_layernorm"]
         assert said["offloaded"][kind] == ["offload_mlp_norm"]
     assert said["net_reads"] == ["gdn_norm_out"]
-    assert not permits("std.delta_net_advice.norm_is_fused", offload_modules=frozenset({"attn_norm"}))
+    assert not permits("std.offload_advice.norm_is_alone", offload_modules=frozenset({"attn_norm"}), attention="gqa")
 
 
 @pytest.mark.bridge

@@ -91,7 +91,7 @@ def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
     is none.
 
     A layout needs a transformer layer in every chunk but the last, which may hold the loss (and MTP) alone, as NVIDIA's
-    own ``Et|(tt|)*30mL`` does; with linear attention and MTP in the last one too (`_alone`). Virtual stages need a
+    own ``Et|(tt|)*30mL`` does; with linear attention and MTP in the last one too (`may_lack`). Virtual stages need a
     pipeline.
     """
     if not _exists(model, pp, vpp):
@@ -128,10 +128,10 @@ def _exists(model: Model, pp: Any, vpp: Any) -> Any:
     """Whether there is a layout, for numbers as for columns."""
     if model.hybrid:
         return (pp >= 1) & (vpp == 1) & (pp <= model.layers)
-    return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= model.layers + _alone(model))
+    return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= model.layers + may_lack(model))
 
 
-def _alone(model: Model) -> bool:
+def may_lack(model: Model) -> bool:
     """Whether a chunk may lack a transformer layer. MTP takes the last layer of its chunk, and where there is none
     Bridge asks for the model's in a place that knows no delta nets (bridge models/gpt_provider.py:mtp_block_spec, core
     models/gpt/gpt_layer_specs.py:572)."""
@@ -167,25 +167,25 @@ def _balanced(model: Model, pp: int, chunks: int) -> list[int]:
     mtp, loss = weights(model)
     tail = loss + mtp * model.mtp_layers
     tops = sorted({float(n) for n in range(1, model.layers + 1)} | {n + tail for n in range(model.layers + 1)})
-    least = tail + (not _alone(model))
+    least = tail + (not may_lack(model))
     top = next(t for t in tops if t >= least and int(t) * (chunks - 1) + int(t - tail) >= model.layers)
     counts = [int(top)] * (chunks - 1) + [int(top - tail)]
     load = [sum(counts[s::pp]) + (tail if s == pp - 1 else 0.0) for s in range(pp)]
-    may_lack = len(counts) - 1 if _alone(model) else len(counts)
-    stages = [_fullest(counts, load[s], s, pp, may_lack) for s in range(pp)]
+    full = len(counts) - may_lack(model)
+    stages = [_fullest(counts, load[s], s, pp, full) for s in range(pp)]
     heapq.heapify(stages)
     for _ in range(sum(counts) - model.layers):
         chunk = stages[0][-1]
         counts[chunk] -= 1
         load[chunk % pp] -= 1
-        heapq.heapreplace(stages, _fullest(counts, load[chunk % pp], chunk % pp, pp, may_lack))
+        heapq.heapreplace(stages, _fullest(counts, load[chunk % pp], chunk % pp, pp, full))
     return counts
 
 
-def _fullest(counts: list[int], load: float, stage: int, pp: int, may_lack: int) -> tuple[float, int, int]:
+def _fullest(counts: list[int], load: float, stage: int, pp: int, full: int) -> tuple[float, int, int]:
     """(-load, -layers, chunk): the chunk of a stage that gives a layer away, the least of these first; of the chunks
-    from `may_lack` on all layers may go."""
-    free = [(-load, -counts[i], i) for i in range(stage, len(counts), pp) if counts[i] > (i < may_lack)]
+    from `full` on all layers may go."""
+    free = [(-load, -counts[i], i) for i in range(stage, len(counts), pp) if counts[i] > (i < full)]
     return min(free, default=(np.inf, 0, stage))
 
 
@@ -288,7 +288,7 @@ def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]
         ("t" not in flat[flat.find("m") :] or "m" not in flat, "layers t have to come before MTP layers m"),
         (len(mtp) < 2, "all MTP layers m belong in one chunk"),
         (
-            _alone(model) or all("t" in w for w in words),
+            may_lack(model) or all("t" in w for w in words),
             "a chunk without a layer t: MTP of a model with linear attention cannot be built beside one",
         ),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from moedsl import axes
@@ -115,7 +116,8 @@ def _balance(m: Model) -> str:
         return "the split of the pattern whose heaviest stage has the fewest weights that multiply a token"
     mtp, loss = pipeline.weights(m)
     ahead = f" and each MTP layer {mtp:.1f}" if m.mtp_layers else ""
-    return f"the split whose slowest chunk is the fastest: a layer weighs 1, the loss {loss:.1f}{ahead}"
+    each = "" if pipeline.may_lack(m) else "; beside MTP each chunk needs a layer"
+    return f"the split whose slowest chunk is the fastest: a layer weighs 1, the loss {loss:.1f}{ahead}{each}"
 
 
 def _resized(b: Base, name: str, value: int) -> Json:
@@ -143,8 +145,9 @@ def _set(b: Base, name: str) -> Json:
 
 def _setting(b: Base, name: str) -> Json | None:
     """A derived setting or an environment variable, with the other rules of its name and why they do not apply."""
-    short = name.removeprefix("model.").removeprefix("env_vars.").removeprefix("env.")
-    for kind, doc in (("derive", "a field of the recipe"), ("env", "an environment variable of the run")):
+    named = dict.fromkeys((name, name.removeprefix("model.").removeprefix("env_vars.").removeprefix("env.")))
+    docs = (("derive", "a field of the recipe"), ("env", "an environment variable of the run"))
+    for (kind, doc), short in product(docs, named):
         source = origin.of_setting(b, kind, short)
         if source is None:
             continue

@@ -61,8 +61,9 @@ def memory(p: Json) -> dict[str, Any]:
 
 
 def _layers(stage: Json) -> str:
-    """What a stage holds in words: ``3 dense, 12 MoE``."""
-    return ", ".join(f"{n} {KINDS[kind]}" for kind, n in stage["layers"].items())
+    """What a stage holds in words: ``3 dense, 12 MoE``; where all have experts, by what differs."""
+    said = {**KINDS, "moe": "attention"} if "delta" in stage["layers"] else KINDS
+    return ", ".join(f"{n} {said[kind]}" for kind, n in stage["layers"].items())
 
 
 def _stack(stage: Json, widest: float) -> Iterator[dict[str, Any]]:
