@@ -239,10 +239,10 @@ Most recipes in BF16 and current-scaled FP8 have neither expert overlap nor a ca
 and NVFP4 that capture the iteration have both. The estimate cannot tell a recipe that was not tuned further from one
 whose change was tried and did not pay, so what it would change is a list to try and not a claim.
 
-The goal, the top 5 for 80% and within 5% of the best for 95%, is not reached, and the second half of it contradicts
-what was measured: two recipes of five have no expert overlap though their model could, and in the three published
-pairs that differ in nothing else it took 5, 15 and 24% off the step. Whatever agrees with those finds more than 5% in
-such recipes. Recipes that capture the iteration are
+The goal, the top 5 for 80% and within 5% of the best for 95%, is not reached, and the second half of it is at
+odds with what was measured: two recipes of five have no expert overlap though their model could, 15 of them on H100,
+where it took 15 and 24% off the step of Qwen3-30B in two published pairs, and 40 on B200 and B300, whose NVLink domain
+is as small (on GB200 a third pair, DeepSeek-V3, has 5%). 95% leaves room for ten. Recipes that capture the iteration are
 near the best, and those of hybrids (Nemotron 3), which have neither overlap nor virtual stages to choose, nearer than
 others. For most others the gap is a policy that the recipe does not have (overlap, graphs, HybridEP), and the
 column "over the best with its dispatcher, overlap and graphs" shows what is left without it: virtual stages, the
