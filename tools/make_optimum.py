@@ -242,9 +242,9 @@ whose change was tried and did not pay, so what it would change is a list to try
 The goal, the top 5 for 80% and within 5% of the best for 95%, is not reached, and the second half of it is at
 odds with what was measured: two recipes of five have no expert overlap though their model could, 15 of them on H100,
 where it took 15 and 24% off the step of Qwen3-30B in two published pairs, and 40 on B200 and B300, whose NVLink domain
-is as small (on GB200 a third pair, DeepSeek-V3, has 5%). 95% leaves room for ten. Recipes that capture the iteration are
-near the best, and those of hybrids (Nemotron 3), which have neither overlap nor virtual stages to choose, nearer than
-others. For most others the gap is a policy that the recipe does not have (overlap, graphs, HybridEP), and the
+is as small (on GB200 a third pair, DeepSeek-V3, has 5%). 95% leaves room for ten. Recipes that capture the iteration
+are near the best, and those of hybrids (Nemotron 3), which have neither overlap nor virtual stages to choose, nearer
+than others. For most others the gap is a policy that the recipe does not have (overlap, graphs, HybridEP), and the
 column "over the best with its dispatcher, overlap and graphs" shows what is left without it: virtual stages, the
 microbatch, recompute and expert parallelism, a few percent each. Kimi K2's recipes have DeepSeek-V3's meshes, on B200
 and B300 many have no virtual stages, and those named large_scale keep a mesh for more GPUs with fewer microbatches.
