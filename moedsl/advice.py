@@ -35,7 +35,7 @@ class Answers:
 
 def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> Answers:
     """Whether each advice is followed and what it would cost; and for a layout that is TIGHT what FITS would cost."""
-    laws, limit = [*chosen.compiled.advice, *chosen.compiled.wishes], _limit(chosen, row)
+    laws, limit = chosen.compiled.advice + chosen.compiled.wishes, _limit(chosen, row)
     unfollowed = {law.rule.id: law for law in laws if not _followed(law, env)}
     sure = Kept(1, _certain(chosen), limit) if tight else None
     # a law on prices may be one that no layout obeys, which nothing but pricing them all would show
@@ -81,8 +81,8 @@ def _fill(chosen: Chosen, asked: list[Kept]) -> None:
 
 
 def _limit(chosen: Chosen, row: Row) -> tuple[float, ...] | None:
-    """The rank of a layout as good as the plan's but for a step longer by `NEAR`; None where the phase does not rank by
-    time before all else that it is not told."""
+    """The rank of a layout as good as the plan's but for a step longer by `NEAR`; None where the phase ranks by
+    something else before the time."""
     at, ranks = len(chosen.compiled.wishes), chosen.compiled.ranks
     first = ranks[0].is_price and ranks[0].needs <= {"score", "step_time"}
     return (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf) if first else None

@@ -131,14 +131,18 @@ class Model:
         return bool(self.linear_every)
 
     @property
-    def layers_said(self) -> str:
-        """The layers in words, a hybrid's by kind: ``52 layers (23 Mamba, 6 attention, 23 MoE)``."""
-        kinds = (("M", "Mamba"), ("*", "attention"), ("E", "MoE"), ("-", "MLP"))
-        each = [f"{n} {word}" for letter, word in kinds if (n := self.layer_pattern.count(letter))]
-        if self.linear_every:
+    def kinds_said(self) -> str:
+        """How many layers of each kind, where they differ by more than their MLP: ``23 Mamba, 6 attention, 23 MoE``."""
+        if self.linear:
             full = self.layers // self.linear_every
-            each = [f"{self.layers - full} gated delta net", f"{full} attention"]
-        return f"{self.layers} layers" + (f" ({', '.join(each)})" if each else "")
+            return f"{self.layers - full} gated delta net, {full} attention"
+        kinds = (("M", "Mamba"), ("*", "attention"), ("E", "MoE"), ("-", "MLP"))
+        return ", ".join(f"{n} {word}" for letter, word in kinds if (n := self.layer_pattern.count(letter)))
+
+    @property
+    def layers_said(self) -> str:
+        """The layers in words: ``52 layers (23 Mamba, 6 attention, 23 MoE)``."""
+        return f"{self.layers} layers" + (f" ({self.kinds_said})" if self.kinds_said else "")
 
 
 @frozen

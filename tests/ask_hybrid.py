@@ -7,17 +7,14 @@ CUDA is stood in for, and so are Mamba's kernels.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from ask_training import _grouped, told
+from ask_training import _grouped, tell, told, without_gpu
 
 from moedsl.bridge import mamba, te
-from moedsl.bridge.gpu import DEVICES, answer
 
 WORDS = ("attn", "mamba", "moe_router")
 MODULES = ("layernorm", "mlp")
@@ -261,16 +258,9 @@ QUESTIONS = (
 def main() -> None:
     os.environ["NVTE_CUTEDSL_FUSED_GROUPED_MLP"] = "1"
     te.install()
-    import torch
-
-    answer(DEVICES["gb200"], 8, 0)
-    cuda: Any = torch.cuda
-    cuda.is_available = lambda: False
-    cuda.current_device = lambda: 0
+    without_gpu()
     mamba.install()
-    torch.set_num_threads(1)
-    only = sys.argv[1:]
-    print(json.dumps({q.__name__: q() for q in QUESTIONS if not only or q.__name__ in only}))
+    tell(QUESTIONS)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ CUDA is stood in for.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,10 +15,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from ask_training import Nothing, told
+from ask_training import Nothing, tell, told, without_gpu
 
 from moedsl.bridge import te
-from moedsl.bridge.gpu import DEVICES, answer
 
 OFFLOADED = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm")
 KINDS = {"net": 0, "attention": 3}
@@ -302,15 +299,8 @@ QUESTIONS = (
 def main() -> None:
     os.environ["NVTE_CPU_OFFLOAD_V1"] = "1"
     te.install()
-    import torch
-
-    answer(DEVICES["gb200"], 8, 0)
-    cuda: Any = torch.cuda
-    cuda.is_available = lambda: False
-    cuda.current_device = lambda: 0
-    torch.set_num_threads(1)
-    only = sys.argv[1:]
-    print(json.dumps({q.__name__: q() for q in QUESTIONS if not only or q.__name__ in only}))
+    without_gpu()
+    tell(QUESTIONS)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -476,19 +476,30 @@ QUESTIONS = (
 )  # fmt: skip
 
 
-def main() -> None:
-    os.environ["NVTE_CUTEDSL_FUSED_GROUPED_MLP"] = "1"
-    te.install()
+def without_gpu() -> Any:
+    """torch.cuda of a machine that has none, for code that asks what a GB200 is."""
     import torch
 
     answer(DEVICES["gb200"], 8, 0)
     cuda: Any = torch.cuda
     cuda.is_available = lambda: False
     cuda.current_device = lambda: 0
-    cuda.Stream = cuda.Event = cuda.current_stream = Nothing
     torch.set_num_threads(1)
+    return cuda
+
+
+def tell(questions: Sequence[Callable[[], Any]]) -> None:
+    """The answers as one JSON object on stdout: to all, or to those that the command line names."""
     only = sys.argv[1:]
-    print(json.dumps({q.__name__: q() for q in QUESTIONS if not only or q.__name__ in only}))
+    print(json.dumps({q.__name__: q() for q in questions if not only or q.__name__ in only}))
+
+
+def main() -> None:
+    os.environ["NVTE_CUTEDSL_FUSED_GROUPED_MLP"] = "1"
+    te.install()
+    cuda = without_gpu()
+    cuda.Stream = cuda.Event = cuda.current_stream = Nothing
+    tell(QUESTIONS)
 
 
 if __name__ == "__main__":

@@ -150,18 +150,9 @@ def _overview(m: Model) -> list[str]:
 
 
 def _layers(m: Model) -> str:
-    if m.hybrid:
-        of = {kind: m.layer_pattern.count(letter) for kind, letter in _KINDS.items()}
-        said = ": " + ", ".join(f"{n} {kind}" for kind, n in of.items() if n)
-    elif m.linear:
-        full = m.layers // m.linear_every
-        said = f": {m.layers - full} gated delta net, {full} attention"
-    else:
-        said = f", {m.dense_layers} of them dense" if m.dense_layers else ""
+    dense = f", {m.dense_layers} of them dense" if m.dense_layers else ""
+    said = f": {m.kinds_said}" if m.kinds_said else dense
     return f"{m.layers}{said}" + (f", {m.mtp_layers} MTP" if m.mtp_layers else "")
-
-
-_KINDS = {"Mamba-2": "M", "attention": "*", "MoE": "E", "dense": "-"}
 
 
 def _experts(m: Model) -> str:

@@ -240,8 +240,8 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, taken: Taken) 
     moe = np.maximum.reduce([again[kind] for kind in with_experts(m)]) + moved
     dense = again["dense"] + BF16 * s.split * (products(m) * m.ffn_hidden + 2 * m.hidden)
     largest = np.maximum(moe, dense if m.dense_layers or "-" in m.layer_pattern else 0.0)
-    scanned = {"mamba": mixers.mamba} if m.hybrid else {"delta": mixers.delta_net} if m.linear else {}
-    return np.maximum.reduce([largest, *(again[k] + BF16 * s.split * of(m).working for k, of in scanned.items())])
+    scans = (again[kind] + BF16 * s.split * one.working for kind, one in mixers.of(m).items())
+    return np.maximum.reduce([largest, *scans])
 
 
 def logits(m: Model, s: Sizes) -> tuple[Floats, Floats]:

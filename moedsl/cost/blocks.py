@@ -1,8 +1,8 @@
 """The blocks that a model's layers are made of: two or three kinds of layer, four where each is one block (a hybrid).
 
 An ordinary layer is attention and a dense MLP (`dense`), or attention and experts (`moe`); with linear attention there
-are layers of a gated delta net and experts too (`delta`). A hybrid's layers are one
-block each: `dense` and `moe` then mean the MLP and the experts alone, `mamba` a Mamba-2 mixer, `attention` attention.
+are layers of a gated delta net and experts too (`delta`). A hybrid's layers are one block each: `dense` and `moe` then
+mean the MLP and the experts alone, `mamba` a Mamba-2 mixer, `attention` attention.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "dense"}
 """Megatron's letters of a hybrid's layers (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
 ORDINARY = ("dense", "moe")
 KINDS = (*ORDINARY, "mamba", "attention", "delta")
+"""Every kind of layer; a model has some of them (`kinds`)."""
 
 
 @lru_cache(maxsize=256)

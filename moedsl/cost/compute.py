@@ -194,7 +194,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     entering, leaving = quantised(m)
     moved, tp, block = weights_moved(hw, t), t["tp"], products(m) * m.hidden
     acted = 2.0 * products(m)
-    mixer = mixers.mamba(m) if m.hybrid else mixers.delta_net(m) if m.linear else None
+    mixer = next(iter(mixers.of(m).values()), None)
     mixed = _mixed(m, hw, t, mixer, split, rate, cast) if mixer else _NOTHING
     gate = 6 * m.heads * m.head_dim * m.attention_gate
     return Work(

@@ -6,6 +6,7 @@ projection out. What they cost is linear in the tokens, so a token's numbers say
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from attrs import frozen
@@ -89,3 +90,11 @@ def delta_net(m: Model) -> Mixer:
         saved=projected + 2 * qk + 2 * keys + v + inverse + 3 * v + 4 * heads,
         working=2 * states + 6 * keys + 5 * v + inverse,
     )
+
+
+@lru_cache(maxsize=256)
+def of(m: Model) -> Mapping[str, Mixer]:
+    """The mixer of each kind of layer that has one (`blocks.kinds`); empty where every layer has attention."""
+    if m.hybrid:
+        return {"mamba": mamba(m)}
+    return {"delta": delta_net(m)} if m.linear else {}
