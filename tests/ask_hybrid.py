@@ -66,44 +66,16 @@ def _parts() -> dict[str, Any]:
 
 
 def _layer(letter: str, recompute: tuple[str, ...] = (), offload: tuple[str, ...] = (), **fields: Any) -> Any:
-    """A layer of one block, made by its own constructor with the norms that its spec names and nothing inside."""
-    import torch
+    """A layer of one block with nothing inside."""
+    from hollow_layers import Experts, Inside, asked, hollow
     from megatron.core.transformer.identity_op import IdentityOp
-    from megatron.core.transformer.moe.moe_layer import MoELayer
-    from megatron.core.transformer.spec_utils import ModuleSpec
     from megatron.core.transformer.transformer_config import TransformerConfig
-    from megatron.core.transformer.transformer_layer import TransformerLayerSubmodules
-
-    class Inside(torch.nn.Module):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__()
-
-    class Experts(MoELayer):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            torch.nn.Module.__init__(self)
-
-        def set_layer_number(self, layer_number: int) -> None: ...
-
-    def norm(spec: Any) -> Any:
-        return spec if spec is IdentityOp else lambda **kwargs: torch.nn.LayerNorm(8)
 
     config = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1, num_moe_experts=2, bf16=True)
-    if recompute:
-        config.recompute_granularity, config.recompute_modules = "selective", list(recompute)
-    if offload:
-        config.fine_grained_activation_offloading, config.offload_modules = True, list(offload)
     for name, value in fields.items():
         setattr(config, name, value)
-    spec = _parts()[letter]
     inside: Any = {"E": Experts, "-": Inside}.get(letter, IdentityOp)
-    made = TransformerLayerSubmodules(
-        input_layernorm=norm(spec.submodules.input_layernorm),
-        pre_mlp_layernorm=norm(spec.submodules.pre_mlp_layernorm),
-        self_attention=ModuleSpec(module=Inside) if letter == "*" else IdentityOp,
-        mlp=inside,
-    )
-    groups: Any = SimpleNamespace(tp=None, pp=SimpleNamespace(rank=lambda: 0), cp=None)
-    return spec.module(config, made, pg_collection=groups, add_layer_offset=False)
+    return hollow(_parts()[letter], asked(config, recompute, offload), attention=letter == "*", mlp=inside)
 
 
 def _mamba() -> Any:

@@ -48,44 +48,15 @@ def specs(made: Any) -> list[Any]:
 def _layer(
     kind: str, recompute: tuple[str, ...] = (), offload: tuple[str, ...] = (), graph: tuple[str, ...] = ()
 ) -> Any:
-    """A layer made by its own constructor with the norms that its spec names and nothing inside."""
-    import torch
+    """A layer of a kind with nothing inside."""
+    from hollow_layers import asked, hollow
     from megatron.core.transformer.enums import CudaGraphModule
-    from megatron.core.transformer.identity_op import IdentityOp
-    from megatron.core.transformer.moe.moe_layer import MoELayer
-    from megatron.core.transformer.spec_utils import ModuleSpec
-    from megatron.core.transformer.transformer_layer import TransformerLayerSubmodules
 
-    class Inside(torch.nn.Module):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__()
-
-    class Experts(MoELayer):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            torch.nn.Module.__init__(self)
-
-        def set_layer_number(self, layer_number: int) -> None: ...
-
-    def norm(spec: Any) -> Any:
-        return spec if spec is IdentityOp else lambda **kwargs: torch.nn.LayerNorm(8)
-
-    made = config()
-    if recompute:
-        made.recompute_granularity, made.recompute_modules = "selective", list(recompute)
-    if offload:
-        made.fine_grained_activation_offloading, made.offload_modules = True, list(offload)
+    made = asked(config(), recompute, offload)
     made.cuda_graph_modules = [CudaGraphModule[word] for word in graph]
     if graph:
         made.cuda_graph_impl = "transformer_engine"
-    spec = specs(made)[KINDS[kind]]
-    parts = TransformerLayerSubmodules(
-        input_layernorm=norm(spec.submodules.input_layernorm),
-        pre_mlp_layernorm=norm(spec.submodules.pre_mlp_layernorm),
-        self_attention=ModuleSpec(module=Inside),
-        mlp=Experts,
-    )
-    groups: Any = SimpleNamespace(tp=None, pp=SimpleNamespace(rank=lambda: 0), cp=None)
-    return spec.module(made, parts, pg_collection=groups, add_layer_offset=False)
+    return hollow(specs(made)[KINDS[kind]], made)
 
 
 # Layers ---------------------------------------------------------------------------------------------------------------
