@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+
 from moedsl.artifact import files_of
+from moedsl.bridge import Server
 from moedsl.bridge import case as cases
 from moedsl.bridge.case import Case
+from moedsl.bridge.report import Report
 from moedsl.compiler import Result, compile_source
 from moedsl.emit.write import write_all
 from moedsl.source import Source
@@ -36,3 +41,9 @@ def written(result: Result, folder: Path) -> list[Case]:
         assert isinstance(case, Case), case
         out.append(case)
     return out
+
+
+def judged(server: Server, runs: Mapping[str, str], folder: Path) -> dict[str, Report]:
+    """The verifier's reports of named programs, compiled into a folder."""
+    asked = [evolve(c, file=name) for name, run in runs.items() for c in written(compiled(run, name), folder / name)]
+    return {r.file: r for r in server.judge(asked)}

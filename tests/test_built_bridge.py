@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from attrs import evolve
-from programs import compiled, written
+from programs import judged
 
 from moedsl.bridge import Server
 from moedsl.bridge.report import Report, render
@@ -32,9 +31,7 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    folder = tmp_path_factory.mktemp("built")
-    asked = [evolve(c, file=name) for name, run in RUNS.items() for c in written(compiled(run, name), folder / name)]
-    return {r.file: r for r in server.judge(asked)}
+    return judged(server, RUNS, tmp_path_factory.mktemp("built"))
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 from cost_models import model
 from plans import PLANS
-from programs import compiled, plan_of, written
+from programs import judged, plan_of
 
 from moedsl.bridge import Server
 from moedsl.bridge import case as cases
@@ -46,10 +45,8 @@ FULL = PLANS["nemotron_3_nano_h100_graphs"]
 
 @pytest.fixture(scope="module")
 def reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    folder = tmp_path_factory.mktemp("hybrids")
-    runs = ((name, compiled(f"{text}; seq 8k; batch 512", name)) for name, text in RUNS.items())
-    asked = [evolve(c, file=name) for name, result in runs for c in written(result, folder / name)]
-    return {r.file: r for r in server.judge(asked)}
+    runs = {name: f"{text}; seq 8k; batch 512" for name, text in RUNS.items()}
+    return judged(server, runs, tmp_path_factory.mktemp("hybrids"))
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -89,7 +86,7 @@ def test_the_pattern_is_no_replacement_of_bridges(reports: dict[str, Report]) ->
     assert {c.field for r in reports.values() for c in r.changed if c.origin == "plan"} <= {"dataset.split"}
 
 
-def judged(server: Server, folder: Path, plan: dict[str, Any], text: str = "") -> Report:
+def one_judged(server: Server, folder: Path, plan: dict[str, Any], text: str = "") -> Report:
     """A plan's recipe, or another text in its place, through the real Bridge."""
     folder.mkdir(exist_ok=True)
     (folder / "recipe.py").write_text(text or recipe_text(plan))
@@ -110,7 +107,7 @@ def test_a_moved_cut_moves_the_layers(server: Server, tmp_path: Path) -> None:
     whole = main.replace("|", "")
     moved = f"{whole[:40]}|{whole[40:]}"
     pairs = [with_layout(HALVES, pipeline_layout=text) for text in (main, moved)]
-    first, second = (judged(server, tmp_path / str(i), plan) for i, plan in enumerate(pairs))
+    first, second = (one_judged(server, tmp_path / str(i), plan) for i, plan in enumerate(pairs))
     assert first.ok and second.ok, (first.to_json(), second.to_json())
     assert [s["real"]["chunks"][0]["layers"] for s in first.stages] == [50, 38]
     assert [s["real"]["chunks"][0]["layers"] for s in second.stages] == [40, 48]
@@ -119,7 +116,7 @@ def test_a_moved_cut_moves_the_layers(server: Server, tmp_path: Path) -> None:
 
 def test_a_recipe_that_lost_its_segments_differs_from_the_plan(server: Server, tmp_path: Path) -> None:
     text = recipe_text(HALVES).replace("hybrid_layer_pattern", "hybrid_layer_pattern_of_mine")
-    report = judged(server, tmp_path / "lost", HALVES, text)
+    report = one_judged(server, tmp_path / "lost", HALVES, text)
     assert not report.ok
     assert "model.hybrid_layer_pattern" in {m.field for m in report.mismatches}
 
@@ -157,7 +154,7 @@ def test_bridge_refuses(why: str, server: Server, tmp_path: Path) -> None:
     layout, policy, words = REFUSED[why]
     plan = with_layout(HALVES, **layout)
     plan["policy"] |= policy
-    report = judged(server, tmp_path / "refused", plan)
+    report = one_judged(server, tmp_path / "refused", plan)
     assert report.verdict == "refused", report.to_json()
     assert any(words in r.message for r in report.refusals), report.refusals
 
@@ -166,7 +163,7 @@ def test_an_overlapped_schedule_is_refused(server: Server, tmp_path: Path) -> No
     """Bridge's own checks let it pass: the model has no plan of its layers to overlap."""
     plan = copy.deepcopy(FULL)
     plan["policy"] |= {"ep_overlap": True, "recompute": [], "cuda_graph": []}
-    report = judged(server, tmp_path / "overlapped", plan)
+    report = one_judged(server, tmp_path / "overlapped", plan)
     assert [r.question for r in report.refusals] == ["overlap"], report.to_json()
     assert "build_schedule_plan" in report.refusals[0].message
 
@@ -174,7 +171,7 @@ def test_an_overlapped_schedule_is_refused(server: Server, tmp_path: Path) -> No
 def test_more_tensor_parallel_ranks_than_groups_are_refused(server: Server, tmp_path: Path) -> None:
     plan = with_layout(FULL, tp=16, sequence_parallel=True, dp=1)
     plan["batch"]["num_microbatches"] = plan["batch"]["global_batch"]
-    report = judged(server, tmp_path / "wide", plan)
+    report = one_judged(server, tmp_path / "wide", plan)
     assert any("ngroups must be evenly divisible by tp_size" in r.message for r in report.refusals), report.to_json()
 
 

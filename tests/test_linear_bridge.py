@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from attrs import evolve
 from cost_models import model
-from programs import compiled, plan_of, written
+from programs import judged, plan_of
 
 from moedsl.bridge import Server
 from moedsl.bridge import case as cases
@@ -49,9 +48,7 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    folder = tmp_path_factory.mktemp("linear")
-    asked = [evolve(c, file=name) for name, run in RUNS.items() for c in written(compiled(run, name), folder / name)]
-    return {r.file: r for r in server.judge(asked)}
+    return judged(server, RUNS, tmp_path_factory.mktemp("linear"))
 
 
 @pytest.mark.parametrize("name", RUNS)
