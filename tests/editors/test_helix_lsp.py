@@ -81,6 +81,16 @@ class Helix:
             time.sleep(0.1)
         raise AssertionError(screen)
 
+    def until_served(self) -> str:
+        """The screen with the inlay hints of a good file, which Helix shows once the server is up and a key is hit."""
+
+        def shown(screen: str) -> bool:
+            self.keys("j", "k")
+            time.sleep(0.6)  # Helix asks for hints when a key came and 250 ms without one have passed
+            return "ep=" in screen
+
+        return self.until(shown)
+
 
 def _text(file: Path) -> str:
     """What the file holds; nothing in the moment in which Helix puts the new one in its place."""
@@ -125,17 +135,12 @@ def test_diagnostics(helix: Helix) -> None:
 
 def test_inlay_hints(helix: Helix) -> None:
     helix.open("hints.moe", GOOD)
-
-    def shown(screen: str) -> bool:
-        helix.keys("j", "k")
-        time.sleep(0.6)  # Helix asks for hints when a key came and 250 ms without one have passed
-        return "ep=" in screen
-
-    assert "tok/s/GPU" in helix.until(shown)
+    assert "tok/s/GPU" in helix.until_served()
 
 
 def test_hover(helix: Helix) -> None:
     helix.open("hover.moe", GOOD)
+    helix.until_served()
     helix.keys("g", "g", "w", "w", "Space", "k")
     helix.until(lambda screen: "128 experts" in screen)
 
@@ -149,6 +154,7 @@ def test_completion(helix: Helix) -> None:
 
 def test_definition(helix: Helix) -> None:
     helix.open("definition.moe", GOOD)
+    helix.until_served()
     helix.keys("g", "g", "w", "w", "g", "d")
     helix.until(lambda screen: "model qwen3_30b_a3b {" in screen)
 
