@@ -26,20 +26,20 @@ def memory(runs: Sequence[Measured]) -> Iterator[str]:
     errors = {(r.model, r.peak): abs(r.predicted_peak() / r.peak - 1) for r in peaks if r.peak}
     off, rungs = [*errors.values()], [abs(j.error) for j in judged if j.error is not None]
     yield (
-        f"Published and possible to express: {len(off)} peaks, with a median error of {np.median(off):.1%}, and "
-        f"{len(rungs)} rungs of a ladder of optimizer offload, with one of {np.median(rungs):.1%}.\n"
+        f"{len(off)} published peaks can be expressed, with a median error of {np.median(off):.1%}, and "
+        f"{len(rungs)} steps of optimizer offload, with a median error of {np.median(rungs):.1%}.\n"
     )
     yield from _peaks(peaks)
     yield "\n### Statements\n"
     yield from _statements(judged)
-    yield "\n### Runs that ran\n"
+    yield "\n### Verdicts of published runs\n"
     yield from _verdicts(runs)
     yield "\n### Not judged\n"
     yield from _not_judged()
 
 
 def _peaks(peaks: Sequence[Measured]) -> Iterator[str]:
-    yield "| run | model | GPU | measured | estimated | error | least to most |"
+    yield "| run | model | GPU | measured | estimated | error | low to high |"
     yield "|---|---|---|---|---|---|---|"
     for r in peaks:
         said, b = r.predicted_peak(), bounds(r.cost, r.row)
@@ -49,7 +49,7 @@ def _peaks(peaks: Sequence[Measured]) -> Iterator[str]:
 
 
 def _statements(judged: Sequence[Judged]) -> Iterator[str]:
-    yield "| run | source | says | estimate | error | agrees |"
+    yield "| run | source | statement | estimate | error | agrees |"
     yield "|---|---|---|---|---|---|"
     for j in judged:
         error = "" if j.error is None else f"{j.error:+.1%}"
@@ -62,8 +62,8 @@ def _verdicts(runs: Sequence[Measured]) -> Iterator[str]:
     count = Counter(b.verdict for b in told.values())
     said = ", ".join(f"{n} {verdict}" for verdict, n in count.most_common())
     yield (
-        f"The {len(told)} runs of the tables above, whose recompute is the recipe's where their page states none: "
-        f"{said}. All of them ran.\n"
+        f"These are the {len(told)} runs of the tables above. If the page of a run states no recompute, it is the "
+        f"recipe's. All of them ran. The verdicts: {said}.\n"
     )
     notes = dict(line.split(" ", 1) for line in _lines("memory_notes.txt"))
     yield "| run | model | GPU | verdict | in torch | GPU shows | why |"
@@ -76,7 +76,7 @@ def _verdicts(runs: Sequence[Measured]) -> Iterator[str]:
 
 
 def _not_judged() -> Iterator[str]:
-    yield "| where | says | why not |"
+    yield "| where | statement | why not |"
     yield "|---|---|---|"
     yield from (f"| {line} |" for line in _lines("not_judged.txt"))
 

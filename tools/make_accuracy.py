@@ -57,7 +57,7 @@ def page(folds: dict[str, list[Prediction]], runs: Sequence[Measured]) -> Iterat
         yield f"## Leaving one {name} out\n"
         yield from table(predictions, name)
         yield f"\n![measured against estimated, leaving one {name} out](accuracy_{name.lower()}.svg)\n"
-    yield "## Rows that are far off\n"
+    yield "## Rows with large errors\n"
     yield from far_off(folds["model"])
     yield "\n## Speeds published as TFLOPS\n"
     yield from tflops()
@@ -67,7 +67,7 @@ def page(folds: dict[str, list[Prediction]], runs: Sequence[Measured]) -> Iterat
 
 def table(predictions: Sequence[Prediction], name: str) -> Iterator[str]:
     """One row for each key that was left out, and one for all."""
-    yield f"| {name} left out | runs | median error | worst | within 20% | rank correlation | rival: median error |"
+    yield f"| {name} left out | runs | median error | worst | within 20% | rank correlation | baseline: median error |"
     yield "|---|---|---|---|---|---|---|"
     yield from (_row(left, s) for left, s in by_left(predictions))
     yield _row("**all**", summary(predictions))
@@ -111,31 +111,31 @@ def plot(predictions: Sequence[Prediction], name: str, path: Path) -> None:
 HEAD = """# How accurate the estimates are
 
 `make accuracy` writes this page from `stdlib/calibration/published.jsonl`: {runs} speeds that NVIDIA has published,
-each as a run with everything pinned. Every row below was estimated by constants fitted without its model (or its GPU).
-Beside it stands the simplest rival: one TFLOPS figure for each GPU and precision, from the same rows.
+each as a run with everything pinned. Each row below was estimated with constants that were fitted without its model (or
+its GPU). The baseline is the simplest estimate: one TFLOPS figure for each GPU and precision, from the same rows.
 
-The constants, a dozen for a generation of GPUs, each with a meaning and a range, are in `stdlib/calibration/`.
+The constants are in `stdlib/calibration/`: a dozen for a generation of GPUs, each with a meaning and a range.
 `moedsl calibrate RUNS.jsonl` fits them to your own runs.
 
-Nine speeds of 25.09 are left out, because their page does not say the precision: its notes on quantisation point to
-FP8 where the recipe of the same layout is in BF16. Read as that recipe says, they were among the rows that were
-furthest off, and with them the medians are 8.2% (model left out; 87% within 20%) and 6.4% (GPU left out; 94%).
+**Runs that are left out.** Nine speeds of 25.09 are left out, because their page does not state the precision. Its
+notes on quantisation suggest FP8, and the recipe of the same layout is in BF16. Read as BF16, they were among the rows
+with the largest errors. With them the medians are 8.2% (model left out; 87% within 20%) and 6.4% (GPU left out; 94%).
 
-The 40 runs of Nemotron 3 came in November 2026, with the hybrids themselves. Before, the four other models had 5.9%
-with a model left out and 91% within 20%. By constants that had seen no run of Nemotron 3 its runs came out 16% off in
-the median, too slow in FP8 on H100 and too fast on Blackwell; the rate of the scan, that of TP's messages and the
-launches of quantised products were then set with them in view, and the constants fitted to all. FP8 on H100 is still
-where models disagree: the casts that Qwen3-30B needs are too slow for Nemotron 3 Nano.
+**Nemotron 3.** Its 40 runs came in November 2026, together with support for hybrids. Before, the four other models had
+5.9% with a model left out and 91% within 20%. With constants fitted to no run of Nemotron 3, the median error of its
+runs was 16%: too slow in FP8 on H100, and too fast on Blackwell. The rate of the scan, the rate of TP's messages and
+the launches of quantised products were then set with these runs in view, and the constants fitted to all runs. Models
+still disagree on FP8 on H100: the casts that Qwen3-30B needs are too slow for Nemotron 3 Nano.
 
-Runs on Blackwell before 26.06 are read as without expert overlap, which came with the graphs of whole iterations (the
-reasons are in `tools/measured_runs.py`). With it, as they were read until November 2026, four of them would have been
-refused by Megatron-Core, and the medians of the estimate as it then was were 4.0% and 3.4%.
+**Expert overlap.** Runs on Blackwell before 26.06 are read as without expert overlap, because overlap came with the
+graphs of whole iterations. `tools/measured_runs.py` has the reasons. Until November 2026 they were read with overlap.
+Megatron-Core would have refused four of them. The medians of the estimate were then 4.0% and 3.4%.
 
-There is no factor for the age of the software. The same configuration, published again with a later release, became
-faster on Blackwell by 15% a year in the mean and by nothing in the median, and slower on H100; what rose by up to 40%
-changed its recipe, which the estimate sees. A constant for what a year of age costs, fitted with the others, came to 9%
-on both generations and made the medians of the estimate as it then was worse (4.4% to 5.2%, 3.7% to 4.0%), with as many
-rows within 20%.
+**Age of the software.** There is no factor for it. The same configuration, published again with a later release, became
+faster on Blackwell by 15% a year in the mean and by nothing in the median, and slower on H100. Configurations that
+became faster by up to 40% had changed their recipe, which the estimate sees. A constant for a year of age, fitted with
+the others, was 9% on both generations. It made the medians of the estimate at that time worse (4.4% to 5.2%, 3.7% to
+4.0%), with as many rows within 20%.
 """
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def summary(places: Sequence[Place]) -> Iterator[str]:
     yield f"- {len(places)} recipes; {inside} have every value in the space, and {fit}"
     yield from _share("mesh in the top 5", [bool(p.rank and p.rank.mesh <= TOP) for p in places])
     tied = [bool(p.rank and p.rank.best <= (1 + ERROR) * p.last) for p in places]
-    yield from _share(f"mesh in the top 5 where meshes within {ERROR:.0%} of each other are ties", tied)
+    yield from _share(f"mesh in the top 5, with meshes within {ERROR:.0%} of each other as ties", tied)
     yield from _share("parallel sizes in the top 5", [bool(p.rank and p.rank.sizes <= TOP) for p in places])
     yield from _share("within 5% of the best predicted", [p.ratio <= 1 + NEAR for p in places])
     yield from _share("within 5% with its mesh and the best policies", [mesh_ratio(p) <= 1 + NEAR for p in places])
@@ -175,7 +175,7 @@ def summary(places: Sequence[Place]) -> Iterator[str]:
     yield from _share("within 20% of that", [r <= 1.20 for r in alike])
     tuned = [p for p in places if p.captured]
     yield from _share("of those that capture the iteration, within 10%", [p.ratio <= 1.10 for p in tuned])
-    yield from _share("without expert overlap, which their model could have", [p.untried for p in places])
+    yield from _share("no expert overlap, although their model could have it", [p.untried for p in places])
     tried = [p for p in places if not p.untried]
     yield from _share("of the others, mesh in the top 5", [bool(p.rank and p.rank.mesh <= TOP) for p in tried])
     yield from _share("of the others, within 5% of the best predicted", [p.ratio <= 1 + NEAR for p in tried])
@@ -205,7 +205,7 @@ def page(places: Sequence[Place], refused: int) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     yield from (_row(p) for p in places)
     yield "\n## What to try\n"
-    yield "Where the best is predicted more than 5% faster: what it changes, and what of the step that saves.\n"
+    yield "Recipes whose predicted best is more than 5% faster: its changes and the parts of the step that they save.\n"
     yield "| recipe | predicted gain | changes | saves |"
     yield "|---|---|---|---|"
     yield from (_try(p) for p in sorted(places, key=lambda p: -p.ratio) if p.ratio > 1 + NEAR)
@@ -227,34 +227,47 @@ def _try(p: Place) -> str:
     return f"| {p.name} | {1 - 1 / p.ratio:.0%} | {p.changes} | {said} |"
 
 
-HEAD = """# Whether the optimum is real
+HEAD = """# The rank of NVIDIA's tuned layouts
 
-`make optimum` writes this page: NVIDIA's performance recipes (Megatron Bridge 0.6.2) among all layouts that are
-feasible for the same model, GPUs, precision, sequence and batch, with balanced routing as in NVIDIA's benchmarks.
-Moments and gradient format are the recipe's, since they are the experiment. {refused} recipes whose layout
-Megatron-Core refuses are left out. A mesh has its virtual stages and microbatch; it is ranked with its best policies,
-as `--top` lists meshes. Counting stops once {most} meshes are ahead.
+`make optimum` writes this page. It ranks NVIDIA's performance recipes (Megatron Bridge 0.6.2) among all layouts that
+are feasible for the same model, GPUs, precision, sequence and batch, with balanced routing as in NVIDIA's benchmarks.
+Moments and gradient format are the recipe's, because they belong to the experiment. {refused} recipes whose layout
+Megatron-Core refuses are left out. A mesh includes its virtual stages and microbatch. It is ranked with its best
+policies, as in `--top`. Counting stops when {most} meshes are ahead.
 
-Most recipes in BF16 and current-scaled FP8 have neither expert overlap nor a captured iteration; most of those in MXFP8
-and NVFP4 that capture the iteration have both. The estimate cannot tell a recipe that was not tuned further from one
-whose change was tried and did not pay, so what it would change is a list to try and not a claim.
+The estimate cannot tell a recipe that was not tuned further from one whose change was tried and did not help. The
+changes on this page are therefore a list to try, not a claim. Most recipes in BF16 and current-scaled FP8 have neither
+expert overlap nor a captured iteration. Most of those in MXFP8 and NVFP4 that capture the iteration have both.
 
-The goal, the top 5 for 80% and within 5% of the best for 95%, is not reached, and the second half of it is at
-odds with what was measured: two recipes of five have no expert overlap though their model could, 15 of them on H100,
-where it took 15 and 24% off the step of Qwen3-30B in two published pairs, and 40 on B200 and B300, whose NVLink domain
-is as small (on GB200 a third pair, DeepSeek-V3, has 5%). 95% leaves room for ten. Recipes that capture the iteration
-are near the best, and those of hybrids (Nemotron 3), which have neither overlap nor virtual stages to choose, nearer
-than others. For most others the gap is a policy that the recipe does not have (overlap, graphs, HybridEP), and the
-column "over the best with its dispatcher, overlap and graphs" shows what is left without it: virtual stages, the
-microbatch, recompute and expert parallelism, a few percent each. Kimi K2's recipes have DeepSeek-V3's meshes, on B200
-and B300 many have no virtual stages, and those named large_scale keep a mesh for more GPUs with fewer microbatches.
-Qwen3.5's have the meshes and microbatches of Qwen3-VL's, which train the projector alone, and train everything; no rate
-of them is published, and those of 397B with 8 stages are refused by Megatron-Core unless a layout is written. Those of
-Qwen3-Next on H100 and B200 send each token's ten experts over the network (EP 64 and 128) where others stay in a node.
-Dozens of meshes lie within a few percent of each other, less than the estimate can tell apart, so a rank among them
-says little: one line below counts meshes within {error:.0%}, the median error of runs left out, as ties. The page on
-[estimates](estimates.md) says what each change gains from a recipe to the best, what published pairs say of it, and
-which terms were varied to see whether one of them explains NVIDIA's choices; none explains them all.
+## The goal
+
+The goal is the top 5 for 80% of the recipes and within 5% of the best for 95%. It is not reached. The second half of it
+contradicts measurements. Two recipes of five have no expert overlap although their model could have it, and 95% leaves
+room for only ten such recipes:
+
+- 15 of them are on H100. There, overlap took 15 and 24% off the step of Qwen3-30B in two published pairs.
+- 40 are on B200 and B300, whose NVLink domain is as small. On GB200 a third pair, DeepSeek-V3, has 5%.
+
+Some groups of recipes differ from the rest:
+
+- Recipes that capture the iteration are near the best.
+- Recipes of hybrids (Nemotron 3) are nearer than others. They have neither overlap nor virtual stages to choose.
+- For most others the gap is a policy that the recipe does not use (overlap, graphs, HybridEP). The column "over the
+  best with its dispatcher, overlap and graphs" shows the rest of the gap: virtual stages, the microbatch, recompute and
+  expert parallelism, a few percent each.
+- Kimi K2's recipes have DeepSeek-V3's meshes. On B200 and B300 many have no virtual stages. Those named large_scale
+  keep a mesh for more GPUs with fewer microbatches.
+- Qwen3.5's recipes train everything, with the meshes and microbatches of Qwen3-VL's, which train only the projector. No
+  rate of them is published. Megatron-Core refuses those of 397B with 8 stages unless a pipeline layout is written.
+- Qwen3-Next's recipes on H100 and B200 send each token's ten experts over the network (EP 64 and 128). Others stay in a
+  node.
+
+Dozens of meshes are within a few percent of each other, which is less than the estimate can distinguish. A rank among
+them has little meaning, so one line below counts meshes within {error:.0%} as ties. This is the median error of runs
+left out. The [study of the estimate](estimates_study.md) has the gain of each change from a recipe to the best, the
+published pairs, and the terms that were varied to explain NVIDIA's choices. None explains them all.
+
+## Summary
 """
 
 if __name__ == "__main__":
