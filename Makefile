@@ -25,6 +25,7 @@ lint: setup
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/pyright
+	@.venv/bin/lint-imports --no-logo
 
 bench: setup
 	@.venv/bin/python $(PYTEST) -m bench -q
@@ -39,5 +40,5 @@ setup:
 	@tools/setup
 
 clean:
-	rm -rf .venv .venv311 .setup out .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv311 .setup out .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,22 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
-from moedsl import ast, cache, experiment, inputs, library, stdlib, workflow
-from moedsl.check import check
-from moedsl.choose import Chosen, choose
-from moedsl.diagnostics import DROP, Diagnostic, Fix, error
-from moedsl.gathered import Said, gathered
-from moedsl.ir import Program
-from moedsl.library import Library
-from moedsl.plan import environment, make_plan
-from moedsl.source import Source
+from moedsl.check import phases, training_inputs
+from moedsl.check.checker import check
+from moedsl.check.program import Program
+from moedsl.diagnostics.model import DROP, Diagnostic, Fix, error
+from moedsl.diagnostics.source import Source
+from moedsl.plan import experiment
+from moedsl.plan.build import environment, make_plan
+from moedsl.plan.notes import notes
+from moedsl.plan.notes.merge import Said, gathered
+from moedsl.rules import library, stdlib
+from moedsl.rules.library import Library
+from moedsl.solver import solve
+from moedsl.solver.solve import Chosen, Progress
+from moedsl.syntax import ast, parse_cache
 
 STAGES = ("parse", "check", "lower", "solve", "plan")
 ABSENT = ("check.no_model", "check.no_hardware")
 """What a statement that did not parse may have said."""
-Progress = Callable[[str], None]
+Layouts = tuple[tuple[Chosen, ...], list[Diagnostic]]
 
 
 @define
@@ -64,10 +69,10 @@ def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _
 
 
 def _parse(r: Result, _: Progress) -> None:
-    r.module, found = cache.cached_parse(r.source)
+    r.module, found = parse_cache.cached_parse(r.source)
     r.diagnostics.extend(found)
     if r.module is not None:
-        library.use(r.library, r.source, r.module, cache.cached_parse)
+        library.use(r.library, r.source, r.module, parse_cache.cached_parse)
 
 
 def _check(r: Result, _: Progress) -> None:
@@ -88,10 +93,10 @@ def _solve(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(gathered(said, r.programs))
 
 
-def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> tuple[tuple[Chosen, ...], list[Diagnostic]]:
+def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layouts:
     """The layout of a program, or of each variant where it isolates something; a phase starts from earlier ones."""
     if p.workflow is not None:
-        return workflow.choose(p, earlier, progress)
+        return _phase(p, earlier, progress)
     if p.isolate is not None:
         from moedsl.isolate import choose as isolate
 
@@ -100,20 +105,48 @@ def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> tupl
     return (chosen,) if chosen is not None else (), found
 
 
+def choose(p: Program, progress: Progress) -> tuple[Chosen | None, list[Diagnostic]]:
+    """The best layout with its notes, or why there is none."""
+    found = solve.choose(p, progress)
+    if isinstance(found, Chosen):
+        return found, notes(found)
+    from moedsl import explain  # only a failure pays for it
+
+    progress("nothing fits: looking for what collides")
+    return None, explain.no_layout(found)
+
+
+def _phase(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layouts:
+    """The layout of one phase, from those of the phases before it; nothing where one of them has none."""
+    before = [c for c in earlier if c.problem.program.workflow == p.workflow]
+    if len(before) < [*phases.PHASES.values()].index(p.phase):
+        return (), []
+    if before:
+        p = evolve(p, gpus=before[0].problem.gpus)
+    if p.phase == "profile":  # the layout that scale chose, under the rules of profiling
+        scale = before[-1]
+        return (evolve(solve.solve(p, scale.problem.gpus, keep=0), solution=scale.solution),), []
+    progress(f"{p.name}: solving")
+    chosen, found = choose(p, progress)
+    return (chosen,) if chosen is not None else (), found
+
+
 def _plan(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(d for d in experiment.notes(r.chosen) if d not in r.diagnostics)
     on_text = [(c, c.problem.program) for c in r.chosen if c.problem.program.data != "mock"]
-    short = [(p, d) for c, p in on_text for d in inputs.small_vocabulary(p, environment(c, c.solution.rows[0]))]
+    short = [
+        (p, d) for c, p in on_text for d in training_inputs.small_vocabulary(p, environment(c, c.solution.rows[0]))
+    ]
     r.diagnostics.extend(gathered(short, r.programs))
-    notes = [d for d in r.diagnostics if not d.is_error]
+    said = [d for d in r.diagnostics if not d.is_error]
     for c in r.chosen:
         progress(f"planning {c.problem.program.name}")
-        r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
+        r.plans = (*r.plans, make_plan(c, said, r.library.sources))
     planned = [(c.problem.program, plan) for c, plan in zip(r.chosen, r.plans, strict=True)]
     overridden = [(p, d) for p, plan in planned for d in _overridden(p, plan)]
     r.diagnostics.extend(gathered(overridden, [p for p, _ in planned]))
     if any(c.problem.program.workflow for c in r.chosen):
-        from moedsl import ladder
+        from moedsl.plan import ladder
 
         rungs = ladder.of_workflow(r.chosen)
         r.plans = tuple({**p, "ladder": rungs[p["name"]]} if p["name"] in rungs else p for p in r.plans)

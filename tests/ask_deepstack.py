@@ -19,7 +19,7 @@ from unittest.mock import MagicMock, patch
 
 from ask_training import told
 
-from moedsl.bridge import te
+from moedsl.verify import te
 
 QWEN = "megatron.bridge.models.qwen_vl.modelling_qwen3_vl"
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from ask_training import _grouped, tell, told, without_gpu
 
-from moedsl.bridge import mamba, te
+from moedsl.verify import mamba, te
 
 WORDS = ("attn", "mamba", "moe_router")
 MODULES = ("layernorm", "mlp")

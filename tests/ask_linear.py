@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from ask_training import Nothing, tell, told, without_gpu
 
-from moedsl.bridge import te
+from moedsl.verify import te
 
 OFFLOADED = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm")
 KINDS = {"net": 0, "attention": 3}

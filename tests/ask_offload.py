@@ -17,7 +17,7 @@ from typing import Any
 
 from ask_training import Nothing, told
 
-from moedsl.bridge import te
+from moedsl.verify import te
 
 SCHEDULES = {"in turn": "F0 B0 F1 B1", "pipeline": "F0 F1 B0 F2 B1 B2"}
 LATENT = (

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.bridge import te
-from moedsl.bridge.gpu import DEVICES, answer
+from moedsl.verify import te
+from moedsl.verify.gpu import DEVICES, answer
 
 LIBRARIES = ("/megatron/", "/transformer_engine/")
 MEBI = 1 << 20

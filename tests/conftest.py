@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from moedsl.bridge.client import Server
+from moedsl.verify.client import Server
 
 settings.register_profile("fixed", derandomize=True)
 if os.environ.get("CI") or os.environ.get("MOEDSL_REQUIRE_ALL"):

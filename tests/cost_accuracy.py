@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from cost_models import hardware, model
 
-from moedsl.axes import BY_NAME, CUDA_GRAPH, RECOMPUTE
 from moedsl.cost import Cost
+from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, RECOMPUTE
 
 MODELS = {
     "qwen3_30b_a3b",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from moedsl import declare
 from moedsl.compiler import load_stdlib
-from moedsl.facts import Hardware, Model
-from moedsl.parser import parse
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.rules import declarations
+from moedsl.schema.facts import Hardware, Model
+from moedsl.syntax.parser import parse
 
 STDLIB = Path(__file__).parents[1] / "stdlib"
 
@@ -24,7 +24,7 @@ def _declaration(folder: str, name: str):
 @cache
 def model(name: str) -> Model:
     """A model of the stdlib."""
-    made, wrong = declare.model(_declaration("models", name))
+    made, wrong = declarations.model(_declaration("models", name))
     assert made is not None, wrong
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moedsl.facts import Model
+from moedsl.schema.facts import Model
 
 
 def language(m: Model) -> int:

@@ -26,7 +26,7 @@ def ask(job: dict[str, Any]) -> dict[str, Any]:
     import torch
     from megatron.bridge.training.config import runtime_config_update
 
-    from moedsl.bridge.gpu import DEVICES, answer
+    from moedsl.verify.gpu import DEVICES, answer
 
     answer(DEVICES[job["gpu"]], job["world"], 0)
     torch.cuda.is_available = lambda: job.get("on_gpu", True)
@@ -55,7 +55,7 @@ def _build(job: dict[str, Any]) -> Any:
 
 def _read(cfg: Any, paths: list[str]) -> dict[str, Any]:
     """Values of declared fields: Bridge takes an assignment to any other name without a word."""
-    from moedsl.emit.values import normalise
+    from moedsl.megatron.values import normalise
 
     found = {}
     for path in paths:
@@ -83,7 +83,7 @@ def main() -> None:
     jobs, stdout = json.load(sys.stdin), os.dup(1)
     os.dup2(2, 1)  # Bridge prints; only the answers go to stdout
     warnings.filterwarnings("ignore")
-    from moedsl.bridge import hub, te
+    from moedsl.verify import hub, te
 
     with tempfile.TemporaryDirectory() as home:
         hub.build(Path(home), ROOT / "stdlib" / "hf", Path(home) / "none")

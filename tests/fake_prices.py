@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from moedsl.facts import Model
+from moedsl.schema.facts import Model
 
 Columns = Mapping[str, Any]
 

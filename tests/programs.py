@@ -8,14 +8,14 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.artifact import files_of
-from moedsl.bridge import Server
-from moedsl.bridge import case as cases
-from moedsl.bridge.case import Case
-from moedsl.bridge.report import Report
 from moedsl.compiler import Result, compile_source
-from moedsl.emit.write import write_all
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.emit.artifact import files_of
+from moedsl.support.owned_files import write_all
+from moedsl.verify import Server
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.report import Report
 
 
 def compiled(text: str, name: str = "run.moe") -> Result:

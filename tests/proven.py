@@ -12,8 +12,8 @@ from typing import Any
 
 from layouts import checked
 
-from moedsl.ir import Rules
-from moedsl.scalar import evaluate, holds
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.rule import Rules
 
 FOLDER = Path(__file__).parent
 

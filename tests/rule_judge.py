@@ -12,14 +12,17 @@ import numpy as np
 from attrs import frozen
 from layouts import checked, run_text, variant
 
-from moedsl import ast, rules
-from moedsl.choose import make_cost
+from moedsl.check.program import Program
 from moedsl.compiler import load_stdlib
-from moedsl.ir import Problem, Program, Rule
-from moedsl.legality import environment, is_priced, pinned_row
-from moedsl.lower import lower
-from moedsl.paths import stdlib_dir
-from moedsl.scalar import evaluate, holds
+from moedsl.rules import collect
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.rule import Rule
+from moedsl.solver.check_layout import environment, is_priced, pinned_row
+from moedsl.solver.lower import lower
+from moedsl.solver.problem import Problem
+from moedsl.solver.solve import make_cost
+from moedsl.support.resources import stdlib_dir
+from moedsl.syntax import ast
 
 CHOSEN = ("candidates", "default", "derive", "env", "rank")
 """Kinds of which the first whose condition holds is in force; a run's own rules stand before the stdlib's."""
@@ -63,7 +66,7 @@ def _machine(name: str, capability: str) -> str:
 @cache
 def known() -> dict[str, Rule]:
     """Every rule of the stdlib that judges a run, by its id; those that share one by ``ID/1``, ``ID/2``, in order."""
-    found = [r for r in rules.collect(load_stdlib().rules)[0] if r.kind in JUDGED]
+    found = [r for r in collect.collect(load_stdlib().rules)[0] if r.kind in JUDGED]
     times = Counter(r.id for r in found)
     seen = Counter[str]()
     out: dict[str, Rule] = {}

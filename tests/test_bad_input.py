@@ -14,12 +14,13 @@ import strategies
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moedsl import cache, store
-from moedsl.parser import MAX_ERRORS, parse
-from moedsl.paths import stdlib_files
-from moedsl.printer import format_source, print_module
-from moedsl.reader import LIMIT, from_bytes, from_text, read
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.support import disk_cache, resources
+from moedsl.support.resources import stdlib_files
+from moedsl.syntax import parse_cache
+from moedsl.syntax.parser import MAX_ERRORS, parse
+from moedsl.syntax.printer import format_source, print_module
+from moedsl.syntax.reader import LIMIT, from_bytes, from_text, read
 
 slow = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -158,7 +159,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_cache_answers_as_the_parser_does(home: Path) -> None:
     for path in stdlib_files():
         source = Source(path.name, path.read_text(encoding="utf-8"))
-        fresh, kept = cache.cached_parse(source), cache.cached_parse(source)
+        fresh, kept = parse_cache.cached_parse(source), parse_cache.cached_parse(source)
         assert fresh == kept == parse(source)
         assert fresh[0] is not None
         assert kept[0] is not None
@@ -167,50 +168,50 @@ def test_the_cache_answers_as_the_parser_does(home: Path) -> None:
 
 def test_a_warm_start_does_not_import_lark(home: Path) -> None:
     source = Source("a.moe", "seq 4k")
-    cache.cached_parse(source)
+    parse_cache.cached_parse(source)
     code = (
-        "import sys; from moedsl.cache import cached_parse; from moedsl.source import Source\n"
+        "import sys; from moedsl.syntax.parse_cache import cached_parse; from moedsl.diagnostics.source import Source\n"
         "m, d = cached_parse(Source('a.moe', 'seq 4k')); assert m.items and not d; sys.exit('lark' in sys.modules)"
     )
-    root = Path(store.__file__).parents[1]
+    root = resources.PACKAGE.parent
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode == 0
 
 
 @pytest.mark.parametrize("damage", [b"", b"x" * 10, b"y" * 400])
 def test_a_damaged_entry_is_parsed_again(home: Path, damage: bytes) -> None:
     source = Source("a.moe", "seq 4k")
-    expected = cache.cached_parse(source)
-    entry = store.path_for(cache.key(source))
+    expected = parse_cache.cached_parse(source)
+    entry = disk_cache.path_for(parse_cache.key(source))
     assert entry is not None
     entry.write_bytes(damage)
-    assert cache.cached_parse(source) == expected
+    assert parse_cache.cached_parse(source) == expected
 
 
 def test_an_entry_of_something_else_is_parsed_again(home: Path) -> None:
     source = Source("a.moe", "seq 4k")
-    store.save(cache.key(source), b"not a pickle")
-    assert cache.cached_parse(source)[0] is not None
+    disk_cache.save(parse_cache.key(source), b"not a pickle")
+    assert parse_cache.cached_parse(source)[0] is not None
 
 
 def test_errors_are_not_kept(home: Path) -> None:
     source = Source("a.moe", "seq")
-    assert cache.cached_parse(source) == cache.cached_parse(source)
-    assert store.load(cache.key(source)) is None
+    assert parse_cache.cached_parse(source) == parse_cache.cached_parse(source)
+    assert disk_cache.load(parse_cache.key(source)) is None
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    module, diagnostics = cache.cached_parse(Source("a.moe", "seq 4k"))
+    module, diagnostics = parse_cache.cached_parse(Source("a.moe", "seq 4k"))
     assert module is not None
     assert not diagnostics
 
 
 def test_the_cache_stays_small(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MOST", 3)
+    monkeypatch.setattr(disk_cache, "MOST", 3)
     for i in range(6):
-        assert store.save(f"entry{i}", b"body")
-    directory = store.path_for("entry5")
+        assert disk_cache.save(f"entry{i}", b"body")
+    directory = disk_cache.path_for("entry5")
     assert directory is not None
     assert len(list(directory.parent.iterdir())) == 3
-    assert store.load("entry5") == b"body"
+    assert disk_cache.load("entry5") == b"body"

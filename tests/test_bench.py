@@ -57,7 +57,7 @@ def environment(cache: Path) -> dict[str, str]:
 
 
 def compile_into(folder: Path, cache: Path) -> None:
-    command = [sys.executable, "-m", "moedsl.cli", "compile", str(DEMO), "-o", str(folder)]
+    command = [sys.executable, "-m", "moedsl.cli.main", "compile", str(DEMO), "-o", str(folder)]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=environment(cache))
 
 
@@ -80,7 +80,7 @@ def test_compile_cold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def plan_of(path: Path, cache: Path) -> tuple[float, float]:
     """Seconds of one `moedsl plan`: on the clock, and of the processor."""
-    command = [sys.executable, "-m", "moedsl.cli", "plan", str(path)]
+    command = [sys.executable, "-m", "moedsl.cli.main", "plan", str(path)]
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=environment(cache))
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -99,9 +99,9 @@ def test_plan_of_every_example(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 SOLVE = """
 import json, resource, statistics, sys, time
-from moedsl.choose import solve
+from moedsl.solver.solve import solve
 from moedsl.compiler import compile_source
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
 phase, gpus, runs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 text = f"model MODEL; gb200 x {gpus}; {phase} first"
 out = {}
@@ -130,9 +130,9 @@ NONSENSE = """
 import sys, time
 sys.path.insert(0, "tests")
 from test_bad_input import LIMIT, LONG
-from moedsl.parser import parse
-from moedsl.reader import from_text
-from moedsl.source import Source
+from moedsl.syntax.parser import parse
+from moedsl.syntax.reader import from_text
+from moedsl.diagnostics.source import Source
 parse(Source("warm.moe", "seq 4k"))
 times = {}
 for name, make in LONG.items():
@@ -163,7 +163,7 @@ def test_bad_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         command = [
             sys.executable,
             "-m",
-            "moedsl.cli",
+            "moedsl.cli.main",
             "compile",
             str(tmp_path / "run.moe"),
             "-o",
@@ -177,8 +177,8 @@ def test_bad_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 EXPLAIN = """
 import json, statistics, sys, time
-from moedsl.explain.run import answer
-from moedsl.source import Source
+from moedsl.queries.explain_run import answer
+from moedsl.diagnostics.source import Source
 text, names, runs = sys.argv[1], sys.argv[2].split(), int(sys.argv[3])
 out = {}
 for model in ("qwen3_235b_a22b", "deepseek_v3"):

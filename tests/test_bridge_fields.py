@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.bridge import field_types, fields
+from moedsl.megatron import field_types, fields
 
 ROOT = Path(__file__).resolve().parent.parent
 

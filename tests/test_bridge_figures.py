@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from bridge_recipes import DEEPSEEK, QWEN_30B, QWEN_235B, write
 
-from moedsl.bridge import Report, Server
-from moedsl.bridge import case as cases
+from moedsl.verify import Report, Server
+from moedsl.verify import case as cases
 
 pytestmark = pytest.mark.bridge
 

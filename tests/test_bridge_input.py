@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.bridge import case as cases
-from moedsl.bridge import client, hub, render, verify
-from moedsl.bridge.report import Mismatch, Refusal, Report, from_json
+from moedsl.verify import case as cases
+from moedsl.verify import client, hub, render, verify
+from moedsl.verify.report import Mismatch, Refusal, Report, from_json
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_report_survives_json() -> None:
 
 
 def test_the_package_imports_nothing_heavy() -> None:
-    code = "import sys, moedsl.bridge; print([m for m in ('torch', 'transformers', 'megatron') if m in sys.modules])"
+    code = "import sys, moedsl.verify; print([m for m in ('torch', 'transformers', 'megatron') if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from plans import PLANS
 
-from moedsl.bridge import Report, Server, render
-from moedsl.bridge import case as cases
 from moedsl.emit.bridge import recipe_text
+from moedsl.verify import Report, Server, render
+from moedsl.verify import case as cases
 
 pytestmark = pytest.mark.bridge
 Judge = Callable[[dict[str, Any], dict[str, Any]], Report]

@@ -10,8 +10,8 @@ import pytest
 from attrs import evolve
 from bridge_recipes import QWEN_30B, write
 
-from moedsl.bridge import Report, Server, render
-from moedsl.bridge import case as cases
+from moedsl.verify import Report, Server, render
+from moedsl.verify import case as cases
 
 pytestmark = pytest.mark.bridge
 Ask = Callable[..., Report]

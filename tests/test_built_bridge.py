@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from programs import judged
 
-from moedsl.bridge import Server
-from moedsl.bridge.report import Report, render
+from moedsl.verify import Server
+from moedsl.verify.report import Report, render
 
 pytestmark = pytest.mark.bridge
 RULES = Path(__file__).parent.parent / "stdlib/rules/vision.moe"
@@ -48,7 +48,7 @@ def test_captured_attention_without_positions_is_a_caution(reports: dict[str, Re
 
 POSITIONS = """
 import sys, traceback
-from moedsl.bridge import te
+from moedsl.verify import te
 te.install()
 import torch
 from megatron.bridge.models.qwen_vl.modelling_qwen3_vl.rope import get_rope_index

@@ -12,12 +12,12 @@ from attrs import evolve
 from moedsl.calibrate.accuracy import left_out, rank_correlation, summary
 from moedsl.calibrate.fit import errors, fit
 from moedsl.calibrate.runs import Measured, read
-from moedsl.cli import main
+from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.constants import outside, ranges
-from moedsl.legality import violations
-from moedsl.paths import stdlib_dir
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.schema.calibration import outside, ranges
+from moedsl.solver.check_layout import violations
+from moedsl.support.resources import stdlib_dir
 
 PUBLISHED = stdlib_dir() / "calibration" / "published.jsonl"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from moedsl.compiler import Result, compile_source
-from moedsl.paths import stdlib_dir
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.support.resources import stdlib_dir
 
 RUN = "qwen3_30b_a3b; gb200 x 8\n"
 WHY = 'because "a test" cite ours "here"'

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from moedsl import cli
-from moedsl.commands import plan as plan_command
+from moedsl.cli import main
+from moedsl.cli.commands import plan as plan_command
 
 GOOD = "qwen3_30b_a3b; gb200 x 8"
 BAD = "qwen3_30b; gb200 x 8"
@@ -26,7 +26,7 @@ FILES = {"recipe.py", "overrides.txt", "plan.json", "moedsl.lock.json"}
 def run(capsys: pytest.CaptureFixture[str]) -> Any:
     def call(*words: str) -> tuple[int, str, str]:
         try:
-            code = cli.main(words)
+            code = main.main(words)
         except SystemExit as e:
             code = int(e.code or 0)
         out = capsys.readouterr()
@@ -36,7 +36,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def process(*words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "moedsl.cli", *words], capture_output=True, check=False, **more)
+    return subprocess.run([sys.executable, "-m", "moedsl.cli.main", *words], capture_output=True, check=False, **more)
 
 
 # ---------------------------------------------------------------- exit codes and streams
@@ -259,7 +259,7 @@ def test_fmt_check(run: Any, tmp_path: Path) -> None:
 
 def test_a_broken_pipe_is_quiet() -> None:
     pipe = subprocess.Popen(
-        [sys.executable, "-m", "moedsl.cli", "models"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "moedsl.cli.main", "models"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert pipe.stdout is not None and pipe.stderr is not None
     pipe.stdout.close()
@@ -271,7 +271,7 @@ def test_a_broken_pipe_is_quiet() -> None:
 def test_ctrl_c() -> None:
     """A signal in the middle of a search."""
     pipe = subprocess.Popen(
-        [sys.executable, "-m", "moedsl.cli", "plan", "-e", "kimi_k2; h100; seq 512k; throughput first"],
+        [sys.executable, "-m", "moedsl.cli.main", "plan", "-e", "kimi_k2; h100; seq 512k; throughput first"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -12,15 +12,16 @@ import pytest
 from attrs import frozen
 from hypothesis import HealthCheck, assume, example, given, settings
 
-from moedsl import ast, axes
-from moedsl.columns import Compiler
-from moedsl.infer import LIST, WORD, Inference
-from moedsl.lower import encode
-from moedsl.parser import parse
-from moedsl.printer import print_expr
-from moedsl.scalar import evaluate, pow2
-from moedsl.source import Source, Span
-from moedsl.symbols import AXES, BUILTIN, FLAG, NUMBER, TEXT, Type
+from moedsl.diagnostics.source import Source, Span
+from moedsl.rules.interpreter import evaluate, pow2
+from moedsl.rules.types import LIST, WORD, Inference
+from moedsl.rules.vectorizer import Compiler
+from moedsl.schema import axes
+from moedsl.schema.symbols import AXES, BUILTIN, FLAG, NUMBER, TEXT, Type
+from moedsl.solver.lower import encode
+from moedsl.syntax import ast
+from moedsl.syntax.parser import parse
+from moedsl.syntax.printer import print_expr
 
 AT = Span("random.moe", 0, 0)
 FIXED: dict[str, Any] = {

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from cost_models import hardware, model
 
-from moedsl.axes import BY_NAME
 from moedsl.cost import Cost, compute
 from moedsl.cost.rows import Levels, complete
-from moedsl.facts import Model
+from moedsl.schema.axes import BY_NAME
+from moedsl.schema.facts import Model
 
 ROW = {"ep": 8, "dispatcher": 2}
 WHOLE = BY_NAME["cuda_graph"].encode(["full_iteration"])

@@ -9,8 +9,8 @@ import pytest
 from attrs import evolve
 from cost_models import hardware, model
 
-from moedsl.axes import BY_NAME
 from moedsl.cost import Cost, flops, memory, parameters, pipeline, step
+from moedsl.schema.axes import BY_NAME
 
 MODELS = ["qwen3_30b_a3b", "deepseek_v3", "gpt_oss_120b", "moonlight_16b", "qwen3_vl_235b_a22b"]
 LADDER = [

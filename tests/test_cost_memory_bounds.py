@@ -12,11 +12,11 @@ from attrs import evolve
 from cost_models import hardware, model
 from programs import plan_of
 
-from moedsl.axes import AXES, BY_NAME
 from moedsl.compiler import load_stdlib
 from moedsl.cost import Cost, outside, parameters, pipeline
 from moedsl.cost.bounds import FITS, NOT, TIGHT, Bounds, bounds
 from moedsl.cost.rows import complete
+from moedsl.schema.axes import AXES, BY_NAME
 
 GIB = 2**30
 _ALL = [json.loads(line) for line in (Path(__file__).parent / "data" / "recipe_layouts.jsonl").open()]

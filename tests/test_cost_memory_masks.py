@@ -13,8 +13,8 @@ import pytest
 from cost_models import hardware, model
 from programs import compiled, plan_of, written
 
-from moedsl.axes import AXES
 from moedsl.cost import Cost, activations, bounds, profiles
+from moedsl.schema.axes import AXES
 
 GIB = 2**30
 GRAPHS = "cuda_graph=[attn, moe_router, moe_preprocess]"

@@ -17,9 +17,9 @@ import pytest
 from attrs import evolve
 from cost_models import model
 
-from moedsl.axes import BY_NAME
 from moedsl.cost import activations, rows
-from moedsl.facts import Model
+from moedsl.schema.axes import BY_NAME
+from moedsl.schema.facts import Model
 
 SEQ, HIDDEN, EXPERTS, TOPK = 256, 128, 16, 4
 SIZES = {"hidden": HIDDEN, "heads": 8, "ffn_hidden": 320, "experts": EXPERTS, "topk": TOPK, "expert_hidden": 96}

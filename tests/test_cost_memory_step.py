@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from cost_models import hardware, model
 
-from moedsl.axes import BY_NAME
 from moedsl.cost import Cost, at_step, placeholders, rows
 from moedsl.cost.taken import BEST
+from moedsl.schema.axes import BY_NAME
 
 GIB = 2**30
 EXPERT, DENSE = 1_811_939_328, 1_541_093_376
@@ -65,7 +65,7 @@ def test_empty_gradients_are_there_once_for_each_shape() -> None:
 
 FLAGS = """
 import json, logging, sys
-from moedsl.bridge import gpu, te
+from moedsl.verify import gpu, te
 te.install()
 gpu.answer(gpu.DEVICES["gb200"], 8, 0)
 logging.disable(logging.CRITICAL)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.choose import make_cost
+from moedsl.check.program import Program
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
-from moedsl.ir import Program
-from moedsl.lower import lower
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.solver.lower import lower
+from moedsl.solver.solve import make_cost
 
 QWEN = {"ep": 16, "micro_batch": 1, "dispatcher": 0, "cuda_graph": 0, "grad_reduce": 1}
 """Qwen3-30B as NVIDIA compared it with and without overlap (seed "expert-parallel overlap"): alltoall, EP 16."""

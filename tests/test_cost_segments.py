@@ -9,7 +9,7 @@ from attrs import evolve
 from cost_models import model
 
 from moedsl.cost import blocks, pipeline, segments
-from moedsl.facts import Model
+from moedsl.schema.facts import Model
 
 
 def hybrid(pattern: str) -> Model:

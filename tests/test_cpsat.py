@@ -8,11 +8,11 @@ import pytest
 from ortools.sat.python import cp_model
 from test_solve import MESH, program
 
-from moedsl.choose import make_cost
-from moedsl.ir import Problem
-from moedsl.lower import lower
-from moedsl.solve import mesh_table
-from moedsl.tables import compile_problem
+from moedsl.solver.lower import lower
+from moedsl.solver.problem import Problem
+from moedsl.solver.search import mesh_table
+from moedsl.solver.solve import make_cost
+from moedsl.solver.table import compile_problem
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.cli import main
+from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose import scan
 

@@ -13,13 +13,13 @@ from rule_cases import CASES
 from test_rules_bridge import asked
 from wheel_messages import near, path_of
 
-from moedsl.bridge.client import Server
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose import scan
 from moedsl.diagnose.edit import edits
 from moedsl.diagnose.needles import needles
 from moedsl.diagnose.scan import Symptom
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.verify.client import Server
 
 ALL = scan.symptoms(load_stdlib())
 NAMED = {s.rule.name: s for s in ALL}

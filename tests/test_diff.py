@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from moedsl import cli
-from moedsl.bridge.case import Case
-from moedsl.bridge.client import Server
-from moedsl.bridge.gpu import DEVICES
-from moedsl.bridge.report import Refusal
-from moedsl.bridge.resolve import Resolved
+from moedsl.cli import main
 from moedsl.diff import sources as sources_module
 from moedsl.diff.compare import compare
 from moedsl.diff.fields import of_overrides, of_plan, of_recipe
 from moedsl.diff.sources import Side, sides
 from moedsl.diff.text import text
-from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
-from moedsl.experiment import settings
+from moedsl.plan.experiment import settings
+from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server
+from moedsl.verify.gpu import DEVICES
+from moedsl.verify.report import Refusal
+from moedsl.verify.resolve import Resolved
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; "
@@ -44,7 +44,7 @@ def names(d: dict[str, Any], effect: str) -> set[str]:
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of one file, compiled."""
     out = tmp_path_factory.mktemp("compiled")
-    assert cli.main(["compile", str(EXAMPLES / "several_runs.moe"), "-o", str(out)]) == 0
+    assert main.main(["compile", str(EXAMPLES / "several_runs.moe"), "-o", str(out)]) == 0
     return out
 
 
@@ -302,7 +302,7 @@ def test_a_plan_of_mock_data_says_so(compiled: Path) -> None:
     ],
 )
 def test_a_wrong_side_is_answered(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["diff", *words]) == 1
+    assert main.main(["diff", *words]) == 1
     said = capsys.readouterr().err
     assert says in said and "Errno" not in said
 
@@ -310,21 +310,21 @@ def test_a_wrong_side_is_answered(words: list[str], says: str, capsys: pytest.Ca
 def test_a_file_that_is_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for content, says in (("{}", "is not the plan of one run"), ("{", "cannot be read as JSON")):
         (tmp_path / "plan.json").write_text(content, encoding="utf-8")
-        assert cli.main(["diff", str(tmp_path), "-e", RUN]) == 1
+        assert main.main(["diff", str(tmp_path), "-e", RUN]) == 1
         assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("b", "code"), [(RUN + "pin tp=2", 0), (RUN + "precision fp8", 1)])
 def test_the_exit_code(b: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["diff", "-e", RUN, "-e", b]) == 0
-    assert cli.main(["diff", "-e", RUN, "-e", b, "--exit-code"]) == code
+    assert main.main(["diff", "-e", RUN, "-e", b]) == 0
+    assert main.main(["diff", "-e", RUN, "-e", b, "--exit-code"]) == code
 
 
 def test_json_and_text_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["diff", "-e", RUN, "-e", RUN + "precision fp8; pin ep=8"]
-    assert cli.main([*words, "--json"]) == 0
+    assert main.main([*words, "--json"]) == 0
     d = json.loads(capsys.readouterr().out)
-    assert cli.main(words) == 0
+    assert main.main(words) == 0
     out = capsys.readouterr().out
     assert out == text(d)
     for line in (*d["verdict"]["says"], "Changes the experiment", "precision  bf16 -> fp8_blockwise"):

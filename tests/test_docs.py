@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from moedsl import reader
-from moedsl.cli import main
-from moedsl.parser import parse
-from moedsl.statements import STATEMENTS
+from moedsl.check.run_draft import STATEMENTS
+from moedsl.cli.main import main
+from moedsl.syntax import reader
+from moedsl.syntax.parser import parse
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rule_judge import known, of_recipes
 
-from moedsl import documents, library, rules
 from moedsl.compiler import load_stdlib
-from moedsl.documents import Claim, Copy, Document
-from moedsl.parser import parse
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.rules import collect, documents, library
+from moedsl.rules.documents import Claim, Copy, Document
+from moedsl.syntax.parser import parse
 
 ROOT = Path(__file__).parents[1]
 SEEDS = ROOT.parent / "shared" / "seeds"
@@ -75,7 +75,7 @@ def test_every_rule_that_cites_a_document_is_carried() -> None:
     cited = {
         rule.id
         for prefix, block in STDLIB.rules
-        for rule in (rules.read_rule(prefix, block, m, []) for m in block.members)
+        for rule in (collect.read_rule(prefix, block, m, []) for m in block.members)
         if any(c.startswith("seed") for c in rule.cites)
     }
     assert cited - carried == set()

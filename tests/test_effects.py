@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from plans import PLANS
 
-from moedsl import effects, experiment, rules
-from moedsl.bridge import fields
 from moedsl.compiler import Result, compile_source, load_stdlib
-from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, GROUPS, UNKNOWN, WORDS
+from moedsl.diagnostics.source import Source
 from moedsl.emit.fields import decided_fields, sections
-from moedsl.ir import Rule
-from moedsl.source import Source
+from moedsl.megatron import fields
+from moedsl.plan import experiment
+from moedsl.rules import collect, effects
+from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, GROUPS, UNKNOWN, WORDS
+from moedsl.rules.rule import Rule
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.moe"))
-ALL: tuple[Rule, ...] = rules.collect(load_stdlib().rules)[0]
+ALL: tuple[Rule, ...] = collect.collect(load_stdlib().rules)[0]
 EFFECTS = effects.of_rules(ALL)
 DECLARED = [r.name for r in ALL if r.kind == "effect"]
 
@@ -247,6 +248,6 @@ def test_a_model_of_the_same_name_and_other_facts_is_another_experiment() -> Non
 def test_a_benchmark_stands_out() -> None:
     (plan,) = run(RUN + 'routing balanced; data "corpus"').plans
     assert [b["name"] for b in plan["experiment"]["benchmark"]] == ["routing"]
-    from moedsl.show import plan_text
+    from moedsl.plan.text.plan import plan_text
 
     assert "BENCHMARK ONLY, routing balanced" in plan_text(plan)

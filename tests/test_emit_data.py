@@ -13,15 +13,15 @@ import pytest
 from plans import PLANS
 from programs import compiled, plan_of
 
-from moedsl.cli import main
+from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
-from moedsl.emit.data import dataset, tokenizer
 from moedsl.emit.fields import decided_fields, sections
 from moedsl.emit.overrides import overrides
-from moedsl.emit.values import Call
-from moedsl.source import Source
+from moedsl.megatron.data import dataset, tokenizer
+from moedsl.megatron.values import Call
 
 ASK = Path(__file__).with_name("ask_data.py")
 SFT = 'qwen3_30b_a3b; h100 x 16; task sft; data "/data/sft"; batch 64\n'

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from moedsl import ast, paths
-from moedsl.parser import parse
-from moedsl.scalar import evaluate, holds
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.support import resources
+from moedsl.syntax import ast
+from moedsl.syntax.parser import parse
 
 TRUTH = json.loads(Path(__file__).with_name("data").joinpath("env_truth.json").read_text())
 NAMES = sorted({name for group in TRUTH for name in group["env"]})
@@ -31,7 +32,7 @@ MARGINS = {"NVTE_FWD_LAYERNORM_SM_MARGIN", "NVTE_BWD_LAYERNORM_SM_MARGIN"}
 
 @cache
 def members() -> tuple[ast.Member, ...]:
-    path = next(p for p in paths.stdlib_files() if Path(p).name == "environment.moe")
+    path = next(p for p in resources.stdlib_files() if Path(p).name == "environment.moe")
     module, found = parse(Source("environment.moe", Path(path).read_text()))
     assert module is not None and not found
     return tuple(m for item in module.items if isinstance(item, ast.RulesDecl) for m in item.members)

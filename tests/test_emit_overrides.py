@@ -65,7 +65,7 @@ def test_a_recipe_for_this_gpu_has_nothing_to_explain(name: str) -> None:
 
 
 NAMES = """
-from moedsl.bridge import te
+from moedsl.verify import te
 te.install()
 import megatron.bridge.recipes as recipes
 print(*dir(recipes))
@@ -106,7 +106,7 @@ def test_bridge_has_no_recipe_to_train_with_for_another_gpu() -> None:
 
 WHERE = """
 import sys
-from moedsl.bridge import te
+from moedsl.verify import te
 te.install()
 import megatron.bridge.recipes as recipes
 print(*(getattr(recipes, name).__module__.split(".")[-2] for name in sys.argv[1:]))

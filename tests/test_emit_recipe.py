@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import PLANS
 
-from moedsl.emit import values
 from moedsl.emit.bridge import function_name, recipe_text
 from moedsl.emit.fields import decided_fields
+from moedsl.megatron import values
 
 BASE = PLANS["qwen3_30b_h100_real_data"]
 ANY = st.text(min_size=0, max_size=30)
@@ -128,7 +128,7 @@ def test_stages_of_a_layout(layout: str, expected: list[str]) -> None:
 )
 def test_megatron_reads_the_same_stages(layout: str) -> None:
     code = (
-        "from moedsl.bridge import te; te.install()\n"
+        "from moedsl.verify import te; te.install()\n"
         "from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout as P\n"
         "letters = {'embedding': 'E', 'decoder': 't', 'mtp': 'm', 'loss': 'L'}\n"
         f"print('|'.join(''.join(letters[x.name] for x in s) for s in P.parse_str_to_list({layout!r})))"
@@ -140,7 +140,7 @@ def test_megatron_reads_the_same_stages(layout: str) -> None:
 def test_emission_imports_neither_bridge_nor_torch() -> None:
     code = (
         "import sys; sys.path.insert(0, 'tests')\n"
-        "import moedsl.emit.bridge, moedsl.emit.overrides, moedsl.emit.lock, moedsl.emit.write\n"
+        "import moedsl.emit.bridge, moedsl.emit.overrides, moedsl.emit.lock, moedsl.support.owned_files\n"
         "assert 'jinja2' not in sys.modules\n"
         "from plans import PLANS; moedsl.emit.bridge.recipe_text(PLANS['qwen3_30b_h100_bf16'])\n"
         "assert not {'torch', 'megatron', 'transformers', 'hydra'} & set(sys.modules)"

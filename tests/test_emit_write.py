@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from plans import PLANS
 
-from moedsl.emit import write
 from moedsl.emit.lock import lock_text
-from moedsl.emit.write import hash_of, left_over, stamp, write_all, written_by_us
+from moedsl.support import owned_files
+from moedsl.support.owned_files import hash_of, left_over, stamp, write_all, written_by_us
 
 FILES = {"recipe.py": "x = 1\n", "plan.json": '{\n  "a": 1\n}\n', "overrides.txt": "a=1\n"}
 
@@ -21,7 +21,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {p.name: p.read_text() for p in sorted(folder.iterdir())}
 
 
-def ids(problems: list[write.Diagnostic]) -> list[str]:
+def ids(problems: list[owned_files.Diagnostic]) -> list[str]:
     return [p.id for p in problems]
 
 

@@ -16,8 +16,8 @@ from programs import compiled, plan_of
 
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.legality import violations
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.solver.check_layout import violations
 
 OF_CORE = {"std.delay_wgrad.te_graph"}
 """Megatron-Core asks it when the model is made, not Bridge's set-up of the overlap."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.cli import main
+from moedsl.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.moe"))

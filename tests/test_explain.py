@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from moedsl.compiler import Result, compile_source
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
 from moedsl.explain import infeasible
-from moedsl.source import Source
 
 
 def solved(text: str) -> Result:

@@ -11,19 +11,19 @@ from attrs import evolve
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from moedsl import axes
-from moedsl.choose import solve
+from moedsl.check.program import Pin, Program
 from moedsl.compiler import compile_source
-from moedsl.explain.base import Base, based
-from moedsl.explain.legal import legal_on
-from moedsl.explain.members import members, without
-from moedsl.explain.run import answer
+from moedsl.diagnostics.source import Source
 from moedsl.explain.show import text_of
-from moedsl.explain.space import Space
-from moedsl.explain.variant import Variant
-from moedsl.ir import Pin, Program
-from moedsl.solve import some_layout
-from moedsl.source import Source
+from moedsl.queries.explain_run import answer
+from moedsl.schema import axes
+from moedsl.solver.base import Base, based
+from moedsl.solver.legal import legal_on
+from moedsl.solver.members import members, without
+from moedsl.solver.search import some_layout
+from moedsl.solver.solve import solve
+from moedsl.solver.space import Space
+from moedsl.solver.variant import Variant
 
 
 class Explanation(SingleFileSnapshotExtension):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.cli import main
+from moedsl.cli.main import main
 
 SLIPS = {
     "qwen3_30b_a3b; h100x8": ("check.unknown_name", "words are whole words: write `h100 x 8`"),

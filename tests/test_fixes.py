@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from moedsl import fixes
 from moedsl.compiler import compile_source
-from moedsl.diagnostics import Diagnostic
-from moedsl.parser import parse
-from moedsl.source import Source
-from moedsl.tokens import lexemes
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
+from moedsl.syntax import text_edits
+from moedsl.syntax.parser import parse
+from moedsl.syntax.tokens import lexemes
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.moe"))
 BASE = "qwen3_30b_a3b\nh100 x 16\nseq 4k\nfit first\n"
@@ -101,9 +101,9 @@ def test_a_fix_answers_its_diagnostic(name: str) -> None:
     assert fixable, [d.message for d in found(text, stage)]
     for d in fixable:
         for fix in d.fixes:
-            changes = fixes.edits(fix, source, module)
+            changes = text_edits.edits(fix, source, module)
             assert changes, fix
-            after = fixes.applied(text, changes)
+            after = text_edits.applied(text, changes)
             left = found(after, stage)
             assert key(d) not in {key(x) for x in left}, (fix, after)
             _, still = parse(Source("run.moe", after))
@@ -121,7 +121,7 @@ def test_each_relaxation_opens_a_layout(name: str) -> None:
     assert len(failures) == 1
     assert failures[0].fixes
     for fix in failures[0].fixes:
-        after = fixes.applied(text, fixes.edits(fix, source, module))
+        after = text_edits.applied(text, text_edits.edits(fix, source, module))
         assert not [d.message for d in found(after) if d.is_error], (fix, after)
 
 
@@ -150,7 +150,7 @@ def test_a_fix_of_a_slip(slip: str, text: str) -> None:
     module, unread = parse(source)
     for d in compile_source(source, "check").diagnostics:
         for fix in d.fixes:
-            after = Source(source.name, fixes.applied(text, fixes.edits(fix, source, module)))
+            after = Source(source.name, text_edits.applied(text, text_edits.edits(fix, source, module)))
             _, still = parse(after)
             assert key(d) not in {key(x) for x in compile_source(after, "check").diagnostics}, (slip, fix, after.text)
             assert len(still) <= len(unread), (slip, fix, after.text)

@@ -12,7 +12,7 @@ from attrs import evolve
 from cost_models import model
 
 from moedsl.cost.flops import of_step, of_token
-from moedsl.facts import Model
+from moedsl.schema.facts import Model
 
 NANO, SUPER, ULTRA = (model(f"nemotron_3_{size}") for size in ("nano", "super", "ultra"))
 LIGHTNING = model("nemotron_3_5_lightning")
@@ -33,7 +33,7 @@ CASES = (
 ASK = """
 import json, sys
 from types import SimpleNamespace as Config
-from moedsl.bridge import te
+from moedsl.verify import te
 te.install()
 from megatron.bridge.training.utils.flop_utils import num_floating_point_operations
 said = [num_floating_point_operations(Config(model=Config(**m)), 16) for m in json.load(sys.stdin)]

@@ -8,9 +8,9 @@ import pytest
 from cost_models import hardware, model
 from programs import plan_of
 
-from moedsl.axes import BY_NAME
 from moedsl.cost import Cost, parameters
 from moedsl.emit.fields import decided_fields
+from moedsl.schema.axes import BY_NAME
 
 GIB = 2**30
 TEXT = "model qwen3_30b_a3b; h100 x 32; seq 4k; batch 256; throughput first; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from programs import compiled
 
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
 
 
 def said(text: str, id: str) -> list[Diagnostic]:

@@ -14,13 +14,13 @@ from cost_models import model
 from plans import PLANS
 from programs import judged, plan_of
 
-from moedsl.bridge import Server
-from moedsl.bridge import case as cases
-from moedsl.bridge.case import Case
-from moedsl.bridge.report import Report, render
 from moedsl.cost import parameters
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.fields import decided_fields
+from moedsl.verify import Server
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.report import Report, render
 
 pytestmark = pytest.mark.bridge
 ROOT = Path(__file__).parents[1]
@@ -185,7 +185,7 @@ def test_only_a_split_pipeline_says_the_pattern() -> None:
 
 STAND_INS = """
 import sys
-from moedsl.bridge import mamba, te
+from moedsl.verify import mamba, te
 te.install()
 mamba.install()
 assert not [name for name in sys.modules if name.split(".")[0] in ("mamba_ssm", "causal_conv1d")]
@@ -224,7 +224,7 @@ def test_what_stands_in_has_parameters_and_never_computes() -> None:
 
 SEGMENTS = """
 import json, sys
-from moedsl.bridge import te
+from moedsl.verify import te
 te.install()
 from megatron.core.models.hybrid.hybrid_layer_allocation import parse_hybrid_pattern
 parsed = parse_hybrid_pattern(sys.argv[1])
@@ -234,7 +234,7 @@ print(json.dumps([parsed.main_pattern, parsed.mtp_pattern, parsed.mtp_num_depths
 
 @pytest.mark.parametrize("behind", ["", "/*E", "/*E/*E"])
 def test_megatron_parts_the_pattern_where_moedsl_does(behind: str) -> None:
-    from moedsl.emit.values import decoder
+    from moedsl.megatron.values import decoder
 
     pattern = HALVES["layout"]["pipeline_layout"] + behind
     ran = subprocess.run(

@@ -8,8 +8,8 @@ import pytest
 from layouts import DEFAULTS, broken, checked, run_text
 from proven import answers, applies, derived, permits
 
-from moedsl import axes
-from moedsl.lower import lower
+from moedsl.schema import axes
+from moedsl.solver.lower import lower
 
 WHOLE = frozenset({"full_iteration"})
 NANO = {**DEFAULTS, "model": "nemotron_3_nano", "hardware": "h100", "gpus": 16, "ep": 8}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from programs import compiled
 
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
 
 RUN = 'qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first; allow std.memory.sure because "measured"'
 ADVICE = "std.cuda_graph_advice.partial_first"

@@ -12,13 +12,14 @@ from count_parameters import language, vision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moedsl import ast, declare
-from moedsl.cli import main
-from moedsl.diagnostics import Diagnostic, to_json
-from moedsl.facts import Model
-from moedsl.importer import add, declaration, derived_name
-from moedsl.parser import parse
-from moedsl.source import Source
+from moedsl.cli.main import main
+from moedsl.diagnostics.model import Diagnostic, to_json
+from moedsl.diagnostics.source import Source
+from moedsl.importer.config import add, declaration, derived_name
+from moedsl.rules import declarations
+from moedsl.schema.facts import Model
+from moedsl.syntax import ast
+from moedsl.syntax.parser import parse
 
 ROOT = Path(__file__).parent.parent
 HF = ROOT / "stdlib" / "hf"
@@ -36,7 +37,7 @@ def facts(text: str) -> Model:
     assert not found and module is not None
     (item,) = module.items
     assert isinstance(item, ast.ModelDecl)
-    made, wrong = declare.model(item)
+    made, wrong = declarations.model(item)
     assert made is not None and not wrong, wrong
     return made
 

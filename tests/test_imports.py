@@ -11,7 +11,7 @@ import pytest
 HEAVY = {"torch", "transformers", "megatron", "nemo_run", "pygls", "lsprotocol", "scipy", "pandas", "matplotlib"}
 SAY = """
 import sys
-from moedsl.cli import main
+from moedsl.cli.main import main
 try:
     main(sys.argv[1:])
 except SystemExit:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from programs import compiled, written
 
-from moedsl import axes
-from moedsl.bridge.client import Server
-from moedsl.cli import main
+from moedsl.cli.main import main
 from moedsl.compiler import Result
 from moedsl.emit.fields import decided_fields
 from moedsl.emit.overrides import overrides_text
 from moedsl.isolate.table import comparisons
+from moedsl.schema import axes
+from moedsl.verify.client import Server
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "overlap_ab.moe"

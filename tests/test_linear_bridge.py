@@ -11,13 +11,13 @@ import pytest
 from cost_models import model
 from programs import judged, plan_of
 
-from moedsl.bridge import Server
-from moedsl.bridge import case as cases
-from moedsl.bridge.case import Case
-from moedsl.bridge.report import Report
 from moedsl.cost import parameters
 from moedsl.emit.bridge import recipe_text
-from moedsl.emit.values import stages
+from moedsl.megatron.values import stages
+from moedsl.verify import Server
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.report import Report
 
 pytestmark = pytest.mark.bridge
 ROOT = Path(__file__).parents[1]

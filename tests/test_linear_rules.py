@@ -8,8 +8,8 @@ import pytest
 from layouts import DEFAULTS, broken, checked, run_text
 from proven import answers, derived, permits
 
-from moedsl import axes
-from moedsl.lower import lower
+from moedsl.schema import axes
+from moedsl.solver.lower import lower
 
 NEXT: dict[str, Any] = {**DEFAULTS, "model": "qwen3_next_80b_a3b", "hardware": "gb200", "gpus": 64, "ep": 32}
 VL: dict[str, Any] = {**DEFAULTS, "model": "qwen35_vl_35b_a3b", "hardware": "gb200", "gpus": 16, "ep": 8}

@@ -10,14 +10,14 @@ from attrs import evolve
 from bridge_recipes import write
 from lint_cases import MISTAKES
 
-from moedsl.bridge import case as cases
-from moedsl.bridge.case import Case
-from moedsl.bridge.client import Server
-from moedsl.bridge.gpu import DEVICES
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics import to_json
+from moedsl.diagnostics.model import to_json
 from moedsl.lint import rules, run
 from moedsl.lint.report import Lint
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server
+from moedsl.verify.gpu import DEVICES
 
 pytestmark = pytest.mark.bridge
 

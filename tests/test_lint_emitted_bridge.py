@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from moedsl import reader
-from moedsl.artifact import files_of
-from moedsl.bridge import case as cases
-from moedsl.bridge.case import Case
-from moedsl.bridge.client import Server
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.emit.write import write_all
+from moedsl.emit.artifact import files_of
 from moedsl.lint import rules, run
+from moedsl.support.owned_files import write_all
+from moedsl.syntax import reader
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = ("qwen3_235b_gb200_128k", "deepseek_v3_h100", "ep_overlap", "gpt_oss_120b", "sft", "fsdp_vlm", "vlm_gb200_3d")

@@ -15,17 +15,18 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl import cache
-from moedsl.bridge import case as cases
-from moedsl.bridge.case import Case
-from moedsl.bridge.client import Server
 from moedsl.compiler import load_stdlib
+from moedsl.diagnostics.source import Source
 from moedsl.lint import facts, rules
+from moedsl.lint.facts import model_facts
 from moedsl.lint.judge import judge
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.report import severity
-from moedsl.lint.run import PHASE, from_bridge, machine, model_facts
-from moedsl.source import Source
+from moedsl.lint.run import PHASE, from_bridge, machine
+from moedsl.syntax import parse_cache
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server
 
 DATA = Path(__file__).parent / "data"
 DOCS = Path(__file__).parents[1] / "docs"
@@ -47,7 +48,7 @@ def recipes() -> dict[str, tuple[dict[str, Any], Recipe]]:
     """Each recipe of the wheel by kind and function: its row, and as lint sees it."""
     library = load_stdlib()
     vr200 = Source("vr200.moe", (DATA / "vr200.moe").read_text(encoding="utf-8"))
-    module, _ = cache.cached_parse(vr200)
+    module, _ = parse_cache.cached_parse(vr200)
     assert module is not None
     library.add(vr200, module, "run")
     values, *rows = (DATA / "recipe_fields.jsonl").read_text(encoding="utf-8").splitlines()

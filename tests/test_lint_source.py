@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from wheel_messages import path_of
 
-from moedsl.bridge import case as cases
-from moedsl.bridge.case import Case
-from moedsl.bridge.fields import lookup
-from moedsl.bridge.gpu import DEVICES
-from moedsl.bridge.meant import ELSEWHERE
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics import to_json
+from moedsl.diagnostics.model import to_json
 from moedsl.lint import rules, run
 from moedsl.lint.report import Lint
+from moedsl.megatron.field_suggestions import ELSEWHERE
+from moedsl.megatron.fields import lookup
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.gpu import DEVICES
 
 LIBRARY = load_stdlib()
 BOOK, WRONG = rules.read(LIBRARY)

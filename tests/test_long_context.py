@@ -9,11 +9,12 @@ import pytest
 from layouts import checked
 from programs import compiled, plan_of
 
-from moedsl import lengths, short_twin
-from moedsl.choose import solve
-from moedsl.cli import main
-from moedsl.ir import Program
-from moedsl.shapes import shapes
+from moedsl.check.program import Program
+from moedsl.cli.main import main
+from moedsl.plan import compare_4k
+from moedsl.queries import lengths
+from moedsl.schema.batch_shapes import shapes
+from moedsl.solver.solve import solve
 
 QWEN = "model qwen3_235b_a22b; gb200 x 256; seq 128k; fit first"
 DEEPSEEK = "model deepseek_v3; h100 x 256; seq 256k; fit first; pin tp=1 cp=64 pp=8"
@@ -60,7 +61,7 @@ def test_a_short_plan_is_not_compared() -> None:
 def test_pins_of_the_length_do_not_bind_its_twin() -> None:
     p = program(DEEPSEEK.replace("h100 x 256", "h100 x 512"))
     codes = solve(p, 512, keep=1).solution.rows[0].codes
-    found = short_twin.twin(p, 512, codes, {"global_batch": 16, "seq": 262144})
+    found = compare_4k.twin(p, 512, codes, {"global_batch": 16, "seq": 262144})
     assert found is not None and found.codes["cp"] < 64 == codes["cp"]
     assert found.codes["precision"] == codes["precision"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import compiled, written
 
-from moedsl.bridge.client import Server
+from moedsl.verify.client import Server
 
 pytestmark = pytest.mark.bridge
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from cost_models import hardware, model
 
-from moedsl.axes import BY_NAME
 from moedsl.cost import Cost
+from moedsl.schema.axes import BY_NAME
 
 QWEN: dict[str, Any] = {"tp": 4, "cp": 4, "pp": 4, "vpp": 12, "ep": 32, "recompute": ["moe_act", "layernorm"]}
 GRAPHS = ["attn", "moe_router", "moe_preprocess"]

@@ -8,11 +8,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from moedsl import axes
+from moedsl.check.program import Pin
 from moedsl.compiler import compile_source
-from moedsl.ir import Pin, Problem, Rule
-from moedsl.lower import divisors, lower
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.solver.lower import divisors, lower
+from moedsl.solver.problem import Problem
 
 
 def problem(text: str, gpus: int = 64) -> Problem:

@@ -10,10 +10,10 @@ import pytest
 from attrs import evolve
 from programs import compiled, written
 
-from moedsl.bridge.case import Case
-from moedsl.bridge.client import Server
-from moedsl.bridge.report import Report
 from moedsl.compiler import Result
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server
+from moedsl.verify.report import Report
 
 GPUS = {
     "moonlight_16b": 32,

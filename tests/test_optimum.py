@@ -13,12 +13,12 @@ import pytest
 from attrs import evolve
 
 from moedsl.calibrate.optimum import outside, standing
-from moedsl.choose import solve
 from moedsl.compiler import compile_source
 from moedsl.cost.communication import met
-from moedsl.facts import Model
-from moedsl.solve import MESH, Search
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.schema.facts import Model
+from moedsl.solver.search import MESH, Search
+from moedsl.solver.solve import solve
 
 ROOT = Path(__file__).parent.parent
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.cli import main
-from moedsl.pages import PAGES
+from moedsl.cli.main import main
+from moedsl.diagnostics.pages import PAGES
 
 SOURCE = Path(__file__).parents[1] / "moedsl"
 STAGES = "calibrate|explain|launch|parse|read|check|solve|plan|emit|verify|rehearse|preflight|results|lint|diff|import|internal"

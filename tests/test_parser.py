@@ -7,11 +7,11 @@ import re
 import pytest
 from lark import Lark
 
-from moedsl import ast, tokens
-from moedsl.diagnostics import Diagnostic, to_json
-from moedsl.parser import parse
-from moedsl.paths import grammar_file
-from moedsl.source import Source, Span
+from moedsl.diagnostics.model import Diagnostic, to_json
+from moedsl.diagnostics.source import Source, Span
+from moedsl.support.resources import grammar_file
+from moedsl.syntax import ast, tokens
+from moedsl.syntax.parser import parse
 
 AT = Span("", 0, 0)
 

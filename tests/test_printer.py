@@ -10,11 +10,11 @@ import strategies
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moedsl import ast
-from moedsl.parser import parse
-from moedsl.paths import stdlib_files
-from moedsl.printer import format_source, print_expr, print_module
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.support.resources import stdlib_files
+from moedsl.syntax import ast
+from moedsl.syntax.parser import parse
+from moedsl.syntax.printer import format_source, print_expr, print_module
 
 slow = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from moedsl.cli import main
+from moedsl.cli.main import main
 from moedsl.compiler import Result, compile_source
-from moedsl.questions import amounts
-from moedsl.questions.budget import Budget
-from moedsl.questions.figures import Figures
-from moedsl.questions.gpus import numbers, scaling
-from moedsl.questions.plot import HEIGHT, Mark, axis, scatter
-from moedsl.questions.top import top
-from moedsl.questions.what_if import what_if
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.queries import amounts
+from moedsl.queries.budget import Budget
+from moedsl.queries.figures import Figures
+from moedsl.queries.gpus import numbers, scaling
+from moedsl.queries.plot import HEIGHT, Mark, axis, scatter
+from moedsl.queries.top import top
+from moedsl.queries.what_if import what_if
 
 ROOT = Path(__file__).parent.parent
 AXES = ("pp", "tp", "cp", "etp", "ep", "vpp", "micro_batch", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad", "precision", "sharding", "moments", "grad_reduce")  # fmt: skip
@@ -336,7 +336,7 @@ def test_what_if_of_what_does_not_fit_is_the_error_of_the_plan(capsys: pytest.Ca
 
 
 def test_a_plan_alone_imports_no_answers() -> None:
-    ask = f"import sys; from moedsl.cli import main; main(['plan', '-e', {RUN!r}]); print([m for m in sys.modules if 'questions' in m or m == 'torch'], file=sys.stderr)"
+    ask = f"import sys; from moedsl.cli.main import main; main(['plan', '-e', {RUN!r}]); print([m for m in sys.modules if 'questions' in m or m == 'torch'], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stderr.splitlines()[-1] == "[]"
 

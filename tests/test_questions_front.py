@@ -10,15 +10,15 @@ from fake_prices import FakePrices
 from hypothesis import HealthCheck, given, settings
 from test_solve import PRICES, SMALL, WHY, WIDE, Naive, program, texts
 
-from moedsl.choose import Chosen, make_cost, solve
 from moedsl.compiler import compile_source
-from moedsl.lower import lower
-from moedsl.questions.front import _Front, front
-from moedsl.questions.pareto import beats, pareto
-from moedsl.questions.show_pareto import pareto_text
-from moedsl.solve import HELD, MOVED, Solution, combinations_of, mesh_table, policy_table
-from moedsl.source import Source
-from moedsl.tables import compile_problem
+from moedsl.diagnostics.source import Source
+from moedsl.queries.front import _Front, front
+from moedsl.queries.pareto import beats, pareto
+from moedsl.queries.show_pareto import pareto_text
+from moedsl.solver.lower import lower
+from moedsl.solver.search import HELD, MOVED, Solution, combinations_of, mesh_table, policy_table
+from moedsl.solver.solve import Chosen, make_cost, solve
+from moedsl.solver.table import compile_problem
 
 Prices = set[tuple[float, float]]
 

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from programs import compiled
 from test_imports import HEAVY, imported
 
-from moedsl import axes
-from moedsl.choose import Chosen
-from moedsl.cli import main
+from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.cost.pipeline import layout_for, parse_layout
-from moedsl.facts import Model
-from moedsl.importer import declaration
-from moedsl.paths import stdlib_dir
+from moedsl.diagnostics.source import Source
+from moedsl.importer.config import declaration
 from moedsl.rehearse import hf, kernels, meshes, prepare, program, stages
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, SHRUNK
 from moedsl.rehearse.shrink import RANKS, Rehearsal, shrink
-from moedsl.source import Source
+from moedsl.schema import axes
+from moedsl.schema.facts import Model
+from moedsl.solver.solve import Chosen
+from moedsl.support.resources import stdlib_dir
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.moe"))

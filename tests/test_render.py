@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from moedsl.diagnostics import Diagnostic, Label, error, to_json
-from moedsl.render import render, render_all
-from moedsl.source import Source, Span
+from moedsl.diagnostics.model import Diagnostic, Label, error, to_json
+from moedsl.diagnostics.render import render, render_all
+from moedsl.diagnostics.source import Source, Span
 
 
 def shown(diagnostic: Diagnostic, *sources: Source, colour: bool = False) -> str:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from moedsl import mesh
-from moedsl.cli import main
+from moedsl.cli.main import main
 from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
 from moedsl.report import ranks, schedule
 from moedsl.report.page import SIGN, memory, page
-from moedsl.source import Source
+from moedsl.schema import rank_groups
 
 SHAPES = [(1, 1, 3), (2, 1, 4), (4, 1, 3), (4, 1, 8), (2, 2, 4), (4, 3, 8), (8, 2, 16)]
 
@@ -42,7 +42,7 @@ def test_the_bubble_is_the_one_of_the_estimate(pp: int, vpp: int, microbatches: 
 
 ASK = """
 import json, sys
-from moedsl.bridge import te
+from moedsl.verify import te
 te.install()
 from megatron.core.pipeline_parallel.schedules import get_schedule_table as table
 print(json.dumps([table(n, vpp, pp) for pp, vpp, n in json.load(sys.stdin)]))
@@ -66,8 +66,8 @@ def test_the_order_is_megatrons() -> None:
 @pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
 def test_ranks_stand_where_the_meshes_say(sizes: tuple[int, ...]) -> None:
     layout = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
-    world = ranks.place(layout, mesh.world(layout), 4, 8)
-    groups = mesh.groups(layout)
+    world = ranks.place(layout, rank_groups.world(layout), 4, 8)
+    groups = rank_groups.groups(layout)
     for axis in ("tp", "cp", "dp", "pp", "etp", "ep", "edp"):
         group = next(g for g in groups[axis.upper()] if 0 in g)
         assert [r.rank for r in world if r.shares(world[0], axis)] == group

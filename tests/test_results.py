@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from moedsl.calibrate.runs import read as read_calibration
-from moedsl.cli import main
+from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose.scan import symptoms
+from moedsl.diagnostics.source import Source
 from moedsl.results import line, log
 from moedsl.results.compare import comparisons
 from moedsl.results.gather import Run
 from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.results.text import text as shown_as
-from moedsl.source import Source
 
 HERE = Path(__file__).resolve().parent
 STEPS = 40

@@ -11,12 +11,12 @@ from layouts import broken
 from plans import plan
 from rule_cases import ALSO, CASES, EVERY, Case
 
-from moedsl.bridge import Server
-from moedsl.bridge import case as cases
-from moedsl.bridge.report import Report
 from moedsl.compiler import load_stdlib
 from moedsl.cost import pipeline
 from moedsl.emit.bridge import function_name, recipe_text
+from moedsl.verify import Server
+from moedsl.verify import case as cases
+from moedsl.verify.report import Report
 
 pytestmark = pytest.mark.bridge
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from moedsl import rules
 from moedsl.compiler import load_stdlib
-from moedsl.ir import Rule
+from moedsl.rules import collect
+from moedsl.rules.rule import Rule
 
-RULES: tuple[Rule, ...] = rules.collect(load_stdlib().rules)[0]
+RULES: tuple[Rule, ...] = collect.collect(load_stdlib().rules)[0]
 _ROOTS = {"core": "megatron/core", "bridge": "megatron/bridge", "te": "transformer_engine"}
 
 

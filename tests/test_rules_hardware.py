@@ -7,8 +7,8 @@ import re
 import pytest
 from layouts import DEFAULTS, checked, run_text
 
-from moedsl.legality import violations
-from moedsl.paths import stdlib_dir
+from moedsl.solver.check_layout import violations
+from moedsl.support.resources import stdlib_dir
 
 
 def broken_at(capability: str, **layout: object) -> list[str]:

@@ -8,8 +8,8 @@ import pytest
 from attrs import evolve
 from test_rules_recipes import LATE, ROWS
 
-from moedsl.bridge import Server
-from moedsl.bridge import case as cases
+from moedsl.verify import Server
+from moedsl.verify import case as cases
 
 pytestmark = pytest.mark.bridge
 _KNOWN_GPU = {"vr200": "gb300"}

@@ -11,7 +11,7 @@ from layouts import DEFAULTS, broken
 from rule_cases import LATER, STRICTER, Case
 from test_rules_bridge import asked
 
-from moedsl.bridge import Server
+from moedsl.verify import Server
 
 pytestmark = pytest.mark.bridge
 SEED, LEGAL, ILLEGAL = 11, 40, 20

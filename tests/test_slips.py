@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl import fixes
 from moedsl.compiler import compile_source
-from moedsl.diagnostics import Diagnostic
-from moedsl.parser import parse
-from moedsl.source import Source
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
+from moedsl.syntax import text_edits
+from moedsl.syntax.parser import parse
 
 HEAD = "qwen3_30b_a3b\nh100 x 16\nseq 4k\nfit first\n"
 
@@ -49,7 +49,7 @@ def test_one_error_whose_fix_is_what_was_meant(text: str) -> None:
     source = Source("run.moe", text)
     found = errors(text)
     assert len(found) == 1, [d.message for d in found]
-    fixed = fixes.applied(text, fixes.edits(found[0].fixes[0], source, parse(source)[0]))
+    fixed = text_edits.applied(text, text_edits.edits(found[0].fixes[0], source, parse(source)[0]))
     assert fixed == FIXED[text]
     assert not errors(fixed), errors(fixed)
 

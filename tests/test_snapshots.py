@@ -9,8 +9,8 @@ from programs import compiled
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from moedsl.artifact import files_of
-from moedsl.show import plan_text
+from moedsl.emit.artifact import files_of
+from moedsl.plan.text.plan import plan_text
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.moe"))
 

@@ -18,16 +18,19 @@ from attrs import evolve
 from fake_prices import FakePrices
 from hypothesis import HealthCheck, given, settings
 
-from moedsl import ast, axes
-from moedsl.choose import make_cost
+from moedsl.check.program import Program
 from moedsl.compiler import compile_source
-from moedsl.ir import Problem, Program, Rule
-from moedsl.kept import Kept
-from moedsl.lower import lower
-from moedsl.scalar import evaluate, holds
-from moedsl.solve import HELD, MOVED, Search, Solution, mesh_table, policy_table, some_layout
-from moedsl.source import Source
-from moedsl.tables import compile_problem
+from moedsl.diagnostics.source import Source
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.solver.lower import lower
+from moedsl.solver.problem import Problem
+from moedsl.solver.search import HELD, MOVED, Search, Solution, mesh_table, policy_table, some_layout
+from moedsl.solver.solve import make_cost
+from moedsl.solver.table import compile_problem
+from moedsl.solver.top_k import Kept
+from moedsl.syntax import ast
 
 MESH = ("pp", "vpp", "tp", "cp", "etp", "ep", "micro_batch")
 POLICIES = tuple(a.name for a in axes.AXES if a.name not in MESH)
@@ -320,7 +323,7 @@ def _worst(rows: Any, ratio: Any) -> dict[str, Any]:
 TWICE = """
 import json, sys
 from moedsl.compiler import compile_source
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
 print(json.dumps(compile_source(Source("run.moe", sys.argv[1])).plans))
 """
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from moedsl import cache, library, paths, rules, stdlib, store
-from moedsl.diagnostics import to_json
-from moedsl.library import Library
-from moedsl.source import Source
+from moedsl.diagnostics.model import to_json
+from moedsl.diagnostics.source import Source
+from moedsl.rules import collect, library, stdlib
+from moedsl.rules.library import Library
+from moedsl.support import disk_cache, resources
+from moedsl.syntax import parse_cache
 
 WHY = 'because "of a test" cite docs "here"'
 MINE = {
@@ -35,29 +37,29 @@ MINE = {
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache directory and a stdlib of its own."""
-    shutil.copytree(paths.stdlib_dir(), tmp_path / "stdlib", ignore=shutil.ignore_patterns("hf"))
+    shutil.copytree(resources.stdlib_dir(), tmp_path / "stdlib", ignore=shutil.ignore_patterns("hf"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(paths, "stdlib_dir", lambda: tmp_path / "stdlib")
+    monkeypatch.setattr(resources, "stdlib_dir", lambda: tmp_path / "stdlib")
     yield tmp_path
 
 
 def names(found: Library) -> dict[str, list[str]]:
-    known, _, wrong = rules.of_library(found)
+    known, _, wrong = collect.of_library(found)
     assert not wrong
     return {"rules": [r.id for r in known], "models": [*found.models], "hardware": [*found.hardware]}
 
 
 def is_kept() -> bool:
-    return store.load(stdlib.key(library.sources(paths.stdlib_files()))) is not None
+    return disk_cache.load(stdlib.key(library.sources(resources.stdlib_files()))) is not None
 
 
 def test_what_is_kept_is_what_is_read() -> None:
-    read = library.load(paths.stdlib_files(), cache.cached_parse)
+    read = library.load(resources.stdlib_files(), parse_cache.cached_parse)
     assert not is_kept()
     made, again = stdlib.load(), stdlib.load()
     assert is_kept()
     for found in (made, again):
-        assert rules.of_library(found) == rules.collect(read.rules)
+        assert collect.of_library(found) == collect.collect(read.rules)
         assert [*found.rules] == [*read.rules]
         for table in ("models", "hardware", "clusters", "calibrations", "documents", "profiles", "sources"):
             assert getattr(found, table) == getattr(read, table), table
@@ -67,11 +69,11 @@ def test_what_is_kept_is_what_is_read() -> None:
 def test_a_users_rules_are_checked_as_beside_rules_read_anew(name: str) -> None:
     """Whatever the user's block says, the rules and the diagnostics are those of one check of everything."""
     source = Source("mine.moe", f"qwen3_30b_a3b; h100 x 16\nrules mine {{\n {MINE[name]}\n}}")
-    module, found = cache.cached_parse(source)
+    module, found = parse_cache.cached_parse(source)
     assert module is not None and not found
     mine = stdlib.load()
-    library.use(mine, source, module, cache.cached_parse)
-    quick, all_of_it = rules.of_library(mine), rules.collect(mine.rules)
+    library.use(mine, source, module, parse_cache.cached_parse)
+    quick, all_of_it = collect.of_library(mine), collect.collect(mine.rules)
     assert mine.collected is not None
     assert quick[:2] == all_of_it[:2]
     assert [to_json(d, mine.sources) for d in quick[2]] == [to_json(d, mine.sources) for d in all_of_it[2]]
@@ -89,7 +91,7 @@ def test_a_changed_file_is_read(kept: Path) -> None:
 def test_an_error_in_the_stdlib_is_told_at_every_start(kept: Path) -> None:
     (kept / "stdlib" / "rules" / "zz.moe").write_text(f"rules zz {{ require wrong: tpp <= 64 {WHY} }}\n")
     for _ in range(2):
-        _, _, wrong = rules.of_library(stdlib.load())
+        _, _, wrong = collect.of_library(stdlib.load())
         assert [d.id for d in wrong] == ["check.unknown_name"]
     assert not is_kept()
 
@@ -102,7 +104,7 @@ def test_other_code_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_damaged_entry_and_a_directory_that_is_not_writable(kept: Path) -> None:
     expected = names(stdlib.load())
-    store.save(stdlib.key(library.sources(paths.stdlib_files())), b"not a pickle")
+    disk_cache.save(stdlib.key(library.sources(resources.stdlib_files())), b"not a pickle")
     assert names(stdlib.load()) == expected
     shutil.rmtree(kept / "cache")
     (kept / "cache").write_text("a file where the directory would be")
@@ -110,23 +112,23 @@ def test_a_damaged_entry_and_a_directory_that_is_not_writable(kept: Path) -> Non
     assert not is_kept()
 
 
-HARMLESS = {"paths", "reader"}
-"""Where files lie and how a user's file is read: nothing of it is in what is kept."""
-
-
 def test_every_module_behind_what_is_kept_is_in_its_name() -> None:
-    """From the imports, so that a new module cannot be forgotten."""
-    found, ahead = set[str](), ["stdlib"]
+    """From the imports, so that a new package cannot be forgotten."""
+    found, ahead = set[str](), ["moedsl.rules.stdlib"]
     while ahead:
         name = ahead.pop()
-        if name not in found and (paths.PACKAGE / f"{name}.py").exists():
+        if name not in found and (file := _file(name)) is not None:
             found.add(name)
-            ahead += _imports(name)
-    assert found - HARMLESS <= {*stdlib.MADE_BY, *store.PARTS}
+            ahead += _imports(file)
+    packages = {name.split(".")[1] for name in found}
+    assert packages <= {*stdlib.PACKAGES, *disk_cache.PACKAGES}
 
 
-def _imports(name: str) -> list[str]:
-    tree = python.parse((paths.PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
-    top = [n for n in tree.body if isinstance(n, python.ImportFrom) and n.module]
-    inside = [a.name for n in top if n.module == "moedsl" for a in n.names]
-    return inside + [n.module.split(".")[1] for n in top if n.module and n.module.startswith("moedsl.")]
+def _file(module: str) -> Path | None:
+    path = resources.PACKAGE.parent / f"{module.replace('.', '/')}.py"
+    return path if path.exists() else None
+
+
+def _imports(file: Path) -> list[str]:
+    top = [n for n in python.parse(file.read_text(encoding="utf-8")).body if isinstance(n, python.ImportFrom)]
+    return [name for n in top if n.module for name in (n.module, *(f"{n.module}.{a.name}" for a in n.names))]

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from count_parameters import language, megatron_only, mtp, vision
 
-from moedsl import ast, declare
-from moedsl.facts import Hardware, Model
-from moedsl.importer import add
-from moedsl.parser import parse
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.importer.config import add
+from moedsl.rules import declarations
+from moedsl.schema.facts import Hardware, Model
+from moedsl.syntax import ast
+from moedsl.syntax.parser import parse
 
 ROOT = Path(__file__).parent.parent
 MODELS = sorted((ROOT / "stdlib" / "models").glob("*.moe"))
@@ -30,13 +31,13 @@ def declaration(path: Path, kind: type[Any]) -> Any:
 
 
 def model(path: Path) -> Model:
-    made, found = declare.model(declaration(path, ast.ModelDecl))
+    made, found = declarations.model(declaration(path, ast.ModelDecl))
     assert made is not None and not found, found
     return made
 
 
 def hardware(path: Path) -> Hardware:
-    made, found = declare.hardware(declaration(path, ast.HardwareDecl), {})
+    made, found = declarations.hardware(declaration(path, ast.HardwareDecl), {})
     assert made is not None and not found, found
     return made
 

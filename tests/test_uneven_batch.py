@@ -7,7 +7,7 @@ import re
 import pytest
 from programs import compiled
 
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
 
 RUN = "qwen3_30b_a3b; h100 x 64; seq 4k; "
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
 
 
 def notes(text: str) -> dict[str, str]:

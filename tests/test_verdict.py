@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from moedsl import axes
 from moedsl.compiler import compile_source
-from moedsl.show import plan_text
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.plan.text.plan import plan_text
+from moedsl.schema import axes
 
 
 def plan(text: str) -> dict[str, Any]:

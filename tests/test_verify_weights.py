@@ -6,8 +6,8 @@ import pytest
 from attrs import evolve
 from programs import compiled, written
 
-from moedsl.bridge import Server
-from moedsl.bridge.report import Report, render
+from moedsl.verify import Server
+from moedsl.verify.report import Report, render
 
 pytestmark = pytest.mark.bridge
 SFT = 'qwen3_30b_a3b; h100 x 16; task sft; data "/data/sft"; batch 64\nset checkpoint.pretrained_checkpoint = "{}"\n'

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from programs import plan_of as plan
 
-from moedsl import walls
 from moedsl.compiler import load_stdlib
-from moedsl.neighbours import GIB
-from moedsl.rules import collect
-from moedsl.show_walls import walls_text
+from moedsl.plan import walls
+from moedsl.plan.text.walls import walls_text
+from moedsl.rules.collect import collect
+from moedsl.solver.neighbours import GIB
 
 MEASURED = "model qwen3_30b_a3b; h100 x 16; batch 1024; pin tp=1 cp=1 pp=1 ep=16 etp=1 micro_batch=1 recompute=none cuda_graph=none"
 RUNS = (

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from programs import compiled, plan_of, written
 
-from moedsl.bridge.client import Server
-from moedsl.cli import main
+from moedsl.cli.main import main
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.fields import decided_fields
+from moedsl.verify.client import Server
 
 RUN = "model qwen3_30b_a3b; h100 x 64"
 DECIDED = ("layout", "batch", "policy", "gpus")
@@ -211,7 +211,7 @@ def test_advice_is_marked(four: dict[str, dict[str, Any]]) -> None:
     [("h100", "deepep", "fp8_blockwise"), ("b200", "deepep", "mxfp8"), ("gb200", "hybridep", "mxfp8")],
 )
 def test_defaults_by_platform(hardware: str, first: str, low: str) -> None:
-    from moedsl import ladder
+    from moedsl.plan import ladder
 
     result = compiled(f"model qwen3_30b_a3b; {hardware} x 64; precision auto; throughput first")
     open_ = {e["axis"]: e for e in ladder.of_run(result.chosen[0])["open"]}

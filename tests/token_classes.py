@@ -1,6 +1,6 @@
 """What each word of a text is to the compiler: the class that every highlighter has to give it.
 
-Which words are keywords is what the parser took them for; the rest is the kind that moedsl/tokens.py finds.
+Which words are keywords is what the parser took them for; the rest is the kind that moedsl/syntax/tokens.py finds.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl import parser
-from moedsl.source import Source
-from moedsl.tokens import Lexeme, brackets, lexemes
-from moedsl.words import words
+from moedsl.diagnostics.source import Source
+from moedsl.syntax import parser
+from moedsl.syntax.keywords import words
+from moedsl.syntax.tokens import Lexeme, brackets, lexemes
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted([*(ROOT / "examples").glob("*.moe"), *(ROOT / "stdlib").rglob("*.moe")])

@@ -1,4 +1,4 @@
-"""Writes every field of Bridge's ConfigContainer, as installed, to moedsl/data/bridge_fields_VERSION.json.
+"""Writes every field of Bridge's ConfigContainer, as installed, to moedsl/megatron/bridge_fields_VERSION.json.
 
 usage: .venv/bin/python tools/bridge_fields.py [FILE]     needs the real Bridge, as .venv has it
 Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes]}}}}.
@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from moedsl.bridge import te
+from moedsl.verify import te
 
 # The providers that AutoBridge makes of the stdlib's models, and every dataset that a recipe may hold.
 MODEL = (
@@ -117,7 +117,7 @@ def generate() -> dict[str, Any]:
 def main() -> None:
     document = generate()
     root = Path(__file__).resolve().parent.parent
-    file = Path(sys.argv[1]) if len(sys.argv) > 1 else root / f"moedsl/data/bridge_fields_{document['bridge']}.json"
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else root / f"moedsl/megatron/bridge_fields_{document['bridge']}.json"
     file.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(f"{file}: {sum(map(len, document['sections'].values()))} fields in {len(document['sections'])} sections")
 

@@ -9,15 +9,16 @@ from typing import Any
 
 import attrs
 
-from moedsl import ast, documents, rules
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
-from moedsl.declare import cite_text
-from moedsl.documents import Claim, Document
-from moedsl.facts import Hardware, Model, Vision
-from moedsl.ir import Rule
-from moedsl.library import Library
-from moedsl.printer import print_expr
+from moedsl.rules import collect, documents
+from moedsl.rules.declarations import cite_text
+from moedsl.rules.documents import Claim, Document
+from moedsl.rules.library import Library
+from moedsl.rules.rule import Rule
+from moedsl.schema.facts import Hardware, Model, Vision
+from moedsl.syntax import ast
+from moedsl.syntax.printer import print_expr
 
 NOTICE = "<!-- Written by tools/make_docs.py from stdlib/; edit the .moe files instead. -->\n"
 
@@ -105,7 +106,7 @@ HARDWARE = """Rates are dense, bandwidths for one GPU and one direction. A clust
 
 def rules_page(library: Library) -> str:
     """Every rule of the stdlib by kind."""
-    known, _, _ = rules.collect(library.rules)
+    known, _, _ = collect.collect(library.rules)
     parts = ["# The rules\n", NOTICE, RULES]
     for kind, intro in SECTIONS.items():
         chosen = [r for r in known if r.kind == kind]

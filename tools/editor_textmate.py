@@ -1,4 +1,4 @@
-"""The TextMate grammar: contexts as in moedsl/pygments_lexer.py, in the scopes that colour themes know.
+"""The TextMate grammar: contexts as in moedsl/syntax/pygments_lexer.py, in the scopes that colour themes know.
 
 TextMate reads line by line, so a statement starts at the start of a line outside brackets, or behind ``;`` or ``{``.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from moedsl.words import words
+from moedsl.syntax.keywords import words
 
 W = words()
 NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"

@@ -12,12 +12,11 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl import axes
-from moedsl.choose import choose
-from moedsl.compiler import compile_source
-from moedsl.ir import Program
-from moedsl.plan import make_plan
-from moedsl.source import Source
+from moedsl.check.program import Program
+from moedsl.compiler import choose, compile_source
+from moedsl.diagnostics.source import Source
+from moedsl.plan.build import make_plan
+from moedsl.schema import axes
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "long_context.md"

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import doc_tables
 
-from moedsl.cli import main as moedsl
-from moedsl.commands import talk
+from moedsl.cli import talk
+from moedsl.cli.main import main as moedsl
 
 ROOT = Path(__file__).resolve().parents[1]
 _BLOCK = re.compile(r"^```text\n\$ moedsl (?P<command>.*)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE)

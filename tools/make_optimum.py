@@ -16,15 +16,16 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl import axes
 from moedsl.calibrate.optimum import MOST, Standing, outside, standing
-from moedsl.choose import solve
+from moedsl.check.program import Program
 from moedsl.compiler import compile_source
-from moedsl.ir import Program
-from moedsl.legality import pinned_row, violations
-from moedsl.lower import lower
-from moedsl.solve import Row, Search
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.schema import axes
+from moedsl.solver.check_layout import pinned_row, violations
+from moedsl.solver.lower import lower
+from moedsl.solver.search import Search
+from moedsl.solver.solve import solve
+from moedsl.solver.table import Row
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "tests/data/recipe_layouts.jsonl"

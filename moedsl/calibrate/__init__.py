@@ -1,1 +1,1 @@
-"""From measured runs to the constants of `moedsl.constants`, and how far the estimates are from the runs."""
+"""From measured runs to the constants of `moedsl.schema.calibration`, and how far the estimates are from the runs."""

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from moedsl.calibrate.fit import Floats, Progress, fit
 from moedsl.calibrate.runs import Measured
-from moedsl.constants import first_guess
+from moedsl.schema.calibration import first_guess
 
 Key = Callable[[Measured], str]
 

@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from moedsl.calibrate.runs import Measured, batches, predicted
-from moedsl.constants import Constants, ranges
+from moedsl.schema.calibration import Constants, ranges
 
 Floats = NDArray[np.float64]
 EXACT = 0.08

@@ -12,9 +12,9 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from moedsl import axes
-from moedsl.solve import HELD, MESH, MOVED, Search, combinations_of, mesh_table, policy_table
-from moedsl.tables import Table
+from moedsl.schema import axes
+from moedsl.solver.search import HELD, MESH, MOVED, Search, combinations_of, mesh_table, policy_table
+from moedsl.solver.table import Table
 
 CHUNK = 30_000
 """Rows priced at a time."""

@@ -11,15 +11,16 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from moedsl.choose import make_cost, solve
+from moedsl.check.program import Program
 from moedsl.compiler import compile_source
-from moedsl.constants import Constants
 from moedsl.cost import Cost
-from moedsl.diagnostics import Diagnostic, error
-from moedsl.ir import Problem, Program
-from moedsl.legality import pinned_row
-from moedsl.lower import lower
-from moedsl.source import Source, Span
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.source import Source, Span
+from moedsl.schema.calibration import Constants
+from moedsl.solver.check_layout import pinned_row
+from moedsl.solver.lower import lower
+from moedsl.solver.problem import Problem
+from moedsl.solver.solve import make_cost, solve
 
 
 @frozen

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.axes import BY_NAME
 from moedsl.calibrate.runs import Measured, read
 from moedsl.cost.bounds import FITS, NOT, bounds
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.schema.axes import BY_NAME
 
 GIB = 2**30
 

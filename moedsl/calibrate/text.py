@@ -9,7 +9,7 @@ from attrs import asdict
 
 from moedsl.calibrate.fit import Fit, errors
 from moedsl.calibrate.runs import Measured
-from moedsl.constants import Constants, ranges
+from moedsl.schema.calibration import Constants, ranges
 
 
 def declaration(arch: str, fitted: Fit, runs: Sequence[Measured]) -> str:

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import evolve, frozen
 
-from moedsl.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
 from moedsl.cost import mixers
 from moedsl.cost.blocks import products, routed_width, with_experts
 from moedsl.cost.formats import BF16, SAVED, by_precision
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Table
 from moedsl.cost.taken import Taken
-from moedsl.facts import Model, Vision
+from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
+from moedsl.schema.facts import Model, Vision
 
 STASH, CAPACITY = 1.2, 1.5
 """A whole-iteration graph holds what the experts save in a paged stash of STASH times the mean, and what is at work in

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from moedsl.axes import BY_NAME
 from moedsl.cost import formats, memory, placeholders
 from moedsl.cost.memory import Counts, Prices, Trained
 from moedsl.cost.rows import Floats, Table
 from moedsl.cost.taken import BEST, Taken
-from moedsl.facts import Hardware, Model
+from moedsl.schema.axes import BY_NAME
+from moedsl.schema.facts import Hardware, Model
 
 COLUMNS = ("tp", "etp", "ep", "precision", "sharding", "moments", "grad_reduce", "offload")
 """The axes that this depends on, beside those of the profile."""

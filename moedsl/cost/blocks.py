@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from moedsl.facts import Model
+from moedsl.schema.facts import Model
 
 LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "dense"}
 """Megatron's letters of a hybrid's layers (core models/hybrid/hybrid_layer_allocation.py:17-24)."""

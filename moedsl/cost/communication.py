@@ -18,7 +18,7 @@ from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import routed_width
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Ints, Table
-from moedsl.facts import Hardware, Model
+from moedsl.schema.facts import Hardware, Model
 
 DISPATCH_NVLINK = (0.60, 0.87, 1.0)
 """NVLink bandwidth that expert all-to-all reaches over HybridEP's, by dispatcher: alltoall, deepep, hybridep."""

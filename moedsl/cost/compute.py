@@ -13,13 +13,13 @@ import numpy as np
 from attrs import astuple, frozen
 from numpy.typing import ArrayLike
 
-from moedsl.axes import BY_NAME, CUDA_GRAPH, PRECISION
 from moedsl.cost import formats, mixers
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import products, routed_width, with_experts
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Ints, Table
-from moedsl.facts import Hardware, Model
+from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, PRECISION
+from moedsl.schema.facts import Hardware, Model
 
 RATE = {"bf16": "bf16", "fp8_blockwise": "fp8", "fp8_current": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 """The peak of `Hardware.tflops` that a precision uses."""

@@ -8,7 +8,6 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.axes import BY_NAME
 from moedsl.cost import (
     at_step,
     communication,
@@ -27,10 +26,11 @@ from moedsl.cost import (
 )  # fmt: skip
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
-from moedsl.facts import Hardware, Model
+from moedsl.schema.axes import BY_NAME
+from moedsl.schema.facts import Hardware, Model
 
 Columns = Mapping[str, ArrayLike]
-"""Axis name to a column of codes (`moedsl.axes`) or one number; what is missing takes its default."""
+"""Axis name to a column of codes (`moedsl.schema.axes`) or one number; what is missing takes its default."""
 FSDP = BY_NAME["sharding"].words.index("fsdp")
 _PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3

@@ -10,7 +10,7 @@ from moedsl.cost import mixers
 from moedsl.cost.blocks import counted, deltas, in_mtp, products, routed_width
 from moedsl.cost.compute import context
 from moedsl.cost.parameters import padded_vocab
-from moedsl.facts import Model
+from moedsl.schema.facts import Model
 
 
 def of_token(m: Model, seq: int, tp: int = 1) -> float:

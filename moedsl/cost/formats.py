@@ -1,12 +1,12 @@
 """Bytes of weights, gradients, optimizer state and saved inputs in each number format. Columns are codes of
-`moedsl.axes`."""
+`moedsl.schema.axes`."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from moedsl.axes import BY_NAME, PRECISION
 from moedsl.cost.rows import Floats, Table
+from moedsl.schema.axes import BY_NAME, PRECISION
 
 BF16 = 2.0
 WEIGHT = {"bf16": 2.0, "fp8_blockwise": 4.0, "fp8_current": 2.0, "mxfp8": 2.0625, "nvfp4": 3.125}

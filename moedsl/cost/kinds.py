@@ -9,7 +9,7 @@ from moedsl.cost import compute, step
 from moedsl.cost.memory import Trained
 from moedsl.cost.rows import Table
 from moedsl.cost.step import Prices
-from moedsl.facts import Hardware, Model
+from moedsl.schema.facts import Hardware, Model
 
 KINDS = {
     "matrix": ("linear", "mixer", "latent", "dense", "experts", "shared", "mtp", "loss"),

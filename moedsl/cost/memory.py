@@ -12,14 +12,14 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import field, frozen
 
-from moedsl.axes import BY_NAME, CUDA_GRAPH
 from moedsl.cost import activations, formats, parameters, placeholders, sharded
 from moedsl.cost.blocks import kinds, with_experts
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_memory
 from moedsl.cost.rows import Floats, Table
 from moedsl.cost.taken import BEST, Taken
-from moedsl.facts import Hardware, Model
+from moedsl.schema.axes import BY_NAME, CUDA_GRAPH
+from moedsl.schema.facts import Hardware, Model
 
 Prices = Mapping[str, Floats]
 """Bytes by feature of `profiles.of_memory`."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from attrs import frozen
 
-from moedsl.facts import Model
+from moedsl.schema.facts import Model
 
 MAMBA_CHUNK = 128
 """Tokens between two states that the scan of a Mamba-2 mixer keeps (core ssm/mamba_mixer.py:192; `chunk_size`)."""

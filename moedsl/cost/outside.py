@@ -13,9 +13,9 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.axes import BY_NAME
 from moedsl.cost.blocks import routed_width
-from moedsl.facts import Model
+from moedsl.schema.axes import BY_NAME
+from moedsl.schema.facts import Model
 
 GIB, MIB = 2**30, 2**20
 HELD_BACK = 0.03

@@ -16,7 +16,7 @@ from attrs import frozen
 from moedsl.cost import mixers
 from moedsl.cost.blocks import in_mtp, kinds, products, routed_width
 from moedsl.cost.pipeline import Chunk, Layout, layout_for
-from moedsl.facts import Model, Vision
+from moedsl.schema.facts import Model, Vision
 
 
 @frozen

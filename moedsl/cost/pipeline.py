@@ -27,7 +27,7 @@ from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
 from moedsl.cost import blocks, mixers, segments
-from moedsl.facts import Model
+from moedsl.schema.facts import Model
 
 PRODUCTS = 0.6
 """Share of a layer's time that its matrix products take: 0.58 to 0.65 as estimated in BF16. In 8 bits it is less, but

@@ -16,7 +16,7 @@ from moedsl.cost import mixers, parameters
 from moedsl.cost.blocks import products, routed_width
 from moedsl.cost.formats import BF16
 from moedsl.cost.rows import Floats, Table
-from moedsl.facts import Model
+from moedsl.schema.facts import Model
 
 
 def gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:

@@ -10,7 +10,7 @@ from moedsl.cost.blocks import in_mtp, kinds, with_experts
 from moedsl.cost.parameters import built
 from moedsl.cost.pipeline import Chunk, Layout
 from moedsl.cost.rows import Floats, Ints, undominated
-from moedsl.facts import Model
+from moedsl.schema.facts import Model
 
 
 @lru_cache(maxsize=256)

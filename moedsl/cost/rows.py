@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from moedsl.axes import AXES
+from moedsl.schema.axes import AXES
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]

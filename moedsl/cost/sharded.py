@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from moedsl.axes import PRECISION
 from moedsl.cost import formats, parameters
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Table
-from moedsl.facts import Model, Vision
+from moedsl.schema.axes import PRECISION
+from moedsl.schema.facts import Model, Vision
 
 QUEUE = 1e9
 """Elements of gradients that wait for their reduce-scatter before the oldest is freed, and twice the elements gathered

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.axes import BY_NAME
 from moedsl.cost import activations, communication, compute, formats
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import counted, kinds, with_experts
 from moedsl.cost.memory import Counts, Trained
 from moedsl.cost.profiles import of_time
 from moedsl.cost.rows import Floats, Ints, Table
-from moedsl.facts import Hardware, Model
+from moedsl.schema.axes import BY_NAME
+from moedsl.schema.facts import Hardware, Model
 
 MICROBATCH = (
     "compute",

@@ -12,7 +12,7 @@ from moedsl.cost.compute import Work
 from moedsl.cost.memory import Counts, Prices, StageMemory, Trained
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Table
-from moedsl.facts import Hardware, Model, Vision
+from moedsl.schema.facts import Hardware, Model, Vision
 
 PARTS = ("encoder", "projector", "decoder")
 

@@ -12,11 +12,13 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from moedsl import ast, axes, experiment
-from moedsl.cache import cached_parse
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnose.relief import Judge, anything
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.plan import experiment
+from moedsl.schema import axes
+from moedsl.syntax import ast
+from moedsl.syntax.parse_cache import cached_parse
 
 Plan = Mapping[str, Any]
 _QUOTED = re.compile(r"`([^`]+)`")

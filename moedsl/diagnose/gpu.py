@@ -6,8 +6,8 @@ import re
 
 from moedsl.compiler import compile_source
 from moedsl.diagnose.scan import Report
-from moedsl.library import Library
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.rules.library import Library
 
 GIB = 2**30
 APART = 0.15

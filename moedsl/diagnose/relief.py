@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moedsl.ir import Rule
+from moedsl.rules.rule import Rule
 
 Plan = Mapping[str, Any]
 Judge = Callable[[Plan, Plan], "str | None"]

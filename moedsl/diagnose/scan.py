@@ -8,10 +8,10 @@ from typing import BinaryIO
 
 from attrs import define, evolve, field, frozen
 
-from moedsl import rules
 from moedsl.diagnose.needles import needles
-from moedsl.ir import Rule
-from moedsl.library import Library
+from moedsl.rules import collect
+from moedsl.rules.library import Library
+from moedsl.rules.rule import Rule
 
 BLOCK = 4 << 20
 """Bytes read at once."""
@@ -58,7 +58,7 @@ class Report:
 
 def symptoms(library: Library) -> tuple[Symptom, ...]:
     """Every symptom of a library whose pattern is a regular expression, in the order of the files."""
-    known, _, found = rules.of_library(library)
+    known, _, found = collect.of_library(library)
     wrong = {d.labels[0].span for d in found if d.id == "check.pattern"}
     return tuple(symptom(r) for r in known if r.kind == "symptom" and r.expr.span not in wrong)
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from moedsl.axes import said
 from moedsl.diagnose.edit import Attempt, Proof, changes, edits, figures
 from moedsl.diagnose.scan import Report, Sighting
+from moedsl.schema.axes import said
 
 Json = dict[str, Any]
 TRY = (

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl import axes, experiment, neighbours
-from moedsl.choose import Chosen
 from moedsl.compiler import load_stdlib
 from moedsl.diff.sources import Side
 from moedsl.diff.verdict import refusals, strangers, verdict
-from moedsl.effects import EXPERIMENT, GROUPS, UNKNOWN, Effects, is_known, of_rules
-from moedsl.ir import Rule
+from moedsl.plan import experiment
+from moedsl.rules.effects import EXPERIMENT, GROUPS, UNKNOWN, Effects, is_known, of_rules
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.solver import neighbours
+from moedsl.solver.solve import Chosen
 
 Json = Mapping[str, Any]
 ABSENT = "not set"
@@ -60,7 +62,7 @@ def _effects(a: Side, b: Side) -> Effects:
     """The effects of the stdlib and those that either run declares."""
     rules: Sequence[Rule] = (*a.rules, *b.rules)
     if not rules:
-        from moedsl.rules import of_library
+        from moedsl.rules.collect import of_library
 
         rules = of_library(load_stdlib())[0]
     return of_rules(rules)

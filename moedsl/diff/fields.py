@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from moedsl.emit.data import CHOICES, dataset, is_mock
 from moedsl.emit.fields import decided_fields
-from moedsl.emit.values import stages
+from moedsl.megatron.data import CHOICES, dataset, is_mock
+from moedsl.megatron.values import stages
 
 Json = Mapping[str, Any]
 LAYOUT = "model.pipeline_model_parallel_layout"

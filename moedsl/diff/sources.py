@@ -11,19 +11,19 @@ from typing import Any
 
 from attrs import field, frozen
 
-from moedsl import reader
-from moedsl.bridge import case as cases
-from moedsl.bridge.case import Case
-from moedsl.bridge.client import Server, is_installed
-from moedsl.bridge.report import Report
-from moedsl.bridge.resolve import Resolved
-from moedsl.choose import Chosen
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.source import Source
+from moedsl.diagnostics.suggest import suggest
 from moedsl.diff.fields import of_overrides, of_plan, of_recipe
-from moedsl.infer import suggest
-from moedsl.ir import Rule
-from moedsl.source import Source
+from moedsl.rules.rule import Rule
+from moedsl.solver.solve import Chosen
+from moedsl.syntax import reader
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server, is_installed
+from moedsl.verify.report import Report
+from moedsl.verify.resolve import Resolved
 
 Json = Mapping[str, Any]
 HELP = "give a .moe file (FILE:run), a compiled folder, plan.json, recipe.py, module:function or overrides"

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl.axes import said
-from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
+from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
+from moedsl.schema.axes import said
 
 Json = Mapping[str, Any]
 TITLES = {

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl import axes
-from moedsl.bridge.meant import meant
-from moedsl.diagnostics import Instead
+from moedsl.diagnostics.model import Instead
 from moedsl.diff.sources import Side
-from moedsl.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN, Effects, is_known
+from moedsl.megatron.field_suggestions import meant
+from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN, Effects, is_known
+from moedsl.schema import axes
 
 Json = Mapping[str, Any]
 _HYDRAS = re.compile(r"\._[a-z]+_$")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from moedsl.emit import fields
-from moedsl.emit.families import family
-from moedsl.emit.values import Call, Dtype, parts, python
+from moedsl.megatron.families import family
+from moedsl.megatron.values import Call, Dtype, parts, python
 
 if TYPE_CHECKING:
     from jinja2 import Template

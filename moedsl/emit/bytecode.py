@@ -7,19 +7,19 @@ import hashlib
 import jinja2
 from jinja2.bccache import Bucket, BytecodeCache
 
-from moedsl import store
+from moedsl.support import disk_cache
 
 
 class Kept(BytecodeCache):
     """Jinja2 checks the template's own checksum; what is damaged or cannot be written is compiled as ever."""
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        body = store.load(_name(bucket))
+        body = disk_cache.load(_name(bucket))
         if body is not None:
             bucket.bytecode_from_string(body)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        store.save(_name(bucket), bucket.bytecode_to_string())
+        disk_cache.save(_name(bucket), bucket.bytecode_to_string())
 
 
 def _name(bucket: Bucket) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.emit.data import CHOICES, dataset, is_mock, masks_tokens, tokenizer
-from moedsl.emit.families import family
-from moedsl.emit.values import Call, Dtype, normalise
+from moedsl.megatron.data import CHOICES, dataset, is_mock, masks_tokens, tokenizer
+from moedsl.megatron.families import family
+from moedsl.megatron.values import Call, Dtype, normalise
 
 Words = Mapping[str, Any]
 Value = Callable[[Words], Any]

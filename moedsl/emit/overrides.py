@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from moedsl.emit import fields
-from moedsl.emit.families import Family, family
-from moedsl.emit.values import Call, Dtype, Ref
+from moedsl.megatron.families import Family, family
+from moedsl.megatron.values import Call, Dtype, Ref
 
 _PRECISION = Call(
     "megatron.bridge.training.mixed_precision",

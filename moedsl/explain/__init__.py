@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from moedsl.diagnostics.model import Diagnostic
 from moedsl.explain.infeasible_said import conflict
 from moedsl.explain.nowhere import nowhere
+from moedsl.solver.solve import NoLayout, solve
 
-__all__ = ["conflict", "nowhere"]
+__all__ = ["conflict", "no_layout"]
+
+
+def no_layout(x: NoLayout) -> list[Diagnostic]:
+    """The diagnostics of a program that has no layout: what collides, and the ways out."""
+    return nowhere(x.program, x.legal, solve) if x.at is None else conflict(x.at.compiled, x.at.cost, solve)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from moedsl import ast
 from moedsl.explain.alternatives import changes, prices
-from moedsl.explain.base import Base, Json
-from moedsl.explain.variant import Found, Variant
-from moedsl.printer import print_expr
-from moedsl.scalar import evaluate, holds
-from moedsl.tables import Law
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.solver.base import Base, Json
+from moedsl.solver.table import Law
+from moedsl.solver.variant import Found, Variant
+from moedsl.syntax import ast
+from moedsl.syntax.printer import print_expr
 
 
 def priced(b: Base, laws: Iterable[Law]) -> list[Json]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moedsl import axes
-from moedsl.axes import json_value
-from moedsl.explain.base import GIB, Base, Json
 from moedsl.explain.tree import tree
-from moedsl.explain.variant import Found
-from moedsl.ir import Rule
-from moedsl.neighbours import Neighbour, judged
-from moedsl.printer import print_expr
-from moedsl.scalar import evaluate, holds
-from moedsl.solve import Row
-from moedsl.symbols import COSTS
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.schema.axes import json_value
+from moedsl.schema.symbols import COSTS
+from moedsl.solver.base import GIB, Base, Json
+from moedsl.solver.neighbours import Neighbour, judged
+from moedsl.solver.table import Row
+from moedsl.solver.variant import Found
+from moedsl.syntax.printer import print_expr
 
 
 def of_axis(b: Base, axis: axes.Axis, found: Mapping[int, Found]) -> list[Json]:

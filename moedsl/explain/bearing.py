@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from moedsl import ast
-from moedsl.axes import json_value
-from moedsl.columns import names
-from moedsl.explain.base import Base, Json
-from moedsl.explain.values import closure, reads
-from moedsl.ir import Rule
-from moedsl.printer import print_expr
-from moedsl.scalar import evaluate, holds
-from moedsl.symbols import COSTS
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.rule import Rule
+from moedsl.rules.vectorizer import names
+from moedsl.schema.axes import json_value
+from moedsl.schema.symbols import COSTS
+from moedsl.solver.base import Base, Json
+from moedsl.solver.values import closure, reads
+from moedsl.syntax import ast
+from moedsl.syntax.printer import print_expr
 
 _ASKED = ("require", "prefer")
 

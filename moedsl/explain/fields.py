@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.emit.fields import RESETS, sections
-from moedsl.emit.values import python
+from moedsl.megatron.values import python
 
 
 @frozen

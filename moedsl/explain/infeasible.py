@@ -7,16 +7,16 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.columns import names
-from moedsl.explain.fits import fits_where_legal
-from moedsl.explain.legal import Legality, legal_on, relaxed
-from moedsl.explain.members import Member, inactive, members
 from moedsl.explain.nearest import Nearest, breaking, too_large, too_slow
-from moedsl.explain.quickxplain import minimal
 from moedsl.explain.relax import Relaxation, relaxations
 from moedsl.explain.together import Together, further, together
-from moedsl.ir import Rule
-from moedsl.tables import Compiled
+from moedsl.rules.rule import Rule
+from moedsl.rules.vectorizer import names
+from moedsl.solver.fits import fits_where_legal
+from moedsl.solver.legal import Legality, legal_on, relaxed
+from moedsl.solver.members import Member, inactive, members
+from moedsl.solver.quickxplain import minimal
+from moedsl.solver.table import Compiled
 
 Solve = Callable[..., Any]
 

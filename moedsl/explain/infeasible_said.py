@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl.counts import MOST_GPUS
-from moedsl.diagnostics import Diagnostic, Label, error
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.source import Source
 from moedsl.explain.infeasible import Infeasible, Solve, analyse, laws_of
-from moedsl.explain.members import Member, as_json, wish_text
 from moedsl.explain.relax import as_json as relaxation_json
 from moedsl.explain.relax import opened
-from moedsl.explain.sizes import reads_hardware, sizes
 from moedsl.explain.together import MOST_TIMES
-from moedsl.printer import print_expr
-from moedsl.source import Source
-from moedsl.tables import Compiled
+from moedsl.schema.gpu_counts import MOST_GPUS
+from moedsl.solver.members import Member, as_json, wish_text
+from moedsl.solver.sizes import reads_hardware, sizes
+from moedsl.solver.table import Compiled
+from moedsl.syntax.printer import print_expr
 
 LACKS = "no layout leaves the most loaded rank within the memory of its GPU"
 
@@ -111,7 +111,7 @@ def _wishes(x: Infeasible) -> list[str]:
 
 def explanation(c: Compiled, cost: Any, solve: Solve, sources: Mapping[str, Source]) -> dict[str, Any]:
     """The same as JSON: the conflict's members, the relaxations with the layouts that they open, the nearest layout."""
-    from moedsl.explain.base import place_of  # and what explains a layout that there is
+    from moedsl.solver.base import place_of  # and what explains a layout that there is
 
     x, p = analyse(c, cost, solve), c.problem.program
     return {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.axes import pairs
 from moedsl.explain.text import place, run_line, short, wrapped
 from moedsl.explain.tree import lines
+from moedsl.schema.axes import pairs
 
 Json = Mapping[str, Any]
 _SHOWN = ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "recompute", "offload", "dispatcher", "precision")

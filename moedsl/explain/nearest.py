@@ -7,16 +7,18 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl import ast, axes
-from moedsl.axes import json_value
-from moedsl.columns import names
-from moedsl.explain.members import Member, without, written
+from moedsl.check.program import Program
 from moedsl.explain.tree import tree
-from moedsl.ir import Program, Rule
-from moedsl.lower import plain, with_lets
-from moedsl.scalar import holds
-from moedsl.solve import Row
-from moedsl.versions import PRODUCTS, as_text
+from moedsl.rules.interpreter import holds
+from moedsl.rules.rule import Rule
+from moedsl.rules.vectorizer import names
+from moedsl.schema import axes
+from moedsl.schema.axes import json_value
+from moedsl.schema.versions import PRODUCTS, as_text
+from moedsl.solver.lower import plain, with_lets
+from moedsl.solver.members import Member, without, written
+from moedsl.solver.table import Row
+from moedsl.syntax import ast
 
 GIB = 2**30
 Json = dict[str, Any]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moedsl.counts import counts
-from moedsl.diagnostics import Diagnostic
-from moedsl.explain.fits import fits
+from moedsl.check.program import Program
+from moedsl.diagnostics.model import Diagnostic
 from moedsl.explain.infeasible import briefly
 from moedsl.explain.infeasible_said import conflict
-from moedsl.explain.members import without
-from moedsl.ir import Program
+from moedsl.schema.gpu_counts import counts
+from moedsl.solver.fits import fits
+from moedsl.solver.members import without
 
 Solve = Callable[..., Any]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from moedsl import axes
-from moedsl.explain.base import Base, Json
+from moedsl.check.program import Pin
+from moedsl.diagnostics.source import Span
 from moedsl.explain.tree import tree
-from moedsl.ir import Pin, Rule
-from moedsl.lower import first
-from moedsl.source import Span
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.solver.base import Base, Json
+from moedsl.solver.lower import first
 
 
 def of_axis(b: Base, axis: axes.Axis) -> Json:

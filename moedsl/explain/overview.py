@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from moedsl import axes
-from moedsl.axes import json_value
 from moedsl.explain import advice, origin
-from moedsl.explain.base import Base, Json
 from moedsl.explain.bearing import values
-from moedsl.ir import Rule
-from moedsl.lower import first
-from moedsl.printer import print_expr
-from moedsl.scalar import evaluate, holds
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.schema.axes import json_value
+from moedsl.solver.base import Base, Json
+from moedsl.solver.lower import first
+from moedsl.syntax.printer import print_expr
 
 
 def overview(b: Base) -> Json:

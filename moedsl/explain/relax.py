@@ -7,17 +7,17 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl import axes
-from moedsl.counts import counts
-from moedsl.diagnostics import ADD, DROP, REPLACE, VALUE, Fix
-from moedsl.explain.fits import could_fit, fits
-from moedsl.explain.legal import legal_on, relaxed
-from moedsl.explain.members import Member, shown, wish_text
-from moedsl.explain.sizes import Size, nearby, read_by, sizes
+from moedsl.check.program import Program
+from moedsl.diagnostics.model import ADD, DROP, REPLACE, VALUE, Fix
 from moedsl.explain.together import MOST_TIMES
-from moedsl.ir import Program
-from moedsl.solve import Row, Search
-from moedsl.tables import Compiled
+from moedsl.schema import axes
+from moedsl.schema.gpu_counts import counts
+from moedsl.solver.fits import could_fit, fits
+from moedsl.solver.legal import legal_on, relaxed
+from moedsl.solver.members import Member, shown, wish_text
+from moedsl.solver.search import Search
+from moedsl.solver.sizes import Size, nearby, read_by, sizes
+from moedsl.solver.table import Compiled, Row
 
 GIB = 2**30
 LONG = 32768

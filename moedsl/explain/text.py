@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.axes import pairs
 from moedsl.explain.tree import lines, word
+from moedsl.schema.axes import pairs
 
 Json = Mapping[str, Any]
 WIDTH = 110

@@ -7,13 +7,13 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.counts import counts
-from moedsl.explain.fits import fits
-from moedsl.explain.legal import Legality, legal_on
-from moedsl.explain.members import Member, members, shown, wish_text, without
-from moedsl.explain.quickxplain import minimal
-from moedsl.ir import Program
-from moedsl.solve import Row
+from moedsl.check.program import Program
+from moedsl.schema.gpu_counts import counts
+from moedsl.solver.fits import fits
+from moedsl.solver.legal import Legality, legal_on
+from moedsl.solver.members import Member, members, shown, wish_text, without
+from moedsl.solver.quickxplain import minimal
+from moedsl.solver.table import Row
 
 MOST = 4
 """Conflicts that are looked for, besides the first."""

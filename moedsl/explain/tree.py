@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl import ast
-from moedsl.axes import json_value
-from moedsl.printer import print_expr
-from moedsl.scalar import evaluate
+from moedsl.rules.interpreter import evaluate
+from moedsl.schema.axes import json_value
+from moedsl.syntax import ast
+from moedsl.syntax.printer import print_expr
 
 Json = dict[str, Any]
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from moedsl import axes
-from moedsl.axes import json_value
-from moedsl.choose import Chosen, solve
 from moedsl.cost import pipeline
 from moedsl.explain import advice, alternatives, bearing, fields, origin
-from moedsl.explain.base import Base, Json
 from moedsl.explain.tree import tree
-from moedsl.explain.values import best_with, of_axis, of_let, reads
-from moedsl.explain.variant import Found, Variant
-from moedsl.facts import Model
-from moedsl.ir import Rule
-from moedsl.plan import make_plan
-from moedsl.printer import print_expr
-from moedsl.scalar import evaluate, holds
-from moedsl.symbols import ALIASES, BUILTIN
+from moedsl.plan.build import make_plan
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.schema.axes import json_value
+from moedsl.schema.facts import Model
+from moedsl.schema.symbols import ALIASES, BUILTIN
+from moedsl.solver.base import Base, Json
+from moedsl.solver.solve import Chosen, solve
+from moedsl.solver.values import best_with, of_axis, of_let, reads
+from moedsl.solver.variant import Found, Variant
+from moedsl.syntax.printer import print_expr
 
 _DOCS = {"dp": "data parallel size: replicas of the attention mesh", "edp": "replicas of an expert's shard"}
 _RESIZED = ("seq", "global_batch", "gpus")

@@ -7,13 +7,15 @@ from itertools import combinations
 
 from attrs import evolve
 
-from moedsl import axes, explain
-from moedsl.choose import solve
-from moedsl.diagnostics import Diagnostic, Label, error
-from moedsl.ir import Program, Rule
-from moedsl.isolate.choose import Arm, broken, search
-from moedsl.printer import print_expr
-from moedsl.solve import Row
+from moedsl import explain
+from moedsl.check.program import Program
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.isolate.arms import Arm, broken, search
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.solver.solve import solve
+from moedsl.solver.table import Row
+from moedsl.syntax.printer import print_expr
 
 ID = "solve.isolation"
 

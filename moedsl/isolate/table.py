@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl import axes
-from moedsl.diagnostics import Diagnostic, warning
+from moedsl.check.program import Program
+from moedsl.diagnostics.model import Diagnostic, warning
 from moedsl.emit.fields import decided_fields
-from moedsl.ir import Program
+from moedsl.schema import axes
 
 Json = Mapping[str, Any]
 

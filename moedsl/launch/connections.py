@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics.model import Diagnostic, error
 
 _open: dict[tuple[Any, ...], Any] = {}
 """The sessions of this process (fabric.Connection), by where they go and with which key."""

@@ -9,19 +9,20 @@ from typing import Any
 import attrs
 from attrs import define, field
 
-from moedsl.axes import SETS
-from moedsl.diagnostics import Diagnostic, error, warning
+from moedsl.check.clusters import arguments, rules
+from moedsl.check.clusters.facts import Cluster
+from moedsl.check.clusters.rules import Book
+from moedsl.check.clusters.setting import Setting
+from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.emit.bridge import function_name
-from moedsl.facts import Hardware
-from moedsl.ir import Rule
-from moedsl.launch import arguments, rules
-from moedsl.launch.facts import Cluster
-from moedsl.launch.launch import Launch, Setting
-from moedsl.launch.rules import Book
-from moedsl.library import Library
-from moedsl.lint.unset import UNSET
-from moedsl.scalar import evaluate, holds
-from moedsl.symbols import HARDWARE
+from moedsl.launch.launch import Launch
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.library import Library
+from moedsl.rules.rule import Rule
+from moedsl.rules.unset_fields import UNSET
+from moedsl.schema.axes import SETS
+from moedsl.schema.facts import Hardware
+from moedsl.schema.symbols import HARDWARE
 
 Plan = Mapping[str, Any]
 
@@ -113,7 +114,7 @@ _HELP = {
 
 def values_in(rule: Rule, env: Mapping[str, Any]) -> dict[str, Any]:
     """What each variable of a rule's expression is worth."""
-    from moedsl.columns import names as names_in
+    from moedsl.rules.vectorizer import names as names_in
 
     return {n: _plain(env[n]) for n in sorted(names_in(rule.expr)) if n in env}
 

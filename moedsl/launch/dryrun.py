@@ -10,8 +10,8 @@ from pathlib import Path
 
 from attrs import frozen
 
+from moedsl.check.clusters.facts import Cluster
 from moedsl.launch import executors, here, ids, kubeflow, store, titles
-from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.quiet import no_input
 from moedsl.launch.script import Payload

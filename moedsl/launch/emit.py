@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from moedsl.emit.values import quoted
+from moedsl.check.clusters.facts import Cluster
+from moedsl.check.clusters.setting import Setting
 from moedsl.launch import head, ids, kubeflow, slurm
-from moedsl.launch.facts import Cluster
-from moedsl.launch.launch import Launch, Setting
+from moedsl.launch.launch import Launch
 from moedsl.launch.script import END, Payload, script
+from moedsl.megatron.values import quoted
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -6,15 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from moedsl.check.clusters.facts import Cluster
 from moedsl.launch import kubeflow, slurm
-from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
+from moedsl.launch.nemo import HOME
 from moedsl.launch.script import Payload, script
 
 if TYPE_CHECKING:
     import nemo_run
-
-HOME = "NEMORUN_HOME"
 
 
 def home(cluster: Cluster) -> Path:

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 from attrs import evolve
 
-from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch.facts import Cluster
+from moedsl.check.clusters.facts import Cluster
+from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload, script
 

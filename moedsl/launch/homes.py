@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
-from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch.executors import HOME
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.launch.nemo import HOME
 
 
 def known() -> list[Path]:

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch.facts import Cluster
+from moedsl.check.clusters.facts import Cluster
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.launch import nemo
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload, script
 
@@ -139,9 +140,7 @@ def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
 @contextmanager
 def _offline() -> Generator[None]:
     """NeMo-Run's executor reads a kubeconfig when it is made, which a manifest does not need."""
-    from moedsl.launch import store
-
-    KubeflowExecutor = store.nemo_run().KubeflowExecutor  # noqa: N806
+    KubeflowExecutor = nemo.nemo_run().KubeflowExecutor  # noqa: N806
     with patch.object(KubeflowExecutor, "_load_kube_clients", lambda self: None):
         yield
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.diagnostics import Diagnostic, error, warning
-from moedsl.launch.facts import Cluster
+from moedsl.check.clusters.facts import Cluster
+from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.launch.launch import Launch
 
 SINFO = "sinfo --noheader --Node --format='%P|%N|%G|%t|%f'"

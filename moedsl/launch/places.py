@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from moedsl.diagnostics import Diagnostic, error
-from moedsl.launch.facts import Cluster
+from moedsl.check.clusters.facts import Cluster
+from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.quote import word
 
 

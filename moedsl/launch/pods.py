@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from shutil import which
 from typing import TYPE_CHECKING, Any, TextIO
 
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.kubeflow import JOBSET, job_name
 
 if TYPE_CHECKING:

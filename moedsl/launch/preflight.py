@@ -10,13 +10,13 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.diagnostics import Diagnostic, error, note
+from moedsl.check.clusters.facts import Cluster
+from moedsl.diagnostics.model import Diagnostic, error, note
+from moedsl.diagnostics.source import Source
 from moedsl.launch import head, nodes, places
-from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.quiet import no_input
-from moedsl.library import Library
-from moedsl.source import Source
+from moedsl.rules.library import Library
 
 SKIPPED = note("preflight.skipped", "nothing was checked: neither the recipe, nor paths, nor the cluster's GPUs")
 Plan = dict[str, Any]
@@ -59,8 +59,8 @@ def saved(plan: Plan) -> list[str]:
 
 def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Progress) -> list[Diagnostic]:
     """The real Megatron Bridge's word on each recipe, as `moedsl verify` asks it; a note where there is none."""
-    from moedsl import bridge as oracle
-    from moedsl.bridge.client import INSTALL, is_installed
+    from moedsl import verify as oracle
+    from moedsl.verify.client import INSTALL, is_installed
 
     if not is_installed():
         text = "no Megatron Bridge is installed here, so none was asked about the recipe"
@@ -74,8 +74,8 @@ def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Pr
 
 
 def _written(plan: Plan, folder: Path, source: Source, library: Library) -> str:
-    from moedsl.artifact import files_of
-    from moedsl.emit.write import write_all
+    from moedsl.emit.artifact import files_of
+    from moedsl.support.owned_files import write_all
 
     write_all(folder, files_of(plan, source, library))
     return str(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics.model import Diagnostic, error
 
 RUNDIR = "/nemo_run"
 """NeMo-Run replaces this path wherever it stands in a script, unless the job has a container

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from attrs import field, frozen
 
-from moedsl.launch.facts import Cluster
-from moedsl.launch.launch import Launch, Setting
+from moedsl.check.clusters.facts import Cluster
+from moedsl.check.clusters.setting import Setting
+from moedsl.launch.launch import Launch
 from moedsl.launch.quote import ascii_source, document, export, word
 
 END = "MOEDSL_END_OF_FILE"

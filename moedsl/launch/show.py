@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from moedsl.launch.launch import Launch, Setting
+from moedsl.check.clusters.setting import Setting
+from moedsl.launch.launch import Launch
 
 if TYPE_CHECKING:
     from moedsl.launch.dryrun import Sent

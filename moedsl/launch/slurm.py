@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from moedsl.launch.facts import Cluster
-from moedsl.launch.launch import Launch, Setting
+from moedsl.check.clusters.facts import Cluster
+from moedsl.check.clusters.setting import Setting
+from moedsl.launch.launch import Launch
 from moedsl.launch.quote import word
 
 _PARAMETERS = ("exclusive", "mem", "signal")

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import difflib
 import time
-import warnings
 import zlib
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from attrs import define, frozen
 
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import connections, executors, homes, kubeflow, slurm_numbers, trainjobs
+from moedsl.launch.nemo import nemo_run
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 NOT_SUBMITTED = "NOT SUBMITTED"
@@ -65,17 +65,6 @@ class Job:
 def number_of(handle: str) -> str:
     """The scheduler's part of NeMo-Run's name of a job (``slurm_tunnel://nemo_run/1234``)."""
     return handle.partition("://")[2].split("/")[1] if handle else ""
-
-
-@cache
-def nemo_run() -> Any:
-    """The module (3 to 6 s), which from then on says nothing on standard output by itself."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of packages that it imports
-        import nemo_run
-        from nemo_run.core.frontend.console.api import CONSOLE
-    CONSOLE.quiet = True
-    return nemo_run
 
 
 def new_experiment(title: str, id: str, **more: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import connections, homes, ids, shield, store, trainjobs, whole
 from moedsl.launch.quiet import no_input
 

@@ -1,7 +1,7 @@
 """What the rules ask of the model and of the machine, from the provider's own fields: for any MoE model of Bridge.
 
-Names are those of moedsl/facts.py; fields are Megatron-Core's TransformerConfig and Bridge's providers. Where the
-stdlib declares the model, what no field says (its vision tower) comes from there.
+Names are those of moedsl/schema/facts.py; fields are Megatron-Core's TransformerConfig and Bridge's providers. Where
+the stdlib declares the model, what no field says (its vision tower) comes from there.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moedsl.emit.values import stages
+import attrs
+
 from moedsl.lint.recipe import Recipe
-from moedsl.lint.unset import known
 from moedsl.lint.words import graph_modules
-from moedsl.symbols import HARDWARE, MODEL, POSITIONS
+from moedsl.megatron.values import stages
+from moedsl.rules.library import Library
+from moedsl.rules.unset_fields import known
+from moedsl.schema.symbols import HARDWARE, MODEL, POSITIONS
 
 Facts = dict[str, Any]
 _M = "model."
@@ -236,3 +239,20 @@ def _ends(layers: int, first: int | None, last: int | None, pp: int, vpp: int) -
     if any(n % vpp for n in said) or bool(middle) != bool(stages_left):
         return False
     return not stages_left or (middle % stages_left == 0 and middle // stages_left % vpp == 0)
+
+
+def stdlib_facts(hf: Any, library: Library) -> Mapping[str, Any] | None:
+    """The stdlib's facts of the model with that Hugging Face id, flat."""
+    for name in library.models:
+        facts, _ = library.model(name)
+        if facts is not None and hf and facts.hf == hf:
+            vision = facts.vision
+            seen = {
+                "vision_heads": vision.heads if vision else 0,
+                "vision_ffn_hidden": vision.ffn_hidden if vision else 0,
+                "deepstack_layers": len(vision.deepstack) if vision else 0,
+                "has_vision": vision is not None,
+                "hybrid": facts.hybrid,
+            }
+            return {**attrs.asdict(facts, recurse=False), "model": name, **seen}
+    return None

@@ -7,16 +7,16 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl import ast
-from moedsl.columns import names
-from moedsl.ir import Rule
 from moedsl.lint import facts, words
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.rules import Book
-from moedsl.lint.scope import COMPUTED, SECTIONS
-from moedsl.lint.unset import UNSET, known
-from moedsl.scalar import Functions, evaluate, holds
-from moedsl.symbols import Type
+from moedsl.rules.interpreter import Functions, evaluate, holds
+from moedsl.rules.recipe_scope import COMPUTED, SECTIONS
+from moedsl.rules.rule import Rule
+from moedsl.rules.unset_fields import UNSET, known
+from moedsl.rules.vectorizer import names
+from moedsl.schema.symbols import Type
+from moedsl.syntax import ast
 
 Environment = dict[str, Any]
 

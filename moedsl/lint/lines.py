@@ -12,9 +12,9 @@ from pathlib import Path
 
 from attrs import define, field
 
-from moedsl.diagnostics import Label
+from moedsl.diagnostics.model import Label
+from moedsl.diagnostics.source import Source, Span
 from moedsl.lint.recipe import Place, Recipe
-from moedsl.source import Source, Span
 
 _PACKAGES = "site-packages" + os.sep
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from moedsl.bridge.fields import field_names
 from moedsl.lint.recipe import Place
+from moedsl.megatron.fields import field_names
 
 CFG = "cfg"
 DEEPEST = 12

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from moedsl.facts import Hardware
+from moedsl.schema.facts import Hardware
 
 Place = tuple[str, int]
 """File and line, counted from 1."""

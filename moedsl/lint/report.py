@@ -7,16 +7,16 @@ from typing import Any
 
 from attrs import field, frozen
 
-from moedsl.bridge.meant import meant
-from moedsl.bridge.report import Refusal
-from moedsl.diagnostics import Diagnostic, error, note, to_json, warning
-from moedsl.ir import Rule
+from moedsl.diagnostics.model import Diagnostic, error, note, to_json, warning
+from moedsl.diagnostics.source import Source
 from moedsl.lint.judge import Finding, Verdict
 from moedsl.lint.lines import Lines
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.words import FIELDS
-from moedsl.printer import print_expr
-from moedsl.source import Source
+from moedsl.megatron.field_suggestions import meant
+from moedsl.rules.rule import Rule
+from moedsl.syntax.printer import print_expr
+from moedsl.verify.report import Refusal
 
 _SEVERITY = {"error": error, "warning": warning, "note": note}
 _LAYOUT = ("layout_stages", "layout_layers", "layout_mtp")

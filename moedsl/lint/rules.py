@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from moedsl import rules
-from moedsl.diagnostics import Diagnostic, Label, error
-from moedsl.ir import Rule
-from moedsl.legality import reads_price
-from moedsl.library import Library
-from moedsl.lint.scope import COMPUTED, RecipeInference, environment_types, field_types
-from moedsl.symbols import NUMBER, Type
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.rules import collect as rules
+from moedsl.rules.library import Library
+from moedsl.rules.recipe_scope import COMPUTED, RecipeInference, environment_types, field_types
+from moedsl.rules.rule import Rule
+from moedsl.schema.symbols import NUMBER, Type
+from moedsl.solver.check_layout import reads_price
 
 SUBJECT = "recipe"
 ELSEWHERE = ("launch",)

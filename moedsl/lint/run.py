@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import attrs
 from attrs import evolve
 
-from moedsl.bridge import case as cases
-from moedsl.bridge.case import Case
-from moedsl.bridge.gpu import DEVICES, Device
-from moedsl.bridge.report import Report, failed
-from moedsl.bridge.resolve import Resolved
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics import Diagnostic, error
-from moedsl.facts import Hardware
-from moedsl.library import Library
+from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.lint import rules
+from moedsl.lint.facts import stdlib_facts
 from moedsl.lint.judge import judge
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.report import Lint, report
 from moedsl.lint.rules import Book
+from moedsl.rules.library import Library
+from moedsl.schema.facts import Hardware
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.gpu import DEVICES, Device
+from moedsl.verify.report import Report, failed
+from moedsl.verify.resolve import Resolved
 
 PHASE = "throughput"
 """Advice that depends on the phase of the workflow is that for a tuned run, unless another is named."""
@@ -65,7 +64,7 @@ def judged_for(library: Library) -> tuple[str, ...]:
 
 def _resolve(wanted: Sequence[Case]) -> list[Resolved | None]:
     """Each case through the real Bridge; None where it is not installed."""
-    from moedsl.bridge.client import Server, is_installed
+    from moedsl.verify.client import Server, is_installed
 
     if not wanted or not is_installed():
         return [None for _ in wanted]
@@ -96,7 +95,7 @@ def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Librar
     """The recipe as built; what only Bridge's update makes, such as a mixed precision named by a word, is added."""
     fields = {**{n: v for n, v in resolved.resolved.items() if n not in resolved.built}, **resolved.built}
     places = {n: tuple((str(f), int(line)) for f, line in p) for n, p in resolved.places.items()}
-    facts = model_facts(fields.get("model.hf_model_id"), library)
+    facts = stdlib_facts(fields.get("model.hf_model_id"), library)
     return Recipe(
         c.file,
         resolved.function,
@@ -124,23 +123,6 @@ def _facts(device: Device, library: Library) -> Hardware | None:
     """The facts whose device name the GPU's begins with: drivers add the board behind it."""
     known = (library.gpu(name)[0] for name in library.hardware)
     return next((f for f in known if f is not None and f.device and device.name.startswith(f.device)), None)
-
-
-def model_facts(hf: Any, library: Library) -> Mapping[str, Any] | None:
-    """The stdlib's facts of the model with that Hugging Face id, flat."""
-    for name in library.models:
-        facts, _ = library.model(name)
-        if facts is not None and hf and facts.hf == hf:
-            vision = facts.vision
-            seen = {
-                "vision_heads": vision.heads if vision else 0,
-                "vision_ffn_hidden": vision.ffn_hidden if vision else 0,
-                "deepstack_layers": len(vision.deepstack) if vision else 0,
-                "has_vision": vision is not None,
-                "hybrid": facts.hybrid,
-            }
-            return {**attrs.asdict(facts, recurse=False), "model": name, **seen}
-    return None
 
 
 def _failed(file: str, id: str, message: str, help: str | tuple[str, ...] = ()) -> Lint:

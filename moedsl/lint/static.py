@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moedsl.bridge.case import Case
-from moedsl.diagnostics import Diagnostic, error
-from moedsl.facts import Hardware
-from moedsl.library import Library
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.lint.facts import stdlib_facts
 from moedsl.lint.reading import Module, Reader
 from moedsl.lint.recipe import Recipe
+from moedsl.rules.library import Library
+from moedsl.schema.facts import Hardware
+from moedsl.verify.case import Case
 
 
 def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, tuple[Diagnostic, ...]]:
@@ -31,10 +32,8 @@ def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, 
 
 
 def _recipe(c: Case, module: Module, reader: Reader, hardware: Hardware, library: Library) -> Recipe:
-    from moedsl.lint.run import model_facts
-
     return Recipe(
         c.file, c.function, str(module.path), module.functions[c.function].lineno, reader.fields, hardware, c.world,
         classes=reader.classes, places=reader.places, asked=reader.asked, whole=False,
-        model=model_facts(reader.hf, library), unknown=reader.strangers(), unread=tuple(reader.unread),
+        model=stdlib_facts(reader.hf, library), unknown=reader.strangers(), unread=tuple(reader.unread),
     )  # fmt: skip

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moedsl import axes
 from moedsl.lint.recipe import Recipe
-from moedsl.shapes import BY_FIELD, shapes
+from moedsl.schema import axes
+from moedsl.schema.batch_shapes import BY_FIELD, shapes
 
 Words = dict[str, Any]
 FLEX = ("deepep", "hybridep")

@@ -8,13 +8,16 @@ from functools import cache, lru_cache
 
 from attrs import evolve
 
-from moedsl import ast, compiler, library, paths, reader
-from moedsl.cache import cached_parse
-from moedsl.diagnostics import Diagnostic
-from moedsl.library import Library
+from moedsl import compiler
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
 from moedsl.lsp import reparse
 from moedsl.lsp.document import Analysis
-from moedsl.source import Source
+from moedsl.rules import library
+from moedsl.rules.library import Library
+from moedsl.support import resources
+from moedsl.syntax import ast, reader
+from moedsl.syntax.parse_cache import cached_parse
 
 Read = Callable[[str], reader.Read]
 
@@ -31,13 +34,13 @@ def stdlib() -> Library:
 @lru_cache(maxsize=4)
 def without(name: str) -> Library:
     """The stdlib without one of its files: what that file is added to while it is edited."""
-    others = [p for p in paths.stdlib_files() if str(p) != name]
+    others = [p for p in resources.stdlib_files() if str(p) != name]
     return library.load(others, cached_parse)
 
 
 def fresh(name: str) -> Library:
     """A library to add a file of that name to."""
-    base = without(name) if name.startswith(f"{paths.stdlib_dir()}{os.sep}") else stdlib()
+    base = without(name) if name.startswith(f"{resources.stdlib_dir()}{os.sep}") else stdlib()
     return evolve(
         base,
         models={**base.models},

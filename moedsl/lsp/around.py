@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from attrs import field, frozen
 
-from moedsl.ir import Program, Rule
+from moedsl.check.program import Program
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.place import Place
+from moedsl.rules.rule import Rule
 
 Doc = Callable[[], str | None]
 

@@ -7,46 +7,44 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from moedsl import paths
+from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp.names import Symbol
-from moedsl.source import Source, Span
+from moedsl.support import resources
 
 if TYPE_CHECKING:
-    from moedsl.lsp.index import Place
+    from moedsl.lsp.target import Target
 
 _QUOTED = {
-    "axis": ("axes",),
-    "word": ("axes", "symbols", "check"),
-    "given": ("symbols",),
-    "cost": ("symbols",),
-    "function": ("symbols",),
-    "fact": ("symbols",),
+    "axis": ("schema/axes",),
+    "word": ("schema/axes", "schema/symbols", "check/checker"),
+    "given": ("schema/symbols",),
+    "cost": ("schema/symbols",),
+    "function": ("schema/symbols",),
+    "fact": ("schema/symbols",),
 }
 """Kinds whose names are strings, and the modules that are searched for them, in order."""
-_FIELDS = {"fact": "facts", "constant": "constants"}
+_FIELDS = {"fact": "schema/facts", "constant": "schema/calibration"}
 """Kinds whose names are fields of a class."""
 
 
-def places(symbol: Symbol) -> list[Place]:
+def places(symbol: Symbol) -> list[Target]:
     """The place that declares a word of the language; none for what no module spells out."""
-    from moedsl.lsp.index import Place
-
     class_, _, name = symbol.name.rpartition(".")
     for module in (_FIELDS[symbol.kind],) if symbol.kind in _FIELDS else ():
         span = _fields(module).get((class_.capitalize(), name)) or (None if class_ else _any_field(module, name))
         if span is not None:
-            return [Place(source(module), span)]
+            return [Target(source(module), span)]
     for module in _QUOTED.get(symbol.kind, ()):
         span = _strings(module).get(name)
         if span is not None:
-            return [Place(source(module), span)]
+            return [Target(source(module), span)]
     return []
 
 
 @cache
 def source(module: str) -> Source:
     """The text of one of the compiler's modules, named by its path."""
-    path = paths.PACKAGE / f"{module}.py"
+    path = resources.PACKAGE / f"{module}.py"
     return Source(str(path), path.read_text(encoding="utf-8"))
 
 

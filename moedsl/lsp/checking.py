@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
 from moedsl.lsp.features import diagnostics
+from moedsl.lsp.session import Session
 from moedsl.lsp.turns import undisturbed
-
-if TYPE_CHECKING:
-    from moedsl.lsp.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +23,7 @@ SLOW = 0.1
 class Checking:
     """One timer for each file that changed."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Session) -> None:
         self._server = server
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._took: dict[str, float] = {}

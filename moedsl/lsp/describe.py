@@ -1,6 +1,6 @@
 """What a name is, as Markdown: keywords, axes, rules, models, hardware, fields of Bridge, facts and functions.
 
-Everything comes from where the compiler has it; only the keywords have a file of their own, `data/keywords.md`.
+Everything comes from where the compiler has it; only the keywords have a file of their own, `syntax/keywords.md`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from moedsl import axes, paths
-from moedsl.bridge.fields import Field
-from moedsl.facts import Hardware, Model
-from moedsl.ir import Rule
+from moedsl.diagnostics.source import Source
 from moedsl.lsp import facts
-from moedsl.printer import print_expr
-from moedsl.source import Source
-from moedsl.symbols import ALIASES, BUILTIN, FUNCTIONS
+from moedsl.megatron.fields import Field
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.schema.facts import Hardware, Model
+from moedsl.schema.symbols import ALIASES, BUILTIN, FUNCTIONS
+from moedsl.support import resources
+from moedsl.syntax.printer import print_expr
 
 GIB = 1 << 30
 PHASES = {
@@ -31,7 +32,7 @@ PHASES = {
 @cache
 def keywords() -> Mapping[str, tuple[str, str]]:
     """For each keyword its form and its meaning, in Markdown."""
-    text = (paths.PACKAGE / "data" / "keywords.md").read_text(encoding="utf-8")
+    text = (resources.PACKAGE / "syntax" / "keywords.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
     split = (part.partition("\n") for part in parts)
     return {head.strip(): _halves(body.strip()) for head, _, body in split}

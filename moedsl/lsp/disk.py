@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from itertools import islice
 
-from moedsl import reader
+from moedsl.diagnostics.source import Source
 from moedsl.lsp import analysis
 from moedsl.lsp.document import Analysis
 from moedsl.lsp.workspace import Workspace
-from moedsl.source import Source
+from moedsl.syntax import reader
 
 MOST = 500
 """Files that are looked at, over all folders."""

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, field, frozen
 
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
 from moedsl.lsp.client import Client
 from moedsl.lsp.positions import Lines
-from moedsl.source import Source
 
 if TYPE_CHECKING:  # the compiler is imported once the client has its answer to `initialize`
-    from moedsl import ast
-    from moedsl.choose import Chosen
-    from moedsl.ir import Program
-    from moedsl.library import Library
+    from moedsl.check.program import Program
+    from moedsl.rules.library import Library
+    from moedsl.solver.solve import Chosen
+    from moedsl.syntax import ast
 
 
 @frozen(eq=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from moedsl import axes, symbols
-from moedsl.ir import Rule
-from moedsl.symbols import BUILTIN, FUNCTIONS
-from moedsl.symbols import Type as Kind
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes, symbols
+from moedsl.schema.symbols import BUILTIN, FUNCTIONS
+from moedsl.schema.symbols import Type as Kind
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import attrs
 
-from moedsl import symbols
-from moedsl.constants import Constants
-from moedsl.declare import UNITS
-from moedsl.facts import Hardware, Model, Vision
-from moedsl.launch.facts import Cluster
-from moedsl.library import Library
+from moedsl.check.clusters.facts import Cluster
+from moedsl.rules.declarations import UNITS
+from moedsl.rules.library import Library
+from moedsl.schema import symbols
+from moedsl.schema.calibration import Constants
+from moedsl.schema.facts import Hardware, Model, Vision
 
 BLOCKS: Mapping[str, type] = {
     "model": Model,

@@ -9,32 +9,23 @@ from weakref import WeakKeyDictionary
 
 from attrs import frozen
 
-from moedsl import ast, library, paths
-from moedsl.cache import cached_parse
-from moedsl.library import Library
+from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp import analysis, builtin, disk
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.names import Occurrence, Scope, Symbol, named, occurrences
+from moedsl.lsp.target import Target
 from moedsl.lsp.workspace import Workspace
-from moedsl.parse_errors import DECLARATIONS
-from moedsl.source import Source, Span
-from moedsl.symbols import FUNCTIONS
-from moedsl.tokens import Lexeme, lexemes
+from moedsl.rules import library
+from moedsl.rules.library import Library
+from moedsl.schema.symbols import FUNCTIONS
+from moedsl.support import resources
+from moedsl.syntax import ast
+from moedsl.syntax.parse_cache import cached_parse
+from moedsl.syntax.parse_errors import DECLARATIONS
+from moedsl.syntax.tokens import Lexeme, lexemes
 
 BUILTIN = ("axis", "given", "fact", "cost", "constant", "function", "word")
 """Kinds that the compiler declares, in its Python modules."""
-
-
-@frozen
-class Place:
-    """A span with the text that it points into."""
-
-    source: Source
-    span: Span
-
-    @property
-    def text(self) -> str:
-        return self.source.text[self.span.start : self.span.end]
 
 
 @frozen
@@ -80,7 +71,7 @@ def stdlib() -> Files:
 @cache
 def documents() -> Files:
     """The files that say which rules carry a document's claims."""
-    return _kept(library.sources(paths.document_files()))
+    return _kept(library.sources(resources.document_files()))
 
 
 def _kept(sources: Iterable[Source]) -> Files:
@@ -133,22 +124,22 @@ def _by_name(word: Lexeme, name: str, known: Library) -> tuple[Symbol, Span] | N
 # ---------------------------------------------------------------- where it is declared and named
 
 
-def declarations(document: Document, symbol: Symbol) -> list[Place]:
+def declarations(document: Document, symbol: Symbol) -> list[Target]:
     """Where a symbol is declared: in a file, in the stdlib, or in the compiler."""
     if symbol.kind == "file":
         source = document.library.sources.get(symbol.name)
-        return [Place(source, Span(symbol.name, 0, 0))] if source else []
+        return [Target(source, Span(symbol.name, 0, 0))] if source else []
     if symbol.kind in BUILTIN:
         return [*_stated(document, symbol), *builtin.places(symbol)]
     near = [*files(document.analysis).values()]
     return [*_declared(near, symbol)] or [*_declared(stdlib().values(), symbol)]
 
 
-def _declared(among: Iterable[File], symbol: Symbol) -> Iterator[Place]:
-    return (Place(f.source, o.span) for f in among for o in f.places if o.declares and o.symbol == symbol)
+def _declared(among: Iterable[File], symbol: Symbol) -> Iterator[Target]:
+    return (Target(f.source, o.span) for f in among for o in f.places if o.declares and o.symbol == symbol)
 
 
-def _stated(document: Document, symbol: Symbol) -> Iterator[Place]:
+def _stated(document: Document, symbol: Symbol) -> Iterator[Target]:
     """The value of a fact in the models and hardware that the file names."""
     if symbol.kind != "fact":
         return
@@ -158,7 +149,7 @@ def _stated(document: Document, symbol: Symbol) -> Iterator[Place]:
         decl = (known.models if used.kind == "model" else known.hardware).get(used.name)
         for fact in decl.facts if decl is not None else ():
             if fact.name.id == symbol.name:
-                yield Place(source_of(document, fact.name.span.file), fact.name.span)
+                yield Target(source_of(document, fact.name.span.file), fact.name.span)
 
 
 def source_of(document: Document, name: str) -> Source:
@@ -176,7 +167,7 @@ def _of_stdlib() -> frozenset[Symbol]:
     return frozenset(o.symbol for f in stdlib().values() for o in f.places if o.declares)
 
 
-def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list[tuple[Place, Occurrence]]:
+def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list[tuple[Target, Occurrence]]:
     """Every place that names a symbol: in the file and the files that hang together with it, open or used.
 
     A symbol of the stdlib or of the language is the same in all open files, and in the stdlib; a file of the stdlib
@@ -186,7 +177,7 @@ def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list
     among = everything(workspace) if shared else group(workspace, document)
     kept = {**stdlib(), **documents()} if shared else {}
     found = [*among.values(), *(f for n, f in kept.items() if workspace.path_of(n) not in among)]
-    return [(Place(f.source, o.span), o) for f in found for o in f.places if o.symbol == symbol]
+    return [(Target(f.source, o.span), o) for f in found for o in f.places if o.symbol == symbol]
 
 
 def on_disk(workspace: Workspace) -> Iterator[File]:

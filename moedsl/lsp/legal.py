@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from attrs import evolve, frozen
 
-from moedsl import axes
-from moedsl.choose import make_cost
-from moedsl.explain.legal import Domains, satisfiable
-from moedsl.ir import Pin, Program
-from moedsl.lower import lower
+from moedsl.check.program import Pin, Program
 from moedsl.lsp.document import Solved
-from moedsl.solve import HELD, MESH, MOVED, apply
-from moedsl.tables import Compiled, Law, Table, compile_problem
+from moedsl.schema import axes
+from moedsl.solver.legal import Domains, satisfiable
+from moedsl.solver.lower import lower
+from moedsl.solver.search import HELD, MESH, MOVED, apply
+from moedsl.solver.solve import make_cost
+from moedsl.solver.table import Compiled, Law, Table, compile_problem
 
 WIDE = 64
 """Layouts of one value that are followed at a time."""

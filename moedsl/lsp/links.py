@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from moedsl import paths
 from moedsl.lsp.document import Document
+from moedsl.support import resources
 
 
 @cache
 def page_of(id: str) -> str | None:
     """The page of a diagnostic as a link to its heading; None for what has none, such as a rule."""
-    file = paths.PACKAGE / "data" / "pages.md"
+    file = resources.PACKAGE / "diagnostics" / "pages.md"
     return f"{file.as_uri()}#L{line}" if (line := _headings(file).get(id)) else None
 
 
@@ -23,7 +23,7 @@ def rule_at(id: str, document: Document) -> str | None:
     if found is None:
         return None
     line, _ = document.library.sources[found.span.file].position(found.span.start)
-    return f"{(paths.stdlib_dir().parent / found.span.file).as_uri()}#L{line}"
+    return f"{(resources.stdlib_dir().parent / found.span.file).as_uri()}#L{line}"
 
 
 @cache

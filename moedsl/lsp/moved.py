@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from moedsl.source import Span
+from moedsl.diagnostics.source import Span
 
 T = TypeVar("T")
 _PLAIN = frozenset((str, int, float, bool, type(None)))

@@ -14,10 +14,12 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from moedsl import ast, axes, paths
-from moedsl.library import Library
-from moedsl.source import Source, Span
-from moedsl.symbols import ALIASES, AXES, BUILTIN, COSTS, FUNCTIONS, HARDWARE, MODEL, RUN
+from moedsl.diagnostics.source import Source, Span
+from moedsl.rules.library import Library
+from moedsl.schema import axes
+from moedsl.schema.symbols import ALIASES, AXES, BUILTIN, COSTS, FUNCTIONS, HARDWARE, MODEL, RUN
+from moedsl.support import resources
+from moedsl.syntax import ast
 
 STATED = {
     ast.SeqStmt: "seq", ast.BatchStmt: "batch", ast.PrecisionStmt: "precision", ast.TaskStmt: "task",
@@ -78,7 +80,7 @@ class Scope:
 
 def occurrences(source: Source, module: ast.Module, scope: Scope) -> tuple[Occurrence, ...]:
     """Every named place of a module, in the order of the text."""
-    kept = source.name.startswith(("stdlib/", f"{paths.stdlib_dir()}{os.sep}"))
+    kept = source.name.startswith(("stdlib/", f"{resources.stdlib_dir()}{os.sep}"))
     prefix = "std" if kept else "run"
     found = _Collector(source, scope, prefix).module(module)
     return tuple(sorted(found, key=lambda o: (o.span.start, o.span.end)))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from moedsl import axes, symbols, words
-from moedsl.check import PRECISIONS
+from moedsl.check.checker import PRECISIONS
 from moedsl.lsp import describe, expressions, facts, offers_axes, offers_rules, offers_run
 from moedsl.lsp.around import Around, Offer
 from moedsl.lsp.states import keywords
+from moedsl.schema import axes, symbols
+from moedsl.syntax import keywords as words
 
 
 def offers(a: Around) -> list[Offer]:

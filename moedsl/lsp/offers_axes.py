@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from moedsl import axes
-from moedsl.check import SWEEPABLE
+from moedsl.check.checker import SWEEPABLE
 from moedsl.lsp import describe, legal
 from moedsl.lsp.around import Around, Offer
+from moedsl.schema import axes
 
 
 def pin(a: Around) -> Iterator[Offer]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from moedsl import axes, symbols
-from moedsl.bridge import fields
-from moedsl.emit.data import CHOICES
-from moedsl.ir import Rule
 from moedsl.lsp import describe, expressions, facts
 from moedsl.lsp.around import Around, Offer
 from moedsl.lsp.offers_axes import axis_detail
-from moedsl.rules import EFFECTS
+from moedsl.megatron import fields
+from moedsl.megatron.data import CHOICES
+from moedsl.rules.collect import EFFECTS
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes, symbols
 
 
 def allow(a: Around) -> Iterator[Offer]:

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from moedsl import ast, axes, symbols
-from moedsl.bridge import fields
 from moedsl.lsp import describe
 from moedsl.lsp.around import Around, Offer
 from moedsl.lsp.document import Analysis
-from moedsl.versions import PRODUCTS
+from moedsl.megatron import fields
+from moedsl.schema import axes, symbols
+from moedsl.schema.versions import PRODUCTS
+from moedsl.syntax import ast
 
 
 def starters(a: Around) -> Iterator[Offer]:

@@ -7,11 +7,12 @@ from typing import Any
 
 from lsprotocol import types
 
-from moedsl import ast, axes
-from moedsl.fixes import added, run_block
 from moedsl.lsp import legal
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import text_edits
+from moedsl.schema import axes
+from moedsl.syntax import ast
+from moedsl.syntax.text_edits import added, run_block
 
 STATEMENTS: tuple[type, ...] = ast.Stmt.__args__  # type: ignore[attr-defined]
 """The classes of a run's statements."""

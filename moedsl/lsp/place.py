@@ -10,9 +10,9 @@ import re
 
 from attrs import frozen
 
-from moedsl import words
 from moedsl.lsp import states
-from moedsl.tokens import Lexeme, brackets, lexemes
+from moedsl.syntax import keywords
+from moedsl.syntax.tokens import Lexeme, brackets, lexemes
 
 _PIECE = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[(){}\[\];\n]')
 _TYPED = re.compile(r"[A-Za-z0-9_.]*$")
@@ -126,7 +126,7 @@ def _accepts(text: str, scan: _Scan, blocks: tuple[Block, ...], start: int) -> f
     fresh = scan.statement and text[scan.statement - 1] == "\n" and not text[scan.statement : start].strip()
     if not fresh or _NOTHING.fullmatch(text, scan.before, scan.statement):
         return accepts
-    clauses = {c.upper() for c in words.words().clauses}
+    clauses = {c.upper() for c in keywords.words().clauses}
     return accepts | (states.behind(headers + text[scan.before : scan.statement].rstrip()) & clauses)
 
 
@@ -140,7 +140,7 @@ def _blocks(text: str, found: list[tuple[int, int]]) -> tuple[Block, ...]:
     for statement, opened in found:
         said = _said(text[statement : opened - 1], statement)
         first = said[0].text if said else ""
-        declared = first in words.words().declarations
+        declared = first in keywords.words().declarations
         name = said[1].text if declared and len(said) > 1 else ""
         last = said[-1].text if said else "x"
         blocks.append(Block(first if declared and not blocks else ("run" if not blocks else last), name))

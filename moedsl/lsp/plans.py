@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl import ast, axes
-from moedsl.choose import Chosen
-from moedsl.explain.members import shown
-from moedsl.fixes import Edit, added, run_block
+from moedsl.diagnostics.source import Span
 from moedsl.lsp.document import Document
-from moedsl.source import Span
+from moedsl.schema import axes
+from moedsl.solver.members import shown
+from moedsl.solver.solve import Chosen
+from moedsl.syntax import ast
+from moedsl.syntax.text_edits import Edit, added, run_block
 
 Plan = Mapping[str, Any]
 

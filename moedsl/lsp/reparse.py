@@ -14,13 +14,13 @@ from typing import Any
 import attrs
 from attrs import define, field, frozen
 
-from moedsl import ast, parser
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp import pieces
 from moedsl.lsp.moved import moved
-from moedsl.nesting import MAX_DEPTH
-from moedsl.source import Source, Span
-from moedsl.tokens import Brackets, brackets
+from moedsl.syntax import ast, parser
+from moedsl.syntax.limits import MAX_DEPTH
+from moedsl.syntax.tokens import Brackets, brackets
 
 Parsed = tuple[ast.Module | None, tuple[Diagnostic, ...]]
 _INSIDE: dict[type, str] = {

@@ -12,10 +12,10 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl import words
-from moedsl.parse_errors import WORDS
-from moedsl.parser import tables
-from moedsl.tokens import Lexeme, lexemes
+from moedsl.syntax import keywords as words
+from moedsl.syntax.parse_errors import WORDS
+from moedsl.syntax.parser import tables
+from moedsl.syntax.tokens import Lexeme, lexemes
 
 Stack = tuple[int, ...]
 AHEAD = 4

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import frozen
 from lsprotocol import types
@@ -12,12 +12,23 @@ from pygls import uris
 from pygls.capabilities import ServerCapabilitiesBuilder
 
 from moedsl.lsp import client
+from moedsl.lsp.checking import Checking
+from moedsl.lsp.session import Session
 from moedsl.lsp.workspace import Workspace
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
-    from moedsl.lsp.server import Server
+    class Server(Session, Protocol):
+        """The server as this module sees it."""
+
+        checking: Checking
+        converter: Converter
+
+        def feature(self, feature_name: str) -> Callable[[Any], Any]: ...
+
+        def client_register_capability(self, params: types.RegistrationParams) -> Any: ...
+
 
 WATCHED = "**/*.moe"
 

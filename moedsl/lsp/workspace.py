@@ -10,14 +10,14 @@ from attrs import define, evolve, field
 from lsprotocol import types
 from pygls import uris
 
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
 from moedsl.lsp.client import Client
 from moedsl.lsp.document import Analysis, Document, Solved
 from moedsl.lsp.positions import Lines
-from moedsl.source import Source
 
 if TYPE_CHECKING:
-    from moedsl.reader import Read
+    from moedsl.syntax.reader import Read
 
 LIMIT = 1 << 18
 """Characters; `reader.LIMIT`, which a larger text breaks."""
@@ -140,9 +140,9 @@ class Workspace:
 
     def path_of(self, name: str) -> str:
         """Where a file lies; ``stdlib/...`` is looked for where moedsl is installed."""
-        from moedsl import paths
+        from moedsl.support import resources
 
-        return str(paths.stdlib_dir().parent / name) if name.startswith("stdlib/") else name
+        return str(resources.stdlib_dir().parent / name) if name.startswith("stdlib/") else name
 
     def lines_of(self, source: Source) -> Lines:
         """The lines of another file's text, in the client's encoding."""
@@ -173,7 +173,7 @@ class Workspace:
 
     def _read(self, name: str) -> Read:
         """A used file: as an editor has it, else as the disk does."""
-        from moedsl import reader
+        from moedsl.syntax import reader
 
         for entry in self.entries.values():
             if entry.name == name:
@@ -199,6 +199,6 @@ def _refused(entry: Entry) -> tuple[Diagnostic, ...]:
     """Why a text is not looked at: it is no .moe file, whatever its name."""
     if len(entry.lines.text) <= LIMIT and "\0" not in entry.lines.text:
         return ()
-    from moedsl import reader
+    from moedsl.syntax import reader
 
     return reader.from_text(entry.lines.text, entry.name)[1]

@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl import mesh
 from moedsl.rehearse.prepare import Prepared
+from moedsl.schema import rank_groups
 
 Answers = Sequence[Mapping[str, Any]]
 
@@ -55,14 +55,14 @@ def _infinite(rank: int, iteration: int, losses: Mapping[str, float]) -> str:
 
 def groups(prepared: Prepared, answers: Answers) -> Check:
     """Each rank's own groups, as Megatron-Core's state has them, against both meshes of the layout."""
-    planned = mesh.groups(prepared.rehearsal.layout)
+    planned = rank_groups.groups(prepared.rehearsal.layout)
     wrong = [line for a in answers for line in _strange(a, planned)]
     count = sum(len(family) for family in planned.values())
     says = f"{len(planned)} families of both meshes, {count} groups over {prepared.rehearsal.ranks} ranks, as planned"
     return Check("groups", not wrong and len(answers) == prepared.rehearsal.ranks, says, tuple(wrong))
 
 
-def _strange(answer: Mapping[str, Any], planned: mesh.Groups) -> list[str]:
+def _strange(answer: Mapping[str, Any], planned: rank_groups.Groups) -> list[str]:
     rank, made = answer["rank"], answer["groups"]
     wanted = {name: next(g for g in family if rank in g) for name, family in planned.items()}
     return [
@@ -92,7 +92,7 @@ def replicas(prepared: Prepared, answers: Answers) -> Check:
     Dense parameters are reduced over DP x CP, those of experts over EDP: a gradient that went to the wrong ranks
     leaves them apart.
     """
-    planned, after = mesh.groups(prepared.rehearsal.layout), {a["rank"]: a["after"] for a in answers}
+    planned, after = rank_groups.groups(prepared.rehearsal.layout), {a["rank"]: a["after"] for a in answers}
     wrong = [f"rank {a['rank']}: no dense parameter has changed" for a in answers if _same(a, "dense")]
     for kind, family in (("dense", "DP_CP"), ("expert", "EDP")):
         differing = [g for g in planned[family] if len({after[r][kind] for r in g if r in after}) > 1]

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from moedsl.bridge import hub
-from moedsl.paths import stdlib_dir
 from moedsl.rehearse.launch import Failure, Outcome, Progress, answers, forget, tail
 from moedsl.rehearse.prepare import TASK, Prepared
+from moedsl.support.resources import stdlib_dir
+from moedsl.verify import hub
 
 _ITERATION = re.compile(r"rank (\d+) iteration (\d+)")
 

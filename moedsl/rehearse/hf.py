@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from moedsl.bridge import hub
-from moedsl.diagnostics import Diagnostic, error
-from moedsl.facts import Model
-from moedsl.importer_families import FAMILIES
-from moedsl.importer_fields import LETTERS, Alternating, Every, Flag, HeadDim, Int, Length, Pattern, Product
-from moedsl.paths import stdlib_dir
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.importer.families import FAMILIES
+from moedsl.importer.fields import LETTERS, Alternating, Every, Flag, HeadDim, Int, Length, Pattern, Product
+from moedsl.schema.facts import Model
+from moedsl.support.resources import stdlib_dir
+from moedsl.verify import hub
 
 
 def find(hf: str, family: str) -> Path | Diagnostic:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from moedsl.diagnostics import Diagnostic, error
-from moedsl.facts import Model
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.schema.facts import Model
 
 MAMBA = ("mamba_ssm", "causal_conv1d")
 """What Megatron-Core's mixer asks for (core ssm/mamba_mixer.py:61-81, 200)."""

@@ -19,9 +19,9 @@ from typing import Any, Self
 
 from attrs import frozen
 
-from moedsl.bridge import hub
-from moedsl.paths import stdlib_dir
 from moedsl.rehearse.prepare import TASK, Prepared
+from moedsl.support.resources import stdlib_dir
+from moedsl.verify import hub
 
 Progress = Callable[[str], object]
 TAIL = 15

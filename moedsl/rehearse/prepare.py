@@ -9,18 +9,18 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
-from moedsl.artifact import files_of
-from moedsl.bridge import gpu
 from moedsl.compiler import compile_source
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.parameters import stage as stage_parameters
 from moedsl.cost.pipeline import Layout, layout_for, parse_layout
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
+from moedsl.emit.artifact import files_of
 from moedsl.emit.bridge import function_name
-from moedsl.emit.write import write_all
 from moedsl.rehearse import hf, program
 from moedsl.rehearse.shrink import Rehearsal
-from moedsl.source import Source
+from moedsl.support.owned_files import write_all
+from moedsl.verify import gpu
 
 RUN, TASK, MODEL = "rehearsal.moe", "task.json", "model"
 STEP = "megatron.bridge.training.gpt_step"

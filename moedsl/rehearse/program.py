@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
-from moedsl.facts import Model
 from moedsl.rehearse.shrink import Rehearsal
+from moedsl.schema.facts import Model
 
 _MESH = ("pp", "tp", "cp", "etp", "ep", "vpp")
 
@@ -59,7 +59,7 @@ def _value(name: str, value: Any) -> str:
 
 
 def _is_axis_word(name: str) -> bool:
-    from moedsl import axes
+    from moedsl.schema import axes
 
     return name in axes.BY_NAME
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def groups() -> dict[str, list[int]]:
-    """The ranks of each of this rank's groups, by the names of `moedsl.mesh`, as Megatron-Core's state has them."""
+    """The ranks of each of this rank's groups in Megatron-Core's state, by the names of `moedsl.schema.rank_groups`."""
     import torch.distributed as dist
     from megatron.core import parallel_state as state
 

@@ -8,9 +8,9 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from moedsl.cost import pipeline
-from moedsl.facts import Model
 from moedsl.rehearse import meshes, policy, stages, widths
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
+from moedsl.schema.facts import Model
 
 RANKS = 8
 """The most processes, unless asked otherwise."""

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.axes import said
+from moedsl.schema.axes import said
 
 Json = Mapping[str, Any]
 WIDTH = 108

@@ -17,14 +17,14 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.bridge import gpu
+from moedsl.verify import gpu
 
 USED = (
     "megatron.bridge.training.pretrain",
     "megatron.bridge.training.gpt_step",
     "megatron.bridge.training.callbacks",
     "megatron.bridge.recipes.utils.optimizer_utils",
-    "moedsl.bridge.update",
+    "moedsl.verify.update",
 )
 """Imported once, before any fork."""
 
@@ -87,7 +87,7 @@ def load_for_cpu() -> None:
 
 def _config(task: Task) -> Any:
     """The recipe's own configuration, a few steps long."""
-    from moedsl.bridge.update import import_file
+    from moedsl.verify.update import import_file
 
     config = getattr(import_file(task.recipe), task.function)()
     config.train.train_iters = task.iterations

@@ -8,8 +8,8 @@ from typing import Any
 
 import jinja2
 
+from moedsl.plan.text.plan import plan_text
 from moedsl.report import ranks, schedule, trades
-from moedsl.show import plan_text
 
 Json = Mapping[str, Any]
 MOST_RANKS = 1024

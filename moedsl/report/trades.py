@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.axes import pairs
-from moedsl.questions.plot import Axis, axis
+from moedsl.queries.plot import Axis, axis
+from moedsl.schema.axes import pairs
 
 Json = Mapping[str, Any]
 WIDTH, HEIGHT, MARGIN = 1000, 260, 12

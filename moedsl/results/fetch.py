@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from moedsl.diagnostics import Diagnostic
-from moedsl.results.gather import PLAN, has_logs
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.results.log_files import PLAN, has_logs
 
 FETCHED = "log-fetched.out"
 

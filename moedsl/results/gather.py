@@ -9,13 +9,10 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.diagnostics import Diagnostic, error
-from moedsl.emit.write import written_by_us
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.results import fetch
+from moedsl.results.log_files import CODE, PLAN, job_logs
 
-SUFFIXES = (".log", ".out", ".err", ".txt")
-CODE = "code"
-"""The folder below a task in which NeMo-Run ships what a job needs."""
-PLAN = "plan.json"
 HELP = (
     "give a log, a folder that holds logs beside their plan.json, LOG=RUN with a plan.json, folder or recipe.py, "
     "or the id of an experiment"
@@ -47,8 +44,6 @@ def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
 
 
 def _one(target: str) -> list[Run] | Diagnostic:
-    from moedsl.results import fetch  # which asks for logs as this module finds them
-
     path = Path(target)
     if path.is_dir():
         return list(_below(path)) or _wrong(f"no log is in {target}")
@@ -71,7 +66,7 @@ def _wrong(text: str) -> Diagnostic:
 
 def _paired(log: Path, stands: str) -> list[Run] | Diagnostic:
     """A log, or a folder of logs of one run, with what stands for its plan."""
-    logs = tuple(_logs(log)) if log.is_dir() else (log,)
+    logs = tuple(job_logs(log)) if log.is_dir() else (log,)
     file = Path(stands) / PLAN if Path(stands).is_dir() else Path(stands)
     if file.suffix != ".json" or not file.is_file():
         return [Run(str(log), logs, recipe=stands)] if Path(stands.partition(":")[0]).exists() else _wrong_run(stands)
@@ -95,7 +90,7 @@ def _below(folder: Path) -> Iterator[Run]:
     """Each folder with a plan and its logs; logs without a plan, those of one folder together."""
     roots = {_root(p): p for p in sorted(folder.rglob(PLAN))}
     groups: dict[Path, list[Path]] = {root: [] for root in roots}
-    for log in _logs(folder):
+    for log in job_logs(folder):
         root = next((p for p in log.parents if p in roots), log.parent)
         groups.setdefault(root, []).append(log)
     for root, logs in groups.items():
@@ -105,23 +100,6 @@ def _below(folder: Path) -> Iterator[Run]:
 
 def _root(plan: Path) -> Path:
     return plan.parent.parent if plan.parent.name == CODE else plan.parent
-
-
-def _logs(folder: Path) -> list[Path]:
-    """Files that a job printed: not what moedsl wrote, and not what NeMo-Run ships."""
-    files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix in SUFFIXES)
-    return [p for p in files if CODE not in p.relative_to(folder).parts[:-1] and not _ours(p)]
-
-
-def has_logs(folder: Path, but: str = "") -> bool:
-    """Whether a job has printed anything there; `but` is a name that does not count."""
-    return any(p.name != but for p in _logs(folder))
-
-
-def _ours(path: Path) -> bool:
-    with path.open("rb") as stream:
-        head = stream.read(200)
-    return head.startswith(b"# moedsl:") or written_by_us(path.name, head.decode(errors="replace")) != "foreign"
 
 
 def read_plan(path: Path) -> Mapping[str, Any] | None:

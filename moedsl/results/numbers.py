@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.diagnostics import Diagnostic, error
+from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.results.gather import Run
 
 
@@ -74,8 +74,8 @@ def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any
     """Each recipe as `moedsl diff` reads it; its number of GPUs is its function's or --gpus."""
     if not targets:
         return {}
-    from moedsl.bridge import case
     from moedsl.diff.sources import Options, Side, sides
+    from moedsl.verify import case
 
     made: dict[str, Mapping[str, Any] | Diagnostic] = {}
     for target, side in zip(targets, sides(targets, options=Options(world=given.gpus)), strict=True):

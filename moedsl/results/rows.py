@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.axes import written
 from moedsl.results.compare import RATE
 from moedsl.results.measure import OK, UNFINISHED
+from moedsl.schema.axes import written
 
 Json = Mapping[str, Any]
 _LAYOUT = ("pp", "tp", "cp", "etp", "ep", "vpp")

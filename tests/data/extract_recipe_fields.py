@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from moedsl.bridge.case import Case
-from moedsl.bridge.client import Server
-from moedsl.bridge.gpu import DEVICES, Device
-from moedsl.bridge.resolve import Resolved
-from moedsl.columns import names
 from moedsl.compiler import load_stdlib
 from moedsl.lint import facts, rules, words
 from moedsl.lint.recipe import Recipe
+from moedsl.rules.vectorizer import names
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server
+from moedsl.verify.gpu import DEVICES, Device
+from moedsl.verify.resolve import Resolved
 
 VR200 = Device("NVIDIA VR200", (10, 0), 288 << 30, 160)
 """As tests/data/vr200.moe has it."""

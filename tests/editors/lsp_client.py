@@ -41,8 +41,8 @@ def capabilities(profile: str) -> types.ClientCapabilities:
 def server_command(*code: str) -> list[str]:
     """Runs this checkout's server; `code` is run first, in the server's process."""
     if not code:
-        return [sys.executable, "-m", "moedsl.cli", "lsp"]
-    lines = "; ".join([*code, "import sys", "from moedsl.cli import main", "sys.exit(main(['lsp']))"])
+        return [sys.executable, "-m", "moedsl.cli.main", "lsp"]
+    lines = "; ".join([*code, "import sys", "from moedsl.cli.main import main", "sys.exit(main(['lsp']))"])
     return [sys.executable, "-c", lines]
 
 

@@ -47,6 +47,6 @@ def cache(name: str) -> Path:
 def moedsl_program(folder: Path) -> Path:
     """An executable `moedsl` in `folder` that runs this checkout under this Python."""
     script = folder / "moedsl"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m moedsl.cli "$@"\n')
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m moedsl.cli.main "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return script

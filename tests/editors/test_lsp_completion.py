@@ -6,13 +6,13 @@ import pytest
 from lsp_ask import items, labels, written
 from lsp_texts import EXAMPLES, ROOT
 
-from moedsl import parser
-from moedsl.bridge import fields
 from moedsl.compiler import compile_source, load_stdlib
+from moedsl.diagnostics.source import Source
 from moedsl.lsp.client import Client
 from moedsl.lsp.place import place
-from moedsl.source import Source
-from moedsl.tokens import lexemes
+from moedsl.megatron import fields
+from moedsl.syntax import parser
+from moedsl.syntax.tokens import lexemes
 
 RUN = "qwen3_235b_a22b\ngb200 x 256\nseq 128k\n"
 CASES = {

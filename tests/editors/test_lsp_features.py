@@ -9,13 +9,13 @@ from lsp_ask import EVERYTHING, NAME, document, labels, shown
 from lsp_texts import EXAMPLES, long_file
 from lsprotocol import types
 
-from moedsl import words
 from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
 from moedsl.lsp import describe, pins
 from moedsl.lsp.client import Client
 from moedsl.lsp.features import completion, diagnostics, hints, hover
 from moedsl.lsp.workspace import Workspace
-from moedsl.source import Source
+from moedsl.syntax import keywords
 
 RUN = "qwen3_235b_a22b\ngb200 x 256\nseq 128k\nfit first\n"
 WHOLE = types.Range(types.Position(0, 0), types.Position(10_000, 0))
@@ -73,7 +73,7 @@ def test_hover_without_markdown_is_plain() -> None:
 
 
 def test_every_keyword_of_the_grammar_is_explained() -> None:
-    w = words.words()
+    w = keywords.words()
     known = {*w.statements, *w.declarations, *w.members, *w.clauses, *w.links, *w.operators, *w.constants}
     assert {*describe.keywords()} == known
     assert all(form.startswith("`") and meaning for form, meaning in describe.keywords().values())

@@ -9,14 +9,15 @@ import pytest
 from attrs import evolve
 from lsp_texts import ROOT
 
-from moedsl import axes, reader
-from moedsl.choose import make_cost
-from moedsl.explain.legal import satisfiable
-from moedsl.ir import Program
-from moedsl.lower import lower
+from moedsl.check.program import Program
+from moedsl.diagnostics.source import Source
 from moedsl.lsp import analysis, legal
-from moedsl.source import Source
-from moedsl.tables import compile_problem
+from moedsl.schema import axes
+from moedsl.solver.legal import satisfiable
+from moedsl.solver.lower import lower
+from moedsl.solver.solve import make_cost
+from moedsl.solver.table import compile_problem
+from moedsl.syntax import reader
 
 FILES = ("qwen3_235b_gb200_128k.moe", "deepseek_v3_h100.moe", "vlm_bring_up.moe")
 RUNS = [

@@ -12,15 +12,15 @@ import pytest
 from lsprotocol import types
 from test_fixes import BASE, BROKEN, INFEASIBLE
 
-from moedsl import axes
 from moedsl.compiler import compile_source
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
 from moedsl.lsp import legend
 from moedsl.lsp.document import Document
 from moedsl.lsp.features import actions, commands, diagnostics, lenses
 from moedsl.lsp.workspace import Workspace
-from moedsl.parser import parse
-from moedsl.source import Source
+from moedsl.schema import axes
+from moedsl.syntax.parser import parse
 
 CORPUS = {
     **{name: text for i, (name, text) in enumerate(BROKEN.items()) if i % 4 == 0},

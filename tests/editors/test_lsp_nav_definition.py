@@ -10,8 +10,8 @@ import pytest
 from lsprotocol import types
 from pygls import uris
 
-from moedsl import paths
 from moedsl.lsp.features import definition, references
+from moedsl.support import resources
 
 OWN = """\
 # 日本 😀 first
@@ -128,7 +128,7 @@ def test_nothing_where_nothing_is_named() -> None:
 
 
 def test_in_an_open_file_of_the_stdlib() -> None:
-    path = paths.stdlib_dir() / "rules" / "mesh.moe"
+    path = resources.stdlib_dir() / "rules" / "mesh.moe"
     made, text = nav.workspace(), path.read_text(encoding="utf-8")
     made.open(path.as_uri(), 1, text)
     document = made.document(path.as_uri())

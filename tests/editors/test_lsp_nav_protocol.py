@@ -11,8 +11,8 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pytest_lsp import LanguageClient
 
-from moedsl.layout import layout
 from moedsl.lsp.positions import Lines
+from moedsl.syntax.formatter import layout
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -11,13 +11,13 @@ import pytest
 from lsp_texts import EXAMPLES, long_file
 from lsprotocol import types
 
-from moedsl.layout import layout
+from moedsl.diagnostics.source import Source
 from moedsl.lsp.features import actions as actions_
 from moedsl.lsp.features import folding, formatting, lenses, links, references, symbols, tokens
 from moedsl.lsp.legend import MODIFIERS, TYPES
-from moedsl.parser import parse
-from moedsl.source import Source
-from moedsl.words import words
+from moedsl.syntax.formatter import layout
+from moedsl.syntax.keywords import words
+from moedsl.syntax.parser import parse
 
 RICH = """\
 # 日本 😀

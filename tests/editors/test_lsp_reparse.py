@@ -13,11 +13,11 @@ from lsp_texts import EXAMPLES, ROOT, long_file
 from lsprotocol import types
 from two_parsers import described
 
-from moedsl import parser
+from moedsl.diagnostics.source import Source
 from moedsl.lsp import analysis, pieces, reparse
 from moedsl.lsp.features import diagnostics
 from moedsl.lsp.workspace import Workspace
-from moedsl.source import Source
+from moedsl.syntax import parser
 
 RULES = sorted((ROOT / "stdlib" / "rules").glob("*.moe"))
 TEXTS = [p.read_text(encoding="utf-8") for p in [*EXAMPLES, *RULES]]

@@ -16,9 +16,9 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pytest_lsp import LanguageClient
 
-from moedsl.commands import lsp
+from moedsl.cli.commands import lsp
 from moedsl.compiler import compile_source
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -16,8 +16,8 @@ from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Punc
 from strategies import module
 from token_classes import FILES, TRICKY, classes
 
-from moedsl.printer import print_module
-from moedsl.pygments_lexer import MoeLexer
+from moedsl.syntax.printer import print_module
+from moedsl.syntax.pygments_lexer import MoeLexer
 
 KINDS = {
     Comment.Single: "comment",
@@ -96,6 +96,6 @@ def test_pygments_finds_it_by_name() -> None:
 
 
 def test_the_core_does_not_import_it() -> None:
-    code = "import sys, moedsl.cli; moedsl.cli.main(['--help']); sys.exit('pygments' in sys.modules)"
+    code = "import sys, moedsl.cli.main; moedsl.cli.main.main(['--help']); sys.exit('pygments' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 0

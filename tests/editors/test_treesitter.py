@@ -14,8 +14,8 @@ from token_classes import FILES, TRICKY, classes, is_class
 from tree_sitter import Node, Query, QueryCursor, Tree
 from two_parsers import by_lark, by_tree_sitter, disagreement, query, tree_sitter_parser
 
-from moedsl.printer import print_module
-from moedsl.tokens import lexemes
+from moedsl.syntax.printer import print_module
+from moedsl.syntax.tokens import lexemes
 
 QUERIES = sorted(ROOT.glob("editors/*/queries/**/*.scm"))
 LINES = sorted({line for path in FILES for line in path.read_text(encoding="utf-8").splitlines() if len(line) < 200})

@@ -22,8 +22,8 @@ from attrs import frozen
 from needs import ROOT, moedsl_program, program
 from vscode_build import SOURCE, Build
 
-from moedsl.parser import parse
-from moedsl.source import Source
+from moedsl.diagnostics.source import Source
+from moedsl.syntax.parser import parse
 
 SUITE = SOURCE / "test" / "suite.ts"
 HOST_TESTS = re.findall(r'^test\("([^"]+)"', SUITE.read_text(), re.MULTILINE)
@@ -127,7 +127,7 @@ def _without_pygls(folder: Path) -> Path:
     """The program as it stands in an environment that has no pygls."""
     script = folder / "moedsl-core"
     hide = "import sys; sys.path.insert(0, sys.argv[1]); sys.modules['pygls'] = None"
-    call = "from moedsl.cli import main; sys.argv[1:] = ['lsp']; sys.exit(main())"
+    call = "from moedsl.cli.main import main; sys.argv[1:] = ['lsp']; sys.exit(main())"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{hide}; {call}" "{ROOT}"\n')
     script.chmod(0o755)
     return script

@@ -11,11 +11,11 @@ import pytest
 from lark import Lark
 from needs import ROOT
 
-from moedsl.axes import AXES
-from moedsl.build import UNITS
-from moedsl.parse_errors import DECLARATIONS, RESERVED
-from moedsl.paths import grammar_file
-from moedsl.words import words
+from moedsl.schema.axes import AXES
+from moedsl.support.resources import grammar_file
+from moedsl.syntax.keywords import words
+from moedsl.syntax.parse_errors import DECLARATIONS, RESERVED
+from moedsl.syntax.tree_builder import UNITS
 
 KEYWORDS = ("statements", "declarations", "members", "clauses", "links", "operators", "constants")
 
@@ -72,6 +72,6 @@ def test_words_json_is_what_a_person_can_read() -> None:
 
 
 def test_words_need_no_lark() -> None:
-    code = "import sys, moedsl.words as w; w.words(); sys.exit('lark' in sys.modules)"
+    code = "import sys, moedsl.syntax.keywords as w; w.words(); sys.exit('lark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

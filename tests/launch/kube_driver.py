@@ -17,8 +17,8 @@ from typing import Any
 import run_files
 from attrs import evolve
 
-from moedsl.cli import main
-from moedsl.commands import talk
+from moedsl.cli import talk
+from moedsl.cli.main import main
 from moedsl.launch import executors
 from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task, submit

@@ -7,16 +7,16 @@ from typing import Any
 
 import plans
 
-from moedsl import ast
+from moedsl.check.clusters import cluster as declared
+from moedsl.check.clusters.facts import Cluster
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics import Diagnostic
-from moedsl.launch import cluster as declared
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import derive
-from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
-from moedsl.library import Library
-from moedsl.parser import parse
-from moedsl.source import Source
+from moedsl.rules.library import Library
+from moedsl.syntax import ast
+from moedsl.syntax.parser import parse
 
 SLURM = 'executor slurm; hardware {hardware}; account acct; partition batch; job_dir "/shared/runs"'
 STEP = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from moedsl.check.clusters import cluster as clusters
+from moedsl.check.clusters.facts import Cluster
 from moedsl.compiler import compile_source
-from moedsl.launch import cluster as clusters
+from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import derive
-from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
-from moedsl.source import Source
 
 
 def launched(text: str, name: str) -> tuple[dict[str, Any], Launch, Cluster]:

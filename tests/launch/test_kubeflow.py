@@ -18,10 +18,11 @@ from kube_api import Api, expanded
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from moedsl.cli import main
+from moedsl.check.clusters.facts import Cluster
+from moedsl.check.clusters.setting import Setting
+from moedsl.cli.main import main
 from moedsl.launch import dryrun, kubeflow
-from moedsl.launch.facts import Cluster
-from moedsl.launch.launch import Launch, Setting
+from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload
 
 HERE = Path(__file__).resolve().parent

@@ -13,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launches import cluster, read
 
-from moedsl.cli import main
+from moedsl.check.clusters import facts
+from moedsl.check.clusters import known as clusters
+from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
-from moedsl.launch import clusters, facts, secret_words, variables
+from moedsl.megatron import secrets
+from moedsl.rules import launch_variables
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; pin tp=1 pp=1 ep=8 cp=1 etp=1\n"
 SLURM = "executor slurm; hardware h100"
@@ -202,7 +205,7 @@ def test_a_count_of_tokens_is_no_secret(name: str) -> None:
     ],
 )  # fmt: skip
 def test_what_stands_in_clusters_is_no_secret(text: str) -> None:
-    assert secret_words.value_kind(text) is None
+    assert secrets.value_kind(text) is None
 
 
 def test_tokens_of_recipes_are_no_secrets() -> None:
@@ -210,7 +213,7 @@ def test_tokens_of_recipes_are_no_secrets() -> None:
     root = Path(__file__).parents[2]
     texts = [p.read_text() for folder in ("stdlib", "examples") for p in (root / folder).rglob("*.moe")]
     words = {line for text in texts for line in text.splitlines()}
-    assert len(words) > 1000 and not [w for w in words if secret_words.value_kind(w)]
+    assert len(words) > 1000 and not [w for w in words if secrets.value_kind(w)]
 
 
 @given(st.integers(0, 10**9))
@@ -219,7 +222,7 @@ def test_random_keys_of_forty_characters_are_found(seed: int) -> None:
     counts = [key.count(c) / 40 for c in set(key)]
     mixed = any(map(str.isdigit, key)) and any(map(str.isupper, key)) and any(map(str.islower, key))
     if mixed and -sum(p * math.log2(p) for p in counts) > 4.1:
-        assert secret_words.value_kind(key)
+        assert secrets.value_kind(key)
 
 
 @pytest.mark.parametrize("name", ["docker", "skypilot", "lepton", "dgxcloud"])
@@ -253,7 +256,7 @@ def test_labels_that_the_api_server_refuses_are_said(said: str) -> None:
 
 
 def test_variables_of_the_rank_are_refused() -> None:
-    assert all(variables.refusal(n) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"))
+    assert all(launch_variables.refusal(n) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"))
 
 
 # ---------------------------------------------------------------- which one is meant

@@ -13,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launches import cluster, ids, launch, library, plan, slurm
 
+from moedsl.check.clusters import rules
 from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
 from moedsl.launch import derive as derivation
-from moedsl.launch import executors, rules
+from moedsl.launch import executors
 from moedsl.launch import slurm as arguments
 from moedsl.launch.derive import derive
 from moedsl.launch.launch import to_json
-from moedsl.scalar import segment
-from moedsl.source import Source
+from moedsl.rules.interpreter import segment
 
 TABLE = json.loads(Path(__file__).with_name("data").joinpath("recipe_variables.json").read_text())
 """What NVIDIA's performance recipes set where NCCL registers buffers or activations are offloaded."""

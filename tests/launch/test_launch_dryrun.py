@@ -17,10 +17,10 @@ from plans import PLANS
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from moedsl.cli import main
+from moedsl.check.clusters.facts import Cluster
+from moedsl.cli.main import main
 from moedsl.launch import executors, ids, quote
 from moedsl.launch.dryrun import dryrun, dryrun_all
-from moedsl.launch.facts import Cluster
 from moedsl.launch.quiet import no_input
 from moedsl.launch.script import Payload
 

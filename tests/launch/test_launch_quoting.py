@@ -16,12 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from launches import STEP, launch, plan, read, slurm
 
-from moedsl.cli import main
-from moedsl.launch import quote, variables
+from moedsl.check.clusters.facts import Cluster
+from moedsl.cli.main import main
+from moedsl.launch import quote
 from moedsl.launch.dryrun import dryrun
-from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload, script
+from moedsl.rules import launch_variables
 
 PROBE = """import base64, json, os, sys
 seen = {os.fsdecode(k): base64.b64encode(v).decode() for k, v in os.environb.items()}
@@ -75,7 +76,7 @@ NASTY = {
     "mixedCase": "kept",
 }
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
-name = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,12}\Z").filter(lambda n: variables.refusal(n) is None)
+name = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,12}\Z").filter(lambda n: launch_variables.refusal(n) is None)
 slow = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

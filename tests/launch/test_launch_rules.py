@@ -13,12 +13,12 @@ import pytest
 from attrs import frozen
 from launches import cluster, launch, library, plan, slurm
 
+from moedsl.check.clusters import rules
+from moedsl.check.clusters.facts import Cluster
 from moedsl.compiler import compile_source
-from moedsl.ir import Rule
-from moedsl.launch import rules
+from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import derive
-from moedsl.launch.facts import Cluster
-from moedsl.source import Source
+from moedsl.rules.rule import Rule
 
 Job = tuple[dict[str, Any], Cluster]
 

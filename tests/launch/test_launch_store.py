@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import slurm_launch
 
-from moedsl import cli
+from moedsl.check.clusters.facts import Cluster
+from moedsl.cli import main
 from moedsl.launch import executors, homes, ids, shield, store, submit, whole
-from moedsl.launch.facts import Cluster
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def kept(home: Path, id: str) -> None:
 def test_an_unknown_id_is_met_with_the_nearest(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept(home, "qwen3_30b_0")
     for words in (["jobs", "qwen3_30b_1"], ["logs", "qwen3_30b_1"], ["cancel", "qwen3_30b_1"]):
-        assert cli.main(words) == 1
+        assert main.main(words) == 1
         said = capsys.readouterr()
         assert said.out == ""
         assert re.search(r"no experiment qwen3_30b_1 .*help: did you mean qwen3_30b_0\?", said.err, re.S)
@@ -41,9 +41,9 @@ def test_an_unknown_id_is_met_with_the_nearest(home: Path, capsys: pytest.Captur
 
 def test_what_was_ended_before_it_was_written_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept(home, "qwen3_30b_0")
-    assert cli.main(["jobs", "qwen3_30b_0"]) == 1
+    assert main.main(["jobs", "qwen3_30b_0"]) == 1
     assert "_CONFIG is missing" in capsys.readouterr().err
-    assert cli.main(["jobs"]) == 0
+    assert main.main(["jobs"]) == 0
 
 
 @pytest.mark.parametrize("text", ["", "{", "eJy", "bm90IHpsaWI="])
@@ -51,7 +51,7 @@ def test_a_file_that_is_not_whole_is_said(home: Path, capsys: pytest.CaptureFixt
     """Of one experiment: the others are listed."""
     kept(home, "run_0")
     (home / "experiments" / "run" / "run_0" / "_CONFIG").write_text(text)
-    assert cli.main(["jobs"]) == 0
+    assert main.main(["jobs"]) == 0
     assert "what NeMo-Run keeps of run_0 cannot be read: " in capsys.readouterr().err
 
 
@@ -59,10 +59,10 @@ def test_results_of_what_never_ran_are_not_empty(home: Path, capsys: pytest.Capt
     made = store.nemo_run().Experiment("run", id="run_0", base_dir=str(home))
     made._save_experiment()
     made._save_jobs()
-    assert cli.main(["results", "run_0"]) == 1
+    assert main.main(["results", "run_0"]) == 1
     assert "run_0 has no log: none of its jobs has started" in capsys.readouterr().err
     (home / "experiments" / "run" / "run_0" / "_CONFIG").write_text("")
-    assert cli.main(["results", "run_0"]) == 1
+    assert main.main(["results", "run_0"]) == 1
     assert "what NeMo-Run keeps of run_0 cannot be read" in capsys.readouterr().err
 
 
@@ -100,7 +100,7 @@ def test_ids_with_a_mark_and_without_are_found(home: Path, capsys: pytest.Captur
     kept(home / "clusters" / "lab", "qwen3_30b_0-k7f3qx")
     homes.remember(home / "clusters" / "lab")
     assert set(store.known()) == {"qwen3_30b_0", "qwen3_30b_0-k7f3qx"}
-    assert cli.main(["jobs", "qwen3_30b_0-k7f3qy"]) == 1
+    assert main.main(["jobs", "qwen3_30b_0-k7f3qy"]) == 1
     assert "did you mean qwen3_30b_0-k7f3qx?" in capsys.readouterr().err
 
 
@@ -180,11 +180,11 @@ def test_the_newest_experiments_are_listed(home: Path, capsys: pytest.CaptureFix
     """The number is read, and the folders, which hold nothing here, are looked at."""
     for number in range(3):
         kept(home, f"run_{number}")
-    assert cli.main(["jobs", "--last", "2"]) == 0
+    assert main.main(["jobs", "--last", "2"]) == 0
     assert capsys.readouterr().err.count("was ended before it was written") == 2
     for wrong in ("0", "-1", "x", "1.5"):
         with pytest.raises(SystemExit):
-            cli.main(["jobs", "--last", wrong])
+            main.main(["jobs", "--last", wrong])
         assert "whole number" in capsys.readouterr().err
 
 

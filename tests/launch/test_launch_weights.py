@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.cli import main
+from moedsl.cli.main import main
 
 RUN = """cluster lab { executor slurm; hardware h100; job_dir "/r" }
 qwen3_30b_a3b; h100 x 16; task sft; data "/data/conversations"

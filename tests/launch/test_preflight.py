@@ -14,15 +14,15 @@ from kube_api import Api
 from slurm_cluster import Slurm
 from slurm_launch import MOE, Planned, planned, run_text
 
-from moedsl.cli import main
+from moedsl.check.clusters.facts import Cluster
+from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.diagnostics import Diagnostic
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
 from moedsl.launch import nodes, places, preflight
-from moedsl.launch.facts import Cluster
 from moedsl.launch.nodes import Node
 from moedsl.launch.preflight import Checked
-from moedsl.library import Library
-from moedsl.source import Source
+from moedsl.rules.library import Library
 
 SEEN = """gb200*|n1|gpu:gb200:4(S:0-1)|idle|nvl72
 gb200*|n2|gpu:gb200:4(S:0-1)|mix|nvl72
@@ -139,7 +139,7 @@ def test_a_run_stops_before_it_is_submitted(
     login_node: Path, slurm: Slurm, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The partition has other GPUs: nothing is submitted."""
-    monkeypatch.setattr("moedsl.bridge.client.is_installed", lambda: False)
+    monkeypatch.setattr("moedsl.verify.client.is_installed", lambda: False)
     file = tmp_path / "run.moe"
     text = run_text(4, pins="tp=2 pp=1 ep=2")
     file.write_text(text.replace("partition gb200", "partition h100"))
@@ -168,7 +168,7 @@ def test_a_recipe_that_bridge_refuses(two_nodes: Planned) -> None:
 
 
 def test_no_bridge_is_a_note(two_nodes: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moedsl.bridge.client.is_installed", lambda: False)
+    monkeypatch.setattr("moedsl.verify.client.is_installed", lambda: False)
     result = compile_source(Source("run.moe", MOE.format(gpus=8, pins="tp=2 pp=2 ep=2")))
     (found,) = preflight.bridge([*result.plans], result.source, result.library, print)
     assert (found.id, found.severity) == ("preflight.no_bridge", "note")

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from moedsl.check.clusters import cluster as clusters
+from moedsl.check.clusters.facts import Cluster
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose import scan
-from moedsl.launch import cluster as clusters
+from moedsl.diagnostics.source import Source
 from moedsl.launch import head, head_check
 from moedsl.launch.derive import derive
-from moedsl.launch.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload, script
-from moedsl.source import Source
 
 HERE = Path(__file__).resolve().parent
 RUN = """

@@ -16,14 +16,14 @@ import pytest
 from attrs import evolve
 from programs import compiled
 
-from moedsl.bridge.gpu import from_plan
-from moedsl.cli import main
-from moedsl.commands import rehearse as command
+from moedsl.cli.commands import rehearse as command
+from moedsl.cli.main import main
 from moedsl.rehearse import failure
 from moedsl.rehearse.checks import Check, checks
 from moedsl.rehearse.launch import Host, Outcome
 from moedsl.rehearse.prepare import Prepared, prepare
 from moedsl.rehearse.shrink import Rehearsal, shrink
+from moedsl.verify.gpu import from_plan
 
 ROOT = Path(__file__).parents[2]
 ITERATIONS = 2
@@ -263,7 +263,7 @@ def test_the_command_fails_where_a_check_does(
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "moedsl.cli", "rehearse", "-e", QWEN, "-o", str(tmp_path / "out")]
+    words = [sys.executable, "-m", "moedsl.cli.main", "rehearse", "-e", QWEN, "-o", str(tmp_path / "out")]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert process.stderr is not None
     while "starting the real Megatron Bridge" not in process.stderr.readline():

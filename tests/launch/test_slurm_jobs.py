@@ -9,10 +9,10 @@ import pytest
 from attrs import evolve
 from slurm_launch import Planned, answers, payload, planned
 
-from moedsl import mesh
 from moedsl.launch import follow
 from moedsl.launch.store import Experiment
 from moedsl.launch.submit import Task, submit
+from moedsl.schema import rank_groups
 
 ODD = {
     "SPACES": "two  words ",
@@ -92,7 +92,7 @@ def test_a_containers_options_reach_the_rank(login_node: Path, tmp_path: Path) -
 def test_the_process_groups_on_the_jobs_world_are_the_plans_meshes(login_node: Path) -> None:
     made = planned(8, "launcher torchrun")
     layout = made.plan["layout"]
-    asked = json.dumps({"layout": layout, "meshes": mesh.groups(layout)})
+    asked = json.dumps({"layout": layout, "meshes": rank_groups.groups(layout)})
     experiment = finished([made.task(login_node, payload("groups.py", asked))], login_node)
     said = answers(log_of(experiment))
     assert [(answer["rank"], answer["world"], answer["wrong"]) for answer in said] == [

@@ -16,8 +16,8 @@ import pytest
 from slurm_cluster import Slurm
 from slurm_launch import planned, program, run_text
 
-from moedsl import cli
-from moedsl.commands import run as run_command
+from moedsl.cli import main
+from moedsl.cli.commands import run as run_command
 from moedsl.launch import follow, store
 from moedsl.launch.submit import Submitted, submit
 
@@ -54,7 +54,7 @@ def moedsl(login_node: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     def call(*words: object, text: str = "") -> int:
         monkeypatch.setattr(run_command, "recipe_text", lambda plan: text)
         monkeypatch.setenv("NEMORUN_HOME", str(login_node))  # as the person has it: a command changes its own
-        return cli.main([str(word) for word in words])
+        return main.main([str(word) for word in words])
 
     return call
 

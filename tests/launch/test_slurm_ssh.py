@@ -14,8 +14,8 @@ from launch_needs import unable
 from slurm_cluster import Slurm
 from slurm_launch import MOE
 
-from moedsl import cli
-from moedsl.commands import run as run_command
+from moedsl.cli import main
+from moedsl.cli.commands import run as run_command
 from moedsl.launch import head, logs, preflight
 
 CLUSTER = """
@@ -68,17 +68,17 @@ def test_a_run_through_ssh(
 ) -> None:
     far, path = tmp_path / "far", run_file(laptop, tmp_path, 8, "tp=2 pp=2 ep=2")
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
-    assert cli.main(["run", str(path), "--cluster", "far", "--no-preflight"]) == 0, capsys.readouterr().err
+    assert main.main(["run", str(path), "--cluster", "far", "--no-preflight"]) == 0, capsys.readouterr().err
     id = capsys.readouterr().out.strip()
-    assert cli.main(["logs", id]) == 0
+    assert main.main(["logs", id]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rank")]
     assert sorted(lines) == sorted([f"rank {rank} in acct" for rank in range(8)])
     title = id.rpartition("_")[0]
     assert len(list((far / title / id / title).glob("log*"))) == 1
     assert list((tmp_path / "laptop" / "clusters" / "far" / "experiments" / title / id / title).glob("log*")) == []
-    assert cli.main(["jobs", id]) == 0
+    assert main.main(["jobs", id]) == 0
     assert "SUCCEEDED" in capsys.readouterr().out
-    assert cli.main(["results", id]) == 1, "its program printed no iteration"
+    assert main.main(["results", id]) == 1, "its program printed no iteration"
     (fetched,) = (tmp_path / "laptop").rglob("log-fetched.out")
     assert "rank 7 in acct" in fetched.read_text()
 
@@ -91,7 +91,7 @@ def test_a_run_opens_one_connection(
     monkeypatch.setattr(preflight, "bridge", lambda *_: [])
     monkeypatch.setattr(head, "with_head", lambda payload, *_: payload)  # the nodes have no driver
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
-    assert cli.main(["run", str(path), "--cluster"]) == 0, capsys.readouterr().err
+    assert main.main(["run", str(path), "--cluster"]) == 0, capsys.readouterr().err
     assert (tmp_path / "ssh" / "log").read_text().count("Accepted publickey") == 1
 
 
@@ -100,10 +100,10 @@ def test_a_folder_that_takes_no_files_is_said(
 ) -> None:
     (tmp_path / "file").touch()
     path = run_file(laptop, tmp_path, job_dir=tmp_path / "file/far")
-    assert cli.main(["run", str(path), "--no-preflight", "--cluster"]) == 1
+    assert main.main(["run", str(path), "--no-preflight", "--cluster"]) == 1
     said = capsys.readouterr().err
     assert "error[launch.refused]" in said and "Not a directory" in said
-    assert cli.main(["jobs"]) == 0
+    assert main.main(["jobs"]) == 0
     assert "no experiments" in capsys.readouterr().out
 
 
@@ -117,7 +117,7 @@ def test_two_laptops_that_share_a_folder_do_not_meet(
         monkeypatch.setenv("NEMORUN_HOME", str(tmp_path / home))
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / home / "state"))
         monkeypatch.setattr(run_command, "recipe_text", lambda plan: f"print('this is {home}')")
-        assert cli.main(list(words)) == 0, capsys.readouterr().err
+        assert main.main(list(words)) == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
     laptops = ("first", "second")
@@ -133,7 +133,7 @@ def test_a_login_node_that_does_not_answer_is_said(
     laptop: ssh_server.Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run_file(laptop, tmp_path, port=1)
-    assert cli.main(["run", str(path), "--no-preflight", "--cluster"]) == 1
+    assert main.main(["run", str(path), "--no-preflight", "--cluster"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert "error[launch.refused]" in said.err and "port 1" in said.err
@@ -146,11 +146,11 @@ def test_a_login_node_that_went_away_is_said(
     """And not taken for a bug; the list of experiments goes on behind it."""
     path = run_file(laptop, tmp_path)
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
-    assert cli.main(["run", str(path), "--cluster", "--no-preflight"]) == 0, capsys.readouterr().err
+    assert main.main(["run", str(path), "--cluster", "--no-preflight"]) == 0, capsys.readouterr().err
     id = capsys.readouterr().out.strip()
     laptop.stop()
     for words in (["jobs"], ["jobs", id], ["logs", id], ["logs", id, "-f"], ["cancel", id], ["results", id]):
-        code = cli.main(words)
+        code = main.main(words)
         said = capsys.readouterr()
         assert "error[launch.no_connection]" in said.err and f"{laptop.user}@127.0.0.1" in said.err, (words, said)
         assert code == int(words != ["jobs"]), words
@@ -163,7 +163,7 @@ def test_following_ends_where_ssh_does(
     ends = f"while not pathlib.Path({str(go)!r}).exists():\n time.sleep(0.1)\n"
     waits = f"import pathlib, time\nprint('waits', flush=True)\n{ends}"
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: waits)
-    assert cli.main(["run", str(path), "--cluster", "--no-preflight", "--detach"]) == 0, capsys.readouterr().err
+    assert main.main(["run", str(path), "--cluster", "--no-preflight", "--detach"]) == 0, capsys.readouterr().err
     id = capsys.readouterr().out.strip()
 
     def stop_when_followed(lines: Iterable[str], *rest: Any) -> None:
@@ -173,7 +173,7 @@ def test_following_ends_where_ssh_does(
 
     print_lines = logs.print_lines
     monkeypatch.setattr(logs, "print_lines", stop_when_followed)
-    assert cli.main(["logs", id, "-f"]) == 1
+    assert main.main(["logs", id, "-f"]) == 1
     assert "error[launch.no_connection]" in capsys.readouterr().err
     go.touch()
 
@@ -185,7 +185,7 @@ def test_a_login_node_that_lets_nobody_in_is_said(
     path = run_file(laptop, tmp_path, identity=tmp_path / "ssh" / "host")
     monkeypatch.setattr(preflight, "bridge", lambda *_: [])
     for more in ([], ["--no-preflight"]):
-        assert cli.main(["run", str(path), "--cluster", *more]) == 1
+        assert main.main(["run", str(path), "--cluster", *more]) == 1
         said = capsys.readouterr().err
         assert "no connection to 127.0.0.1" in said and "it takes neither a key nor a password" in said
         assert "ssh-add" in said

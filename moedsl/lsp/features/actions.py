@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from attrs import frozen
 from lsprotocol import types
 
-from moedsl import ast
-from moedsl.diagnostics import ADD, Diagnostic, Fix
-from moedsl.fixes import Edit, disjoint, edits
+from moedsl.diagnostics.model import ADD, Diagnostic, Fix
+from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp import analysis, plans
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.legend import ALLOW, FIX_ALL, PIN, QUICK_FIX
 from moedsl.lsp.workspace import Workspace
-from moedsl.printer import quote
-from moedsl.source import Source, Span
+from moedsl.syntax import ast
+from moedsl.syntax.printer import quote
+from moedsl.syntax.text_edits import Edit, disjoint, edits
 
 REASON = "say why it does not hold here"
 """What an `allow` is given for a reason, for its author to replace."""

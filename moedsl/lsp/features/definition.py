@@ -6,6 +6,7 @@ from lsprotocol import types
 
 from moedsl.lsp import index
 from moedsl.lsp.document import Document
+from moedsl.lsp.target import Target
 from moedsl.lsp.workspace import Workspace
 
 
@@ -24,7 +25,7 @@ def opened(workspace: Workspace, uri: str) -> Document | None:
     return None if document is None or document.refused else document
 
 
-def location(workspace: Workspace, place: index.Place) -> types.Location:
+def location(workspace: Workspace, place: Target) -> types.Location:
     """A place as the client counts; of an open file in its lines."""
     uri = workspace.uri_of(place.source.name)
     document = workspace.document(uri)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from lsprotocol import types
 
-from moedsl.diagnostics import Diagnostic, Label
+from moedsl.diagnostics.model import Diagnostic, Label
+from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp.document import Document
 from moedsl.lsp.links import page_of, rule_at
 from moedsl.lsp.workspace import Workspace
-from moedsl.source import Source, Span
 
 SEVERITIES = {
     "error": types.DiagnosticSeverity.Error,
@@ -60,8 +60,8 @@ def _place(d: Diagnostic, document: Document) -> Span:
 
 
 def _use_of(d: Diagnostic, document: Document) -> Span | None:
-    from moedsl import ast
-    from moedsl.library import used_name
+    from moedsl.rules.library import used_name
+    from moedsl.syntax import ast
 
     if document.refused or document.module is None or not d.labels:
         return None

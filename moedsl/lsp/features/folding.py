@@ -10,7 +10,7 @@ from lsprotocol import types
 from moedsl.lsp.document import Document
 from moedsl.lsp.index import word_at
 from moedsl.lsp.names import walk
-from moedsl.tokens import Lexeme, brackets, lexemes
+from moedsl.syntax.tokens import Lexeme, brackets, lexemes
 
 _BLANK = re.compile(r"[ \t]*")
 

@@ -9,13 +9,13 @@ from difflib import SequenceMatcher
 
 from lsprotocol import types
 
-from moedsl import printer
-from moedsl.fixes import Edit, applied
-from moedsl.layout import comments
+from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp import analysis
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import text_edits
-from moedsl.source import Source, Span
+from moedsl.syntax import printer
+from moedsl.syntax.formatter import comments
+from moedsl.syntax.text_edits import Edit, applied
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from lsprotocol import types
 
-from moedsl import ast
 from moedsl.lsp import pins
 from moedsl.lsp.document import Document
+from moedsl.syntax import ast
 
 ALWAYS = ("pp", "tp", "cp", "ep")
 UNLESS = {"etp": 1, "vpp": 1, "micro_batch": 1, "recompute": [], "offload": "none", "dispatcher": "alltoall",

@@ -7,16 +7,16 @@ from typing import Any
 
 from lsprotocol import types
 
-from moedsl import axes
-from moedsl.bridge import fields
-from moedsl.ir import Rule
 from moedsl.lsp import describe, facts
 from moedsl.lsp.around import Around
 from moedsl.lsp.document import Document
 from moedsl.lsp.offers_run import hardware_doc, model_doc
 from moedsl.lsp.place import place
-from moedsl.symbols import ALIASES
-from moedsl.tokens import Lexeme, lexemes
+from moedsl.megatron import fields
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.schema.symbols import ALIASES
+from moedsl.syntax.tokens import Lexeme, lexemes
 
 
 def answer(document: Document, params: types.HoverParams) -> types.Hover | None:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from lsprotocol import types
 
-from moedsl import ast
-from moedsl.library import used_name
 from moedsl.lsp.document import Document
 from moedsl.lsp.names import walk
 from moedsl.lsp.workspace import Workspace
-from moedsl.tokens import lexemes
+from moedsl.rules.library import used_name
+from moedsl.syntax import ast
+from moedsl.syntax.tokens import lexemes
 
 PACKAGES = {
     "core": ("megatron-core", "megatron/core"),

@@ -13,18 +13,18 @@ from attrs import evolve
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from moedsl import reader
-from moedsl.diagnostics import Diagnostic
-from moedsl.fixes import Edit, applied
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
 from moedsl.lsp import analysis, disk, index
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.features.definition import opened
 from moedsl.lsp.names import Occurrence, Scope, Symbol, named
 from moedsl.lsp.workspace import Workspace
-from moedsl.parse_errors import RESERVED
-from moedsl.source import Source
-from moedsl.symbols import FUNCTIONS
+from moedsl.schema.symbols import FUNCTIONS
+from moedsl.syntax import reader
+from moedsl.syntax.parse_errors import RESERVED
+from moedsl.syntax.text_edits import Edit, applied
 
 OWN = ("model", "hardware", "cluster", "profile", "run", "block", "rule", "let", "wish")
 """Kinds whose names are the user's to choose."""

@@ -8,12 +8,13 @@ from typing import Any
 from attrs import frozen
 from lsprotocol import types
 
-from moedsl import ast
+from moedsl.diagnostics.source import Span
 from moedsl.lsp import index
 from moedsl.lsp.document import Document
 from moedsl.lsp.features.definition import location
+from moedsl.lsp.target import Target
 from moedsl.lsp.workspace import Workspace
-from moedsl.source import Span
+from moedsl.syntax import ast
 
 Kind = types.SymbolKind
 KINDS = {
@@ -60,7 +61,7 @@ def workspace(files: Workspace, params: types.WorkspaceSymbolParams) -> list[typ
             container, _, short = o.symbol.name.rpartition(".")
             matched = o.symbol.name if "." in query else short
             if o.declares and _has_letters(matched.lower(), query) and len(out) < MOST:
-                where = location(files, index.Place(file.source, o.span))
+                where = location(files, Target(file.source, o.span))
                 out.append(types.WorkspaceSymbol(where, short, KINDS[o.symbol.kind], container_name=container or None))
     return out
 

@@ -15,8 +15,8 @@ from moedsl.lsp.document import Document
 from moedsl.lsp.legend import TYPES
 from moedsl.lsp.names import Occurrence
 from moedsl.lsp.positions import Lines
-from moedsl.tokens import Lexeme, lexemes
-from moedsl.words import words
+from moedsl.syntax.keywords import words
+from moedsl.syntax.tokens import Lexeme, lexemes
 
 _OF_KIND = {
     "model": "class", "hardware": "struct", "cluster": "type", "calibration": "type", "document": "type",

@@ -1,7 +1,7 @@
 """Packages that a CPU cannot have: Megatron-Core is imported as if without Transformer Engine, Bridge with it.
 
 Megatron-Core chooses its own layers where Transformer Engine is absent, and decides that while it is imported. Bridge
-and modelopt need its names: they get the stand-in of `moedsl.bridge.te`.
+and modelopt need its names: they get the stand-in of `moedsl.verify.te`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from moedsl.bridge import te
+from moedsl.verify import te
 
 _ENGINE = ("transformer_engine", "transformer_engine_torch")
 _BEFORE = (

@@ -1,0 +1,1 @@
+"""A run checked: every statement read, every name resolved, every value typed."""

@@ -1,0 +1,1 @@
+"""Clusters: their facts, and what a run file may say of them."""

@@ -1,0 +1,275 @@
+"""Run statements gathered into a draft: one entry for each thing that a run fixes, the latest layer winning.
+
+Layers are a file's top level, the run that another is `from`, and the run itself. Saying a thing twice in one layer is
+an error; saying it again in a later layer overrides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, Label, error
+from moedsl.diagnostics.suggest import suggest
+from moedsl.rules.library import Library
+from moedsl.schema import axes
+from moedsl.syntax import ast
+
+
+@frozen
+class Draft:
+    """`fixed` holds one statement for each word; the others add up."""
+
+    fixed: dict[str, ast.Stmt] = field(factory=dict)
+    pins: dict[str, ast.Binding] = field(factory=dict)
+    sets: dict[str, ast.SetStmt] = field(factory=dict)
+    allows: dict[str, ast.AllowStmt] = field(factory=dict)
+    wishes: tuple[ast.Require | ast.Prefer, ...] = ()
+
+    def over(self, base: Draft) -> Draft:
+        """This layer on top of another. A sweep takes the place of a value of the same thing, and vice versa."""
+        mine, theirs = self.swept, base.swept
+        fixed = {
+            k: s
+            for k, s in base.fixed.items()
+            if k not in mine and not (k == "sweep" and {*theirs} & {*self.fixed, *self.pins})
+        }
+        pins = {k: b for k, b in base.pins.items() if k not in mine}
+        wishes = base.wishes + self.wishes
+        return Draft(fixed | self.fixed, pins | self.pins, base.sets | self.sets, base.allows | self.allows, wishes)
+
+    @property
+    def swept(self) -> tuple[str, ...]:
+        """What a sweep or an isolation goes over, by the keys that statements or pins of it would have."""
+        stmt = self.fixed.get("sweep")
+        if not isinstance(stmt, ast.SweepStmt | ast.IsolateStmt):
+            return ()
+        parts = axes.COMPOSITES.get(stmt.axis.id, {})
+        return tuple(next(iter(parts.values()))) if parts else ({"gpus": "hardware"}.get(stmt.axis.id, stmt.axis.id),)
+
+
+_KEYS: dict[type, str] = {
+    ast.ModelStmt: "model",
+    ast.HardwareStmt: "hardware",
+    ast.SeqStmt: "seq",
+    ast.BatchStmt: "batch",
+    ast.PrecisionStmt: "precision",
+    ast.TaskStmt: "task",
+    ast.PhaseStmt: "phase",
+    ast.VlmStmt: "vlm",
+    ast.DataStmt: "data",
+    ast.RoutingStmt: "routing",
+    ast.SweepStmt: "sweep",
+    ast.IsolateStmt: "sweep",
+    ast.WorkflowStmt: "workflow",
+}
+
+
+@frozen
+class Gather:
+    """Reads one layer of statements."""
+
+    library: Library
+    diagnostics: list[Diagnostic]
+
+    def layer(self, statements: tuple[Any, ...], profiles: tuple[str, ...] = ()) -> Draft:
+        """The draft of one layer; `profiles` are those already being expanded."""
+        draft, base = Draft(), Draft()
+        for s in statements:
+            if isinstance(s, ast.BareStmt) and self._is_profile(s):
+                base = self._profile(s, profiles).over(base)
+            else:
+                draft = self._add(draft, s)
+        self._swept_and_said(draft)
+        return draft.over(base)
+
+    def _swept_and_said(self, d: Draft) -> None:
+        for key in d.swept:
+            said = d.fixed.get(key) or d.pins.get(key)
+            if said is not None and key != "hardware":
+                self._twice(key, d.fixed["sweep"].span, said.span)
+
+    def _is_profile(self, s: ast.BareStmt) -> bool:
+        n = s.name.id
+        return n in self.library.profiles and n not in self.library.models and n not in self.library.hardware
+
+    def _profile(self, s: ast.BareStmt, profiles: tuple[str, ...]) -> Draft:
+        if s.count is not None:
+            text = f"`{s.name.id}` is a profile; only hardware has a number of GPUs"
+            self.diagnostics.append(error("check.type", text, s.count.span, help=f"write `{s.name.id}`"))
+        if s.name.id in profiles:
+            self.diagnostics.append(error("check.circular", f"profile `{s.name.id}` is made of itself", s.name.span))
+            return Draft()
+        return self.layer(self.library.profiles[s.name.id].body, (*profiles, s.name.id))
+
+    def _add(self, d: Draft, s: Any) -> Draft:
+        if isinstance(s, ast.BareStmt):
+            s = self._bare(s)
+        add = _ADD.get(type(s))
+        if add is not None:
+            return add(self, d, s)
+        key = _KEYS.get(type(s))
+        return d if key is None else self._fix(d, key, s)
+
+    def _bare(self, s: ast.BareStmt) -> ast.Stmt | None:
+        """A bare name is a model, then a hardware."""
+        if s.name.id in self.library.models and s.count is None:
+            return ast.ModelStmt(s.name, s.span)
+        if s.name.id in self.library.hardware:
+            return ast.HardwareStmt(s.name, s.count, s.span)
+        if s.name.id in self.library.models:
+            text = f"`{s.name.id}` is a model; only hardware has a number of GPUs"
+            self.diagnostics.append(
+                error("check.type", text, s.span, help=f"write `{s.name.id}` and, apart from it, `gb200 x 8`")
+            )
+            return ast.ModelStmt(s.name, s.span)
+        known = [*self.library.models, *self.library.hardware, *self.library.profiles]
+        text = f"no model, hardware or profile is called `{s.name.id}`"
+        help = self._meant(s.name.id, known) or ("`moedsl models` and `moedsl hardware` list what there is",)
+        self.diagnostics.append(error("check.unknown_name", text, s.name.span, help=help))
+        return None
+
+    def _meant(self, word: str, known: list[str]) -> tuple[str, ...]:
+        """A phase without `first`, a number of GPUs without blanks, or the nearest word whatever its case."""
+        glued = re.fullmatch(r"(\w+?)x([0-9]+)", word)
+        if word in axes.PHASES:
+            return (Instead(f"write `{word} first`", f"{word} first"),)
+        if glued and glued[1] in self.library.hardware:
+            right = f"{glued[1]} x {glued[2]}"
+            return (Instead(f"words are whole words: write `{right}`", right),)
+        return tuple(map(_whole, suggest(word.lower(), [*known, *STATEMENTS])))
+
+    def _fix(self, d: Draft, key: str, s: ast.Stmt) -> Draft:
+        if key in d.fixed:
+            self._twice(key, s.span, d.fixed[key].span)
+        return evolve(d, fixed=d.fixed | {key: s})
+
+    def _pin(self, d: Draft, s: ast.PinStmt) -> Draft:
+        for b in s.bindings:
+            if b.name.id == "precision" and isinstance(b.value, ast.Name):
+                d = self._fix(d, "precision", ast.PrecisionStmt(b.value, b.span))
+            else:
+                d = self._bind(d, b)
+        return d
+
+    def _bind(self, d: Draft, b: ast.Binding) -> Draft:
+        if b.name.id in d.pins:
+            self._twice(b.name.id, b.span, d.pins[b.name.id].span)
+        return evolve(d, pins=d.pins | {b.name.id: b})
+
+    def _micro_batch(self, d: Draft, s: ast.MicroBatchStmt) -> Draft:
+        """``micro_batch 2`` says what ``pin micro_batch=2`` does."""
+        return self._bind(d, ast.Binding(ast.Name("micro_batch", s.span), s.value, s.span))
+
+    def _set(self, d: Draft, s: ast.SetStmt) -> Draft:
+        if s.path.id in d.sets:
+            self._twice(s.path.id, s.span, d.sets[s.path.id].span)
+        return evolve(d, sets=d.sets | {s.path.id: s})
+
+    def _target(self, d: Draft, s: ast.TargetStmt) -> Draft:
+        """Bridge, and beside it whatever else the run stands on."""
+        return self._fix(d, "target" if s.product.id == "bridge" else f"target.{s.product.id}", s)
+
+    def _allow(self, d: Draft, s: ast.AllowStmt) -> Draft:
+        return evolve(d, allows=d.allows | {s.rule.id: s})
+
+    def _wish(self, d: Draft, s: ast.Require | ast.Prefer) -> Draft:
+        first = next((w.name for w in d.wishes if w.name and s.name and w.name.id == s.name.id), None)
+        if first is not None and s.name is not None:
+            self._twice(first.id, s.name.span, first.span)
+        return evolve(d, wishes=(*d.wishes, s))
+
+    def _twice(self, what: str, here: Any, first: Any) -> None:
+        fixes = (Fix("Keep the first", DROP, here), Fix("Keep this one", DROP, first))
+        text, at = f"`{what}` is said twice", Label(first, "first here")
+        self.diagnostics.append(error("check.twice", text, here, at, help="keep one of them", fixes=fixes))
+
+
+def _whole(help: str) -> str:
+    """A suggested word as a whole statement, where it is one; of most a word more is needed than can be guessed."""
+    word = help.word if isinstance(help, Instead) else ""
+    if word in axes.PHASES:
+        return Instead(help, f"{word} first")
+    return str(help) if word in STATEMENTS and word not in ALONE else help
+
+
+_ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
+    ast.MicroBatchStmt: Gather._micro_batch,  # pyright: ignore[reportPrivateUsage]
+    ast.PinStmt: Gather._pin,  # pyright: ignore[reportPrivateUsage]
+    ast.TargetStmt: Gather._target,  # pyright: ignore[reportPrivateUsage]
+    ast.SetStmt: Gather._set,  # pyright: ignore[reportPrivateUsage]
+    ast.AllowStmt: Gather._allow,  # pyright: ignore[reportPrivateUsage]
+    ast.Require: Gather._wish,  # pyright: ignore[reportPrivateUsage]
+    ast.Prefer: Gather._wish,  # pyright: ignore[reportPrivateUsage]
+}
+
+STATEMENTS = (
+    "model",
+    "hardware",
+    "seq",
+    "batch",
+    "micro_batch",
+    "precision",
+    "task",
+    "fit",
+    "scale",
+    "throughput",
+    "vlm",
+    "data",
+    "routing",
+    "pin",
+    "require",
+    "prefer",
+    "allow",
+    "sweep",
+    "isolate",
+    "workflow",
+    "set",
+    "target",
+    "cluster",
+    "calibration",
+    "document",
+    "run",
+    "use",
+    "rules",
+    "profile",
+)
+"""What a bare name may have been meant as."""
+ALONE = ("vlm", "workflow")
+"""Those of them that are statements without a further word."""
+
+
+def runs(module: ast.Module, library: Library) -> tuple[list[tuple[str, Draft]], list[Diagnostic]]:
+    """Each run of a file by name. Without a ``run`` block the top level is the run ``main``, else common ground."""
+    found: list[Diagnostic] = []
+    gather = Gather(library, found)
+    top = gather.layer(module.items)
+    blocks: dict[str, ast.RunDecl] = {}
+    for item in module.items:
+        if isinstance(item, ast.RunDecl):
+            if item.name.id in blocks:
+                first = Label(blocks[item.name.id].name.span, "first here")
+                found.append(error("check.twice", f"run `{item.name.id}` is declared twice", item.name.span, first))
+            blocks[item.name.id] = item
+    if not blocks:
+        return [("main", top)], found
+    return [(n, _inherit(b, blocks, gather, ()).over(top)) for n, b in blocks.items()], found
+
+
+def _inherit(run: ast.RunDecl, blocks: dict[str, ast.RunDecl], gather: Gather, chain: tuple[str, ...]) -> Draft:
+    own = gather.layer(run.body)
+    if run.base is None:
+        return own
+    if run.base.id in (*chain, run.name.id):
+        gather.diagnostics.append(error("check.circular", f"run `{run.name.id}` comes from itself", run.base.span))
+        return own
+    if run.base.id not in blocks:
+        help = suggest(run.base.id, list(blocks))
+        gather.diagnostics.append(
+            error("check.unknown_name", f"no run is called `{run.base.id}`", run.base.span, help=help)
+        )
+        return own
+    return own.over(_inherit(blocks[run.base.id], blocks, gather, (*chain, run.name.id)))

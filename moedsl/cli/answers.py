@@ -1,0 +1,102 @@
+"""What `plan` says beside a plan, or instead of it: the best layouts, both fronts, what a budget of tokens takes."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+from moedsl.cli import printing, talk
+from moedsl.cli.programs import compiled
+from moedsl.compiler import Result
+from moedsl.queries.budget import Budget
+from moedsl.queries.figures import Figures
+from moedsl.queries.tables import budget_text
+from moedsl.solver.solve import Chosen
+
+
+def run(a: Namespace) -> int:
+    """`plan` with --top, --pareto or --tokens: the tables instead of the plans, a budget below them."""
+    if unpriced(a) or _unmixed(a):
+        return 1
+    result, code = compiled(a, "plan")
+    if result is None or code:
+        return code
+    if a.ladder:
+        printing.with_ladders(result)
+    add(a, result)
+    if a.json or not (a.top or a.pareto):
+        printing.show(a, result)
+    else:
+        print("\n".join(tables(a, result)), end="")
+    if a.tokens and not a.json:
+        print(*(f"\n{budget_text(p)}" for p in result.plans), sep="", end="")
+    return 0
+
+
+def unpriced(a: Namespace) -> bool:
+    """Whether a price has no tokens to be the price of; says so on stderr."""
+    if a.price is None or a.tokens is not None:
+        return False
+    print("--price needs a number of tokens: write --tokens 10T --price 2.5", file=sys.stderr)
+    return True
+
+
+def _unmixed(a: Namespace) -> bool:
+    """Whether something else was asked for that has no plan to add to; says so on stderr."""
+    other = "--lengths" if a.lengths else "--stop-after" if a.stop_after not in (None, "plan") else None
+    if other is not None:
+        print(
+            f"{other} prints something else than a plan: ask for it without --top, --pareto, --tokens", file=sys.stderr
+        )
+    return other is not None
+
+
+def budget_of(a: Namespace) -> Budget | None:
+    """The budget that the arguments name."""
+    return None if a.tokens is None else Budget(a.tokens, a.price)
+
+
+def add(a: Namespace, result: Result) -> None:
+    """Gives every plan its `top`, `pareto` and `budget`, as far as they are asked for."""
+    progress, budget = talk.Progress(), budget_of(a)
+    pairs = zip(result.chosen, result.plans, strict=True)
+    result.plans = tuple({**p, **_answers(a, c, budget, progress)} for c, p in pairs)
+
+
+def with_fronts(result: Result) -> None:
+    """Gives every plan its `pareto`."""
+    from moedsl.queries.pareto import pareto
+
+    pairs, progress = zip(result.chosen, result.plans, strict=True), talk.Progress()
+    result.plans = tuple({**p, "pareto": pareto(c, None, progress)} for c, p in pairs)
+
+
+def _answers(a: Namespace, c: Chosen, budget: Budget | None, progress: talk.Progress) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    if a.top:
+        from moedsl.queries.top import top
+
+        out["top"] = top(c, a.top, budget)
+    if a.pareto:
+        from moedsl.queries.pareto import pareto
+
+        out["pareto"] = pareto(c, budget, progress)
+    if budget is not None:
+        out["budget"] = Figures(c, budget).of(c.solution.rows[0])["budget"]
+    return out
+
+
+def tables(a: Namespace, result: Result) -> Iterator[str]:
+    """The tables that stand instead of the plans."""
+    for c, p in zip(result.chosen, result.plans, strict=True):
+        if a.top:
+            from moedsl.queries.show_top import top_text
+            from moedsl.queries.top import because
+
+            yield top_text(p, p["top"], because(c))
+        if a.pareto:
+            from moedsl.queries.show_pareto import pareto_text
+
+            yield pareto_text(p, p["pareto"])

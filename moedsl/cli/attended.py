@@ -1,0 +1,75 @@
+"""A launch from the command line: submit, say the id, wait with the states, and say why what failed did."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from moedsl.cli import talk
+from moedsl.launch import connections, follow, store
+from moedsl.launch.submit import Task, submit
+
+Plans = Mapping[str, Mapping[str, Any]]
+
+
+def run(
+    tasks: Sequence[Task], title: str, home: Path, detach: bool = False, plans: Plans = MappingProxyType({})
+) -> int:
+    """The exit code: 0 all succeeded (or, detached, were submitted), 1 not, 130 after Ctrl-C.
+
+    The id is the only thing on stdout, and comes before the submission. `plans`, by the names of tasks, are kept beside
+    their logs.
+    """
+    done = submit(tasks, title, home, _name)
+    talk.say([done.why_not] if done.why_not else [], {})
+    if done.signal and not done.why_not:
+        print("nothing of it is left with the scheduler", file=sys.stderr)
+    if done.signal:
+        return 128 + done.signal
+    if done.experiment is None:
+        return 1
+    return _submitted(done.experiment, detach, plans)
+
+
+def _keep(experiment: store.Experiment, plans: Plans) -> None:
+    """plan.json in the folder of each job: `moedsl results` reads it with the log."""
+    for job in experiment.of_nemo.jobs:
+        if job.id in plans:
+            text = json.dumps(plans[job.id], indent=2, ensure_ascii=False) + "\n"
+            (Path(job.executor.job_dir) / "plan.json").write_text(text, encoding="utf-8")
+
+
+def _name(id: str) -> None:
+    print(id, flush=True)
+
+
+def _detached(experiment: store.Experiment) -> int:
+    for job in experiment.names:
+        print(f"{job}  {store.number_of(experiment.handles[job])}", file=sys.stderr)
+    _say_how(experiment)
+    return 0
+
+
+def _submitted(experiment: store.Experiment, detach: bool, plans: Plans) -> int:
+    try:
+        _keep(experiment, plans)
+        return _detached(experiment) if detach else follow.report(experiment, follow.wait(experiment))
+    except KeyboardInterrupt:
+        print("\nthe jobs go on without this process", file=sys.stderr)
+        _say_how(experiment)
+        return 130
+    except connections.failures() as problem:
+        if not experiment.is_far:
+            raise
+        talk.say([experiment.disconnected(problem)], {})
+        _say_how(experiment)
+        return 1
+
+
+def _say_how(experiment: store.Experiment) -> None:
+    for words in ("jobs {}", "logs {} -f", "results {}", "cancel {}"):
+        print(f"  moedsl {words.format(experiment.id)}", file=sys.stderr)

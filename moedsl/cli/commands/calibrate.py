@@ -1,0 +1,68 @@
+"""`moedsl calibrate RUNS...`: the constants that explain measured runs, as a file that a run may `use`."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from moedsl.calibrate import text
+from moedsl.calibrate.fit import fit
+from moedsl.calibrate.runs import Measured, read
+from moedsl.cli import talk
+from moedsl.schema.calibration import first_guess
+from moedsl.support.atomic_file import refusals, write
+
+SIGN = "# Fitted by `moedsl calibrate`"
+
+
+def run(a: Namespace) -> int:
+    found = refusals(Path(a.output), "calibrate", lambda text: text.startswith(SIGN), a.force) if a.output else []
+    if found:
+        talk.say(found, {})
+        return 1
+    runs, failed = measured(a.files)
+    speed = [r for r in runs if r.tokens]
+    if failed:
+        return 1
+    if not speed:
+        print("no run measured its speed: a line needs tokens_per_s_per_gpu or step_time_s", file=sys.stderr)
+        return 1
+    progress = talk.Progress()
+    said = "\n".join(_architecture(arch, speed, a.from_scratch, progress) for arch in sorted({r.arch for r in speed}))
+    return _write(said, a.output)
+
+
+def measured(files: list[str]) -> tuple[list[Measured], bool]:
+    """The runs of all files, and whether something in them is wrong, which is said on stderr."""
+    out: list[Measured] = []
+    wrong = False
+    for file in files:
+        source, runs, found = read(Path(file))
+        out += runs
+        talk.say(found, {source.name: source})
+        wrong |= any(d.is_error for d in found)
+    return out, wrong
+
+
+def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress: talk.Progress) -> str:
+    some = [r for r in runs if r.arch == arch]
+    here = some[0].cost.hardware.constants
+    before = first_guess(here.watts) if from_scratch else here
+    fitted = fit(some, before, progress)
+    print(f"{arch}: {text.verdict(some, before, fitted)}", file=sys.stderr)
+    print("\n".join(text.changes(before, fitted)), file=sys.stderr)
+    return text.declaration(arch, fitted, some)
+
+
+def _write(said: str, output: str | None) -> int:
+    if output is None:
+        print(said, end="")
+        return 0
+    path = Path(output)
+    found = write(path, said)
+    talk.say(found, {})
+    if found:
+        return 1
+    print(f'wrote {output}; a run takes it with `use "{path.name}"`', file=sys.stderr)
+    return 0

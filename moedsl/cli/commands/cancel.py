@@ -1,0 +1,22 @@
+"""`moedsl cancel ID`: ends every job of an experiment that has not ended."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from moedsl.cli import talk
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.launch import follow, store, submit
+
+
+def run(a: Namespace) -> int:
+    opened = store.has_nemo_run() or store.find(a.id)
+    if isinstance(opened, Diagnostic):
+        talk.say([opened], {})
+        return 1
+    jobs = opened.cancel()
+    for job in jobs:
+        print(f"{job.name}  {job.number or '-'}  {follow.state(job)}")
+    left = submit.not_cancelled(a.id, jobs)
+    talk.say([left] if left else [], {})
+    return int(left is not None)

@@ -1,0 +1,31 @@
+"""`moedsl check`: diagnostics alone. The search runs too, since an infeasible wish is a mistake of the file."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from moedsl.cli import talk
+from moedsl.compiler import compile_source
+
+
+def run(a: Namespace) -> int:
+    """Every file is checked, whatever is wrong with the others; the exit code is the worst of them."""
+    files: list[str | None] = [*a.files] or [None]
+    checked = [_one(Namespace(file=f, expression=a.expression)) for f in files]
+    if a.json:
+        several = {"version": 1, "files": [{"file": f, **found} for f, (_, found) in zip(files, checked, strict=True)]}
+        talk.print_json(checked[0][1] if len(files) == 1 else several)
+    return max(code for code, _ in checked)
+
+
+def _one(a: Namespace) -> tuple[int, dict[str, Any]]:
+    """The exit code of one file, and its diagnostics as JSON; as text they are out already."""
+    source, found = talk.source_of(a)
+    if source is None:
+        talk.say(found, {})
+        return 1, talk.failed_json(found, {})
+    result = compile_source(source, "plan", talk.Progress())
+    sources = {**result.library.sources, source.name: source}
+    talk.say(result.diagnostics, sources)
+    return int(result.failed), talk.failed_json(result.diagnostics, sources)

@@ -1,0 +1,67 @@
+"""`moedsl clusters`: where `moedsl run --cluster` may submit to."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+
+import attrs
+
+from moedsl.check.clusters import cluster as declared
+from moedsl.check.clusters import known as clusters
+from moedsl.check.clusters.facts import Cluster
+from moedsl.check.clusters.known import Known
+from moedsl.cli import talk
+from moedsl.compiler import load_stdlib
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.rules import library
+from moedsl.rules.library import Library
+from moedsl.syntax import reader
+from moedsl.syntax.parse_cache import cached_parse
+
+
+def run(a: Namespace) -> int:
+    known, found = load_stdlib(), list[Diagnostic]()
+    if a.file is not None:
+        found += _use(known, a.file)
+    all_, more = clusters.known(known)
+    read = {n: declared.read(k.decl, known) for n, k in all_.items()}
+    found += [*known.diagnostics, *more, *(d for _, wrong in read.values() for d in wrong)]
+    made = {n: c for n, (c, _) in read.items() if c is not None}
+    if a.json:
+        talk.print_json([_json(c, all_[n]) for n, c in made.items()])
+    else:
+        _table(made, all_)
+    talk.say(found, known.sources)
+    return int(any(d.is_error for d in found))
+
+
+def _use(known: Library, file: str) -> list[Diagnostic]:
+    """Adds the clusters of a run file and of what it uses."""
+    source, found = reader.read(file)
+    if source is None:
+        return [*found]
+    module, more = cached_parse(source)
+    if module is not None:
+        library.use(known, source, module, cached_parse)
+    return [*found, *more]
+
+
+def _json(c: Cluster, k: Known) -> dict[str, object]:
+    return {**attrs.asdict(c), "declared_in": k.origin, "file": k.decl.name.span.file}
+
+
+def _table(made: Mapping[str, Cluster], all_: Mapping[str, Known]) -> None:
+    width = max((len(n) for n in made), default=0)
+    for name, c in made.items():
+        mark = " (default)" if c.default else ""
+        print(f"{name:{width}}  {c.executor:8}  {_said(c):44}  {all_[name].origin}{mark}")
+
+
+def _said(c: Cluster) -> str:
+    """Its machines and the way there, in a few words."""
+    if c.executor == "local":
+        return "this machine"
+    nodes = f"{c.nodes} nodes of {c.hardware}" if c.nodes else c.hardware
+    where = c.namespace if c.executor == "kubeflow" else f"{c.user}@{c.host}" if c.tunnel == "ssh" else "from here"
+    return ", ".join(w for w in (nodes, c.partition, where) if w)

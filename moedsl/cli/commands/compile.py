@@ -1,0 +1,63 @@
+"""`moedsl compile`: the recipe, its overrides, the plan and the lock, written whole or not at all."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from moedsl.cli import talk
+from moedsl.cli.printing import show
+from moedsl.cli.programs import compiled
+from moedsl.compiler import Result
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.emit.artifact import files_of
+from moedsl.support.owned_files import left_over, write_all
+
+
+def run(a: Namespace) -> int:
+    result, code = compiled(a, a.stop_after or "plan")
+    if result is None or code:
+        return code
+    if a.stop_after is None:
+        code = _write(a, result)
+    if not code:
+        show(a, result)
+    return code
+
+
+def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], list[Diagnostic]]:
+    """launch.py and job.sh of each run by its name, where they are asked for."""
+    if a.emit != "launch":
+        return {}, []
+    from moedsl.check.clusters import known
+    from moedsl.launch import emit
+    from moedsl.launch.derive import derive
+
+    cluster, found = known.choose(result.library, a.cluster or "")
+    if cluster is None:
+        return {}, found
+    derived = [(p, *derive(p, cluster, result.library)) for p in result.plans]
+    found += [d for _, _, more in derived for d in more if d not in found]
+    return {p["name"]: emit.files(made, cluster, p) for p, made, _ in derived if made is not None}, found
+
+
+def _write(a: Namespace, result: Result) -> int:
+    """One folder, or one below it for each of several runs: all of them or none."""
+    folder, files = Path(a.output), dict[str, str]()
+    launches, found = _launches(a, result)
+    for plan in result.plans:
+        below = f"{plan['name']}/" if len(result.plans) > 1 else ""
+        made = files_of(plan, result.source, result.library) | launches.get(plan["name"], {})
+        files |= {below + name: text for name, text in made.items()}
+    talk.say(found, result.library.sources)
+    if any(d.is_error for d in found):
+        return 1
+    found = write_all(folder, files, a.force)
+    if found:
+        talk.say(found, {})
+        return 1
+    talk.say(left_over(folder, files), {})
+    for where in dict.fromkeys((folder / name).parent for name in files):
+        print(f"wrote {where}/", file=sys.stderr)
+    return 0

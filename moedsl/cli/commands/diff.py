@@ -1,0 +1,38 @@
+"""`moedsl diff A B`: is it the same experiment? Exit 1 for a wrong input; with --exit-code also where it is not."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from moedsl.cli import talk
+from moedsl.diff.compare import compare
+from moedsl.diff.sources import Options, Side, Wrong, sides
+from moedsl.diff.text import text
+
+
+def run(a: Namespace) -> int:
+    texts = a.expression or []
+    if len(a.sides) + len(texts) != 2:
+        print("give two sides: moedsl diff A B, or -e 'TEXT' in place of one or both", file=sys.stderr)
+        return 1
+    found = sides(a.sides, texts, Options(a.gpu, a.world))
+    left, right = found
+    if not isinstance(left, Side) or not isinstance(right, Side):
+        return _failed(a, [f for f in found if isinstance(f, Wrong)])
+    data = compare(left, right)
+    if a.json:
+        talk.print_json(data)
+    else:
+        print(text(data), end="")
+    return int(a.exit_code and data["verdict"]["same_experiment"] is not True)
+
+
+def _failed(a: Namespace, wrong: Sequence[Wrong]) -> int:
+    sources = {name: source for w in wrong for name, source in w.sources.items()}
+    found = [d for w in wrong for d in w.diagnostics]
+    if a.json:
+        talk.print_json(talk.failed_json(found, sources))
+    talk.say(found, sources)
+    return 1

@@ -1,0 +1,58 @@
+"""`moedsl explain FILE [NAME...]`: why values are what they are. `moedsl explain ID`: the page of a rule or a name."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from moedsl.cli import talk
+from moedsl.compiler import load_stdlib
+
+
+def run(a: Namespace) -> int:
+    """A file, standard input or -e asks about a run; anything else is looked up."""
+    words = list[str](a.what)
+    if a.expression is not None:
+        return _of_run(a, words)
+    if words and (words[0] == "-" or words[0].endswith(".moe") or Path(words[0]).is_file()):
+        a.file = words[0]
+        return _of_run(a, words[1:])
+    if not words:
+        print(
+            "give a .moe file and perhaps names, or the id of a rule; `moedsl explain rules` lists them",
+            file=sys.stderr,
+        )
+        return 1
+    return max(_page(id) for id in words)
+
+
+def _page(id: str) -> int:
+    from moedsl.reference import page
+
+    library = load_stdlib()
+    text = page.listing(library) if id == "rules" else page.page(id, library)
+    if text is None:
+        print(f"nothing is called `{id}`; {page.hint(id, library)}", file=sys.stderr)
+        return 1
+    print(text)
+    return 0
+
+
+def _of_run(a: Namespace, names: list[str]) -> int:
+    from moedsl.explain.show import text_of
+    from moedsl.queries.explain_run import answer
+
+    source, found = talk.source_of(a)
+    if source is None:
+        talk.say(found, {})
+        return 1
+    result = answer(source, names, a.run)
+    if a.json:
+        made = result.explanations
+        failed = talk.failed_json(result.diagnostics, result.sources) if result.diagnostics else {}
+        talk.print_json(made[0] if len(made) == 1 and not failed else {"version": 1, "explanations": [*made], **failed})
+    else:
+        print("\n".join(text_of(e) for e in result.explanations), end="")
+    talk.say(result.diagnostics, result.sources)
+    return int(result.failed)

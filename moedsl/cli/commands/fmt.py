@@ -1,0 +1,37 @@
+"""`moedsl fmt`: files in their one layout. A file that does not parse is left as it is."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from moedsl.cli import talk
+from moedsl.support.atomic_file import write
+from moedsl.syntax import reader
+from moedsl.syntax.printer import format_source
+
+
+def run(a: Namespace) -> int:
+    return max(_one(f, a.check) for f in a.files)
+
+
+def _one(file: str, check: bool) -> int:
+    source, found = reader.read(file)
+    if source is None:
+        talk.say(found, {})
+        return 1
+    text, found = format_source(source)
+    talk.say(found, {source.name: source})
+    if text is None:
+        return 1
+    if file == "-" and not check:
+        sys.stdout.write(text)
+    elif text != source.text and check:
+        print(f"would change {file}", file=sys.stderr)
+        return 1
+    elif text != source.text:
+        found = write(Path(file), text)
+        talk.say(found, {})
+        return int(bool(found))
+    return 0

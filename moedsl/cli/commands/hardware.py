@@ -1,0 +1,25 @@
+"""`moedsl hardware`: the machines that a run may name."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import attrs
+
+from moedsl.cli import talk
+from moedsl.compiler import load_stdlib
+
+
+def run(a: Namespace) -> int:
+    library = load_stdlib()
+    known = [h for h in (library.gpu(n)[0] for n in sorted(library.hardware)) if h is not None]
+    if a.json:
+        talk.print_json([attrs.asdict(h) for h in known])
+        return 0
+    for h in known:
+        speeds = ", ".join(f"{k} {v:,.0f}" for k, v in h.tflops.items())
+        print(
+            f"{h.name:<8}{h.memory / 1e9:6.0f} GB  {h.gpus_per_node} a node, NVLink domain {h.nvlink_domain:<3} "
+            f"dense TFLOPS: {speeds}"
+        )
+    return 0

@@ -1,0 +1,36 @@
+"""`moedsl lint`: an existing Bridge recipe against every rule. Exit 1 when a law is broken or Bridge refuses it."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from moedsl.cli import talk
+from moedsl.diagnostics.model import to_json
+from moedsl.diagnostics.render import render_all
+from moedsl.lint.report import Lint
+from moedsl.lint.run import lint
+
+
+def run(a: Namespace) -> int:
+    found = lint(a.files, a.gpu, a.world, a.phase)
+    if a.json:
+        talk.print_json([x.to_json() for x in found])
+    else:
+        print("\n".join(text(x) for x in found))
+    return int(any(x.failed for x in found))
+
+
+def text(x: Lint) -> str:
+    """The diagnostics of one recipe, then what was asked of it."""
+    shown = render_all([to_json(d, x.sources) for d in x.diagnostics], colour=sys.stdout.isatty())
+    asked = f"{x.file}: {_count(x, 'error')}, {_count(x, 'warning')}, {_count(x, 'note')}; {x.judged} rules applied"
+    if x.unjudged:
+        asked += f", {x.unjudged} could not be asked"
+    how = [] if x.through_bridge else ["read from its source; Megatron Bridge is not installed or did not build it"]
+    return "\n".join([*([shown] if shown else []), asked, *(f"  {line}" for line in [*how, *x.unread])])
+
+
+def _count(x: Lint, severity: str) -> str:
+    n = sum(d.severity == severity for d in x.diagnostics)
+    return f"{n or 'no'} {severity}{'' if n == 1 else 's'}"

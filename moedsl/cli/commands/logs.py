@@ -1,0 +1,57 @@
+"""`moedsl logs ID [JOB] [-f]`: what the jobs of an experiment have written; -f goes on to their end."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from moedsl.cli import talk
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.launch import connections, follow, logs, pods, store
+from moedsl.launch.explained import explained
+
+
+def run(a: Namespace) -> int:
+    opened = store.has_nemo_run() or store.find(a.id)
+    if isinstance(opened, Diagnostic):
+        talk.say([opened], {})
+        return 1
+    if a.job and a.job not in opened.names:
+        help = f"there are {', '.join(opened.names)}"
+        talk.say([error("launch.no_job", f"{a.id} has no job {a.job}", help=help)], {})
+        return 1
+    if opened.in_pods and (missing := pods.no_kubectl()):
+        talk.say([missing], {})
+        return 1
+    only = (a.job,) if a.job else opened.names
+    return _follow(opened, only) if a.follow else _print(opened, only)
+
+
+def _follow(experiment: store.Experiment, only: tuple[str, ...]) -> int:
+    try:
+        for job in experiment.jobs(only):
+            if job.handle and logs.reader(experiment, job) is None:
+                logs.print_elsewhere(experiment, job, True, sys.stdout)
+        jobs = follow.wait(experiment, only, with_logs=True)
+    except KeyboardInterrupt:
+        print(f"\nthe jobs go on; moedsl logs {experiment.id} -f shows them again", file=sys.stderr)
+        return 130
+    except connections.failures() as problem:
+        if not experiment.is_far:
+            raise
+        talk.say([experiment.disconnected(problem)], {})
+        return 1
+    return int(any(job.state != "SUCCEEDED" for job in jobs))
+
+
+def _print(experiment: store.Experiment, only: tuple[str, ...]) -> int:
+    for job in experiment.jobs(only):
+        if not job.handle:
+            print(f"{job.name} was not submitted", file=sys.stderr)
+        elif (reader := logs.reader(experiment, job)) is not None:
+            lines = reader.more(whole=True)
+            logs.print_lines(lines, sys.stdout, f"{job.name}: " if len(only) > 1 else "")
+            logs.print_lines(filter(None, [explained(lines)]), sys.stderr, f"{job.name}: ")
+        else:
+            logs.print_elsewhere(experiment, job, False, sys.stdout)
+    return 0

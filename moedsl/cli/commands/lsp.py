@@ -1,0 +1,26 @@
+"""`moedsl lsp`: the language server on standard input and output."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+from argparse import Namespace
+
+from moedsl.cli.commands.version import own_version
+
+
+def run(_: Namespace) -> int:
+    """Serves until the client says exit or goes away. Without pygls it says how to get it: exit code 1."""
+    if importlib.util.find_spec("pygls") is None:
+        print("the language server needs pygls: pip install 'moedsl[lsp]'", file=sys.stderr)
+        return 1
+    logging.basicConfig(stream=sys.stderr, level=os.environ.get("MOEDSL_LSP_LOG", "WARNING"))
+    from moedsl.lsp import server, turns
+
+    wire = sys.stdout.buffer
+    sys.stdout = sys.stderr  # only the protocol may write there
+    sys.setswitchinterval(turns.SHORT)
+    server.make(own_version()).start_io(sys.stdin.buffer, wire)
+    return 0

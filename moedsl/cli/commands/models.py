@@ -1,0 +1,61 @@
+"""`moedsl models`: what a run may name, and the declaration of one more from its Hugging Face configuration."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from moedsl.cli import talk
+from moedsl.compiler import load_stdlib
+from moedsl.cost import parameters
+from moedsl.schema.facts import Model
+from moedsl.support.atomic_file import refusals, write
+
+
+def run(a: Namespace) -> int:
+    return _add(a) if a.action == "add" else _list(a)
+
+
+def _list(a: Namespace) -> int:
+    library = load_stdlib()
+    models = [m for m in (library.model(n)[0] for n in sorted(library.models)) if m is not None]
+    if a.json:
+        talk.print_json([_json(m) for m in models])
+        return 0
+    for m in models:
+        shared = f" + {m.shared_expert_hidden} shared" if m.shared_expert_hidden else ""
+        kind = (
+            m.attention.upper() + (", vision" if m.vision else "") + (f", {m.mtp_layers} MTP" if m.mtp_layers else "")
+        )
+        print(
+            f"{m.name:<22}{parameters.unique(m) / 1e9:8.1f}B  {m.layers_said}, "
+            f"{m.experts} experts top-{m.topk}{shared}, {kind}  ({m.hf})"
+        )
+    return 0
+
+
+def _json(m: Model) -> dict[str, Any]:
+    return {**attrs.asdict(m), "parameters": parameters.unique(m)}
+
+
+def _add(a: Namespace) -> int:
+    from moedsl.importer import config
+
+    out = Path(a.output) if a.output else None
+    text, found = config.add(Path(a.config), a.name, hf=a.hf)
+    talk.say(found, {})
+    if text is None:
+        return 1
+    if out is None:
+        sys.stdout.write(text)
+        return 0
+    found = refusals(out, "models add", force=a.force) or write(out, text)
+    talk.say(found, {})
+    if found:
+        return 1
+    print(f'wrote {out}; `use "{out}"` makes it known to a run', file=sys.stderr)
+    return 0

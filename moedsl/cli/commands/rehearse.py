@@ -1,0 +1,124 @@
+"""`moedsl rehearse`: the plan, shrunk, through NVIDIA's own `pretrain()` on this machine. Exit 1 where it fails."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from argparse import Namespace
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.cli import talk
+from moedsl.cli.programs import compiled
+from moedsl.compiler import Result as Compiled
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.rehearse import failure, program
+from moedsl.rehearse.checks import checks
+from moedsl.rehearse.gpus import Gpus, available
+from moedsl.rehearse.kernels import lacking
+from moedsl.rehearse.launch import Host
+from moedsl.rehearse.prepare import Prepared, prepare
+from moedsl.rehearse.result import Result, to_json
+from moedsl.rehearse.shrink import Rehearsal, shrink
+from moedsl.rehearse.text import text
+from moedsl.solver.solve import Chosen
+from moedsl.verify.client import INSTALL, is_installed
+from moedsl.verify.gpu import from_plan
+
+Run = tuple[Chosen, dict[str, Any]]
+
+
+def run(a: Namespace) -> int:
+    made, code = compiled(a, "plan")
+    if made is None or code:
+        return code
+    wanted = [(c, p) for c, p in zip(made.chosen, made.plans, strict=True) if a.run in (None, p["name"])]
+    problem = _problem(a, made, wanted)
+    if problem is not None:
+        return _refused(a, [problem])
+    gpus = 0 if a.cpu or a.dryrun else available()
+    absent = None if a.dryrun else lacking([c.problem.program.model for c, _ in wanted], gpus > 0)
+    if absent is not None:
+        return _refused(a, [absent])
+    small = [_shrunk(made, r, min(a.ranks, gpus or a.ranks), gpus > 0) for r in wanted]
+    if a.dryrun:
+        return _print(a, [Result(r, plan, "cpu") for (_, plan), r in zip(wanted, small, strict=True)])
+    with ExitStack() as stack:
+        base = Path(a.output or stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-rehearse-")))
+        prepared, found = _prepared(a, wanted, small, base, gpus > 0)
+        if found:
+            return _refused(a, found)
+        host = stack.enter_context(Gpus() if gpus else Host())
+        results = {key: _one(a, one, host) for key, one in prepared.items()}
+    each = zip(wanted, small, strict=True)
+    return _print(a, [evolve(results[program.text(r)], rehearsal=r, plan=plan) for (_, plan), r in each])
+
+
+def _problem(a: Namespace, made: Compiled, wanted: list[Run]) -> Diagnostic | None:
+    if not wanted:
+        names = ", ".join(p["name"] for p in made.plans)
+        return error("rehearse.no_run", f"no run is called {a.run}", help=f"--run takes one of {names}")
+    if not a.dryrun and not is_installed():
+        text = f"Megatron Bridge is not installed beside {sys.executable} (Python {sys.version.split()[0]})"
+        return error("rehearse.no_bridge", text, help=f"{INSTALL}; --dryrun shows what would run")
+    return None
+
+
+def _refused(a: Namespace, found: list[Diagnostic]) -> int:
+    if a.json:
+        talk.print_json(talk.failed_json(found, {}))
+    talk.say(found, {})
+    return 1
+
+
+def _shrunk(made: Compiled, run: Run, ranks: int, on_gpus: bool) -> Rehearsal:
+    """Hardware that the run file declares is not there in the small run's file: another of its architecture is."""
+    chosen, plan = run
+    own = made.library.hardware[plan["hardware"]].span
+    shipped = own is not None and own.file.startswith("stdlib/")
+    instead = "h100" if chosen.problem.program.hardware.arch == "hopper" else "b200"
+    return shrink(plan, chosen.problem.program.model, ranks, "" if shipped else instead, on_gpus)
+
+
+def _prepared(
+    a: Namespace, wanted: list[Run], small: list[Rehearsal], base: Path, on_gpus: bool
+) -> tuple[dict[str, Prepared], list[Diagnostic]]:
+    """Each different rehearsal on disk, by its run file: runs that shrink to the same one share it."""
+    out: dict[str, Prepared] = {}
+    for (chosen, plan), r in zip(wanted, small, strict=True):
+        if program.text(r) in out:
+            continue
+        device, model = from_plan(plan), chosen.problem.program.model
+        assert device is not None, "every plan has a device"
+        folder = base / r.name if len(wanted) > 1 else base
+        made = prepare(r, (model.hf, model.family), folder, a.iterations, device, on_gpus)
+        if isinstance(made, list):
+            return {}, made
+        out[program.text(r)] = made
+    return out, []
+
+
+def _one(a: Namespace, prepared: Prepared, host: Host | Gpus) -> Result:
+    r = prepared.rehearsal
+    outcome = host.run(prepared, a.timeout, lambda text: print(f"  {r.name}: {text}", file=sys.stderr, flush=True))
+    found = checks(prepared, outcome.answers) if outcome.failure is None else ()
+    return Result(r, prepared.plan, host.device, prepared, outcome, found, failure.diagnosis(prepared, outcome))
+
+
+def _print(a: Namespace, results: list[Result]) -> int:
+    """All results, and the exit code."""
+    data = [to_json(r) for r in results]
+    if a.json:
+        talk.print_json({"version": 1, "runs": data})
+    else:
+        print("\n".join(text(one) + _said(one) for one in data), end="")
+    return int(not all(r.ok for r in results))
+
+
+def _said(run: dict[str, Any]) -> str:
+    """What `moedsl diagnose` knows of a failing rank's log."""
+    diagnosis = run["trained"] and run["trained"]["failure"] and run["trained"]["failure"]["diagnosis"]
+    return "\n" + failure.text(diagnosis) if diagnosis else ""

@@ -1,0 +1,72 @@
+"""`moedsl results PATH...`: what runs measured. Exit 1 where an input is wrong or no run measured anything."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from moedsl.cli import talk
+from moedsl.compiler import load_stdlib
+from moedsl.diagnose.scan import symptoms
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.results.compare import comparisons
+from moedsl.results.gather import Run, gather
+from moedsl.results.log import read_all
+from moedsl.results.measure import measure
+from moedsl.results.numbers import Given, Numbers, numbers
+from moedsl.results.rows import lines
+from moedsl.results.text import text
+from moedsl.support.atomic_file import refusals, write
+
+
+def run(a: Namespace) -> int:
+    kept = refusals(Path(a.measured), "results", force=a.force) if a.measured else []
+    if kept:
+        return _failed(a, kept)
+    runs, found = gather(a.paths)
+    each = numbers(runs, Given(a.seq, a.gpus, a.global_batch))
+    found += [n for n in each if isinstance(n, Diagnostic)]
+    if found:
+        return _failed(a, found)
+    rows = _rows(runs, [n for n in each if isinstance(n, Numbers)], a.warmup)
+    compared = comparisons(rows)
+    data = {"version": 1, "runs": rows, "comparisons": compared}
+    if a.json:
+        talk.print_json(data)
+    else:
+        print(text(data), end="")
+    code = int(not any(c["winner"] for c in compared))
+    return code or _keep(a, runs, rows)
+
+
+def _rows(runs: Sequence[Run], each: Sequence[Numbers], warmup: int | None) -> list[dict[str, Any]]:
+    known = symptoms(load_stdlib())
+    pairs = zip(runs, each, strict=True)
+    return [measure(r, read_all(r.logs, known), n, warmup) for r, n in pairs]
+
+
+def _failed(a: Namespace, found: Sequence[Diagnostic]) -> int:
+    if a.json:
+        talk.print_json(talk.failed_json(found, {}))
+    talk.say(found, {})
+    return 1
+
+
+def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> int:
+    """Writes the lines for `moedsl calibrate` where they are asked for."""
+    if a.measured is None:
+        return 0
+    said = lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
+    if not said:
+        print("no run has both a plan and figures: nothing to calibrate with", file=sys.stderr)
+        return 1
+    path = Path(a.measured)
+    found = write(path, said)
+    talk.say(found, {})
+    if found:
+        return 1
+    print(f"wrote {path}: {said.count(chr(10))} runs for `moedsl calibrate {path}`", file=sys.stderr)
+    return 0

@@ -1,0 +1,175 @@
+"""`moedsl run`: trains on this machine, or submits to a cluster; `--dryrun` prints what would be sent."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.check import training_inputs
+from moedsl.check.clusters import known
+from moedsl.check.clusters.facts import Cluster
+from moedsl.cli import talk
+from moedsl.cli.programs import compiled
+from moedsl.compiler import Result
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.suggest import suggest
+from moedsl.emit.bridge import recipe_text
+from moedsl.launch import executors, head, here, homes, quote, show, store
+from moedsl.launch.derive import derive
+from moedsl.launch.launch import Launch, to_json
+from moedsl.launch.script import Payload
+
+
+@frozen
+class Job:
+    """One plan on its way: what it needs and what its ranks run."""
+
+    plan: dict[str, Any]
+    launch: Launch
+    payload: Payload
+
+
+def run(a: Namespace) -> int:
+    result, code = compiled(a, "plan")
+    if result is None or code:
+        return code
+    cluster, found = known.choose(result.library, _asked(a.cluster))
+    jobs: list[Job] = []
+    if cluster is not None:
+        jobs, more = _jobs(result, cluster, a.run)
+        jobs = jobs if a.no_preflight else [_headed(j, cluster) for j in jobs]
+        found = [*found, *more]
+    if cluster is not None and not any(d.is_error for d in found):
+        found = [*found, *_refusals(cluster, jobs, a.dryrun), *_unordered(cluster, jobs, a.sequential)]
+    if cluster is not None and not any(d.is_error for d in found) and not a.dryrun:
+        found = [*found, *_preflight(a, result, cluster, jobs)]
+    talk.say(found, result.library.sources)
+    if cluster is None or any(d.is_error for d in found):
+        return 1
+    source = result.source.name
+    return _dryrun(a, cluster, jobs, source) if a.dryrun else _start(a, cluster, jobs, source)
+
+
+def _headed(job: Job, cluster: Cluster) -> Job:
+    """The job with the check of its first seconds."""
+    return evolve(job, payload=head.with_head(job.payload, job.plan, job.launch, here.interpreted(cluster)))
+
+
+def _preflight(a: Namespace, result: Result, cluster: Cluster, jobs: Sequence[Job]) -> list[Diagnostic]:
+    """What can be asked before anything is submitted."""
+    from moedsl.launch import preflight
+
+    if a.no_preflight:
+        return [preflight.SKIPPED]
+    checked = [preflight.Checked(j.plan, j.launch) for j in jobs]
+    return preflight.before(checked, cluster, result.source, result.library, _say)
+
+
+def _say(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def _asked(cluster: str | None) -> str:
+    """Without `--cluster` this machine; bare, the one that is meant."""
+    return "local" if cluster is None else cluster
+
+
+def _jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job], list[Diagnostic]]:
+    """The job of each run, or of the one that is asked for."""
+    names = [p["name"] for p in result.plans]
+    if only is not None and only not in names:
+        help = suggest(only, names) or (f"there are {', '.join(names)}",)
+        return [], [error("launch.no_run", f"no run is called `{only}`", help=help)]
+    jobs: list[Job] = []
+    found: list[Diagnostic] = []
+    for plan in (p for p in result.plans if only in (None, p["name"])):
+        launch, more = derive(plan, cluster, result.library)
+        found += [d for d in more if d not in found]
+        if launch is not None:
+            jobs.append(Job(plan, launch, Payload({"recipe.py": recipe_text(plan)})))
+    return jobs, found
+
+
+def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
+    """What stands against starting these jobs from here."""
+    if cluster.executor != "local" and (missing := store.has_nemo_run()):
+        return [missing]
+    if cluster.executor != "local" and (wrong := homes.refusal(executors.home(cluster))):
+        return [wrong]
+    held = [quote.refusal(t, bool(cluster.container)) for j in jobs for t in j.payload.files.values()]
+    found = [d for d in held if d is not None and cluster.executor == "slurm"][:1]
+    if not dryrun:
+        found += [d for j in jobs for d in training_inputs.refused(j.plan)]
+    if cluster.executor == "local" and not dryrun:
+        found += here.refusals([j.launch for j in jobs])
+    if cluster.executor != "local" and not dryrun:
+        found += here.missing_secrets(cluster)
+    if cluster.executor == "kubeflow":
+        found += _kubeflow_refusals(cluster, jobs, dryrun)
+    return found
+
+
+def _unordered(cluster: Cluster, jobs: Sequence[Job], sequential: bool) -> list[Diagnostic]:
+    """Where jobs cannot wait for each other: NeMo-Run would keep this process until the last of them has started."""
+    if not sequential or cluster.executor != "kubeflow" or len(jobs) < 2:
+        return []
+    help = "leave --sequential out, or start one after the other with `--run NAME`"
+    return [error("launch.sequential", f"cluster {cluster.name} starts no job after another", help=help)]
+
+
+def _kubeflow_refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
+    from moedsl.launch import kubeflow
+
+    found = [kubeflow.refusal(j.launch, cluster, j.payload) for j in jobs]
+    found += [] if dryrun else [kubeflow.context_refusal(cluster)]
+    return [d for d in found if d is not None]
+
+
+def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
+    """Prints what is derived, then every file as it would be sent."""
+    from moedsl.launch.dryrun import dryrun_all
+
+    try:
+        sent = dryrun_all([(j.launch, j.payload) for j in jobs], cluster, source)
+    except OSError as problem:  # of the home, where an id's mark is kept, or of the temporary folder
+        talk.say([homes.unwritable(executors.home(cluster), problem)], {})
+        return 1
+    if a.json:
+        runs = [to_json(j.launch) for j in jobs]
+        talk.print_json({"version": 1, "experiment": sent.experiment, "folder": sent.folder, "files": sent.files,
+                         "runs": runs})  # fmt: skip
+        return 0
+    for job in jobs:
+        print(show.derived(job.launch))
+    print(show.sent(sent), end="")
+    return 0
+
+
+def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
+    """Says what is derived, then trains here or submits."""
+    for job in jobs:
+        print(show.derived(job.launch), file=sys.stderr)
+    if cluster.executor == "local":
+        return next((code for code in (here.train(j.launch, cluster, j.payload) for j in jobs) if code), 0)
+    return _submit(a, cluster, jobs, source)
+
+
+def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
+    """All jobs as one experiment; the exit code once they have ended, or, detached, once they are submitted."""
+    from moedsl.cli import attended
+    from moedsl.launch import titles
+    from moedsl.launch.submit import Task, sequential
+
+    home = executors.home(cluster)
+    store.use_home(home)
+    tasks = [
+        Task(j.launch.name, executors.task(j.launch, cluster, j.payload), executors.executor(j.launch, cluster, home))
+        for j in jobs
+    ]
+    plans = {j.launch.name: j.plan for j in jobs}
+    named = titles.title([t.name for t in tasks], source)
+    return attended.run(sequential(tasks) if a.sequential else tasks, named, home, a.detach, plans)

@@ -1,0 +1,68 @@
+"""`moedsl verify`: the real Megatron Bridge's word. Exit 1 when it refuses a recipe or a plan came out differently."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from argparse import Namespace
+from contextlib import ExitStack
+from pathlib import Path
+
+from attrs import evolve
+
+from moedsl import verify
+from moedsl.cli import talk
+from moedsl.compiler import compile_source
+from moedsl.emit.artifact import files_of
+from moedsl.support.owned_files import write_all
+from moedsl.syntax import reader
+from moedsl.verify.client import is_installed
+from moedsl.verify.report import Report
+
+
+def run(a: Namespace) -> int:
+    with ExitStack() as stack:
+        paths: list[tuple[str, str]] = []
+        for file in a.files:
+            made = _compiled(file, stack) if file.endswith(".moe") else [(file, file)]
+            if made is None:
+                return 1
+            paths += made
+        reports = verify.verify([p for _, p in paths], a.jobs, _Progress(len(paths)), a.gpu, a.world)
+    reports = [evolve(r, file=name) for (name, _), r in zip(paths, reports, strict=True)]
+    if a.json:
+        talk.print_json([r.to_json() for r in reports])
+    else:
+        print("\n".join(verify.render(r) for r in reports))
+    return int(not all(r.ok for r in reports))
+
+
+def _compiled(file: str, stack: ExitStack) -> list[tuple[str, str]] | None:
+    """A .moe file compiled into a folder that lives as long as the verification: its runs and where they are."""
+    source, found = reader.read(file)
+    if source is None:
+        talk.say(found, {})
+        return None
+    result = compile_source(source, progress=talk.Progress())
+    talk.say(result.diagnostics, {**result.library.sources, source.name: source})
+    if result.failed:
+        return None
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
+    out: list[tuple[str, str]] = []
+    for plan in result.plans:
+        talk.say(write_all(folder / plan["name"], files_of(plan, source, result.library)), {})
+        out.append((f"{file}:{plan['name']}" if len(result.plans) > 1 else file, str(folder / plan["name"])))
+    return out
+
+
+class _Progress:
+    """Counts reports on stderr; the first takes as long as importing Bridge."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
+        if is_installed():
+            print("starting the real Megatron Bridge (about ten seconds)", file=sys.stderr, flush=True)
+
+    def __call__(self, report: Report) -> None:
+        self._done += 1
+        print(f"  {self._done} of {self._total}: {report.verdict}", file=sys.stderr, flush=True)

@@ -1,0 +1,32 @@
+"""`moedsl what-if`: what each change of a run would buy, a line each."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from moedsl.cli import answers, talk
+from moedsl.cli.programs import compiled
+from moedsl.queries.show_what_if import what_if_text
+from moedsl.queries.what_if import what_if
+from moedsl.solver.solve import Chosen
+
+
+def run(a: Namespace) -> int:
+    if answers.unpriced(a):
+        return 1
+    result, code = compiled(a, "solve")
+    if result is None or code:
+        return code
+    progress, budget = talk.Progress(), answers.budget_of(a)
+    found = [what_if(c, result.library, budget, progress) for c in result.chosen if not _profiles(c)]
+    if a.json:
+        talk.print_json({"version": 1, "runs": found})
+    else:
+        print("\n".join(map(what_if_text, found)), end="")
+    return 0
+
+
+def _profiles(c: Chosen) -> bool:
+    """Profiling in a workflow has the layout of the phase before it, which is asked about already."""
+    p = c.problem.program
+    return p.workflow is not None and p.phase == "profile"

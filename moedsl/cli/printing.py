@@ -1,0 +1,62 @@
+"""Printing plans, for the commands that do."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from moedsl.cli import talk
+from moedsl.compiler import Result
+from moedsl.plan import sweep_table
+from moedsl.plan.text.plan import plan_text
+
+
+def with_ladders(result: Result) -> None:
+    """Gives each plan its ladder; a workflow's have theirs."""
+    from moedsl.plan import ladder
+
+    pairs = zip(result.chosen, result.plans, strict=True)
+    result.plans = tuple(p if "ladder" in p else {**p, "ladder": ladder.of_run(c)} for c, p in pairs)
+
+
+def show(a: Namespace, result: Result) -> None:
+    """Prints the plans, or what the stage that was asked for made."""
+    if a.stop_after and a.stop_after != "plan":
+        from moedsl.cli import stages
+
+        talk.print_json(stages.dump(result, a.stop_after))
+    elif a.json:
+        talk.print_json(one(result.plans))
+    else:
+        print("\n".join(_texts(result.plans)), end="")
+
+
+def _texts(plans: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Every plan, but of an isolation the first alone and then the variants side by side."""
+    from moedsl.isolate import table
+
+    for group in table.groups(plans):
+        yield plan_text(group[0])
+        if "isolation" in group[0]:
+            yield table.text(table.comparison(group))
+    for compared in sweep_table.comparisons(plans):
+        yield sweep_table.text(compared)
+
+
+def one(plans: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    """The plan of a file with one run; of several, an object that holds them all."""
+    if len(plans) == 1:
+        return plans[0]
+    compared = _compared(plans)
+    return {"version": 1, "runs": list(plans), **({"comparisons": compared} if compared else {})}
+
+
+def _compared(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The variants of each isolation, and the values of each sweep, side by side."""
+    swept = sweep_table.comparisons(plans)
+    if not any("isolation" in p for p in plans):
+        return swept
+    from moedsl.isolate import table
+
+    return [*table.comparisons(plans), *swept]

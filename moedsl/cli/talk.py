@@ -1,0 +1,56 @@
+"""What the commands share: reading a program, printing diagnostics, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from moedsl.diagnostics.model import Diagnostic, to_json
+from moedsl.diagnostics.render import render_all
+from moedsl.diagnostics.source import Source
+from moedsl.syntax import reader
+
+QUIET_FOR = 0.7
+"""Seconds before work is called long and starts to show progress."""
+
+
+def source_of(a: Namespace) -> tuple[Source | None, tuple[Diagnostic, ...]]:
+    """The program that the arguments name."""
+    if a.expression is not None:
+        return reader.from_text(a.expression, "<text>")
+    if a.file is None:
+        print("give a .moe file, - for standard input, or -e 'TEXT'", file=sys.stderr)
+        return None, ()
+    return reader.read(a.file)
+
+
+def say(found: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
+    """Diagnostics as text, on stderr."""
+    data = [to_json(d, sources) for d in found]
+    if data:
+        print(render_all(data, colour=sys.stderr.isatty()), file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """JSON on stdout, two blanks a level, letters as they are."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def failed_json(found: Iterable[Diagnostic], sources: Mapping[str, Source]) -> dict[str, Any]:
+    """What a command with --json prints when there is no plan."""
+    return {"version": 1, "diagnostics": [to_json(d, sources) for d in found]}
+
+
+class Progress:
+    """Says on stderr what is being done, once it takes long."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        if time.monotonic() - self._start > QUIET_FOR:
+            print(f"  {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Sources, spans and diagnostics, and how they are shown."""

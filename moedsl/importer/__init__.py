@@ -1,0 +1,1 @@
+"""A Hugging Face configuration to a declaration of a model."""

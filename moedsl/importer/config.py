@@ -1,0 +1,265 @@
+"""`moedsl models add`: a Hugging Face `config.json` of a mixture-of-experts model as a .moe declaration, or a refusal.
+
+The tables are in `importer_families.py`. A key that no table names is refused: a model that is declared wrongly would
+be planned wrongly, and nobody would be told.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.diagnostics.model import Diagnostic, Label, error, warning
+from moedsl.diagnostics.source import Source, Span
+from moedsl.importer.families import FAMILIES, INEXPRESSIBLE, NAMES, PLUMBING, SIGNS
+from moedsl.importer.fields import Family, Fields, Only, Rule, show
+from moedsl.importer.ignored_fields import HARMLESS
+from moedsl.importer.writer import Value, write
+
+Result = tuple[str | None, tuple[Diagnostic, ...]]
+LARGEST = 4 << 20
+"""Bytes; a configuration has a few thousand."""
+_NO_EXPERTS = "not a mixture of experts"
+
+
+def add(path: Path, name: str | None = None, *, hf: str | None = None) -> Result:
+    """The declaration of the configuration at `path`; nothing is written.
+
+    `hf` is the Hugging Face id; without it, it is read from the file (`_meta.hf_id`, `_name_or_path`) or from the names
+    of file and folder (``ORG--NAME/config.json``, ``ORG__NAME.json``); failing that, the absolute path of the folder of
+    a ``config.json`` stands in. Without a `name`, the model is called as in the stdlib or after the last word of that.
+    """
+    text, problem = _read(path)
+    if problem or text is None:
+        return None, (problem,) if problem else ()
+    source = Source(str(path), text)
+    try:
+        whole = json.loads(text)
+    except ValueError as e:
+        at = getattr(e, "pos", 0)
+        span = Span(source.name, at, min(at + 1, len(text)))
+        return None, (error("import.not_json", f"{path}: not JSON: {e}", span),)
+    except RecursionError:
+        return None, (error("import.not_json", f"{path}: nested too deeply"),)
+    hf = hf or _id_of(whole, path)
+    if hf is None:
+        return None, (_no_id(path),)
+    declared, found = declaration(whole, name, hf)
+    return declared, tuple(_located(d, source) for d in found)
+
+
+def declaration(config: Any, name: str | None, hf: str) -> Result:
+    """.moe text of a configuration, or None and an error for each field that stands in the way.
+
+    `config` is a parsed ``config.json`` or ``{"_meta": ..., "config": ...}``. A warning can come with a text.
+    """
+    if not isinstance(config, Mapping):
+        return None, (error("import.not_object", f"expected a configuration object, got {show(config)}"),)
+    wrapped = config.get("config")
+    inner = wrapped if isinstance(wrapped, Mapping) and "model_type" not in config else config
+    name = name or NAMES.get(hf) or derived_name(hf)
+    names = _check_names(name, hf)
+    family = inner.get("model_type")
+    table = FAMILIES.get(family) if isinstance(family, str) else None
+    if table is None or not isinstance(family, str):
+        return None, (*names, *_unknown_family(inner))
+    table = table.settled(inner)
+    facts, vision, problems = _read_facts(inner, table)
+    if names or problems:
+        return None, (*names, *problems)
+    return write(name, hf, family, table, facts, vision), () if table.bridge else (_no_bridge(family),)
+
+
+def derived_name(hf: str) -> str:
+    """A declaration's name out of a Hugging Face id: ``Qwen/Qwen3-30B`` is ``qwen3_30b``."""
+    word = re.sub(r"[^a-z0-9]+", "_", hf.rstrip("/").split("/")[-1].lower()).strip("_")
+    return word if word[:1].isalpha() else f"model_{word}"
+
+
+# ---------------------------------------------------------------- facts
+
+
+Facts = dict[str, Value]
+
+
+def _read_facts(config: Mapping[str, Any], table: Family) -> tuple[Facts, Facts, list[Diagnostic]]:
+    """Facts of the language model, facts of the vision tower, refusals."""
+    top = Fields(config)
+    if not table.vision:
+        facts = _object(top, table.facts, table.only)
+        return facts, {}, [*top.problems, *([] if top.problems else _sane(facts, top, table.facts))]
+    text, tower = _nested(top, "text_config"), _nested(top, "vision_config")
+    if top.problems:
+        return {}, {}, top.problems
+    outer = _object(top, table.outer, ())
+    facts = _object(text, table.facts, table.only)
+    vision = _object(tower, table.vision, table.vision_only)
+    problems = [*top.problems, *text.problems, *tower.problems]
+    if not problems:
+        problems = [*_sane(facts, text, table.facts), *_sane_vision(facts, vision, tower)]
+    return {**facts, **outer}, vision, problems
+
+
+def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Only, ...]) -> Facts:
+    for check in (*PLUMBING, *only):
+        check.check(fields)
+    facts = {fact: rule.read(fields) for fact, rule in rules.items()}
+    fields.problems[:] = list({(d.id, d.message): d for d in fields.problems}.values())
+    fields.known.update(HARMLESS)
+    for key in fields.unknown():
+        why = _sign(key) or "not a field that is known to leave the architecture alone"
+        fields.refuse("import.unknown_field", key, f"{show(fields.config[key])}: {why}")
+    return facts
+
+
+def _nested(top: Fields, key: str) -> Fields:
+    value = top.get(key)
+    if not isinstance(value, Mapping):
+        slug = "import.wrong_type" if key in top.config else "import.missing_field"
+        top.refuse(slug, key, f"expected an object, got {show(value)}")
+        return Fields({}, f"{key}.")
+    return Fields(value, f"{key}.")
+
+
+def _sane(facts: Mapping[str, Any], fields: Fields, rules: Mapping[str, Rule]) -> list[Diagnostic]:
+    """Relations between numbers that are each fine alone."""
+    before = len(fields.problems)
+    experts, groups, heads, kv = (facts[n] for n in ("experts", "routing_groups", "heads", "query_groups"))
+    topk, some, layers = (facts[n] for n in ("topk", "topk_groups", "layers"))
+    mamba, shared = facts.get("mamba_heads", 0), facts.get("mamba_groups", 1)
+    keys, values = facts.get("linear_key_heads", 1), facts.get("linear_value_heads", 0)
+    every, ahead = facts.get("linear_every", 1), facts.get("mtp_layers", 0)
+    latent = facts.get("attention") == "mla"
+    asked = (
+        ("topk", topk <= experts, f"{topk} experts for a token, but there are {experts}"),
+        ("routing_groups", experts % groups == 0, f"{groups} groups do not divide {experts} experts"),
+        ("topk_groups", some <= groups, f"{some} groups for a token, but there are {groups}"),
+        ("query_groups", heads % kv == 0, f"{kv} does not divide {heads} attention heads"),
+        ("query_groups", not latent or kv == heads, "latent attention has as many key-value heads as heads"),
+        ("dense_layers", facts.get("dense_layers", 0) < layers, f"all {layers} layers are dense: {_NO_EXPERTS}"),
+        ("layer_pattern", "E" in facts.get("layer_pattern", "E"), f"no block has experts: {_NO_EXPERTS}"),
+        ("mamba_groups", mamba % shared == 0, f"{shared} groups do not divide {mamba} Mamba heads"),
+        ("linear_every", every <= layers, f"none of {layers} layers has full attention"),
+        ("linear_every", not ahead or layers % every == 0, "MTP repeats the last layer, which has no full attention"),
+        ("linear_value_heads", values % keys == 0, f"{keys} key heads do not divide {values} value heads"),
+    )
+    for fact, fine, message in asked:
+        if not fine:
+            fields.refuse("import.unsupported_value", rules[fact].keys[0], message)
+    other = fields.config.get("experts_per_token", topk)
+    if other != topk:
+        fields.refuse("import.unsupported_value", "experts_per_token", f"{show(other)} contradicts {topk}")
+    return fields.problems[before:]
+
+
+def _sane_vision(facts: Mapping[str, Any], vision: Mapping[str, Any], tower: Fields) -> list[Diagnostic]:
+    if vision["out_hidden"] != facts["hidden"]:
+        tower.refuse("import.unsupported_value", "out_hidden_size", f"the language model is {facts['hidden']} wide")
+    if any(i >= vision["layers"] for i in vision.get("deepstack", ())):
+        tower.refuse("import.unsupported_value", "deepstack_visual_indexes", f"there are {vision['layers']} layers")
+    return tower.problems
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def _unknown_family(config: Mapping[str, Any]) -> list[Diagnostic]:
+    family = config.get("model_type")
+    fields = Fields(config)
+    known = f"known: {', '.join(FAMILIES)}"
+    if "model_type" not in config:
+        fields.refuse("import.missing_field", "model_type", "it names the architecture", help=known)
+    elif not isinstance(family, str):
+        fields.refuse("import.wrong_type", "model_type", f"expected a word, got {show(family)}", help=known)
+    else:
+        why = INEXPRESSIBLE.get(family, "an architecture that the facts of a model do not describe")
+        fields.refuse("import.unknown_model", "model_type", f"{show(family)}: {why}", help=known)
+    nested = config.get("text_config")
+    text = Fields(nested if isinstance(nested, Mapping) else {}, "text_config.", problems=fields.problems)
+    for part in (fields, text):
+        for key in part.unknown():
+            sign = _sign(key)
+            if sign and part.config[key]:
+                part.refuse("import.unknown_field", key, f"{show(part.config[key])}: {sign}")
+    return fields.problems
+
+
+def _sign(key: str) -> str | None:
+    return next((why for pattern, why in SIGNS if re.fullmatch(pattern, key)), None)
+
+
+def _check_names(name: str, hf: str) -> list[Diagnostic]:
+    out: list[Diagnostic] = []
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        out.append(error("import.bad_name", f"{show(name)} is not a name: letters, digits and _", help="pass --name"))
+    if not hf or re.search(r'["\\\x00-\x1f#]', hf):
+        message = f"{show(hf)} is not a Hugging Face id or a folder"
+        out.append(error("import.bad_id", message, help="pass --hf ORG/NAME"))
+    return out
+
+
+def _no_bridge(family: str) -> Diagnostic:
+    text = f"Megatron Bridge 0.6.2 has no bridge for {family}: it can be planned, but a recipe for it will be refused"
+    return warning("import.no_bridge", text, values={"field": "model_type", "value": family})
+
+
+def _no_id(path: Path) -> Diagnostic:
+    way_out = "pass --hf ORG/NAME, or save the file as ORG--NAME/config.json"
+    return error("import.no_id", f"{path}: the file does not say which Hugging Face model it is", help=way_out)
+
+
+# ---------------------------------------------------------------- files
+
+
+def _read(path: Path) -> tuple[str | None, Diagnostic | None]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            return None, error("import.unreadable", f"{path}: more than {LARGEST >> 20} MiB is not a configuration")
+        return data.decode("utf-8-sig"), None
+    except UnicodeDecodeError as e:
+        return None, error("import.unreadable", f"{path}: not UTF-8 text (byte {e.start})")
+    except OSError as e:
+        return None, error("import.unreadable", f"{path}: {e.strerror or e}", help=_needs_config(path))
+
+
+def _needs_config(path: Path) -> str:
+    """What to name instead of a folder, or of an id of the Hub."""
+    if (path / "config.json").is_file():
+        return f"name the file in it: `moedsl models add {path / 'config.json'}`"
+    if not path.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
+        return f"nothing is downloaded: save config.json of {path} from the Hub, and pass --hf {path} with the file"
+    return "name a model's config.json, as Hugging Face has it"
+
+
+def _id_of(whole: Any, path: Path) -> str | None:
+    """The Hugging Face id that the file says, or that its place says."""
+    if not isinstance(whole, Mapping):
+        return str(path)
+    meta = whole.get("_meta")
+    said = meta.get("hf_id") if isinstance(meta, Mapping) else whole.get("_name_or_path")
+    if isinstance(said, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", said):
+        return said
+    for word, mark in ((path.parent.name, "--"), (path.stem, "__"), (path.stem, "--")):
+        if re.fullmatch(rf"[\w.-]+?{mark}[\w.-]+", word):
+            return word.replace(mark, "/", 1)
+    return str(path.resolve().parent) if path.name == "config.json" else None
+
+
+def _located(d: Diagnostic, source: Source) -> Diagnostic:
+    """The diagnostic with the span of its field's key in the file, where the key is there."""
+    field, at, span = d.values.get("field"), 0, None
+    if not isinstance(field, str):
+        return d
+    for word in field.split("."):
+        found = re.compile(re.escape(json.dumps(word)) + r"\s*:").search(source.text, at)
+        if found is None:
+            break
+        at, span = found.end(), Span(source.name, found.start(), found.start() + len(word) + 2)
+    return evolve(d, labels=(Label(span),)) if span else d

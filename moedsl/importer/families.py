@@ -1,0 +1,374 @@
+"""What the importer knows of each Hugging Face `model_type`: tables, no code.
+
+Line numbers cite Megatron Bridge 0.6.2, below ``megatron/bridge/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from moedsl.importer.fields import (
+    Alternating,
+    Const,
+    Else,
+    Every,
+    Family,
+    Flag,
+    HeadDim,
+    Indexes,
+    Int,
+    Length,
+    Only,
+    Pattern,
+    Positions,
+    Product,
+    Repeated,
+    Rule,
+    Times,
+)
+
+_CORE: Mapping[str, Rule] = {
+    "layers": Int("num_hidden_layers"),
+    "hidden": Int("hidden_size"),
+    "vocab": Int("vocab_size"),
+    "max_seq": Int("max_position_embeddings"),
+    "heads": Int("num_attention_heads"),
+    "query_groups": Int("num_key_value_heads"),
+    "head_dim": HeadDim(),
+    "ffn_hidden": Int("intermediate_size"),
+    "topk": Int("num_experts_per_tok"),
+    "routing_groups": Int("n_group", absent=1, null=1),
+    "topk_groups": Int("topk_group", absent=1, null=1),
+    "position_embedding_type": Positions(),
+}
+_TIED: Mapping[str, Rule] = {"tied_embeddings": Flag("tie_word_embeddings", absent=False)}
+_MTP = Int("num_nextn_predict_layers", least=0, absent=0, null=0, note="num_nextn_predict_layers 0: no MTP layer")
+
+_SILU = Only("hidden_act", ("silu",), "the expert and dense MLPs are SwiGLU")
+_UNTIED = Only("tie_word_embeddings", (False,), "Megatron Bridge always unties the embeddings of this family")
+_NO_BIAS = Only("attention_bias", (False,), "Megatron Bridge builds this family without attention biases")
+_EVERY = (
+    Only("decoder_sparse_step", (1,), "only leading layers can be dense"),
+    Only("mlp_only_layers", ([], None), "only leading layers can be dense"),
+)
+_NO_WINDOW = (Only("use_sliding_window", (False, None), "Megatron Bridge builds this family with full attention"),)
+_QWEN_ONLY = (_SILU, _NO_BIAS, *_EVERY, *_NO_WINDOW)
+
+
+_NO_Q_LORA = (
+    "q_lora_rank null: queries are not compressed; Megatron-Core normalises the input of linear_q_proj once more"
+)
+
+
+def _mla(bridge: str, qk_norm: int, mla: int) -> Mapping[str, Rule]:
+    """The DeepSeek architecture: latent attention, leading dense layers, shared experts."""
+    return {
+        **_CORE,
+        "head_dim": Int("qk_rope_head_dim"),
+        "attention": Const("mla", f"{bridge}:{mla}"),
+        "position_embedding_type": Const("rope", "models/conversion/model_bridge.py:685"),
+        "qk_norm": Const(True, f"{bridge}:{qk_norm}"),
+        "q_lora_rank": Int("q_lora_rank", null=0, note=_NO_Q_LORA),
+        "kv_lora_rank": Int("kv_lora_rank"),
+        "qk_nope_dim": Int("qk_nope_head_dim"),
+        "qk_rope_dim": Int("qk_rope_head_dim"),
+        "v_head_dim": Int("v_head_dim"),
+        "experts": Int("n_routed_experts"),
+        "expert_hidden": Int("moe_intermediate_size"),
+        "shared_expert_hidden": Product("n_shared_experts", "moe_intermediate_size"),
+        "dense_layers": Int("first_k_dense_replace", least=0),
+        "mtp_layers": _MTP,
+    }
+
+
+_MLA_NOTES = (
+    "head_dim is Megatron's kv_channels, which Bridge takes from qk_rope_head_dim; latent attention does not use it.",
+    "The router's expert bias is a buffer, not a parameter.",
+)
+
+
+def _mla_only(score: str) -> tuple[Only, ...]:
+    return (
+        _SILU,
+        _NO_BIAS,
+        _UNTIED,
+        Only("moe_layer_freq", (1,), "behind the leading dense layers each layer has experts"),
+        Only("scoring_func", (score,), "Megatron Bridge builds this family's router with that score"),
+    )
+
+
+_QWEN3_MOE: Mapping[str, Rule] = _CORE | {
+    "qk_norm": Const(True, "models/qwen/qwen3_moe_bridge.py:60"),
+    "experts": Int("num_experts"),
+    "expert_hidden": Int("moe_intermediate_size"),
+}
+_VISION: Mapping[str, Rule] = {
+    "layers": Int("depth"),
+    "hidden": Int("hidden_size"),
+    "ffn_hidden": Int("intermediate_size"),
+    "heads": Int("num_heads"),
+    "patch": Int("patch_size"),
+    "temporal_patch": Int("temporal_patch_size"),
+    "merge": Int("spatial_merge_size"),
+    "in_channels": Int("in_channels"),
+    "positions": Int("num_position_embeddings"),
+    "out_hidden": Int("out_hidden_size"),
+    "deepstack": Indexes("deepstack_visual_indexes"),
+}
+_TEXT_TYPE = Only("model_type", ("qwen3_vl_moe_text", "qwen3_vl_moe"), "another language model")
+_VISION_TYPE = Only("model_type", ("qwen3_vl_moe", "qwen3_vl_moe_vision"), "another vision tower")
+_VISION_GELU = Only("hidden_act", ("gelu_pytorch_tanh",), "the vision tower's MLP is a plain GELU")
+_TIED_ABOVE = Only("tie_word_embeddings", (False,), "it is read at the top of the configuration")
+
+
+def _gated_delta(bridge: str, qk_norm: int, gate: int, shared: int) -> Mapping[str, Rule]:
+    """Layers of a gated delta net with a gated full attention in between, experts in each."""
+    return {
+        **_CORE,
+        "qk_norm": Const(True, f"{bridge}:{qk_norm}"),
+        "attention_gate": Const(True, f"{bridge}:{gate}"),
+        "linear_every": Every(),
+        "linear_key_heads": Int("linear_num_key_heads"),
+        "linear_value_heads": Int("linear_num_value_heads"),
+        "linear_key_dim": Int("linear_key_head_dim"),
+        "linear_value_dim": Int("linear_value_head_dim"),
+        "experts": Int("num_experts"),
+        "expert_hidden": Int("moe_intermediate_size"),
+        "shared_expert_hidden": Int("shared_expert_intermediate_size"),
+        "shared_expert_gate": Const(True, f"{bridge}:{shared}"),
+    }
+
+
+_DELTA_NET = ("One layer in linear_every has full attention, the others a gated delta net and its convolution of 4.",)
+_GATED_DELTA_ONLY = (
+    _SILU,
+    *_EVERY,
+    *_NO_WINDOW,
+    Only("linear_conv_kernel_dim", (4,), "memory and time of a gated delta net are known for a convolution of 4"),
+)
+_NEXT = "models/qwen/qwen3_next_bridge.py"
+_QWEN3_NEXT: Mapping[str, Rule] = {
+    **_gated_delta(_NEXT, 64, 81, 75),
+    **_TIED,
+    "position_embedding_type": Const("rope", f"{_NEXT}:60"),
+    "mtp_layers": Else(Int("mtp_num_hidden_layers", least=0), Const(1, "recipes/qwen/h100/qwen3_next.py:63")),
+}
+_QWEN35 = "models/qwen/qwen35_bridge.py"
+_QWEN3_5_MOE: Mapping[str, Rule] = {
+    **_gated_delta(_QWEN35, 55, 60, 96),
+    "ffn_hidden": Else(Int("intermediate_size"), Times(4, "hidden_size", "transformer/transformer_config.py:1330")),
+    "mtp_layers": Int("mtp_num_hidden_layers", least=0, absent=0, null=0),
+}
+_QWEN3_5_ONLY = (
+    *_GATED_DELTA_ONLY,
+    Only("attention_bias", (False,), "Megatron Bridge leaves the output projection of this family without a bias"),
+    Only("attn_output_gate", (True,), "Megatron Bridge builds this family with gated attention"),
+    Only("mtp_use_dedicated_embeddings", (False,), "MTP with an embedding of its own cannot be said"),
+)
+_NEMOTRON = "models/nemotronh/nemotron_h_bridge.py"
+_BLOCKS = Pattern("hybrid_override_pattern", "layers_block_type")
+_DEPTHS = "num_nextn_predict_layers"
+_NEMOTRON_H: Mapping[str, Rule] = {
+    **_CORE,
+    **_TIED,
+    "layers": Length(_BLOCKS),
+    "layer_pattern": _BLOCKS,
+    "head_dim": Int("head_dim"),
+    "position_embedding_type": Const("none", f"{_NEMOTRON}:272"),
+    "gated": Const(False, f"{_NEMOTRON}:275"),
+    "mamba_heads": Int("mamba_num_heads"),
+    "mamba_head_dim": Int("mamba_head_dim"),
+    "mamba_state": Int("ssm_state_size"),
+    "mamba_groups": Int("n_groups"),
+    "experts": Int("n_routed_experts"),
+    "expert_hidden": Int("moe_intermediate_size"),
+    "moe_latent": Int("moe_latent_size", absent=0, null=0),
+    "shared_expert_hidden": Int("moe_shared_expert_intermediate_size"),
+    "mtp_layers": Int(_DEPTHS, least=0, absent=0, null=0),
+    "mtp_pattern": Pattern("mtp_hybrid_override_pattern", "mtp_layers_block_type", _DEPTHS),
+    "mtp_repeated": Repeated("mtp_use_repeated_layer", _DEPTHS, f"{_NEMOTRON}:305"),
+}
+_MIXER = "core ssm/mamba_mixer.py builds its mixer so"
+_NEMOTRON_H_ONLY = (
+    _NO_BIAS,
+    Only("mlp_hidden_act", ("relu2",), "Megatron Bridge builds this family with squared ReLU"),
+    Only("mamba_hidden_act", ("silu",), _MIXER),
+    Only("use_bias", (False,), "biases in every linear cannot be said"),
+    Only("mamba_proj_bias", (False,), _MIXER),
+    Only("use_conv_bias", (True,), _MIXER),
+    Only("conv_kernel", (4,), _MIXER),
+    Only("chunk_size", (128,), "the mixer's memory and time are known for chunks of 128 tokens"),
+    Only("residual_in_fp32", (False,), "a residual stream of four bytes cannot be said"),
+    Only("sliding_window", (None,), "Megatron Bridge builds this family with full attention"),
+    Only("n_shared_experts", (1,), "moe_shared_expert_intermediate_size is the width of the one that there is"),
+)
+_GPT_OSS_BIAS = Const(True, "models/gpt_oss/gpt_oss_bridge.py:62")
+
+FAMILIES: Mapping[str, Family] = {
+    "qwen3_moe": Family(
+        _QWEN3_MOE | _TIED,
+        (
+            *_QWEN_ONLY,
+            Only("qkv_bias", (False,), "Megatron Bridge builds this family without attention biases"),
+            Only("use_qk_norm", (True,), "Megatron Bridge always normalises queries and keys of this family"),
+            Only("shared_expert_intermediate_size", (0, None), "this family is built without shared experts"),
+        ),
+    ),
+    "qwen3_vl_moe": Family(
+        _QWEN3_MOE
+        | {
+            "qk_norm": Const(True, "models/qwen_vl/qwen3_vl_bridge.py:246"),
+            "position_embedding_type": Const("mrope", "models/qwen_vl/qwen3_vl_bridge.py:267"),
+        },
+        (*_QWEN_ONLY, _TEXT_TYPE, _TIED_ABOVE),
+        vision=_VISION,
+        vision_only=(_VISION_TYPE, _VISION_GELU),
+        outer=_TIED,
+    ),
+    "qwen3_next": Family(_QWEN3_NEXT, (*_GATED_DELTA_ONLY, _NO_BIAS), _DELTA_NET),
+    "qwen3_5_moe": Family(
+        _QWEN3_5_MOE | {"position_embedding_type": Const("mrope", "models/qwen_vl/qwen35_vl_bridge.py:198")},
+        (*_QWEN3_5_ONLY, _TIED_ABOVE, Only("model_type", ("qwen3_5_moe_text",), "another language model")),
+        _DELTA_NET,
+        vision={fact: rule for fact, rule in _VISION.items() if fact != "deepstack"},
+        vision_only=(
+            Only("model_type", ("qwen3_5_moe", "qwen3_5_moe_vision"), "another vision tower"),
+            Only("deepstack_visual_indexes", ([],), "Megatron Bridge has no mergers for them in this family"),
+            _VISION_GELU,
+        ),
+        outer=_TIED,
+    ),
+    "qwen3_5_moe_text": Family(
+        _QWEN3_5_MOE | _TIED | {"position_embedding_type": Const("rope", f"{_QWEN35}:404")},
+        _QWEN3_5_ONLY,
+        _DELTA_NET,
+    ),
+    "qwen2_moe": Family(
+        _CORE
+        | _TIED
+        | {
+            "qkv_bias": Flag("qkv_bias", absent=True),
+            "experts": Int("num_experts"),
+            "expert_hidden": Int("moe_intermediate_size"),
+            "shared_expert_hidden": Int("shared_expert_intermediate_size"),
+            "shared_expert_gate": Const(True, "no bridge in 0.6.2; Hugging Face's Qwen2MoeSparseMoeBlock"),
+        },
+        (_SILU, *_EVERY, *_NO_WINDOW),
+        bridge=False,
+    ),
+    "mixtral": Family(
+        _CORE | _TIED | {"experts": Int("num_local_experts"), "expert_hidden": Int("intermediate_size")},
+        (_SILU, Only("sliding_window", (None,), "a window on every layer is not built by Megatron Bridge")),
+        bridge=False,
+    ),
+    "deepseek_v2": Family(_mla("models/deepseek/deepseek_v2_bridge.py", 53, 54), _mla_only("softmax"), _MLA_NOTES),
+    "deepseek_v3": Family(_mla("models/deepseek/deepseek_v3_bridge.py", 62, 63), _mla_only("sigmoid"), _MLA_NOTES),
+    # The published configuration names DeepseekV3ForCausalLM, so Bridge builds it with DeepSeek-V3's bridge.
+    "kimi_k2": Family(_mla("models/deepseek/deepseek_v3_bridge.py", 62, 63), _mla_only("sigmoid"), _MLA_NOTES),
+    "gpt_oss": Family(
+        _CORE
+        | {
+            "head_dim": Int("head_dim"),
+            "experts": Int("num_local_experts"),
+            "expert_hidden": Int("intermediate_size"),
+            "qkv_bias": _GPT_OSS_BIAS,
+            "attention_bias": _GPT_OSS_BIAS,
+            "mlp_bias": _GPT_OSS_BIAS,
+            "router_bias": _GPT_OSS_BIAS,
+            "attention_sinks": Const(True, "models/gpt_oss/gpt_oss_bridge.py:86"),
+            "position_embedding_type": Const("yarn", "models/gpt_oss/gpt_oss_bridge.py:65"),
+            "window": Int("sliding_window"),
+            "window_every": Alternating(),
+        },
+        (
+            _SILU,
+            _UNTIED,
+            Only("attention_bias", (True,), "Megatron Bridge builds this family with biases"),
+            Only("swiglu_limit", (7.0, 7), "Megatron Bridge clamps this family's activation at 7"),
+        ),
+        ("The window counts the token itself; Bridge passes (window - 1, 0). Layers 2, 4, ... have full attention.",),
+    ),
+    "glm4_moe": Family(
+        _CORE
+        | {
+            "qk_norm": Flag("use_qk_norm", absent=False),
+            "qkv_bias": Flag("attention_bias", absent=False),
+            "experts": Int("n_routed_experts"),
+            "expert_hidden": Int("moe_intermediate_size"),
+            "shared_expert_hidden": Product("n_shared_experts", "moe_intermediate_size"),
+            "dense_layers": Int("first_k_dense_replace", least=0),
+            "mtp_layers": _MTP,
+        },
+        (
+            _SILU,
+            _UNTIED,
+            Only("n_shared_experts", (1,), "Bridge gives this family one shared expert: models/glm/glm45_bridge.py:88"),
+            Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score"),
+        ),
+        ("The router's expert bias is a buffer, not a parameter.",),
+    ),
+    "nemotron_h": Family(
+        _NEMOTRON_H,
+        _NEMOTRON_H_ONLY,
+        (
+            "Letters of the pattern: M Mamba-2, * attention, E experts, - dense MLP; each is a layer of one block.",
+            "The router's expert bias is a buffer, not a parameter.",
+        ),
+    ),
+}
+
+_WIDE_NORM = "queries and keys are normalised over all heads at once; `qk_norm` means one norm for each head"
+
+INEXPRESSIBLE: Mapping[str, str] = {
+    "olmoe": _WIDE_NORM,
+    "minimax_m2": _WIDE_NORM,
+}
+"""Known `model_type`s whose architecture the facts cannot say, and what stands in the way."""
+
+SIGNS: tuple[tuple[str, str], ...] = (
+    (r"index_.*|indexer_.*|sparse_attention.*", "sparse attention with an indexer"),
+    (r"linear_.*|full_attention_interval|kda_.*", "linear attention in some layers"),
+    (r"mamba_.*|ssm_.*|hybrid_.*|mtp_hybrid_.*|conv_kernel|attn_layer_.*", "a hybrid with state-space layers"),
+    (r"moe_latent_.*|latent_moe_.*|o_lora_rank", "projections that the facts do not describe"),
+    (r"layer_types|mlp_layer_types|sliding_window_pattern|moe_layers_enum", "layers of several kinds"),
+    (r"swa_.*|attention_chunk_size|add_swa_.*|add_full_.*", "windowed layers with shapes of their own"),
+    (r"compress_.*|hc_.*|num_hash_layers|attn_res_.*", "residual or attention paths that the facts do not describe"),
+    (r"attn_output_gate|attention_output_gate|use_head_wise_attn_gate", "gated attention"),
+    (r"attention_k_eq_v|num_kv_shared_layers", "shared attention projections"),
+    (r"qk_norm_type", "a norm of queries and keys that `qk_norm` does not mean"),
+    (r"vision_config|audio_config", "an encoder of a kind that the facts do not describe"),
+)
+"""Keys, as whole-word patterns, that say why an unknown architecture cannot be declared."""
+
+PLUMBING = (
+    Only("add_cross_attention", (False,), "only decoders are known"),
+    Only("is_encoder_decoder", (False,), "only decoders are known"),
+    Only("pruned_heads", ({},), "all layers must be alike"),
+    Only("mlp_bias", (False,), "biases are what Megatron Bridge makes them for a family"),
+)
+"""Checks that every configuration gets."""
+
+NAMES: Mapping[str, str] = {
+    "Qwen/Qwen3-30B-A3B": "qwen3_30b_a3b",
+    "Qwen/Qwen3-235B-A22B": "qwen3_235b_a22b",
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": "qwen3_next_80b_a3b",
+    "Qwen/Qwen3.5-35B-A3B": "qwen35_vl_35b_a3b",
+    "Qwen/Qwen3.5-122B-A10B": "qwen35_vl_122b_a10b",
+    "Qwen/Qwen3.5-397B-A17B": "qwen35_vl_397b_a17b",
+    "Qwen/Qwen3-VL-30B-A3B-Instruct": "qwen3_vl_30b_a3b",
+    "Qwen/Qwen3-VL-235B-A22B-Instruct": "qwen3_vl_235b_a22b",
+    "deepseek-ai/DeepSeek-V2": "deepseek_v2",
+    "deepseek-ai/DeepSeek-V2-Lite": "deepseek_v2_lite",
+    "deepseek-ai/DeepSeek-V3": "deepseek_v3",
+    "moonshotai/Kimi-K2-Instruct": "kimi_k2",
+    "moonshotai/Moonlight-16B-A3B": "moonlight_16b",
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "nemotron_3_nano",
+    "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16": "nemotron_3_super",
+    "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": "nemotron_3_ultra",
+    "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16": "nemotron_3_5_lightning",
+    "openai/gpt-oss-20b": "gpt_oss_20b",
+    "openai/gpt-oss-120b": "gpt_oss_120b",
+    "zai-org/GLM-4.5": "glm45_355b",
+    "zai-org/GLM-4.5-Air": "glm45_air_106b",
+}
+"""Names that Megatron Bridge's recipes use for a Hugging Face id."""

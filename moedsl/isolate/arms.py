@@ -1,0 +1,120 @@
+"""The variants of an isolation, compiled: their joint laws, and the search for a layout that all of them may take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+
+from moedsl.check.program import Isolation, Pin, Program, Variant
+from moedsl.rules.rule import Rule
+from moedsl.rules.vectorizer import Column
+from moedsl.schema import axes
+from moedsl.solver.problem import Problem
+from moedsl.solver.search import Search, Solution
+from moedsl.solver.solve import KEEP, Chosen, solve
+from moedsl.solver.table import Compiled, Law, Row, Table
+
+
+@frozen
+class Arm:
+    """One variant, compiled. `problem` has the domains of the first variant everywhere but on the isolated axis."""
+
+    variant: Variant
+    chosen: Chosen
+
+    def table(self, t: Table) -> Table:
+        """The rows of another arm as this one has them."""
+        own = {a: np.full(t.rows, code) for a, code in self.variant.codes.items() if a in axes.BY_NAME}
+        return Table({**t.axes, **own}, self.chosen.problem.codes, self.chosen.compiled.lets)
+
+
+def compile_arms(p: Program, gpus: int | None) -> tuple[Arm, ...]:
+    """Every variant of a program, its defaults those of the first."""
+    assert p.isolate is not None
+    first, *others = p.isolate.variants
+    base = _arm(p, first, gpus, None)
+    return (base, *(_arm(p, v, gpus, base.chosen.problem) for v in others))
+
+
+def _arm(p: Program, v: Variant, gpus: int | None, base: Problem | None) -> Arm:
+    q = _program(p, v)
+    said = {"seq": "seq", "batch": "global_batch"}
+    isolated = {said[n] for n in v.codes if n in said}
+    fixed = {n: base.values[n] for n in said.values() if base is not None and n not in isolated}
+    chosen = solve(q, q.gpus or gpus or 0, keep=0, **fixed)
+    return Arm(v, chosen if base is None else _like(chosen, v, base))
+
+
+def _program(p: Program, v: Variant) -> Program:
+    """The program with a variant's values pinned where the isolation stands."""
+    assert p.isolate is not None
+    span = p.isolate.span
+    pins = {a: Pin(a, code, span) for a, code in v.codes.items() if a in axes.BY_NAME}
+    sizes: dict[str, Any] = {n: value for n, value in v.codes.items() if n not in axes.BY_NAME}
+    name = f"{p.name}.{p.isolate.axis}_{v.label}"
+    spans = {**p.spans, **dict.fromkeys(sizes, span)}
+    alone = Isolation(p.isolate.axis, (v,), span)
+    return evolve(p, name=name, pins={**p.pins, **pins}, spans=spans, isolate=alone, **sizes)
+
+
+def _like(chosen: Chosen, v: Variant, base: Problem) -> Chosen:
+    """Where a default or a phase would open other values to this variant, the first's hold."""
+    own, problem = set(v.codes), chosen.problem
+    domains = {a: problem.domains[a] if a in own else d for a, d in base.domains.items()}
+    origins = {a: problem.origins[a] if a in own else o for a, o in base.origins.items()}
+    problem = evolve(problem, domains=domains, origins=origins, defaults=base.defaults)
+    return evolve(chosen, problem=problem, compiled=evolve(chosen.compiled, problem=problem))
+
+
+def search(arms: Sequence[Arm], keep: int = KEEP) -> Solution:
+    """The best layouts of the first arm that the others may take too."""
+    first = arms[0].chosen
+    return Search(with_laws(first.compiled, arms[1:]), first.cost, keep).run()
+
+
+def with_laws(c: Compiled, others: Sequence[Arm]) -> Compiled:
+    return evolve(c, laws=(*c.laws, *(law for arm in others for law in joint_laws(arm))))
+
+
+def joint_laws(arm: Arm) -> list[Law]:
+    """The laws of an arm as laws on another's rows; whatever the variant fixes they no longer need."""
+    own = frozenset(arm.variant.codes)
+    return [_priced(arm, law) if law.priced else _plain(arm, law, own) for law in arm.chosen.compiled.laws]
+
+
+def _plain(arm: Arm, law: Law, own: frozenset[str]) -> Law:
+    return evolve(law, needs=law.needs - own, holds=lambda t: law.holds(arm.table(t)))
+
+
+def _priced(arm: Arm, law: Law) -> Law:
+    """A law on prices, asked once every axis is bound: the arm has prices of its own."""
+
+    def holds(t: Table) -> Column:
+        return law.holds(priced_table(arm, t, law.needs))
+
+    return evolve(law, needs=law.needs | frozenset(axes.BY_NAME), holds=holds)  # type: ignore[arg-type]
+
+
+def priced_table(arm: Arm, t: Table, needs: frozenset[str]) -> Table:
+    """The rows of another arm with this one's prices: its peak, and what else a law needs."""
+    here, cost = arm.table(t), arm.chosen.cost
+    made = {"peak_memory": cost.memory, "spare_memory": cost.spare, "step_time": cost.time}
+    return here.with_columns(**{n: price(here) for n, price in made.items() if n == "peak_memory" or n in needs})
+
+
+def price(arm: Arm, row: Row) -> Row:
+    """A row of another arm as this one has it, priced and ranked by the search itself."""
+    codes = {**row.codes, **{a: c for a, c in arm.variant.codes.items() if a in axes.BY_NAME}}
+    compiled = arm.chosen.compiled
+    problem = evolve(compiled.problem, domains={a: np.array([c]) for a, c in codes.items()})
+    return Search(evolve(compiled, problem=problem), arm.chosen.cost, 1).run().rows[0]
+
+
+def broken(arm: Arm, row: Row) -> Rule | None:
+    """The first law that a row of another arm breaks here."""
+    t = Table({a: np.array([c]) for a, c in row.codes.items()}, arm.chosen.problem.codes, arm.chosen.compiled.lets)
+    here = priced_table(arm, t, frozenset(["spare_memory", "step_time"]))
+    return next((law.rule for law in arm.chosen.compiled.laws if not np.all(law.holds(here))), None)

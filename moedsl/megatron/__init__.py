@@ -1,0 +1,1 @@
+"""What is known of Megatron Bridge and Megatron-Core without importing them."""

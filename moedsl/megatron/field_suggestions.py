@@ -1,0 +1,72 @@
+"""The field that a path means which is none: an old or another name, or a slip in its section or in its name.
+
+Citations are to megatron-bridge 0.6.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from attrs import frozen
+
+from moedsl.diagnostics.model import Instead
+from moedsl.diagnostics.suggest import suggest
+from moedsl.megatron.fields import field_names, sections
+
+SHOWN = 3
+"""Fields of one name that are listed."""
+
+
+@frozen
+class Meant:
+    """A field, and the line of NVIDIA's code that sets it under the other name."""
+
+    field: str
+    cite: str
+
+
+ELSEWHERE = {
+    "model.moe_a2a_overlap": Meant(
+        "comm_overlap.overlap_moe_expert_parallel_comm", "bridge perf_recipes/qwen_vl/common.py:109"
+    ),
+    "model.fp8_param_gather": Meant("mixed_precision.fp8_param_gather", "bridge training/mixed_precision.py:61"),
+    "scheduler.max_lr": Meant("optimizer.lr", "bridge diffusion/recipes/nemotron_labs_diffusion/ar_to_dlm.py:363"),
+}
+"""Names that recipes use for fields which are called otherwise."""
+
+
+def meant(path: str) -> tuple[str, ...]:
+    """The help for a dotted path that is no field; empty where nothing is near it.
+
+    An `Instead` holds the whole path; of several the field may be any.
+    """
+    if path in ELSEWHERE:
+        known = ELSEWHERE[path]
+        return (Instead(f"the field is `{known.field}` ({known.cite})", known.field),)
+    section, _, name = path.partition(".")
+    right = _section(section) if name else None
+    if right is not None:
+        return _in_section(right, name, sections()[right])
+    same = [p for p in field_names() if p.rpartition(".")[2] == path.rpartition(".")[2]]
+    if same:
+        return tuple(Instead(f"did you mean `{p}`?", p) for p in same[:SHOWN])
+    inside = suggest(path, [p for p in field_names() if p.startswith(f"{section}.")])
+    return inside or suggest(path, field_names())
+
+
+def _section(typed: str) -> str | None:
+    """The section that a word which is none is nearly."""
+    near = () if typed in sections() else suggest(typed, [*sections()])
+    return next((help.word for help in near if isinstance(help, Instead)), None)
+
+
+def _in_section(section: str, name: str, names: Collection[str]) -> tuple[str, ...]:
+    """A path whose section had a typo, with the name that was meant in it where there is one."""
+    if name in names:
+        return (Instead(f"did you mean `{section}.{name}`?", f"{section}.{name}"),)
+    return f"did you mean the section `{section}`?", *suggest(f"{section}.{name}", [f"{section}.{n}" for n in names])
+
+
+def all_sections() -> str:
+    """The help for a path that nothing is near."""
+    return f"a field is `SECTION.NAME`; the sections are {', '.join(sections())}"

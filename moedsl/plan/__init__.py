@@ -1,0 +1,1 @@
+"""The plan: the chosen layout with its reasons, memory and speed."""

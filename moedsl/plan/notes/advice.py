@@ -1,0 +1,100 @@
+"""The advice of the rules on one layout: whether it is followed, and what following it would cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.schema import axes
+from moedsl.solver.neighbours import GIB
+from moedsl.solver.search import Search
+from moedsl.solver.solve import Chosen
+from moedsl.solver.table import Law, Row
+from moedsl.solver.top_k import Kept
+
+Json = dict[str, Any]
+NEAR = 0.1
+"""How far behind a layout may rank that is named for its memory."""
+
+
+@frozen
+class Answers:
+    """What one more pass over the space says beside a plan."""
+
+    advice: list[Json]
+    """Every advice and every preference of the run, in their order."""
+    certain: Row | None
+    """Of a layout that is TIGHT, the best that FITS `within` its step."""
+    within: float | None
+    """How much longer a step may be than the plan's; None where the phase ranks by something else before the time."""
+
+
+def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> Answers:
+    """Whether each advice is followed and what it would cost; and for a layout that is TIGHT what FITS would cost."""
+    laws, limit = chosen.compiled.advice + chosen.compiled.wishes, _limit(chosen, row)
+    unfollowed = {law.rule.id: law for law in laws if not _followed(law, env)}
+    sure = Kept(1, _certain(chosen), limit) if tight else None
+    # a law on prices may be one that no layout obeys, which nothing but pricing them all would show
+    asked = {n: Kept(1, law, limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
+    _fill(chosen, [*asked.values(), *([sure] if sure else [])])
+    costs = {n: _cost(asked.get(n), row) for n in unfollowed}
+    entries = [
+        {
+            "rule": law.rule.id,
+            "followed": law.rule.id not in costs,
+            "because": law.rule.because,
+            "cite": list(law.rule.cites),
+            "worth": law.rule.worth,
+            "cost": costs.get(law.rule.id),
+        }
+        for law in laws
+    ]
+    return Answers(entries, next(iter(sure.rows), None) if sure else None, None if limit is None else NEAR)
+
+
+def _followed(law: Law, env: Mapping[str, Any]) -> bool:
+    return not holds(law.rule.when, env) or bool(evaluate(law.rule.expr, env))
+
+
+def _cost(asked: Kept | None, row: Row) -> str:
+    if asked is None:
+        return "the run itself decides it, no layout does"
+    if asked.rows:
+        return against(asked.rows[0], row)
+    within = "" if asked.limit is None else f" within {NEAR:.0%} of the step"
+    return f"nothing that the run leaves open follows it and fits{within}"
+
+
+def _fill(chosen: Chosen, asked: list[Kept]) -> None:
+    """Finds the best layout for each question, among the meshes that the plan's own search left, if any."""
+    c, space = chosen.compiled, chosen.solution.space
+    if space is not None and space.c is c:
+        Search(c, chosen.cost, 1).each(space, asked)
+        return
+    for k in asked:
+        if k.law is not None:
+            k.add(Search(evolve(c, laws=(*c.laws, k.law)), chosen.cost, 1).run().rows)
+
+
+def _limit(chosen: Chosen, row: Row) -> tuple[float, ...] | None:
+    """The rank of a layout as good as the plan's but for a step longer by `NEAR`; None where the phase ranks by
+    something else before the time."""
+    at, ranks = len(chosen.compiled.wishes), chosen.compiled.ranks
+    first = ranks[0].is_price and ranks[0].needs <= {"score", "step_time"}
+    return (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf) if first else None
+
+
+def _certain(chosen: Chosen) -> Law:
+    """The law that a layout FITS."""
+    some = chosen.compiled.ranks[0]
+    return evolve(some, needs=frozenset(a.name for a in axes.AXES), holds=lambda t: chosen.cost.spare(t) >= 0)
+
+
+def against(other: Row, row: Row) -> str:
+    """How another layout compares with the plan's, in a few words."""
+    slower, more = (other.step_time / row.step_time - 1) * 100, (other.peak_memory - row.peak_memory) / GIB
+    return f"{slower:+.1f}% step time, {more:+.1f} GiB"

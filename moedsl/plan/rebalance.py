@@ -1,0 +1,33 @@
+"""What a pipeline layout of one's own would buy where Megatron's even split leaves the last stage the slowest.
+
+The even split counts layers alone, so the stage with the loss and MTP has more to do than the others. A plan takes it
+where the layers divide, since a run that says no layout has that one in Megatron; the balanced one is shown beside it.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from moedsl.cost import pipeline
+from moedsl.solver import neighbours
+from moedsl.solver.solve import Chosen
+from moedsl.solver.table import Row
+
+WORTH = 0.01
+"""Share of the step that a layout has to save to be worth a line."""
+
+
+def rebalanced(chosen: Chosen, row: Row) -> tuple[str, Row] | None:
+    """The most balanced layout of the plan's stages and its prices; None where the plan has it, or where it breaks a
+    law or saves less than `WORTH`."""
+    p, pp, vpp = chosen.problem.program, row.codes["pp"], row.codes["vpp"]
+    if pp == 1 or p.pipeline_layout is not None or pipeline.layout_string(p.model, pp, vpp) is not None:
+        return None
+    text = pipeline.balanced(p.model, pp, vpp)
+    if text is None:
+        return None
+    other = neighbours.repriced(chosen.compiled, evolve(chosen.cost, layout=text), row)
+    if other.refused_by is not None or other.step_time > (1 - WORTH) * row.step_time:
+        return None
+    prices = {"peak_memory": other.peak_memory, "step_time": other.step_time, "spare_memory": other.spare_memory}
+    return text, evolve(row, **prices, score=row.score + other.step_time - row.step_time)

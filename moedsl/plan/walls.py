@@ -1,0 +1,254 @@
+"""The Three Walls of a plan: what share of memory and of the step stands at each, which one leads, and its fixes.
+
+What a wall looks like and what is done about it is in stdlib/rules/walls.moe: a symptom with the wall's name. An axis
+that its fix names in backquotes is tried on the plan's own layout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from moedsl.cost.compute import RATE
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.solver import neighbours
+from moedsl.solver.lower import divisors, with_lets
+from moedsl.solver.neighbours import GIB, Neighbour
+from moedsl.solver.problem import Problem
+from moedsl.solver.solve import Chosen
+from moedsl.solver.table import Row
+from moedsl.syntax import ast
+
+Json = dict[str, Any]
+WALLS = ("memory", "communication", "host", "compute")
+BLOCK = "std.walls."
+BESIDE = (BLOCK, "std.ladder.", "std.ladder_alone.")
+"""Blocks whose `measured` members are said beside the walls and the ladder, not as results of a like run."""
+LINKS = {
+    "ep": ("expert_communication",),
+    "tp": ("tensor_communication",),
+    "cp": ("context_communication",),
+    "dp": ("data_communication",),
+    "pp": ("pipeline_communication", "bubble"),
+}
+"""The parts of the step that each kind of communication exposes; what a pipeline waits is its own."""
+BACK = ("recompute", "offload", "offload_modules", "sharding")
+"""What buys memory back."""
+_PLAIN = {"recompute": 0, "offload": 0, "offload_modules": 0, "sharding": 0, "cuda_graph": 0}
+"""The code of each without it."""
+
+
+def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Json) -> Json:
+    """`walls` of the plan's JSON: the four, the dominant one, where the platform usually stands, and the fixes."""
+    by = {
+        "memory": _memory(chosen, row, estimate),
+        "communication": _communication(estimate),
+        "host": {"share": estimate["breakdown"]["launch"] / estimate["step_time_s"]},
+        "compute": _compute(chosen, row, estimate),
+    }
+    dominant = _dominant(by, float(env["wall_floor"]))
+    notes = [_note(r, env) for r in said(chosen.problem, BLOCK, env)]
+    usual = next((n for n in notes if n["says"] in WALLS), None)
+    return {
+        **by,
+        "dominant": dominant,
+        "usual": usual,
+        "fixes": _fixes(chosen, row, env),
+        "notes": [n for n in notes if n["says"] not in WALLS],
+        "mfu": _mfu(chosen, env, estimate),
+    }
+
+
+def said(problem: Problem, block: str, env: Mapping[str, Any]) -> list[Rule]:
+    """The `measured` members of a block that hold here."""
+    return [r for r in problem.program.of("measured") if r.id.startswith(block) and holds(r.when, env)]
+
+
+def _note(r: Rule, env: Mapping[str, Any]) -> Json:
+    return {"rule": r.id, "says": evaluate(r.expr, env), "because": r.because, "cite": list(r.cites)}
+
+
+# ---------------------------------------------------------------- the walls
+
+
+def _memory(chosen: Chosen, row: Row, estimate: Json) -> Json:
+    """Share of capacity at the peak, and what is bought back for how much of the step."""
+    m = estimate["memory"]
+    bought = [*_without(chosen, row, BACK), *_distributed(chosen, row)]
+    paid = sum(max(b["paid_s"], 0.0) for b in bought)
+    graphs = _without(chosen, row, ("cuda_graph",))
+    return {
+        "share": m["peak_gib"] / m["capacity_gib"],
+        "allowed": m["allowed_gib"] / m["capacity_gib"],
+        "bought_back": bought,
+        "paid_s": paid,
+        "paid": paid / estimate["step_time_s"],
+        "graphs_gib": -graphs[0]["gib"] if graphs else 0.0,
+    }
+
+
+def _without(chosen: Chosen, row: Row, names: Sequence[str]) -> list[Json]:
+    """What each policy that is on saves, in GiB, and takes, in seconds: the same layout without it, laws aside."""
+    on = [n for n in names if row.codes[n] != _PLAIN[n]]
+    if not on:
+        return []
+    columns = {a.name: np.full(len(on), row.codes[a.name], dtype=np.int64) for a in axes.AXES}
+    for i, name in enumerate(on):
+        columns[name][i] = _PLAIN[name]
+    memory, time = chosen.cost.memory(columns), chosen.cost.time(columns)
+    return [
+        {
+            "by": name,
+            "value": axes.BY_NAME[name].decode(row.codes[name]),
+            "gib": float(memory[i] - row.peak_memory) / GIB,
+            "paid_s": row.step_time - float(time[i]),
+        }
+        for i, name in enumerate(on)
+    ]
+
+
+def _distributed(chosen: Chosen, row: Row) -> Iterator[Json]:
+    """What the distributed optimizer saves on the most loaded stage; it moves as much as an all-reduce would."""
+    if axes.BY_NAME["sharding"].decode(row.codes["sharding"]) != "optimizer":
+        return
+    stage = max(chosen.cost.memory_report(row.codes), key=lambda s: s.total)
+    gpus, codes = chosen.problem.gpus, row.codes
+    dense, expert = (codes[a] * codes["pp"] * b / gpus for a, b in (("tp", 1), ("etp", codes["ep"])))
+    held = stage.params * dense + stage.expert_params * expert
+    whole = stage.optimizer / held * (stage.params + stage.expert_params) if held else 0.0
+    if whole > stage.optimizer:
+        yield {"by": "sharding", "value": "optimizer", "gib": (whole - stage.optimizer) / GIB, "paid_s": 0.0}
+
+
+def _communication(estimate: Json) -> Json:
+    """Exposed seconds by kind; the pipeline's bubble apart from its messages too."""
+    parts, step = estimate["breakdown"], estimate["step_time_s"]
+    seconds = {kind: sum(parts[name] for name in names) for kind, names in LINKS.items()}
+    return {
+        "share": sum(seconds.values()) / step,
+        "seconds": seconds,
+        "bubble_s": parts["bubble"],
+        "shares": {kind: s / step for kind, s in seconds.items()},
+    }
+
+
+def _compute(chosen: Chosen, row: Row, estimate: Json) -> Json:
+    """What computes for the first time, by kind of work, and the optimizer."""
+    step = estimate["step_time_s"]
+    seconds = {**chosen.cost.work_report(row.codes), "optimizer": estimate["breakdown"]["optimizer"]}
+    return {
+        "share": sum(seconds.values()) / step,
+        "seconds": seconds,
+        "shares": {kind: s / step for kind, s in seconds.items()},
+    }
+
+
+def _dominant(by: Mapping[str, Json], floor: float) -> str:
+    """The wall that takes most of the step besides compute, if it takes a stated share of it; else compute."""
+    lost = {"memory": by["memory"]["paid"], **{w: by[w]["share"] for w in ("communication", "host")}}
+    worst = max(lost, key=lambda w: lost[w])
+    return worst if lost[worst] >= floor else "compute"
+
+
+def _mfu(chosen: Chosen, env: Mapping[str, Any], estimate: Json) -> Json:
+    """Model FLOPs over the dense peak of the run's precision, and over that of BF16."""
+    peaks, rate = chosen.problem.program.hardware.tflops, estimate["model_tflops_per_gpu"]
+    peak = peaks.get(RATE[env["precision"]], peaks["bf16"])
+    return {"precision": env["precision"], "share": rate / peak, "of_bf16": rate / peaks["bf16"]}
+
+
+# ---------------------------------------------------------------- the fixes
+
+
+@frozen
+class Fix:
+    """A wall's symptom and the axes that its fix names."""
+
+    wall: str
+    rule: Rule
+    axes: tuple[str, ...]
+
+
+def table(rules: Sequence[Rule]) -> list[Fix]:
+    """The profile table: the symptoms that bear a wall's name."""
+    return [
+        Fix(r.name, r, tuple(a for a in re.findall(r"`(\w+)`", r.fix or "") if a in axes.BY_NAME))
+        for r in rules
+        if r.kind == "symptom" and r.id.startswith(BLOCK) and r.name in WALLS
+    ]
+
+
+def _fixes(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
+    """By wall: how to recognise it, what helps, and what each of it would do to this very layout."""
+    fixes = table(chosen.problem.program.rules)
+    tried = _tried(chosen, env, tuple(dict.fromkeys(a for f in fixes for a in f.axes)))
+    near = neighbours.judged(chosen.compiled, chosen.cost, row, tried)
+    effects = {r.name: evaluate(r.expr, {}) for r in chosen.problem.program.of("effect")}
+    return {
+        f.wall: {
+            "rule": f.rule.id,
+            "looks": f.rule.because,
+            "confirm": f.rule.confirm,
+            "fix": f.rule.fix,
+            "cite": list(f.rule.cites),
+            "here": [_here(a, near, row, f.wall, effects) for a in f.axes if any(n.axis == a for n in near)],
+        }
+        for f in fixes
+    }
+
+
+def _here(axis: str, near: Sequence[Neighbour], row: Row, wall: str, effects: Mapping[str, str]) -> Json:
+    """The best that changing one axis does: the most memory for its time at the memory wall, else the shortest step."""
+    mine = [n for n in near if n.axis == axis]
+    legal = [n for n in mine if n.refused_by is None]
+    best = min(legal or mine[:1], key=lambda n: -_frugality(n, row) if wall == "memory" else n.step_time)
+    less = best.peak_memory < row.peak_memory if wall == "memory" else best.step_time < row.step_time
+    return {
+        "axis": axis,
+        "value": axes.BY_NAME[axis].decode(best.code),
+        "helps": best.refused_by is None and bool(less),
+        "against_plan": neighbours.effect(best, row),
+        "changes": effects.get(axis, "execution"),
+    }
+
+
+def _frugality(n: Neighbour, row: Row) -> float:
+    """Bytes saved for each second of the step that is paid, at least a thousandth of it."""
+    return (row.peak_memory - n.peak_memory) / max(n.step_time - row.step_time, 1e-3 * row.step_time)
+
+
+def _tried(chosen: Chosen, env: Mapping[str, Any], names: Sequence[str]) -> list[tuple[axes.Axis, int]]:
+    """Every value of the axes that some phase of the workflow may choose; of the mesh what divides the GPUs."""
+    p = chosen.problem.program
+    lets = [with_lets(p, {**chosen.problem.values, "phase": phase}) for phase in axes.PHASES]
+    out: list[tuple[axes.Axis, int]] = []
+    for name in names:
+        axis, rules = axes.BY_NAME[name], [r for r in p.of("candidates") if r.name == name]
+        found = [_first(rules, {**values, **_settled(env)}) for values in lets]
+        codes = [c for r, values in zip(found, lets, strict=True) for c in _codes(axis, r, values, chosen)]
+        out += [(axis, code) for code in dict.fromkeys(codes)]
+    return out
+
+
+def _settled(env: Mapping[str, Any]) -> Json:
+    """The plan's own axes, for conditions that ask for them."""
+    return {a.name: env[a.name] for a in axes.AXES}
+
+
+def _first(rules: Sequence[Rule], values: Mapping[str, Any]) -> Rule | None:
+    return next((r for r in rules if holds(r.when, values)), None)
+
+
+def _codes(axis: axes.Axis, rule: Rule | None, values: Mapping[str, Any], chosen: Chosen) -> list[int]:
+    """What a rule lists; without one every size that divides the GPUs, every word, or the flag on."""
+    if rule is not None and isinstance(rule.expr, ast.List):
+        return [axis.encode(evaluate(item, values)) for item in rule.expr.items]
+    if axis.kind == "int":
+        return divisors(chosen.problem.gpus)
+    return [1] if axis.kind == "flag" else list(range(len(axis.words)))

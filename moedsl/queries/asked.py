@@ -1,0 +1,147 @@
+"""What may be asked of a run beside itself: one change at a time, each a program of its own with the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from attrs import evolve, field, frozen
+
+from moedsl.check.program import Pin, Program
+from moedsl.queries.gpus import held
+from moedsl.rules.library import Library
+from moedsl.schema import axes
+from moedsl.schema.gpu_counts import MOST_GPUS
+from moedsl.schema.symbols import VLM_WORDS
+from moedsl.solver.solve import Chosen
+from moedsl.solver.table import Table
+from moedsl.solver.top_k import as_mask
+
+KINDS = {
+    "gpus": "More and fewer GPUs",
+    "hardware": "Other GPUs",
+    "seq": "Sequence length",
+    "precision": "Number formats",
+    "freeze": "Freezing",
+    "sharding": "Sharding",
+}
+"""Every kind of change in order, with its heading."""
+
+
+@frozen
+class Change:
+    """One change. `program` states its own GPUs, sequence and batch; it is None where there is nothing to compile."""
+
+    kind: str
+    label: str
+    program: Program | None = field(repr=False)
+    why: str | None = None
+    """Why there is nothing to compile."""
+
+
+def changes(chosen: Chosen, library: Library) -> list[Change]:
+    """Every change of a run, by kind in the order of `KINDS`."""
+    p = held(chosen)
+    frozen_parts = _freezing(p) if p.model.vision is not None else ()
+    return [
+        *_gpus(p), *_hardware(p, library), *_seq(p), *_precision(chosen, p), *_formats(chosen, p), *frozen_parts,
+        *_sharding(chosen, p),
+    ]  # fmt: skip
+
+
+def _gpus(p: Program) -> Iterator[Change]:
+    assert p.gpus is not None
+    for times in (2, 4):
+        gpus = p.gpus * times
+        label = f"{times}x GPUs: {gpus} {p.hardware.name}"
+        if gpus > MOST_GPUS:
+            yield Change("gpus", label, None, f"more than {MOST_GPUS} GPUs are not priced")
+        else:
+            yield Change("gpus", label, evolve(p, gpus=gpus))
+    if p.gpus % 2:
+        yield Change("gpus", "half the GPUs", None, f"{p.gpus} GPUs have no half")
+    else:
+        yield Change("gpus", f"half the GPUs: {p.gpus // 2} {p.hardware.name}", evolve(p, gpus=p.gpus // 2))
+
+
+def _hardware(p: Program, library: Library) -> Iterator[Change]:
+    """Every other declared GPU: as many of them, and as many nodes where that is another number."""
+    assert p.gpus is not None
+    for name in sorted(library.hardware.keys() - {p.hardware.name}):
+        h, found = library.gpu(name)
+        if h is None:
+            yield Change("hardware", f"{p.gpus} {name}", None, f"its declaration is wrong: {found[0].message}")
+            continue
+        yield Change("hardware", f"{p.gpus} {name}", evolve(p, hardware=h))
+        nodes = -(-p.gpus // p.hardware.gpus_per_node)
+        same_nodes = nodes * h.gpus_per_node
+        if p.gpus >= p.hardware.gpus_per_node and same_nodes not in (p.gpus, 0) and same_nodes <= MOST_GPUS:
+            label = f"{same_nodes} {name} ({_nodes(nodes)}, as now)"
+            yield Change("hardware", label, evolve(p, hardware=h, gpus=same_nodes))
+
+
+def _nodes(n: int) -> str:
+    return f"{n} node" + ("s" if n > 1 else "")
+
+
+def _seq(p: Program) -> Iterator[Change]:
+    """Twice and half the length, with as many tokens a step."""
+    assert p.batch is not None
+    tokens = p.batch * p.seq
+    for seq, word in ((p.seq * 2, "2x"), (p.seq // 2, "half")):
+        label = f"{word} the sequence: {shown(seq)}"
+        if seq == 0 or tokens % seq or (word == "half" and p.seq % 2):
+            yield Change("seq", label, None, f"the {tokens} tokens of a step are no whole number of such sequences")
+        else:
+            yield Change("seq", label, evolve(p, seq=seq, batch=tokens // seq))
+
+
+def shown(n: int) -> str:
+    """Tokens of a sequence as a run file has them."""
+    return f"{n // 1024}k" if n % 1024 == 0 else str(n)
+
+
+def _precision(chosen: Chosen, p: Program) -> Iterator[Change]:
+    """Every other number format of the matrix products that this GPU has."""
+    for word in had(chosen):
+        if word != axes.PRECISION[chosen.solution.rows[0].codes["precision"]]:
+            yield Change("precision", f"precision {word}", _pinned(evolve(p, precision=word), "precision", word))
+
+
+def had(chosen: Chosen) -> list[str]:
+    """The number formats that no law refuses whatever the layout is."""
+    codes = np.arange(len(axes.PRECISION))
+    table = Table({"precision": codes}, chosen.problem.codes, chosen.compiled.lets)
+    laws = [w for w in chosen.compiled.laws if w.needs == {"precision"} and not w.rule.wish]
+    legal = np.logical_and.reduce([as_mask(w.holds(table), len(codes)) for w in laws] or [codes >= 0])
+    return [w for w, ok in zip(axes.PRECISION, legal, strict=True) if ok]
+
+
+def _formats(chosen: Chosen, p: Program) -> Iterator[Change]:
+    for axis in ("moments", "grad_reduce"):
+        word = _other(chosen, axis)
+        yield Change("precision", f"{axis} {word}", _pinned(p, axis, word))
+
+
+def _sharding(chosen: Chosen, p: Program) -> Iterator[Change]:
+    word = _other(chosen, "sharding")
+    label = "Megatron FSDP" if word == "fsdp" else "the distributed optimizer instead of FSDP"
+    yield Change("sharding", label, _pinned(p, "sharding", word))
+
+
+def _other(chosen: Chosen, axis: str) -> str:
+    """The other word of an axis that has two."""
+    return axes.BY_NAME[axis].words[1 - chosen.solution.rows[0].codes[axis]]
+
+
+def _pinned(p: Program, axis: str, word: str) -> Program:
+    """The program with a value pinned; it points at the hardware where the run says nothing of it."""
+    span = p.pins[axis].span if axis in p.pins else p.spans.get(axis, p.spans["hardware"])
+    return evolve(p, pins={**p.pins, axis: Pin(axis, axes.BY_NAME[axis].encode(word), span)})
+
+
+def _freezing(p: Program) -> Iterator[Change]:
+    for word in VLM_WORDS:
+        part = word.removeprefix("freeze_")
+        label = f"train the {part} too" if word in p.vlm else f"freeze the {part}"
+        yield Change("freeze", label, evolve(p, vlm=p.vlm ^ {word}))

@@ -1,0 +1,48 @@
+"""Whether two chosen layouts are the same experiment, without making their plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moedsl.plan import experiment
+from moedsl.plan.build import environment
+from moedsl.queries.figures import layout
+from moedsl.rules.effects import of_rules
+from moedsl.rules.interpreter import evaluate
+from moedsl.schema.symbols import VLM_WORDS
+from moedsl.solver.lower import first
+from moedsl.solver.solve import Chosen
+
+
+def another(a: Chosen, b: Chosen) -> list[str]:
+    """The words and the fields of Bridge in which two runs differ that make them different experiments."""
+    old, new = values(a), values(b)
+    return [n for n in {**old, **new} if old.get(n) != new.get(n)]
+
+
+def values(c: Chosen) -> dict[str, Any]:
+    """What `experiment.values` says of the plan of the best layout."""
+    p, row = c.problem.program, c.solution.rows[0]
+    env = environment(c, row)
+    fixed = {"data": p.data, "routing": p.routing, **{n: n in p.vlm for n in VLM_WORDS}}
+    plan = {
+        "model": p.model.name,
+        "hardware": p.hardware.name,
+        "gpus": c.problem.gpus,
+        "phase": p.phase,
+        "task": p.task,
+        "target": {"bridge": p.target},
+        "batch": {n: int(env[n]) for n in ("global_batch", "seq")},
+        "layout": layout(row),
+        "policy": fixed,
+        "derived": _derived(c, env),
+        "set": p.sets,
+    }
+    return experiment.values(plan, of_rules(p.of("effect")))
+
+
+def _derived(c: Chosen, env: dict[str, Any]) -> dict[str, Any]:
+    """The fields that follow from the layout, by the first rule of each that applies."""
+    p = c.problem.program
+    found = {r.name: first(p, "derive", r.name, env) for r in p.of("derive")}
+    return {n: evaluate(r.expr, env) for n, r in found.items() if r is not None}

@@ -1,0 +1,115 @@
+"""A program -> its explanations as JSON: of the values that are asked for, of the whole, or of why nothing fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from attrs import field, frozen
+
+from moedsl.check.program import Program
+from moedsl.compiler import Result, choose, compile_source
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.source import Source, Span
+from moedsl.diagnostics.suggest import suggest
+from moedsl.explain import fields
+from moedsl.explain.infeasible_said import explanation
+from moedsl.explain.overview import overview
+from moedsl.explain.value import explain
+from moedsl.plan.build import make_plan
+from moedsl.solver.base import Base, Json, based
+from moedsl.solver.legal import legal_on
+from moedsl.solver.solve import solve
+
+Run = tuple[str, Base | None, Json | None]
+"""A run's name, and its layout or why it has none."""
+
+
+@frozen
+class Answer:
+    """Explanations in the order of the question, and what is wrong with the file or the question."""
+
+    explanations: tuple[Json, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    sources: Mapping[str, Source] = field(factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        return any(d.is_error for d in self.diagnostics)
+
+
+def answer(source: Source, names: Sequence[str], run: str | None = None) -> Answer:
+    """Explains each name, or gives the overview, of every run of a source or of the one called `run`."""
+    checked = compile_source(source, "check")
+    sources = {**checked.library.sources, source.name: source}
+    if checked.failed:
+        return Answer((), tuple(checked.diagnostics), sources)
+    out, found = list[Json](), list[Diagnostic]()
+    seen = list[str]()
+    for name, base, failure in _bases(source, checked, sources):
+        seen.append(name)
+        if run is not None and name != run:
+            continue
+        made, missing = ([failure], []) if base is None else _about(base, names, source)
+        out += [m for m in made if m is not None]
+        found += missing
+    if run is not None and run not in seen:
+        help = suggest(run, seen) or f"the runs are {', '.join(seen)}"
+        found.append(error("explain.unknown_run", f"no run is called `{run}`", Span(source.name, 0, 0), help=help))
+    return Answer(tuple(out), tuple(found), sources)
+
+
+def _bases(source: Source, r: Result, sources: Mapping[str, Source]) -> Iterator[Run]:
+    """Every run with its layout, or with why it has none; those of an isolation or a workflow depend on each other."""
+    if all(_plain(p) for p in r.programs):
+        for p in r.programs:
+            yield _one(p, sources)
+        return
+    solved = compile_source(source, "solve")
+    for c in solved.chosen:
+        yield c.problem.program.name, Base(c, c.solution.rows[0], sources), None
+    for d in solved.diagnostics:
+        if d.is_error:
+            yield "", None, _told(d)
+
+
+def _plain(p: Program) -> bool:
+    return p.isolate is None and p.workflow is None
+
+
+def _one(p: Program, sources: Mapping[str, Source]) -> Run:
+    if p.gpus is None:
+        chosen, found = choose(p, lambda _: None)
+        if chosen is not None:
+            return p.name, Base(chosen, chosen.solution.rows[0], sources), None
+        return p.name, None, _told(found[0])
+    compiled = solve(p, p.gpus, keep=0)
+    base = based(compiled, sources) if legal_on(compiled.compiled) else None
+    if base is not None:
+        return p.name, base, None
+    return p.name, None, explanation(compiled.compiled, compiled.cost, solve, sources)
+
+
+def _told(d: Diagnostic) -> Json:
+    """A failure of runs that depend on each other, as its diagnostic tells it."""
+    return {"version": 1, "kind": "failure", "message": d.message, "because": d.because, "relaxations": list(d.help)}
+
+
+def _about(b: Base, names: Sequence[str], source: Source) -> tuple[list[Json], list[Diagnostic]]:
+    if not names:
+        return [overview(b)], []
+    out, missing = list[Json](), list[Diagnostic]()
+    for name in names:
+        found = explain(b, name)
+        if found is None:
+            missing.append(_unknown(b, name, source))
+        else:
+            out.append({**found, "asked": name})
+    return out, missing
+
+
+def _unknown(b: Base, name: str, source: Source) -> Diagnostic:
+    plan = make_plan(b.chosen, [], b.sources)
+    known = [*b.env, *b.lets, *plan["derived"], *plan["env"], *fields.known(plan)]
+    text = f"the plan decides nothing called `{name}`"
+    help = suggest(name, known) or "`moedsl explain FILE` lists what it decides"
+    return error("explain.unknown_name", text, Span(source.name, 0, 0), help=help)

@@ -1,0 +1,98 @@
+"""Memory against speed: every feasible layout of a run that no other one beats in both, found exactly.
+
+A mesh, and then a mesh with the policies that decide what is held, is left out only where some layout is known that
+needs no more than its least memory and less than its least time; both are bounds that no layout goes below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moedsl.solver.search import HELD, LARGEST_CHUNK, MOVED, SLACK, Search, mesh_table, policy_table
+from moedsl.solver.solve import Chosen
+from moedsl.solver.table import Row, Table
+
+FIRST_CHUNK = 32
+"""Meshes that are expanded before the first ones are left out."""
+Floats = NDArray[np.floating[Any]]
+
+
+def front(chosen: Chosen) -> tuple[Row, ...]:
+    """The layouts that no other beats in both memory and step time, the leanest first; empty where nothing fits.
+
+    Of layouts with the same two prices the one that the run ranks highest stands for all.
+    """
+    return tuple(_Front(chosen.compiled, chosen.cost, 1).front())
+
+
+class _Front(Search):
+    """A search that keeps what is not dominated, where the other keeps the best of one order."""
+
+    def front(self) -> list[Row]:
+        meshes, policies = mesh_table(self.c, self.dropped), policy_table(self.c, HELD + MOVED)
+        if not meshes.rows or not policies.rows:
+            return []
+        meshes = self._could_fit(meshes)
+        found: list[Row] = []
+        for part in self._parts(meshes, policies, found):
+            held = self._could_hold(self._held(part, policies))
+            if held.rows:
+                held = _undominated(held, held["peak_memory"], self._least_times(held), found)
+            found[:] = _front_of([*found, *self._rows(self._moved(held, policies))])
+        return found
+
+    def _parts(self, meshes: Table, policies: Table, found: list[Row]) -> Iterator[Table]:
+        """The meshes in growing pieces, the promising ones first, less what `found` dominates by then."""
+        if not meshes.rows:
+            return
+        left = meshes.with_columns(least_time=self._least_time(meshes))
+        left = left.take(_promising(left["peak_memory"], left["least_time"]))
+        size = FIRST_CHUNK
+        while left.rows:
+            yield left.take(np.arange(min(size, left.rows)))
+            left = left.take(np.arange(size, max(left.rows, size)))
+            left = _undominated(left, left["peak_memory"], left["least_time"], found)
+            size = min(size * 2, max(1, LARGEST_CHUNK // policies.rows))
+
+    def _rows(self, table: Table) -> list[Row]:
+        """The front of some priced rows."""
+        if not table.rows:
+            return []
+        table = table.take(_lowest(table["peak_memory"], table["step_time"]))
+        keys = self._keys(table)
+        return _front_of(self._row(table, keys, i) for i in range(table.rows))
+
+
+def _promising(memory: Floats, time: Floats) -> NDArray[np.intp]:
+    """An order in which the leanest, the fastest and the best of both by turns come early."""
+    ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (memory, time, np.log(memory * time))]
+    return np.argsort(np.minimum.reduce(ranks), kind="stable")
+
+
+def _lowest(memory: Floats, time: Floats) -> NDArray[np.intp]:
+    """The rows that nothing beats in both prices, ties included."""
+    order = np.lexsort((time, memory))
+    return order[time[order] <= np.minimum.accumulate(time[order])]
+
+
+def _front_of(rows: Iterable[Row]) -> list[Row]:
+    """One row for each pair of prices that no other pair beats, in the order of their memory."""
+    out: list[Row] = []
+    for row in sorted(rows, key=lambda r: (r.peak_memory, r.step_time, r.keys)):
+        if not out or row.step_time < out[-1].step_time:
+            out.append(row)
+    return out
+
+
+def _undominated(table: Table, memory: Floats, time: Floats, found: list[Row]) -> Table:
+    """The rows whose bounds leave room for a layout that `found`, a front, does not beat."""
+    if not found or not table.rows:
+        return table
+    known = np.array([r.peak_memory for r in found])
+    fastest = np.array([np.inf, *(r.step_time for r in found)])
+    within = np.searchsorted(known, memory * (1 - SLACK), side="right")
+    return table.take(fastest[within] >= time * (1 - SLACK))

@@ -1,0 +1,114 @@
+"""How many GPUs a sequence length needs, and which length a number of GPUs holds: `moedsl plan --lengths`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.check.program import Program
+from moedsl.schema.gpu_counts import MOST_GPUS, counts
+from moedsl.solver.solve import solve
+from moedsl.solver.table import Row
+
+MESH = ("tp", "cp", "pp", "vpp", "ep", "etp")
+DOUBLINGS = 3
+"""The run's own length, twice and four times it."""
+LONGEST = 1 << 24
+"""Tokens: where the search for the longest sequence ends."""
+Progress = Callable[[str], None]
+
+
+@frozen
+class Length:
+    """One sequence length in tokens and the best layout on the fewest GPUs that hold it; `row` None where none does."""
+
+    seq: int
+    gpus: int
+    row: Row | None
+
+    def text(self, hardware: str) -> str:
+        """As in "at 256k this needs 512 h100"."""
+        if self.row is None:
+            return f"at {tokens(self.seq)} no number of {hardware} up to {MOST_GPUS} is enough"
+        return f"at {tokens(self.seq)} this needs {self.gpus} {hardware}"
+
+
+def lengths(p: Program, seq: int, progress: Progress = lambda _: None) -> list[Length]:
+    """The fewest GPUs for `seq`, twice and four times it, at the run's own batch where it states one.
+
+    A longer sequence starts at the number that the shorter one needed.
+    """
+    found = list[Length]()
+    for times in range(DOUBLINGS):
+        at = seq << times
+        progress(f"looking for the GPUs that {tokens(at)} needs")
+        found.append(fewest(p, at, found[-1].gpus if found else 1))
+        if found[-1].row is None:
+            break
+    return found
+
+
+def fewest(p: Program, seq: int, least: int = 1) -> Length:
+    """The smallest of `counts` from `least` on with a layout that obeys the laws and fits."""
+    for gpus in counts(p.hardware, above=least - 1):
+        rows = solve(p, gpus, keep=1, seq=seq).solution.rows
+        if rows:
+            return Length(seq, gpus, rows[0])
+    return Length(seq, MOST_GPUS, None)
+
+
+def longest(p: Program, gpus: int, seq: int) -> Length | None:
+    """The longest of `seq` times or over a power of two that fits on a number of GPUs; None where 1K does not."""
+    if not solve(p, gpus, keep=1, seq=seq).solution.rows:
+        fitting = (_on(p, gpus, s) for s in _halves(seq))
+        return next((found for found in fitting if found.row is not None), None)
+    best = _on(p, gpus, seq)
+    while best.seq < LONGEST and (longer := _on(p, gpus, best.seq * 2)).row is not None:
+        best = longer
+    return best
+
+
+def _on(p: Program, gpus: int, seq: int) -> Length:
+    rows = solve(p, gpus, keep=1, seq=seq).solution.rows
+    return Length(seq, gpus, rows[0] if rows else None)
+
+
+def _halves(seq: int) -> Iterator[int]:
+    while (seq := seq // 2) >= 1024:
+        yield seq
+
+
+def table(p: Program, gpus: int | None, seq: int, progress: Progress = lambda _: None) -> dict[str, Any]:
+    """Both answers as JSON: `needs`, a list by length, and `holds`, the longest on the GPUs of the run or null."""
+    needs = lengths(p, seq, progress)
+    holds = None if gpus is None else longest(p, gpus, seq)
+    return {"needs": [_json(n, p) for n in needs], "holds": None if holds is None else _json(holds, p)}
+
+
+def _json(n: Length, p: Program) -> dict[str, Any]:
+    said = {"seq": n.seq, "gpus": None if n.row is None else n.gpus, "text": n.text(p.hardware.name)}
+    if n.row is None:
+        return said
+    return {**said, "layout": {a: n.row.codes[a] for a in MESH}, "peak_gib": n.row.peak_memory / 2**30}
+
+
+def tokens(n: int) -> str:
+    """A number of tokens as a run file has it."""
+    return f"{n // 1024}k" if n % 1024 == 0 else str(n)
+
+
+def text(t: dict[str, Any], name: str) -> str:
+    """The table of `table` for a person."""
+    lines = [f"  {n['text']}{_layout(n)}" for n in t["needs"]]
+    if t["holds"] is not None:
+        lines.append(f"  the longest on {t['holds']['gpus']} GPUs is {tokens(t['holds']['seq'])}{_layout(t['holds'])}")
+    return "\n".join([f"{name}: sequence lengths and the fewest GPUs that hold them", *lines])
+
+
+def _layout(n: dict[str, Any]) -> str:
+    if "layout" not in n:
+        return ""
+    sizes = " ".join(f"{k}={v}" for k, v in n["layout"].items() if v > 1) or "no model parallelism"
+    return f": {sizes}, {n['peak_gib']:.0f} GiB"

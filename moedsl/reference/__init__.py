@@ -1,0 +1,1 @@
+"""Reference pages of rules, diagnostics, axes and facts."""

@@ -1,0 +1,102 @@
+"""The page of a rule, a symptom, an effect, a diagnostic, an axis, a fact or a function, as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from moedsl.diagnostics import pages
+from moedsl.diagnostics.source import Source
+from moedsl.diagnostics.suggest import suggest
+from moedsl.rules import collect as rules
+from moedsl.rules import documents
+from moedsl.rules.library import Library
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.schema.symbols import ALIASES, BUILTIN, FUNCTIONS
+from moedsl.syntax.printer import print_expr
+
+LISTED = ("require", "prefer", "measured", "symptom", "effect")
+
+
+def known_rules(library: Library) -> tuple[Rule, ...]:
+    """Every rule of runs, then those that judge recipes, then those of launches."""
+    from moedsl.check.clusters import rules as launch
+    from moedsl.lint.rules import collect  # a page of a run's rule has no need of it
+
+    of_runs, _, _ = rules.collect(library.rules)
+    of_recipes, _ = collect(library)
+    seen = {r.id for r in of_runs}
+    others = (*of_recipes, *launch.read(library)[0].rules)
+    return (*of_runs, *(r for r in others if r.id not in seen))
+
+
+def listing(library: Library) -> str:
+    """A line for each law, advice, measurement, symptom and effect."""
+    return "\n".join(f"{r.kind:<8} {r.id}: {r.because}" for r in known_rules(library) if r.kind in LISTED)
+
+
+def page(id: str, library: Library) -> str | None:
+    """All that is called by a name or an id; None where nothing is."""
+    known = known_rules(library)
+    name = ALIASES.get(id, id)
+    found = [*_rules(id, known, library.sources), *_names(name), *_diagnostic(id)]
+    return "\n\n".join(found) or None
+
+
+def hint(id: str, library: Library) -> str:
+    """What was perhaps meant."""
+    everything = [*(r.id for r in known_rules(library)), *BUILTIN, *FUNCTIONS, *pages.PAGES]
+    return " ".join(suggest(id, everything)) or "`moedsl explain rules` lists the rules"
+
+
+def _rules(id: str, known: tuple[Rule, ...], sources: dict[str, Source]) -> Iterator[str]:
+    for r in known:
+        if id in (r.id, r.id.split(".", 1)[1], r.id.rsplit(".", 1)[0]) or (
+            id == r.name and r.kind not in ("require", "prefer")
+        ):
+            yield _rule(r, sources)
+
+
+def _rule(r: Rule, sources: dict[str, Source]) -> str:
+    line, _ = sources[r.span.file].position(r.span.start)
+    worth = f", worth {r.worth:.0%} of the step time" if r.kind == "prefer" else ""
+    lines = [f"{r.kind} {r.id}{worth}", f"  {print_expr(r.expr)}"]
+    lines += [f"  when {print_expr(r.when)}"] if r.when is not None else []
+    lines += [f"  because: {r.because}"] if r.because else []
+    lines += [f"  confirm: {r.confirm}"] if r.confirm else []
+    lines += [f"  fix: {r.fix}"] if r.fix else []
+    lines += [f"  cite: {c}" for c in r.cites]
+    lines += [f"  carries: {c.says} ({d.title}, {c.where})" for d, c in documents.claims_of(r.id)]
+    return "\n".join([*lines, f"  declared at {r.span.file}:{line}", f"  {_STRENGTH[r.kind]}"])
+
+
+_STRENGTH = {
+    "require": "Without it the framework would refuse or break; `allow` overrules it at your own risk.",
+    "prefer": "Advice: it ranks and never cuts.",
+    "measured": "A published result, shown beside a plan that resembles it.",
+    "let": "A name for an expression; any rule or wish may use it.",
+    "default": "The value when nobody says otherwise; the first that applies wins.",
+    "candidates": "What the solver chooses from; a pin overrides it.",
+    "derive": "Follows from the rest and is set in the recipe; of a launch, in the job.",
+    "env": "An environment variable of the run, set in the recipe; of a launch, in the job.",
+    "symptom": "What a failing run prints; `moedsl diagnose` looks for it in a log.",
+    "effect": "What changing it changes: the experiment, only how it runs, or a benchmark that nobody learns from.",
+    "rank": "What a phase minimises, the first key first.",
+}
+
+
+def _names(name: str) -> Iterator[str]:
+    if name in axes.BY_NAME:
+        axis = axes.BY_NAME[name]
+        words = f": {', '.join(axis.words)}" if axis.words else ""
+        yield f"axis {name} ({axis.kind}{words})\n  {axis.doc}"
+    elif name in BUILTIN:
+        yield f"name {name}\n  {BUILTIN[name]}, usable in every expression"
+    if name in FUNCTIONS:
+        yield f"function {name}\n  {FUNCTIONS[name].doc}"
+
+
+def _diagnostic(id: str) -> Iterator[str]:
+    if id in pages.PAGES:
+        yield f"diagnostic {id}\n{textwrap.indent(pages.PAGES[id], '  ')}"

@@ -1,0 +1,290 @@
+"""Rules blocks: each member named, its expressions typed, the block's condition joined to its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
+
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.suggest import suggest
+from moedsl.rules.declarations import cite_text
+from moedsl.rules.interpreter import number
+from moedsl.rules.library import Library
+from moedsl.rules.rule import Rule
+from moedsl.rules.types import Inference
+from moedsl.rules.vectorizer import names
+from moedsl.schema.symbols import AXES, BUILTIN, COSTS, FLAG, FUNCTIONS, NUMBER, RUN, TEXT, Type
+from moedsl.syntax import ast
+
+DEFAULT_WORTH = 0.01
+"""What following an advice is worth where the rule does not say."""
+
+DEFAULTED = ("seq", "global_batch", "torch_version", "te_version")
+"""What has a default and is no axis."""
+EFFECTS = ("experiment", "execution", "benchmark")
+"""What a change changes: what is learned, only how it runs, or a run that nobody learns from."""
+UNIQUE = ("require", "prefer", "let", "measured", "symptom", "effect")
+"""Rules with a name of their own; several of the other kinds may be for one name, under conditions."""
+WORDS = frozenset(w for t in BUILTIN.values() for w in t.words) | {"none"}
+
+Blocks = Iterable[tuple[str, ast.RulesDecl]]
+
+
+def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
+    """Every rule of a run, the scope that they see (builtins and lets), and what is wrong with them.
+
+    Blocks `of` something else, as of a recipe, are for those who judge that.
+    """
+    found: list[Diagnostic] = []
+    scope = dict(BUILTIN)
+    rules: list[Rule] = []
+    for prefix, block in blocks:
+        if block.subject is None:
+            rules += [read_rule(prefix, block, member, found) for member in block.members]
+    rules = _lets_first(rules, scope, found)
+    _checked(rules, scope, {}, found)
+    return tuple(rules), scope, found
+
+
+def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
+    """`collect` of all blocks of a library. The stdlib's kept rules are not checked again.
+
+    A further `let` of a word that they use may give it another meaning: then everything is checked together.
+    """
+    kept, own = library.collected, [(p, b, m) for p, b in library.own_rules if b.subject is None for m in b.members]
+    if kept is None or any(isinstance(m, ast.Let) and m.name.id in kept.used for _, _, m in own):
+        return collect(library.rules)
+    if not own:
+        return kept.rules, dict(kept.scope), []
+    found: list[Diagnostic] = []
+    scope = dict(kept.scope)
+    rules = _lets_first([*kept.rules, *(read_rule(prefix, block, m, found) for prefix, block, m in own)], scope, found)
+    known, taken = {*map(id, kept.rules)}, {_key(r): r for r in kept.rules if r.kind in UNIQUE}
+    _checked([r for r in rules if id(r) not in known], scope, taken, found)
+    return tuple(rules), scope, found
+
+
+def used(rules: Iterable[Rule], scope: Iterable[str]) -> frozenset[str]:
+    """Every name and word in the rules' expressions, and the names of the scope."""
+    return frozenset(scope).union(*(names(r.expr) | names(r.when) for r in rules))
+
+
+def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
+    """Adds what is wrong with the rules; `seen` are those whose names are taken."""
+    for rule in rules:
+        _declare(rule, scope, seen, found)
+    for rule in rules:
+        _check(rule, scope, found)
+
+
+def _lets_first(rules: list[Rule], scope: dict[str, Type], found: list[Diagnostic]) -> list[Rule]:
+    """The lets, each behind those that it uses, then everything else in its order."""
+    lets: dict[str, Rule] = {}
+    for r in rules:
+        if r.kind == "let":
+            lets.setdefault(r.name, r)
+    graph = {n: {u for u in names(r.expr) if u in lets} for n, r in lets.items()}
+    order = _order(graph, lets, scope, found)
+    again = [r for r in rules if r.kind == "let" and lets[r.name] is not r and r.name in order]
+    return [*(lets[n] for n in order), *again, *(r for r in rules if r.kind != "let")]
+
+
+def _order(
+    graph: dict[str, set[str]], lets: dict[str, Rule], scope: dict[str, Type], found: list[Diagnostic]
+) -> list[str]:
+    """The lets' names, each behind those that it uses. A circle is reported once; then its names are numbers."""
+    try:
+        return [*TopologicalSorter(graph).static_order()]
+    except CycleError as e:
+        circle: list[str] = e.args[1]
+        text = f"these lets need each other: {', '.join(circle[1:])}"
+        labels = [Label(lets[n].span, "part of the circle") for n in dict.fromkeys(circle[1:-1])]
+        found.append(error("check.circular", text, lets[circle[0]].span, *labels, help="let one of them do without"))
+        scope |= dict.fromkeys(circle, NUMBER)
+        rest = {n: needs - {*circle} for n, needs in graph.items() if n not in circle}
+        return _order(rest, lets, scope, found)
+
+
+def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, found: list[Diagnostic]) -> Rule:
+    """A member of a block, its condition joined to the block's; one without a reason or a source is an error."""
+    name = m.name.id if m.name else "unnamed"
+    _reasoned(m, name, found)
+    when = _both(block.when, getattr(m, "when", None))
+    because = m.because.value if m.because else None
+    return Rule(
+        f"{prefix}.{block.name.id}.{name}", type(m).__name__.lower(), name, m.expr, when, because,
+        tuple(cite_text(c) for c in m.cites), m.name.span if m.name else m.span, worth(m, found),
+        confirm=_text(m, "confirm"), fix=_text(m, "fix"),
+    )  # fmt: skip
+
+
+def _text(m: ast.Member, clause: str) -> str | None:
+    value: ast.String | None = getattr(m, clause, None)
+    return value.value if value else None
+
+
+def _reasoned(m: ast.Member, name: str, found: list[Diagnostic]) -> None:
+    """A rule says why and on whose word; a `let` is a name, not a rule."""
+    clauses = {"because": m.because, "cite": m.cites}
+    missing = [word for word, said in clauses.items() if not said]
+    if missing and not isinstance(m, ast.Let):
+        text = f"rule `{name}` has no {' and no '.join(f'`{w}`' for w in missing)}"
+        help = 'say why and on whose word: `because "..." cite docs "where"`'
+        found.append(error("check.no_reason", text, m.name.span if m.name else m.span, help=help))
+
+
+def worth(m: ast.Member, found: list[Diagnostic]) -> float:
+    """A `prefer`'s worth as a share of the step time, at most all of it."""
+    if not isinstance(m, ast.Prefer):
+        return 0.0
+    if m.worth is None:
+        return DEFAULT_WORTH
+    if m.worth.unit not in (None, "%") or number(m.worth) > 1:
+        text = f"`worth {m.worth.text}` is not a share of the step time"
+        found.append(error("check.unit", text, m.worth.span, help="write `worth 2%`, 100% at most"))
+    return float(number(m.worth))
+
+
+def _both(a: ast.Expr | None, b: ast.Expr | None) -> ast.Expr | None:
+    if a is None or b is None:
+        return a or b
+    return ast.Binary("and", a, b, a.span)
+
+
+def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
+    """Laws, advice and lets have a name of their own; a let's type is known before its use."""
+    if rule.kind in UNIQUE:
+        key = _key(rule)
+        if key in seen:
+            first = Label(seen[key].span, "first here")
+            name = rule.name if rule.kind == "effect" else rule.id
+            found.append(error("check.twice", f"`{name}` is declared twice", rule.span, first))
+            return
+        seen[key] = rule
+    if rule.kind == "let":
+        _declare_let(rule, scope, seen, found)
+
+
+def _key(rule: Rule) -> str:
+    """What only one rule may be: of an effect its name, in whatever block."""
+    return f"effect {rule.name}" if rule.kind == "effect" else rule.id
+
+
+def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
+    """A let's name is free: no fact, axis, word or function, and no other let."""
+    if rule.name in scope or rule.name in FUNCTIONS or rule.name in WORDS:
+        first = [
+            Label(r.span, "first here")
+            for r in seen.values()
+            if r.kind == "let" and r.name == rule.name and r is not rule
+        ]
+        text = f"`{rule.name}` already means something else"
+        found.append(error("check.twice", text, rule.span, *first, help="give it another name"))
+        return
+    scope[rule.name] = Inference(scope).of(rule.expr) or NUMBER
+
+
+def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
+    inference = Inference(scope, found)
+    inference.condition(rule.when)
+    if rule.kind in ("require", "prefer"):
+        inference.condition(rule.expr)
+    elif rule.kind in ("let", "derive", "env"):
+        inference.of(rule.expr)
+        _check_variable(rule, found)
+    elif rule.kind in ("default", "candidates"):
+        _check_choice(rule, inference, found)
+    elif rule.kind == "measured":
+        inference.value(rule.expr, TEXT)
+    elif rule.kind == "rank":
+        _check_rank(rule, inference)
+    elif rule.kind == "symptom":
+        _check_pattern(rule, found)
+    elif rule.kind == "effect":
+        _check_effect(rule, found)
+
+
+def _check_variable(rule: Rule, found: list[Diagnostic]) -> None:
+    """A variable of the recipe reaches the ranks, and the recipe is a file."""
+    if rule.kind == "env" and not rule.is_std:
+        from moedsl.rules import launch_variables
+
+        found += filter(None, [launch_variables.refused(rule)])
+
+
+def _check_pattern(rule: Rule, found: list[Diagnostic]) -> None:
+    """A symptom is a regular expression that a line of a log is searched for."""
+    assert isinstance(rule.expr, ast.String)
+    try:
+        re.compile(rule.expr.value)
+    except re.error as e:
+        text = f"this is no regular expression: {e}"
+        found.append(
+            error("check.pattern", text, rule.expr.span, help=r"write `\\(` for a bracket that stands in the log")
+        )
+
+
+def _check_effect(rule: Rule, found: list[Diagnostic]) -> None:
+    """One of three words, of a name that means something; the stdlib's names are checked by its tests."""
+    assert isinstance(rule.expr, ast.Name)
+    if rule.expr.id not in EFFECTS:
+        text = f"an effect is one of {', '.join(EFFECTS)}, not `{rule.expr.id}`"
+        found.append(error("check.unknown_word", text, rule.expr.span, help=suggest(rule.expr.id, [*EFFECTS])))
+    if not rule.id.startswith("std."):
+        _check_effect_name(rule, found)
+
+
+def _check_effect_name(rule: Rule, found: list[Diagnostic]) -> None:
+    from moedsl.rules import effects  # reads the table of Bridge's fields
+
+    if effects.is_known(rule.name):
+        return
+    text = f"`{rule.name}` is neither a word of the language nor a field of Bridge"
+    help = suggest(rule.name, sorted(effects.known_names())) or ("a field has its section before it: `model.qk_clip`",)
+    found.append(error("check.unknown_field", text, rule.span, help=help))
+
+
+def _check_choice(rule: Rule, inference: Inference, found: list[Diagnostic]) -> None:
+    """Defaults and candidates: values of an axis (or of what else has a default) that are known before the search."""
+    known = AXES if rule.kind == "candidates" else AXES | {n: RUN[n] for n in DEFAULTED}
+    want = known.get(rule.name)
+    if want is None:
+        help = suggest(rule.name, [*known]) or (f"one of {', '.join(known)}",)
+        found.append(error("check.unknown_axis", f"`{rule.name}` is not an axis", rule.span, help=help))
+        return
+    items = rule.expr.items if rule.kind == "candidates" and isinstance(rule.expr, ast.List) else (rule.expr,)
+    if rule.kind == "candidates" and not (isinstance(rule.expr, ast.List) and rule.expr.items):
+        text = "candidates are a list of at least one value"
+        found.append(error("check.type", text, rule.expr.span, help="write `candidates vpp = [1, 2, 4]`"))
+        return
+    for item in items:
+        inference.value(item, want)
+        _check_early(item, found)
+        _check_size(item, want, found)
+
+
+def _check_early(item: ast.Expr, found: list[Diagnostic]) -> None:
+    late = sorted(names(item) & (AXES.keys() | COSTS.keys()))
+    if late:
+        text = f"`{late[0]}` has no value before the search"
+        found.append(
+            error(
+                "check.too_late",
+                text,
+                item.span,
+                help="use facts of the model, the hardware and the run, or a `require`",
+            )
+        )
+
+
+def _check_size(item: ast.Expr, want: Type, found: list[Diagnostic]) -> None:
+    if want == NUMBER and isinstance(item, ast.Number) and not (isinstance(number(item), int) and number(item) >= 1):
+        found.append(error("check.size", "a size is a whole number of at least 1", item.span))
+
+
+def _check_rank(rule: Rule, inference: Inference) -> None:
+    keys = rule.expr.items if isinstance(rule.expr, ast.List) else (rule.expr,)
+    for key in keys:
+        if inference.of(key) not in (NUMBER, FLAG, None):
+            inference.value(key, NUMBER)

@@ -1,0 +1,303 @@
+"""From a ``model`` or ``hardware`` declaration to its facts, each checked for name, type and unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.suggest import suggest
+from moedsl.rules.interpreter import number
+from moedsl.schema.calibration import Constants, first_guess, outside
+from moedsl.schema.facts import Hardware, Model, Vision
+from moedsl.schema.symbols import ARCHS, ATTENTION, POSITIONS
+from moedsl.syntax import ast
+
+_WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
+    (Model, "attention"): ATTENTION,
+    (Model, "position_embedding_type"): POSITIONS,
+    (Hardware, "arch"): ARCHS,
+}
+UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
+    (Hardware, "memory"): ("GB", "GiB", "TB", "TiB"),
+    (Hardware, "visible"): ("GB", "GiB", "TB", "TiB"),
+    (Hardware, "hbm"): ("GB/s", "TB/s"),
+    (Hardware, "nvlink"): ("GB/s", "TB/s"),
+    (Hardware, "network"): ("GB/s", "TB/s"),
+}
+"""The units of a fact, of which it needs one."""
+_RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
+"""The precisions whose dense rate a machine may state."""
+MOST_LAYERS, LARGEST = 10_000, 1 << 31
+"""More layers, or a wider part, than any model has: what a slip of the keyboard writes."""
+LETTERS = "M*E-"
+"""Of a hybrid's layer_pattern (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
+DELTA_NETS = ("qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text")
+"""Families that Bridge builds with gated delta nets and experts (bridge models/qwen/qwen3_next_bridge.py:85,
+models/qwen/qwen35_bridge.py:61)."""
+_FILLED = {"name", "sources", "constants"}
+
+
+@frozen
+class _Block:
+    """One block of facts being read into one facts class."""
+
+    cls: type
+    title: str
+    diagnostics: list[Diagnostic]
+
+    def read(self, entries: tuple[ast.FactEntry, ...], filled: dict[str, Any], name: ast.Name) -> Any | None:
+        """An instance of `cls`, or None with diagnostics."""
+        before = len(self.diagnostics)
+        fields = {f.name: f for f in attrs.fields(self.cls)}
+        seen: dict[str, ast.FactEntry] = {}
+        values = dict(filled)
+        for entry in entries:
+            self._entry(entry, fields, seen, values)
+        missing = [n for n, f in fields.items() if f.default is attrs.NOTHING and n not in values and n not in seen]
+        if missing:
+            self._error("check.missing_fact", f"{self.title} needs {', '.join(missing)}", name)
+        return self.cls(**values) if len(self.diagnostics) == before else None
+
+    def _entry(
+        self, e: ast.FactEntry, fields: Mapping[str, Any], seen: dict[str, ast.FactEntry], out: dict[str, Any]
+    ) -> None:
+        known = [n for n in fields if n not in _FILLED]
+        if e.name.id not in known:
+            return self._error(
+                "check.unknown_fact", f"{self.title} has no fact `{e.name.id}`", e.name, suggest(e.name.id, known)
+            )
+        if e.name.id in seen:
+            first = Label(seen[e.name.id].name.span, "first here")
+            self.diagnostics.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
+            return None
+        seen[e.name.id] = e
+        value = self._value(e, str(fields[e.name.id].type))
+        if value is not None:
+            out[e.name.id] = value
+        return None
+
+    def _value(self, e: ast.FactEntry, type_: str) -> Any | None:
+        if type_ == "Vision | None":
+            return self._vision(e)
+        if type_.startswith("Mapping"):
+            return self._mapping(e)
+        if isinstance(e.value, tuple):
+            return self._error("check.type", f"`{e.name.id}` is one value", e.name)
+        return self._plain(e.name, e.value, type_)
+
+    def _vision(self, e: ast.FactEntry) -> Vision | None:
+        entries = tuple(v for v in e.value if isinstance(v, ast.FactEntry)) if isinstance(e.value, tuple) else ()
+        return _Block(Vision, "a vision tower", self.diagnostics).read(entries, {}, e.name)
+
+    def _mapping(self, e: ast.FactEntry) -> dict[str, float] | None:
+        pairs = [v for v in e.value if isinstance(v, ast.Binding)] if isinstance(e.value, tuple) else []
+        if not pairs:
+            return self._error("check.type", f"`{e.name.id}` is written `{e.name.id} bf16=989 fp8=1979`", e.name)
+        found = {b.name.id: self._rate(b) for b in pairs}
+        if "bf16" not in found:
+            self._error("check.missing_fact", f"`{e.name.id}` needs bf16: every other rate falls back to it", e.name)
+        return found
+
+    def _rate(self, b: ast.Binding) -> float:
+        """The rate of one precision, in the unit of the facts."""
+        if b.name.id not in _RATES:
+            text = f"no rate is called `{b.name.id}`"
+            self._error(
+                "check.unknown_word", text, b.name, suggest(b.name.id, list(_RATES)) or (f"one of {', '.join(_RATES)}",)
+            )
+        elif not isinstance(b.value, ast.Number):
+            self._error("check.type", f"`{b.name.id}` wants a number", b.value)
+        return float(number(b.value)) if isinstance(b.value, ast.Number) else 0.0
+
+    def _plain(self, name: ast.Name, value: ast.Expr, type_: str) -> Any | None:
+        match type_, value:
+            case ("int", ast.Number(unit=None)) if isinstance(number(value), int):
+                return number(value)
+            case ("float", ast.Number()):
+                return self._float(name, value)
+            case ("bool", ast.Bool()):
+                return value.value
+            case ("str", ast.String() | ast.Name()):
+                return self._text(name, value)
+            case ("tuple[int, ...]", ast.List()):
+                return tuple(int(number(i)) for i in value.items if isinstance(i, ast.Number))
+            case _:
+                return self._error("check.type", f"`{name.id}` wants {_WANTED[type_]}", value)
+
+    def _float(self, name: ast.Name, value: ast.Number) -> float | None:
+        units = UNITS.get((self.cls, name.id))
+        if units and value.unit not in units:
+            return self._error("check.unit", f"`{name.id}` needs a unit: {', '.join(units)}", value)
+        return float(number(value))
+
+    def _text(self, name: ast.Name, value: ast.String | ast.Name) -> str | None:
+        text = value.value if isinstance(value, ast.String) else value.id
+        words = _WORDS.get((self.cls, name.id))
+        if words and text not in words:
+            return self._error(
+                "check.unknown_word", f"`{name.id}` is one of {', '.join(words)}", value, suggest(text, list(words))
+            )
+        return text
+
+    def _error(self, id: str, message: str, at: Any, help: tuple[str, ...] = ()) -> None:
+        self.diagnostics.append(error(id, message, at.span, help=help))
+
+
+_WANTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a word or a string",
+    "tuple[int, ...]": "a list of numbers",
+}
+
+
+def model(decl: ast.ModelDecl) -> tuple[Model | None, list[Diagnostic]]:
+    """The model that a declaration states."""
+    found: list[Diagnostic] = []
+    made = _Block(Model, "a model", found).read(decl.facts, {"name": decl.name.id}, decl.name)
+    return made, found + (_consistent_model(made, decl) if made else [])
+
+
+def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
+    """What the parts of a model must agree on."""
+    wrong: list[str] = []
+    if m.topk > m.experts:
+        wrong.append(f"topk {m.topk} is more than its {m.experts} experts")
+    if m.routing_groups < 1 or m.experts % m.routing_groups:
+        wrong.append(f"{m.experts} experts do not fall on {m.routing_groups} routing groups")
+    if not 1 <= m.topk_groups <= m.routing_groups:
+        wrong.append(f"topk_groups {m.topk_groups} is not one of its {m.routing_groups} routing groups")
+    if m.attention == "mla" and not (m.kv_lora_rank and m.qk_nope_dim and m.qk_rope_dim and m.v_head_dim):
+        wrong.append("MLA needs kv_lora_rank, qk_nope_dim, qk_rope_dim and v_head_dim")
+    if min(m.layers, m.hidden, m.vocab, m.heads, m.query_groups, m.head_dim, m.experts, m.topk, m.expert_hidden) < 1:
+        wrong.append("sizes are at least 1")
+    elif m.heads % m.query_groups:
+        wrong.append(f"{m.heads} heads do not fall on {m.query_groups} query groups")
+    if m.layers > MOST_LAYERS or max(v for v in attrs.astuple(m, recurse=False) if isinstance(v, int)) > LARGEST:
+        wrong.append(f"a size is out of range: at most {MOST_LAYERS} layers, and {LARGEST} of anything")
+    if m.dense_layers > m.layers:
+        wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
+    wrong += _of_gates(m)
+    wrong += _of_pattern(m) if m.hybrid else _without_pattern(m)
+    wrong += _of_delta_nets(m) if m.linear else _without_delta_nets(m)
+    return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
+
+
+def _of_gates(m: Model) -> list[str]:
+    """What a gate multiplies has to be there."""
+    asked = (
+        (not m.attention_gate or m.attention == "gqa", "attention_gate needs attention gqa: latent attention has none"),
+        (not m.shared_expert_gate or m.shared_expert_hidden, "shared_expert_gate needs shared_expert_hidden"),
+    )
+    return [text for fine, text in asked if not fine]
+
+
+def _without_pattern(m: Model) -> list[str]:
+    """Facts that only a hybrid has."""
+    facts = ("mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups", "mtp_pattern")
+    said = [n for n in facts if getattr(m, n)]
+    wrong = [f"{', '.join(said)}: a hybrid's, which needs a layer_pattern"] if said else []
+    return wrong + _repeated(m)
+
+
+def _repeated(m: Model) -> list[str]:
+    return ["mtp_repeated needs mtp_layers"] if m.mtp_repeated and not m.mtp_layers else []
+
+
+def _of_pattern(m: Model) -> list[str]:
+    """What a hybrid's pattern asks of the other facts; attention is Megatron's `*` alone, on the whole sequence."""
+    both = m.layer_pattern + m.mtp_pattern
+    odd = sorted(set(both) - set(LETTERS))
+    asked = (
+        (not odd, f"{''.join(odd)} is no letter of a pattern: M Mamba-2, * attention, E experts, - dense MLP"),
+        (len(m.layer_pattern) == m.layers, f"a pattern of {len(m.layer_pattern)} layers, but there are {m.layers}"),
+        ("E" in m.layer_pattern, "no layer of its pattern has experts"),
+        (not m.dense_layers, "dense_layers does not go with a pattern, whose dense layers are -"),
+        (m.attention == "gqa", "the * of a pattern is GQA; latent attention has no letter"),
+        (not m.window, "the * of a pattern attends to the whole sequence: no window"),
+        (m.vision is None, "a hybrid with a vision tower is not known"),
+        (m.family == "nemotron_h", f"Bridge builds hybrids of the family nemotron_h, not {m.family}"),
+        (bool(m.mtp_pattern) == bool(m.mtp_layers), "mtp_layers and mtp_pattern go together"),
+    )
+    wrong = [text for fine, text in asked if not fine]
+    return wrong + _repeated(m) + (_mixer(m) if "M" in both else [])
+
+
+_DELTA_NET = ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim")
+
+
+def _without_delta_nets(m: Model) -> list[str]:
+    said = [n for n in _DELTA_NET if getattr(m, n)]
+    return [f"{', '.join(said)}: a gated delta net's, which needs linear_every"] if said else []
+
+
+def _of_delta_nets(m: Model) -> list[str]:
+    """What gated delta nets ask of the other facts (core transformer/transformer_config.py:1346-1371), and what Bridge
+    builds beside them; MTP is made as the last layer is (core models/gpt/gpt_layer_specs.py:767-769)."""
+    missing = [n for n in _DELTA_NET if getattr(m, n) < 1]
+    every, keys, values = m.linear_every, m.linear_key_heads, m.linear_value_heads
+    asked = (
+        (not missing, f"a gated delta net needs {', '.join(missing)}"),
+        (missing or values % keys == 0, f"{values} value heads are no multiple of {keys} key heads (linear_*)"),
+        (every > 1, "linear_every is more than 1: it counts a layer of full attention and those before it"),
+        (every <= m.layers, f"linear_every {every}: none of its {m.layers} layers has full attention"),
+        (not m.mtp_layers or m.layers % every == 0, "MTP repeats the last layer, which must have full attention"),
+        (m.attention == "gqa", "full attention beside gated delta nets is GQA"),
+        (not m.window, "full attention beside gated delta nets sees the whole sequence: no window"),
+        (not m.dense_layers, "each layer beside gated delta nets has experts: no dense_layers"),
+        (not m.hybrid, "linear_every does not go with a layer_pattern, which has no letter for a gated delta net"),
+        (m.family in DELTA_NETS, f"Bridge builds gated delta nets of {', '.join(DELTA_NETS)}, not {m.family}"),
+    )
+    return [text for fine, text in asked if not fine]
+
+
+def _mixer(m: Model) -> list[str]:
+    """core ssm/mamba_mixer.py:239-272."""
+    if min(m.mamba_heads, m.mamba_head_dim, m.mamba_state, m.mamba_groups) < 1:
+        return ["an M needs mamba_heads, mamba_head_dim, mamba_state and mamba_groups"]
+    if m.mamba_heads % m.mamba_groups:
+        return [f"{m.mamba_heads} Mamba heads do not fall on {m.mamba_groups} groups"]
+    return []
+
+
+def constants(decl: ast.CalibrationDecl) -> tuple[Constants | None, list[Diagnostic]]:
+    """The constants that a calibration states, each in its range."""
+    found: list[Diagnostic] = []
+    made = _Block(Constants, "a calibration", found).read(decl.facts, {}, decl.name)
+    wrong = outside(made) if made else []
+    return made, found + [error("check.calibration", f"calibration {decl.name.id}: {w}", decl.name.span) for w in wrong]
+
+
+def hardware(
+    decl: ast.HardwareDecl, calibrations: Mapping[str, ast.CalibrationDecl]
+) -> tuple[Hardware | None, list[Diagnostic]]:
+    """The hardware that a declaration states, with the source of each fact, and the calibration of its architecture."""
+    found: list[Diagnostic] = []
+    arch = next((e.value.id for e in decl.facts if e.name.id == "arch" and isinstance(e.value, ast.Name)), "")
+    reached, more = constants(calibrations[arch]) if arch in calibrations else (first_guess(1.0), [])
+    found += more
+    sources = {e.name.id: "; ".join(cite_text(c) for c in e.cites) for e in decl.facts if e.cites}
+    made = _Block(Hardware, "a hardware", found).read(
+        decl.facts, {"name": decl.name.id, "sources": sources, "constants": reached}, decl.name
+    )
+    return made, found + (_consistent_hardware(made, decl) if made else [])
+
+
+def _consistent_hardware(h: Hardware, decl: ast.HardwareDecl) -> list[Diagnostic]:
+    """Rates and sizes that may be divided by."""
+    sizes = {n: getattr(h, n) for n in ("memory", "nvlink_domain", "gpus_per_node", "sms", "hbm", "nvlink", "network")}
+    sizes |= {f"tflops {k}": v for k, v in h.tflops.items()}
+    zero = [n for n, v in sizes.items() if v <= 0]
+    if not zero:
+        return []
+    return [error("check.hardware", f"hardware {h.name}: {', '.join(zero)} must be more than 0", decl.name.span)]
+
+
+def cite_text(cite: ast.Cite) -> str:
+    """A citation as one string: ``bridge training/comm_overlap.py:520``."""
+    return f"{cite.kind.id} {cite.where.value}"

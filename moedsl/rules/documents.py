@@ -1,0 +1,264 @@
+"""The documents that the stdlib implements, claim by claim: what a text says, what carries it and which tests show it.
+
+They are read for the generated page and for `moedsl explain`; a plan does not load them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.source import Source, Span
+from moedsl.diagnostics.suggest import suggest
+from moedsl.rules import library
+from moedsl.rules.interpreter import number
+from moedsl.rules.library import Library
+from moedsl.support import resources
+from moedsl.syntax import ast
+from moedsl.syntax.parse_cache import cached_parse
+
+KINDS = ("rule", "default", "number", "pitfall", "symptom")
+"""What a sentence may state."""
+IGNORED = ("heading", "link", "licence", "duplicate", "damaged", "prose")
+"""Why a line of a text states nothing of its own."""
+_COPY = ("file", *IGNORED)
+_DOCUMENT = ("title", "sources", "claim")
+_CLAIM = ("says", "where", "kind", "lines", "carried", "behaviour", "shown", "note", "left")
+
+Lines = Mapping[str, tuple[int, ...]]
+
+
+@frozen
+class Copy:
+    """One file with the text. `ignored` has the lines, counted from 1, that state nothing, by the reason."""
+
+    name: str
+    file: str
+    ignored: Lines = field(factory=dict)
+
+
+@frozen
+class Claim:
+    """One rule, default, number, pitfall or symptom of a text, in other words."""
+
+    says: str
+    where: str
+    kind: str
+    lines: Lines
+    """The lines that say it, counted from 1, by the name of the copy."""
+    span: Span
+    carried: tuple[str, ...] = ()
+    """Ids of the rules that make it true of a plan; several rules may share an id."""
+    behaviour: str | None = None
+    """What the program does about it, with the command."""
+    shown: tuple[str, ...] = ()
+    """Tests, ``tests/FILE.py::NAME``."""
+    note: str | None = None
+    left: str | None = None
+    """Why nothing carries it."""
+
+
+@frozen
+class Document:
+    """A text, its copies and everything that it claims, in its order."""
+
+    name: str
+    title: str
+    copies: tuple[Copy, ...]
+    claims: tuple[Claim, ...]
+    span: Span
+
+
+@frozen
+class Documents:
+    """Every document of the stdlib, and what is wrong with their declarations."""
+
+    documents: tuple[Document, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    sources: Mapping[str, Source]
+
+
+def load(rules: Iterable[str]) -> Documents:
+    """The stdlib's documents, checked against the ids of the rules that exist."""
+    return read(library.load(resources.document_files(), cached_parse), rules)
+
+
+def read(declared: Library, rules: Iterable[str]) -> Documents:
+    """The documents that a library declares; with no rules to check against, the ids of rules go unasked."""
+    reader = _Reader(frozenset(rules), list(declared.diagnostics))
+    found = tuple(d for d in map(reader.document, declared.documents.values()) if d is not None)
+    return Documents(found, tuple(reader.diagnostics), declared.sources)
+
+
+def rule_ids(known: Library) -> frozenset[str]:
+    """The id of every rule, those that judge a recipe among them."""
+    return frozenset(
+        f"{prefix}.{block.name.id}.{m.name.id}" for prefix, block in known.rules for m in block.members if m.name
+    )
+
+
+def claims_of(rule: str) -> tuple[tuple[Document, Claim], ...]:
+    """Every claim that a rule of the stdlib carries, with its document; `rule` is an id such as ``std.mesh.heads``."""
+    return _by_rule().get(rule, ())
+
+
+@cache
+def _by_rule() -> Mapping[str, tuple[tuple[Document, Claim], ...]]:
+    found: dict[str, tuple[tuple[Document, Claim], ...]] = {}
+    for document in load(()).documents:
+        for claim in document.claims:
+            for rule in claim.carried:
+                found[rule] = (*found.get(rule, ()), (document, claim))
+    return found
+
+
+@frozen
+class _Reader:
+    """Turns declarations into documents and collects what is wrong with them."""
+
+    rules: frozenset[str]
+    diagnostics: list[Diagnostic]
+
+    def document(self, decl: ast.DocumentDecl) -> Document | None:
+        facts = self._facts(decl.facts, _DOCUMENT, "a document", ("claim",))
+        title = self._text(facts, "title", decl.name)
+        copies = tuple(self._copies(facts.get("sources")))
+        blocks = [f for f in decl.facts if f.name.id == "claim"]
+        names = [c.name for c in copies]
+        claims = tuple(c for c in (self._claim(f, names) for f in blocks) if c is not None)
+        return None if title is None else Document(decl.name.id, title, copies, claims, decl.name.span)
+
+    def _copies(self, entry: ast.FactEntry | None) -> Iterator[Copy]:
+        for e in _entries(entry):
+            facts = self._facts(_entries(e), _COPY, "a source")
+            file = self._text(facts, "file", e.name)
+            if file is not None:
+                yield Copy(e.name.id, file, {n: self._lines(f.value) for n, f in facts.items() if n in IGNORED})
+
+    def _claim(self, block: ast.FactEntry, copies: list[str]) -> Claim | None:
+        facts = self._facts(_entries(block), _CLAIM, "a claim")
+        says, where = self._text(facts, "says", block.name), self._text(facts, "where", block.name)
+        kind = self._kind(facts, block.name)
+        if says is None or where is None or kind is None:
+            return None
+        lines = self._lines_by_copy(facts.get("lines"), copies, block.name)
+        carried, shown = self._carried(facts.get("carried")), self._tests(facts.get("shown"))
+        rest = {n: self._text(facts, n, block.name) for n in ("behaviour", "note", "left") if n in facts}
+        claim = Claim(says, where, kind, lines, block.name.span, carried, shown=shown, **rest)
+        self._borne(claim)
+        return claim
+
+    def _borne(self, claim: Claim) -> None:
+        """Something carries the claim and a test shows it, or it says why nothing does; not both."""
+        borne = bool(claim.carried or claim.behaviour)
+        wants = [
+            *(["carried or a behaviour"] if not borne else []),
+            *(["shown"] if not claim.shown else []),
+        ]
+        if claim.left is None and wants:
+            text = f"nothing bears this claim: it has no {' and no '.join(wants)}"
+            help = 'name the rule and its test, or say `left "why"`'
+            self.diagnostics.append(error("check.no_carrier", text, claim.span, help=help))
+        if claim.left is not None and (borne or claim.shown):
+            text = "a claim that is left out has nothing that carries or shows it"
+            self.diagnostics.append(error("check.no_carrier", text, claim.span, help="drop `left`, or the rest"))
+
+    def _facts(
+        self, entries: Iterable[ast.FactEntry], known: tuple[str, ...], title: str, often: tuple[str, ...] = ()
+    ) -> dict[str, ast.FactEntry]:
+        """The entries by name, those that may come `often` by their first."""
+        seen: dict[str, ast.FactEntry] = {}
+        for e in entries:
+            if e.name.id not in known:
+                text = f"{title} has no fact `{e.name.id}`"
+                help = suggest(e.name.id, [*known]) or (f"one of {', '.join(known)}",)
+                self.diagnostics.append(error("check.unknown_fact", text, e.name.span, help=help))
+            elif e.name.id in seen and e.name.id not in often:
+                first = Label(seen[e.name.id].name.span, "first here")
+                self.diagnostics.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
+            seen.setdefault(e.name.id, e)
+        return seen
+
+    def _text(self, facts: Mapping[str, ast.FactEntry], name: str, at: ast.Name) -> str | None:
+        entry = facts.get(name)
+        if entry is None:
+            self.diagnostics.append(error("check.missing_fact", f"`{at.id}` needs `{name}`", at.span))
+            return None
+        if isinstance(entry.value, ast.String):
+            return entry.value.value
+        return self._wrong(entry.name, "a string")
+
+    def _kind(self, facts: Mapping[str, ast.FactEntry], at: ast.Name) -> str | None:
+        entry = facts.get("kind")
+        if entry is None:
+            self.diagnostics.append(error("check.missing_fact", "`claim` needs `kind`", at.span))
+        elif not isinstance(entry.value, ast.Name):
+            self._wrong(entry.name, f"one of {', '.join(KINDS)}")
+        elif entry.value.id not in KINDS:
+            text = f"a claim is one of {', '.join(KINDS)}, not `{entry.value.id}`"
+            help = suggest(entry.value.id, [*KINDS])
+            self.diagnostics.append(error("check.unknown_word", text, entry.value.span, help=help))
+        else:
+            return entry.value.id
+        return None
+
+    def _carried(self, entry: ast.FactEntry | None) -> tuple[str, ...]:
+        names = [i for i in self._items(entry, "a list of rules") if isinstance(i, ast.Name)]
+        for name in names:
+            if self.rules and name.id not in self.rules:
+                help = suggest(name.id, [*self.rules]) or ("`moedsl explain rules` lists them",)
+                text = f"no rule is called `{name.id}`"
+                self.diagnostics.append(error("check.unknown_rule", text, name.span, help=help))
+        return tuple(n.id for n in names)
+
+    def _tests(self, entry: ast.FactEntry | None) -> tuple[str, ...]:
+        return tuple(i.value for i in self._items(entry, "a list of tests") if isinstance(i, ast.String))
+
+    def _items(self, entry: ast.FactEntry | None, wanted: str) -> tuple[ast.Expr, ...]:
+        if entry is None:
+            return ()
+        if isinstance(entry.value, ast.List):
+            return entry.value.items
+        self._wrong(entry.name, wanted)
+        return ()
+
+    def _lines_by_copy(self, entry: ast.FactEntry | None, copies: list[str], at: ast.Name) -> Lines:
+        if entry is None:
+            self.diagnostics.append(error("check.missing_fact", "`claim` needs `lines`", at.span))
+            return {}
+        bindings = [b for b in entry.value if isinstance(b, ast.Binding)] if isinstance(entry.value, tuple) else []
+        for b in bindings:
+            if b.name.id not in copies:
+                text = f"no source is called `{b.name.id}`"
+                help = suggest(b.name.id, copies) or (f"one of {', '.join(copies)}",)
+                self.diagnostics.append(error("check.unknown_name", text, b.name.span, help=help))
+        return {b.name.id: self._lines(b.value) for b in bindings}
+
+    def _lines(self, value: Any) -> tuple[int, ...]:
+        """``[3, 5-7]`` as 3, 5, 6, 7."""
+        items = value.items if isinstance(value, ast.List) else (value,)
+        return tuple(n for item in items for n in self._range(item))
+
+    def _range(self, item: Any) -> Iterable[int]:
+        match item:
+            case ast.Number():
+                return (int(number(item)),)
+            case ast.Binary(op="-", left=ast.Number() as first, right=ast.Number() as last):
+                return range(int(number(first)), int(number(last)) + 1)
+            case _:
+                text = "lines are numbers and ranges"
+                self.diagnostics.append(error("check.type", text, item.span, help="write `[3, 5-7]`"))
+                return ()
+
+    def _wrong(self, name: ast.Name, wanted: str) -> None:
+        self.diagnostics.append(error("check.type", f"`{name.id}` wants {wanted}", name.span))
+
+
+def _entries(entry: ast.FactEntry | None) -> tuple[ast.FactEntry, ...]:
+    """The entries of a block."""
+    inner = entry.value if entry is not None and isinstance(entry.value, tuple) else ()
+    return tuple(e for e in inner if isinstance(e, ast.FactEntry))

@@ -1,0 +1,63 @@
+"""Names of environment variables that a job may be given, and why others are refused."""
+
+from __future__ import annotations
+
+import re
+
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.megatron import secrets
+from moedsl.rules.rule import Rule
+from moedsl.syntax import ast
+
+OF_THE_RANK = frozenset(
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+)
+"""What says to a process which rank it is; the launch sets these."""
+_OF_BASH = frozenset((
+    "_", "BASH", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS",
+    "BASH_COMMAND", "BASH_ENV", "BASH_EXECUTION_STRING", "BASH_LINENO", "BASH_LOADABLES_PATH", "BASH_REMATCH",
+    "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION", "BASH_XTRACEFD", "COMP_WORDBREAKS", "DIRSTACK",
+    "ENV", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "FUNCNEST", "GLOBIGNORE", "GROUPS", "HISTCMD",
+    "HOSTNAME", "HOSTTYPE", "IFS", "LINENO", "MACHTYPE", "OLDPWD", "OPTARG", "OPTERR", "OPTIND", "OSTYPE",
+    "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "PS4", "PWD", "RANDOM", "SECONDS", "SHELL", "SHELLOPTS", "SHLVL",
+    "SRANDOM", "UID",
+))  # fmt: skip
+"""What bash sets or reads itself: a value would not arrive, or would change how the script is read."""
+_LOADERS = re.compile(
+    r"(LD_|DYLD_|PYTHON|GIT_|SSH_|BASH_FUNC|XDG_|OPENSSL_|PERL|RUBY|NODE_|GCC_|UCX_|OMPI_|PMIX_).*"
+    r"|(CC|CXX|CPP|LD|AS|AR|MAKE|CUDACXX|CPATH|NVCC|PYTORCH_NVCC|EDITOR|VISUAL|PAGER|BROWSER|SHELL|MATPLOTLIBRC|TMPDIR|TEMP|TMP)"
+    r"|.*(PATH|HOME|DIR|DIRS|PRELOAD|PLUGINS?|MODULES?|FLAGS|OPTIONS|OPTS?|COMMAND|CMD|EXECUTABLE|COMPILER|WRAPPER|FILE"
+    r"|CACHE|BACKEND|HOOKS?|PREFIX)"
+)
+"""Names of variables that choose which code a program loads, or which files it reads and writes: places, compilers and
+their arguments, plugins. On the launching machine they are the shell's business."""
+
+
+def is_loader(name: str) -> bool:
+    """Whether a variable chooses which code a program loads."""
+    return _LOADERS.fullmatch(name) is not None
+
+
+def refusal(name: str) -> str | None:
+    """Why a variable may not be called so, as the end of a sentence; None where it may."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        return "is no name of a variable: letters, digits and _, no digit first"
+    if name in OF_THE_RANK or name.startswith("SLURM_"):
+        return "says to a process which rank it is, and the launch sets it"
+    if name in _OF_BASH:
+        return "belongs to the shell, and would not reach the rank as it is written"
+    if name.startswith("MOEDSL_"):
+        return "belongs to the script of the job"
+    return None
+
+
+def refused(rule: Rule) -> Diagnostic | None:
+    """Why an `env` of a rule may not be: somebody else's name, or a secret, whose value is no part of a file."""
+    if wrong := refusal(rule.name):
+        return error("check.variable", f"`{rule.name}` {wrong}", rule.span)
+    value = rule.expr.value if isinstance(rule.expr, ast.String) else ""
+    what = "a secret by its name" if secrets.is_secret_name(rule.name) else secrets.value_kind(value)
+    if what is None:
+        return None
+    help = f"take it back if it was real, and write `secrets [{rule.name}]` in the cluster: the job inherits it"
+    return error("check.secret", f"`{rule.name}` is {what}, and a file is no place for one", rule.span, help=help)

@@ -1,0 +1,164 @@
+"""What may be named: models, hardware, profiles and rules, from the stdlib and from the user's files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.source import Source, Span
+from moedsl.rules import declarations
+from moedsl.rules.rule import Collected
+from moedsl.schema.facts import Hardware, Model
+from moedsl.syntax import ast, reader
+
+Parse = Callable[[Source], tuple[ast.Module | None, tuple[Diagnostic, ...]]]
+Read = Callable[[str], reader.Read]
+Blocks = Sequence[tuple[str, ast.RulesDecl]]
+
+
+@frozen
+class Library:
+    """Declarations by name; facts are built when a name is used, so that an unused model costs nothing."""
+
+    models: dict[str, ast.ModelDecl] = field(factory=dict)
+    hardware: dict[str, ast.HardwareDecl] = field(factory=dict)
+    clusters: dict[str, ast.ClusterDecl] = field(factory=dict)
+    calibrations: dict[str, ast.CalibrationDecl] = field(factory=dict)
+    documents: dict[str, ast.DocumentDecl] = field(factory=dict)
+    profiles: dict[str, ast.ProfileDecl] = field(factory=dict)
+    own_rules: list[tuple[str, ast.RulesDecl]] = field(factory=list)
+    """The blocks of the files that were added, each with the prefix of its rules' names: ``std`` or ``run``."""
+    sources: dict[str, Source] = field(factory=dict)
+    diagnostics: list[Diagnostic] = field(factory=list)
+    collected: Collected | None = None
+    """The stdlib's rules where they were kept, checked; its blocks are then `blocks` and not among `own_rules`."""
+    blocks: Callable[[], Blocks] = tuple
+    made: dict[tuple[str, str], tuple[Any, list[Diagnostic]]] = field(factory=dict, repr=False)
+    """The facts of the names that were used, by kind and name: several runs ask for the same."""
+
+    @property
+    def rules(self) -> Blocks:
+        """Every block, the stdlib's first."""
+        return [*self.blocks(), *self.own_rules]
+
+    def add(self, source: Source, module: ast.Module, prefix: str) -> None:
+        """Collects a module's declarations; a name declared twice is an error that shows both."""
+        self.sources[source.name] = source
+        for item in module.items:
+            table = self._table(item)
+            if isinstance(item, ast.CalibrationDecl | ast.ClusterDecl) and table is not None and prefix != "std":
+                self._instead(table, item)
+            elif table is not None:
+                self._declare(table, item)
+            elif isinstance(item, ast.RulesDecl):
+                self.own_rules.append((prefix, item))
+
+    def _table(self, item: ast.Item) -> dict[str, ast.Item] | None:
+        tables = {
+            ast.ModelDecl: self.models,
+            ast.HardwareDecl: self.hardware,
+            ast.ClusterDecl: self.clusters,
+            ast.CalibrationDecl: self.calibrations,
+            ast.DocumentDecl: self.documents,
+            ast.ProfileDecl: self.profiles,
+        }
+        return tables.get(type(item))  # type: ignore[return-value, arg-type]
+
+    def _declare(self, table: dict[str, ast.Item], item: ast.Item) -> None:
+        name = item.name  # type: ignore[union-attr]
+        assert isinstance(name, ast.Name)
+        taken = next((t for t in self._shadowing(item, table) if name.id in t), None)
+        if taken is not None:
+            first = taken[name.id].name.span  # type: ignore[union-attr]
+            text = f"`{name.id}` is declared twice"
+            self.diagnostics.append(error("check.twice", text, name.span, Label(first, "first declared here")))
+        table.setdefault(name.id, item)
+
+    def _instead(self, table: dict[str, ast.Item], item: ast.CalibrationDecl | ast.ClusterDecl) -> None:
+        """A user's calibration or cluster takes the place of the stdlib's; two of them are one too many."""
+        first = table.get(item.name.id)
+        if first is not None and not first.span.file.startswith("stdlib/"):
+            self._declare(table, item)
+        table[item.name.id] = item
+
+    def _shadowing(self, item: ast.Item, table: dict[str, ast.Item]) -> tuple[dict[str, Any], ...]:
+        """Where a bare name is looked up before it reaches this: a profile behind a model is out of reach."""
+        return (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
+
+    def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:
+        """The facts of a declared model."""
+        return self._made("model", name, lambda: declarations.model(self.models[name]))
+
+    def gpu(self, name: str) -> tuple[Hardware | None, list[Diagnostic]]:
+        """The facts of a declared hardware."""
+        return self._made("hardware", name, lambda: declarations.hardware(self.hardware[name], self.calibrations))
+
+    def _made(self, kind: str, name: str, make: Callable[[], tuple[Any, list[Diagnostic]]]) -> Any:
+        if (kind, name) not in self.made:
+            self.made[kind, name] = make()
+        return self.made[kind, name]
+
+
+def load(files: Iterable[Path], parse: Parse) -> Library:
+    """The stdlib; its files are called ``stdlib/...`` in diagnostics, wherever they are installed."""
+    return of_sources(sources(files), parse)
+
+
+def sources(files: Iterable[Path]) -> list[Source]:
+    """The texts of stdlib files, named as diagnostics call them."""
+    return [Source(_shown(path), path.read_text(encoding="utf-8")) for path in files]
+
+
+def of_sources(sources: Iterable[Source], parse: Parse) -> Library:
+    """What `load` returns, of texts that are read already."""
+    library = Library()
+    for source in sources:
+        module, found = parse(source)
+        library.diagnostics.extend(found)
+        if module is not None:
+            library.add(source, module, "std")
+    return library
+
+
+def _shown(path: Path) -> str:
+    parts = path.parts
+    at = max(i for i, p in enumerate(parts) if p == "stdlib")
+    return "/".join(parts[at:])
+
+
+def use(library: Library, source: Source, module: ast.Module, parse: Parse, read: Read = reader.read) -> None:
+    """Adds the user's module and, once each, whatever it uses; a path is relative to the file that names it."""
+    library.add(source, module, "run")
+    for item in module.items:
+        if isinstance(item, ast.UseDecl):
+            _use_one(library, source, item, parse, read)
+
+
+def used_name(source: Source, item: ast.UseDecl) -> str:
+    """The path that a `use` names."""
+    return os.path.normpath(os.path.join(os.path.dirname(source.name), item.path.value))
+
+
+def _use_one(library: Library, source: Source, item: ast.UseDecl, parse: Parse, read: Read) -> None:
+    name = used_name(source, item)
+    if name in library.sources:
+        return
+    used, found = read(name)
+    library.diagnostics.extend(_pointing(d, item.path.span) if used is None else d for d in found)
+    if used is None:
+        return
+    library.sources[name] = used
+    module, found = parse(used)
+    library.diagnostics.extend(found)
+    if module is not None:
+        use(library, used, module, parse, read)
+
+
+def _pointing(d: Diagnostic, span: Span) -> Diagnostic:
+    """A file that cannot be read is the fault of the `use` that names it."""
+    return error(d.id, d.message, span, help=d.help)

@@ -1,0 +1,86 @@
+"""The names of a recipe rule and their types: Bridge's fields, the environment, the words of a run, and a few more."""
+
+from __future__ import annotations
+
+import ast as python
+import re
+from collections.abc import Iterable, Mapping
+
+from moedsl.diagnostics.suggest import suggest
+from moedsl.megatron.fields import LATEST, fields
+from moedsl.rules.rule import Rule
+from moedsl.rules.types import Inference
+from moedsl.schema.symbols import FLAG, NUMBER, TEXT, Type
+from moedsl.syntax import ast
+
+OBJECT = Type("setting")
+"""A field whose value no expression writes, such as a list or an object: only `none` compares with it."""
+
+SECTIONS = ("comm_overlap", "mixed_precision", "peft")
+"""Sections of the ConfigContainer that may be None, by name."""
+
+COMPUTED: Mapping[str, tuple[Type, str]] = {
+    "world": (NUMBER, "how many GPUs the recipe is for"),
+    "model_class": (TEXT, "the class of cfg.model"),
+    "dataset_class": (TEXT, "the class of cfg.dataset"),
+    "asked_dispatcher": (TEXT, "the flex dispatcher that Bridge's helper was asked for last"),
+    "backend_said": (FLAG, "whether a line of the recipe names a flex backend"),
+    "runs_sequence_parallel": (FLAG, "whether sequence parallelism is on once Bridge has settled the model"),
+    "graphs": (FLAG, "whether CUDA graphs are captured"),
+    "expandable_segments": (FLAG, "whether PyTorch's allocator is told to grow segments"),
+    "layout_stages": (NUMBER, "the chunks of the pipeline layout; 0 without one"),
+    "layout_layers": (NUMBER, "the decoder layers in the pipeline layout"),
+    "layout_mtp": (NUMBER, "the multi-token-prediction layers in it"),
+}
+"""What a rule may ask that is no field: computed by facts.py."""
+
+
+def field_types(version: str = LATEST) -> dict[str, Type]:
+    """Every dotted field of that Bridge version, and the sections that may be absent."""
+    out = {path: field_type(f.type) for path, f in fields(version).items()}
+    return dict.fromkeys(SECTIONS, OBJECT) | out
+
+
+def field_type(annotation: str) -> Type:
+    """The type of a Python annotation: bool, a number, words of a Literal, text; anything else is an object."""
+    bare = re.sub(r"Optional\[(.*)\]", r"\1", annotation).replace(" | None", "").strip()
+    if bare.startswith("Literal["):
+        words = python.literal_eval(bare.removeprefix("Literal"))
+        text = all(isinstance(w, str) for w in words)
+        return Type("enum", tuple(w for w in words if w != "none")) if text else NUMBER
+    return {"bool": FLAG, "int": NUMBER, "float": NUMBER, "str": TEXT, "str | Path": TEXT}.get(bare, OBJECT)
+
+
+def environment_types(rules: Iterable[Rule], scope: Mapping[str, Type]) -> dict[str, Type]:
+    """`env.NAME` for each environment variable that a rule of the stdlib sets, with the type of what it sets."""
+    out: dict[str, Type] = {}
+    for rule in rules:
+        if rule.kind == "env":
+            out.setdefault(f"env.{rule.name}", Inference(scope).of(rule.expr) or TEXT)
+    return out
+
+
+class RecipeInference(Inference):
+    """The checker's inference; beside it `none` for an unset field, and a word of Bridge's as a string.
+
+    A string keeps a word of Bridge's (`"flex"`) apart from a name of the language that is spelled alike.
+    """
+
+    def _meet(self, expr: ast.Expr, have: Type, want: Type) -> None:
+        if isinstance(expr, ast.String) and want.kind == "enum":
+            if expr.value not in want.words:
+                text = f'"{expr.value}" is not {want}'
+                self._complain("check.unknown_word", text, expr.span, suggest(expr.value, list(want.words)))
+        else:
+            super()._meet(expr, have, want)
+
+    def _equality(self, e: ast.Binary) -> Type:
+        if _is_none(e.right) or _is_none(e.left):
+            other = e.left if _is_none(e.right) else e.right
+            if isinstance(other, ast.Name) and other.id in self.scope:
+                return FLAG
+        return super()._equality(e)
+
+
+def _is_none(e: ast.Expr) -> bool:
+    return isinstance(e, ast.Name) and e.id == "none"

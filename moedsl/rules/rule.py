@@ -1,0 +1,102 @@
+"""A rule, and the rules of a run as they are looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from functools import cached_property
+from typing import TypeVar
+
+from attrs import field, frozen
+
+from moedsl.diagnostics.source import Span
+from moedsl.rules.vectorizer import calls, names
+from moedsl.schema.symbols import BUILTIN, Type
+from moedsl.syntax import ast
+
+Key = TypeVar("Key", bound=Hashable)
+GRAVE = 0.3
+"""The worth from which advice is about more than speed."""
+
+
+@frozen
+class Rule:
+    """One named statement of a rules block or of a run. `when` has the block's condition in it."""
+
+    id: str
+    kind: str
+    """require, prefer, let, default, candidates, derive, env, rank, measured, symptom or effect."""
+    name: str
+    expr: ast.Expr
+    when: ast.Expr | None
+    because: str | None
+    cites: tuple[str, ...]
+    span: Span
+    worth: float = 0.0
+    """For a `prefer`: the share of step time that following it is held to be worth."""
+    wish: bool = False
+    """Stated by the run file itself."""
+    confirm: str | None = None
+    """For a `symptom`: how to make sure of the cause."""
+    fix: str | None = None
+    """For a `symptom`: the way out."""
+
+    @property
+    def is_std(self) -> bool:
+        return self.id.startswith("std.")
+
+    @property
+    def is_grave(self) -> bool:
+        """Advice that is worth more than any difference in speed would be."""
+        return self.worth >= GRAVE
+
+
+@frozen
+class Let:
+    """A `let` of a run, the variables that it reads, and whether it asks for a pipeline layout."""
+
+    rule: Rule
+    needs: frozenset[str]
+    has_layout: bool
+
+
+class Rules(tuple[Rule, ...]):
+    """The rules of a run, found by kind and by name. Programs that differ in other things share one, and what it has
+    found."""
+
+    @cached_property
+    def by_kind(self) -> dict[str, tuple[Rule, ...]]:
+        return _grouped((r.kind, r) for r in self)
+
+    @cached_property
+    def by_name(self) -> dict[tuple[str, str], tuple[Rule, ...]]:
+        return _grouped(((r.kind, r.name), r) for own in (True, False) for r in self if own != r.is_std)
+
+    @cached_property
+    def lets(self) -> tuple[Let, ...]:
+        lets = {r.name: r for r in self.by_kind.get("let", ())}
+        return tuple(Let(r, _variables(r, lets), calls(r.expr, "has_layout")) for r in lets.values())
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule]) -> Rules:
+        return rules if isinstance(rules, Rules) else cls(rules)
+
+
+@frozen
+class Collected:
+    """Rules that were read, put in order and checked without an error, and the scope that they see."""
+
+    rules: Rules = field(converter=Rules.of)
+    scope: dict[str, Type]
+    used: frozenset[str] = frozenset()
+    """Every name and word in their expressions, and in the scope."""
+
+
+def _variables(r: Rule, lets: Mapping[str, Rule]) -> frozenset[str]:
+    return frozenset(n for n in names(r.expr) if n in BUILTIN or n in lets)
+
+
+def _grouped(pairs: Iterable[tuple[Key, Rule]]) -> dict[Key, tuple[Rule, ...]]:
+    out: dict[Key, list[Rule]] = {}
+    for key, rule in pairs:
+        out.setdefault(key, []).append(rule)
+    return {key: tuple(rules) for key, rules in out.items()}

@@ -1,0 +1,85 @@
+"""The stdlib, parsed, collected and checked once and then kept, so that a start reads one file where nothing changed.
+
+What is kept is named by the content of every file of the stdlib and of the modules that made it, so a changed file or
+another version of moedsl leads to another name. The blocks of rules themselves are read only when they are asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import pickle
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from moedsl.diagnostics.source import Source
+from moedsl.rules import collect, library
+from moedsl.rules.library import Library
+from moedsl.rules.rule import Collected
+from moedsl.support import disk_cache, resources
+from moedsl.syntax import ast, parse_cache
+
+PACKAGES = ("schema", "rules")
+"""The packages that what is kept depends on, besides those of a parsed module (`disk_cache.PACKAGES`)."""
+
+
+@frozen
+class Kept:
+    """The declarations by name, and the rules of a run with the scope that they see."""
+
+    models: dict[str, ast.ModelDecl]
+    hardware: dict[str, ast.HardwareDecl]
+    clusters: dict[str, ast.ClusterDecl]
+    calibrations: dict[str, ast.CalibrationDecl]
+    profiles: dict[str, ast.ProfileDecl]
+    collected: Collected
+
+
+def load() -> Library:
+    """The whole stdlib; with an error in it, which its own tests would find, nothing is kept."""
+    sources = library.sources(resources.stdlib_files())
+    name = key(sources)
+    kept = _load(name)
+    return _made(sources, kept) if kept is not None else _make(sources, name)
+
+
+def _make(sources: Sequence[Source], name: str) -> Library:
+    found = library.of_sources(sources, parse_cache.cached_parse)
+    known, scope, wrong = collect.collect(found.rules)
+    if wrong or found.diagnostics:
+        return found
+    collected = Collected(known, scope, collect.used(known, scope))
+    kept = Kept(found.models, found.hardware, found.clusters, found.calibrations, found.profiles, collected)
+    disk_cache.save(name, pickle.dumps(kept, pickle.HIGHEST_PROTOCOL))
+    return _made(sources, kept)
+
+
+def _made(sources: Sequence[Source], kept: Kept) -> Library:
+    return Library(
+        kept.models, kept.hardware, kept.clusters, kept.calibrations, profiles=kept.profiles,
+        sources={s.name: s for s in sources}, collected=kept.collected, blocks=lambda: _blocks(sources),
+    )  # fmt: skip
+
+
+def _blocks(sources: Sequence[Source]) -> list[tuple[str, ast.RulesDecl]]:
+    """The stdlib's blocks of rules."""
+    return library.of_sources(sources, parse_cache.cached_parse).own_rules
+
+
+def key(sources: Sequence[Source]) -> str:
+    """The name of what is kept of these sources by this code."""
+    digest = hashlib.sha256(_code())
+    for source in sources:
+        digest.update(f"{source.name}\0{source.text}\0".encode("utf-8", "surrogatepass"))
+    return f"{digest.hexdigest()[:40]}.stdlib"
+
+
+@functools.cache
+def _code() -> bytes:
+    return resources.code(*PACKAGES)
+
+
+def _load(name: str) -> Kept | None:
+    kept = parse_cache.loaded(name)
+    return kept if isinstance(kept, Kept) else None

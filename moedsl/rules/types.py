@@ -1,0 +1,232 @@
+"""Types of expressions: what each name means, and a diagnostic where two sides cannot meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl.diagnostics.model import Diagnostic, Instead, error
+from moedsl.diagnostics.source import Span
+from moedsl.diagnostics.suggest import suggest
+from moedsl.schema.symbols import ALIASES, FLAG, FUNCTIONS, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
+from moedsl.schema.versions import is_version
+from moedsl.syntax import ast
+
+Scope = Mapping[str, Type]
+WORD = Type("word")
+"""A bare word whose meaning depends on the other side."""
+UNTYPED = (WORD, LIST)
+"""What has a type only beside something that has one."""
+SET = Type("set")
+"""Any set, where which one does not matter."""
+LARGEST = 2**53
+"""The largest number that may be written: the two evaluators agree up to here."""
+
+
+def _meant(word: str, want: Type) -> tuple[str, ...]:
+    """The word of Megatron for one of NVIDIA's documents, else a did-you-mean."""
+    megatrons, what = WORD_ELSEWHERE.get(word, ("", ""))
+    if megatrons not in want.words:
+        return suggest(word, list(want.words))
+    return (Instead(f"Megatron spells it `{megatrons}`: {what}", megatrons),)
+
+
+@frozen
+class Inference:
+    """Collects diagnostics while types are inferred."""
+
+    scope: Scope
+    diagnostics: list[Diagnostic] = field(factory=list)
+
+    def condition(self, expr: ast.Expr | None) -> None:
+        """An expression that must be true or false."""
+        if expr is None:
+            return
+        t = self.of(expr)
+        if t is not None and t != FLAG:
+            self._complain(
+                "check.not_a_condition", f"this is {_said(t)}, not a condition", expr.span, "compare it: `tp > 1`"
+            )
+
+    def value(self, expr: ast.Expr, want: Type) -> None:
+        """An expression that must have the type `want`."""
+        t = self.of(expr)
+        if t is not None:
+            self._meet(expr, t, want)
+
+    def of(self, expr: ast.Expr) -> Type | None:
+        """The type of an expression, or None when it is already wrong."""
+        return _OF[type(expr)](self, expr)
+
+    def _complain(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
+        self.diagnostics.append(error(id, message, span, help=help))
+
+    def _name(self, e: ast.Name) -> Type | None:
+        return self.scope.get(ALIASES.get(e.id, e.id), WORD)
+
+    def _list(self, e: ast.List) -> Type | None:
+        for item in e.items:
+            self.of(item)
+        return LIST
+
+    def _call(self, e: ast.Call) -> Type | None:
+        f = FUNCTIONS.get(e.func.id)
+        if f is None:
+            self._complain(
+                "check.unknown_function", f"no function `{e.func.id}`", e.func.span, suggest(e.func.id, [*FUNCTIONS])
+            )
+            return None
+        if f.arity not in (-1, len(e.args)) or not e.args:
+            self._complain(
+                "check.arguments", f"`{f.name}` takes {max(f.arity, 1)} argument(s), not {len(e.args)}", e.span
+            )
+        for a in e.args:
+            t = self.of(a)
+            if t is not None and f.name == "version":
+                self._version(a, t)
+            elif t is not None and f.name != "count":
+                self._meet(a, t, NUMBER)
+            elif t is not None and t.kind != "set":
+                self._mismatch(a, t, SET)
+        return f.result
+
+    def _version(self, a: ast.Expr, have: Type) -> None:
+        """The argument of `version`: a text of numbers between dots."""
+        if not isinstance(a, ast.String):
+            self._mismatch(a, have, TEXT)
+        elif not is_version(a.value):
+            self._complain("check.type", f'"{a.value}" is no version', a.span, 'write `version("2.7.0")`')
+
+    def _unary(self, e: ast.Unary) -> Type | None:
+        if e.op == "not":
+            self.condition(e.value)
+            return FLAG
+        self.value(e.value, NUMBER)
+        return NUMBER
+
+    def _if(self, e: ast.If) -> Type | None:
+        self.condition(e.test)
+        a, b = self.of(e.then), self.of(e.otherwise)
+        self._pair(e.then, a, e.otherwise, b)
+        return b if a in UNTYPED else a
+
+    def _binary(self, e: ast.Binary) -> Type | None:
+        if e.op in ("and", "or", "=>"):
+            self.condition(e.left)
+            self.condition(e.right)
+            return FLAG
+        if e.op in ("in", "not in"):
+            return self._membership(e)
+        if e.op in ("==", "!="):
+            return self._equality(e)
+        self.value(e.left, NUMBER)
+        self.value(e.right, NUMBER)
+        return FLAG if e.op in ("<", "<=", ">", ">=") else NUMBER
+
+    def _equality(self, e: ast.Binary) -> Type:
+        a, b = self.of(e.left), self.of(e.right)
+        self._pair(e.left, a, e.right, b)
+        if a in UNTYPED and b in UNTYPED:
+            self._meaningless(e.left)
+            self._meaningless(e.right)
+        return FLAG
+
+    def _pair(self, left: ast.Expr, a: Type | None, right: ast.Expr, b: Type | None) -> None:
+        """Two expressions of one type; a word or a list takes the type of the other side."""
+        if a is None or b is None or (a in UNTYPED and b in UNTYPED):
+            return
+        if a in UNTYPED:
+            self._meet(left, a, b)
+        else:
+            self._meet(right, b, a)
+
+    def _membership(self, e: ast.Binary) -> Type:
+        a, b = self.of(e.left), self.of(e.right)
+        if b is not None and b.kind == "set":
+            self._meet(e.left, a or WORD, Type("enum", b.words))
+        elif isinstance(e.right, ast.List) and a in UNTYPED:
+            self._meaningless(e.left)
+        elif isinstance(e.right, ast.List) and a is not None:
+            for item in e.right.items:
+                self._meet(item, self.of(item) or WORD, a)
+        elif b is not None:
+            self._complain("check.not_a_set", f"this is {_said(b)}, not a set or a list", e.right.span)
+        return FLAG
+
+    def _meet(self, expr: ast.Expr, have: Type, want: Type) -> None:
+        """Complains unless a value of type `have`, written as `expr`, can stand where `want` is wanted."""
+        if have == want:
+            return
+        if have in UNTYPED and isinstance(expr, ast.If):
+            self._meet(expr.then, self._quietly(expr.then), want)
+            self._meet(expr.otherwise, self._quietly(expr.otherwise), want)
+        elif have == WORD and isinstance(expr, ast.Name):
+            self._word(expr, want)
+        elif have == LIST and want.kind == "set" and isinstance(expr, ast.List):
+            self._members(expr, Type("enum", want.words))
+        else:
+            self._mismatch(expr, have, want)
+
+    def _quietly(self, expr: ast.Expr) -> Type:
+        """The type of an expression that has been looked at already."""
+        return Inference(self.scope).of(expr) or WORD
+
+    def _members(self, expr: ast.List, want: Type) -> None:
+        """The members of a set are words, written out."""
+        for item in expr.items:
+            have = self._quietly(item)
+            if have == WORD and isinstance(item, ast.Name):
+                self._word(item, want)
+            else:
+                self._mismatch(item, have, want)
+
+    def _mismatch(self, expr: ast.Expr, have: Type, want: Type) -> None:
+        self._complain("check.type", f"this is {_said(have)}, but {want} is needed", expr.span)
+
+    def _word(self, e: ast.Name, want: Type) -> None:
+        if (want == TEXT and e.id != "none") or e.id in want.words or (want.kind == "set" and e.id == "none"):
+            return
+        if want.kind in ("enum", "set"):
+            self._complain("check.unknown_word", f"`{e.id}` is not {want}", e.span, _meant(e.id, want))
+        else:
+            self._unknown(e)
+
+    def _unknown(self, e: ast.Name) -> None:
+        self._complain("check.unknown_name", f"no such name: `{e.id}`", e.span, suggest(e.id, list(self.scope)))
+
+    def _meaningless(self, e: ast.Expr) -> None:
+        """A word or a list whose other side does not say what it is."""
+        if isinstance(e, ast.Name):
+            self._unknown(e)
+        else:
+            self._complain(
+                "check.type",
+                "nothing here says what these are",
+                e.span,
+                "compare with an axis or a fact: `recompute == [moe_act]`",
+            )
+
+    def _number(self, e: ast.Number) -> Type | None:
+        if abs(e.value) <= LARGEST:
+            return NUMBER
+        self._complain("check.size", f"`{e.text}` is more than 2**53, where whole numbers stop being exact", e.span)
+        return None
+
+
+def _said(t: Type) -> str:
+    return "a word" if t == WORD else str(t)
+
+
+_OF: dict[type, Callable[[Inference, Any], Type | None]] = {
+    ast.Number: Inference._number,  # pyright: ignore[reportPrivateUsage]
+    ast.String: lambda _, __: TEXT,
+    ast.Bool: lambda _, __: FLAG,
+    ast.Name: Inference._name,  # pyright: ignore[reportPrivateUsage]
+    ast.List: Inference._list,  # pyright: ignore[reportPrivateUsage]
+    ast.Call: Inference._call,  # pyright: ignore[reportPrivateUsage]
+    ast.Unary: Inference._unary,  # pyright: ignore[reportPrivateUsage]
+    ast.Binary: Inference._binary,  # pyright: ignore[reportPrivateUsage]
+    ast.If: Inference._if,  # pyright: ignore[reportPrivateUsage]
+}

@@ -1,0 +1,237 @@
+"""The fast evaluator: an expression compiled once to a function over whole NumPy columns.
+
+A column is a NumPy array or a scalar that broadcasts. Words are encoded as `moedsl.schema.axes` says; text facts are
+compared when the expression is compiled, since they are the same in every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from moedsl.rules.interpreter import number, segment
+from moedsl.schema import axes
+from moedsl.schema.symbols import ALIASES, Type
+from moedsl.schema.versions import as_number
+from moedsl.syntax import ast
+
+Column = Any
+Columns = Mapping[str, Column]
+Evaluate = Callable[[Columns], Column]
+Extern = Callable[..., Column]
+
+
+@frozen
+class Compiler:
+    """Turns expressions into column functions. `types` gives each variable's type, `externs` the typed functions."""
+
+    types: Mapping[str, Type]
+    externs: Mapping[str, Extern]
+
+    def compile(self, expr: ast.Expr) -> Evaluate:
+        """A function from columns to the expression's column; the expression must have passed the check."""
+        value = self._any(expr, self._type(expr))
+
+        def quiet(c: Columns) -> Column:
+            with np.errstate(all="ignore"):
+                return value(c)
+
+        return quiet
+
+    def _any(self, e: ast.Expr, want: Type | None) -> Evaluate:
+        match e:
+            case ast.Number():
+                return _constant(safe(number(e)))
+            case ast.Bool():
+                return _constant(e.value)
+            case ast.String():
+                return _constant(e.value)
+            case ast.Name():
+                return self._name(e, want)
+            case ast.List():
+                return _constant(_mask([i.id for i in e.items if isinstance(i, ast.Name)], want))
+            case ast.Call():
+                return self._call(e)
+            case ast.Unary():
+                value = self._any(e.value, None)
+                return (lambda c: np.logical_not(value(c))) if e.op == "not" else (lambda c: -value(c))
+            case ast.If():
+                test, a, b = self._any(e.test, None), self._any(e.then, want), self._any(e.otherwise, want)
+                return lambda c: np.where(test(c), a(c), b(c))
+            case ast.Binary():
+                return self._binary(e)
+
+    def _name(self, e: ast.Name, want: Type | None) -> Evaluate:
+        key = ALIASES.get(e.id, e.id)
+        if key in self.types:
+            return lambda c: c[key]
+        return _constant(_word(key, want))
+
+    def _call(self, e: ast.Call) -> Evaluate:
+        args = [self._any(a, self._type(a)) for a in e.args]
+        f = self.externs.get(e.func.id) or _FUNCTIONS[e.func.id]
+        return lambda c: f(*(a(c) for a in args))
+
+    def _binary(self, e: ast.Binary) -> Evaluate:
+        if e.op in ("in", "not in"):
+            inside = self._membership(e)
+            return inside if e.op == "in" else lambda c: np.logical_not(inside(c))
+        left_type, right_type = self._type(e.left), self._type(e.right)
+        a, b = self._any(e.left, left_type or right_type), self._any(e.right, right_type or left_type)
+        op = _OPS[e.op]
+        return lambda c: op(a(c), b(c))
+
+    def _membership(self, e: ast.Binary) -> Evaluate:
+        group = self._type(e.right)
+        if group is not None and group.kind == "set":
+            bit, mask = self._any(e.left, Type("enum", group.words)), self._any(e.right, group)
+            return lambda c: (np.right_shift(mask(c), bit(c)) & 1) != 0
+        item = self._type(e.left)
+        value = self._any(e.left, item)
+        items = [self._any(i, item) for i in e.right.items] if isinstance(e.right, ast.List) else []
+        return lambda c: _any_of([np.equal(value(c), i(c)) for i in items])
+
+    def _type(self, e: ast.Expr) -> Type | None:
+        """The type of a variable, through an if; None for a word or a number."""
+        if isinstance(e, ast.If):
+            return self._type(e.then) or self._type(e.otherwise)
+        return self.types.get(ALIASES.get(e.id, e.id)) if isinstance(e, ast.Name) else None
+
+
+def safe(value: Any) -> Any:
+    """A whole number so large that a product with it could leave 64 bits, as a float."""
+    return float(value) if isinstance(value, int) and abs(value) > 2**31 else value
+
+
+def _constant(value: Any) -> Evaluate:
+    return lambda _: value
+
+
+def _word(word: str, want: Type | None) -> Any:
+    if want is None or want.kind not in ("enum", "set"):
+        return word
+    if want.kind == "set":
+        return _mask([word], want)
+    return want.words.index(word) if word in want.words else -1
+
+
+def _mask(words: list[str], want: Type | None) -> int:
+    known = want.words if want is not None else ()
+    return sum(1 << known.index(w) for w in set(words) if w in known)
+
+
+def _any_of(parts: list[Column]) -> Column:
+    out: Column = False
+    for p in parts:
+        out = np.logical_or(out, p)
+    return out
+
+
+def _total(op: Callable[[Column, Column], Column]) -> Callable[[Column, Column], Column]:
+    """A division that is 0 where the divisor is."""
+
+    def apply(a: Column, b: Column) -> Column:
+        zero = np.equal(b, 0)
+        return np.where(zero, 0, op(a, np.where(zero, 1, b))) if np.any(zero) else op(a, b)
+
+    return apply
+
+
+_OPS: dict[str, Callable[[Column, Column], Column]] = {
+    "=>": lambda a, b: np.logical_or(np.logical_not(a), b),
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": _total(np.true_divide),
+    "//": _total(np.floor_divide),
+    "%": _total(np.mod),
+}
+
+
+def _log2(x: Column) -> Column:
+    positive = np.greater(x, 0)
+    return np.where(positive, np.log2(np.where(positive, x, 1)), 0.0)
+
+
+def _pow2(x: Column) -> Column:
+    low = np.ldexp(0.5, np.frexp(np.maximum(x, 1.0))[1])
+    return np.where(np.subtract(x, low) < 2 * low - x, low, 2 * low)
+
+
+def _segment(nodes: Column, gpus_per_node: Column, group: Column, most: Column) -> Column:
+    """Row by row: few rules ask, and each search is short."""
+    return np.vectorize(segment, otypes=[np.int64])(nodes, gpus_per_node, group, most)
+
+
+def _fold(op: Callable[[Column, Column], Column]) -> Extern:
+    def apply(*args: Column) -> Column:
+        out = args[0]
+        for a in args[1:]:
+            out = op(out, a)
+        return out
+
+    return apply
+
+
+_COUNTS = np.array([i.bit_count() for i in range(1 << max(len(a.words) for a in axes.AXES if a.kind == "set"))])
+"""How many members the set of each mask has."""
+
+_FUNCTIONS: dict[str, Extern] = {
+    "min": _fold(np.minimum),
+    "max": _fold(np.maximum),
+    "abs": np.abs,
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "log2": _log2,
+    "pow2": _pow2,
+    "version": lambda text: as_number(str(text)),
+    "segment": _segment,
+    "count": lambda s: _COUNTS[np.asarray(s, dtype=np.int64)],
+}
+
+
+def calls(expr: ast.Expr, function: str) -> bool:
+    """Whether an expression calls a function."""
+    match expr:
+        case ast.Call():
+            return expr.func.id == function or any(calls(a, function) for a in expr.args)
+        case ast.List():
+            return any(calls(i, function) for i in expr.items)
+        case ast.Unary():
+            return calls(expr.value, function)
+        case ast.Binary():
+            return calls(expr.left, function) or calls(expr.right, function)
+        case ast.If():
+            return any(calls(e, function) for e in (expr.test, expr.then, expr.otherwise))
+        case _:
+            return False
+
+
+def names(expr: ast.Expr | None) -> frozenset[str]:
+    """Every name in an expression, aliases resolved; words are names too."""
+    match expr:
+        case ast.Name():
+            return frozenset({ALIASES.get(expr.id, expr.id)})
+        case ast.List():
+            return frozenset().union(*(names(i) for i in expr.items))
+        case ast.Call():
+            return frozenset().union(*(names(a) for a in expr.args))
+        case ast.Unary():
+            return names(expr.value)
+        case ast.Binary():
+            return names(expr.left) | names(expr.right)
+        case ast.If():
+            return names(expr.test) | names(expr.then) | names(expr.otherwise)
+        case _:
+            return frozenset()

@@ -1,0 +1,1 @@
+"""What plans, models and machines are made of."""

@@ -1,0 +1,180 @@
+"""What a model and a machine are made of: the facts that a declaration may state, with their types and units.
+
+`declare.py` builds these from declarations; the cost model, the rules and the emitter read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from moedsl.schema.calibration import Constants
+
+
+@frozen
+class Vision:
+    """The vision tower and projector of a VLM (ViT, patch merger, deepstack mergers)."""
+
+    layers: int
+    hidden: int
+    ffn_hidden: int
+    heads: int
+    patch: int
+    temporal_patch: int
+    merge: int
+    in_channels: int
+    positions: int
+    """Learned position embeddings."""
+    out_hidden: int
+    """Width of the language model that the projector feeds."""
+    deepstack: tuple[int, ...] = ()
+    """Layers whose output is also merged into the language model."""
+    image_tokens: int = 1024
+    """Language-model tokens of one image in the estimate (patches are `merge`**2 times as many)."""
+
+
+@frozen(cache_hash=True)  # most of what is known of a layout is looked up by its model
+class Model:
+    """A mixture-of-experts transformer; names are Megatron's where Megatron has one."""
+
+    name: str
+    hf: str
+    """Hugging Face id that AutoBridge resolves."""
+    family: str
+    """The `model_type` of the Hugging Face configuration."""
+    layers: int
+    hidden: int
+    vocab: int
+    heads: int
+    query_groups: int
+    head_dim: int
+    ffn_hidden: int
+    """Width of a dense layer's MLP."""
+    experts: int
+    topk: int
+    expert_hidden: int
+    routing_groups: int = 1
+    """Equal groups of experts, of which a token's come from `topk_groups` alone; 1 is no limit."""
+    topk_groups: int = 1
+    """The groups of a token; of all of them there is no limit."""
+    shared_expert_hidden: int = 0
+    """Total width of the shared experts; 0 without."""
+    shared_expert_gate: bool = False
+    dense_layers: int = 0
+    """Leading layers whose MLP is dense."""
+    moe_latent: int = 0
+    """Width to which a layer projects what it sends to its routed experts, and back; 0 sends the hidden state."""
+    gated: bool = True
+    """MLPs and experts have a gate (SwiGLU); without, one product and its squared ReLU."""
+    layer_pattern: str = ""
+    """A hybrid's layers in Megatron's letters, each of one block: M Mamba-2, * attention, E experts, - dense MLP. Empty
+    where every layer has attention and an MLP."""
+    mamba_heads: int = 0
+    mamba_head_dim: int = 0
+    mamba_state: int = 0
+    """Numbers that a head keeps for each of its dimensions (the SSM's state)."""
+    mamba_groups: int = 0
+    """Groups of heads that share B and C."""
+    linear_every: int = 0
+    """One layer in this many has full attention, the others a gated delta net (linear attention); 0 is none."""
+    linear_key_heads: int = 0
+    """Heads of a delta net's queries and keys."""
+    linear_value_heads: int = 0
+    linear_key_dim: int = 0
+    """Width of a delta net's query and key heads."""
+    linear_value_dim: int = 0
+    mtp_layers: int = 0
+    mtp_pattern: str = ""
+    """The blocks of a hybrid's MTP layer."""
+    mtp_repeated: bool = False
+    """One layer's weights serve every depth of MTP."""
+    attention: str = "gqa"
+    """gqa or mla."""
+    q_lora_rank: int = 0
+    kv_lora_rank: int = 0
+    qk_nope_dim: int = 0
+    qk_rope_dim: int = 0
+    v_head_dim: int = 0
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    attention_bias: bool = False
+    """Bias of the attention output projection."""
+    mlp_bias: bool = False
+    """Bias of dense and expert linears (GPT-OSS)."""
+    attention_gate: bool = False
+    """Attention's output is multiplied by a gate of its own width, which the projection of queries, keys and values
+    puts out beside them."""
+    attention_sinks: bool = False
+    """One learned softmax offset a head (GPT-OSS)."""
+    router_bias: bool = False
+    """Bias of the router's linear; DeepSeek's expert bias is a buffer and not this."""
+    tied_embeddings: bool = False
+    window: int = 0
+    """Sliding-window attention, tokens; 0 is full attention."""
+    window_every: int = 0
+    """One layer in this many has full attention, the others the window; 0 is all alike."""
+    max_seq: int = 0
+    position_embedding_type: str = "rope"
+    """rope, yarn, mrope or none, as Megatron has it; latent attention turns its own queries and keys, whatever this
+    says."""
+    vision: Vision | None = None
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether each layer is one block, of a kind that `layer_pattern` says."""
+        return bool(self.layer_pattern)
+
+    @property
+    def linear(self) -> bool:
+        """Whether some layers have a gated delta net in place of attention."""
+        return bool(self.linear_every)
+
+    @property
+    def kinds_said(self) -> str:
+        """How many layers of each kind, where they differ by more than their MLP: ``23 Mamba, 6 attention, 23 MoE``."""
+        if self.linear:
+            full = self.layers // self.linear_every
+            return f"{self.layers - full} gated delta net, {full} attention"
+        kinds = (("M", "Mamba"), ("*", "attention"), ("E", "MoE"), ("-", "MLP"))
+        return ", ".join(f"{n} {word}" for letter, word in kinds if (n := self.layer_pattern.count(letter)))
+
+    @property
+    def layers_said(self) -> str:
+        """The layers in words: ``52 layers (23 Mamba, 6 attention, 23 MoE)``."""
+        return f"{self.layers} layers" + (f" ({self.kinds_said})" if self.kinds_said else "")
+
+
+@frozen
+class Hardware:
+    """One GPU type in its node and its NVLink domain. Bandwidths are for one GPU and one direction."""
+
+    name: str
+    arch: str
+    """hopper or blackwell."""
+    device: str
+    """As torch.cuda.get_device_name says it."""
+    capability: float
+    memory: float
+    """Bytes that a plan may use."""
+    nvlink_domain: int
+    gpus_per_node: int
+    sms: int
+    tflops: Mapping[str, float]
+    """Dense TFLOPS by precision: bf16, fp8, mxfp8, nvfp4 (only what the GPU has)."""
+    hbm: float
+    """Bytes/s."""
+    nvlink: float
+    """Bytes/s inside the NVLink domain."""
+    network: float
+    """Bytes/s between NVLink domains."""
+    constants: Constants
+    """What its generation reaches of these rates (`calibration`)."""
+    visible: float = 0.0
+    """Bytes that the driver shows of the GPU (nvidia-smi), which the verdict on memory is against; 0 is `memory`."""
+    host_link: float = 64e9
+    """Bytes/s between the GPU and its host's memory; that of PCIe 5.0 where nothing is stated."""
+    watts: float = 0.0
+    """The power limit, W; 0 is that of its generation's calibration."""
+    sources: Mapping[str, str] = field(factory=dict)
+    """Where each fact comes from, by fact name."""

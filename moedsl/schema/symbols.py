@@ -1,0 +1,115 @@
+"""Every name that an expression may use, with its type: axes, what the run fixes, facts, costs and functions."""
+
+from __future__ import annotations
+
+import attrs
+from attrs import frozen
+
+from moedsl.schema import axes
+from moedsl.schema.facts import Hardware, Model
+
+
+@frozen
+class Type:
+    """`kind` is number, flag, enum, set, text or list; `words` are the words of an enum or a set."""
+
+    kind: str
+    words: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return {"enum": f"one of {', '.join(self.words)}", "set": f"a set of {', '.join(self.words)}"}.get(
+            self.kind, f"a {self.kind}"
+        )
+
+
+NUMBER, FLAG, TEXT, LIST = Type("number"), Type("flag"), Type("text"), Type("list")
+
+WORD_ELSEWHERE = {
+    "up_proj": ("mla_up_proj", "the up-projection of multi-latent attention; other attention has none"),
+    "norm": ("layernorm", "the norms before attention and before the experts"),
+}
+"""Words of NVIDIA's documents for what Megatron spells otherwise in `recompute_modules` (core
+transformer/transformer_config.py:1736), and what they are."""
+
+ALIASES = {"overlap.ep": "ep_overlap", "overlap.wgrad": "delay_wgrad"}
+
+VLM_WORDS = ("freeze_vision", "freeze_projection", "freeze_language")
+TASKS = ("pretrain", "sft")
+ROUTINGS = ("natural", "balanced")
+DATA = ("mock", "real")
+ARCHS = ("hopper", "blackwell")
+ATTENTION = ("gqa", "mla")
+POSITIONS = ("rope", "yarn", "mrope", "none")
+SHAPES = ("static", "unpadded", "packed", "variable")
+
+RUN: dict[str, Type] = {
+    "gpus": NUMBER,
+    "seq": NUMBER,
+    "global_batch": NUMBER,
+    "phase": Type("enum", axes.PHASES),
+    "task": Type("enum", TASKS),
+    "routing": Type("enum", ROUTINGS),
+    "data": Type("enum", DATA),
+    "vlm": Type("set", VLM_WORDS),
+    "shapes": Type("enum", SHAPES),
+    "torch_version": NUMBER,
+    "te_version": NUMBER,
+}
+"""Fixed by the run before the solver starts."""
+
+_WORDS = {"attention": ATTENTION, "position_embedding_type": POSITIONS, "arch": ARCHS}
+_KINDS = {"int": NUMBER, "float": NUMBER, "bool": FLAG, "str": TEXT}
+
+
+def _facts(cls: type, skip: tuple[str, ...]) -> dict[str, Type]:
+    out: dict[str, Type] = {}
+    for f in attrs.fields(cls):
+        if f.name not in skip and str(f.type) in _KINDS:
+            out[f.name] = Type("enum", _WORDS[f.name]) if f.name in _WORDS else _KINDS[str(f.type)]
+    return out
+
+
+VISION = {"vision_heads": NUMBER, "vision_ffn_hidden": NUMBER, "deepstack_layers": NUMBER}
+"""Of the vision tower; 0 without one."""
+MODEL = _facts(Model, ("name", "hf")) | {"model": TEXT, "has_vision": FLAG, "hybrid": FLAG} | VISION
+HARDWARE = _facts(Hardware, ("name", "device")) | {"hardware": TEXT}
+
+_AXIS_KINDS = {"int": NUMBER, "flag": FLAG}
+AXES: dict[str, Type] = {a.name: _AXIS_KINDS.get(a.kind) or Type(a.kind, a.words) for a in axes.AXES}
+
+COSTS: dict[str, Type] = {"peak_memory": NUMBER, "spare_memory": NUMBER, "step_time": NUMBER, "score": NUMBER}
+"""Known once a row is priced: bytes at the peak, bytes that are left at the most that the estimate allows for, seconds,
+and seconds with the worth of every advice not followed."""
+
+BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS
+
+
+@frozen
+class Function:
+    """`arity` is the number of arguments, or -1 for one or more; all are numbers, but for `count` and `version`."""
+
+    name: str
+    arity: int
+    result: Type
+    doc: str
+
+
+_SEGMENT = (
+    "the largest divisor of a number of nodes, at most the 4th, whose GPUs (the 2nd a node) are whole groups of the 3rd"
+)
+FUNCTIONS = {
+    f.name: f
+    for f in (
+        Function("min", -1, NUMBER, "the smallest"),
+        Function("max", -1, NUMBER, "the largest"),
+        Function("abs", 1, NUMBER, "the absolute value"),
+        Function("ceil", 1, NUMBER, "the next whole number"),
+        Function("floor", 1, NUMBER, "the whole part"),
+        Function("log2", 1, NUMBER, "the binary logarithm; 0 for what has none"),
+        Function("pow2", 1, NUMBER, "the nearest power of two, at least 1"),
+        Function("count", 1, NUMBER, "how many members a set has"),
+        Function("version", 1, NUMBER, 'a version such as "2.10.0" as a number that grows with it'),
+        Function("segment", 4, NUMBER, _SEGMENT),
+        Function("has_layout", 2, FLAG, "whether the layers fall on pp x vpp chunks"),
+    )
+}

@@ -1,0 +1,1 @@
+"""The search for the best layout, and what its queries share."""

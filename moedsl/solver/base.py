@@ -1,0 +1,99 @@
+"""One layout to be explained, with what its explanation reads over and over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from attrs import define, evolve
+
+from moedsl.check.program import Program
+from moedsl.diagnostics.source import Source, Span
+from moedsl.rules.rule import Rule
+from moedsl.solver.lower import plain, with_lets
+from moedsl.solver.search import Solution
+from moedsl.solver.solve import Chosen
+from moedsl.solver.space import Space
+from moedsl.solver.table import Compiled, Row
+from moedsl.solver.variant import Found, Variant
+from moedsl.syntax import ast
+
+Json = dict[str, Any]
+GIB = 2**30
+
+
+@define(slots=False)
+class Base:
+    """A run's problem, its best layout and the sources that spans point into."""
+
+    chosen: Chosen
+    row: Row
+    sources: Mapping[str, Source]
+
+    @property
+    def program(self) -> Program:
+        return self.chosen.problem.program
+
+    @property
+    def compiled(self) -> Compiled:
+        return self.chosen.compiled
+
+    @cached_property
+    def space(self) -> Space:
+        """The run's own space; what one question finds there the next one knows."""
+        return Space(self.compiled, self.chosen.cost, 1)
+
+    @cached_property
+    def functions(self) -> dict[str, Any]:
+        return {"has_layout": lambda pp, vpp: bool(self.chosen.cost.has_layout(pp, vpp))}
+
+    @cached_property
+    def lets(self) -> dict[str, ast.Expr]:
+        return {r.name: r.expr for r in self.program.of("let")}
+
+    @cached_property
+    def env(self) -> dict[str, Any]:
+        """Every name of an expression with its value in the layout."""
+        return self.env_of(self.row)
+
+    def env_of(self, row: Row) -> dict[str, Any]:
+        """The same in another layout that the solver has priced."""
+        prices = row.prices
+        return with_lets(self.program, {**plain(row.codes, self.chosen.problem), **prices}, self.functions)
+
+    def env_at(self, codes: Mapping[str, int], **prices: float) -> dict[str, Any]:
+        """The same in any layout, by the codes of its axes; `prices` as rules call them (seconds, bytes)."""
+        return with_lets(self.program, {**plain(codes, self.chosen.problem), **prices}, self.functions)
+
+    def answers(self, variants: list[Variant]) -> list[Found]:
+        """The best layouts of some variants of the run's own space."""
+        return self.space.answers(variants)
+
+    def where(self, span: Span) -> Json:
+        """A place as ``{file, line, text}``; the line counts from 1."""
+        return place_of(span, self.sources)
+
+    def cited(self, r: Rule) -> Json:
+        """A rule with its reason, its sources and where it is declared."""
+        return {"rule": r.id, "kind": r.kind, "because": r.because, "cite": list(r.cites), "at": self.where(r.span)}
+
+
+def place_of(span: Span, sources: Mapping[str, Source]) -> Json:
+    """A place as ``{file, line, text}``, the text of its first line; line 0 where the source is not at hand."""
+    source = sources.get(span.file)
+    if source is None:
+        return {"file": span.file, "line": 0, "text": ""}
+    text = source.text[span.start : span.end].partition("\n")[0].strip()
+    return {"file": span.file, "line": source.position(span.start)[0], "text": text}
+
+
+def based(compiled: Chosen, sources: Mapping[str, Source]) -> Base | None:
+    """The best layout of a problem that is only compiled; None where it has none."""
+    space = Space(compiled.compiled, compiled.cost, 1)
+    (found,) = space.answers([Variant()])
+    if found.row is None:
+        return None
+    base = Base(evolve(compiled, solution=Solution((found.row,), found.legal, 0)), found.row, sources)
+    base.space = space
+    return base

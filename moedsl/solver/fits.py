@@ -1,0 +1,78 @@
+"""Whether any layout of a problem obeys every law, prices included: the first that is found will do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moedsl.solver.legal import legal_on
+from moedsl.solver.search import HELD, LARGEST_CHUNK, MOVED, Search, apply, mesh_table, policy_table
+from moedsl.solver.table import Compiled, Table
+
+GUESSED, FIRST_ROWS = 2048, 512
+"""Meshes that are priced before all others, and how many rows of the leanest of them are expanded first."""
+Index = NDArray[np.intp]
+
+
+def fits(c: Compiled, prices: Any) -> bool:
+    """Whether some layout is legal and its prices are within bounds."""
+    return legal_on(c) and fits_where_legal(c, prices)
+
+
+def fits_where_legal(c: Compiled, prices: Any) -> bool:
+    """The same, where some layout is known to be legal."""
+    return _Any(c, prices, 1).found()
+
+
+def could_fit(c: Compiled, prices: Any) -> bool:
+    """Whether some legal mesh is within the memory with the policies that hold the least; false is certain."""
+    return legal_on(c) and _Any(c, prices, 1).possible()
+
+
+class _Any(Search):
+    """A search that stops at its first row."""
+
+    def possible(self) -> bool:
+        meshes = mesh_table(self.c)
+        return bool(meshes.rows) and bool(self._could_fit(meshes).rows)
+
+    def found(self) -> bool:
+        meshes, policies = mesh_table(self.c), policy_table(self.c, HELD + MOVED)
+        if not meshes.rows or not policies.rows:
+            return False
+        return any(self._some(meshes.take(part), policies) for part in _most_divided_first(meshes))
+
+    def _some(self, meshes: Table, policies: Table) -> bool:
+        """Whether any row of some meshes fits, the leanest meshes first."""
+        meshes = self._could_fit(meshes)
+        order = np.argsort(meshes.axes["peak_memory"], kind="stable")
+        at, step = 0, max(1, FIRST_ROWS // policies.rows)
+        while at < len(order):
+            part = meshes.take(order[at : at + step])
+            if self._moved(self._could_hold(self._held(part, policies)), policies).rows:
+                return True
+            at, step = at + step, min(step * 8, max(1, LARGEST_CHUNK // policies.rows))
+        return False
+
+    def _priced(self, table: Table, slowest: float = np.inf) -> Table:
+        """Rows are asked for their seconds only where a law caps those."""
+        laws = [w for w in self.c.laws if w.priced and w.rule.id not in self.dropped]
+        if any(w.needs & {"spare_memory", "step_time", "score"} for w in laws):
+            return super()._priced(table, slowest)
+        table = table.with_columns(peak_memory=self.prices.memory(table)) if table.rows else table
+        return apply(table, laws)
+
+
+def _most_divided_first(meshes: Table) -> Iterator[Index]:
+    """The meshes in two parts: a guess at which of them hold the least on a rank, and all others."""
+    pieces = [meshes.axes[name] for name in ("pp", "tp", "cp", "etp", "ep")]
+    held = meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64)
+    if meshes.rows <= GUESSED:
+        yield np.arange(meshes.rows)
+        return
+    order = np.argpartition(held, GUESSED)
+    yield order[:GUESSED]
+    yield order[GUESSED:]

@@ -1,0 +1,113 @@
+"""Whether any layout obeys some laws, prices aside, over any subset of members: asked dozens of times for one conflict.
+
+Laws that share no open axis cannot collide, so each group of laws that do is searched apart, over its own axes alone:
+what no law reads may be anything. The laws are compiled once; a subset only selects among them and widens domains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from attrs import evolve
+from numpy.typing import NDArray
+
+from moedsl.solver.lower import lower
+from moedsl.solver.members import Member, inactive, without
+from moedsl.solver.search import HELD, MESH, MOVED
+from moedsl.solver.table import Compiled, Law, Table
+from moedsl.solver.top_k import as_mask
+
+CHUNKS = (64, 4096, 65_536)
+"""Rows that are grown at a time, by turn: a layout is found early or the space is small."""
+Domains = Mapping[str, NDArray[np.int64]]
+
+
+class Legality:
+    """The laws of a compiled problem, ready to be asked about subsets of its members."""
+
+    def __init__(self, c: Compiled, all_: Sequence[Member]) -> None:
+        self._c, self._all = c, all_
+        self._seen: dict[frozenset[tuple[str, str]], Domains] = {}
+
+    def holds(self, active: Sequence[Member]) -> bool:
+        """Whether some layout obeys the active members."""
+        gone = inactive(self._all, active)
+        ids = {m.key for m in gone if m.kind in ("law", "wish")}
+        laws = [w for w in self._c.laws if not w.priced and w.rule.id not in ids]
+        return satisfiable(self._c, self._domains(gone), laws)
+
+    def _domains(self, gone: Sequence[Member]) -> Domains:
+        """What the axes may be; laws do not matter to it, pins and candidates do."""
+        opened = [m for m in gone if m.kind in ("pin", "candidates")]
+        key = frozenset((m.kind, m.key) for m in opened)
+        if key not in self._seen:
+            self._seen[key] = domains_without(self._c, opened)
+        return self._seen[key]
+
+
+def domains_without(c: Compiled, gone: Sequence[Member]) -> Domains:
+    """What the axes of a problem may be without some of its pins and candidates; the experiment stays the same."""
+    p = c.problem
+    held = {n: p.values[n] for n in ("seq", "global_batch")}
+    return lower(without(p.program, gone), p.gpus, held).domains
+
+
+def satisfiable(c: Compiled, domains: Domains, laws: Sequence[Law]) -> bool:
+    """Whether some values of the domains obey the laws."""
+    single = {a: int(d[0]) for a, d in domains.items() if len(d) == 1}
+    table = Table({}, {**c.problem.codes, **single}, c.lets)
+    groups = _groups([(law, law.needs - single.keys()) for law in laws])
+    return all(_some(table, domains, sorted(open_, key=_ORDER.index), group) for open_, group in groups)
+
+
+_ORDER = (*MESH, *HELD, *MOVED)
+
+
+Open = tuple[Law, frozenset[str]]
+"""A law and the axes that it reads, those with one value left out."""
+
+
+def _groups(laws: Sequence[Open]) -> list[tuple[frozenset[str], list[Open]]]:
+    """Laws that are connected by axes which are open."""
+    out: list[tuple[frozenset[str], list[Open]]] = []
+    for law in laws:
+        joined = [g for g in out if g[0] & law[1]]
+        out = [g for g in out if not g[0] & law[1]]
+        out.append((law[1].union(*(g[0] for g in joined)), [law, *(w for g in joined for w in g[1])]))
+    return sorted(out, key=lambda g: len(g[0]))
+
+
+def _some(table: Table, domains: Domains, open_: list[str], laws: list[Open]) -> bool:
+    """Depth first: every axis in turn, each law as soon as its axes are bound."""
+
+    def extend(t: Table, at: int, turn: int) -> bool:
+        if at == len(open_):
+            return bool(t.rows)
+        t = t.grow(open_[at], np.sort(domains[open_[at]]))
+        bound, before = frozenset(open_[: at + 1]), frozenset(open_[:at])
+        for law, needs in laws:
+            if needs <= bound and not needs <= before:
+                t = t.take(as_mask(law.holds(t), t.rows))
+        start = 0
+        while start < t.rows:
+            size = CHUNKS[min(turn, len(CHUNKS) - 1)]
+            if extend(t.take(np.arange(start, min(start + size, t.rows))), at + 1, turn):
+                return True
+            start, turn = start + size, turn + 1
+        return False
+
+    constant = all(bool(np.all(law.holds(table))) for law, needs in laws if not needs)
+    return constant and extend(table, 0, 0)
+
+
+def legal_on(c: Compiled) -> bool:
+    """Whether a problem has any legal layout at all."""
+    return satisfiable(c, c.problem.domains, [w for w in c.laws if not w.priced])
+
+
+def relaxed(c: Compiled, gone: Sequence[Member]) -> Compiled:
+    """A compiled problem without some of its members."""
+    dropped = frozenset(m.key for m in gone if m.kind in ("law", "wish"))
+    problem = evolve(c.problem, domains=domains_without(c, gone))
+    return evolve(c, problem=problem, laws=tuple(w for w in c.laws if w.rule.id not in dropped))

@@ -1,0 +1,106 @@
+"""What could give way where nothing fits: pins, wishes, the candidates of a phase, laws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.check.program import Program
+from moedsl.diagnostics.source import Span
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.solver.table import Compiled
+from moedsl.syntax.printer import print_expr
+
+
+@frozen
+class Member:
+    """One thing that could give way."""
+
+    kind: str
+    """pin, wish, candidates or law."""
+    key: str
+    span: Span
+    text: str
+    rule: Rule | None = None
+
+    @property
+    def stated(self) -> bool:
+        """Whether the run file says it."""
+        return self.kind in ("pin", "wish")
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a law of the user's, which can give way as a wish can; NVIDIA's cannot."""
+        return self.kind == "law" and self.rule is not None and not self.rule.is_std
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether the user can change it."""
+        return self.stated or self.own
+
+
+def members(c: Compiled) -> list[Member]:
+    """Laws on few axes first and wishes last: QuickXplain keeps the earlier ones where it can choose."""
+    p = c.problem.program
+    simple_first = sorted((law for law in c.laws if not law.rule.wish), key=lambda law: len(law.needs))
+    laws = [Member("law", law.rule.id, law.rule.span, law.rule.because or "", law.rule) for law in simple_first]
+    wishes = [Member("wish", law.rule.id, law.rule.span, "required here", law.rule) for law in c.laws if law.rule.wish]
+    pins = [
+        Member("pin", pin.axis, pin.span, f"{pin.axis}={shown(pin.axis, pin.code)} pinned here")
+        for pin in p.pins.values()
+    ]
+    narrowed = [
+        (a, r)
+        for a, r in c.problem.origins.items()
+        if isinstance(r, Rule) and r.kind == "candidates" and len(c.problem.domains[a]) == 1
+    ]
+    # A phase that leaves one value may be what collides; a ladder of several is not worth naming.
+    candidates = [Member("candidates", r.id + "." + a, r.span, f"{a} may be {_values(c, a)}", r) for a, r in narrowed]
+    return [*laws, *candidates, *wishes, *pins]
+
+
+def shown(axis: str, code: int) -> str:
+    """A value as the run file would write it."""
+    return written(axes.BY_NAME[axis].decode(code))
+
+
+def written(value: object) -> str:
+    """The same of a value of a plan: a set of one word is that word."""
+    return str(value[0]) if isinstance(value, list) and len(value) == 1 else axes.written(value)
+
+
+def _values(c: Compiled, axis: str) -> str:
+    return ", ".join(shown(axis, int(v)) for v in c.problem.domains[axis])
+
+
+def without(p: Program, dropped: Sequence[Member]) -> Program:
+    """The program with some members gone."""
+    pins = {a: pin for a, pin in p.pins.items() if a not in {m.key for m in dropped if m.kind == "pin"}}
+    ids = {m.rule.id for m in dropped if m.rule is not None}
+    rules = [r for r in p.rules if r.id not in ids or r.kind not in ("require", "candidates")] if ids else p.rules
+    return evolve(p, pins=pins, rules=rules)
+
+
+def inactive(all_: Sequence[Member], active: Sequence[Member]) -> list[Member]:
+    """The members that are not among some."""
+    keys = {(m.kind, m.key) for m in active}
+    return [m for m in all_ if (m.kind, m.key) not in keys]
+
+
+def wish_text(p: Program, m: Member) -> str:
+    """What the user said, in a few words."""
+    if m.kind == "pin":
+        return f"{m.key}={shown(m.key, p.pins[m.key].code)}"
+    if m.own:
+        return m.key
+    return f"`{print_expr(m.rule.expr)}`" if m.rule is not None else m.key
+
+
+def as_json(m: Member, p: Program) -> dict[str, Any]:
+    """A member as an explanation shows it, its place apart."""
+    rule = {"because": m.rule.because, "cite": [*m.rule.cites], "text": print_expr(m.rule.expr)} if m.rule else {}
+    name = wish_text(p, m) if m.stated else m.key
+    return {"kind": m.kind, "name": name, "because": None, "cite": [], "text": m.text, **rule}

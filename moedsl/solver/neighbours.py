@@ -1,0 +1,109 @@
+"""What else each axis could have been: one value changed at a time, and what refuses, spoils or slows the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import log2
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from moedsl.schema import axes
+from moedsl.solver.lower import divisors
+from moedsl.solver.search import Prices
+from moedsl.solver.table import Compiled, Row, Table
+from moedsl.solver.top_k import as_mask
+
+GIB = 2**30
+
+
+@frozen
+class Neighbour:
+    """A row that differs from the chosen one in one axis. `refused_by` is the id of the first law that it breaks."""
+
+    axis: str
+    code: int
+    refused_by: str | None
+    peak_memory: float
+    step_time: float
+    spare_memory: float = float("nan")
+    """As `solve.Row` has it."""
+
+
+def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
+    """All rows one value away, priced in one batch."""
+    return judged(c, prices, row, [(a, v) for a in axes.AXES for v in _values(c, a, row.codes[a.name])])
+
+
+def judged(c: Compiled, prices: Prices, row: Row, tried: Iterable[tuple[axes.Axis, int]]) -> list[Neighbour]:
+    """The rows that each have one other value of an axis, priced in one batch; values that the row has are left out."""
+    changes = [(a, v) for a, v in tried if v != row.codes[a.name]]
+    return _judged(c, prices, row, changes) if changes else []
+
+
+def repriced(c: Compiled, prices: Prices, row: Row) -> Neighbour:
+    """The row itself at other prices."""
+    axis = axes.AXES[0]
+    return _judged(c, prices, row, [(axis, row.codes[axis.name])])[0]
+
+
+def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis, int]]) -> list[Neighbour]:
+    table = _table(c, row.codes, changes)
+    refused = _refused(c, table)
+    legal = np.array([r is None for r in refused])
+    memory, time, spare = np.full((3, len(changes)), np.nan)
+    if legal.any():
+        part = table.take(legal)
+        memory[legal], time[legal] = prices.memory(part), prices.time(part)
+        if c.asks_for_spare:
+            spare[legal] = prices.spare(part)
+        table = table.with_columns(peak_memory=memory, spare_memory=spare, step_time=time, score=time)
+        refused = _refused_by_price(c, table, refused)
+    return [Neighbour(a.name, v, refused[i], memory[i], time[i], spare[i]) for i, (a, v) in enumerate(changes)]
+
+
+def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
+    """The values that the solver chose from, the nearest sizes first; for a mesh axis every divisor of the GPUs."""
+    domain = [int(v) for v in c.problem.domains[axis.name]]
+    if axis.name in c.problem.program.pins or len(domain) < 2:
+        return []
+    values = divisors(c.problem.gpus) if axis.name in ("tp", "cp", "pp", "ep", "etp") else domain
+    return sorted(values, key=lambda v: abs(log2(v / chosen))) if axis.kind == "int" else values
+
+
+def _table(c: Compiled, codes: Mapping[str, int], changes: list[tuple[axes.Axis, int]]) -> Table:
+    columns = {a.name: np.full(len(changes), codes[a.name], dtype=np.int64) for a in axes.AXES}
+    for i, (axis, value) in enumerate(changes):
+        columns[axis.name][i] = value
+    return Table(columns, c.problem.codes, c.lets)
+
+
+def _refused(c: Compiled, table: Table) -> list[str | None]:
+    """The first law that each row breaks, prices aside."""
+    out: list[str | None] = [None] * table.rows
+    for law in c.laws:
+        if not law.priced:
+            _mark(out, as_mask(law.holds(table), table.rows), law.rule.id)
+    return out
+
+
+def _refused_by_price(c: Compiled, table: Table, out: list[str | None]) -> list[str | None]:
+    for law in c.laws:
+        if law.priced:
+            _mark(out, as_mask(law.holds(table), table.rows), law.rule.id)
+    return out
+
+
+def _mark(out: list[str | None], holds: Any, rule: str) -> None:
+    for i in np.flatnonzero(~holds):
+        out[i] = out[i] or rule
+
+
+def effect(n: Neighbour, row: Row) -> str:
+    """What a neighbour would do, in a few words."""
+    if n.refused_by is not None:
+        over = f" ({n.peak_memory / GIB:.0f} GiB)" if n.refused_by.endswith(".fits") else ""
+        return f"refused by {n.refused_by}{over}"
+    change = (n.step_time / row.step_time - 1) * 100
+    return f"{change:+.1f}% step time, {(n.peak_memory - row.peak_memory) / GIB:+.1f} GiB"

@@ -1,0 +1,100 @@
+"""Program -> the chosen layout: on the GPUs that the run names, or on the fewest that work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl.check.program import Program
+from moedsl.cost import Cost
+from moedsl.schema.gpu_counts import MOST_GPUS, counts
+from moedsl.solver.lower import lower
+from moedsl.solver.problem import Problem
+from moedsl.solver.search import Search, Solution
+from moedsl.solver.table import Compiled, Row, compile_problem
+
+KEEP = 6
+Progress = Callable[[str], None]
+"""What is told, a line at a time, of long work."""
+
+
+@frozen
+class Chosen:
+    """The best layouts of a program; the first is the plan. `steps` are larger GPU counts and their best layouts."""
+
+    problem: Problem
+    compiled: Compiled
+    cost: Cost
+    solution: Solution
+    steps: tuple[tuple[int, Row], ...] = field(factory=tuple)
+
+
+@frozen
+class NoLayout:
+    """A program without a layout: on the GPUs that it names, where `at` is their problem, or on any number."""
+
+    program: Program
+    at: Chosen | None
+    legal: int = 0
+    """The largest number of GPUs with a legal layout, none of which fits; 0: no number has."""
+
+
+def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
+    """The best layouts on the GPUs that the run names, or on the fewest that work."""
+    if p.gpus is None:
+        return _smallest(p, progress)
+    chosen = solve(p, p.gpus)
+    return chosen if chosen.solution.rows else NoLayout(p, chosen)
+
+
+def solve(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
+    """One search on a number of GPUs; with `keep` 0 the problem is only compiled."""
+    problem = lower(p, gpus, overrides)
+    cost = make_cost(problem)
+    compiled = compile_problem(problem, {"has_layout": cost.has_layout})
+    return Chosen(problem, compiled, cost, Search(compiled, cost, keep).run() if keep else Solution((), 0, 0))
+
+
+def make_cost(problem: Problem) -> Cost:
+    """The prices of a problem's model on its machine."""
+    p = problem.program
+    return Cost(
+        p.model,
+        p.hardware,
+        problem.gpus,
+        problem.values["seq"],
+        problem.global_batch,
+        p.task,
+        p.vlm,
+        p.pipeline_layout,
+        p.routing,
+        p.sets.get("model.cross_entropy_fusion_impl") or "te",
+    )
+
+
+def _smallest(p: Program, progress: Progress) -> Chosen | NoLayout:
+    """The fewest GPUs with a layout that fits, and what the next steps up would buy."""
+    legal = 0
+    for gpus in counts(p.hardware):
+        progress(f"trying {gpus} GPUs")
+        chosen = solve(p, gpus)
+        if chosen.solution.rows:
+            return _with_steps(chosen, progress)
+        legal = gpus if chosen.solution.legal else legal
+    return NoLayout(p, None, legal)
+
+
+def _with_steps(c: Chosen, progress: Progress) -> Chosen:
+    """Twice and four times the GPUs, at the same global batch."""
+    p, steps = c.problem.program, []
+    for times in (2, 4):
+        gpus = c.problem.gpus * times
+        if gpus > MOST_GPUS:
+            break
+        progress(f"pricing {gpus} GPUs")
+        more = solve(p, gpus, keep=1, global_batch=c.problem.global_batch)
+        if more.solution.rows:
+            steps.append((gpus, more.solution.rows[0]))
+    return Chosen(c.problem, c.compiled, c.cost, c.solution, tuple(steps))

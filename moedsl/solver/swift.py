@@ -1,0 +1,70 @@
+"""The least seconds of a mesh with the fastest policies that the laws leave it, one policy at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moedsl.solver.search import MESH, Search, graph_strength
+from moedsl.solver.table import Law, Mask, Table
+from moedsl.solver.top_k import as_mask
+
+FASTER = ("dispatcher", "ep_overlap", "delay_wgrad")
+"""Policies of which a larger value is never slower, as `Search` bounds them too."""
+OPEN = ("recompute", "precision", "sharding")
+"""Policies of which any value may be the fastest; of `recompute` none is, where it may be none."""
+
+
+def seconds(search: Search, meshes: Table, policies: Table) -> NDArray[np.float64]:
+    """Seconds that no legal row with some policies goes below, by mesh; infinite where the laws leave none."""
+    columns, possible = _fastest(search, meshes, policies)
+    table = meshes.with_columns(**columns)
+    least = np.full(meshes.rows, np.inf)
+    for values in _open(policies):
+        time = search.prices.time(table.assume(**values, **_usual(policies)))
+        least = np.minimum(least, np.where(_allowed(search, meshes, values), time, np.inf))
+    return np.where(possible, least, np.inf)
+
+
+def _fastest(search: Search, meshes: Table, policies: Table) -> tuple[dict[str, NDArray[np.int64]], Mask]:
+    """For each policy of `FASTER` the largest legal value of each mesh, and which meshes have one of each."""
+    columns, possible = dict[str, NDArray[np.int64]](), np.ones(meshes.rows, dtype=bool)
+    for name in FASTER:
+        column = np.full(meshes.rows, -1, dtype=np.int64)
+        for value in np.unique(policies.axes[name]):
+            column = np.where(_allowed(search, meshes, {name: int(value)}), value, column)
+        columns[name], possible = np.maximum(column, 0), possible & (column >= 0)
+    return columns, possible
+
+
+def _allowed(search: Search, meshes: Table, values: Mapping[str, int]) -> Mask:
+    """The meshes that may have these values, by the laws that read one of them and no other policy."""
+    keep = np.ones(meshes.rows, dtype=bool)
+    for name, value in values.items():
+        table = meshes.assume(**{name: value})
+        for law in _reading(search, name):
+            keep = keep & as_mask(law.holds(table), meshes.rows)
+    return keep
+
+
+def _reading(search: Search, name: str) -> Iterable[Law]:
+    laws = (w for w in search.c.laws if w.rule.id not in search.dropped)
+    return [w for w in laws if name in w.needs and w.needs & frozenset(MESH) and w.needs <= {*MESH, name}]
+
+
+def _open(policies: Table) -> Iterator[dict[str, int]]:
+    columns = {n: [int(v) for v in np.unique(policies.axes[n])] for n in OPEN}
+    if 0 in columns["recompute"]:
+        columns["recompute"] = [0]
+    return (dict(zip(OPEN, values, strict=True)) for values in itertools.product(*columns.values()))
+
+
+def _usual(policies: Table) -> dict[str, Any]:
+    """The value that is never slower than another, of the rest."""
+    most = {n: int(policies.axes[n].max()) for n in ("moments", "grad_reduce")}
+    graphs = max((int(v) for v in np.unique(policies.axes["cuda_graph"])), key=graph_strength)
+    return {**most, "offload": int(policies.axes["offload"].min()), "offload_modules": 0, "cuda_graph": graphs}

@@ -1,0 +1,118 @@
+"""What else a name could be: the values worth asking about, and the searches that answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import log2
+from typing import Any
+
+import numpy as np
+from attrs import evolve
+
+from moedsl.check.program import Pin, Program
+from moedsl.rules.rule import Rule
+from moedsl.rules.vectorizer import names
+from moedsl.schema import axes
+from moedsl.solver.base import Base
+from moedsl.solver.lower import divisors, lower
+from moedsl.solver.problem import Problem
+from moedsl.solver.search import MESH
+from moedsl.solver.space import Space
+from moedsl.solver.variant import Found, Variant
+
+MOST = 12
+"""Alternatives of a size that are asked about, the nearest first."""
+
+
+def of_axis(p: Program, axis: axes.Axis, gpus: int, chosen: int) -> list[int]:
+    """Every word of an enumeration; of a size, the divisors or what some phase would try; of a set, the same."""
+    if axis.kind in ("enum", "flag"):
+        return [*range(2 if axis.kind == "flag" else len(axis.words))]
+    if axis.name in ("tp", "cp", "pp", "ep", "etp"):
+        return sorted(sorted(divisors(gpus), key=lambda v: abs(log2(v / chosen)))[:MOST])
+    found = dict.fromkeys(v for phase in axes.PHASES for v in _tried(p, axis.name, gpus, phase))
+    return sorted({*found, chosen}) if axis.kind == "int" else [*dict.fromkeys([*found, chosen])]
+
+
+def _tried(p: Program, axis: str, gpus: int, phase: str) -> list[int]:
+    """What a phase would let an axis be, were it not pinned."""
+    free = evolve(p, phase=phase, pins={a: pin for a, pin in p.pins.items() if a != axis})
+    return [int(v) for v in lower(free, gpus).domains[axis]]
+
+
+def of_let(b: Base, name: str) -> list[int]:
+    """The values that a name takes over the legal meshes, the nearest to the plan's; none where policies decide it."""
+    if not b.compiled.needs.get(name, frozenset({""})) <= frozenset(MESH):
+        return []
+    values = [int(v) for v in np.unique(np.asarray(b.space.legal[name])) if float(v).is_integer()]
+    at = max(1, int(b.env[name]))
+    return sorted(sorted(values, key=lambda v: abs(log2(max(v, 1) / at)))[:MOST])
+
+
+def best_with(b: Base, axis: str, values: Iterable[int]) -> dict[int, Found]:
+    """The best layout with each value of an axis pinned, everything else chosen anew."""
+    p, gpus = b.program, b.chosen.problem.gpus
+    tried = [*values]
+    if not tried:
+        return {}
+    out: dict[int, Found] = {}
+    for problem, group in _problems(p, axis, tried, b.row.codes[axis], lambda q: lower(q, gpus, _held(b))):
+        space = _space(b, problem, axis, group)
+        out |= dict(zip(group, space.answers([Variant({axis: v}) for v in group]), strict=True))
+    return {v: out[v] for v in tried}
+
+
+def _space(b: Base, problem: Problem, axis: str, values: list[int]) -> Space:
+    """The run's own space where it has the values and the same domains otherwise, else one of the values alone."""
+    own = b.chosen.problem.domains
+    others = all(sorted(d) == sorted(problem.domains[n]) for n, d in own.items() if n != axis)
+    if others and {*values} <= {*own[axis].tolist()}:
+        return b.space
+    domains = {**problem.domains, axis: np.array(values, dtype=np.int64)}
+    return Space(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost, 1)
+
+
+def _problems(
+    p: Program, axis: str, values: list[int], now: int, lowered: Callable[[Program], Problem]
+) -> list[tuple[Problem, list[int]]]:
+    """Values whose pins leave the other axes the same domains, together with the problem that they share."""
+    if not _settles_others(p, axis):
+        return [(lowered(_pinned(p, axis, now)), values)]
+    groups: dict[tuple[Any, ...], tuple[Problem, list[int]]] = {}
+    for v in values:
+        problem = lowered(_pinned(p, axis, v))
+        key = tuple((n, tuple(d)) for n, d in problem.domains.items() if n != axis)
+        groups.setdefault(key, (problem, []))[1].append(v)
+    return [*groups.values()]
+
+
+def _held(b: Base) -> Mapping[str, Any]:
+    """The sequence and the batch as the plan has them, whoever decided them."""
+    return {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")}
+
+
+def _pinned(p: Program, axis: str, code: int) -> Program:
+    return evolve(p, pins={**p.pins, axis: Pin(axis, code, p.spans["hardware"])})
+
+
+def _settles_others(p: Program, axis: str) -> bool:
+    """Whether a default or the candidates of another axis depend on this one."""
+    read = [r for r in p.rules if r.kind in ("candidates", "default") and r.name != axis]
+    return any(axis in reads(p, r) for r in read)
+
+
+def reads(p: Program, r: Rule) -> frozenset[str]:
+    """Every name that a rule reads, directly or through lets."""
+    return closure(p, names(r.expr) | names(r.when))
+
+
+def closure(p: Program, used: frozenset[str]) -> frozenset[str]:
+    """Names with all that the lets among them read."""
+    lets = {r.name: r.expr for r in p.of("let")}
+    todo, seen = [*used], set[str]()
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += names(lets[name]) if name in lets else ()
+    return frozenset(seen)

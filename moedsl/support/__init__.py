@@ -1,0 +1,1 @@
+"""Resources, caches and files."""

@@ -1,0 +1,81 @@
+"""Files that may be lost at any time, in the user's cache directory. It may be unwritable, and a file damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+from moedsl.support import resources
+
+PACKAGES = ("diagnostics", "support", "syntax")
+"""The packages that a parsed module depends on."""
+
+MOST = 500
+"""Entries that are kept."""
+
+
+def cache_dir() -> Path:
+    """``$XDG_CACHE_HOME/moedsl``, else ``~/.cache/moedsl``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path(os.path.expanduser("~")) / ".cache") / "moedsl"
+
+
+@cache
+def version() -> str:
+    """A hash of everything that a parsed module depends on besides its text: grammar, syntax tree, parser, Python."""
+    digest = hashlib.sha256(repr(sys.version_info[:3]).encode())
+    digest.update(resources.code(*PACKAGES))
+    digest.update(resources.grammar_file().read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def path_for(name: str) -> Path | None:
+    """Where an entry of this version lies, with its directory made; None where that is impossible."""
+    directory = cache_dir() / version()
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return None
+    return directory / name if os.access(directory, os.W_OK) else None
+
+
+def load(name: str) -> bytes | None:
+    """What `save` kept, or None: not there, unreadable, damaged, or owned by somebody else."""
+    path = cache_dir() / version() / name
+    try:
+        with path.open("rb") as f:
+            if hasattr(os, "getuid") and os.fstat(f.fileno()).st_uid != os.getuid():
+                return None
+            data = f.read()
+    except OSError:
+        return None
+    digest, body = data[:32], data[32:]
+    return body if hashlib.sha256(body).digest() == digest else None
+
+
+def save(name: str, body: bytes) -> bool:
+    """Keeps bytes under a name, whole or not at all; False where the directory cannot be written."""
+    path = path_for(name)
+    if path is None:
+        return False
+    import tempfile  # not on the way of a start that finds what it looks for
+
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as f:
+            f.write(hashlib.sha256(body).digest() + body)
+        os.replace(temporary, path)
+        _prune(path.parent)
+    except OSError:
+        return False
+    return True
+
+
+def _prune(directory: Path) -> None:
+    """Removes the oldest entries beyond `MOST`."""
+    entries = sorted(directory.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True)
+    for old in entries[MOST:]:
+        old.unlink(missing_ok=True)

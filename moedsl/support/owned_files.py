@@ -1,0 +1,179 @@
+"""Files written whole or not at all, and never over one that moedsl did not write or that someone has edited since.
+
+Each file carries a marker with the hash of its own text without the marker: a comment in its first line, or the first
+key of a JSON object. All files are staged in a hidden folder beside their places and renamed into them; what goes wrong
+on the way, an interrupt included, puts back what was there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from moedsl.diagnostics.model import Diagnostic, error, warning
+
+_COMMENT = re.compile(r"\A# moedsl: sha256=([0-9a-f]{64})\n")
+_KEY = re.compile(r'\A\{\n  "moedsl_sha256": "([0-9a-f]{64})",?')
+_FORCE = "write to another directory with -o, or give --force to replace it"
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text in UTF-8, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def stamp(name: str, text: str) -> str:
+    """The text with its marker. A ``.json`` text must be an object that starts with ``{`` and a newline."""
+    if not name.endswith(".json"):
+        return f"# moedsl: sha256={digest(text)}\n{text}"
+    comma = "" if text[1:].strip() == "}" else ","
+    return f'{{\n  "moedsl_sha256": "{digest(text)}"{comma}{text[1:]}'
+
+
+def written_by_us(name: str, text: str) -> str:
+    """One of "ours", "edited" (ours once) and "foreign"."""
+    found = (_KEY if name.endswith(".json") else _COMMENT).match(text)
+    if not found:
+        return "foreign"
+    rest = text[found.end() :]
+    return "ours" if digest("{" + rest if name.endswith(".json") else rest) == found[1] else "edited"
+
+
+def write_all(directory: str | Path, files: Mapping[str, str], force: bool = False) -> list[Diagnostic]:
+    """Writes `files` (names, or paths below, to texts) into `directory`, made if need be; errors, or an empty list.
+
+    Errors: emit.exists (the directory is something else), emit.not_ours and emit.edited (without `force`),
+    emit.unwritable (the system refuses). With any error nothing has changed.
+    """
+    folder = Path(directory)
+    try:
+        problems = list(_refusals(folder, files, force))
+        if not problems:
+            _replace(folder, {name: stamp(name, text).encode() for name, text in files.items()})
+    except OSError as refused:
+        return [_unwritable(folder, refused)]
+    return problems
+
+
+def _refusals(folder: Path, files: Mapping[str, str], force: bool) -> Iterator[Diagnostic]:
+    wrong = [d for d in _folders(folder, files) if os.path.lexists(d) and not d.is_dir()]
+    if wrong:
+        yield error("emit.exists", f"{wrong[0]} is not a directory", help="name a directory with -o")
+        return
+    for name in files:
+        yield from _refusal(folder / name, force)
+
+
+def _folders(folder: Path, names: Iterable[str]) -> list[Path]:
+    """The folder and those below it that the names speak of, each once."""
+    return list(dict.fromkeys([folder, *((folder / name).parent for name in names)]))
+
+
+def _refusal(path: Path, force: bool) -> Iterator[Diagnostic]:
+    if not os.path.lexists(path):
+        return
+    if path.is_dir() and not path.is_symlink():
+        yield error("emit.exists", f"{path} is a directory", help="move it away, or write elsewhere with -o")
+    elif not force:
+        yield from _guarded(path)
+
+
+def _guarded(path: Path) -> Iterator[Diagnostic]:
+    if path.is_symlink() or not path.is_file():
+        yield error("emit.not_ours", f"{path} is not a file that moedsl wrote", help=_FORCE)
+        return
+    state = written_by_us(path.name, path.read_bytes().decode("utf-8", errors="replace"))
+    if state == "foreign":
+        yield error("emit.not_ours", f"{path} was not written by moedsl", help=_FORCE)
+    elif state == "edited":
+        yield error("emit.edited", f"{path} was edited after moedsl wrote it", help=_FORCE)
+
+
+def left_over(directory: str | Path, files: Mapping[str, str]) -> list[Diagnostic]:
+    """A warning where folders below hold plans of runs that an earlier compile wrote and this one did not."""
+    folder = Path(directory)
+    now = {(folder / name).parent for name in files}
+    if now == {folder}:
+        return []
+    plans = sorted(p for p in folder.glob("*/plan.json") if p.parent not in now and _is_ours(p))
+    if not plans:
+        return []
+    names = ", ".join(p.parent.name for p in plans)
+    help = "remove those folders, or write to another one with -o: `results` and `verify` read all that is there"
+    return [warning("emit.left_over", f"{folder} also holds {names}, from an earlier compile", help=help)]
+
+
+def _is_ours(path: Path) -> bool:
+    return written_by_us(path.name, path.read_text(encoding="utf-8", errors="replace")) != "foreign"
+
+
+def _unwritable(path: Path, refused: OSError) -> Diagnostic:
+    message = f"cannot write {path}: {refused.strerror or refused}"
+    return error("emit.unwritable", message, help="name a directory that you may write to with -o")
+
+
+def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Stages everything, keeps what is there, then renames; undoes it all unless the last rename is done."""
+    with ExitStack() as tidy:
+        for part in _folders(folder, contents):
+            for made in _make(part):
+                tidy.callback(_remove_empty, made)
+        stage = Path(tempfile.mkdtemp(prefix=".moedsl-", dir=folder))
+        tidy.callback(shutil.rmtree, stage, ignore_errors=True)
+        staged = {name: stage / str(i) for i, name in enumerate(contents)}
+        for name, data in contents.items():
+            _write(staged[name], data)
+        with ExitStack() as undo:
+            for name, new in staged.items():
+                undo.callback(_put_back, folder / name, _keep(folder / name, new.with_suffix(".old")))
+                os.replace(new, folder / name)
+            undo.pop_all()
+
+
+def _make(folder: Path) -> list[Path]:
+    """Makes the folder and its parents; those that it made, outermost first."""
+    missing = [p for p in (folder, *folder.parents) if not p.exists()][::-1]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _keep(path: Path, kept: Path) -> Path | None:
+    """A second name for what is at `path`, so that it can come back; None where nothing is."""
+    if not os.path.lexists(path):
+        return None
+    try:
+        os.link(path, kept, follow_symlinks=False)
+    except OSError:  # a file system without links
+        shutil.copy2(path, kept, follow_symlinks=False)
+    return kept
+
+
+def _put_back(path: Path, kept: Path | None) -> None:
+    if kept is not None:
+        os.replace(kept, path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def hash_of(texts: Iterable[tuple[str, str]]) -> str:
+    """One hash of named texts, whatever their order: a source file with its includes, or the stdlib, for the lock."""
+    lines = sorted(f"{name}\0{digest(text)}\n" for name, text in texts)
+    return digest("".join(lines))

@@ -1,0 +1,40 @@
+"""Where the grammar and the stdlib live: in an installed wheel ``moedsl/_data``, in a checkout beside the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent.parent
+DOCUMENTS = "documents"
+
+
+def data_dir(name: str) -> Path:
+    """The directory of `name` (``grammar`` or ``stdlib``)."""
+    installed = PACKAGE / "_data" / name
+    return installed if installed.is_dir() else PACKAGE.parent / name
+
+
+def grammar_file() -> Path:
+    """The one grammar of .moe files."""
+    return data_dir("grammar") / "moe.lark"
+
+
+def stdlib_dir() -> Path:
+    """The root of the stdlib; its files are named relative to the parent of this in diagnostics."""
+    return data_dir("stdlib")
+
+
+def stdlib_files() -> list[Path]:
+    """Every .moe file of the stdlib that a plan needs, sorted by path."""
+    return sorted(p for p in stdlib_dir().rglob("*.moe") if p.parent.name != DOCUMENTS)
+
+
+def document_files() -> list[Path]:
+    """The .moe files that say what carries each claim of a document, sorted by path."""
+    return sorted((stdlib_dir() / DOCUMENTS).glob("*.moe"))
+
+
+def code(*packages: str) -> bytes:
+    """The text of every module of some packages, one after the other: a key for what they make."""
+    files = (file for name in packages for file in sorted((PACKAGE / name).glob("*.py")))
+    return b"".join(file.read_bytes() for file in files)

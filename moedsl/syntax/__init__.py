@@ -1,0 +1,1 @@
+"""The .moe language: from text to syntax tree and back."""

@@ -1,0 +1,507 @@
+"""What the parser returns: frozen classes, one for each grammar rule, each with the span that it came from.
+
+Nothing here knows what a name means; that is `check.py`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeVar, Union, dataclass_transform
+
+import attrs
+from attrs import field, frozen
+
+from moedsl.diagnostics.source import Span
+
+AnyNode = TypeVar("AnyNode", bound="Node")
+
+
+class Node:
+    """What attrs would write for each class: equality, hash and repr by the fields that take part in them."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[Node], tuple[Any, ...]]:
+        """What pickle keeps: the arguments, which are read twice as fast as a state by name."""
+        return self.__class__, tuple(getattr(self, n) for n in _every(self.__class__))
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return all(getattr(self, n) == getattr(other, n) for n in _compared(self.__class__))
+
+    def __hash__(self) -> int:
+        return hash((self.__class__, *(getattr(self, n) for n in _compared(self.__class__))))
+
+    def __repr__(self) -> str:
+        values = (f"{n}={getattr(self, n)!r}" for n in _printed(self.__class__))
+        return f"{self.__class__.__qualname__}({', '.join(values)})"
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def node(cls: type[AnyNode]) -> type[AnyNode]:
+    """A frozen attrs class with the methods of `Node`; fifty sets of its own would be compiled at every start."""
+    return frozen(cls, eq=False, repr=False)
+
+
+@cache
+def _every(cls: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in attrs.fields(cls))
+
+
+@cache
+def _compared(cls: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in attrs.fields(cls) if f.eq)
+
+
+@cache
+def _printed(cls: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in attrs.fields(cls) if f.repr)
+
+
+# ---------------------------------------------------------------- expressions
+
+
+@node
+class Number(Node):
+    """`text` is as written (``128k``); `value` has the multiplier applied; `unit` is GB, GiB, GB/s, TFLOPS, % or None.
+
+    `k`, `M` and `G` directly behind the digits are binary multipliers (1024, 1024**2, 1024**3) and not units.
+    """
+
+    value: int | float
+    unit: str | None
+    text: str = field(eq=False)
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class String(Node):
+    value: str
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Bool(Node):
+    """``true`` or ``false``."""
+
+    value: bool
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Name(Node):
+    """A name; dotted names keep their dots (``overlap.ep``)."""
+
+    id: str
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class List(Node):
+    items: tuple[Expr, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Call(Node):
+    func: Name
+    args: tuple[Expr, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Unary(Node):
+    """`op` is ``not`` or ``-``."""
+
+    op: str
+    value: Expr
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Binary(Node):
+    """`op` is one of ``=> or and == != < <= > >= in not in + - * / // %``."""
+
+    op: str
+    left: Expr
+    right: Expr
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class If(Node):
+    """``if TEST then THEN else OTHERWISE``."""
+
+    test: Expr
+    then: Expr
+    otherwise: Expr
+    span: Span = field(eq=False, repr=False)
+
+
+Expr = Union[Number, String, Bool, Name, List, Call, Unary, Binary, If]
+
+# ---------------------------------------------------------------- run statements
+
+
+@node
+class BareStmt(Node):
+    """A name alone, or ``NAME x N``: a model, a hardware or a profile, looked up in that order."""
+
+    name: Name
+    count: Number | None
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class ModelStmt(Node):
+    name: Name
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class HardwareStmt(Node):
+    name: Name
+    count: Number | None
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class SeqStmt(Node):
+    value: Number
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class BatchStmt(Node):
+    value: Number
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class MicroBatchStmt(Node):
+    value: Number
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class PrecisionStmt(Node):
+    value: Name
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class TaskStmt(Node):
+    value: Name
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class PhaseStmt(Node):
+    """``fit first``: `value` is the phase."""
+
+    value: Name
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class VlmStmt(Node):
+    options: tuple[Name, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class DataStmt(Node):
+    """``data mock`` has `value` Name("mock"); ``data "path"`` a String."""
+
+    value: Name | String
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class RoutingStmt(Node):
+    value: Name
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Binding(Node):
+    """``name=value`` in a pin, a sweep or a fact."""
+
+    name: Name
+    value: Expr
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class PinStmt(Node):
+    bindings: tuple[Binding, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Cite(Node):
+    """``cite KIND "where"``; several may follow one `cite`."""
+
+    kind: Name
+    where: String
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Require(Node):
+    """``require [NAME:] EXPR``: in a run (a wish) or in a rules block (a law, where the name is obligatory)."""
+
+    name: Name | None
+    expr: Expr
+    because: String | None
+    cites: tuple[Cite, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Prefer(Node):
+    """``prefer [NAME:] EXPR [worth 2%]``."""
+
+    name: Name | None
+    expr: Expr
+    worth: Number | None
+    because: String | None
+    cites: tuple[Cite, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class AllowStmt(Node):
+    rule: Name
+    because: String | None
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class SweepStmt(Node):
+    axis: Name
+    values: tuple[Expr, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class IsolateStmt(Node):
+    """``isolate overlap in off, on, delayed``: a sweep in which everything else stays as it is."""
+
+    axis: Name
+    values: tuple[Expr, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class WorkflowStmt(Node):
+    """``workflow``: the phases fit, scale, profile and retune, each a run of its own."""
+
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class SetStmt(Node):
+    """``set model.field = value``."""
+
+    path: Name
+    value: Expr
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class TargetStmt(Node):
+    """``target bridge 0.6.2``: the version as written."""
+
+    product: Name
+    version: String
+    span: Span = field(eq=False, repr=False)
+
+
+Stmt = Union[
+    BareStmt, ModelStmt, HardwareStmt, SeqStmt, BatchStmt, MicroBatchStmt, PrecisionStmt, TaskStmt, PhaseStmt,
+    VlmStmt, DataStmt, RoutingStmt, PinStmt, Require, Prefer, AllowStmt, SweepStmt,
+    IsolateStmt, WorkflowStmt, SetStmt, TargetStmt,
+]  # fmt: skip
+
+# ---------------------------------------------------------------- declarations
+
+
+@node
+class FactEntry(Node):
+    """``layers 94``, ``tflops bf16=989 fp8=1979`` (a tuple of Binding), or ``vision { ... }`` (a tuple of FactEntry).
+
+    ``experts 128 topk 8`` is two entries on one line.
+    """
+
+    name: Name
+    value: Expr | tuple[Binding, ...] | tuple[FactEntry, ...]
+    cites: tuple[Cite, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class HardwareDecl(Node):
+    name: Name
+    facts: tuple[FactEntry, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class ModelDecl(Node):
+    name: Name
+    facts: tuple[FactEntry, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class ClusterDecl(Node):
+    name: Name
+    facts: tuple[FactEntry, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class CalibrationDecl(Node):
+    """``calibration NAME { gemm 58% ... }``: what the GPUs of an architecture reach of their peaks."""
+
+    name: Name
+    facts: tuple[FactEntry, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class DocumentDecl(Node):
+    """``document NAME { CLAIM { says "..." kind default carried [rules] shown "tests/..." } }``: what one says."""
+
+    name: Name
+    facts: tuple[FactEntry, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Let(Node):
+    """``let NAME = EXPR``: a name for an expression, usable in every rule."""
+
+    name: Name
+    expr: Expr
+    because: String | None
+    cites: tuple[Cite, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Conditional(Node):
+    """What the members with a condition have in common; among those of one name, the first that applies wins."""
+
+    name: Name
+    expr: Expr
+    when: Expr | None
+    because: String | None
+    cites: tuple[Cite, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Default(Conditional):
+    """``default AXIS = EXPR [when EXPR]``: the value when nobody says otherwise."""
+
+
+@node
+class Candidates(Conditional):
+    """``candidates AXIS = [..] [when EXPR]``: the values that the solver may choose from, best advice first."""
+
+
+@node
+class Derive(Conditional):
+    """``derive NAME = EXPR [when EXPR]``: a setting that follows from the layout; shown in the plan and emitted."""
+
+
+@node
+class Env(Conditional):
+    """``env NAME = EXPR [when EXPR]``: an environment variable of the run."""
+
+
+@node
+class Rank(Conditional):
+    """``rank NAME: [KEY, KEY, ..] [when EXPR]``: lexicographic, smaller is better."""
+
+
+@node
+class Measured(Conditional):
+    """``measured NAME: "result" [when EXPR]``: a published result and the conditions it was taken under."""
+
+
+@node
+class Symptom(Node):
+    """``symptom NAME: "pattern" confirm "..." fix "..."``: what a failing run prints; `because` is the cause."""
+
+    name: Name
+    expr: String
+    confirm: String | None
+    fix: String | None
+    because: String | None
+    cites: tuple[Cite, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class Effect(Node):
+    """``effect NAME = WORD``: what changing a word of the language, or a field or section of Bridge, changes."""
+
+    name: Name
+    expr: Name
+    because: String | None
+    cites: tuple[Cite, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+Member = Union[Require, Prefer, Let, Default, Candidates, Derive, Env, Rank, Measured, Symptom, Effect]
+
+
+@node
+class RulesDecl(Node):
+    """``rules NAME [of recipe] [when EXPR] { members }``: of a run unless `subject` says of what."""
+
+    name: Name
+    subject: Name | None
+    when: Expr | None
+    members: tuple[Member, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class ProfileDecl(Node):
+    """``profile NAME { statements }``: a bare name that stands for several statements."""
+
+    name: Name
+    body: tuple[Stmt, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class RunDecl(Node):
+    """``run NAME [from OTHER] { statements }``."""
+
+    name: Name
+    base: Name | None
+    body: tuple[Stmt, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@node
+class UseDecl(Node):
+    path: String
+    span: Span = field(eq=False, repr=False)
+
+
+Item = Union[
+    Stmt, HardwareDecl, ModelDecl, ClusterDecl, CalibrationDecl, DocumentDecl, RulesDecl, ProfileDecl, RunDecl, UseDecl
+]
+
+
+@node
+class Module(Node):
+    items: tuple[Item, ...]
+    span: Span = field(eq=False, repr=False)

@@ -1,0 +1,229 @@
+"""Statements that people write in the manner of other tools: each known slip, with what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from attrs import frozen
+
+from moedsl.diagnostics.model import REPLACE, Diagnostic, Fix, Instead, Label, error
+from moedsl.diagnostics.source import Source, Span
+from moedsl.syntax.tokens import Lexeme, lexemes
+
+STATEMENTS = (
+    "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "routing", "vlm", "data", "pin",
+    "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
+)  # fmt: skip
+"""The words that statements of a run start with."""
+_WITH_A_VALUE = ("model", "seq", "batch", "micro_batch", "precision", "task", "routing", "data")
+_SCALES = {"k": "k", "m": "M", "g": "G"}
+_NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]+\w")
+_PATH = re.compile(r"[^\s;#\"]+")
+HARDWARE = re.compile(r"[A-Za-z]+[0-9]+\w*")
+"""Names such as gb200."""
+LONGEST = 1_000
+"""Words of a statement that are looked at; a longer one is no slip of a person's."""
+
+
+@frozen
+class Line:
+    """A statement that cannot go on: `words` are its lexemes without white space, `at` is which of them it stops at."""
+
+    source: Source
+    words: tuple[Lexeme, ...]
+    at: int
+
+    @property
+    def found(self) -> Lexeme:
+        """The word that cannot stand there."""
+        return self.words[self.at]
+
+    def span(self, first: Lexeme, last: Lexeme) -> Span:
+        """From the one word to the end of the other."""
+        return Span(self.source.name, first.start, last.end)
+
+    def written(self, first: Lexeme, last: Lexeme) -> str:
+        """The text of that, blanks included."""
+        return self.source.text[first.start : last.end]
+
+    def wrong(self, message: str, first: Lexeme, last: Lexeme, help: str, right: str) -> Diagnostic:
+        """An error about the words from `first` to `last`, which `right` may replace."""
+        return error("parse.unexpected", message, self.span(first, last), help=Instead(help, right))
+
+
+def slip(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
+    """What was probably meant by the statement at an offset, which cannot go on at `found`; None for no known slip."""
+    line = line_of(source, statement, found)
+    if line is None:
+        return None
+    return next((d for d in (known(line) for known in SLIPS) if d is not None), None)
+
+
+def line_of(source: Source, statement: int, found: Lexeme) -> Line | None:
+    """The statement at an offset, which stops at `found`; None where that is not among its first words."""
+    words = tuple(islice(_words(source.text, statement), LONGEST))
+    at = next((i for i, w in enumerate(words) if w.start == found.start), None)
+    return None if at is None else Line(source, words, at)
+
+
+def _words(text: str, start: int) -> Iterator[Lexeme]:
+    """The lexemes of one line or statement."""
+    begun = False
+    for word in lexemes(text, start):
+        if begun and (word.kind in ("newline", "semicolon") or word.text in ("{", "}")):
+            return
+        if word.kind not in ("space", "newline", "comment"):
+            begun = True
+            yield word
+
+
+# ---------------------------------------------------------------- models and hardware
+
+
+def _other_name(line: Line) -> Diagnostic | None:
+    """``model qwen3-235b-a22b``, ``Qwen/Qwen3-30B-A3B``, ``model "qwen3_30b_a3b"``"""
+    named = line.words[0].text in ("model", "hardware")
+    if not named and line.words[0].text in STATEMENTS:
+        return None
+    quoted = named and line.at == 1 and line.found.kind == "string"
+    if not quoted and (line.found.text not in ("-", "/") or not 0 < line.at <= 1 + named):
+        return None
+    first = line.found if quoted else line.words[line.at - 1]
+    said = _NAMED.match(line.source.text, first.start + quoted)
+    if said is None or (quoted and said.end() != first.end - 1):
+        return None
+    last = next(w for w in reversed(line.words) if w.end <= said.end() + quoted)
+    right = re.sub(r"[^a-z0-9]+", "_", said[0].lower().split("/")[-1])
+    text = f"`{said[0]}` is no name: names are words of letters, digits and _, without quotes"
+    return line.wrong(text, first, last, f"did you mean `{right}`?", right)
+
+
+def _times(line: Line) -> Diagnostic | None:
+    """``gb200 * 256``"""
+    after = line.words[line.at + 1 : line.at + 2]
+    if line.found.text not in ("*", "\u00d7", ":", "=", ",") or not after or after[0].kind != "number":
+        return None
+    if line.found.text not in ("*", "\u00d7") and not HARDWARE.fullmatch(line.words[line.at - 1].text):
+        return None
+    if line.at != 1 + (line.words[0].text == "hardware"):
+        return None
+    name = line.words[line.at - 1]
+    right = f"{name.text} x {after[0].text}"
+    return line.wrong("a number of GPUs follows `x`", name, after[0], f"write `{right}`", right)
+
+
+def _count_first(line: Line) -> Diagnostic | None:
+    """``256 x gb200``"""
+    rest = [w.text for w in line.words[line.at :]]
+    if line.at > (line.words[0].text == "hardware") or line.found.kind != "number":
+        return None
+    if len(rest) == 2 and line.words[-1].kind == "word":
+        name = re.sub(r"^x(?=[A-Za-z]+[0-9])", "", rest[1])
+    elif len(rest) == 3 and rest[1] in ("x", "X", "*", "\u00d7") and line.words[-1].kind == "word":
+        name = rest[2]
+    else:
+        return None
+    right = f"{name} x {rest[0]}"
+    return line.wrong("the hardware stands before its number", line.found, line.words[-1], f"write `{right}`", right)
+
+
+def _nodes(line: Line) -> Diagnostic | None:
+    """``gb200 x 64 nodes``"""
+    word = line.found.text.lower()
+    if word not in ("node", "nodes", "gpu", "gpus") or line.at < 3 or line.words[line.at - 2].text != "x":
+        return None
+    name, count = line.words[line.at - 3], line.words[line.at - 1]
+    if word.startswith("gpu"):
+        right = f"{name.text} x {count.text}"
+        return line.wrong("the number is of GPUs already", name, line.found, f"write `{right}`", right)
+    help = "write the number of GPUs"
+    if count.text.isdecimal() and len(count.text) < 10:
+        four, eight = (f"`{name.text} x {int(count.text) * n}`" for n in (4, 8))
+        help = f"{help}: {count.text} nodes of 4 GPUs are {four}, of 8 {eight}"
+    text = "the number is of GPUs, not of nodes"
+    return error("parse.unexpected", text, line.span(count, line.found), help=help)
+
+
+# ---------------------------------------------------------------- values
+
+
+def _scale_apart(line: Line) -> Diagnostic | None:
+    """``seq 128 k``"""
+    number = line.words[line.at - 1]
+    scale = _SCALES.get(line.found.text.lower())
+    if not line.at or scale is None or number.kind != "number" or not number.text.isdecimal():
+        return None
+    right = number.text + scale
+    return line.wrong("a number and its scale are one word", number, line.found, f"write `{right}`", right)
+
+
+def _equals(line: Line) -> Diagnostic | None:
+    """``seq = 4k``, ``batch: 64``"""
+    value = line.words[line.at + 1 : line.at + 2]
+    if line.at != 1 or line.found.text not in ("=", ":", "==") or not value or line.words[0].text not in _WITH_A_VALUE:
+        return None
+    right = f"{line.words[0].text} {value[0].text}"
+    text = f"the value of `{line.words[0].text}` follows without a sign"
+    return line.wrong(text, line.words[0], value[0], f"write `{right}`", right)
+
+
+def _no_equals(line: Line) -> Diagnostic | None:
+    """``pin tp 4``, ``pin tp: 4``, ``set optimizer.lr 3e-4``"""
+    name = line.words[line.at - 1]
+    value = line.words[line.at + 1 : line.at + 2] if line.found.text in (":", "==") else (line.found,)
+    if line.at < 2 or line.words[0].text not in ("pin", "set") or name.kind != "word" or not value:
+        return None
+    if value[0].kind not in ("number", "word", "string") or line.words[line.at - 2].text == "=":
+        return None
+    equals = " = " if line.words[0].text == "set" else "="
+    right = f"{name.text}{equals}{value[0].text}"
+    return line.wrong("a value follows `=`", name, value[0], f"write `{right}`", right)
+
+
+def _commas(line: Line) -> Diagnostic | None:
+    """``pin tp=4, cp=4``"""
+    if line.found.text != "," or line.words[0].text != "pin":
+        return None
+    first, last = line.words[0], line.words[-1]
+    right = _without_commas(line.written(first, last))
+    fix = Fix(f"Write `{right}`", REPLACE, line.span(first, last), right)
+    at = Label(line.span(line.found, line.found))
+    return error("parse.unexpected", "no comma stands between pins", at, help=f"write `{right}`", fixes=(fix,))
+
+
+def _without_commas(text: str) -> str:
+    """A text without its commas outside brackets and strings."""
+    out, depth = "", 0
+    for word in lexemes(text):
+        depth += {"open": 1, "close": -1}.get(word.kind, 0)
+        out += "" if word.text == "," and not depth else word.text
+    return out
+
+
+def _bare_path(line: Line) -> Diagnostic | None:
+    """``data /data/corpus``"""
+    if line.words[0].text != "data" or line.at not in (1, 2) or line.found.kind == "string":
+        return None
+    start = line.words[1]
+    path = _PATH.match(line.source.text, start.start)
+    if path is None or not re.search(r"[/\\.~]", path[0]):
+        return None
+    span, right = Span(line.source.name, start.start, path.end()), f'"{path[0]}"'
+    return error("parse.unexpected", "a path stands in double quotes", span, help=Instead(f"write `{right}`", right))
+
+
+Slip = Callable[[Line], Diagnostic | None]
+SLIPS: tuple[Slip, ...] = (
+    _other_name,
+    _times,
+    _count_first,
+    _nodes,
+    _scale_apart,
+    _equals,
+    _no_equals,
+    _commas,
+    _bare_path,
+)
+"""In order; the first that recognises a statement speaks."""

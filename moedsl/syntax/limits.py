@@ -1,0 +1,46 @@
+"""Limits on nesting, so that no stage recurses without end. Checked in linear time, before and after the parse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.source import Source, Span
+from moedsl.syntax import ast
+from moedsl.syntax.tokens import Brackets
+
+MAX_DEPTH = 64
+"""Brackets of any kind inside each other."""
+MAX_HEIGHT = 150
+"""Nodes of the syntax tree on one path: ``- - - 1`` and ``a + b + c`` are tall without a bracket."""
+
+
+def too_deep(source: Source, pairs: Brackets) -> Diagnostic | None:
+    """An error where brackets nest deeper than `MAX_DEPTH`."""
+    if pairs.depth <= MAX_DEPTH:
+        return None
+    span = Span(source.name, pairs.deepest, pairs.deepest + 1)
+    message = f"brackets are nested {pairs.depth} deep; {MAX_DEPTH} is the most that is read"
+    return error("parse.nested", message, span, help="take parts out into `let` or into several statements")
+
+
+def too_tall(module: ast.Module) -> Diagnostic | None:
+    """An error where a path through the syntax tree is longer than `MAX_HEIGHT`."""
+    level: list[Any] = list(module.items)
+    for _ in range(MAX_HEIGHT):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return None
+    message = f"an expression is nested more than {MAX_HEIGHT} deep"
+    return error("parse.nested", message, level[0].span, help="take parts out into `let` or into several statements")
+
+
+def _children(node: Any) -> Iterator[Any]:
+    for a in attrs.fields(type(node)):
+        value = getattr(node, a.name)
+        for child in value if isinstance(value, tuple) else (value,):
+            if attrs.has(type(child)) and not isinstance(child, Span):
+                yield child

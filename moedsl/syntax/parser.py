@@ -1,0 +1,267 @@
+"""Source -> ast.Module. The only module that imports Lark; `cache.py` keeps its results so that most starts do not.
+
+Lark's LALR parser is driven token by token. Where a statement does not parse, one error is reported, the parser goes
+back to where the statement began, and reading goes on behind it; three wrong statements give three errors.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.source import Source, Span
+from moedsl.support import disk_cache
+from moedsl.support.resources import grammar_file
+from moedsl.syntax import ast
+from moedsl.syntax.limits import MAX_HEIGHT, too_deep, too_tall
+from moedsl.syntax.parse_errors import DECLARATIONS, Stop, stray, unclosed, unexpected
+from moedsl.syntax.tokens import Brackets, brackets, lexeme_at, lexemes
+from moedsl.syntax.tree_builder import Builder
+
+MAX_ERRORS = 50
+"""After so many errors the rest of a file is not read."""
+MAX_WORDS = 20_000
+"""Tokens of a file, ten times those of the largest document; more take longer than anybody waits for an error."""
+CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
+_OTHER_WORDS = ("NAME", "WORD", "VERSION")
+
+_lock = threading.Lock()
+_builder = Builder()
+
+
+class _KeepNewlines:
+    """Lark's hook for a terminal that is lexed in every state."""
+
+    always_accept = ("NEWLINE",)
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        return stream
+
+
+@cache
+def _lark() -> Lark:
+    """The parser of grammar/moe.lark; its tables are kept in the user's cache directory where that can be written."""
+    path = disk_cache.path_for("grammar")
+    return Lark(
+        grammar_file().read_text(encoding="utf-8"),
+        parser="lalr",
+        start="module",
+        keep_all_tokens=True,
+        maybe_placeholders=False,
+        transformer=_builder,
+        postlex=_KeepNewlines(),  # type: ignore[arg-type]
+        cache=str(path) if path else False,
+    )
+
+
+@cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    """The terminals that a keyword or a number may be instead."""
+    return {t.name: re.compile(t.pattern.to_regexp()) for t in _lark().terminals if t.name in _OTHER_WORDS}
+
+
+def tables() -> tuple[dict[int, dict[str, tuple[Any, Any]]], int, Any]:
+    """For each LALR state what a terminal or a rule leads to, the state of an empty text, and the action that shifts.
+
+    For those who ask what may stand somewhere; an action is a pair as Lark has it.
+    """
+    conf = _lark().parse_interactive("").parser_state.parse_conf
+    actions = (action for row in conf.states.values() for action, _ in row.values())
+    return conf.states, conf.start_state, next(a for a in actions if str(a) == "Shift")
+
+
+def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
+    """The module and what is wrong with the text, in its order.
+
+    With errors the module holds the statements that did parse; it is None where the text is nested too deeply to read.
+    """
+    pairs = brackets(source.text)
+    deep = too_deep(source, pairs)
+    if deep is not None:
+        return None, (deep,)
+    with _lock:
+        _builder.start(source.name)
+        parsing = _Parse(source, pairs)
+        module, diagnostics = parsing.run()
+    tall = too_tall(module) if module is not None and parsing.longest > MAX_HEIGHT else None
+    return (None, (*diagnostics, tall)) if tall else (module, diagnostics)
+
+
+class _Parse:
+    """One parse. `mark` is the parser's stacks where the present statement began."""
+
+    def __init__(self, source: Source, pairs: Brackets) -> None:
+        self.source, self.pairs = source, pairs
+        self.open = set(pairs.unclosed)
+        self.parser = _lark().parse_interactive(source.text)
+        self.errors: list[Diagnostic] = []
+        self.last = self.statement = self.longest = self.words = 0
+        self.set_mark()
+
+    def run(self) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
+        module: ast.Module | None = None
+        while module is None and len(self.errors) < MAX_ERRORS and self.words <= MAX_WORDS:
+            try:
+                module = self.feed_end() if self.feed_tokens() else None
+            except UnexpectedInput as e:
+                self.recover(e)
+        found = sorted(self.errors + _builder.problems, key=lambda d: d.labels[0].span.start)
+        if module is None:
+            found.append(self.gave_up())
+        return module, tuple(found)
+
+    def gave_up(self) -> Diagnostic:
+        span = Span(self.source.name, self.last, self.last)
+        if self.words > MAX_WORDS:
+            message = f"the text has more than {MAX_WORDS} words"
+            return error("parse.too_large", message, span, help="a run file is a few lines; is this the right file?")
+        return error("parse.too_many", f"more than {MAX_ERRORS} errors: the rest was not read", span)
+
+    # ------------------------------------------------------------ forwards
+
+    def feed_tokens(self) -> bool:
+        """All tokens from the lexer's position on, without newlines inside ( ) and [ ]. False: there are too many."""
+        depth = 0
+        started = self.words
+        state = self.parser.parser_state
+        for token in self.parser.lexer_thread.lex(state):
+            kind = token.type
+            if kind == "NEWLINE" and depth:
+                continue
+            if kind in ("LPAREN", "LBRACKET"):
+                depth += token.start_pos not in self.open
+            elif kind in ("RPAREN", "RBRACKET"):
+                depth -= depth > 0
+            self.feed(token)
+            self.last = token.end_pos or 0
+            self.words += 1
+            if self.words > MAX_WORDS:
+                return False
+            if kind in ("NEWLINE", "SEMICOLON", "LBRACE", "RBRACE"):
+                self.longest, started = max(self.longest, self.words - started), self.words
+                self.statement = self.last
+                self.set_mark()
+        self.longest = max(self.longest, self.words - started)
+        return True
+
+    def feed(self, token: Token) -> None:
+        """One token; a keyword that cannot stand here (``seq`` in a model's facts) is a plain word."""
+        state = self.parser.parser_state
+        try:
+            state.feed_token(token)
+        except UnexpectedToken:
+            taken = state.parse_conf.states[state.position]
+            kind = next((k for k in _OTHER_WORDS if k in taken and self.is_word(k, str(token))), None)
+            if kind is None:
+                raise
+            state.feed_token(token.update(type=kind))
+
+    def is_word(self, kind: str, text: str) -> bool:
+        return _patterns()[kind].fullmatch(text) is not None
+
+    def feed_end(self) -> ast.Module:
+        end = Token("$END", "", len(self.source.text), 1, 1, 1, 1, len(self.source.text))
+        module = self.parser.feed_token(end)
+        return ast.Module(module.items, Span(self.source.name, 0, len(self.source.text)))
+
+    def set_mark(self) -> None:
+        state = self.parser.parser_state
+        self.mark = (list(state.state_stack), list(state.value_stack))
+        self.sizes = [(v.children, len(v.children)) for v in state.value_stack if isinstance(v, Tree)]
+
+    def back_to_mark(self) -> None:
+        """Lark grows the list of a repeated rule in place, so its end is cut off too."""
+        state = self.parser.parser_state
+        state.state_stack[:], state.value_stack[:] = self.mark
+        for children, size in self.sizes:
+            del children[size:]
+
+    # ------------------------------------------------------------ recovery
+
+    def recover(self, e: UnexpectedInput) -> None:
+        """Reports the error of the present statement and moves behind it, or closes the block that was never closed."""
+        stop = self.stop(e)
+        _builder.problems[:] = [p for p in _builder.problems if p.labels[0].span.start < self.statement]
+        opened = self.unclosed_block(stop)
+        if opened is not None:
+            self.errors.append(unclosed(self.source, opened, stop.statement))
+            self.open.discard(opened)
+            self.close_block()
+            self.last = self.move_to(stop.statement if stop.offset < len(self.source.text) else stop.offset)
+            return
+        self.errors.append(self.diagnose(stop))
+        self.last = self.move_to(self.boundary(stop.offset))
+
+    def stop(self, e: UnexpectedInput) -> Stop:
+        """Where the parser stands; afterwards it stands at the mark again."""
+        accepts = frozenset(self.parser.accepts())
+        self.back_to_mark()
+        text = self.source.text
+        first = lexeme_at(text, self.statement)
+        offset = e.token.start_pos if isinstance(e, UnexpectedToken) else e.pos_in_stream
+        if isinstance(e, UnexpectedCharacters) or not text[offset or 0 :].startswith("\n"):
+            return self._stop(offset or 0, first.start if first else len(text), accepts)
+        return self._stop(self.clause_offset(offset or 0), first.start if first else len(text), accepts)
+
+    def _stop(self, offset: int, statement: int, accepts: frozenset[str]) -> Stop:
+        return Stop(self.source, statement, offset, self.last, accepts, frozenset(self.parser.accepts()))
+
+    def clause_offset(self, offset: int) -> int:
+        """A clause that cannot stand here is pointed at itself, not at the newline before it."""
+        word = lexeme_at(self.source.text, offset)
+        return word.start if word and word.text in CLAUSES else offset
+
+    def unclosed_block(self, stop: Stop) -> int | None:
+        """The `{` that was forgotten, where the text ends inside a block or a declaration starts in it."""
+        text = self.source.text
+        blocks = [at for at in self.pairs.unclosed if at < self.statement and at in self.open and text[at] == "{"]
+        first = lexeme_at(self.source.text, stop.statement)
+        if not blocks or "RBRACE" not in stop.starters:
+            return None
+        ends = stop.offset >= len(self.source.text) or (first is not None and first.text in DECLARATIONS)
+        return blocks[-1] if ends else None
+
+    def close_block(self) -> None:
+        """As if the block had been closed and its statement ended."""
+        for kind, text in (("RBRACE", "}"), ("NEWLINE", "\n")):
+            self.parser.feed_token(Token(kind, text, self.last, 1, 1, 1, 1, self.last))
+        self.set_mark()
+
+    def diagnose(self, stop: Stop) -> Diagnostic:
+        brackets = [at for at in self.pairs.unclosed if stop.statement <= at < stop.offset and at in self.open]
+        if brackets:
+            return unclosed(self.source, brackets[0], stop.last)
+        return stray(self.source, stop.offset) if stop.offset in self.pairs.stray else unexpected(stop)
+
+    def boundary(self, offset: int) -> int:
+        """Where the statement ends: a newline, ``;`` or ``}`` outside its brackets, at the error or behind it."""
+        text, at = self.source.text, self.statement
+        while at < len(text):
+            for word in lexemes(text, at):
+                if word.start in self.pairs.partner:
+                    at = self.pairs.partner[word.start] + 1
+                    break
+                if word.start >= offset and self.ends_statement(word):
+                    return word.start
+            else:
+                return len(text)
+        return len(text)
+
+    def ends_statement(self, word: Any) -> bool:
+        if word.kind == "newline":
+            following = lexeme_at(self.source.text, word.start)
+            return following is None or following.text not in CLAUSES
+        return word.kind == "semicolon" or (word.text == "}" and word.start not in self.pairs.stray)
+
+    def move_to(self, offset: int) -> int:
+        """Makes the lexer go on at an offset."""
+        state = self.parser.lexer_thread.state
+        assert state is not None
+        state.line_ctr.char_pos = offset
+        return offset

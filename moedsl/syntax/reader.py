@@ -1,0 +1,129 @@
+"""From a path, `-` or a text to a `Source`: whatever cannot be a .moe file is an error value, quickly."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import stat
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.source import Source, Span
+from moedsl.syntax.limits import too_deep
+from moedsl.syntax.tokens import brackets
+
+LIMIT = 1 << 18
+"""Bytes; a larger file is no run file."""
+_NOTHING = re.compile(r"(?:\s|#[^\n]*)*")
+_BOMS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+
+Read = tuple[Source | None, tuple[Diagnostic, ...]]
+
+
+def read(path: str | os.PathLike[str]) -> Read:
+    """The text of a file, or of standard input for ``-``; None with an error where there is none to read.
+
+    Ids: read.missing, read.directory, read.special, read.denied, and those of `from_bytes`.
+    Reads at most `LIMIT` + 1 bytes.
+    """
+    if str(path) == "-":
+        return from_bytes(sys.stdin.buffer.read(LIMIT + 1), "<stdin>")
+    name = os.fspath(path)
+    try:
+        with _open(name) as f:
+            mode = os.fstat(f.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                return _failed(
+                    name, "read.special", "is not a regular file", "give a file, or - to read standard input"
+                )
+            return from_bytes(f.read(LIMIT + 1), name)
+    except FileNotFoundError:
+        return _failed(name, "read.missing", "does not exist", _similar(name))
+    except (IsADirectoryError, PermissionError, OSError, ValueError) as e:
+        return _refused(name, e)
+
+
+def _open(name: str) -> BinaryIO:
+    """Opens without waiting: a FIFO without a writer is not a reason to hang."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    if Path(name).is_dir():
+        raise IsADirectoryError(name)
+    return os.fdopen(os.open(name, flags), "rb")
+
+
+def _refused(name: str, e: Exception) -> Read:
+    if isinstance(e, IsADirectoryError):
+        return _failed(name, "read.directory", "is a directory", "name one .moe file in it")
+    if isinstance(e, PermissionError):
+        return _failed(name, "read.denied", "may not be read", "check its permissions")
+    return _failed(name, "read.missing", f"cannot be opened: {getattr(e, 'strerror', None) or e}", "check the path")
+
+
+def _similar(name: str) -> str:
+    """The .moe files that stand where the missing one was looked for."""
+    parent = Path(name).parent
+    found = sorted(p.name for p in parent.glob("*.moe"))[:5] if parent.is_dir() else []
+    return f"{parent} holds {', '.join(found)}" if found else "check the path, or pass the text with -e"
+
+
+def _failed(name: str, id: str, what: str, help: str) -> Read:
+    return None, (error(id, f"{_shown(name)} {what}", Label(Span(name, 0, 0)), help=help),)
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == "<stdin>" else "".join(c if c.isprintable() else "?" for c in name)
+
+
+def from_bytes(data: bytes, name: str) -> Read:
+    """UTF-8, with or without a byte-order mark. Ids: parse.too_large, parse.encoding, and those of `from_text`."""
+    if len(data) > LIMIT:
+        return _failed(
+            name,
+            "parse.too_large",
+            f"is larger than {LIMIT // 1024} KiB",
+            "a run file is a few lines; is this the right file?",
+        )
+    for bom, encoding in _BOMS:
+        if data.startswith(bom):
+            return _failed(name, "parse.encoding", f"is {encoding}", "save it as UTF-8")
+    if b"\0" in data:
+        return _failed(
+            name, "parse.encoding", f"is binary (a zero byte at {data.index(0)})", "a .moe file is UTF-8 text"
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        return _not_utf8(data, name, e)
+    return from_text(text, name)
+
+
+def _not_utf8(data: bytes, name: str, e: UnicodeDecodeError) -> Read:
+    line = data.count(b"\n", 0, e.start) + 1
+    what = f"is not UTF-8: byte 0x{data[e.start]:02x} on line {line}"
+    return _failed(name, "parse.encoding", what, "save it as UTF-8 (it may be Latin-1 or Windows-1252)")
+
+
+def from_text(text: str, name: str = "<text>") -> Read:
+    """A source whose line ends are newlines. Ids: parse.empty, parse.encoding, parse.too_large, parse.nested."""
+    source = Source(name, text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
+    if len(text) > LIMIT:
+        return _failed(name, "parse.too_large", f"is larger than {LIMIT // 1024} KiB", "a run file is a few lines")
+    if _NOTHING.fullmatch(source.text):
+        what = "says nothing" if source.text.strip() else "is empty"
+        return _failed(
+            name, "parse.empty", what, "name a model and a machine: `qwen3_30b_a3b; h100 x 16; seq 4k; fit first`"
+        )
+    if "\0" in text:
+        return _failed(
+            name, "parse.encoding", f"is binary (a zero byte at {text.index(chr(0))})", "a .moe file is UTF-8 text"
+        )
+    deep = too_deep(source, brackets(source.text))
+    return (None, (deep,)) if deep else (source, ())

@@ -1,0 +1,358 @@
+"""From the children of a grammar rule to the class of the same name in `ast.py`.
+
+Each builder takes the children of one reduction, tokens included, and returns the node; `parser.py` hands them to Lark.
+A wrong number or string is noted in `Builder.problems` and the node is built all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from moedsl.diagnostics.model import Diagnostic, Instead, error
+from moedsl.diagnostics.source import Span
+from moedsl.syntax import ast
+
+UNITS = ("GB/s", "TB/s", "GiB", "TiB", "GB", "TB", "TFLOPS", "PFLOPS", "%")
+MULTIPLIERS = {"": 1, "k": 1024, "M": 1024**2, "G": 1024**3}
+NUMBER_HELP = "write 128k, 4M, 2G (binary), 1.5, 2e9 or 186 GB; the units are " + " ".join(UNITS)
+LARGEST = 1e300
+"""Numbers beyond this are refused: a float has no room for them."""
+
+_NUMBER = re.compile(
+    r"(?P<digits>[0-9]+)(?P<rest>(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
+    rf"(?P<scale>[kMG]?)[ \t]*(?P<unit>{'|'.join(UNITS)})?"
+)
+_ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
+
+
+@frozen
+class Clause:
+    """``because``, ``worth``, ``when``, ``confirm``, ``fix`` or ``of`` on its way into a statement."""
+
+    word: str
+    value: Any
+    span: Span
+
+
+class Builder:
+    """One parse: the file that spans name, and what was wrong with its numbers and strings."""
+
+    def __init__(self) -> None:
+        self.start("")
+
+    def start(self, file: str) -> None:
+        """Forgets the last parse."""
+        self.file = file
+        self.problems: list[Diagnostic] = []
+
+    def __getattr__(self, rule: str) -> Callable[[Sequence[Any]], Any]:
+        builder = RULES.get(rule)
+        if builder is None:
+            raise AttributeError(rule)
+        return lambda children: builder(self, children)
+
+    def span(self, children: Sequence[Any]) -> Span:
+        """From the first child to the last."""
+        first, last = children[0], children[-1]
+        start = first.span.start if hasattr(first, "span") else first.start_pos
+        return Span(self.file, start, last.span.end if hasattr(last, "span") else last.end_pos)
+
+    def problem(self, id: str, message: str, span: Span, help: str) -> None:
+        """Notes what is wrong with a word; the tree is built all the same."""
+        self.problems.append(error(id, message, span, help=help))
+
+
+Rule = Callable[[Builder, Sequence[Any]], Any]
+
+
+def _nodes(children: Sequence[Any]) -> tuple[Any, ...]:
+    """The children that are no tokens; lines of facts are flattened."""
+    out: list[Any] = []
+    for child in children:
+        if isinstance(child, tuple):
+            out += child
+        elif not isinstance(child, str):
+            out.append(child)
+    return tuple(out)
+
+
+# ---------------------------------------------------------------- words
+
+
+def _name(b: Builder, c: Sequence[Any]) -> ast.Name:
+    return ast.Name(str(c[0]), b.span(c))
+
+
+def _bool(b: Builder, c: Sequence[Any]) -> ast.Bool:
+    return ast.Bool(str(c[0]) == "true", b.span(c))
+
+
+def _version(b: Builder, c: Sequence[Any]) -> ast.String:
+    return ast.String(str(c[0]), b.span(c))
+
+
+def _string(b: Builder, c: Sequence[Any]) -> ast.String:
+    def unescape(match: re.Match[str]) -> str:
+        if match[1] not in _ESCAPES:
+            at = Span(b.file, c[0].start_pos + 1 + match.start(), c[0].start_pos + 1 + match.end())
+            b.problem("parse.string", f"`{match[0]}` is no escape", at, r"the escapes are \" \\ and \n")
+        return _ESCAPES.get(match[1], match[0])
+
+    text = str(c[0])[1:-1]
+    return ast.String(re.sub(r"\\(.)", unescape, text) if "\\" in text else text, b.span(c))
+
+
+def _number(b: Builder, c: Sequence[Any]) -> ast.Number:
+    text, span = str(c[0]), b.span(c)
+    parsed = number_value(text)
+    if isinstance(parsed, str):
+        meant = _meant_number(text)
+        b.problem("parse.number", parsed, span, Instead(f"write `{meant}`", meant) if meant else NUMBER_HELP)
+        return ast.Number(0, None, text, span)
+    return ast.Number(*parsed, text, span)
+
+
+def _meant_number(text: str) -> str | None:
+    """The number that was meant by ``128K``, ``4m`` or ``128_000``."""
+    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kKmMgG]?)", text)
+    if match is None:
+        return None
+    meant = match[1].replace("_", "") + {"K": "k", "m": "M", "g": "G"}.get(match[2], match[2])
+    return None if isinstance(number_value(meant), str) else meant
+
+
+def number_value(text: str) -> tuple[int | float, str | None] | str:
+    """The value and unit of a number as written, or what is wrong with it."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return f"`{text}` is not a number"
+    if len(text) > 330 or float(match["digits"] + match["rest"]) * MULTIPLIERS[match["scale"]] > LARGEST:
+        return f"the number {text[:20]}{'...' if len(text) > 20 else ''} is too large"
+    value = float(match["digits"] + match["rest"]) if match["rest"] else int(match["digits"])
+    scaled = value * MULTIPLIERS[match["scale"]]
+    return (int(scaled) if match["scale"] and scaled == int(scaled) else scaled), match["unit"]
+
+
+# ---------------------------------------------------------------- expressions
+
+
+def _binary(b: Builder, c: Sequence[Any]) -> ast.Binary:
+    return ast.Binary(" ".join(c[1:-1]), c[0], c[-1], b.span(c))
+
+
+def _unary(b: Builder, c: Sequence[Any]) -> ast.Unary:
+    return ast.Unary(str(c[0]), c[1], b.span(c))
+
+
+def _if_else(b: Builder, c: Sequence[Any]) -> ast.If:
+    return ast.If(c[1], c[3], c[5], b.span(c))
+
+
+def _paren(b: Builder, c: Sequence[Any]) -> ast.Expr:
+    return attrs.evolve(c[1], span=b.span(c))
+
+
+def _list(b: Builder, c: Sequence[Any]) -> ast.List:
+    return ast.List(_nodes(c), b.span(c))
+
+
+def _call(b: Builder, c: Sequence[Any]) -> ast.Call:
+    return ast.Call(c[0], _nodes(c[1:]), b.span(c))
+
+
+# ---------------------------------------------------------------- statements and declarations
+
+
+def _pick(cls: type[Any], *indexes: int) -> Rule:
+    """A class whose fields are these children and the span; a child that is not there is None."""
+
+    def build(b: Builder, c: Sequence[Any]) -> Any:
+        return cls(*(c[i] if i < len(c) else None for i in indexes), b.span(c))
+
+    return build
+
+
+def _phase(b: Builder, c: Sequence[Any]) -> ast.PhaseStmt:
+    """``profile first`` starts with the word of a declaration."""
+    value = c[0] if isinstance(c[0], ast.Name) else _name(b, c[:1])
+    return ast.PhaseStmt(value, b.span(c))
+
+
+def _many(cls: type[Any], first: int) -> Rule:
+    """A class with one field: the nodes from `first` on."""
+    return lambda b, c: cls(_nodes(c[first:]), b.span(c))
+
+
+def _named(cls: type[Any], first: int = 2) -> Rule:
+    """A class with a name and the nodes behind it: ``hardware NAME { ... }``."""
+    return lambda b, c: cls(c[first - 1], _nodes(c[first:]), b.span(c))
+
+
+def _clause(b: Builder, c: Sequence[Any]) -> Clause:
+    return Clause(str(c[0]).split()[-1], c[1], b.span(c))
+
+
+def _split(children: Sequence[Any]) -> tuple[list[Any], dict[str, Any], tuple[ast.Cite, ...]]:
+    """Plain nodes, clauses by their word, and citations."""
+    nodes = _nodes(children)
+    plain = [n for n in nodes if not isinstance(n, Clause | ast.Cite)]
+    clauses = {n.word: n.value for n in nodes if isinstance(n, Clause)}
+    return plain, clauses, tuple(n for n in nodes if isinstance(n, ast.Cite))
+
+
+def _require(b: Builder, c: Sequence[Any]) -> ast.Require:
+    plain, clauses, cites = _split(c)
+    name = plain[0] if len(plain) > 1 else None
+    return ast.Require(name, plain[-1], clauses.get("because"), cites, b.span(c))
+
+
+def _prefer(b: Builder, c: Sequence[Any]) -> ast.Prefer:
+    plain, clauses, cites = _split(c)
+    name = plain[0] if len(plain) > 1 else None
+    return ast.Prefer(name, plain[-1], clauses.get("worth"), clauses.get("because"), cites, b.span(c))
+
+
+def _allow(b: Builder, c: Sequence[Any]) -> ast.AllowStmt:
+    plain, clauses, _ = _split(c)
+    return ast.AllowStmt(plain[0], clauses.get("because"), b.span(c))
+
+
+def _let(b: Builder, c: Sequence[Any]) -> ast.Let:
+    (name, expr), clauses, cites = _split(c)
+    return ast.Let(name, expr, clauses.get("because"), cites, b.span(c))
+
+
+def _conditional(cls: type[Any]) -> Rule:
+    """A member of a rules block that may have a ``when``."""
+
+    def build(b: Builder, c: Sequence[Any]) -> Any:
+        (name, expr), clauses, cites = _split(c)
+        return cls(name, expr, clauses.get("when"), clauses.get("because"), cites, b.span(c))
+
+    return build
+
+
+def _symptom(b: Builder, c: Sequence[Any]) -> ast.Symptom:
+    (name, pattern), clauses, cites = _split(c)
+    get = clauses.get
+    return ast.Symptom(name, pattern, get("confirm"), get("fix"), get("because"), cites, b.span(c))
+
+
+def _effect(b: Builder, c: Sequence[Any]) -> ast.Effect:
+    (name, word), clauses, cites = _split(c)
+    return ast.Effect(name, word, clauses.get("because"), cites, b.span(c))
+
+
+def _rules(b: Builder, c: Sequence[Any]) -> ast.RulesDecl:
+    (name, *members), clauses, _ = _split(c)
+    return ast.RulesDecl(name, clauses.get("of"), clauses.get("when"), tuple(members), b.span(c))
+
+
+def _run(b: Builder, c: Sequence[Any]) -> ast.RunDecl:
+    has_base = str(c[2]) == "from"
+    return ast.RunDecl(c[1], c[3] if has_base else None, _nodes(c[4 if has_base else 2 :]), b.span(c))
+
+
+def _over(cls: type[Any]) -> Rule:
+    """``sweep NAME in A, B``: a name and the values behind ``in``."""
+    return lambda b, c: cls(c[1], _nodes(c[3:]), b.span(c))
+
+
+def _value_fact(b: Builder, c: Sequence[Any]) -> ast.FactEntry:
+    return ast.FactEntry(c[0], c[1], (), b.span(c))
+
+
+def _group_fact(b: Builder, c: Sequence[Any]) -> ast.FactEntry:
+    return ast.FactEntry(c[0], _nodes(c[1:]), (), b.span(c))
+
+
+def _fact_line(b: Builder, c: Sequence[Any]) -> tuple[ast.FactEntry, ...]:
+    """The entries of one line, each with the citations of the line."""
+    entries, _, cites = _split(c)
+    return tuple(attrs.evolve(e, cites=cites) if cites else e for e in entries)
+
+
+def _module(b: Builder, c: Sequence[Any]) -> ast.Module:
+    return ast.Module(_nodes(c), b.span(c) if c else Span(b.file, 0, 0))
+
+
+RULES: dict[str, Rule] = {
+    "module": _module,
+    "bare_stmt": _pick(ast.BareStmt, 0, 2),
+    "model_stmt": _pick(ast.ModelStmt, 1),
+    "hardware_stmt": _pick(ast.HardwareStmt, 1, 3),
+    "seq_stmt": _pick(ast.SeqStmt, 1),
+    "batch_stmt": _pick(ast.BatchStmt, 1),
+    "micro_batch_stmt": _pick(ast.MicroBatchStmt, 1),
+    "precision_stmt": _pick(ast.PrecisionStmt, 1),
+    "task_stmt": _pick(ast.TaskStmt, 1),
+    "routing_stmt": _pick(ast.RoutingStmt, 1),
+    "phase_stmt": _phase,
+    "first_name": _name,
+    "vlm_stmt": _many(ast.VlmStmt, 1),
+    "data_stmt": _pick(ast.DataStmt, 1),
+    "pin_stmt": _many(ast.PinStmt, 1),
+    "require": _require,
+    "law": _require,
+    "prefer": _prefer,
+    "advice": _prefer,
+    "allow_stmt": _allow,
+    "sweep_stmt": _over(ast.SweepStmt),
+    "isolate_stmt": _over(ast.IsolateStmt),
+    "workflow_stmt": _pick(ast.WorkflowStmt),
+    "set_stmt": _pick(ast.SetStmt, 1, 3),
+    "target_stmt": _pick(ast.TargetStmt, 1, 2),
+    "binding": _pick(ast.Binding, 0, 2),
+    "worth": _clause,
+    "because": _clause,
+    "when": _clause,
+    "confirm": _clause,
+    "fix": _clause,
+    "subject": _clause,
+    "cite": _pick(ast.Cite, 0, 1),
+    "hardware_decl": _named(ast.HardwareDecl),
+    "model_decl": _named(ast.ModelDecl),
+    "cluster_decl": _named(ast.ClusterDecl),
+    "calibration_decl": _named(ast.CalibrationDecl),
+    "document_decl": _named(ast.DocumentDecl),
+    "profile_decl": _named(ast.ProfileDecl),
+    "rules_decl": _rules,
+    "run_decl": _run,
+    "use_decl": _pick(ast.UseDecl, 1),
+    "fact_line": _fact_line,
+    "value_fact": _value_fact,
+    "bindings_fact": _group_fact,
+    "block_fact": _group_fact,
+    "let": _let,
+    "default": _conditional(ast.Default),
+    "candidates": _conditional(ast.Candidates),
+    "derive": _conditional(ast.Derive),
+    "env": _conditional(ast.Env),
+    "rank": _conditional(ast.Rank),
+    "measured": _conditional(ast.Measured),
+    "symptom": _symptom,
+    "effect": _effect,
+    "if_else": _if_else,
+    "implication": _binary,
+    "disjunction": _binary,
+    "conjunction": _binary,
+    "comparison": _binary,
+    "addition": _binary,
+    "multiplication": _binary,
+    "negation": _unary,
+    "minus": _unary,
+    "call": _call,
+    "paren": _paren,
+    "list": _list,
+    "number": _number,
+    "string": _string,
+    "bool": _bool,
+    "name": _name,
+    "word": _name,
+    "version": _version,
+}

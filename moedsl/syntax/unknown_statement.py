@@ -1,0 +1,83 @@
+"""Statements that there are not: a word that starts none, with what it stands for in other tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from moedsl.diagnostics.model import Diagnostic, Instead, error
+from moedsl.diagnostics.source import Source
+from moedsl.megatron import field_types, fields
+from moedsl.schema import axes
+from moedsl.syntax.foreign_syntax import HARDWARE, STATEMENTS, Line, line_of
+from moedsl.syntax.tokens import Lexeme
+from moedsl.syntax.tree_builder import number_value
+
+OTHER_NAMES = {
+    "gbs": "batch", "global_batch": "batch", "global_batch_size": "batch", "batch_size": "batch",
+    "mbs": "micro_batch", "micro_batch_size": "micro_batch", "seq_len": "seq", "seq_length": "seq",
+    "context": "seq", "context_length": "seq", "dtype": "precision", "dataset": "data", "fix": "pin",
+}  # fmt: skip
+"""What other tools call the same."""
+COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "world_size")
+DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
+MOST_FIELDS = 3
+"""Fields of Bridge that are named for one word."""
+
+
+def no_statement(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
+    """``sequence 128k``, ``lr 3e-4``, ``tokens 15T``: a word that starts no statement, and a value; else None."""
+    line = line_of(source, statement, found)
+    if line is None or line.at != 1 or line.words[0].kind != "word":
+        return None
+    word, value = line.words[0], line.found
+    if value.kind not in ("number", "string", "word") and value.text not in ("=", ":"):
+        return None
+    if word.text in (*STATEMENTS, *DECLARATIONS, *axes.PHASES) or _counted(word, value):
+        return None
+    help = tuple(_instead(word.text, line))
+    return error("parse.unexpected", f"`{word.text}` is no statement", line.span(word, word), help=help)
+
+
+def _counted(word: Lexeme, value: Lexeme) -> bool:
+    """``h100 32``, ``gb200 x8``: hardware whose number lacks its `x`."""
+    return (HARDWARE.fullmatch(word.text) is not None and value.kind == "number") or bool(
+        re.fullmatch(r"x[0-9]\w*", value.text)
+    )
+
+
+def _instead(word: str, line: Line) -> Iterator[str]:
+    """What to write for a statement that starts with the word."""
+    meant = _statement_like(word)
+    value = next((w.text for w in line.words[1:] if w.text not in ("=", ":")), "...")
+    if word in axes.PINNED:
+        yield f"an axis is pinned: `pin {word}={value}`"
+        return
+    if word in COUNTS:
+        yield "the hardware has its number: `gb200 x 8`"
+        return
+    paths = [] if meant else _fields_like(word, value)
+    if meant:
+        yield Instead(f"did you mean `{meant}`?", meant)
+    for path in paths:
+        yield f"a field of Bridge is set by its path: `set {path} = {value}`"
+    if not meant and not paths:
+        yield f"the statements are {', '.join(STATEMENTS)}; the name of a hardware has its number behind `x`"
+
+
+def _statement_like(word: str) -> str | None:
+    """The statement that a word stands for elsewhere, starts with, or is nearly."""
+    low = word.lower()
+    begun = next((s for s in STATEMENTS if len(s) > 2 and low.startswith(s) and s not in ("set", "task")), None)
+    return OTHER_NAMES.get(low) or begun or next(iter(get_close_matches(low, STATEMENTS, 1, 0.7)), None)
+
+
+def _fields_like(word: str, value: str) -> list[str]:
+    """The fields of Bridge with that name, else those whose name ends with it; none where those are many."""
+    known = fields.fields(fields.versions()[-1])
+    number = number_value(value)
+    fit = [p for p, f in known.items() if isinstance(number, str) or field_types.refused(f.type, number[0]) is None]
+    exact = [p for p in fit if p.split(".")[-1] == word.lower()]
+    ends = [p for p in fit if p.endswith(f"_{word.lower()}")]
+    return exact[:MOST_FIELDS] or (ends if len(ends) < MOST_FIELDS else [])

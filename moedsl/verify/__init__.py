@@ -1,0 +1,26 @@
+"""The oracle: everything that touches the real Megatron Bridge. Importing this package imports nothing heavy.
+
+`verify` asks about recipes from one warm process that imports Bridge once and forks for each recipe. Modules named for
+a question (update, groups, stages, runtime) run inside the fork, as do te, gpu and meta; the rest is the parent's.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moedsl.verify.client import Server as Server
+    from moedsl.verify.client import verify as verify
+    from moedsl.verify.report import Report as Report
+    from moedsl.verify.report import render as render
+
+_HOMES = {"Server": "client", "verify": "client", "Report": "report", "render": "report"}
+__all__ = ["Report", "Server", "render", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """The client is imported when it is asked for: a plan reads the table of Bridge's fields from here and no more."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

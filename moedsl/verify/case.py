@@ -1,0 +1,121 @@
+"""What is to be judged: a recipe on disk or inside a package, its plan where there is one, the GPU and the world."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, frozen
+
+from moedsl.diagnostics.suggest import suggest
+from moedsl.verify.gpu import DEVICES, Device, from_plan
+from moedsl.verify.report import Report, failed
+
+_NAMED = re.compile(r"_(\d+)gpu_([a-z]+\d+)_")
+_NEVER: dict[str, Any] = {}
+
+
+@frozen
+class Case:
+    """One recipe. `source` is a file path or a module name."""
+
+    file: str
+    source: str
+    function: str
+    plan: Mapping[str, Any]
+    """plan.json, or empty: then nothing is compared."""
+    device: Device
+    world: int
+    seconds: float = 300.0
+    """How long all questions together may take."""
+    stages: bool = True
+    """Whether the real model is built stage by stage."""
+    question: str = "judge"
+    """judge, or resolve: only what the recipe is as built and behind Bridge's update (resolve.py)."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def from_json(data: Mapping[str, Any]) -> Case:
+    device: dict[str, Any] = dict(data["device"])
+    device["capability"] = tuple(device["capability"])
+    values: dict[str, Any] = {**data, "device": Device(**device)}
+    return Case(**values)
+
+
+def read(
+    target: str, gpu: str | None = None, world: int | None = None, gpus: Collection[str] = tuple(DEVICES)
+) -> Case | Report:
+    """A case from a directory, recipe.py, recipe.py:function or module:function; a failed Report where it is none.
+
+    `gpu` and `world` say what a recipe without a plan is for; else its function's name does (`..._256gpu_gb200_...`).
+    `gpus` are the names that `gpu` may have.
+    """
+    if gpu is not None and gpu not in gpus:
+        near = () if gpu in DEVICES else suggest(gpu, [*gpus], 0.5)
+        help = " ".join((*near, f"--gpu {'|'.join(gpus)}"))
+        return failed(target, "verify.input", f"`{gpu}` is no GPU that a recipe can be judged for", help)
+    located = _locate(target)
+    if isinstance(located, Report):
+        return located
+    source, function, plan = located
+    named = _NAMED.search(function)
+    device = DEVICES.get(gpu) if gpu else (from_plan(plan) if plan else DEVICES.get(named[2]) if named else None)
+    ranks = world or plan.get("gpus") or (int(named[1]) if named else None)
+    if device is None:
+        return failed(target, "verify.input", "which GPU the recipe is for is not known", f"--gpu {'|'.join(gpus)}")
+    if ranks is None:
+        return failed(target, "verify.input", "how many GPUs the recipe is for is not known", "--world N")
+    return Case(target, source, function, plan, device, int(ranks))
+
+
+def _locate(target: str) -> tuple[str, str, Mapping[str, Any]] | Report:
+    """Source, function and plan; a failed Report where there is no such recipe."""
+    head, _, name = target.partition(":")
+    path = Path(head)
+    if not path.exists():
+        if name and re.fullmatch(r"\w+(\.\w+)+", head):
+            return head, name, _NEVER
+        return failed(
+            target, "verify.input", "no such file", "name a directory that moedsl compile wrote, or a recipe.py"
+        )
+    if path.is_dir():
+        path = path / "recipe.py"
+        if not path.exists():
+            return failed(
+                target, "verify.input", "there is no recipe.py in it", "moedsl compile RUN.moe -o DIR writes one"
+            )
+    function = name or _function(path)
+    if function is None:
+        help = f"name the function: {head}:FUNCTION"
+        return failed(target, "verify.input", "not a Python file with one public function ending in _config", help)
+    plan = _plan(path.parent / "plan.json")
+    if plan is None:
+        return failed(target, "verify.input", f"{path.parent / 'plan.json'} is not a plan")
+    return str(path.resolve()), function, plan
+
+
+def _function(path: Path) -> str | None:
+    """The one public function ending in _config, else the only public one; None where that is not one."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError):
+        return None
+    public = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+    wanted = [n for n in public if n.endswith("_config")] or public
+    return wanted[0] if len(wanted) == 1 else None
+
+
+def _plan(path: Path) -> Mapping[str, Any] | None:
+    if not path.exists():
+        return _NEVER
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    return data if isinstance(data, dict) and "layout" in data else None

@@ -1,0 +1,163 @@
+"""The parent's side: starts the warm process, sends it cases and gives back reports. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from attrs import evolve
+
+from moedsl.support.resources import stdlib_dir
+from moedsl.verify import case as cases
+from moedsl.verify import hub
+from moedsl.verify import resolve as resolved
+from moedsl.verify.case import Case
+from moedsl.verify.report import Report, failed, from_json
+from moedsl.verify.resolve import Resolved
+
+INSTALL = "pip install 'moedsl[bridge]' under Python 3.12, or run moedsl inside a NeMo container"
+Progress = Callable[[Report], object]
+T = TypeVar("T")
+
+
+def is_installed() -> bool:
+    """Whether this interpreter has Megatron Bridge; imports nothing of it."""
+    try:
+        return importlib.util.find_spec("megatron.bridge") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+class Server:
+    """One warm process; `with Server() as server: server.judge(cases)`. Starting takes as long as importing Bridge."""
+
+    def __init__(self, jobs: int = 2) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
+        home = Path(self._home.name)
+        hub.build(home, stdlib_dir() / "hf", hub.user_cache())
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "moedsl.verify.server", str(jobs), str(home / "hub")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=_environment(home),
+        )
+        self._first: dict[str, Any] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """What the process said once it was ready; `ready` is False where Bridge could not be imported."""
+        if self._first is None:
+            self._first = self._read() or {"ready": False, "error": self._last_words()}
+        return self._first
+
+    def judge(self, wanted: Sequence[Case], progress: Progress | None = None) -> list[Report]:
+        """One report for each case, in their order; `progress` hears of each as it is finished."""
+
+        def read(answer: Mapping[str, Any]) -> Report:
+            report = self._complete(from_json(answer))
+            if progress:
+                progress(report)
+            return report
+
+        return self._ask(wanted, read)
+
+    def resolve(self, wanted: Sequence[Case]) -> list[Resolved]:
+        """What each recipe is as built and behind Bridge's update, in their order."""
+        return self._ask([evolve(c, question="resolve") for c in wanted], resolved.from_json)
+
+    def _ask(self, wanted: Sequence[Case], read: Callable[[Mapping[str, Any]], T]) -> list[T]:
+        """The answers; a failed Report, as JSON, stands where there is none."""
+        if not self.first["ready"]:
+            return [read(failed(c.file, "verify.import", self.first["error"], INSTALL).to_json()) for c in wanted]
+        answers: dict[int, T] = {}
+        is_open = self._send(wanted)
+        while is_open and len(answers) < len(wanted):
+            answer = self._read()
+            is_open = answer is not None
+            if answer is not None:
+                answers[answer["id"]] = read(answer["report"])
+        for i in range(len(wanted)):
+            if i not in answers:
+                answers[i] = read(failed(wanted[i].file, "verify.crash", self._last_words()).to_json())
+        return [answers[i] for i in range(len(wanted))]
+
+    def close(self) -> None:
+        """Ends the process and removes its temporary files."""
+        assert self._process.stdin and self._process.stdout
+        with suppress(BrokenPipeError):  # it may have ended already
+            self._process.stdin.close()
+        self._process.terminate()
+        self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+        self._home.cleanup()
+
+    def _send(self, wanted: Sequence[Case]) -> bool:
+        assert self._process.stdin
+        try:
+            for i, case in enumerate(wanted):
+                print(json.dumps({"id": i, "case": case.to_json()}), file=self._process.stdin)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return False
+        return True
+
+    def _read(self) -> dict[str, Any] | None:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        return json.loads(line) if line else None
+
+    def _complete(self, report: Report) -> Report:
+        common = {"versions": self.first["versions"], "stood_in": (*self.first["stood_in"], *report.stood_in)}
+        return evolve(report, **common)
+
+    def _last_words(self) -> str:
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 3000))
+        return f"the verifying process ended: {self._log.read().decode(errors='replace').strip()}"
+
+
+def _environment(home: Path) -> dict[str, str]:
+    quiet = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return os.environ | hub.environment(home) | quiet
+
+
+def verify(
+    paths: Sequence[Path | str],
+    jobs: int = 2,
+    progress: Progress | None = None,
+    gpu: str | None = None,
+    world: int | None = None,
+) -> list[Report]:
+    """Asks the real Megatron Bridge about compiled recipes, `jobs` at a time; one report for each path, in their order.
+
+    A path is a directory of `moedsl compile`, a recipe.py (`:function` after it where it has several), or NVIDIA's own
+    `module:function`. `gpu` and `world` speak for recipes without a plan. No mistake raises: it is a failed report.
+    """
+    read = [cases.read(str(path), gpu, world) for path in paths]
+    wanted = [c for c in read if isinstance(c, Case)]
+    if wanted and not is_installed():
+        message = f"Megatron Bridge is not installed beside {sys.executable} (Python {sys.version.split()[0]})"
+        return [c if isinstance(c, Report) else failed(c.file, "verify.no_bridge", message, INSTALL) for c in read]
+    if not wanted:
+        return [c for c in read if isinstance(c, Report)]
+    with Server(min(jobs, len(wanted))) as server:
+        answers = iter(server.judge(wanted, progress))
+        return [c if isinstance(c, Report) else next(answers) for c in read]

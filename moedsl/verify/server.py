@@ -1,0 +1,201 @@
+"""The warm process: imports Bridge once, then forks for each case. JSON lines: cases on stdin, answers on stdout.
+
+First line out: {"ready": true, "seconds", "versions", "stood_in"} or {"ready": false, "error"}. Then {"id", "report"}
+for each {"id", "case"} line in, as they finish; the end of stdin ends the process.
+usage: python -m moedsl.verify.server JOBS STAND_INS
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import selectors
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import deque
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from attrs import define, field
+
+from moedsl.verify import case as cases
+from moedsl.verify import hub, mamba, te
+from moedsl.verify.report import failed
+
+PACKAGES = ("megatron-bridge", "megatron-core", "torch", "transformers", "transformer-engine")
+USED = (
+    "megatron.bridge",
+    "megatron.bridge.models.model_provider",
+    "megatron.bridge.training.config",
+    "megatron.bridge.training.initialize",
+    "moedsl.verify.resolve",
+    "moedsl.verify.worker",
+)
+"""What the questions import: loaded once, before any fork."""
+
+
+@define
+class _Child:
+    """A fork at work on one case."""
+
+    key: int
+    file: str
+    pid: int
+    pipe: int
+    log: BinaryIO
+    deadline: float
+    timed_out: bool = False
+    answer: bytearray = field(factory=bytearray)
+
+
+def warm(stand_ins: str) -> dict[str, Any]:
+    """Imports Bridge and what its questions use; the first line out."""
+    start = time.monotonic()
+    engine = te.install()
+    mamba.install()
+    for name in USED:
+        importlib.import_module(name)
+    import torch
+
+    torch.set_num_threads(1)
+    hub.stay_offline(Path(stand_ins))
+    absent = (
+        [] if engine == "real" else [f"transformer_engine_torch ({engine}: classes register parameters, none computes)"]
+    )
+    gpus = (
+        []
+        if torch.cuda.is_available()
+        else ["the GPU (torch.cuda answers as the target), NCCL (torch's fake process group)"]
+    )
+    seconds = round(time.monotonic() - start, 2)
+    return {"ready": True, "seconds": seconds, "versions": _versions(), "stood_in": absent + gpus}
+
+
+def _versions() -> dict[str, str]:
+    out: dict[str, str] = {}
+    for name in PACKAGES:
+        try:
+            out[name] = version(name)
+        except PackageNotFoundError:
+            out[name] = "absent"
+    return out
+
+
+def serve(out: TextIO, jobs: int, stand_ins: str) -> None:
+    """Answers until stdin ends and every child has finished."""
+    waiting: deque[Mapping[str, Any]] = deque()
+    children: dict[int, _Child] = {}
+    selector = selectors.DefaultSelector()
+    selector.register(0, selectors.EVENT_READ)
+    unread, is_open = bytearray(), True
+    while is_open or waiting or children:
+        while waiting and len(children) < jobs:
+            child = _start(waiting.popleft(), stand_ins)
+            children[child.pipe] = child
+            selector.register(child.pipe, selectors.EVENT_READ)
+        for key, _ in selector.select(timeout=0.5):
+            data = os.read(key.fd, 1 << 16)
+            if key.fd == 0:
+                is_open = bool(data)
+                unread += data
+                waiting.extend(_lines(unread))
+                if not is_open:
+                    selector.unregister(0)
+            elif data:
+                children[key.fd].answer += data
+            else:
+                selector.unregister(key.fd)
+                print(json.dumps(_finish(children.pop(key.fd))), file=out, flush=True)
+        _end_late(children)
+
+
+def _lines(unread: bytearray) -> list[Mapping[str, Any]]:
+    """The whole lines of `unread`, taken out of it."""
+    *whole, rest = bytes(unread).split(b"\n")
+    unread[:] = rest
+    return [json.loads(line) for line in whole if line.strip()]
+
+
+def _start(job: Mapping[str, Any], stand_ins: str) -> _Child:
+    case = cases.from_json(job["case"])
+    log = tempfile.TemporaryFile()  # noqa: SIM115, closed in _finish
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        _work(case, write, log.fileno(), stand_ins)
+    os.close(write)
+    return _Child(job["id"], case.file, pid, read, log, time.monotonic() + case.seconds)
+
+
+def _work(case: cases.Case, write: int, log: int, stand_ins: str) -> None:
+    """The child: what it prints goes to the log, its report into the pipe; never returns."""
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        data = json.dumps(_answer(case, stand_ins), default=str).encode()
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(data)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _answer(case: cases.Case, stand_ins: str) -> dict[str, Any]:
+    from moedsl.verify import resolve, worker
+
+    return (resolve.resolve(case) if case.question == "resolve" else worker.judge(case, stand_ins)).to_json()
+
+
+def _end_late(children: Mapping[int, _Child]) -> None:
+    for child in children.values():
+        if time.monotonic() > child.deadline and not child.timed_out:
+            child.timed_out = True
+            os.kill(child.pid, signal.SIGKILL)
+
+
+def _finish(child: _Child) -> dict[str, Any]:
+    """The child's report; a crash and a timeout are reports too."""
+    os.close(child.pipe)
+    _, status = os.waitpid(child.pid, 0)
+    if child.timed_out:
+        report = failed(child.file, "verify.timeout", "no answer in time; the process was ended").to_json()
+    elif status or not child.answer:
+        report = failed(child.file, "verify.crash", f"wait status {status}: {_tail(child.log)}").to_json()
+    else:
+        report = json.loads(child.answer)
+    child.log.close()
+    return {"id": child.key, "report": report}
+
+
+def _tail(log: BinaryIO) -> str:
+    log.seek(max(0, log.seek(0, os.SEEK_END) - 3000))
+    return log.read().decode(errors="replace").strip()
+
+
+def main() -> None:
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever the imports print is no answer
+    try:
+        first = warm(sys.argv[2])
+    except Exception:
+        first = {"ready": False, "error": traceback.format_exc()[-3000:]}
+    print(json.dumps(first), file=out, flush=True)
+    if first["ready"]:
+        serve(out, int(sys.argv[1]), sys.argv[2])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Question: what pretrain() does first. Bridge's runtime_config_update, and what it replaced."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from operator import attrgetter
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from moedsl.emit.fields import decided_fields
+from moedsl.megatron.values import normalise
+from moedsl.verify.case import Case
+from moedsl.verify.expected import PATTERN, checks
+from moedsl.verify.flat import LAYOUT, defaults_of, flat, layout, unknown
+from moedsl.verify.report import Change, Mismatch
+from moedsl.verify.trace import watching
+from moedsl.verify.writers import Writers
+
+
+def load(case: Case) -> tuple[Any, CodeType]:
+    """The recipe's ConfigContainer, as built on a worker of that GPU, and its module's code."""
+    module = module_of(case)
+    return getattr(module, case.function)(), code_of(module)
+
+
+def module_of(case: Case) -> ModuleType:
+    """The module that a case names; raises what importing it raises."""
+    return import_file(case.source) if case.source.endswith(".py") else importlib.import_module(case.source)
+
+
+def code_of(module: ModuleType) -> CodeType:
+    """A module's code, compiled anew from its file."""
+    file = Path(str(module.__file__))
+    return compile(file.read_text(encoding="utf-8"), str(file), "exec")
+
+
+def import_file(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("moedsl_recipe", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["moedsl_recipe"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def update(config: Any, decided: Collection[str] = ()) -> tuple[Change, ...]:
+    """Runs Bridge's update; every value that stood in the recipe and that Bridge replaced, with the line that did.
+
+    `decided` are the fields that a plan wrote. Raises what Bridge raises.
+    """
+    from megatron.bridge.training.config import runtime_config_update
+
+    before, defaults, writers = flat(config), defaults_of(config), Writers()
+    with watching(writers, config):
+        runtime_config_update(config)
+    after = flat(config)
+    return tuple(
+        Change(name, value, after.get(name), _origin(name, value, decided, defaults), writers.of(config, name))
+        for name, value in before.items()
+        if value is not None and not _same(name, value, after.get(name)) and not name.endswith(".timers")
+    )
+
+
+def _same(name: str, before: Any, after: Any) -> bool:
+    """Behind a hybrid's pattern Bridge writes the blocks of MTP, which stand in fields of their own."""
+    return normalise(name, before) == normalise(name, after) if name == PATTERN else before == after
+
+
+def _origin(name: str, value: Any, decided: Collection[str], defaults: Mapping[str, Any]) -> str:
+    """Who had said a value: the plan, nobody, or another line of the recipe or of what it is built on."""
+    if name in decided:
+        return "plan"
+    return "default" if name in defaults and defaults[name] == value else "recipe"
+
+
+def unknown_fields(config: Any, code: CodeType) -> tuple[Mismatch, ...]:
+    """What the recipe set on names that are no field of anything."""
+    note = "no such field: Bridge never reads it"
+    return tuple(Mismatch(name, value, None, note) for name, value in unknown(config, code))
+
+
+def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mismatch, ...]:
+    """The plan's decided values against the updated config."""
+    if not case.plan:
+        return ()
+    resolved = flat(config) | {
+        "data_parallel_size": config.data_parallel_size,
+        "num_microbatches": num_microbatches,
+    }
+    out: list[Mismatch] = []
+    for field, planned, agrees in checks(case.plan):
+        planned = layout(planned) if field == LAYOUT else planned
+        if field not in resolved:
+            out.append(Mismatch(field, planned, None, "no such field"))
+        elif not (resolved[field] == planned or agrees(resolved[field])):
+            out.append(Mismatch(field, planned, resolved[field]))
+    known = {m.field for m in out}
+    out += [m for m in _emitted(config, case) if m.field not in known]
+    return (*out, *_environment(config, case))
+
+
+def _emitted(config: Any, case: Case) -> Iterator[Mismatch]:
+    """What the emitter says that the plan decides, field by field (emit/fields.py)."""
+    for field, planned in decided_fields(case.plan).items():
+        if not _has(config, field):
+            yield Mismatch(field, planned, None, "no such field")
+        elif (resolved := normalise(field, attrgetter(field)(config))) != planned:
+            yield Mismatch(field, planned, resolved)
+
+
+def _has(config: Any, field: str) -> bool:
+    try:
+        attrgetter(field)(config)
+    except AttributeError:
+        return False
+    return True
+
+
+def _environment(config: Any, case: Case) -> list[Mismatch]:
+    prefix = "env_vars."
+    own = {n.removeprefix(prefix): v for n, v in case.plan.get("set", {}).items() if n.startswith(prefix)}
+    planned = {**case.plan.get("env", {}), **own}
+    has = {name: str(value) for name, value in config.env_vars.items()}
+    return [Mismatch(f"env_vars.{n}", v, has.get(n)) for n, v in planned.items() if has.get(n) != str(v)]
