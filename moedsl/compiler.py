@@ -11,15 +11,15 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from moedsl.check import phases, training_inputs
-from moedsl.check.checker import check
-from moedsl.check.program import Program
+from moedsl.checker import phases, training_inputs
+from moedsl.checker.check import check
+from moedsl.checker.program import Program
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, error
 from moedsl.diagnostics.source import Source
-from moedsl.plan import experiment
-from moedsl.plan.build import environment, make_plan
-from moedsl.plan.notes import notes
-from moedsl.plan.notes.merge import Said, gathered
+from moedsl.planner import experiment
+from moedsl.planner.build import environment, make_plan
+from moedsl.planner.notes import notes
+from moedsl.planner.notes.merge import Said, gathered
 from moedsl.rules import library, stdlib
 from moedsl.rules.library import Library
 from moedsl.solver import solve
@@ -110,10 +110,10 @@ def choose(p: Program, progress: Progress) -> tuple[Chosen | None, list[Diagnost
     found = solve.choose(p, progress)
     if isinstance(found, Chosen):
         return found, notes(found)
-    from moedsl import explain  # only a failure pays for it
+    from moedsl import explainer  # only a failure pays for it
 
     progress("nothing fits: looking for what collides")
-    return None, explain.no_layout(found)
+    return None, explainer.no_layout(found)
 
 
 def _phase(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layouts:
@@ -146,7 +146,7 @@ def _plan(r: Result, progress: Progress) -> None:
     overridden = [(p, d) for p, plan in planned for d in _overridden(p, plan)]
     r.diagnostics.extend(gathered(overridden, [p for p, _ in planned]))
     if any(c.problem.program.workflow for c in r.chosen):
-        from moedsl.plan import ladder
+        from moedsl.planner import ladder
 
         rungs = ladder.of_workflow(r.chosen)
         r.plans = tuple({**p, "ladder": rungs[p["name"]]} if p["name"] in rungs else p for p in r.plans)

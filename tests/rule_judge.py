@@ -12,7 +12,7 @@ import numpy as np
 from attrs import frozen
 from layouts import checked, run_text, variant
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.compiler import load_stdlib
 from moedsl.rules import collect
 from moedsl.rules.interpreter import evaluate, holds

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
 from moedsl.diagnostics.source import Source

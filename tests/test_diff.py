@@ -14,7 +14,7 @@ from moedsl.diff.compare import compare
 from moedsl.diff.fields import of_overrides, of_plan, of_recipe
 from moedsl.diff.sources import Side, sides
 from moedsl.diff.text import text
-from moedsl.plan.experiment import settings
+from moedsl.planner.experiment import settings
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
 from moedsl.verify.case import Case
 from moedsl.verify.client import Server

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.check.run_draft import STATEMENTS
+from moedsl.checker.run_draft import STATEMENTS
 from moedsl.cli.main import main
 from moedsl.syntax import reader
 from moedsl.syntax.parser import parse

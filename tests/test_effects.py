@@ -13,7 +13,7 @@ from moedsl.compiler import Result, compile_source, load_stdlib
 from moedsl.diagnostics.source import Source
 from moedsl.emit.fields import decided_fields, sections
 from moedsl.megatron import fields
-from moedsl.plan import experiment
+from moedsl.planner import experiment
 from moedsl.rules import collect, effects
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, GROUPS, UNKNOWN, WORDS
 from moedsl.rules.rule import Rule
@@ -248,6 +248,6 @@ def test_a_model_of_the_same_name_and_other_facts_is_another_experiment() -> Non
 def test_a_benchmark_stands_out() -> None:
     (plan,) = run(RUN + 'routing balanced; data "corpus"').plans
     assert [b["name"] for b in plan["experiment"]["benchmark"]] == ["routing"]
-    from moedsl.plan.text.plan import plan_text
+    from moedsl.planner.text.plan import plan_text
 
     assert "BENCHMARK ONLY, routing balanced" in plan_text(plan)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
-from moedsl.explain import infeasible
+from moedsl.explainer import infeasible
 
 
 def solved(text: str) -> Result:

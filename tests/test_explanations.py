@@ -11,10 +11,10 @@ from attrs import evolve
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from moedsl.check.program import Pin, Program
+from moedsl.checker.program import Pin, Program
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
-from moedsl.explain.show import text_of
+from moedsl.explainer.show import text_of
 from moedsl.queries.explain_run import answer
 from moedsl.schema import axes
 from moedsl.solver.base import Base, based

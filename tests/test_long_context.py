@@ -9,9 +9,9 @@ import pytest
 from layouts import checked
 from programs import compiled, plan_of
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.cli.main import main
-from moedsl.plan import compare_4k
+from moedsl.planner import compare_4k
 from moedsl.queries import lengths
 from moedsl.schema.batch_shapes import shapes
 from moedsl.solver.solve import solve

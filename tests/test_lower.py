@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from moedsl.check.program import Pin
+from moedsl.checker.program import Pin
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.rules.rule import Rule

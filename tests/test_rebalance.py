@@ -11,7 +11,7 @@ from cost_models import model
 from moedsl.compiler import compile_source
 from moedsl.cost import pipeline
 from moedsl.diagnostics.source import Source
-from moedsl.plan.rebalance import WORTH
+from moedsl.planner.rebalance import WORTH
 
 RUNS = (
     "gpt_oss_120b; h100 x 64; pin pp=4 vpp=1 tp=1 cp=1 ep=8 micro_batch=1",
@@ -59,7 +59,7 @@ def test_nothing_where_nothing_is_to_gain(text: str) -> None:
 
 
 def test_it_is_said_as_it_is_written() -> None:
-    from moedsl.plan.text.plan import plan_text
+    from moedsl.planner.text.plan import plan_text
 
     said = plan_text(plan(RUNS[0]))
     assert re.search(r'^  pipeline_layout="Et\*9\|.*L": -\d', said, re.M)

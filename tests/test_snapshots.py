@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.emit.artifact import files_of
-from moedsl.plan.text.plan import plan_text
+from moedsl.planner.text.plan import plan_text
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.moe"))
 

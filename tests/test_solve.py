@@ -18,7 +18,7 @@ from attrs import evolve
 from fake_prices import FakePrices
 from hypothesis import HealthCheck, given, settings
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.rules.interpreter import evaluate, holds

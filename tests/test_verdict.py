@@ -8,7 +8,7 @@ import pytest
 
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
-from moedsl.plan.text.plan import plan_text
+from moedsl.planner.text.plan import plan_text
 from moedsl.schema import axes
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.source import Source
-from moedsl.plan.sweep_table import comparisons
-from moedsl.plan.text.plan import plan_text
+from moedsl.planner.sweep_table import comparisons
+from moedsl.planner.text.plan import plan_text
 
 BASE = "model qwen3_vl_30b_a3b; gb200 x 32; seq 4k; batch 512; "
 PINS = "pin tp=1 cp=1 pp=1 ep=8 micro_batch=1 recompute=none dispatcher=hybridep ep_overlap=off cuda_graph=none"

@@ -8,8 +8,8 @@ import pytest
 from programs import plan_of as plan
 
 from moedsl.compiler import load_stdlib
-from moedsl.plan import walls
-from moedsl.plan.text.walls import walls_text
+from moedsl.planner import walls
+from moedsl.planner.text.walls import walls_text
 from moedsl.rules.collect import collect
 from moedsl.solver.neighbours import GIB
 

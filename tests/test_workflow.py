@@ -211,7 +211,7 @@ def test_advice_is_marked(four: dict[str, dict[str, Any]]) -> None:
     [("h100", "deepep", "fp8_blockwise"), ("b200", "deepep", "mxfp8"), ("gb200", "hybridep", "mxfp8")],
 )
 def test_defaults_by_platform(hardware: str, first: str, low: str) -> None:
-    from moedsl.plan import ladder
+    from moedsl.planner import ladder
 
     result = compiled(f"model qwen3_30b_a3b; {hardware} x 64; precision auto; throughput first")
     open_ = {e["axis"]: e for e in ladder.of_run(result.chosen[0])["open"]}

@@ -12,10 +12,10 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.compiler import choose, compile_source
 from moedsl.diagnostics.source import Source
-from moedsl.plan.build import make_plan
+from moedsl.planner.build import make_plan
 from moedsl.schema import axes
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,7 +17,7 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.calibrate.optimum import MOST, Standing, outside, standing
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.schema import axes

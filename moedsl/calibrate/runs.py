@@ -11,7 +11,7 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
 from moedsl.diagnostics.model import Diagnostic, error

@@ -8,13 +8,13 @@ from typing import Any
 
 from moedsl.cli import talk
 from moedsl.compiler import Result
-from moedsl.plan import sweep_table
-from moedsl.plan.text.plan import plan_text
+from moedsl.planner import sweep_table
+from moedsl.planner.text.plan import plan_text
 
 
 def with_ladders(result: Result) -> None:
     """Gives each plan its ladder; a workflow's have theirs."""
-    from moedsl.plan import ladder
+    from moedsl.planner import ladder
 
     pairs = zip(result.chosen, result.plans, strict=True)
     result.plans = tuple(p if "ladder" in p else {**p, "ladder": ladder.of_run(c)} for c, p in pairs)

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from moedsl.check.program import Pin
+from moedsl.checker.program import Pin
 from moedsl.compiler import Result
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes

@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnose.relief import Judge, anything
 from moedsl.diagnostics.source import Source
-from moedsl.plan import experiment
+from moedsl.planner import experiment
 from moedsl.schema import axes
 from moedsl.syntax import ast
 from moedsl.syntax.parse_cache import cached_parse

@@ -8,7 +8,7 @@ from typing import Any
 from moedsl.compiler import load_stdlib
 from moedsl.diff.sources import Side
 from moedsl.diff.verdict import refusals, strangers, verdict
-from moedsl.plan import experiment
+from moedsl.planner import experiment
 from moedsl.rules.effects import EXPERIMENT, GROUPS, UNKNOWN, Effects, is_known, of_rules
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from moedsl.check.program import Isolation, Pin, Program, Variant
+from moedsl.checker.program import Isolation, Pin, Program, Variant
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes

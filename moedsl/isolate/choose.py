@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.isolate import conflict
 from moedsl.isolate.arms import Arm, compile_arms, price, search, with_laws
-from moedsl.plan.notes import gpu_count
+from moedsl.planner.notes import gpu_count
 from moedsl.schema.gpu_counts import counts
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import Chosen

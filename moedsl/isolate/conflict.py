@@ -7,8 +7,8 @@ from itertools import combinations
 
 from attrs import evolve
 
-from moedsl import explain
-from moedsl.check.program import Program
+from moedsl import explainer
+from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.isolate.arms import Arm, broken, search
 from moedsl.rules.rule import Rule
@@ -36,7 +36,7 @@ def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
 def _alone(p: Program, arm: Arm) -> Diagnostic:
     """What collides in one variant, told as of a run of its own."""
     c = arm.chosen
-    (found,) = explain.conflict(c.compiled, c.cost, solve)
+    (found,) = explainer.conflict(c.compiled, c.cost, solve)
     help = (*_drop(p, arm), *(h for h in found.help if not _of_the_pins(h, arm)))
     return evolve(found, message=f"{_named(p, arm)}: {found.message}", help=help)
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, warning
 from moedsl.emit.fields import decided_fields
 from moedsl.schema import axes

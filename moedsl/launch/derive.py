@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 from attrs import define, field
 
-from moedsl.check.clusters import arguments, rules
-from moedsl.check.clusters.facts import Cluster
-from moedsl.check.clusters.rules import Book
-from moedsl.check.clusters.setting import Setting
+from moedsl.checker.clusters import arguments, rules
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.checker.clusters.rules import Book
+from moedsl.checker.clusters.setting import Setting
 from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.emit.bridge import function_name
 from moedsl.launch.launch import Launch

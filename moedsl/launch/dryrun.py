@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import executors, here, ids, kubeflow, store, titles
 from moedsl.launch.launch import Launch
 from moedsl.launch.quiet import no_input

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from moedsl.check.clusters.facts import Cluster
-from moedsl.check.clusters.setting import Setting
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.checker.clusters.setting import Setting
 from moedsl.launch import head, ids, kubeflow, slurm
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import END, Payload, script

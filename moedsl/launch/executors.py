@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import kubeflow, slurm
 from moedsl.launch.launch import Launch
 from moedsl.launch.nemo import HOME

@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.quote import word
 from moedsl.launch.script import Payload

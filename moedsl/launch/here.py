@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from attrs import evolve
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload, script

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import nemo
 from moedsl.launch.launch import Launch

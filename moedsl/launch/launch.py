@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from moedsl.check.clusters.setting import Setting
+from moedsl.checker.clusters.setting import Setting
 
 
 @frozen

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.launch.launch import Launch
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error, note
 from moedsl.diagnostics.source import Source
 from moedsl.launch import head, nodes, places

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from attrs import field, frozen
 
-from moedsl.check.clusters.facts import Cluster
-from moedsl.check.clusters.setting import Setting
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.checker.clusters.setting import Setting
 from moedsl.launch.launch import Launch
 from moedsl.launch.quote import ascii_source, document, export, word
 

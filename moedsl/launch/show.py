@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from moedsl.check.clusters.setting import Setting
+from moedsl.checker.clusters.setting import Setting
 from moedsl.launch.launch import Launch
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from moedsl.check.clusters.facts import Cluster
-from moedsl.check.clusters.setting import Setting
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.checker.clusters.setting import Setting
 from moedsl.launch.launch import Launch
 from moedsl.launch.quote import word
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from attrs import field, frozen
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.place import Place
 from moedsl.rules.rule import Rule

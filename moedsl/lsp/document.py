@@ -14,7 +14,7 @@ from moedsl.lsp.client import Client
 from moedsl.lsp.positions import Lines
 
 if TYPE_CHECKING:  # the compiler is imported once the client has its answer to `initialize`
-    from moedsl.check.program import Program
+    from moedsl.checker.program import Program
     from moedsl.rules.library import Library
     from moedsl.solver.solve import Chosen
     from moedsl.syntax import ast

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.rules.declarations import UNITS
 from moedsl.rules.library import Library
 from moedsl.schema import symbols

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from attrs import evolve, frozen
 
-from moedsl.check.program import Pin, Program
+from moedsl.checker.program import Pin, Program
 from moedsl.lsp.document import Solved
 from moedsl.schema import axes
 from moedsl.solver.legal import Domains, satisfiable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from moedsl.check.checker import PRECISIONS
+from moedsl.checker.check import PRECISIONS
 from moedsl.lsp import describe, expressions, facts, offers_axes, offers_rules, offers_run
 from moedsl.lsp.around import Around, Offer
 from moedsl.lsp.states import keywords

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from moedsl.check.checker import SWEEPABLE
+from moedsl.checker.check import SWEEPABLE
 from moedsl.lsp import describe, legal
 from moedsl.lsp.around import Around, Offer
 from moedsl.schema import axes

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from attrs import evolve, field, frozen
 
-from moedsl.check.program import Pin, Program
+from moedsl.checker.program import Pin, Program
 from moedsl.queries.gpus import held
 from moedsl.rules.library import Library
 from moedsl.schema import axes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from moedsl.plan import experiment
-from moedsl.plan.build import environment
+from moedsl.planner import experiment
+from moedsl.planner.build import environment
 from moedsl.queries.figures import layout
 from moedsl.rules.effects import of_rules
 from moedsl.rules.interpreter import evaluate

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import field, frozen
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.compiler import Result, choose, compile_source
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.diagnostics.suggest import suggest
-from moedsl.explain import fields
-from moedsl.explain.infeasible_said import explanation
-from moedsl.explain.overview import overview
-from moedsl.explain.value import explain
-from moedsl.plan.build import make_plan
+from moedsl.explainer import fields
+from moedsl.explainer.infeasible_said import explanation
+from moedsl.explainer.overview import overview
+from moedsl.explainer.value import explain
+from moedsl.planner.build import make_plan
 from moedsl.solver.base import Base, Json, based
 from moedsl.solver.legal import legal_on
 from moedsl.solver.solve import solve

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from attrs import evolve
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.queries.budget import Budget
 from moedsl.queries.figures import Figures, Json, changes, layout
 from moedsl.schema.gpu_counts import MOST_GPUS, counts

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Row

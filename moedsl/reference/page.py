@@ -21,7 +21,7 @@ LISTED = ("require", "prefer", "measured", "symptom", "effect")
 
 def known_rules(library: Library) -> tuple[Rule, ...]:
     """Every rule of runs, then those that judge recipes, then those of launches."""
-    from moedsl.check.clusters import rules as launch
+    from moedsl.checker.clusters import rules as launch
     from moedsl.lint.rules import collect  # a page of a run's rule has no need of it
 
     of_runs, _, _ = rules.collect(library.rules)

@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from moedsl.plan.text.plan import plan_text
+from moedsl.planner.text.plan import plan_text
 from moedsl.report import ranks, schedule, trades
 
 Json = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import define, evolve
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.diagnostics.source import Source, Span
 from moedsl.rules.rule import Rule
 from moedsl.solver.lower import plain, with_lets

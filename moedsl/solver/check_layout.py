@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.rules.interpreter import holds
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.check.program import Pin, Program
+from moedsl.checker.program import Pin, Program
 from moedsl.cost.pipeline import pieces
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Let, Rule

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.diagnostics.source import Span
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes

@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from moedsl.check.program import Pin, Program
+from moedsl.checker.program import Pin, Program
 from moedsl.rules.rule import Rule
 
 

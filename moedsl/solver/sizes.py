@@ -7,7 +7,7 @@ from math import prod
 
 from attrs import frozen
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.diagnostics.source import Span
 from moedsl.rules.vectorizer import names
 from moedsl.schema.symbols import HARDWARE

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.cost import Cost
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.solver.lower import lower

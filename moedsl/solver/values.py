@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
-from moedsl.check.program import Pin, Program
+from moedsl.checker.program import Pin, Program
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes

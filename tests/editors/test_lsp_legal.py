@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 from lsp_texts import ROOT
 
-from moedsl.check.program import Program
+from moedsl.checker.program import Program
 from moedsl.diagnostics.source import Source
 from moedsl.lsp import analysis, legal
 from moedsl.schema import axes

@@ -6,7 +6,7 @@ from functools import cache
 
 import run_files
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.launch import Launch
 
 RUN = """

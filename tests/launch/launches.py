@@ -7,8 +7,8 @@ from typing import Any
 
 import plans
 
-from moedsl.check.clusters import cluster as declared
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters import cluster as declared
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import load_stdlib
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source

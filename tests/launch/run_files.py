@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from moedsl.check.clusters import cluster as clusters
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters import cluster as clusters
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import derive

@@ -11,7 +11,7 @@ from typing import Any
 import run_files
 from attrs import evolve, frozen
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import executors
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload

@@ -18,8 +18,8 @@ from kube_api import Api, expanded
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from moedsl.check.clusters.facts import Cluster
-from moedsl.check.clusters.setting import Setting
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.checker.clusters.setting import Setting
 from moedsl.cli.main import main
 from moedsl.launch import dryrun, kubeflow
 from moedsl.launch.launch import Launch

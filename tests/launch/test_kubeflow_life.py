@@ -20,7 +20,7 @@ import pytest
 from attrs import evolve
 from kube_api import GROUP, Api, Pod
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import kubeflow, store, trainjobs
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload

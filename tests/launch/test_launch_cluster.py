@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launches import cluster, read
 
-from moedsl.check.clusters import facts
-from moedsl.check.clusters import known as clusters
+from moedsl.checker.clusters import facts
+from moedsl.checker.clusters import known as clusters
 from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
 from moedsl.megatron import secrets

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launches import cluster, ids, launch, library, plan, slurm
 
-from moedsl.check.clusters import rules
+from moedsl.checker.clusters import rules
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.launch import derive as derivation

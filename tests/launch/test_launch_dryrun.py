@@ -17,7 +17,7 @@ from plans import PLANS
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli.main import main
 from moedsl.launch import executors, ids, quote
 from moedsl.launch.dryrun import dryrun, dryrun_all

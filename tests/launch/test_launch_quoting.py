@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from launches import STEP, launch, plan, read, slurm
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli.main import main
 from moedsl.launch import quote
 from moedsl.launch.dryrun import dryrun

@@ -13,8 +13,8 @@ import pytest
 from attrs import frozen
 from launches import cluster, launch, library, plan, slurm
 
-from moedsl.check.clusters import rules
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters import rules
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import derive

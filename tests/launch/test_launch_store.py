@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import slurm_launch
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli import main
 from moedsl.launch import executors, homes, ids, shield, store, submit, whole
 

@@ -14,7 +14,7 @@ from kube_api import Api
 from slurm_cluster import Slurm
 from slurm_launch import MOE, Planned, planned, run_text
 
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.model import Diagnostic

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.check.clusters import cluster as clusters
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker.clusters import cluster as clusters
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose import scan
 from moedsl.diagnostics.source import Source

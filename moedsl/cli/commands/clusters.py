@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import attrs
 
-from moedsl.check.clusters import cluster as declared
-from moedsl.check.clusters import known as clusters
-from moedsl.check.clusters.facts import Cluster
-from moedsl.check.clusters.known import Known
+from moedsl.checker.clusters import cluster as declared
+from moedsl.checker.clusters import known as clusters
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.checker.clusters.known import Known
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
 from moedsl.diagnostics.model import Diagnostic

@@ -30,7 +30,7 @@ def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], 
     """launch.py and job.sh of each run by its name, where they are asked for."""
     if a.emit != "launch":
         return {}, []
-    from moedsl.check.clusters import known
+    from moedsl.checker.clusters import known
     from moedsl.launch import emit
     from moedsl.launch.derive import derive
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.check import training_inputs
-from moedsl.check.clusters import known
-from moedsl.check.clusters.facts import Cluster
+from moedsl.checker import training_inputs
+from moedsl.checker.clusters import known
+from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli import talk
 from moedsl.cli.programs import compiled
 from moedsl.compiler import Result

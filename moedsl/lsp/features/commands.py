@@ -11,7 +11,7 @@ from moedsl.lsp.document import Document
 from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.solving import solve
 from moedsl.lsp.workspace import Workspace
-from moedsl.plan.text.plan import plan_text
+from moedsl.planner.text.plan import plan_text
 from moedsl.report.page import page
 
 

@@ -1,0 +1,428 @@
+"""ast.Module -> Program: every name resolved, every value typed and in its range, each run of the file on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.checker import isolation as isolate
+from moedsl.checker import overrides, phases, training_inputs, vlm_options
+from moedsl.checker.program import Allow, Isolation, Pin, Program
+from moedsl.checker.run_draft import Draft, runs
+from moedsl.cost import pipeline
+from moedsl.diagnostics.model import ADD, Diagnostic, Fix, Instead, error, note
+from moedsl.diagnostics.source import Span
+from moedsl.diagnostics.suggest import suggest
+from moedsl.megatron import fields
+from moedsl.rules import collect
+from moedsl.rules.declarations import cite_text
+from moedsl.rules.interpreter import evaluate, number
+from moedsl.rules.library import Library
+from moedsl.rules.rule import Rule
+from moedsl.rules.types import Inference
+from moedsl.schema import axes
+from moedsl.schema.facts import Hardware, Model
+from moedsl.schema.symbols import AXES, ROUTINGS, TASKS, Type
+from moedsl.schema.versions import PRODUCTS, as_number, is_version
+from moedsl.syntax import ast
+
+PRECISIONS = ("bf16", "fp8", "mxfp8", "nvfp4", "auto", "fp8_blockwise", "fp8_current")
+REFERENCE_VLM = "reference_vlm"
+"""The profile of the stdlib that says which model `vlm` stands for."""
+MOST_RANKS = 1_000_000
+"""The most GPUs and the largest size of an axis: products of four still fit a column's integer."""
+MOST = 1 << 40
+"""The largest of any other number."""
+SWEEPABLE = ("seq", "batch", "gpus")
+
+
+def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], list[Diagnostic]]:
+    """The programs of a file. Every mistake of every run is reported, not only the first."""
+    known, scope, found = collect.of_library(library)
+    drafts, more = runs(module, library)
+    found = [*library.diagnostics, *found, *more, *_subjects(library), *_clusters(library)]
+    programs: list[Program] = []
+    for name, draft in drafts:
+        reader = _Reader(name, draft, library, known, scope, found)
+        program = reader.program()
+        if program is not None:
+            found.extend((*training_inputs.without_weights(program), *training_inputs.no_folder(program)))
+            programs.extend(q for p in phases.phases(program) for q in _sweep(p))
+    return tuple(programs), _unique(found)
+
+
+SUBJECTS = ("recipe", "launch")
+"""What rules may be of, besides of a run."""
+
+
+def _subjects(library: Library) -> list[Diagnostic]:
+    """Blocks of rules of something that there is not."""
+    said = [b.subject for _, b in library.own_rules if b.subject is not None and b.subject.id not in SUBJECTS]
+    text = "rules are of a run, of a recipe or of a launch, not of `{}`"
+    help = {n.id: suggest(n.id, [*SUBJECTS]) or ("write `of recipe` or `of launch`",) for n in said}
+    return [error("check.unknown_word", text.format(n.id), n.span, help=help[n.id]) for n in said]
+
+
+def _clusters(library: Library) -> list[Diagnostic]:
+    """What is wrong with the clusters and the rules of launches of the file and what it uses; most have none."""
+    of_launch = any(b.subject is not None and b.subject.id == "launch" for _, b in library.own_rules)
+    if not of_launch and all(d.name.span.file.startswith("stdlib/") for d in library.clusters.values()):
+        return []
+    from moedsl.checker.clusters import known as clusters
+
+    return clusters.check(library)
+
+
+def _unique(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """What several runs inherit is said once."""
+    out: list[Diagnostic] = []
+    for d in found:
+        if d not in out:
+            out.append(d)
+    return out
+
+
+def _sweep(p: Program) -> list[Program]:
+    """One program for each value of a sweep."""
+    if p.sweep is None:
+        return [p]
+    axis, codes = p.sweep
+    held = evolve(p, batch_gpus=max(codes)) if axis == "gpus" and codes else p
+    return [_at(held, axis, code) for code in codes]
+
+
+def _at(p: Program, axis: str, code: int) -> Program:
+    span = p.spans["sweep"]
+    if axis in SWEEPABLE:
+        return evolve(p, name=f"{p.name}.{axis}_{code}", **{axis: code}, spans={**p.spans, axis: span})
+    label = axes.label(axes.BY_NAME[axis].decode(code))
+    return evolve(p, name=f"{p.name}.{axis}_{label}", pins={**p.pins, axis: Pin(axis, code, span)})
+
+
+@frozen
+class _Reader:
+    """Reads one draft into a program."""
+
+    name: str
+    draft: Draft
+    library: Library
+    rules: tuple[Rule, ...]
+    scope: dict[str, Type]
+    found: list[Diagnostic]
+
+    def program(self) -> Program | None:
+        before = sum(d.is_error for d in self.found)
+        self.found.extend(phases.misplaced(self.draft.fixed))
+        model, hardware = self._model(), self._hardware()
+        frozen, sharding = self._vlm(model)
+        sets = overrides.read(self.draft.sets, self.found)
+        built = None if model is None else overrides.as_set(model, sets)
+        parts: dict[str, Any] = {
+            "gpus": self._count(), "seq": self._size("seq") or 0, "batch": self._size("batch"),
+            "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
+            "routing": self._word("routing", ROUTINGS, "natural"), "precision": self._word("precision", PRECISIONS, ""),
+            "data": self._data(), "vlm": frozen, "allows": self._allows(), "sweep": self._sweep(),
+            "sets": sets, "target": self._target(), "pipeline_layout": self._layout(built), "isolate": self._isolate(),
+            "versions": self._versions(),
+        }  # fmt: skip
+        pins = sharding | self._pins()
+        wishes = tuple(self._wishes())
+        if model is None or hardware is None or sum(d.is_error for d in self.found) > before:
+            return None
+        spans = {k: s.span for k, s in self.draft.fixed.items()}
+        spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
+        spans |= {path: s.path.span for path, s in self.draft.sets.items()}
+        self._stages(parts["pipeline_layout"], pins, model)
+        self._ahead(sets, model)
+        if sum(d.is_error for d in self.found) > before:
+            return None
+        return Program(
+            name=self.name, model=overrides.as_set(model, sets), hardware=hardware, pins=pins, spans=spans,
+            rules=self.rules + wishes if wishes else self.rules,
+            batch_gpus=hardware.gpus_per_node if parts["gpus"] is None else None, **parts,
+        )  # fmt: skip
+
+    def _error(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
+        self.found.append(error(id, message, span, help=help))
+
+    # ------------------------------------------------------------ what is trained, and on what
+
+    def _model(self) -> Model | None:
+        stmt = self.draft.fixed.get("model")
+        if isinstance(stmt, ast.ModelStmt):
+            return self._look_up(stmt.name, "model")
+        if "vlm" in self.draft.fixed and REFERENCE_VLM in self.library.profiles:
+            return self._reference_vlm()
+        self._absent(
+            "check.no_model",
+            f"run `{self.name}` names no model",
+            "write `model qwen3_30b_a3b`; `moedsl models` lists them",
+        )
+        return None
+
+    def _reference_vlm(self) -> Model | None:
+        body = self.library.profiles[REFERENCE_VLM].body
+        name = next(s.name for s in body if isinstance(s, ast.ModelStmt | ast.BareStmt))
+        text, span = f"`vlm` without a model stands for the reference VLM, {name.id}", self.draft.fixed["vlm"].span
+        self.found.append(
+            note(
+                "check.reference_vlm",
+                text,
+                span,
+                help=f"name it to be explicit: `model {name.id}`",
+                fixes=(Fix(f"Write `model {name.id}`", ADD, span, f"model {name.id}", self.name),),
+            )
+        )
+        return self._look_up(name, "model")
+
+    def _hardware(self) -> Hardware | None:
+        stmt = self.draft.fixed.get("hardware")
+        if isinstance(stmt, ast.HardwareStmt):
+            return self._look_up(stmt.name, "hardware")
+        help = "write `gb200 x 256`; `moedsl hardware` lists them"
+        self._absent("check.no_hardware", f"run `{self.name}` names no hardware", help)
+        return None
+
+    def _absent(self, id: str, message: str, help: str) -> None:
+        """Nothing names it; where some name is unknown, that one may have been meant."""
+        if not any(d.id in ("check.unknown_name", "check.circular") for d in self.found):
+            self._error(id, message, self._anywhere(), help)
+
+    def _look_up(self, name: ast.Name, kind: str) -> Any | None:
+        table = self.library.models if kind == "model" else self.library.hardware
+        if name.id not in table:
+            help = suggest(name.id, list(table)) or (f"`moedsl {'models' if kind == 'model' else kind}` lists them",)
+            return self._error(f"check.unknown_{kind}", f"no {kind} is called `{name.id}`", name.span, help)
+        made, more = self.library.model(name.id) if kind == "model" else self.library.gpu(name.id)
+        self.found.extend(more)
+        return made
+
+    def _anywhere(self) -> Span:
+        spans = [s.span for s in self.draft.fixed.values()] or [b.span for b in self.draft.pins.values()]
+        return spans[0] if spans else Span(next(reversed(self.library.sources)), 0, 0)
+
+    def _count(self) -> int | None:
+        stmt = self.draft.fixed.get("hardware")
+        count = stmt.count if isinstance(stmt, ast.HardwareStmt) else None
+        return None if count is None else self._whole(count, "the number of GPUs", MOST_RANKS)
+
+    # ------------------------------------------------------------ words and sizes
+
+    def _size(self, key: str) -> int | None:
+        stmt = self.draft.fixed.get(key)
+        return None if stmt is None else self._whole(stmt.value, f"`{key}`")  # type: ignore[union-attr, arg-type]
+
+    def _whole(self, n: Any, what: str, most: int = MOST) -> int | None:
+        value = number(n) if isinstance(n, ast.Number) and n.unit is None else None
+        if isinstance(value, int) and 0 < value <= most:
+            return value
+        from moedsl.syntax.tree_builder import number_value  # only a mistake has need of it
+
+        if isinstance(n, ast.Number) and isinstance(number_value(n.text), str):
+            return None  # the parser has said so
+        return self._error("check.size", f"{what} is a whole number from 1 to {most}", n.span)
+
+    def _word(self, key: str, words: tuple[str, ...], default: str) -> str:
+        stmt = self.draft.fixed.get(key)
+        if stmt is None:
+            return default
+        name: ast.Name = stmt.value  # type: ignore[union-attr, assignment]
+        if name.id not in words:
+            help = suggest(name.id, list(words))
+            self._error("check.unknown_word", f"`{key}` is one of {', '.join(words)}, not `{name.id}`", name.span, help)
+        return name.id
+
+    def _data(self) -> str:
+        stmt = self.draft.fixed.get("data")
+        if not isinstance(stmt, ast.DataStmt):
+            return "mock"
+        if isinstance(stmt.value, ast.String):
+            if stmt.value.value in ("", "mock"):
+                self._error(
+                    "check.data",
+                    "a data path is not empty and not `mock`",
+                    stmt.value.span,
+                    'write `data mock` or `data "path"`',
+                )
+            self.found.extend(overrides.secret("data", stmt.value))
+            return stmt.value.value
+        return self._word("data", ("mock",), "mock")
+
+    def _vlm(self, model: Model | None) -> tuple[frozenset[str], dict[str, Pin]]:
+        """What is frozen, and how the tower and the decoder are sharded."""
+        stmt = self.draft.fixed.get("vlm")
+        if not isinstance(stmt, ast.VlmStmt):
+            return frozenset(), {}
+        return vlm_options.read(stmt, model, self.draft.pins.get("sharding"), self.found)
+
+    def _target(self) -> str:
+        stmt, versions = self.draft.fixed.get("target"), fields.versions()
+        if not isinstance(stmt, ast.TargetStmt):
+            return versions[-1]
+        if stmt.version.value not in versions:
+            text = f"Bridge {stmt.version.value} is not known here; {', '.join(versions)} is"
+            help = Instead(f"write `target bridge {versions[-1]}`", versions[-1])
+            self._error("check.target", text, stmt.version.span, help)
+        return stmt.version.value
+
+    def _versions(self) -> dict[str, int]:
+        """What the run stands on besides Bridge, by its name in an expression."""
+        stmts = [s for s in self.draft.fixed.values() if isinstance(s, ast.TargetStmt) and s.product.id != "bridge"]
+        for s in stmts:
+            if s.product.id not in PRODUCTS:
+                text = f"a target is bridge, {' or '.join(PRODUCTS)}"
+                self._error("check.target", text, s.product.span, f"write `target bridge {fields.versions()[-1]}`")
+            elif not is_version(s.version.value):
+                self._error("check.target", f"{s.version.value} is no version", s.version.span, "write it as 2.7.0")
+        return {PRODUCTS[s.product.id]: as_number(s.version.value) for s in stmts if s.product.id in PRODUCTS}
+
+    # ------------------------------------------------------------ pins, sweeps, wishes
+
+    def _pins(self) -> dict[str, Pin]:
+        pins: dict[str, Pin] = {}
+        precision = self.draft.fixed.get("precision")
+        if isinstance(precision, ast.PrecisionStmt) and precision.value.id in axes.PRECISION:
+            code = axes.BY_NAME["precision"].encode(precision.value.id)
+            pins["precision"] = Pin("precision", code, precision.span)
+        for b in self.draft.pins.values():
+            if b.name.id not in (*axes.DERIVED, "pipeline_layout"):
+                code = self._code(b.name, b.value)
+                if code is not None:
+                    pins[b.name.id] = Pin(b.name.id, code, b.span)
+        return pins
+
+    def _code(self, name: ast.Name, value: ast.Expr) -> int | None:
+        """A pinned value as its column's integer."""
+        axis = axes.BY_NAME.get(name.id)
+        if axis is None:
+            help = suggest(name.id, [*axes.PINNED]) or (f"an axis is one of {', '.join(axes.PINNED)}",)
+            return self._error("check.unknown_axis", f"`{name.id}` is not an axis", name.span, help)
+        if axis.kind == "int":
+            return self._whole(value, f"`{name.id}`", MOST_RANKS)
+        if isinstance(value, ast.Name) and axis.kind == "flag" and value.id in ("on", "off", "none"):
+            return int(value.id == "on")
+        if isinstance(value, ast.Name) and axis.kind == "flag":
+            help = tuple(Instead(f"write `{name.id}={word}`", word) for word in ("on", "off"))
+            return self._error("check.unknown_word", f"`{name.id}` is on or off, not `{value.id}`", value.span, help)
+        if isinstance(value, ast.Name) and axis.kind == "set" and value.id in axis.words:
+            return axis.encode([value.id])
+        before = len(self.found)
+        Inference({}, self.found).value(value, AXES[name.id])
+        if len(self.found) > before:
+            return None
+        return axis.encode(evaluate(value, {}))
+
+    def _layout(self, model: Model | None) -> str | None:
+        binding = self.draft.pins.get("pipeline_layout")
+        if binding is None:
+            return None
+        if not isinstance(binding.value, ast.String):
+            self._error(
+                "check.type",
+                "a pipeline layout is a string",
+                binding.value.span,
+                'write `pin pipeline_layout="Et*3|t*4|t*4|t*3mL"`',
+            )
+            return None
+        self._check_layout(binding.value, model)
+        return binding.value.value
+
+    def _check_layout(self, text: ast.String, model: Model | None) -> None:
+        """What Megatron would refuse in a pipeline layout whatever pp and vpp are."""
+        if model is None:
+            return
+        words, _ = pipeline.pieces(text.value, model)
+        for why in pipeline.parse_layout(text.value, model, len(words), 1)[1]:
+            self._error(
+                "check.pipeline_layout", f"this pipeline layout has {why}" if why[0].isdigit() else why, text.span
+            )
+
+    def _stages(self, text: str | None, pins: Mapping[str, Pin], model: Model) -> None:
+        """A pinned layout whose chunks do not fall on the pinned stages: a hybrid has one for each."""
+        pp = pins["pp"].code if "pp" in pins else 0
+        if text is None or not pp:
+            return
+        chunks = len(pipeline.pieces(text, model)[0])
+        if chunks == pp or (chunks % pp == 0 and not model.hybrid):
+            return
+        several = "" if model.hybrid else " or a multiple of it"
+        help = f"write {pp} chunks{several}, with bars between them; or pin pp={chunks}"
+        span = self.draft.pins["pipeline_layout"].span
+        self._error(
+            "check.pipeline_layout", f"this layout has {chunks} chunks, which do not fall on pp={pp}", span, help
+        )
+
+    def _ahead(self, sets: Mapping[str, Any], model: Model) -> None:
+        """Depths of MTP set for a hybrid that has no pattern for them: Bridge would build none."""
+        if sets.get("model.mtp_num_layers") and model.hybrid and not model.mtp_pattern:
+            text = f"{model.name} has no blocks of multi-token prediction, so Bridge would build none"
+            help = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'
+            self._error("check.model", text, self.draft.sets["model.mtp_num_layers"].path.span, help)
+
+    def _wishes(self) -> Iterable[Rule]:
+        for i, w in enumerate(self.draft.wishes, 1):
+            Inference(self.scope, self.found).condition(w.expr)
+            name = w.name.id if w.name else f"{type(w).__name__.lower()}_{i}"
+            because = w.because.value if w.because else None
+            cites = tuple(cite_text(c) for c in w.cites)
+            kind = type(w).__name__.lower()
+            yield Rule(
+                f"run.{self.name}.{name}",
+                kind,
+                name,
+                w.expr,
+                None,
+                because,
+                cites,
+                w.span,
+                collect.worth(w, self.found),
+                wish=True,
+            )
+        for b in self.draft.pins.values():
+            if b.name.id in axes.DERIVED:
+                expr = ast.Binary("==", b.name, b.value, b.span)
+                Inference(self.scope, self.found).condition(expr)
+                yield Rule(
+                    f"run.{self.name}.{b.name.id}", "require", b.name.id, expr, None, "pinned", (), b.span, wish=True
+                )
+
+    def _sweep(self) -> tuple[str, tuple[int, ...]] | None:
+        stmt = self.draft.fixed.get("sweep")
+        if not isinstance(stmt, ast.SweepStmt):
+            return None
+        known = [*axes.BY_NAME, *SWEEPABLE]
+        if stmt.axis.id not in known:
+            help = suggest(stmt.axis.id, known) or (f"one of {', '.join(known)}",)
+            return self._error("check.unknown_axis", f"`{stmt.axis.id}` cannot be swept", stmt.axis.span, help)
+        codes = [self._swept(stmt.axis, v) for v in stmt.values]
+        return stmt.axis.id, tuple(dict.fromkeys(c for c in codes if c is not None))
+
+    def _isolate(self) -> Isolation | None:
+        stmt = self.draft.fixed.get("sweep")
+        if not isinstance(stmt, ast.IsolateStmt):
+            return None
+        return isolate.read(stmt, SWEEPABLE, self._swept, self.found)
+
+    def _swept(self, axis: ast.Name, value: ast.Expr) -> int | None:
+        """A value of a sweep or an isolation."""
+        if axis.id in SWEEPABLE:
+            return self._whole(value, f"`{axis.id}`", MOST_RANKS if axis.id == "gpus" else MOST)
+        return self._code(axis, value)
+
+    # ------------------------------------------------------------ allow
+
+    def _allows(self) -> dict[str, Allow]:
+        if not self.draft.allows:
+            return {}
+        ids = {r.id: r for r in self.rules if r.kind in ("require", "prefer")}
+        short = {i.split(".", 1)[1]: i for i in ids} | {i: i for i in ids}
+        out: dict[str, Allow] = {}
+        for key, s in self.draft.allows.items():
+            if key not in short:
+                help = suggest(key, list(short)) or ("`moedsl explain rules` lists them",)
+                self._error("check.unknown_rule", f"no rule is called `{key}`", s.rule.span, help)
+            else:
+                out[short[key]] = Allow(short[key], s.because.value if s.because else None, s.span)
+        return out

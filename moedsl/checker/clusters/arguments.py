@@ -1,0 +1,55 @@
+"""What a rule of a launch may give srun and sbatch, and which variables may be set on the launching machine itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from moedsl.checker.clusters.setting import Setting
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.megatron import secrets
+from moedsl.rules import launch_variables
+from moedsl.rules.rule import Rule
+from moedsl.syntax import ast
+
+DERIVED_SBATCH = (
+    "job-name", "nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gres", "account", "partition", "qos", "time",
+    "output", "error", "segment", "exclusive", "mem", "dependency", "wrap", "chdir", "export", "parsable", "array",
+)  # fmt: skip
+"""Parameters of sbatch that a fact, a rule or NeMo-Run decides."""
+_OF_RULES = ("exclusive", "mem")
+"""Those that a run's own rule may decide otherwise."""
+_KINDS = ("srun.", "sbatch.")
+
+
+def literal(rule: Rule) -> Diagnostic | None:
+    """What is wrong with the name of a derived argument, or with its value where that is a literal."""
+    if rule.kind != "derive" or not rule.name.startswith(_KINDS):
+        return None
+    program, _, name = rule.name.partition(".")
+    option = name.replace("_", "-")
+    if program == "sbatch" and option in DERIVED_SBATCH and not rule.is_std and option not in _OF_RULES:
+        text = f"`{option}` of sbatch follows from the plan or from the cluster's facts"
+        help = "`moedsl run FILE --cluster --dryrun` shows what it is"
+        return error("check.cluster", text, rule.span, help=help)
+    return value(rule, rule.expr.value) if isinstance(rule.expr, ast.String) else None
+
+
+def value(rule: Rule, text: str) -> Diagnostic | None:
+    """Why a derived argument cannot be sent: it is one line of a file that is read by lines, and no secret."""
+    if not rule.name.startswith(_KINDS):
+        return None
+    if what := secrets.value_kind(text):
+        message = f"the value of `{rule.name}` looks like {what}, and a file is no place for one"
+        help = "take it back if it was real, and write `secrets [HF_TOKEN]` in the cluster: the job inherits it"
+        return error("check.secret", message, rule.span, help=help)
+    if any(c < " " or c == "\x7f" for c in text):
+        return error("check.cluster", f"`{rule.name}` is one line of text; this has something else in it", rule.span)
+    return None
+
+
+def of_this_machine(settings: Iterable[Setting]) -> Iterator[Diagnostic]:
+    """Variables of a run's own rules that choose which code a program loads: here that is the shell's business."""
+    for s in settings:
+        if launch_variables.is_loader(s.name) and s.rule is not None and not s.rule.startswith("std."):
+            text = f"`{s.name}` of rule {s.rule} would choose what programs of this machine load or write"
+            yield error("check.cluster", text, help="set it in the shell that calls `moedsl run`")

@@ -1,0 +1,282 @@
+"""From a `cluster` declaration to a `Cluster`, each fact checked for its kind, its executor and for secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.checker.clusters import arguments, facts
+from moedsl.checker.clusters.facts import Cluster, Kind
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.suggest import suggest
+from moedsl.megatron import secrets
+from moedsl.rules import launch_variables
+from moedsl.rules.interpreter import number
+from moedsl.rules.library import Library
+from moedsl.syntax import ast
+
+Entries = tuple[ast.FactEntry, ...]
+_NAMED = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+"""A label's name or value, of at most 63 letters, as the API server takes it."""
+_SHAPES: Mapping[str, tuple[str, str]] = {
+    "token": (r"[A-Za-z0-9_][A-Za-z0-9_.,:/@%+=-]*", "letters, digits and _ . , : / @ % + = -"),
+    "path": (r"[A-Za-z0-9_./~][A-Za-z0-9_./@%+=~-]*", "a path of letters, digits and _ . / @ % + = ~ -"),
+    "host": (r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "letters, digits and _ . -"),
+    "time": (r"(?:\d+-)?\d+(?::\d\d){0,2}", 'a time as Slurm writes it: "04:00:00" or "2-00:00:00"'),
+    "text": (r"[^\x00-\x1f\x7f]+", "one line of text"),
+    "mounts": (
+        r"[^~\x00-\x1f\x7f,:][^\x00-\x1f\x7f,:]*:/[^\x00-\x1f\x7f,:]*(?::[a-z,+]+)?",
+        '"/on/the/node:/in/the/container"',
+    ),
+    "label": (
+        rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?{_NAMED}=(?:{_NAMED})?",
+        'labels as Kubernetes has them: ["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]',
+    ),
+    "options": (r"--?[A-Za-z][^\x00-\x1f\x7f]*", "an option, such as --cpu-bind=none"),
+}
+"""The pattern of each form of text and how it is said."""
+_UNQUOTED = ("token", "path", "host")
+"""Forms that NeMo-Run puts into commands as they stand."""
+
+
+@frozen
+class _Reader:
+    """One declaration being read; `found` collects what is wrong with it."""
+
+    decl: ast.ClusterDecl
+    found: list[Diagnostic]
+
+    def cluster(self) -> Cluster | None:
+        before, kinds = len(self.found), facts.kinds()
+        entries = self._entries(self.decl.facts, tuple(kinds), "a cluster")
+        values = {n: _READ[kinds[n].form](self, e, kinds[n]) for n, e in entries.items()}
+        executor = values.get("executor")
+        if "executor" not in entries:
+            self.error("check.missing_fact", "a cluster needs executor", self.decl.name, _EXECUTOR_HELP)
+        elif executor:
+            self._fitting(str(executor), entries, values)
+        if len(self.found) > before:
+            return None
+        return Cluster(self.decl.name.id, **values)
+
+    def _entries(self, entries: Entries, known: tuple[str, ...], what: str) -> dict[str, ast.FactEntry]:
+        """Each fact once and by a known name."""
+        out: dict[str, ast.FactEntry] = {}
+        for e in entries:
+            if known and e.name.id not in known:
+                help = suggest(e.name.id, [*known])
+                self.error("check.unknown_fact", f"{what} has no fact `{e.name.id}`", e.name, help)
+            elif e.name.id in out:
+                first = Label(out[e.name.id].name.span, "first here")
+                self.found.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
+            else:
+                out[e.name.id] = e
+        return out
+
+    def _fitting(self, executor: str, entries: Mapping[str, ast.FactEntry], values: Mapping[str, Any]) -> None:
+        """What the executor does not read, and what it misses."""
+        for name, e in entries.items():
+            of = facts.kinds()[name].of
+            if executor not in of:
+                text = f"`{name}` is a fact of {' and '.join(of)} clusters, and this one is {executor}"
+                self.error("check.cluster", text, e.name, "drop it, or change the executor")
+        ssh = ("host", "user", "job_dir") if values.get("tunnel") == "ssh" else ()
+        missing = [n for n in (*facts.NEEDS[executor], *ssh) if n not in entries]
+        if missing:
+            self.error("check.missing_fact", f"a {executor} cluster needs {', '.join(missing)}", self.decl.name)
+        if "host" in entries and values.get("tunnel", "local") == "local":
+            self.error("check.cluster", "`host` is for `tunnel ssh`", entries["host"].name, "write `tunnel ssh`")
+        if executor == "slurm" and "job_dir" in entries and not str(values["job_dir"] or "/").startswith("/"):
+            self.error("check.cluster", "`job_dir` is an absolute path", _at(entries["job_dir"]), "start it with /")
+        if executor == "kubeflow" and " " in str(values.get("container") or ""):
+            self.error("check.cluster", "the name of an image has no blank", _at(entries["container"]))
+        if executor == "local":
+            self._harmless(entries, values.get("env") or {})
+
+    def _harmless(self, entries: Mapping[str, ast.FactEntry], env: Mapping[str, str]) -> None:
+        """On the launching machine itself no variable may make a program load or run something else."""
+        for name in sorted(n for n in env if launch_variables.is_loader(n)):
+            text = f"`{name}` would choose what programs of this machine load or write"
+            self.error("check.cluster", text, entries["env"].name, "set it in the shell that calls `moedsl run`")
+
+    # ------------------------------------------------------------ one value of each form
+
+    def word(self, e: ast.FactEntry, kind: Kind) -> str | None:
+        text = self.plain(e)
+        if text is None or not kind.words or text in kind.words:
+            return text
+        help = suggest(text, list(kind.words)) or (_OTHERS if kind.words == facts.EXECUTORS else ())
+        return self.error("check.unknown_word", f"`{e.name.id}` is one of {', '.join(kind.words)}", _at(e), help)
+
+    def flag(self, e: ast.FactEntry, _: Kind) -> bool | None:
+        if isinstance(e.value, ast.Bool):
+            return e.value.value
+        if isinstance(e.value, ast.Name) and e.value.id in ("on", "off"):
+            return e.value.id == "on"
+        return self.error("check.type", f"`{e.name.id}` is on or off", _at(e))
+
+    def whole(self, e: ast.FactEntry, _: Kind) -> int | None:
+        value = number(e.value) if isinstance(e.value, ast.Number) and e.value.unit is None else None
+        if isinstance(value, int) and 0 < value <= 1_000_000:
+            return value
+        return self.error("check.type", f"`{e.name.id}` wants a whole number of at least 1", _at(e))
+
+    def text(self, e: ast.FactEntry, kind: Kind) -> str | None:
+        text = self.plain(e)
+        return None if text is None else self.shaped(text, kind.form, e.name.id, _at(e))
+
+    def plain(self, e: ast.FactEntry) -> str | None:
+        """A word, a string or a number as text; of anything else what to write."""
+        if isinstance(e.value, tuple):
+            return self.error("check.type", f"`{e.name.id}` is one value", e.name)
+        return self.literal(e.value, e.name.id)
+
+    def literal(self, value: ast.Expr, name: str) -> str | None:
+        match value:
+            case ast.String():
+                return self.public(value.value, name, value)
+            case ast.Name():
+                return self.public(value.id, name, value)
+            case ast.Bool():
+                return str(value.value).lower()
+            case ast.Number():
+                return value.text
+            case _:
+                return self.error("check.type", f"`{name}` wants a word or a string", value, _QUOTE_HELP)
+
+    def public(self, text: str, name: str, at: ast.Expr) -> str | None:
+        """The text, unless it looks like a secret's value."""
+        what = secrets.value_kind(text)
+        if what is None:
+            return text
+        message = f"the value of `{name}` looks like {what}, and a file is no place for one"
+        return self.error("check.secret", message, at, _secret_help(name))
+
+    def shaped(self, text: str, form: str, name: str, at: Any) -> str | None:
+        pattern, said = _SHAPES[form]
+        if re.fullmatch(pattern, text):
+            return text
+        help = _SHAPE_HELP if form in _UNQUOTED else ()
+        return self.error("check.cluster", f"`{name}` is {said}; this has something else in it", at, help)
+
+    def texts(self, e: ast.FactEntry, kind: Kind) -> tuple[str, ...] | None:
+        """A list of strings of one shape."""
+        if not isinstance(e.value, ast.List):
+            return self.error("check.type", f'`{e.name.id}` is a list: ["..."]', _at(e))
+        form = {"tokens": "token"}.get(kind.form, kind.form)
+        read = [(self.literal(i, e.name.id), i) for i in e.value.items]
+        out = [self.shaped(text, form, e.name.id, at) for text, at in read if text is not None]
+        return tuple(t for t in out if t is not None)
+
+    def names(self, e: ast.FactEntry, _: Kind) -> tuple[str, ...] | None:
+        """Names of environment variables, without values."""
+        if not isinstance(e.value, ast.List) or not all(isinstance(i, ast.Name | ast.String) for i in e.value.items):
+            help = f"write `{e.name.id} [HF_TOKEN, WANDB_API_KEY]`: names, no values"
+            return self.error("check.type", f"`{e.name.id}` is a list of names", _at(e), help)
+        read = [(self.literal(i, e.name.id), i) for i in e.value.items]
+        return tuple(t for t, at in read if t is not None and self.variable(t, at))
+
+    def variable(self, name: str, at: Any) -> bool:
+        """Whether a name may be that of a variable of the job."""
+        wrong = launch_variables.refusal(name)
+        if wrong:
+            self.error("check.variable", f"`{name}` {wrong}", at)
+        return wrong is None
+
+    def variables(self, e: ast.FactEntry, _: Kind) -> dict[str, str] | None:
+        out: dict[str, str] = {}
+        for name, value in self.pairs(e, "env { NCCL_DEBUG INFO }"):
+            if secrets.is_secret_name(name.id):
+                message = f"`{name.id}` is called as secrets are, and a file is no place for one"
+                self.error("check.secret", message, name, _secret_help(name.id))
+            elif self.variable(name.id, name):
+                text = self.literal(value, name.id)
+                if text is not None and "\0" in text:
+                    self.error("check.variable", f"`{name.id}` has a NUL in it, which no variable can hold", value)
+                elif text is not None:
+                    out[name.id] = text
+        return out
+
+    def pairs(self, e: ast.FactEntry, example: str) -> list[tuple[ast.Name, ast.Expr]]:
+        """Names with values, written as a block or as bindings."""
+        if not isinstance(e.value, tuple):
+            self.error("check.type", f"`{e.name.id}` is names with values", _at(e), f"write `{example}`")
+            return []
+        inside = {b.name.id: b for b in e.value if isinstance(b, ast.Binding)}
+        block = self._entries(tuple(v for v in e.value if isinstance(v, ast.FactEntry)), (), f"`{e.name.id}`")
+        both = [*inside.values(), *block.values()]
+        nested = [v for v in both if isinstance(v.value, tuple)]
+        for v in nested:
+            self.error("check.type", f"`{v.name.id}` is one value", v.name)
+        return [(v.name, v.value) for v in both if not isinstance(v.value, tuple)]
+
+    def labels(self, e: ast.FactEntry, _: Kind) -> dict[str, str]:
+        """Words with values, each one line of text."""
+        read = [(n, v, self.literal(v, n.id)) for n, v in self.pairs(e, f"{e.name.id} {{ NAME value }}")]
+        shaped = {n.id: self.shaped(text, "text", n.id, v) for n, v, text in read if text is not None}
+        return {n: text for n, text in shaped.items() if text is not None}
+
+    def selector(self, e: ast.FactEntry, _: Kind) -> dict[str, str]:
+        """Labels of nodes as a list of texts; as a block where their keys are words."""
+        if isinstance(e.value, ast.List):
+            read = [(self.literal(i, e.name.id), i) for i in e.value.items]
+        else:
+            pairs = self.pairs(e, f'{e.name.id} ["KEY=VALUE"]')
+            read = [(f"{n.id}={text}", v) for n, v in pairs if (text := self.literal(v, n.id)) is not None]
+        shaped = [self.shaped(text, "label", e.name.id, at) for text, at in read if text is not None]
+        return dict(text.split("=", 1) for text in shaped if text is not None)
+
+    def sbatch(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
+        """Parameters of sbatch that nothing else decides."""
+        out = {n.replace("_", "-"): text for n, text in self.labels(e, kind).items()}
+        for name in sorted(set(out) & set(arguments.DERIVED_SBATCH)):
+            help = "`moedsl run FILE --cluster --dryrun` shows what it is"
+            self.error("check.cluster", f"`{name}` of sbatch follows from the plan or from other facts", e.name, help)
+        return out
+
+    def error(self, id: str, message: str, at: Any, help: str | tuple[str, ...] = ()) -> None:
+        self.found.append(error(id, message, at.span, help=help))
+
+
+_EXECUTOR_HELP = f"write `executor slurm`; there are {', '.join(facts.EXECUTORS)}"
+_OTHERS = "NeMo-Run's other executors are not offered: none could be tried; `launch.py` of --emit launch may name one"
+_QUOTE_HELP = 'put it in quotes: `partition "batch-long"`'
+_SHAPE_HELP = "NeMo-Run puts it into a command as it stands, so a blank or a sign of the shell would change the command"
+
+
+def _secret_help(name: str) -> str:
+    shown = name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "HF_TOKEN"
+    return f"take it back if it was real, and write `secrets [{shown}]`: the job inherits that variable"
+
+
+def _at(e: ast.FactEntry) -> Any:
+    return e.name if isinstance(e.value, tuple) else e.value
+
+
+_READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
+    "word": _Reader.word,
+    "flag": _Reader.flag,
+    "whole": _Reader.whole,
+    "names": _Reader.names,
+    "variables": _Reader.variables,
+    "labels": _Reader.labels,
+    "selector": _Reader.selector,
+    "sbatch": _Reader.sbatch,
+    **dict.fromkeys(("mounts", "options", "tokens"), _Reader.texts),
+    **dict.fromkeys(("token", "path", "host", "time", "text"), _Reader.text),
+}
+
+
+def read(decl: ast.ClusterDecl, library: Library | None = None) -> tuple[Cluster | None, list[Diagnostic]]:
+    """The cluster that a declaration states, or None and what is wrong with it; a library knows its hardware."""
+    found: list[Diagnostic] = []
+    made = _Reader(decl, found).cluster()
+    if made is not None and library is not None and made.hardware not in ("", *library.hardware):
+        at = next(e for e in decl.facts if e.name.id == "hardware")
+        help = suggest(made.hardware, [*library.hardware]) or ("`moedsl hardware` lists them",)
+        found.append(error("check.unknown_hardware", f"no hardware is called `{made.hardware}`", at.span, help=help))
+        return None, found
+    return made, found

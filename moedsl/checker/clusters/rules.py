@@ -1,0 +1,100 @@
+"""The rules of a launch: blocks `of launch`, which say what follows from a plan and a cluster together.
+
+Their names are those of the run (axes, hardware facts, dp, edp), Bridge's fields as the run `set` them, and the
+facts of the cluster behind `cluster.`; each `derive` is a name for those after it. `derive srun.NAME` is an argument of
+srun, `derive sbatch.NAME` a parameter of sbatch, `env NAME` a variable of every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from moedsl.checker.clusters import arguments
+from moedsl.checker.clusters.facts import Cluster, kinds
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.megatron.fields import LATEST
+from moedsl.rules import collect, launch_variables
+from moedsl.rules.library import Library
+from moedsl.rules.recipe_scope import RecipeInference, field_types
+from moedsl.rules.rule import Rule
+from moedsl.schema.symbols import AXES, FLAG, HARDWARE, NUMBER, RUN, TEXT, Type
+
+SUBJECT = "launch"
+KINDS = ("require", "prefer", "let", "derive", "env")
+OF_RUN = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data", "vlm")
+OF_PLAN = {"dp": NUMBER, "edp": NUMBER, "num_microbatches": NUMBER, "sequence_parallel": FLAG}
+_FORMS = {"flag": FLAG, "whole": NUMBER}
+
+
+@frozen
+class Book:
+    """The rules of launches in the order of the files, and the type of each name that one may use."""
+
+    rules: tuple[Rule, ...]
+    scope: dict[str, Type]
+
+
+def read(library: Library) -> tuple[Book, list[Diagnostic]]:
+    """Every block `of launch` of a library, and what is wrong with them."""
+    found: list[Diagnostic] = []
+    read = [
+        collect.read_rule(prefix, block, m, found)
+        for prefix, block in library.rules
+        if block.subject is not None and block.subject.id == SUBJECT
+        for m in block.members
+    ]
+    known = tuple(_members(read, found))
+    scope = dict(_scope())
+    for rule in known:
+        _check(rule, scope, found)
+    return Book(known, scope), found
+
+
+def _members(read: Iterable[Rule], found: list[Diagnostic]) -> Iterable[Rule]:
+    """Rules of a kind that a launch has; laws, advice and lets by a name of their own."""
+    seen: dict[str, Rule] = {}
+    for r in read:
+        if r.kind not in KINDS:
+            text = f"a launch follows from a plan; `{r.kind}` decides something for a run"
+            found.append(error("check.launch_member", text, r.span, help=f"one of {', '.join(KINDS)}"))
+        elif r.kind in collect.UNIQUE and r.id in seen:
+            text = f"`{r.id}` is declared twice"
+            found.append(error("check.twice", text, r.span, Label(seen[r.id].span, "first here")))
+        elif wrong := launch_variables.refused(r) if r.kind == "env" else arguments.literal(r):
+            found.append(wrong)
+        else:
+            seen[r.id] = r
+            yield r
+
+
+def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
+    """Types the parts of a rule; the name of a let or a derived value is known to those after it."""
+    inference = RecipeInference(scope, found)
+    inference.condition(rule.when)
+    if rule.kind in ("require", "prefer"):
+        inference.condition(rule.expr)
+        return
+    type_ = inference.of(rule.expr)
+    if rule.kind in ("let", "derive"):
+        scope[rule.name] = type_ if type_ is not None and type_.kind in ("number", "flag", "text") else TEXT
+
+
+@cache
+def _scope() -> dict[str, Type]:
+    known = {n: RUN[n] for n in OF_RUN} | HARDWARE | AXES | OF_PLAN
+    cluster = {f"cluster.{n}": _FORMS.get(k.form, TEXT) for n, k in kinds().items() if k.form not in _MANY}
+    return field_types(LATEST) | known | cluster
+
+
+_MANY = ("mounts", "options", "tokens", "variables", "sbatch", "labels", "selector", "names")
+
+
+def values(cluster: Cluster) -> dict[str, Any]:
+    """The facts of a cluster as names of an expression."""
+    facts = attrs.asdict(cluster, recurse=False)
+    return {f"cluster.{n}": facts[n] for n, k in kinds().items() if k.form not in _MANY}

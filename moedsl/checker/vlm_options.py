@@ -1,0 +1,60 @@
+"""What `vlm` says: which parts of a VLM are frozen, and how its tower and its decoder are sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from moedsl.checker.program import Pin
+from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Label, error, warning
+from moedsl.diagnostics.suggest import suggest
+from moedsl.schema import axes
+from moedsl.schema.facts import Model
+from moedsl.schema.symbols import VLM_WORDS
+from moedsl.syntax import ast
+
+SHARDED = {"fsdp": "fsdp", "3d": "optimizer"}
+"""Options that decide the axis `sharding`, and its value."""
+OPTIONS = (*VLM_WORDS, *SHARDED)
+
+
+def read(
+    stmt: ast.VlmStmt, model: Model | None, pinned: ast.Binding | None, found: list[Diagnostic]
+) -> tuple[frozenset[str], dict[str, Pin]]:
+    """The frozen parts, and the pin of the sharding where an option decides it; `pinned` is the run's own pin of it.
+
+    Errors, which go to `found`: check.not_a_vlm, check.unknown_word, check.twice; a warning: check.all_frozen.
+    """
+    sharded = [o for o in stmt.options if o.id in SHARDED]
+    found += [*_no_tower(stmt, model), *_unknown(stmt), *_twice(sharded, pinned)]
+    frozen = frozenset(o.id for o in stmt.options if o.id in VLM_WORDS)
+    if frozen == {*VLM_WORDS}:
+        text = "tower, projection and language model are all frozen, so that nothing learns"
+        found.append(warning("check.all_frozen", text, stmt.span, help="let the projection learn at the least"))
+    return frozen, {"sharding": _pin(sharded[0])} if sharded else {}
+
+
+def _pin(option: ast.Name) -> Pin:
+    return Pin("sharding", axes.BY_NAME["sharding"].encode(SHARDED[option.id]), option.span)
+
+
+def _no_tower(stmt: ast.VlmStmt, model: Model | None) -> Iterator[Diagnostic]:
+    if model is not None and model.vision is None:
+        text, help = f"{model.name} has no vision tower", "drop `vlm`, or name a VLM"
+        yield error("check.not_a_vlm", text, stmt.span, help=help, fixes=(Fix("Drop `vlm`", DROP, stmt.span),))
+
+
+def _unknown(stmt: ast.VlmStmt) -> Iterator[Diagnostic]:
+    for o in stmt.options:
+        if o.id not in OPTIONS:
+            text = f"`vlm` knows {', '.join(OPTIONS)}, not `{o.id}`"
+            yield error("check.unknown_word", text, o.span, help=suggest(o.id, [*OPTIONS]))
+
+
+def _twice(sharded: list[ast.Name], pinned: ast.Binding | None) -> Iterator[Diagnostic]:
+    """Two words for the sharding, or a word and a pin."""
+    if len(sharded) > 1:
+        first = Label(sharded[0].span, "first here")
+        yield error("check.twice", "`fsdp` and `3d` exclude each other", sharded[1].span, first)
+    if sharded and pinned is not None:
+        text, first = f"`vlm {sharded[0].id}` decides the sharding", Label(pinned.span, "pinned here")
+        yield error("check.twice", text, sharded[0].span, first, help="keep one of them")

@@ -1,0 +1,134 @@
+"""What is said where nothing fits: as a diagnostic, and as the JSON of an explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.source import Source
+from moedsl.explainer.infeasible import Infeasible, Solve, analyse, laws_of
+from moedsl.explainer.relax import as_json as relaxation_json
+from moedsl.explainer.relax import opened
+from moedsl.explainer.together import MOST_TIMES
+from moedsl.schema.gpu_counts import MOST_GPUS
+from moedsl.solver.members import Member, as_json, wish_text
+from moedsl.solver.sizes import reads_hardware, sizes
+from moedsl.solver.table import Compiled
+from moedsl.syntax.printer import print_expr
+
+LACKS = "no layout leaves the most loaded rank within the memory of its GPU"
+
+
+def conflict(c: Compiled, cost: Any, solve: Solve) -> list[Diagnostic]:
+    """The diagnostics of an infeasible program: one error, its contributing spans, its ways out."""
+    return [diagnostic(analyse(c, cost, solve))]
+
+
+def diagnostic(x: Infeasible) -> Diagnostic:
+    """One error: what collides, with its spans, and the ways out as help."""
+    help = tuple(r.text for r in x.relaxations) or tuple(no_single_change(x))
+    fixes = tuple(f for r in x.relaxations for f in r.fixes)
+    laws = x.laws
+    if x.legal:
+        id, because = ("solve.too_slow", None) if x.too_slow else ("solve.does_not_fit", LACKS)
+        return error(id, message(x), *_labels(x), help=help, because=because, values=x.near.values, fixes=fixes)
+    because, cites = (laws[0].because, laws[0].cites) if laws else (None, ())
+    id = laws[0].id if laws else "solve.conflict"
+    more = {"because": because, "cites": cites, "values": x.near.values, "fixes": fixes}
+    return error(id, message(x), *_labels(x), help=help, **more)
+
+
+def message(x: Infeasible) -> str:
+    """What collides, in one line."""
+    wishes = _wishes(x)
+    if not x.legal:
+        more = "".join(f"; {collision(x, core)}" for core in x.others) + (f"; {x.lacks}" if x.lacks else "")
+        return f"no layout of {_where(x)} is legal: {collision(x, x.core)}{x.near.summary}{more}"
+    within = f" with {', '.join(wishes)}" if wishes else ""
+    if x.too_slow:
+        return f"no layout of {_where(x)} is as fast as wished{within}: {x.near.summary}"
+    return f"no layout of {_where(x)} fits{within or ' in memory'}: {x.near.summary}"
+
+
+def collision(x: Infeasible, core: Sequence[Member]) -> str:
+    """The names of what a conflict is made of, and that it is one."""
+    p = x.compiled.problem.program
+    stated = [wish_text(p, m) for m in core if m.stated]
+    said = [s.text for s in sizes(p, core)]
+    named = [*stated, *said, *(m.key for m in core if m.kind in ("law", "candidates"))]
+    return f"{', '.join(named)} {'collide' if len(named) > 1 else 'cannot hold'}"
+
+
+def no_single_change(x: Infeasible) -> Iterator[str]:
+    """What to do where no single change leads out: changes that do together, and the reason for each conflict."""
+    count = len(x.conflicts) + bool(x.lacks)
+    several = count > 1
+    what = f"these {count} conflicts have to be solved together" if several else "several are needed"
+    if x.together is None:
+        yield (
+            f"no single change opens a layout, nor do up to {MOST_TIMES} times the GPUs without what the run pins and "
+            "requires: shorten the sequence, or name larger GPUs"
+        )
+    else:
+        *most, last = x.together.changes
+        changes = f"{', '.join(most)} and {last}" if most else last
+        yield f"no single change opens a layout: {what}, for example with {changes} ({opened(x.together.opens)})"
+    for core in x.conflicts if several else ():
+        why = "; ".join(f"{r.because} ({', '.join(r.cites)})" for r in laws_of(core) if r.because)
+        yield f"{collision(x, core)}: {why}" if why else collision(x, core)
+    if x.lacks:
+        yield x.lacks
+
+
+def _labels(x: Infeasible) -> list[Label]:
+    """Every span that contributes: the statements first, then where a law or a phase says so."""
+    p, cores = x.compiled.problem.program, x.conflicts
+    all_ = [m for core in cores for m in core]
+    labels = [Label(m.span, m.text) for m in all_ if m.stated]
+    labels += [Label(s.span, s.text) for s in ([] if x.legal else sizes(p, all_))]
+    laws = laws_of(all_)
+    if "pipeline_layout" in p.spans and any("has_layout" in print_expr(r.expr) for r in laws):
+        labels.insert(0, Label(p.spans["pipeline_layout"], "the pipeline layout pinned here"))
+    if x.legal or x.lacks or reads_hardware(p, all_) or not labels:
+        gpus = "" if p.gpus is None else f"{p.gpus} "
+        labels.insert(1 if labels else 0, Label(p.spans["hardware"], f"{gpus}{p.hardware.name}"))
+    if not x.legal:
+        labels += [Label(r.span, "required here") for r in laws]
+    labels += [Label(m.span, m.text) for m in all_ if m.kind == "candidates"]
+    return [*dict.fromkeys(labels)]  # a law may be a part of several conflicts
+
+
+def _where(x: Infeasible) -> str:
+    p = x.compiled.problem.program
+    gpus = f"{x.compiled.problem.gpus} {p.hardware.name}"
+    return f"{p.model.name} on {gpus if p.gpus is not None else f'any number of {p.hardware.name} up to {MOST_GPUS}'}"
+
+
+def _wishes(x: Infeasible) -> list[str]:
+    return [wish_text(x.compiled.problem.program, m) for m in x.core if m.stated]
+
+
+def explanation(c: Compiled, cost: Any, solve: Solve, sources: Mapping[str, Source]) -> dict[str, Any]:
+    """The same as JSON: the conflict's members, the relaxations with the layouts that they open, the nearest layout."""
+    from moedsl.solver.base import place_of  # and what explains a layout that there is
+
+    x, p = analyse(c, cost, solve), c.problem.program
+    return {
+        "version": 1,
+        "kind": "infeasible",
+        "run": p.name,
+        "model": p.model.name,
+        "hardware": p.hardware.name,
+        "gpus": c.problem.gpus,
+        "seq": c.problem.values["seq"],
+        "phase": p.phase,
+        "id": diagnostic(x).id,
+        "message": message(x),
+        "legal_but_for_prices": x.legal,
+        "conflict": [{**as_json(m, p), "at": place_of(m.span, sources)} for m in x.core],
+        "others": [[{**as_json(m, p), "at": place_of(m.span, sources)} for m in core] for core in x.others],
+        "together": [] if x.relaxations else [*no_single_change(x)],
+        "relaxations": [relaxation_json(r) for r in x.relaxations],
+        "nearest": x.near.json,
+    }

@@ -1,0 +1,124 @@
+"""The nearest layout to an impossible wish: which expression fails there, as a tree with the value of every part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.checker.program import Program
+from moedsl.explainer.tree import tree
+from moedsl.rules.interpreter import holds
+from moedsl.rules.rule import Rule
+from moedsl.rules.vectorizer import names
+from moedsl.schema import axes
+from moedsl.schema.axes import json_value
+from moedsl.schema.versions import PRODUCTS, as_text
+from moedsl.solver.lower import plain, with_lets
+from moedsl.solver.members import Member, without, written
+from moedsl.solver.table import Row
+from moedsl.syntax import ast
+
+GIB = 2**30
+Json = dict[str, Any]
+
+
+@frozen
+class Nearest:
+    """`summary` goes into the message, `values` into the diagnostic, `json` into the explanation."""
+
+    summary: str
+    values: Mapping[str, Any]
+    json: Json | None = None
+
+
+def breaking(p: Program, gpus: int, core: Sequence[Member], solve: Any) -> Nearest:
+    """The best layout that obeys everything but one law of the conflict, and what that law is worth there.
+
+    Where other laws are in the way too, the best layout without the wishes that collide, with the pins put back.
+    """
+    broken = [m for m in core if m.kind == "law"] or [m for m in core if m.kind == "wish"]
+    for m in broken:
+        found = solve(without(p, [m]), gpus, keep=1)
+        if found.solution.rows and m.rule is not None:
+            return _at(p, found, found.solution.rows[0].codes, m.rule, found.solution.rows[0])
+    found = solve(without(p, [m for m in core if m.stated]), gpus, keep=1)
+    rules = [m.rule for m in broken if m.rule is not None]
+    if not rules or not found.solution.rows:
+        return Nearest("", {})
+    pins = {m.key: p.pins[m.key].code for m in core if m.kind == "pin"}
+    return _at(p, found, {**found.solution.rows[0].codes, **pins}, rules[0], None)
+
+
+def _at(p: Program, found: Any, codes: Mapping[str, int], r: Rule, row: Row | None) -> Nearest:
+    env, functions = _env(p, found, codes, row)
+    values = {n: _said(n, env[n]) for n in sorted(names(r.expr)) if n in env}
+    summary = f" ({', '.join(f'{k}={written(v)}' for k, v in values.items())})"
+    return Nearest(summary, values, _json(p, codes, row, r, env, functions))
+
+
+def _said(name: str, value: Any) -> Any:
+    """A value as JSON has it, a version as it is written."""
+    return as_text(value) if name in PRODUCTS.values() else json_value(value)
+
+
+def _env(p: Program, found: Any, codes: Mapping[str, int], row: Row | None) -> tuple[Json, Json]:
+    functions = {"has_layout": lambda a, b: bool(found.cost.has_layout(a, b))}
+    prices = row.prices if row else {}
+    return with_lets(p, {**plain(codes, found.problem), **prices}, functions), functions
+
+
+def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: Json, functions: Json) -> Json:
+    """The layout, its prices where it has any, and the failing expression as a tree."""
+    lets = {let.name: let.expr for let in p.of("let")}
+    return {
+        "layout": {a.name: a.decode(codes[a.name]) for a in axes.AXES},
+        "step_time_s": row.step_time if row else None,
+        "peak_gib": row.peak_memory / GIB if row else None,
+        "rule": r.id,
+        "because": r.because,
+        "tree": tree(r.expr, env, functions, lets),
+    }
+
+
+def too_large(p: Program, gpus: int, solve: Any) -> Nearest:
+    """The layout that needs the least memory, and what the laws leave it."""
+    found = solve(_ranked_by(p, "peak_memory", ("peak_memory", "step_time")), gpus, keep=1)
+    if not found.solution.rows:
+        return Nearest("", {})
+    row = found.solution.rows[0]
+    env, functions = _env(p, found, row.codes, row)
+    headroom = env.get("headroom", 0)
+    peak, capacity = row.peak_memory / GIB, p.hardware.memory / GIB
+    values = {"peak_gib": round(peak, 1), "capacity_gib": round(capacity, 1), "headroom": headroom}
+    left = f" with {headroom:.0%} of it kept free" if headroom else ""
+    json = _first_broken(p, row, env, functions, "peak_memory")
+    return Nearest(f"the nearest needs {peak:.1f} GiB of {capacity:.1f}{left}", values, json)
+
+
+def too_slow(p: Program, gpus: int, solve: Any) -> Nearest:
+    """The fastest layout that fits."""
+    found = solve(_ranked_by(p, "step_time", ("step_time",)), gpus, keep=1)
+    if not found.solution.rows:
+        return Nearest("", {})
+    row = found.solution.rows[0]
+    env, functions = _env(p, found, row.codes, row)
+    json = _first_broken(p, row, env, functions, "step_time")
+    summary = f"the fastest takes {row.step_time:.2f} s a step"
+    return Nearest(summary, {"step_time_s": round(row.step_time, 3)}, json)
+
+
+def _first_broken(p: Program, row: Row, env: Json, functions: Json, price: str) -> Json | None:
+    """The law on a price that the layout breaks; another price may be what lacks too."""
+    laws = [r for r in p.of("require") if r.id not in p.allows and price in names(r.expr)]
+    broken = (r for r in laws if holds(r.when, env, functions) and not holds(r.expr, env, functions))
+    law = next(broken, None)
+    return None if law is None else _json(p, row.codes, row, law, env, functions)
+
+
+def _ranked_by(p: Program, price: str, dropped: tuple[str, ...]) -> Program:
+    """The program without its laws on some prices, ranked by one."""
+    kept = [r for r in p.rules if not (r.kind == "require" and names(r.expr) & set(dropped))]
+    by_price = [evolve(r, expr=ast.List((ast.Name(price, r.span),), r.span)) if r.kind == "rank" else r for r in kept]
+    return evolve(p, rules=tuple(by_price))

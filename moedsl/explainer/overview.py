@@ -1,0 +1,69 @@
+"""The overview of a run: every decision in one line, every advice with its price, and the run file's own rules."""
+
+from __future__ import annotations
+
+from moedsl.explainer import advice, origin
+from moedsl.explainer.bearing import values
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.schema.axes import json_value
+from moedsl.solver.base import Base, Json
+from moedsl.solver.lower import first
+from moedsl.syntax.printer import print_expr
+
+
+def overview(b: Base) -> Json:
+    """All decisions of a run with their origins, the advice table, and what the run file requires and prefers."""
+    p = b.program
+    return {
+        "version": 1,
+        "kind": "overview",
+        "run": p.name,
+        "model": p.model.name,
+        "hardware": p.hardware.name,
+        "gpus": b.chosen.problem.gpus,
+        "seq": b.chosen.problem.values["seq"],
+        "phase": p.phase,
+        "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / 2**30},
+        "decisions": [*_axes(b), *_lets(b), *_fixed(b), *_settings(b)],
+        "advice": advice.priced(b, (*b.compiled.advice, *b.compiled.wishes)),
+        "own_rules": [_own(b, r) for r in p.of("require") if r.wish or not r.id.startswith("std.")],
+        "allowed": [{"rule": a.rule, "because": a.because, "at": b.where(a.span)} for a in p.allows.values()],
+    }
+
+
+def _axes(b: Base) -> list[Json]:
+    return [_line(a.name, b.env[a.name], origin.of_axis(b, a)) for a in axes.AXES]
+
+
+def _lets(b: Base) -> list[Json]:
+    return [_line(n, b.env[n], origin.of_let(b, n)) for n in axes.DERIVED]
+
+
+def _fixed(b: Base) -> list[Json]:
+    named = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data")
+    return [_line(n, b.env[n], origin.of_fixed(b, n)) for n in named]
+
+
+def _settings(b: Base) -> list[Json]:
+    out: list[Json] = []
+    for kind in ("derive", "env"):
+        for name in dict.fromkeys(r.name for r in b.program.of(kind)):
+            rule = first(b.program, kind, name, b.env)
+            if rule is not None:
+                out.append(_line(name, evaluate(rule.expr, b.env), {**b.cited(rule), "kind": "derived"}))
+    sets = ((n, v, b.program.spans[n]) for n, v in b.program.sets.items())
+    return [*out, *(_line(n, v, {"kind": "pinned", "at": b.where(span)}) for n, v, span in sets)]
+
+
+def _line(name: str, value: object, source: Json) -> Json:
+    kept = {k: source.get(k) for k in ("kind", "rule", "because", "at", "rank", "among") if source.get(k) is not None}
+    return {"name": name, "value": json_value(value), "origin": kept}
+
+
+def _own(b: Base, r: Rule) -> Json:
+    """A `require` of the run file; one that only prices decide is worth what the layout's prices make it."""
+    applies = holds(r.when, b.env, b.functions)
+    held = not applies or holds(r.expr, b.env, b.functions)
+    return {**b.cited(r), "text": print_expr(r.expr), "applies": applies, "holds": held, "values": values(b, r.expr)}

@@ -1,0 +1,176 @@
+"""What each single relaxation of an infeasible run would open: a wish dropped, more GPUs, a shorter sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.checker.program import Program
+from moedsl.diagnostics.model import ADD, DROP, REPLACE, VALUE, Fix
+from moedsl.explainer.together import MOST_TIMES
+from moedsl.schema import axes
+from moedsl.schema.gpu_counts import counts
+from moedsl.solver.fits import could_fit, fits
+from moedsl.solver.legal import legal_on, relaxed
+from moedsl.solver.members import Member, shown, wish_text
+from moedsl.solver.search import Search
+from moedsl.solver.sizes import Size, nearby, read_by, sizes
+from moedsl.solver.table import Compiled, Row
+
+GIB = 2**30
+LONG = 32768
+"""Tokens from which the number of GPUs is said as what the length needs."""
+
+
+@frozen
+class Relaxation:
+    """One change, in words that say what to write; how many meshes it opens, and the best layout of them.
+
+    Any one of `fixes` makes the change.
+    """
+
+    text: str
+    opens: int
+    best: Row
+    fixes: tuple[Fix, ...] = ()
+
+
+def relaxations(c: Compiled, cost: Any, core: Sequence[Member], legal: bool, solve: Any) -> list[Relaxation]:
+    """Each single change that leads out, in the order in which a person would consider them."""
+    p, gpus, seq = c.problem.program, c.problem.gpus, c.problem.values["seq"]
+    out = [r for m in core if m.gives_way or m.kind == "candidates" for r in _drop(c, cost, m, legal)]
+    if not legal:
+        out += [r for s in sizes(p, core) for r in _resized(c, s, solve)]
+    if p.gpus is not None and (legal or not _whatever_the_gpus(p, core)):
+        out += _more_gpus(p, gpus, legal, solve)
+    return out + ([*_try(p, gpus, solve, "seq", f"seq {_tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
+
+
+def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
+    """Whether the members collide on any number of GPUs: none reads it, and each axis that they read is fixed."""
+    read = read_by(p, core)
+    fixed = {m.key for m in core if m.kind == "pin"}
+    open_mesh = {a for a in ("pp", "tp", "cp", "etp", "ep") if a in read} - fixed
+    return not open_mesh and not read & {"gpus", "global_batch"}
+
+
+def _tokens(n: int) -> str:
+    return f"{n // 1024}k" if n % 1024 == 0 else str(n)
+
+
+def opened(layouts: int) -> str:
+    """How many layouts a change opens, in words."""
+    return f"{layouts} layout{'s' if layouts != 1 else ''} open{'s' if layouts == 1 else ''}"
+
+
+def _resized(c: Compiled, s: Size, solve: Any) -> Iterator[Relaxation]:
+    """The nearest sequence or batch with which the laws hold, if a layout of it fits."""
+    p, gpus = c.problem.program, c.problem.gpus
+    for n in nearby(c, s):
+        if legal_on(solve(p, gpus, keep=0, **{s.name: n}).compiled):
+            yield from _try(p, gpus, solve, s.word, f"{s.word} {_tokens(n)}", **{s.name: n})
+            return
+
+
+def _drop(c: Compiled, cost: Any, m: Member, legal: bool) -> Iterator[Relaxation]:
+    """What is open without a member. Where some layout is `legal` with it, one is without."""
+    p, tried = c.problem.program, relaxed(c, [m])
+    if not legal and not legal_on(tried):
+        return
+    found = Search(tried, cost, 3).run()
+    if found.rows:
+        yield Relaxation(_dropped(p, m, found), found.legal, found.rows[0], tuple(_fixes(p, m, found.rows)))
+
+
+def _dropped(p: Program, m: Member, found: Any) -> str:
+    best = found.rows[0]
+    if m.kind == "pin":
+        values = dict.fromkeys(shown(m.key, r.codes[m.key]) for r in found.rows)
+        others = f", or {', '.join([*values][1:])}" if len(values) > 1 else ""
+        first = next(iter(values))
+        statement, said = (f"{m.key} {first}", "it") if m.key in p.spans else (f"pin {m.key}={first}", "the pin")
+        return f"write `{statement}`{others}, or drop {said} ({opened(found.legal)})"
+    if m.own:
+        allow = _allow(m)
+        return f"drop rule `{m.key}`, or write `{allow}` ({opened(found.legal)})"
+    if m.kind == "wish":
+        return f"drop {wish_text(p, m)} ({opened(found.legal)})"
+    axis = m.key.rsplit(".", 1)[1]
+    return f"pin {axis}={shown(axis, best.codes[axis])}, which the phase leaves out"
+
+
+def _allow(m: Member) -> str:
+    """The statement that lets a run go without a rule of the user's."""
+    return f'allow {m.key.split(".", 1)[1]} because "..."'
+
+
+def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
+    """The changes that `_dropped` says, as edits of the file that says it."""
+    if m.kind == "candidates":
+        axis = m.key.rsplit(".", 1)[1]
+        pin = f"pin {axis}={shown(axis, rows[0].codes[axis])}"
+        yield Fix(f"Write `{pin}`", ADD, p.spans["hardware"], pin, p.name)
+        return
+    if m.kind == "pin":
+        for value in dict.fromkeys(shown(m.key, r.codes[m.key]) for r in rows):
+            yield Fix(f"Write `{m.key}={value}`", VALUE, m.span, value)
+    if m.own:
+        yield Fix(f"Write `{_allow(m)}`", ADD, p.spans["hardware"], _allow(m), p.name)
+    yield Fix(f"Drop `{wish_text(p, m).strip('`')}`", DROP, m.span)
+
+
+def _more_gpus(p: Program, gpus: int, legal: bool, solve: Any) -> list[Relaxation]:
+    """The next number of GPUs that works, as where a run names none; at most MOST_TIMES as many.
+
+    Where memory is what lacks, the largest number is asked first: a layout needs no more memory on more GPUs.
+    """
+    tried = [n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus]
+    if not tried or (legal and not _possible(p, tried[-1], solve)):
+        return []
+    for n in tried:
+        chosen = solve(p, n, keep=0)
+        if fits(chosen.compiled, chosen.cost):
+            need = _need(p, n, chosen.problem.values["seq"])
+            return [evolve(r, text=r.text + need) for r in _try(p, n, solve, "hardware", f"{p.hardware.name} x {n}")]
+    return []
+
+
+def _need(p: Program, gpus: int, seq: int) -> str:
+    """What a long sequence needs, in words; of a short one that goes without saying."""
+    return f"; at {seq // 1024}k this needs {gpus} {p.hardware.name}" if seq >= LONG else ""
+
+
+def _possible(p: Program, gpus: int, solve: Any) -> bool:
+    chosen = solve(p, gpus, keep=0)
+    return could_fit(chosen.compiled, chosen.cost)
+
+
+def _try(p: Program, gpus: int, solve: Any, said: str, what: str, **overrides: int) -> Iterator[Relaxation]:
+    tried = solve(p, gpus, keep=0, **overrides)
+    if not legal_on(tried.compiled):
+        return
+    found = Search(tried.compiled, tried.cost, 1).run()
+    if found.rows:
+        best = found.rows[0].codes
+        layout = " ".join(f"{n}={best[n]}" for n in ("tp", "cp", "pp", "ep") if best[n] > 1) or "no model parallelism"
+        text = f"write `{what}`: {opened(found.legal)}, the best with {layout}"
+        yield Relaxation(text, found.legal, found.rows[0], (_said(p, said, what),))
+
+
+def _said(p: Program, key: str, statement: str) -> Fix:
+    """A statement in place of the one that says the same, or beside the others where a default does."""
+    kind, span = (REPLACE, p.spans[key]) if key in p.spans else (ADD, p.spans["hardware"])
+    return Fix(f"Write `{statement}`", kind, span, statement, p.name)
+
+
+def as_json(r: Relaxation) -> dict[str, Any]:
+    """A relaxation with the layout that it opens."""
+    return {
+        "change": r.text,
+        "legal_layouts": r.opens,
+        "best": {a.name: a.decode(r.best.codes[a.name]) for a in axes.AXES},
+        "step_time_s": r.best.step_time,
+        "peak_gib": r.best.peak_memory / GIB,
+    }

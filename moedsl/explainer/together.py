@@ -1,0 +1,84 @@
+"""Where no single change opens a layout: the conflicts besides the first, and changes that open one together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.checker.program import Program
+from moedsl.schema.gpu_counts import counts
+from moedsl.solver.fits import fits
+from moedsl.solver.legal import Legality, legal_on
+from moedsl.solver.members import Member, members, shown, wish_text, without
+from moedsl.solver.quickxplain import minimal
+from moedsl.solver.table import Row
+
+MOST = 4
+"""Conflicts that are looked for, besides the first."""
+MOST_TIMES = 64
+"""How many times the GPUs are tried."""
+Solve = Callable[..., Any]
+
+
+@frozen
+class Together:
+    """`changes` in words; `opens` counts the meshes on `gpus`, `best` is their best layout."""
+
+    changes: tuple[str, ...]
+    gpus: int
+    opens: int
+    best: Row
+
+
+def further(p: Program, gpus: int, core: Sequence[Member], solve: Solve) -> tuple[tuple[Member, ...], ...]:
+    """What collides apart from what gives way in a conflict; each without what gives way in those before it."""
+    out: list[tuple[Member, ...]] = []
+    last, gone = tuple(core), list[Member]()
+    while len(out) < MOST and any(m.gives_way for m in last):
+        gone += [m for m in last if m.gives_way]
+        left = solve(without(p, gone), gpus, keep=0).compiled
+        if legal_on(left):
+            break
+        all_ = members(left)
+        last = tuple(minimal(all_, Legality(left, all_).holds))
+        out.append(last)
+    return tuple(out)
+
+
+def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]], solve: Solve) -> Together | None:
+    """Some changes that are all needed and open a layout: of members, and of the GPUs where their memory lacks.
+
+    None where no number of GPUs gives a layout even without all that the conflicts have of the user's.
+    """
+    changed = [m for core in conflicts for m in core if m.gives_way]
+    at = _enough(without(p, changed), gpus, solve)
+    if at is None:
+        return None
+    for m in [*changed]:
+        others = [o for o in changed if o is not m]
+        if _fits(without(p, others), at, solve):
+            changed = others
+    found = solve(without(p, changed), at, keep=1).solution
+    best = found.rows[0]
+    more = [f"`{p.hardware.name} x {at}`"] if at != gpus else []
+    return Together((*(_change(p, m, best) for m in changed), *more), at, found.legal, best)
+
+
+def _enough(p: Program, gpus: int, solve: Solve) -> int | None:
+    """The first number of GPUs, from `gpus` up, with a layout."""
+    above = (n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus)
+    return next((n for n in (gpus, *above) if _fits(p, n, solve)), None)
+
+
+def _fits(p: Program, gpus: int, solve: Solve) -> bool:
+    chosen = solve(p, gpus, keep=0)
+    return fits(chosen.compiled, chosen.cost)
+
+
+def _change(p: Program, m: Member, best: Row) -> str:
+    if m.kind != "pin":
+        return f"no {wish_text(p, m)}" if m.kind == "wish" else f"no rule `{m.key}`"
+    value = shown(m.key, best.codes[m.key])
+    return f"`{m.key} {value}`" if m.key in p.spans else f"`pin {m.key}={value}`"

@@ -1,0 +1,192 @@
+"""The explanation of one value of a plan, as JSON: its origin, the rules on it, and what each alternative would do."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from moedsl.cost import pipeline
+from moedsl.explainer import advice, alternatives, bearing, fields, origin
+from moedsl.explainer.tree import tree
+from moedsl.planner.build import make_plan
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.schema.axes import json_value
+from moedsl.schema.facts import Model
+from moedsl.schema.symbols import ALIASES, BUILTIN
+from moedsl.solver.base import Base, Json
+from moedsl.solver.solve import Chosen, solve
+from moedsl.solver.values import best_with, of_axis, of_let, reads
+from moedsl.solver.variant import Found, Variant
+from moedsl.syntax.printer import print_expr
+
+_DOCS = {"dp": "data parallel size: replicas of the attention mesh", "edp": "replicas of an expert's shard"}
+_RESIZED = ("seq", "global_batch", "gpus")
+
+
+def explain(b: Base, name: str) -> Json | None:
+    """One value by the plan's word, an alias, or a field of the recipe; None where nothing decided is called so."""
+    name = ALIASES.get(name, name)
+    for known, one in (
+        (name in axes.BY_NAME, _axis),
+        (name in b.lets, _let),
+        (name in b.env or name in b.chosen.problem.defaults, _fixed),
+        (name in b.program.sets, _set),
+        (name == "pipeline_layout", _layout),
+    ):
+        if known:
+            return one(b, name)
+    return _setting(b, name) or _field(b, name)
+
+
+def _head(b: Base, name: str, value: Any, doc: str) -> Json:
+    p = b.program
+    where = {"run": p.name, "model": p.model.name, "hardware": p.hardware.name}
+    return {
+        "version": 1,
+        "kind": "value",
+        **where,
+        "gpus": b.chosen.problem.gpus,
+        "seq": b.chosen.problem.values["seq"],
+        "phase": p.phase,
+        "name": name,
+        "value": json_value(value),
+        "doc": doc,
+        "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / 2**30},
+    }
+
+
+def _body(b: Base, name: str, others: list[Json]) -> Json:
+    """The rules and the advice on a name."""
+    read = [
+        w
+        for w in (*b.compiled.advice, *b.compiled.wishes)
+        if name in reads(b.program, w.rule) | bearing.priced(b, w.rule)
+    ]
+    return {
+        "rules": bearing.rules(b, name, alternatives.refusals(others)),
+        "alternatives": others,
+        "advice": advice.priced(b, [w for w in read if holds(w.rule.when, b.env, b.functions)]),
+    }
+
+
+def _axis(b: Base, name: str) -> Json:
+    axis = axes.BY_NAME[name]
+    values = of_axis(b.program, axis, b.chosen.problem.gpus, b.row.codes[name])
+    values = [v for v in values if v != b.row.codes[name]]
+    others = alternatives.of_axis(b, axis, best_with(b, name, values))
+    return {**_head(b, name, b.env[name], axis.doc), "origin": origin.of_axis(b, axis), **_body(b, name, others)}
+
+
+def _let(b: Base, name: str) -> Json:
+    rule = next(r for r in b.program.of("let") if r.name == name)
+    values = [v for v in of_let(b, name) if v != b.env[name]]
+    found = dict(zip(values, b.answers([Variant({name: v}) for v in values]), strict=True)) if values else {}
+    others = alternatives.of_let(b, name, found)
+    doc = _DOCS.get(name) or rule.because or ""
+    return {**_head(b, name, b.env[name], doc), "origin": origin.of_let(b, name), **_body(b, name, others)}
+
+
+def _fixed(b: Base, name: str) -> Json:
+    """What the run states outside its layout; a size is also asked about at half and at twice."""
+    value = b.env[name]
+    others = [_resized(b, name, v) for v in (value // 2, value * 2) if v >= 1] if name in _RESIZED else []
+    doc = f"{BUILTIN[name]}, fixed before the search" if name in BUILTIN else ""
+    return {**_head(b, name, value, doc), "origin": origin.of_fixed(b, name), **_body(b, name, others)}
+
+
+def _layout(b: Base, name: str) -> Json:
+    """How the layers fall on the chunks: the run's own words, Megatron's even split, or the most balanced one."""
+    m, pp, vpp = b.program.model, b.row.codes["pp"], b.row.codes["vpp"]
+    text = pipeline.layout_string(m, pp, vpp)
+    if name in b.program.spans:
+        source, text = origin.stated(b, b.program.spans[name]), b.program.pipeline_layout
+    else:
+        even = "Megatron's even split, which needs no layout" if pp > 1 else "one stage holds every layer"
+        because = even if text is None else _balance(m)
+        source = {"kind": "derived", "rule": None, "because": because, "cite": [], "at": None}
+    doc = "what each chunk of the pipeline holds, in Megatron's letters"
+    return {**_head(b, name, text, doc), "origin": source, "rules": [], "alternatives": [], "advice": []}
+
+
+def _balance(m: Model) -> str:
+    """What the most balanced layout weighs."""
+    if m.hybrid:
+        return "the split of the pattern whose heaviest stage has the fewest weights that multiply a token"
+    mtp, loss = pipeline.weights(m)
+    ahead = f" and each MTP layer {mtp:.1f}" if m.mtp_layers else ""
+    each = "" if pipeline.may_lack(m) else "; beside MTP each chunk needs a layer"
+    return f"the split whose slowest chunk is the fastest: a layer weighs 1, the loss {loss:.1f}{ahead}{each}"
+
+
+def _resized(b: Base, name: str, value: int) -> Json:
+    gpus = value if name == "gpus" else b.chosen.problem.gpus
+    kept = {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")} | {name: value}
+    chosen: Chosen = solve(b.program, gpus, keep=1, seq=kept["seq"], global_batch=kept["global_batch"])
+    rows = chosen.solution.rows
+    found = Found(rows[0] if rows else None, chosen.solution.legal, float("inf"))
+    there = Base(chosen, b.row, b.sources)
+    best = alternatives.best(there, found, {name}) if rows else alternatives.best(b, found, {name})
+    if rows:
+        here = b.env["global_batch"] * b.env["seq"] / b.chosen.problem.gpus / b.row.step_time
+        there_ = kept["global_batch"] * kept["seq"] / gpus / rows[0].step_time
+        best["throughput_change"] = there_ / here - 1
+    return {"value": value, "same_otherwise": None, "best": {**best, "decided_by": None}}
+
+
+def _set(b: Base, name: str) -> Json:
+    value = b.program.sets[name]
+    where = {"kind": "pinned", "at": b.where(b.program.spans[name])}
+    head = _head(b, name, value, "a field of the recipe that the run file sets, whatever a rule would derive")
+    rules = [_branch(b, r) for r in b.program.of("derive") if name in (r.name, f"model.{r.name}")]
+    return {**head, "origin": where, "rules": rules, "alternatives": [], "advice": []}
+
+
+def _setting(b: Base, name: str) -> Json | None:
+    """A derived setting or an environment variable, with the other rules of its name and why they do not apply."""
+    named = dict.fromkeys((name, name.removeprefix("model.").removeprefix("env_vars.").removeprefix("env.")))
+    docs = (("derive", "a field of the recipe"), ("env", "an environment variable of the run"))
+    for (kind, doc), short in product(docs, named):
+        source = origin.of_setting(b, kind, short)
+        if source is None:
+            continue
+        rules = [r for r in b.program.of(kind) if r.name == short]
+        mine = next(r for r in rules if r.id == source["rule"] and source["because"] == r.because)
+        where = {**source, "tree": tree(mine.expr, b.env, b.functions, b.lets), "when": _condition(b, mine)}
+        head = _head(b, short, evaluate(mine.expr, b.env, b.functions), doc)
+        others = [_branch(b, r) for r in rules if r is not mine]
+        return {**head, "origin": where, "rules": others, "alternatives": [], "advice": []}
+    return None
+
+
+def _condition(b: Base, r: Rule) -> Json | None:
+    return None if r.when is None else tree(r.when, b.env, b.functions, b.lets)
+
+
+def _branch(b: Base, r: Rule) -> Json:
+    """Another rule of the same setting: what it would say, and its condition as a tree."""
+    entry = {**b.cited(r), "text": print_expr(r.expr), "applies": holds(r.when, b.env, b.functions)}
+    return {**entry, "condition": _condition(b, r)}
+
+
+def _field(b: Base, name: str) -> Json | None:
+    """A field of the recipe: the explanation of the word that decides it."""
+    plan = make_plan(b.chosen, [], b.sources)
+    found = fields.field(plan, name)
+    if found is None:
+        return None
+    entry = {"path": found.path, "value": found.value, "word": found.word}
+    if found.word == "set":
+        inner = _set(b, found.path)
+    else:
+        inner = explain(b, found.word) if found.word not in (None, "reset") else None
+    if inner is not None:
+        return {**inner, "field": entry}
+    because = {
+        "reset": "Bridge's own recipe sets it and it contradicts what the plan decides, so the recipe clears it",
+        None: "the plan does not decide it: Bridge's own value, change it freely",
+    }.get(found.word, f"follows from `{found.word}` of the run file")
+    source = {"kind": "defaulted", "rule": None, "because": because, "cite": [], "at": None}
+    head = _head(b, found.path, found.value, "a field of the recipe")
+    return {**head, "origin": source, "rules": [], "alternatives": [], "advice": [], "field": entry}

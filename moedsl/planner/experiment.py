@@ -1,0 +1,185 @@
+"""The experiment of a plan: what two runs must share for their losses to be compared, and a fingerprint of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from moedsl.checker.program import Program
+from moedsl.diagnostics.model import Diagnostic, note
+from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
+from moedsl.schema import axes
+from moedsl.schema.facts import Model
+from moedsl.solver.solve import Chosen
+
+Json = Mapping[str, Any]
+LENGTH = 12
+"""Hexadecimal digits of a fingerprint: enough that two experiments of a project do not meet by chance."""
+_SECTIONS = ("batch", "policy", "layout")
+_ALONE = ("model", "task", "phase", "gpus", "hardware")
+_SWEPT = ("seq", "global_batch", "precision", "moments", "grad_reduce")
+"""What the runs of a sweep are compared by before they have plans."""
+
+
+def values(plan: Json, effects: Effects) -> dict[str, Any]:
+    """Every value of a plan that is no matter of execution alone, by word or by Bridge field.
+
+    A field of the user's `set` that no effect names is here too: it may change what is learned.
+    """
+    words = {n: plan[n] for n in _ALONE} | settings(plan)
+    words |= {"target": plan["target"]["bridge"]}
+    frozen = {n for n, v in words.items() if n.startswith("freeze_") and not v}
+    out = {n: v for n, v in words.items() if n not in frozen and effects.word(n, v) in (EXPERIMENT, BENCHMARK)}
+    fields = {path_of(n): v for n, v in plan["derived"].items()} | dict(plan["set"])
+    return out | {n: v for n, v in fields.items() if effects.field(n) != EXECUTION}
+
+
+def settings(plan: Json, sections: Sequence[str] = _SECTIONS) -> dict[str, Any]:
+    """The words of the language that the sections of a plan give a value; what else stands there is commentary."""
+    return {n: v for s in sections for n, v in plan[s].items() if n in WORDS}
+
+
+def path_of(word: str) -> str:
+    """A `derive` rule's name as a Bridge field; the model's section may be left out."""
+    return word if "." in word else f"model.{word}"
+
+
+def fingerprint(found: Json, facts: str = "") -> str:
+    """A short hash of the values and of the model's facts, the same on every machine."""
+    text = json.dumps([facts, dict(found)], sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+
+
+def facts_of(model: Model) -> str:
+    """The architecture as text, so that two models of one name and different facts are two experiments."""
+    return json.dumps(attrs.asdict(model), sort_keys=True, default=str)
+
+
+def experiment(plan: Json, p: Program) -> dict[str, Any]:
+    """The JSON of a plan's experiment: values, fingerprint, who said each, and what makes it a benchmark."""
+    effects = of_rules(p.of("effect"))
+    found = values(plan, effects)
+    who = {n: _origin(n, plan, {*p.spans, *p.vlm}) for n in found}
+    return {
+        "values": found,
+        "fingerprint": fingerprint(found, facts_of(p.model)),
+        "origins": who,
+        "benchmark": benchmarks(found, effects),
+    }
+
+
+def benchmarks(found: Json, effects: Effects) -> list[dict[str, Any]]:
+    """The values that make a run a benchmark, and why."""
+    names = [n for n, v in found.items() if effects.is_benchmark(n, v)]
+    return [{"name": n, "value": found[n], "because": effects.reason(n, found[n])} for n in names]
+
+
+def _origin(name: str, plan: Json, stated: Collection[str]) -> str:
+    """pinned, defaulted, derived or chosen."""
+    if name in plan["set"]:
+        return "pinned"
+    decided = {d["name"]: d["origin"] for d in plan["decisions"]}
+    said = "pinned" if name in stated else "defaulted"
+    return decided.get(name) or decided.get(name.removeprefix("model.")) or said
+
+
+def with_effects(decisions: Sequence[Json], p: Program) -> list[dict[str, Any]]:
+    """The decisions of a plan, each with the effect of changing it."""
+    effects = of_rules(p.of("effect"))
+    return [{**d, "effect": decision_effect(d, p, effects)} for d in decisions]
+
+
+def decision_effect(d: Json, p: Program, effects: Effects) -> str:
+    """The effect of one decision: a word of the language, a derived field or an environment variable."""
+    if any(r.name == d["name"] for r in p.of("env")):
+        return effects.field(f"env_vars.{d['name']}")
+    derived = any(r.name == d["name"] for r in p.of("derive"))
+    return effects.field(path_of(d["name"])) if derived else effects.word(d["name"], d["value"])
+
+
+# ---------------------------------------------------------------- what is said about it
+
+
+def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
+    """What to know before the losses of these runs are compared: what the solver chose of the experiment, and sweeps
+    over it."""
+    for c in chosen:
+        yield from _auto_precision(c)
+        yield from _taken(c)
+    for group in _sweeps(chosen):
+        yield from _sweep_changes(group)
+
+
+def _auto_precision(c: Chosen) -> Iterator[Diagnostic]:
+    p = c.problem.program
+    if p.precision != "auto" or "precision" in p.pins:
+        return
+    taken = _value(c, "precision")
+    others = [str(axes.BY_NAME["precision"].decode(int(v))) for v in c.problem.domains["precision"]]
+    among = f", the fastest of {', '.join(others)}" if len(others) > 1 else f": in {p.phase} it is no other"
+    text = f"`precision auto` is {taken} here{among}; the precision is part of the experiment"
+    help = f"write `precision {taken}` to keep it in every run that is compared"
+    yield note("plan.precision_auto", text, p.spans["precision"], help=help)
+
+
+def _taken(c: Chosen) -> Iterator[Diagnostic]:
+    """Chosen values that are part of the experiment, where others of their axis are not."""
+    p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
+    open_ = (a for a in axes.AXES if len(c.problem.domains[a.name]) > 1 and a.name != "precision")
+    for axis in open_:
+        value = _value(c, axis.name)
+        if effects.word(axis.name, value) == EXPERIMENT:
+            text = f"{axis.name} {axes.said(value)} was chosen, and it is part of the experiment"
+            help = f"pin {axis.name} to decide it: {effects.reason(axis.name, value)}"
+            yield note("plan.experiment_chosen", text, p.spans.get("routing", p.spans["hardware"]), help=help)
+
+
+def _value(c: Chosen, name: str) -> Any:
+    if name in axes.BY_NAME:
+        return axes.BY_NAME[name].decode(c.solution.rows[0].codes[name])
+    return c.problem.values[name]
+
+
+def _sweeps(chosen: Sequence[Chosen]) -> Iterable[list[Chosen]]:
+    """The runs of each sweep together."""
+    groups: dict[str, list[Chosen]] = {}
+    for c in chosen:
+        p = c.problem.program
+        if p.sweep is not None:
+            groups.setdefault(p.name.rsplit(f".{p.sweep[0]}_", 1)[0], []).append(c)
+    return groups.values()
+
+
+def _sweep_changes(group: Sequence[Chosen]) -> Iterator[Diagnostic]:
+    """A sweep whose runs are different experiments says so, and by which values."""
+    found = {n: list(dict.fromkeys(_value(c, n) for c in group)) for n in _SWEPT}
+    differing = {n: v for n, v in found.items() if len(v) > 1}
+    p = group[0].problem.program
+    if p.sweep is not None and p.sweep[0] == "gpus" and p.batch is None:
+        batch = group[0].problem.global_batch
+        text = f"every run of this sweep has the batch that {p.batch_gpus} GPUs would have by default, {batch}"
+        yield note("plan.batch_held", text, p.spans["sweep"], help=f"write `batch {batch}`, or another")
+    if differing and p.sweep is not None:
+        which = "; ".join(f"{n} {', '.join(map(str, v))}" for n, v in differing.items())
+        text = f"the runs of this sweep are different experiments: {which}"
+        help = "compare their speed by useful tokens; do not compare their losses"
+        yield note("plan.sweep_experiment", text, p.spans["sweep"], help=help)
+
+
+def summary(e: Json) -> str:
+    """The experiment in one line, as a person must keep it between runs."""
+    v = dict(e["values"])
+    batch = f"batch {v.pop('global_batch', '?')} x {v.pop('seq', '?')} tokens"
+    head = [str(v.pop("model", "")), str(v.pop("task", "")), batch, str(v.pop("precision", ""))]
+    rest = [n if value is True else f"{n.removeprefix('model.')} {axes.said(value)}" for n, value in v.items()]
+    return ", ".join(x for x in (*head, *rest) if x)
+
+
+def unstated(e: Json) -> str:
+    """The values that a default or a rule gives and the run file does not state, in one line."""
+    names = [n for n, origin in e["origins"].items() if origin in ("defaulted", "derived")]
+    return ", ".join(f"{n.removeprefix('model.')} {axes.said(e['values'][n])}" for n in names)

@@ -1,0 +1,150 @@
+"""The ladder: what a phase may change and on whose advice, and what the next phase opens and is predicted to buy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.checker.program import Pin, Program
+from moedsl.planner.build import environment
+from moedsl.planner.walls import said
+from moedsl.rules.interpreter import evaluate
+from moedsl.rules.rule import Rule
+from moedsl.schema import axes
+from moedsl.solver.neighbours import GIB
+from moedsl.solver.solve import Chosen, solve
+from moedsl.syntax import ast
+
+Json = dict[str, Any]
+BLOCK, ALONE = "std.ladder.", "std.ladder_alone."
+"""What is said beside a ladder, and beside one of a file that has no other phase."""
+AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("throughput",), "throughput": ()}
+"""The phases ahead, up to the first that may change the layout."""
+
+
+def of_run(chosen: Chosen) -> Json:
+    """The ladder of a plan whose file has no other phase: the next one is solved for it."""
+    p, gpus = chosen.problem.program, chosen.problem.gpus
+    ahead = [solve(evolve(p, phase=phase, gpus=gpus), gpus, keep=1) for phase in AFTER[p.phase] if phase != "profile"]
+    return _ladder(chosen, None, {c.problem.program.phase: c for c in ahead}, price_folding=True)
+
+
+def of_workflow(every: Sequence[Chosen]) -> dict[str, Json]:
+    """The ladder of each run of a file's workflows, by name; the phases are solved already."""
+    out: dict[str, Json] = {}
+    for chosen in (c for c in every if c.problem.program.workflow is not None):
+        p = chosen.problem.program
+        mine = [c for c in every if c.problem.program.workflow == p.workflow]
+        at = mine.index(chosen)
+        before = mine[at - 1] if at else None
+        ahead = {c.problem.program.phase: c for c in mine[at + 1 :]}
+        out[p.name] = _ladder(chosen, before, ahead, price_folding=p.phase == "throughput")
+    return out
+
+
+def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], price_folding: bool) -> Json:
+    p = chosen.problem.program
+    env = environment(chosen, chosen.solution.rows[0])
+    rank = chosen.compiled.ranks[0].rule
+    notes = [r for block in ((BLOCK,) if p.workflow else (BLOCK, ALONE)) for r in said(chosen.problem, block, env)]
+    steps = ((phase, ahead.get(phase)) for phase in AFTER[p.phase])
+    settled = p.phase == "profile" and before is not None  # the layout is that of scale
+    return {
+        "phase": p.phase,
+        "ranks_by": {"rule": rank.id, "because": rank.because, "cite": list(rank.cites)},
+        "open": [_axis(chosen, a) for a in axes.AXES if _is_open(chosen, a) and not settled],
+        "held": [_axis(chosen, a) for a in axes.AXES if _is_held(chosen, a)],
+        "from": None if before is None else _gain(before, chosen),
+        "next": [_next(chosen, phase, c) for phase, c in steps],
+        "folding": _folding(chosen, price_folding and not env["shared_mesh"]),
+        "notes": [_note(r, env) for r in notes],
+    }
+
+
+def _note(r: Rule, env: Any) -> Json:
+    return {"rule": r.id, "says": evaluate(r.expr, env), "because": r.because, "cite": list(r.cites)}
+
+
+# ---------------------------------------------------------------- what a phase may change
+
+
+def _is_open(c: Chosen, axis: axes.Axis) -> bool:
+    return len(c.problem.domains[axis.name]) > 1
+
+
+def _is_held(c: Chosen, axis: axes.Axis) -> bool:
+    """Whether the phase's candidates leave one value."""
+    origin = c.problem.origins[axis.name]
+    return not _is_open(c, axis) and isinstance(origin, Rule) and origin.kind == "candidates"
+
+
+def _axis(c: Chosen, axis: axes.Axis) -> Json:
+    """The values that an axis may take, and the rule that says so; without one, whatever the laws allow."""
+    origin = c.problem.origins[axis.name]
+    rule = origin if isinstance(origin, Rule) else None
+    return {
+        "axis": axis.name,
+        "values": [axis.decode(int(v)) for v in c.problem.domains[axis.name]],
+        "rule": rule.id if rule else None,
+        "because": rule.because if rule else "every value that the laws allow",
+        "cite": list(rule.cites) if rule else [],
+        "advice": rule is not None,
+    }
+
+
+# ---------------------------------------------------------------- what the next one would try
+
+
+def _next(chosen: Chosen, phase: str, other: Chosen | None) -> Json:
+    """A phase ahead. Profiling changes nothing; a phase that finds no layout says so with `solved` false."""
+    if phase == "profile":
+        return {"phase": phase, "opens": [], "solved": True, **_against(chosen, chosen)}
+    if other is None or not other.solution.rows:
+        return {"phase": phase, "opens": [], "solved": False}
+    return {"phase": phase, "opens": [*_opened(chosen, other)], "solved": True, **_against(chosen, other)}
+
+
+def _opened(now: Chosen, then: Chosen) -> Iterator[Json]:
+    """The axes with values that the later phase adds."""
+    for axis in axes.AXES:
+        have = {*map(int, now.problem.domains[axis.name])}
+        added = [axis.decode(int(v)) for v in then.problem.domains[axis.name] if int(v) not in have]
+        if added and not isinstance(now.problem.origins[axis.name], Pin):
+            yield {**_axis(then, axis), "values": added}
+
+
+def _gain(before: Chosen, now: Chosen) -> Json:
+    return {"phase": before.problem.program.phase, **_against(before, now)}
+
+
+def _against(a: Chosen, b: Chosen) -> Json:
+    """What changes from one phase's layout to another's, and what it buys."""
+    old, new = a.solution.rows[0], b.solution.rows[0]
+    return {
+        "changes": {x.name: x.decode(new.codes[x.name]) for x in axes.AXES if old.codes[x.name] != new.codes[x.name]},
+        "step_time_s": new.step_time,
+        "peak_gib": new.peak_memory / GIB,
+        "speedup": old.step_time / new.step_time,
+    }
+
+
+# ---------------------------------------------------------------- parallel folding
+
+
+def _folding(chosen: Chosen, priced: bool) -> Json:
+    """Whether the meshes are folded, and what the best layout with one shared mesh would cost against the plan."""
+    env = environment(chosen, chosen.solution.rows[0])
+    out: Json = {"folded": not env["shared_mesh"]}
+    if not priced:
+        return out
+    best = solve(_with_shared_mesh(chosen.problem.program), chosen.problem.gpus, keep=1)
+    return {**out, "shared_mesh": _against(chosen, best) if best.solution.rows else None}
+
+
+def _with_shared_mesh(p: Program) -> Program:
+    let = next(r for r in p.of("let") if r.name == "shared_mesh")
+    expr = ast.Name(let.name, let.span)
+    law = Rule("run.shared_mesh", "require", let.name, expr, None, let.because, let.cites, let.span, wish=True)
+    return evolve(p, rules=(*p.rules, law))

@@ -1,0 +1,47 @@
+"""What several runs of a file have to say alike, said once: with what each was worth, and which runs it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.checker.program import Program
+from moedsl.diagnostics.model import Diagnostic
+
+Said = tuple[Program, Diagnostic]
+
+
+def gathered(said: Iterable[Said], programs: Sequence[Program]) -> list[Diagnostic]:
+    """Diagnostics of runs, in the order in which they first came up; those that differ in `values` alone are one.
+
+    A value that differs becomes the list of all. Where another of the file's `programs` is made of the same text and
+    has nothing to say of it, `values` has `runs`, the names of those that have.
+    """
+    alike: dict[str, list[Said]] = {}
+    for p, d in said:
+        alike.setdefault(repr(evolve(d, values={})), []).append((p, d))
+    return [_one(group, programs) for group in alike.values()]
+
+
+def _one(group: Sequence[Said], programs: Sequence[Program]) -> Diagnostic:
+    first = group[0][1]
+    values = _joined([d.values for _, d in group])
+    concerned = list(dict.fromkeys(p.name for p, _ in group))
+    others = [p for p in programs if p.name not in concerned and _reads(p, first)]
+    runs = {"runs": concerned[0] if len(concerned) == 1 else concerned} if others else {}
+    return evolve(first, values={**values, **runs})
+
+
+def _reads(p: Program, d: Diagnostic) -> bool:
+    """Whether a run is made of the text that a diagnostic points at."""
+    return bool(d.labels) and d.labels[0].span in p.spans.values()
+
+
+def _joined(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Every value by its name; the distinct ones as a list where they differ."""
+    names = dict.fromkeys(n for values in each for n in values)
+    found = {n: [values[n] for values in each if n in values] for n in names}
+    distinct = {n: [v for i, v in enumerate(vs) if v not in vs[:i]] for n, vs in found.items()}
+    return {n: vs[0] if len(vs) == 1 else vs for n, vs in distinct.items()}

@@ -1,0 +1,237 @@
+"""The plan as text, read from its JSON form: what a person reads before spending money on it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from moedsl.planner.experiment import summary, unstated
+from moedsl.planner.memory_verdict import bounds_text
+from moedsl.schema.axes import pairs, said
+from moedsl.schema.versions import as_number
+
+Json = Mapping[str, Any]
+
+
+def plan_text(p: Json) -> str:
+    """One plan: the layout first, then what it needs, how fast it goes, and why."""
+    above = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _decisions(p), _experiment(p)]
+    beside = [_walls(p), _parts(p), _ladder(p), _steps(p), _alternatives(p), _short_twin(p)]
+    parts = [*above, *beside, _advice(p), _measured(p), _needs(p), _covers(p)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(p: Json) -> str:
+    task = "" if p["task"] == "pretrain" else f", {p['task']}"
+    what = f"{p['model']} on {p['gpus']} {p['hardware']}, {_tokens(p['batch']['seq'])} tokens"
+    return f"{p['name']}: {what}, {p['phase']} first{task}"
+
+
+def _experiment(p: Json) -> str:
+    """What must stay equal between runs that are compared; what makes this one a benchmark stands out."""
+    e = p["experiment"]
+    lines = [f"Experiment {e['fingerprint']}: keep these equal between runs that you compare", _wrapped(summary(e))]
+    lines += [_wrapped(f"not stated, so by a default or a rule: {unstated(e)}")] if unstated(e) else []
+    lines += [_wrapped(f"BENCHMARK ONLY, {b['name']} {said(b['value'])}: {b['because']}") for b in e["benchmark"]]
+    return "\n".join(lines)
+
+
+def _tokens(n: int) -> str:
+    return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
+
+
+def _meshes(p: Json) -> str:
+    m = p["layout"]
+    lines = [
+        f"  attention  tp {m['tp']} x cp {m['cp']} x dp {m['dp']} x pp {m['pp']}"
+        + (f", vpp {m['vpp']}" if m["vpp"] > 1 else ""),
+        f"  experts    etp {m['etp']} x ep {m['ep']} x edp {m['edp']} x pp {m['pp']}",
+    ]
+    if m["pipeline_layout"]:
+        lines.append(f"  layers     {m['pipeline_layout']}")
+    return "Meshes\n" + "\n".join(lines)
+
+
+def _batch(p: Json) -> str:
+    b = p["batch"]
+    tokens = b["global_batch"] * b["seq"]
+    step = f"{b['global_batch']} sequences ({tokens / 2**20:.3g} Mi tokens) a step"
+    micro = f"{b['num_microbatches']} microbatch{'es' if b['num_microbatches'] > 1 else ''} of {b['micro_batch']}"
+    lines = [f"Batch\n  {step}: {micro} on each of {p['layout']['dp']} replicas"]
+    lines += [_wrapped(b["against_4k"]["text"])] if "against_4k" in b else []
+    return "\n".join(lines)
+
+
+def _short_twin(p: Json) -> str:
+    """What a long run has otherwise than the same run at 4K tokens."""
+    if "against_4k" not in p:
+        return ""
+    changed = p["against_4k"]["changes"]
+    lines = _columns([(c["name"], f"{said(c['here'])}, at 4k {said(c['at_4k'])}") for c in changed])
+    return "Other than at 4k tokens, where the same run would choose these again\n" + "\n".join(lines)
+
+
+def _policy(p: Json) -> str:
+    q = p["policy"]
+    shown = [
+        f"{n} {said(q[n])}"
+        for n in ("precision", "dispatcher", "recompute", "cuda_graph", "ep_overlap", "offload", "sharding")
+    ]
+    shown += [f"offload_modules {said(q['offload_modules'])}"] if q["offload_modules"] else []
+    shown += [f"{n} {said(q[n])}" for n in ("moments", "grad_reduce") if q[n] != "fp32"]
+    shown += [n for n in ("freeze_vision", "freeze_projection", "freeze_language", "delay_wgrad") if q[n]]
+    lines = ["  " + ", ".join(shown)]
+    return "Policy\n" + "\n".join(lines)
+
+
+def _memory(p: Json) -> str:
+    m = p["estimate"]["memory"]
+    share = 100 * m["peak_gib"] / m["capacity_gib"]
+    lines = [
+        f"Memory  {m['peak_gib']:.1f} of {m['capacity_gib']:.1f} GiB ({share:.0f}%) on the most loaded rank; "
+        f"{p['phase']} allows {m['allowed_gib']:.1f}",
+        bounds_text(m),
+        _stages(m["stages"]),
+    ]
+    return "\n".join(lines)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")
+
+
+_COLUMNS = ("stage", "parameters", "weights", "gradients", "optimizer", "activations", "buffers", "total GiB")
+
+
+def _stages(stages: Sequence[Json]) -> str:
+    """A table with a line for each run of equal stages."""
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    for first, last, s in _runs(stages):
+        name = str(first) if first == last else f"{first}-{last}"
+        sizes = (
+            f"{s[k + '_gib']:.1f}" for k in ("weights", "gradients", "optimizer", "activations", "buffers", "total")
+        )
+        rows.append((name, f"{s['params'] / 1e9:.2f}B", *sizes))
+    return _table(rows)
+
+
+def _runs(stages: Sequence[Json]) -> Iterable[tuple[int, int, Json]]:
+    groups: list[tuple[int, int, Json]] = []
+    for s in stages:
+        if groups and {**groups[-1][2], "stage": 0} == {**s, "stage": 0}:
+            groups[-1] = (groups[-1][0], s["stage"], groups[-1][2])
+        else:
+            groups.append((s["stage"], s["stage"], s))
+    return groups
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+    return "\n".join("  " + "  ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in rows)
+
+
+def _time(p: Json) -> str:
+    e = p["estimate"]
+    rates = f"{e['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, {e['model_tflops_per_gpu']:.0f} model TFLOPS/GPU"
+    head = f"Speed  {e['step_time_s']:.2f} s a step, {rates}"
+    parts = sorted(((v, k) for k, v in e["breakdown"].items() if v > 0), reverse=True)
+    lines = [f"  {k.replace('_', ' '):<24}{v:8.3f} s {100 * v / e['step_time_s']:5.1f}%" for v, k in parts]
+    return "\n".join([head, *lines])
+
+
+def _parts(p: Json) -> str:
+    from moedsl.planner.text.vlm_parts import parts_text
+
+    return parts_text(p)
+
+
+def _walls(p: Json) -> str:
+    from moedsl.planner.text.walls import walls_text
+
+    return walls_text(p)
+
+
+def _ladder(p: Json) -> str:
+    from moedsl.planner.text.ladder import ladder_text
+
+    return ladder_text(p)
+
+
+def _needs(p: Json) -> str:
+    """The container that the run needs: of each product the highest of the least versions, with its reason."""
+    least: dict[str, Json] = {}
+    for n in p["needs"]:
+        if n["product"] not in least or as_number(n["at_least"]) > as_number(least[n["product"]]["at_least"]):
+            least[n["product"]] = n
+    lines = [_wrapped(f"{n['product']} {n['at_least']} or later: {n['because']} ({n['rule']})") for n in least.values()]
+    return "Container\n" + "\n".join(lines) if lines else ""
+
+
+def _covers(p: Json) -> str:
+    e = p["estimate"]
+    return f"What the estimates cover\n{_wrapped(e['memory']['covers'])}\n{_wrapped(e['covers']['step_time'])}"
+
+
+def _steps(p: Json) -> str:
+    if not p["steps"]:
+        return ""
+    lines = [
+        f"  {s['gpus']} GPUs: {s['step_time_s']:.2f} s a step, {s['speedup']:.2f}x as fast{_with(s['changes'])}"
+        for s in p["steps"]
+    ]
+    return "More GPUs, same batch\n" + "\n".join(lines)
+
+
+def _with(changes: Json) -> str:
+    return f", with {pairs(changes)}" if changes else ""
+
+
+def _decisions(p: Json) -> str:
+    """Settings first, then what only goes into the environment."""
+    lines = _columns(
+        [
+            (d["name"], said(d["value"]), d["origin"] + (" (advice)" if d.get("advice") else ""), d["because"] or "")
+            for d in p["decisions"]
+            if d["name"] not in p["env"]
+        ]
+    )
+    env = _columns([(d["name"], said(d["value"]), d["because"] or "") for d in p["decisions"] if d["name"] in p["env"]])
+    return "Decisions\n" + "\n".join(lines) + ("\n\nEnvironment\n" + "\n".join(env) if env else "")
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows with each column but the last padded to its widest cell."""
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))] if rows else []
+    return [
+        "  " + "  ".join([*(c.ljust(w) for c, w in zip(r[:-1], widths, strict=False)), r[-1]]).rstrip() for r in rows
+    ]
+
+
+def _advice(p: Json) -> str:
+    """What is not followed and what following it would cost, then the rest in one paragraph."""
+    lines = [
+        f"  not followed  {a['rule']}: {a['because']}; following it: {a['cost']}"
+        for a in p["advice"]
+        if not a["followed"]
+    ]
+    lines += [f"  allowed       {a['rule']}: {a['because'] or 'no reason given'}" for a in p["allowed"]]
+    followed = [a["rule"].removeprefix("std.") for a in p["advice"] if a["followed"]]
+    lines += [_wrapped(f"followed, or without a case here: {', '.join(followed)}")] if followed else []
+    return "Advice\n" + "\n".join(lines) if lines else ""
+
+
+def _measured(p: Json) -> str:
+    lines = [_wrapped(f"{m['result']}: {m['because']} ({'; '.join(m['cite'])})") for m in p["measured"]]
+    return "Measured elsewhere, on a run that resembles this one\n" + "\n".join(lines) if lines else ""
+
+
+def _alternatives(p: Json) -> str:
+    others = [*([p["rebalanced"]] if "rebalanced" in p else []), *p["alternatives"]]
+    lines = [f"  {pairs(a['changes'])}: {a['against_plan']}{_against(a)}" for a in others]
+    return "Next best\n" + "\n".join(lines) if lines else ""
+
+
+def _against(alternative: Json) -> str:
+    rules = [r.removeprefix("std.") for r in alternative["against_advice"]]
+    return f" (against {', '.join(rules)})" if rules else ""

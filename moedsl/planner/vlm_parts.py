@@ -1,0 +1,86 @@
+"""What a VLM's plan says of its parts: encoder, projector and decoder apart, what freezing buys, and useful tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.checker.program import Program
+from moedsl.cost import Cost
+from moedsl.cost.memory import KINDS
+from moedsl.cost.tower import Part
+from moedsl.schema.facts import Model
+from moedsl.schema.symbols import VLM_WORDS
+from moedsl.solver.neighbours import GIB
+from moedsl.solver.solve import Chosen
+from moedsl.solver.table import Row
+
+Json = dict[str, Any]
+SYMPTOM = "std.vlm_frozen.vision_encoder"
+"""The rule that says what to do where the vision encoder takes a large share of the step."""
+
+
+def parts(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
+    """What a VLM's `estimate` adds: `useful_share`, `useful_tokens_per_s_per_gpu`, `parts`, `freeze` and `vision_note`.
+
+    A text model has the useful tokens alone, all of them.
+    """
+    p, seq = chosen.problem.program, int(env["seq"])
+    share = useful_share(p.model, seq)
+    useful = {"useful_share": share, "useful_tokens_per_s_per_gpu": useful_rate(chosen, row)}
+    if p.model.vision is None:
+        return useful
+    found = chosen.cost.parts_report(row.codes)
+    freeze = [_frozen(chosen.cost, row, word) for word in VLM_WORDS]
+    note = _note(p, found, row.step_time, float(env["vision_share_floor"]))
+    return {**useful, "parts": [_part(f, row.step_time) for f in found], "freeze": freeze, "vision_note": note}
+
+
+def useful_share(m: Model, seq: int) -> float:
+    """The share of a sequence that trains the decoder: a VLM's sample has one image, whose tokens carry no loss."""
+    image = m.vision.image_tokens if m.vision else 0
+    return max(seq - image, 0) / seq
+
+
+def useful_rate(chosen: Chosen, row: Row) -> float:
+    """Useful tokens a second and GPU of one layout."""
+    share = useful_share(chosen.problem.program.model, int(chosen.problem.values["seq"]))
+    return share * float(chosen.cost.tokens_per_second_per_gpu(row.step_time))
+
+
+def _part(part: Part, step_time: float) -> Json:
+    sizes = {f"{k}_gib": part.bytes[k] / GIB for k in KINDS}
+    seconds = {"time_s": part.seconds, "share": part.seconds / step_time}
+    return {"part": part.name, "params": part.params, **sizes, "total_gib": part.total / GIB, **seconds}
+
+
+def _frozen(cost: Cost, row: Row, word: str) -> Json:
+    """What freezing one part buys on the plan's own layout: frozen against trained, whichever the run says."""
+    with_it, without = (_priced(cost, row, freeze) for freeze in (cost.freeze | {word}, cost.freeze - {word}))
+    gib, seconds = (with_it[0] - without[0]) / GIB, with_it[1] / without[1] - 1
+    return {
+        "name": word,
+        "frozen": word in cost.freeze,
+        "peak_gib": gib,
+        "step_time": seconds,
+        "effect": f"{gib:+.1f} GiB, {100 * seconds:+.1f}% step time",
+    }
+
+
+def _priced(cost: Cost, row: Row, freeze: frozenset[str]) -> tuple[float, float]:
+    """(peak bytes, seconds of a step) of one layout."""
+    if freeze == cost.freeze:
+        return row.peak_memory, row.step_time
+    other = evolve(cost, freeze=freeze)
+    return float(other.memory(row.codes)[0]), float(other.time(row.codes)[0])
+
+
+def _note(p: Program, found: list[Part], step_time: float, floor: float) -> Json | None:
+    """The rule on an encoder that dominates, where encoder and projector take more of the step than its floor."""
+    share = sum(f.seconds for f in found[:-1]) / step_time
+    rule = next((r for r in p.rules if r.id == SYMPTOM), None)
+    if rule is None or share < floor:
+        return None
+    return {"rule": rule.id, "share": share, "because": rule.because, "fix": rule.fix, "cite": list(rule.cites)}
