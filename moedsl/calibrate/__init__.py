@@ -1,1 +1,1 @@
-"""From measured runs to the constants of `moedsl.schema.calibration`, and how far the estimates are from the runs."""
+"""Fit the constants of the estimates to measured runs, and report how far the estimates are from the runs."""

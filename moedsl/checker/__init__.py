@@ -1,1 +1,1 @@
-"""A run checked: every statement read, every name resolved, every value typed."""
+"""Check a run: read every statement, resolve every name, type every value."""

@@ -1,1 +1,1 @@
-"""`moedsl diagnose`: what a log says of its symptoms, and the edit of the run file that fixes them."""
+"""Read a log: name its symptoms, and the edit of the run file that fixes each."""

@@ -1,1 +1,1 @@
-"""`moedsl diff`: what changes the experiment between two runs, and what only how it runs."""
+"""Compare two runs: what changes the experiment, and what changes only how it runs."""

@@ -1,1 +1,1 @@
-"""From a plan to files: a Megatron Bridge recipe, the same as overrides, and a lock of what was decided."""
+"""Write a plan as files: a Megatron Bridge recipe, the same as overrides, and a lock file."""

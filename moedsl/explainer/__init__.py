@@ -1,4 +1,4 @@
-"""Why a value is what it is, and why nothing fits: JSON first, text from JSON."""
+"""Explain why a value was chosen, or why nothing fits: first as JSON, then as text."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A Hugging Face configuration to a declaration of a model."""
+"""Turn a Hugging Face configuration into the declaration of a model."""

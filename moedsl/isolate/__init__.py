@@ -1,1 +1,1 @@
-"""`isolate`: one axis compared with everything else held fixed."""
+"""Vary one axis while every variant keeps the same layout otherwise."""

@@ -1,1 +1,1 @@
-"""From a plan and a cluster to a job: what follows from both, the script of the job, and NeMo-Run's executors."""
+"""Turn a plan and a cluster into a job, and submit it through NeMo-Run."""

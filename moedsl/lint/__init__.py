@@ -1,1 +1,1 @@
-"""Judging a recipe that exists: its fields as Bridge builds them, or as its source says them, against every rule."""
+"""Judge an existing recipe by every rule, from its fields as Bridge resolves them or as its source states them."""

@@ -1,1 +1,1 @@
-"""The language server: `moedsl lsp`. Thin over the compiler's own stages; docs/internals.md has its contracts."""
+"""The language server, over the stages of the compiler; docs/internals.md has its contracts."""

@@ -1,1 +1,1 @@
-"""The plan: the chosen layout with its reasons, memory and speed."""
+"""Build the plan: the chosen layout with its reasons, memory and speed, its notes, and its text."""

@@ -1,1 +1,1 @@
-"""What people ask of a plan: the best layouts, memory against speed, GPUs against time, what a change buys, cost."""
+"""Answer questions about a run: the best layouts, memory against speed, what a change buys, what a budget costs."""

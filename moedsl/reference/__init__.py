@@ -1,1 +1,1 @@
-"""Reference pages of rules, diagnostics, axes and facts."""
+"""Print the reference page of a rule, a diagnostic, an axis or a fact."""

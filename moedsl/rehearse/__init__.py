@@ -1,1 +1,1 @@
-"""`moedsl rehearse`: a plan shrunk to a few CPU processes, through NVIDIA's own `pretrain()`."""
+"""Shrink a plan to a few CPU processes and train it with NVIDIA's own `pretrain()`."""

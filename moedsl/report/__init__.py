@@ -1,1 +1,1 @@
-"""A plan as one self-contained HTML page: memory by stage, the step by wall, the schedule, both meshes."""
+"""Show a plan as one self-contained HTML page."""

@@ -1,1 +1,1 @@
-"""`moedsl results`: what runs measured, from their logs, by useful tokens and beside what was predicted."""
+"""Measure finished runs from their logs, and compare them with what was predicted."""

@@ -1,1 +1,1 @@
-"""Rules: what they are, how they are read, typed and evaluated, and the standard library."""
+"""Rules: how they are read, typed and evaluated, and the standard library."""

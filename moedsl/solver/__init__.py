@@ -1,1 +1,1 @@
-"""The search for the best layout, and what its queries share."""
+"""Search all layouts of a problem for the best ones, and answer what its users ask about the space."""

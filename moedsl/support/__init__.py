@@ -1,1 +1,1 @@
-"""Resources, caches and files."""
+"""Resources, caches, files and text."""

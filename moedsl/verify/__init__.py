@@ -1,7 +1,8 @@
-"""The oracle: everything that touches the real Megatron Bridge. Importing this package imports nothing heavy.
+"""Ask the real Megatron Bridge: everything that touches it is here.
 
-`verify` asks about recipes from one warm process that imports Bridge once and forks for each recipe. Modules named for
-a question (update, groups, stages, runtime) run inside the fork, as do te, gpu and meta; the rest is the parent's.
+Importing this package imports nothing heavy. One warm process imports Bridge once and forks for each recipe. The modules
+named for a question (update, groups, stages, runtime) run inside the fork, as do te, gpu and meta; the others run in the
+parent.
 """
 
 from __future__ import annotations
