@@ -26,9 +26,17 @@ SCOPE = (
     "editors/vscode/README.md",
     "editors/vscode/walkthrough/*.md",
     "examples/*.moe",
+    "tools/*.py",
 )
 """Patterns of the files that are searched, below the root."""
-NOT_YET = {"docs/rules.md", "docs/documents.md", "docs/models.md", "docs/hardware.md", "docs/internals.md"}
+NOT_YET = {
+    "docs/rules.md",
+    "docs/documents.md",
+    "docs/models.md",
+    "docs/hardware.md",
+    "docs/internals.md",
+    "tools/doc_tables.py",
+}
 """Files that `SCOPE` matches and that still have such phrases."""
 
 

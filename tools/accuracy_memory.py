@@ -1,4 +1,4 @@
-"""The memory part of docs/accuracy.md: peaks, statements, verdicts of runs that ran, and what cannot be judged."""
+"""Write the memory part of docs/accuracy.md: peaks, statements, verdicts of published runs, and what is not judged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[1] / "stdlib/calibration"
 
 
 def memory(runs: Sequence[Measured]) -> Iterator[str]:
-    """Lines of Markdown, from published runs and the statements beside them."""
+    """Yield the lines of Markdown for published runs and published statements."""
     found, wrong = statements(FOLDER / "statements.jsonl")
     if wrong:
         sys.exit("\n".join(d.message for d in wrong))
@@ -57,7 +57,7 @@ def _statements(judged: Sequence[Judged]) -> Iterator[str]:
 
 
 def _verdicts(runs: Sequence[Measured]) -> Iterator[str]:
-    """A run whose speed is published had the memory that it needed."""
+    """Compare verdicts with the fact that a run with a published speed had enough memory."""
     told = {r.id: bounds(r.cost, r.row) for r in runs}
     count = Counter(b.verdict for b in told.values())
     said = ", ".join(f"{n} {verdict}" for verdict, n in count.most_common())

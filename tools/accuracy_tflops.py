@@ -1,4 +1,4 @@
-"""The part of docs/accuracy.md about speeds that are published as TFLOPS alone; no constant was fitted to them."""
+"""Write the part of docs/accuracy.md on speeds published only as TFLOPS; no constant was fitted to them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Stated:
 
     @property
     def said(self) -> float:
-        """The same as estimated, counted as Bridge counts."""
+        """Return the estimated TFLOPS, counted as in Bridge."""
         r = self.run
         return float(r.cost.model_tflops_per_gpu(r.cost.time(r.row)[0], int(r.row["tp"])))
 
@@ -36,7 +36,7 @@ class Stated:
 
 
 def stated() -> list[Stated]:
-    """The lines of the file."""
+    """Read the lines of the file."""
     _, runs, found = read(FILE)
     if found:
         sys.exit("\n".join(d.message for d in found))

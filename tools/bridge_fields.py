@@ -1,9 +1,9 @@
-"""Writes every field of Bridge's ConfigContainer, as installed, to moedsl/megatron/bridge_fields_VERSION.json.
+"""Write every field of the installed Bridge's ConfigContainer to moedsl/megatron/bridge_fields_VERSION.json.
 
-usage: .venv/bin/python tools/bridge_fields.py [FILE]     needs the real Bridge, as .venv has it
+usage: .venv/bin/python tools/bridge_fields.py [FILE]     needs the real Bridge, which .venv has
 Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes]}}}}.
-A section that several classes may fill (the model's providers, the datasets) is their union; "in" is absent where all
-have the field.
+A section that several classes may fill (the model's providers, the datasets) is their union. "in" is absent if all of
+them have the field.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from moedsl.verify import te
 
-# The providers that AutoBridge makes of the stdlib's models, and every dataset that a recipe may hold.
+# List the providers that AutoBridge makes for the stdlib's models, and every dataset of a recipe.
 MODEL = (
     "megatron.bridge.models.gpt_provider:GPTModelProvider",
     "megatron.bridge.models.mla_provider:MLAModelProvider",
@@ -35,7 +35,7 @@ OPTIONAL = {
 
 
 def classes(section: str, annotation: str, config: Any) -> list[type]:
-    """The dataclasses that may fill a section, by its annotation's names as Bridge's config module knows them."""
+    """List the dataclasses that may fill a section, from the names in its annotation."""
     if section == "model":
         return [_load(name) for name in MODEL]
     if section in OPTIONAL:
@@ -50,7 +50,7 @@ def _load(name: str) -> type:
 
 
 def union(kinds: list[type]) -> dict[str, dict[str, Any]]:
-    """Field -> {type, default, in}, over all classes of a section; the first class that has a field describes it."""
+    """Map each field to {type, default, in}, over all classes of a section; the first class describes it."""
     out: dict[str, dict[str, Any]] = {}
     for kind in kinds:
         for f in dataclasses.fields(kind):
@@ -64,7 +64,7 @@ def union(kinds: list[type]) -> dict[str, dict[str, Any]]:
 
 
 def text(annotation: Any) -> str:
-    """The annotation as it would be written; addresses and module paths left out."""
+    """Write an annotation without addresses and module paths."""
     written = (
         annotation if isinstance(annotation, str) else annotation.__name__ if _is_plain(annotation) else str(annotation)
     )
@@ -76,7 +76,7 @@ def _is_plain(annotation: Any) -> bool:
 
 
 def default(f: dataclasses.Field[Any]) -> Any:
-    """The default as JSON has it, as text where it has none; "required" where there is no default."""
+    """Return the default as JSON, as text if JSON cannot express it, or "required" if there is none."""
     if f.default is not dataclasses.MISSING:
         return _json(f.default)
     if f.default_factory is dataclasses.MISSING:
@@ -99,7 +99,7 @@ def _json(value: Any) -> Any:
 
 
 def generate() -> dict[str, Any]:
-    """The whole document; imports Bridge."""
+    """Build the whole document; imports Bridge."""
     te.install()
     config: Any = importlib.import_module("megatron.bridge.training.config")
     sections: dict[str, Any] = {}

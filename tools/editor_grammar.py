@@ -1,4 +1,4 @@
-"""grammar/moe.lark as a tree-sitter grammar: rule for rule, so that both parsers name the same nodes.
+"""Translate grammar/moe.lark into a tree-sitter grammar, rule for rule, so that both parsers name the same nodes.
 
 What tree-sitter's own lexer cannot say (words by what may stand there, numbers with units, newlines that end a
 statement) comes from src/scanner.c under the names of `EXTERNALS`; Lark says it with its contextual lexer, look-ahead
@@ -19,15 +19,15 @@ from moedsl.support.resources import grammar_file
 from moedsl.syntax.keywords import words
 
 LEXICAL = {"NAME": "name", "NUMBER": "number", "WORD": "word", "VERSION": "version"}
-"""Terminals that src/scanner.c finds, and the only rule of each."""
+"""Terminals that src/scanner.c finds, and the one rule of each."""
 SCANNED = {"LPAREN": "(", "RPAREN": ")", "LBRACKET": "[", "RBRACKET": "]"}
-"""Brackets are the scanner's too: it ignores newlines between them."""
+"""Brackets belong to the scanner too: it ignores newlines between them."""
 INDENT = "  "
 
 
 @cache
 def _tree() -> Tree[Token]:
-    """The grammar's text by Lark's own grammar of grammars."""
+    """Parse the grammar's text with Lark's own grammar of grammars."""
     lark = Lark.open_from_package("lark", "lark.lark", ["grammars"], parser="lalr", maybe_placeholders=False)
     return lark.parse(grammar_file().read_text(encoding="utf-8"))
 
@@ -54,7 +54,7 @@ def _literals() -> dict[str, str]:
 
 
 def keywords() -> tuple[str, ...]:
-    """Every word of the grammar, each once, in the order of the scanner's symbols."""
+    """List every word of the grammar once, in the order of the scanner's symbols."""
     w = words()
     return tuple(
         dict.fromkeys((*w.statements, *w.declarations, *w.members, *w.links, *w.clauses, *w.operators, *w.constants))
@@ -62,7 +62,7 @@ def keywords() -> tuple[str, ...]:
 
 
 def externals() -> tuple[str, ...]:
-    """Names of the scanner's tokens, in their order."""
+    """List the names of the scanner's tokens, in order."""
     brackets = (f"_{name.lower()}" for name in SCANNED)
     lexical = ("_scanned_number" if rule == "number" else rule for rule in LEXICAL.values())
     return (*lexical, "_newline", "_continuation", *brackets, *(f"_{word}_word" for word in keywords()))
@@ -94,7 +94,7 @@ def _is_empty(node: Any, known: frozenset[str]) -> bool:
 
 
 def _write(node: Any) -> str:
-    """One expression of Lark's grammar in tree-sitter's words."""
+    """Translate one expression of Lark's grammar into tree-sitter's form."""
     if node.data == "name":
         return _reference(str(node.children[0]))
     if node.data == "expr":
@@ -130,13 +130,13 @@ def _rule(name: str, body: Any) -> str:
 
 
 def rules() -> list[str]:
-    """Every rule of grammar.js, the start rule first."""
+    """List every rule of grammar.js, the start rule first."""
     start = next(iter(_rules()))
     return [_rule(name, body) for name, body in _rules().items() if name == start or name not in _empty_rules()]
 
 
 def nodes() -> tuple[str, ...]:
-    """The kinds of the named nodes that both parsers build."""
+    """List the kinds of the named nodes that both parsers build."""
     return (*(name for name in _rules() if not name.startswith("_")), *LEXICAL.values(), "string")
 
 
@@ -148,23 +148,23 @@ def _alternatives(rule: str) -> tuple[str, ...]:
 
 
 def starters() -> tuple[str, ...]:
-    """The words that statements, declarations and members start with."""
+    """List the words at the start of statements, declarations and members."""
     w = words()
     return tuple(dict.fromkeys((*w.statements, *w.declarations, *w.members)))
 
 
 def declarations() -> tuple[str, ...]:
-    """The rules of declarations that have a name and braces."""
+    """List the rules of declarations that have a name and braces."""
     return tuple(name for name in _alternatives("_decl") if name != "use_decl")
 
 
 def members() -> tuple[str, ...]:
-    """The rules of the members of a rules block."""
+    """List the rules of the members of a rules block."""
     return _alternatives("_member")
 
 
 def claused() -> tuple[str, ...]:
-    """The rules of statements that clauses may follow on lines of their own."""
+    """List the rules of statements whose clauses may be on separate lines."""
     clauses = {"_clauses", *words().clauses}
     named = {name: {str(t) for t in body.scan_values(lambda _: True)} for name, body in _rules().items()}
     return tuple(name for name in (*_alternatives("_stmt"), *members()) if named[name] & clauses)

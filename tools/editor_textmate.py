@@ -1,6 +1,6 @@
-"""The TextMate grammar: contexts as in moedsl/syntax/pygments_lexer.py, in the scopes that colour themes know.
+"""Write the TextMate grammar: the contexts of moedsl/syntax/pygments_lexer.py, in the scopes that colour themes know.
 
-TextMate reads line by line, so a statement starts at the start of a line outside brackets, or behind ``;`` or ``{``.
+TextMate reads line by line, so a statement starts at the start of a line outside brackets, or after ``;`` or ``{``.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ LINK, DECLARED, BRACE = "keyword.other.link", "entity.name.type.declared", "punc
 
 
 def either(items: Iterable[str]) -> str:
-    """Whole words, the longest first."""
+    """Match whole words, the longest first."""
     return rf"({'|'.join(re.escape(w) for w in sorted(items, key=lambda s: (-len(s), s)))}){END}"
 
 
 def match(pattern: str, *scopes: str) -> dict[str, Any]:
-    """A pattern whose groups have these scopes; a scope that starts with # is a rule of the grammar."""
+    """Build a pattern whose groups have these scopes. A scope that starts with # is a rule of the grammar."""
     return {"match": pattern, "captures": captures(scopes)}
 
 
 def captures(scopes: Iterable[str]) -> dict[str, Any]:
-    """Groups from 1 on."""
+    """Number the groups from 1."""
     return {str(i): _capture(scope) for i, scope in enumerate(scopes, 1)}
 
 
@@ -47,12 +47,12 @@ def _capture(scope: str) -> dict[str, Any]:
 
 
 def word(pattern: str, scope: str) -> dict[str, Any]:
-    """A pattern that is of one scope as a whole."""
+    """Build a pattern that has one scope as a whole."""
     return {"match": pattern, "name": f"{scope}.moe"}
 
 
 def region(begin: str, scopes: Iterable[str], end: str, inside: Iterable[str], closing: str = "") -> dict[str, Any]:
-    """From a pattern to another, with the rules that hold between them."""
+    """Build a range from one pattern to another, with the rules that apply in between."""
     out = {"begin": begin, "beginCaptures": captures(scopes), "end": end}
     if closing:
         out["endCaptures"] = {"0": {"name": f"{closing}.moe"}}

@@ -1,7 +1,7 @@
-"""Programs of a newer Debian release, unpacked into the cache beside what they need; nothing is installed.
+"""Fetch programs of a newer Debian release and unpack them with their dependencies into the cache; install nothing.
 
-`tools/editors_fetch.py neovim hx emacs-nox` prints where each one lies. The mirror is the one that this machine's
-own apt uses; where it does not serve the release, the reason is printed and the exit status is 1.
+`tools/editors_fetch.py neovim hx emacs-nox` prints the path of each one. The mirror is the one that this machine's
+apt uses. If it does not serve the release, the reason is printed and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ RELEASE = "trixie"
 
 
 class FetchFailed(Exception):
-    """What kept the programs from being fetched, in words for the person who asked for them."""
+    """The reason why the programs could not be fetched, as a message for the user."""
 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A package and all it depends on, in one folder; run through the folder's own dynamic loader."""
+    """A package and all its dependencies in one folder; it runs through the folder's own dynamic loader."""
 
     root: Path
 
@@ -37,7 +37,7 @@ class Unpacked:
 
 
 def cache() -> Path:
-    """The folder of what was downloaded, outside the checkout."""
+    """Return the folder of downloaded files, outside the checkout."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "moedsl"
 
@@ -57,9 +57,9 @@ def fetch(package: str) -> Unpacked:
 
 
 def mirror() -> str:
-    """The address of the first mirror of Debian's main archive in this machine's apt configuration."""
+    """Return the address of the first mirror of Debian's main archive in this machine's apt configuration."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise FetchFailed(f"Debian {RELEASE}'s packages are fetched with apt-get and dpkg-deb; this machine lacks them")
+        raise FetchFailed(f"Debian {RELEASE}'s packages need apt-get and dpkg-deb, which are missing here")
     query = ["apt-get", "indextargets", "--format", "$(LABEL)|$(REPO_URI)", "Created-By: Packages"]
     lines = _run(query, "reading apt's configuration").splitlines()
     addresses = [address for label, _, address in (line.partition("|") for line in lines) if label == "Debian"]
@@ -81,7 +81,7 @@ def _download(package: str, folder: Path) -> list[Path]:
 
 
 def _private(folder: Path) -> list[str]:
-    """Options that keep apt inside `folder`: its own lists, its own empty system, this machine's keys."""
+    """Return the options that keep apt inside `folder`: its own lists, its own empty system, this machine's keys."""
     for name in ("state/lists/partial", "cache", "empty"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "status").touch()

@@ -1,6 +1,6 @@
-"""NVIDIA's three long-context layouts beside what moedsl chooses for the same runs: the table of docs/long_context.md.
+"""Compare NVIDIA's three long-context layouts with moedsl's choice for the same runs, in docs/long_context.md.
 
-Run it to rewrite the table; tests/test_long_context_docs.py fails where the page is stale.
+Run it to rewrite the table; tests/test_long_context_docs.py fails if the page is stale.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ PAGE = ROOT / "docs" / "long_context.md"
 RUNS = ("long_deepseek_v3_128k", "long_deepseek_v3_256k", "long_qwen3_235b_128k")
 BEGIN, END = "<!-- compared: begin -->", "<!-- compared: end -->"
 EXPERIMENT = ("precision", "moments", "grad_reduce", "sharding")
-"""Axes that stay as the document has them: they are not the layout."""
+"""Axes that keep the document's values, because they are not part of the layout."""
 LAYOUT = ("tp", "cp", "dp", "pp", "vpp", "ep", "edp")
 POLICY = ("dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap")
 Plan = dict[str, Any]
 
 
 def block() -> str:
-    """The table as Markdown."""
+    """Write the table as Markdown."""
     return "\n\n".join(_compared(name) for name in RUNS) + "\n"
 
 
 def plans(name: str) -> tuple[Plan, Plan]:
-    """The example as the document has it, and the plan of the same run with no axis of the layout pinned."""
+    """Plan the example as in the document, and the same run with no axis of the layout pinned."""
     path = ROOT / "examples" / f"{name}.moe"
     result = compile_source(Source(f"examples/{name}.moe", path.read_text(encoding="utf-8")))
     assert not result.failed, result.diagnostics
@@ -61,7 +61,7 @@ def _compared(name: str) -> str:
 
 
 def _layout(theirs: Plan, ours: Plan) -> Iterator[tuple[str, str, str, str]]:
-    """What differs, with the reason that the plan gives for its own value."""
+    """Yield the differences, with the plan's reason for its own value."""
     why = {d["name"]: d["because"] for d in ours["decisions"]}
     for part, names in (("layout", LAYOUT), ("batch", ("micro_batch", "num_microbatches")), ("policy", POLICY)):
         for n in names:
@@ -71,7 +71,7 @@ def _layout(theirs: Plan, ours: Plan) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _effect(ours: Plan, name: str, value: Any) -> str:
-    """What the document's value would do to the chosen layout, all else equal."""
+    """Describe the effect of the document's value in the chosen layout, all else equal."""
     decision = next(d for d in ours["decisions"] if d["name"] == name)
     found = (a["effect"] for a in decision["alternatives"] if a["value"] == value)
     return f"{_word(value)} here: {next(found, 'not among what the phase tries')}"
@@ -96,7 +96,7 @@ def _word(v: Any) -> str:
 
 
 def rewritten(page: str) -> str:
-    """The page with the table of today."""
+    """Return the page with the current table."""
     return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n\n{block()}\n{END}", page, flags=re.DOTALL)
 
 

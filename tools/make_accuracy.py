@@ -1,4 +1,4 @@
-"""`make accuracy`: how far the estimates are from published runs that they have not seen; docs/accuracy.md and plots.
+"""`make accuracy`: compare the estimates with published runs left out of the fit; writes docs/accuracy.md and plots.
 
     python tools/make_accuracy.py [RUNS.jsonl]
 
@@ -26,7 +26,7 @@ from matplotlib import pyplot as plt  # noqa: E402
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "stdlib/calibration/published.jsonl"
 FAR = 0.2
-"""A row further off than this is listed."""
+"""A row with a larger error than this is listed."""
 WHY = ROOT / "stdlib/calibration/far_off.txt"
 
 
@@ -51,7 +51,7 @@ def _say(text: str) -> None:
 
 
 def page(folds: dict[str, list[Prediction]], runs: Sequence[Measured]) -> Iterator[str]:
-    """docs/accuracy.md by lines: predictions by what was left out, then what is known of memory."""
+    """Yield docs/accuracy.md by lines: predictions by what was left out, then memory."""
     yield HEAD.format(runs=len(folds["model"]))
     for name, predictions in folds.items():
         yield f"## Leaving one {name} out\n"
@@ -66,7 +66,7 @@ def page(folds: dict[str, list[Prediction]], runs: Sequence[Measured]) -> Iterat
 
 
 def table(predictions: Sequence[Prediction], name: str) -> Iterator[str]:
-    """One row for each key that was left out, and one for all."""
+    """Yield one row for each key that was left out, and one for all."""
     yield f"| {name} left out | runs | median error | worst | within 20% | rank correlation | baseline: median error |"
     yield "|---|---|---|---|---|---|---|"
     yield from (_row(left, s) for left, s in by_left(predictions))
@@ -81,7 +81,7 @@ def _row(left: str, s: Summary) -> str:
 
 
 def far_off(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Rows beyond `FAR`, with what is known of them."""
+    """Yield the rows beyond `FAR`, with their notes."""
     reasons = dict(line.split(" ", 1) for line in WHY.read_text(encoding="utf-8").splitlines() if line.strip())
     yield "| run | release | model | GPU | estimate over measured | why |"
     yield "|---|---|---|---|---|---|"
@@ -92,7 +92,7 @@ def far_off(predictions: Sequence[Prediction]) -> Iterator[str]:
 
 
 def plot(predictions: Sequence[Prediction], name: str, path: Path) -> None:
-    """Measured against estimated tokens/s of a GPU, both logarithmic, with the 20% band."""
+    """Plot measured against estimated tokens/s of a GPU, both logarithmic, with the 20% band."""
     figure, axes = plt.subplots(figsize=(6, 5))
     for left in sorted({p.left for p in predictions}):
         mine = [p for p in predictions if p.left == left]

@@ -1,9 +1,9 @@
-"""Regenerates what the documents take from the program: the tables of docs/ and the output under each `$ moedsl` line.
+"""Regenerate what the documents take from the program: the tables of docs/ and the output under each `$ moedsl` line.
 
-usage: .venv/bin/python tools/make_docs.py [--check]     --check writes nothing and exits 1 where a file would change
+usage: .venv/bin/python tools/make_docs.py [--check]     --check writes nothing and exits 1 if a file would change
 
 A ```text block whose first line is `$ moedsl ...` holds what that command prints, stderr before stdout; `| head -N`
-keeps the first N lines of stdout. tests/test_docs.py holds the documents to this.
+keeps the first N lines of stdout. tests/test_docs.py checks the documents against this.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ ROOT = Path(__file__).resolve().parents[1]
 _BLOCK = re.compile(r"^```text\n\$ moedsl (?P<command>.*)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE)
 _HEAD = re.compile(r" \| head -(\d+)$")
 HARMLESS = ("plan", "what-if", "check", "explain", "models", "hardware")
-"""Commands that a document may run: they write no files. What others print stands in a ```console block."""
+"""Commands that a document may run: they write no files. The output of other commands goes into a ```console block."""
 
 
 def documents() -> list[Path]:
-    """README.md and docs/."""
+    """List README.md, CONTRIBUTING.md and docs/."""
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def regenerated() -> Iterator[tuple[Path, str]]:
-    """Every document with its text as it should be."""
+    """Yield every document with its current text."""
     tables = {ROOT / "docs" / name: text for name, text in doc_tables.tables().items()}
     yield from tables.items()
     for path in documents():
@@ -48,7 +48,7 @@ def _refresh(block: re.Match[str]) -> str:
 
 
 def output_of(command: str) -> str:
-    """What a command prints when it runs at the root of the repository."""
+    """Return the output of a command that runs at the root of the repository."""
     head = _HEAD.search(command)
     words = shlex.split(_HEAD.sub("", command))
     if words[0] not in HARMLESS:

@@ -1,8 +1,8 @@
-"""Regenerates what the editors know of the language from the grammar and the compiler's lists: everything under
+"""Regenerate the editors' files from the grammar and the compiler's lists: everything under
 editors/ that has a template in tools/editor_templates/, editors/words.json and the TextMate grammar.
 
 usage: .venv/bin/python tools/make_editors.py [--check] [--parser]
-  --check    writes nothing and exits 1 where a file would change
+  --check    writes nothing and exits 1 if a file would change
   --parser   also runs tree-sitter, fetched as tools/editors_fetch.py does, to bring tree-sitter/src/parser.c up to date
 """
 
@@ -26,11 +26,11 @@ ROOT = Path(__file__).resolve().parents[1]
 EDITORS = ROOT / "editors"
 TEMPLATES = Path(__file__).resolve().parent / "editor_templates"
 ABI = 14
-"""Neovim 0.10 and Helix 25.01 read no newer one."""
+"""Neovim 0.10 and Helix 25.01 read no newer version."""
 
 
 def regenerated() -> dict[Path, str]:
-    """Every generated file but tree-sitter's parser, with its text as it should be."""
+    """Return every generated file except tree-sitter's parser, with its current text."""
     textmate = EDITORS / "vscode" / "syntaxes" / "moe.tmLanguage.json"
     return {
         EDITORS / "words.json": _json(words().to_json()),
@@ -52,12 +52,12 @@ def _rendered() -> dict[Path, str]:
 
 
 def pattern(items: tuple[str, ...]) -> str:
-    """Words as the alternatives of a regular expression, the longest first."""
+    """Write words as the alternatives of a regular expression, the longest first."""
     return "|".join(re.escape(word) for word in sorted(items, key=lambda s: (-len(s), s)))
 
 
 def parser_files() -> dict[Path, str]:
-    """What tree-sitter makes of the grammar; raises editors_fetch.FetchFailed where it cannot be had."""
+    """Return tree-sitter's files for the grammar; raises editors_fetch.FetchFailed if tree-sitter is not available."""
     program = editors_fetch.fetch("tree-sitter-cli").command("usr/bin/tree-sitter")
     with TemporaryDirectory() as folder:
         (Path(folder) / "grammar.js").write_text(regenerated()[EDITORS / "tree-sitter" / "grammar.js"])
@@ -72,7 +72,7 @@ def _now(path: Path) -> str | None:
 
 
 def main(check: bool, parser: bool) -> int:
-    """Writes, or with `check` counts, the files that differ."""
+    """Write the files that differ, or with `check` count them."""
     files = regenerated() | (parser_files() if parser else {})
     stale = {path: text for path, text in files.items() if _now(path) != text}
     for path, text in stale.items():

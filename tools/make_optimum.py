@@ -1,9 +1,9 @@
-"""`make optimum`: where NVIDIA's tuned layouts stand among all that are feasible for the same run; docs/optimum.md.
+"""`make optimum`: rank NVIDIA's tuned layouts among all feasible layouts of the same run; writes docs/optimum.md.
 
     python tools/make_optimum.py
 
-Of each performance recipe of the wheel whose model and GPU the stdlib has: the same model, GPUs, precision, sequence
-and batch, routing balanced as in NVIDIA's benchmarks, and nothing else pinned. Takes about four minutes.
+Uses each performance recipe of the wheel whose model and GPU the stdlib has, with the same model, GPUs, precision,
+sequence and batch, balanced routing as in NVIDIA's benchmarks, and nothing else pinned. Takes about four minutes.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ PAGE = ROOT / "docs/optimum.md"
 OPEN = ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "dispatcher", "recompute", "cuda_graph", "ep_overlap",
         "delay_wgrad", "offload")  # fmt: skip
 HELD = ("moments", "grad_reduce", "sharding", "offload_modules")
-"""Pinned as in the recipe: the experiment, which of the two ways of data parallelism, and what is never chosen."""
+"""Pinned as in the recipe: the experiment, the kind of data parallelism, and what the solver never chooses."""
 WAYS = ("dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad")
-"""How a recipe communicates and launches: most of what the best does otherwise."""
+"""How a recipe communicates and launches: most differences from the best are here."""
 FROZEN = {"qwen3_vl": "vlm freeze_language freeze_vision"}
-"""What recipes of these models set beside the layout (bridge recipes/qwen_vl/h100/qwen3_vl.py:104-106)."""
+"""Settings of these models' recipes outside the layout (bridge recipes/qwen_vl/h100/qwen3_vl.py:104-106)."""
 TOP, NEAR = 5, 0.05
 ERROR = 0.06
-"""Meshes nearer to each other than the median error of runs left out (docs/accuracy.md) count as ties, in one line."""
+"""Meshes within the median error of runs left out (docs/accuracy.md) count as ties, in one line."""
 
 
 @frozen
 class Place:
-    """One recipe's layout beside the best one: `rank` is None where the estimate says that it does not fit."""
+    """One recipe's layout compared with the best one. `rank` is None if it does not fit by the estimate."""
 
     name: str
     beyond: Mapping[str, str]
     step: float
     best: Row
     likewise: Row
-    """The best with the recipe's `WAYS`."""
+    """The best layout with the recipe's `WAYS`."""
     rank: Standing | None
     saves: Mapping[str, float]
-    """Seconds that the best spends less, by part of the step."""
+    """Seconds that the best layout saves, by part of the step."""
     changes: str
     captured: bool
     """Whether the recipe captures the whole iteration."""
@@ -63,16 +63,16 @@ class Place:
     """Score of the last mesh of the top 5."""
     hybrid: bool
     untried: bool
-    """No expert overlap, though the model could have it: a text model that is no hybrid, with EP."""
+    """No expert overlap, although the model could have it: a text model with EP that is not a hybrid."""
 
     @property
     def ratio(self) -> float:
-        """Predicted step over that of the best."""
+        """Return the predicted step over that of the best."""
         return self.step / self.best.step_time
 
     @property
     def likewise_ratio(self) -> float:
-        """Predicted step over that of the best with the recipe's `WAYS`."""
+        """Return the predicted step over that of the best with the recipe's `WAYS`."""
         return self.step / self.likewise.step_time
 
 
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def asked() -> list[dict[str, Any]]:
-    """The performance recipes that Bridge accepts, whose GPU the stdlib has and whose words the language has."""
+    """List the performance recipes that Bridge accepts, with a known GPU and values that the language can express."""
     rows = map(json.loads, RECIPES.read_text(encoding="utf-8").splitlines())
     gpus = {p.stem for p in (ROOT / "stdlib/hardware").glob("*.moe")}
     known = (r for r in rows if r["kind"] == "perf" and r["hardware"] in gpus and "verdict" not in r)
@@ -99,13 +99,13 @@ def asked() -> list[dict[str, Any]]:
 
 
 def _has_words(axis: axes.Axis, value: Any) -> bool:
-    """Whether the language has words for a recipe's value."""
+    """Tell whether the language can express a recipe's value."""
     said = value if isinstance(value, list) else [value] if value else []
     return not axis.words or {*said} <= {*axis.words}
 
 
 def place(recipe: Mapping[str, Any]) -> Place | None:
-    """Where a recipe stands; None where Megatron-Core refuses its layout."""
+    """Rank a recipe; None if Megatron-Core refuses its layout."""
     pinned = _program(text(recipe, (*HELD, *OPEN)))
     if violations(pinned, recipe["gpus"]):
         return None
@@ -126,7 +126,7 @@ def place(recipe: Mapping[str, Any]) -> Place | None:
 
 
 def text(recipe: Mapping[str, Any], pins: Sequence[str]) -> str:
-    """A run file of the recipe's model, GPUs and batch with some of its axes pinned."""
+    """Write a run file of the recipe's model, GPUs and batch with some of its axes pinned."""
     pinned = " ".join(f"{n}={_said(axes.BY_NAME[n], recipe)}" for n in pins)
     depth = f"set model.mtp_num_layers = {recipe['mtp']}" if "mtp" in recipe else ""
     frozen = next((words for model, words in FROZEN.items() if recipe["model"].startswith(model)), "")
@@ -150,7 +150,7 @@ def _program(run: str) -> Program:
 
 
 def _changes(row: Mapping[str, int], best: Row) -> str:
-    """What the best one does otherwise."""
+    """Describe what the best layout changes."""
     moved = [a for a in axes.AXES if row[a.name] != best.codes[a.name]]
     said = [(a.name, axes.said(a.decode(row[a.name])), axes.said(a.decode(best.codes[a.name]))) for a in moved]
     return ", ".join(f"{name} {here} -> {there}" for name, here, there in said)
@@ -160,7 +160,7 @@ def _changes(row: Mapping[str, int], best: Row) -> str:
 
 
 def summary(places: Sequence[Place]) -> Iterator[str]:
-    """The lines that a test holds."""
+    """Yield the lines that a test checks."""
     ranked = [p for p in places if p.rank]
     inside = sum(not p.beyond for p in places)
     fit = f"{len(ranked)} of those fit as estimated"
@@ -190,12 +190,12 @@ def _share(what: str, holds: Sequence[bool]) -> Iterator[str]:
 
 
 def mesh_ratio(p: Place) -> float:
-    """The recipe's mesh with the best policies over the best, by score; infinite where it does not fit."""
+    """Return the recipe's mesh with the best policies over the best, by score; infinite if it does not fit."""
     return p.rank.best / p.best.score if p.rank else float("inf")
 
 
 def page(places: Sequence[Place], refused: int) -> Iterator[str]:
-    """docs/optimum.md by lines; `refused` counts the recipes that Megatron-Core does not take."""
+    """Yield docs/optimum.md by lines; `refused` counts the recipes that Megatron-Core refuses."""
     yield HEAD.format(most=MOST, refused=refused, error=ERROR)
     yield from summary(places)
     yield "\n## By recipe\n"

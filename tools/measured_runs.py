@@ -1,4 +1,4 @@
-"""Writes stdlib/calibration/published.jsonl: published measurements as runs that moedsl can read.
+"""Write stdlib/calibration/published.jsonl: published measurements as runs that moedsl can read.
 
     python tools/measured_runs.py DIR        DIR holds measured.jsonl and bridge_recipes.jsonl
 
@@ -39,13 +39,13 @@ FORMATS = {
 
 
 def recipes(folder: Path) -> dict[str, dict[str, Any]]:
-    """Recipes by function; a performance recipe wins over a library one of the same name."""
+    """Map functions to recipes; a performance recipe wins over a library recipe of the same name."""
     rows = [json.loads(line) for line in (folder / "bridge_recipes.jsonl").open(encoding="utf-8")]
     return {r["function"]: r for r in sorted((r for r in rows if r["load"] == "ok"), key=lambda r: r["kind"] == "perf")}
 
 
 def runs(folder: Path) -> Iterator[dict[str, Any]]:
-    """One line for each measurement that says enough: a run, its tokens/s of a GPU, and its peak where published."""
+    """Yield one line for each complete measurement: a run, its tokens/s of a GPU, and its published peak if any."""
     known = recipes(folder)
     models = {p.stem for p in (ROOT / "stdlib/models").glob("*.moe")}
     for line in (folder / "measured.jsonl").open(encoding="utf-8"):
@@ -72,13 +72,13 @@ def _rate(r: dict[str, Any]) -> float | None:
 
 
 def _allocated(r: dict[str, Any]) -> float | None:
-    """GB at the peak where a card has it beside its losses; rank 0 says it, which is the fullest without a pipeline."""
+    """Return the peak in GB if a card has it. It is rank 0's, which is the largest without a pipeline."""
     gib = ((r["extra"] or {}).get("other_metrics") or {}).get("peak_allocated_memory_gib")
     return round(gib * 2**30 / 1e9, 2) if gib and r["pp"] == 1 else None
 
 
 def text(r: dict[str, Any], q: dict[str, Any]) -> str:
-    """The measurement as a run file with everything pinned."""
+    """Write the measurement as a run file with everything pinned."""
     pins = {**mesh(r), **policy(r, q)}
     routing = "natural" if r["routing"] == "natural" else "balanced"
     precision = "bf16" if r["precision"].upper() == "BF16" else FORMATS[q["precision"]]
@@ -99,7 +99,7 @@ def mesh(r: dict[str, Any]) -> dict[str, int]:
 
 
 def policy(r: dict[str, Any], q: dict[str, Any]) -> dict[str, str]:
-    """What the measurement says of its policies, and the recipe where it is silent."""
+    """Return the policies of the measurement, completed from the recipe."""
     comm, adam = q["comm_overlap"] or {}, q["optimizer"] or {}
     backend = q["dispatcher_backend"] if q["dispatcher_type"] == "flex" else "alltoall"
     overlap = _overlap(r, q)
@@ -128,7 +128,7 @@ def _recompute(r: dict[str, Any], q: dict[str, Any]) -> list[str]:
 
 
 def _captures(r: dict[str, Any]) -> bool:
-    """Whether recipes could capture the iteration when the run was made."""
+    """Tell whether recipes could capture the iteration when the run was made."""
     return r["release"].startswith("20") or r["release"] >= WHOLE_GRAPHS
 
 

@@ -1,4 +1,4 @@
-"""The machine's pip configuration in uv's own words: uv reads neither pip.conf nor PIP_*."""
+"""Translate the machine's pip configuration for uv, which reads neither pip.conf nor PIP_*."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UV_WORDS = {
 
 
 def read(python: Path) -> dict[str, str]:
-    """What pip would use, by option; files, PIP_* and their precedence are pip's own business."""
+    """Return pip's options; pip itself resolves files, PIP_* and their precedence."""
     done = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
     scopes: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in done.stdout.splitlines():
@@ -33,7 +33,7 @@ def read(python: Path) -> dict[str, str]:
 
 
 def uv_environment(python: Path) -> dict[str, str]:
-    """os.environ with uv's variables filled in from pip's; a UV_* that the user set stays as it is."""
+    """Return os.environ with uv's variables filled in from pip's; a UV_* that the user set does not change."""
     env = dict(os.environ)
     for option, value in read(python).items():
         if option in UV_WORDS:

@@ -1,4 +1,4 @@
-"""Makes the two virtual environments; a second run finds its stamp and does nothing. Standard library only."""
+"""Make the two virtual environments; a second run finds its stamp and does nothing. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from steps import StepFailed, run, say, size
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / ".setup"
 WHOLE = ("bridge-0.6.2", "launch", "editors", "dev")
-"""What .venv holds, by the files in constraints/."""
+"""The content of .venv, by the files in constraints/."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One virtual environment and what it holds."""
+    """One virtual environment and its content."""
 
     name: str
     python: Path
@@ -46,7 +46,7 @@ class Environment:
         return WORK / f"{self.name}.begun"
 
     def key(self) -> str:
-        """Changes with whatever the environment depends on; the folder is in it because scripts name it."""
+        """Hash everything that the environment depends on, and the folder, because scripts name it."""
         digest = hashlib.sha256(f"{ROOT}\n{self.python}\n".encode())
         for name in ("pyproject.toml", "tools/setup.py", *self.constraints):
             digest.update((ROOT / name).read_bytes())
@@ -54,12 +54,12 @@ class Environment:
 
 
 def is_done(env: Environment) -> bool:
-    """Whether what is installed is what the sources ask for, and starts."""
+    """Tell whether the environment is what the sources ask for, and starts."""
     return env.stamp.exists() and env.stamp.read_text() == env.key() and _starts(env.interpreter)
 
 
 def make(env: Environment) -> None:
-    """Installs into `env`, from nothing where the last attempt was cut off."""
+    """Installs into `env`, from nothing if the last attempt was interrupted."""
     say(f"{env.name} with {env.python}")
     start = time.monotonic()
     env.stamp.unlink(missing_ok=True)
@@ -97,7 +97,7 @@ def _packages(env: Environment) -> None:
 
 
 def _uv(env: Environment) -> Path | None:
-    """uv, installed with pip into .setup/uv once for both environments; None where that fails."""
+    """Install uv with pip into .setup/uv, once for both environments; None if that fails."""
     folder = WORK / "uv"
     if not _starts(folder / "bin" / "python"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -116,7 +116,7 @@ def _starts(python: Path) -> bool:
 
 
 def _belongs(env: Environment) -> bool:
-    """Whether the folder was made by that Python and in this place: console scripts name both."""
+    """Tell whether the folder was made by that Python and in this place: console scripts name both."""
     script = (env.folder / "bin" / "pip").read_text() if (env.folder / "bin" / "pip").exists() else ""
     home = (env.folder / "pyvenv.cfg").read_text() if (env.folder / "pyvenv.cfg").exists() else ""
     same_python = env.python.resolve().parent in [Path(folder).resolve() for folder in _homes(home)]
@@ -128,10 +128,10 @@ def _homes(config: str) -> list[str]:
 
 
 def environments(python311: str) -> list[Environment]:
-    """The whole one, and that of the core under Python 3.11 where there is an interpreter for it."""
+    """List the full environment, and the core's under Python 3.11 if there is such an interpreter."""
     main = Environment(".venv", Path(sys.executable), tuple(f"constraints/{n}.txt" for n in WHOLE))
     if not python311:
-        say("no python3.11 that starts: the core's tests run under 3.12 alone")
+        say("no python3.11 that starts: the core's tests run only under 3.12")
         return [main]
     return [main, Environment(".venv311", Path(python311), ("constraints/core-3.11.txt",))]
 
@@ -148,7 +148,7 @@ def main() -> int:
                 if not is_done(env):
                     make(env)
         except StepFailed as failed:
-            say(f"FAILED: {failed}. What is above says why; the next run starts that environment afresh.")
+            say(f"FAILED: {failed}. The output above has the reason; the next run makes that environment again.")
             return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""Running a step of the set-up in the open: its name, its own lines, a sign of life, and how long it took."""
+"""Run a step of the set-up visibly: its name, its output, a sign of progress, and its time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ HEARTBEAT_S = 10.0
 
 
 def say(text: str) -> None:
-    """A line of the set-up's own, at once."""
+    """Print a line of the set-up at once."""
     print(f"setup: {text}", flush=True)
 
 
 class StepFailed(Exception):
-    """A command of the set-up ended with an error; the last lines it said are the message."""
+    """A command of the set-up failed; the last lines of its output are the message."""
 
 
 def run(title: str, command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> None:
-    """Runs `command`, passing on its lines but those that only list packages; raises StepFailed."""
+    """Runs `command`, printing its lines except those that only list packages; raises StepFailed."""
     say(f"{title} ...")
     start, tail = time.monotonic(), list[str]()
     process = subprocess.Popen(
@@ -43,10 +43,10 @@ def run(title: str, command: Sequence[str | Path], env: Mapping[str, str] | None
 
 def _heartbeat(title: str, start: float, done: threading.Event) -> None:
     while not done.wait(HEARTBEAT_S):
-        say(f"{title}: still at it after {time.monotonic() - start:.0f} s")
+        say(f"{title}: still running after {time.monotonic() - start:.0f} s")
 
 
 def size(folder: Path) -> str:
-    """The disk that a folder takes, in words."""
+    """Describe the disk space that a folder uses."""
     total = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
     return f"{total / 1e9:.1f} GB" if total >= 1e9 else f"{total / 1e6:.0f} MB"

@@ -130,7 +130,7 @@
     ('members moe--members)))
 
 (defun moe--options-p (position)
-  "Whether POSITION is among the words behind `vlm'."
+  "Tell whether POSITION is among the words after `vlm'."
   (save-excursion
     (goto-char position)
     (re-search-backward "[;{]\\|^" (line-beginning-position) t)

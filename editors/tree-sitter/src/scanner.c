@@ -141,7 +141,7 @@ static const Word WORDS[] = {
 };
 
 static const char *const UNITS[] = {"GiB", "TiB", "GB", "TB", "TFLOPS", "PFLOPS", };
-static const char *const RATES[] = {"GB", "TB", };  // with /s behind
+static const char *const RATES[] = {"GB", "TB", };  // with /s after it
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define LONGEST 512  // of what is looked at: longer words are names, longer numbers are too large
@@ -264,7 +264,7 @@ static void read_rate(TSLexer *lexer, const char *unit, unsigned size) {
   if (!is_word(lexer->lookahead) && lexer->lookahead != '.') lexer->mark_end(lexer);
 }
 
-// [0-9][A-Za-z0-9_.]* and, behind its last e, a signed exponent.
+// [0-9][A-Za-z0-9_.]* and, after its last e, a signed exponent.
 static void read_number(TSLexer *lexer, Run *run) {
   while (is_word(lexer->lookahead) || lexer->lookahead == '.') take(lexer, run);
   lexer->mark_end(lexer);
@@ -315,7 +315,7 @@ static bool read_unit(TSLexer *lexer) {
   return true;
 }
 
-// A multiplier behind a signed exponent is no part of the run: `1e-5k GB` has a unit, `1e-5k` is `1e-5` and `k`.
+// A multiplier after a signed exponent is not a part of the run: `1e-5k GB` has a unit, `1e-5k` is `1e-5` and `k`.
 static bool read_after_exponent(TSLexer *lexer) {
   Run run = {{0}, 0};
   while (is_word(lexer->lookahead)) take(lexer, &run);
@@ -344,7 +344,7 @@ static bool scan_number(TSLexer *lexer) {
 
 // ---------------------------------------------------------------- brackets and newlines
 
-// Whether a bracket is closed before a block begins or ends, or `limit` words on; the lexer stands behind it.
+// Whether a bracket is closed before a block begins or ends, or `limit` words on; the lexer is then after it.
 static bool is_closed(TSLexer *lexer, int32_t open, int32_t close, unsigned limit) {
   for (unsigned depth = 1; limit-- > 0 && !lexer->eof(lexer);) {
     int32_t c = lexer->lookahead;
@@ -383,7 +383,7 @@ static bool scan_close(Scanner *scanner, TSLexer *lexer, enum Token token) {
   return emit(lexer, token);
 }
 
-// Every token is valid where tree-sitter looks for a way out of an error.
+// Every token is valid while tree-sitter recovers from an error.
 static bool is_recovering(const bool *valid) { return valid[PLAIN_WORD] && valid[PLAIN_VERSION]; }
 
 static bool clause_may_follow(const bool *valid) {

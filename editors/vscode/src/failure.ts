@@ -11,7 +11,7 @@ export interface Ended {
   readonly said: readonly string[];
 }
 
-/** One sentence that names the cause and one that names the way out. */
+/** One sentence with the cause and one with the fix. */
 export function explain(ended: Ended): string {
   const program = ended.command[0] ?? "moedsl";
   if (ended.system === "ENOENT") {
@@ -23,7 +23,7 @@ export function explain(ended: Ended): string {
   if (ended.said.some((line) => /pygls|lsprotocol/.test(line))) {
     return `moedsl: ${quoted(program)} lacks what the language server needs. ${INSTALL} into its environment.`;
   }
-  const last = ended.said.filter((line) => line.trim() !== "").at(-1) ?? "it said nothing";
+  const last = ended.said.filter((line) => line.trim() !== "").at(-1) ?? "it printed nothing";
   return `moedsl: ${quoted(ended.command.join(" "))} ended with status ${ended.status ?? "unknown"}: ${last}`;
 }
 

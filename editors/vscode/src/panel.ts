@@ -1,4 +1,4 @@
-/** A panel beside the file, filled by the language server: the plan as text, or the report as a page. */
+/** A panel next to the file, filled by the language server: the plan as text, or the report as a page. */
 import * as vscode from "vscode";
 
 import { Session } from "./client";
@@ -12,7 +12,7 @@ export interface Answer {
   readonly html?: string | null;
 }
 
-const NOTE = "Worked out anew when the file is saved.";
+const NOTE = "Updated when the file is saved.";
 
 export class Panel implements vscode.Disposable {
   private view: vscode.WebviewPanel | undefined;
@@ -38,7 +38,7 @@ export class Panel implements vscode.Disposable {
     await this.refresh();
   }
 
-  /** After a save: the plan anew, if it is this file's. */
+  /** After a save: the updated plan, if it is this file's. */
   async saved(document: vscode.TextDocument): Promise<void> {
     const wanted = vscode.workspace.getConfiguration("moedsl").get("plan.updateOnSave", true);
     if (wanted && this.view !== undefined && document.uri.toString() === this.uri?.toString()) {

@@ -138,7 +138,7 @@ test("code lens", async () => {
   assert.ok(lenses.some((lens) => lens.command?.command === "moedsl.showPlan"), JSON.stringify(lenses));
 });
 
-test("a lens opens the plan beside the file", async () => {
+test("a lens opens the plan next to the file", async () => {
   const document = await opened("lens_plan.moe", GOOD);
   const lenses = await eventually("lenses", ask<vscode.CodeLens[]>("vscode.executeCodeLensProvider", document.uri, 10), (l) => l.length > 0);
   const lens = lenses.find((one) => one.command?.command === "moedsl.showPlan");
@@ -151,7 +151,7 @@ test("the plan panel follows saves", async () => {
   const document = await opened("panel.moe", GOOD);
   await vscode.commands.executeCommand("moedsl.showPlan");
   assert.match(plan.html() ?? "", /Meshes/);
-  assert.ok(vscode.window.tabGroups.all.length > 1, "the panel stands beside the file");
+  assert.ok(vscode.window.tabGroups.all.length > 1, "the panel is next to the file");
   await vscode.window.showTextDocument(document, vscode.ViewColumn.One);
   await replaced(document, GOOD.replace("x 16", "x 32"));
   await document.save();
@@ -188,11 +188,11 @@ async function messageWith(path: string, expected: RegExp): Promise<void> {
   }
 }
 
-test("a missing program has a way out", async () => {
+test("a missing program has a suggested fix", async () => {
   await messageWith("/nowhere/moedsl", /no program "\/nowhere\/moedsl".*pip install 'moedsl\[lsp\]'/);
 });
 
-test("a missing pygls has a way out", async () => {
+test("a missing pygls has a suggested fix", async () => {
   await messageWith(process.env["MOEDSL_WITHOUT_PYGLS"] ?? "", /lacks what the language server needs.*moedsl\[lsp\]/);
 });
 
