@@ -11,9 +11,11 @@ from programs import compiled, written
 
 from moedsl.cli.main import main
 from moedsl.compiler import Result
+from moedsl.diagnostics.source import Source
 from moedsl.emit.fields import decided_fields
 from moedsl.emit.overrides import overrides_text
 from moedsl.isolate.table import comparisons
+from moedsl.queries.explain_run import answer
 from moedsl.schema import axes
 from moedsl.verify.client import Server
 
@@ -210,3 +212,16 @@ def test_composites_name_axes() -> None:
     for words in axes.COMPOSITES.values():
         assert len({frozenset(parts) for parts in words.values()}) == 1
         assert all(a in axes.BY_NAME for parts in words.values() for a in parts)
+
+
+def test_an_explanation_of_a_variant_keeps_the_others_legal() -> None:
+    """An alternative of one run costs what pinning it for every variant gives."""
+    text = f"{RUN}pin dispatcher=alltoall cuda_graph=none; isolate overlap in off, on"
+    found = answer(Source("run.moe", text), ["micro_batch"])
+    assert not found.failed and len(found.explanations) == 2
+    alternatives = found.explanations[0]["alternatives"]
+    assert len(alternatives) > 1
+    for a in alternatives:
+        pinned = compiled(f"{text}; pin micro_batch={a['value']}").plans
+        best = a["best"]["step_time_s"] if a["best"]["layout"] else None
+        assert best == (pinned[0]["estimate"]["step_time_s"] if pinned else None)

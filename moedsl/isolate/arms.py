@@ -12,6 +12,7 @@ from moedsl.checker.program import Isolation, Pin, Program, Variant
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
+from moedsl.schema.symbols import COSTS
 from moedsl.solver.problem import Problem
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import KEEP, Chosen, solve
@@ -28,7 +29,8 @@ class Arm:
     def table(self, t: Table) -> Table:
         """The rows of another arm as this one has them."""
         own = {a: np.full(t.rows, code) for a, code in self.variant.codes.items() if a in axes.BY_NAME}
-        return Table({**t.axes, **own}, self.chosen.problem.codes, self.chosen.compiled.lets)
+        assumed = {n: t[n] for n in (*axes.BY_NAME, *COSTS) if n in t and n not in t.axes}
+        return Table({**t.axes, **own}, {**self.chosen.problem.codes, **assumed}, self.chosen.compiled.lets)
 
 
 def compile_arms(p: Program, gpus: int | None) -> tuple[Arm, ...]:
