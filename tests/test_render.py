@@ -20,7 +20,7 @@ def shown(diagnostic: Diagnostic, *sources: Source, colour: bool = False) -> str
 def at(text: str, part: str, **more: str) -> str:
     """An error at the first place where `part` stands in `text`."""
     start = text.index(part)
-    return shown(error("a.b", "message", Span("t.moe", start, start + len(part))), Source("t.moe", text))
+    return shown(error("a.b.c", "message", Span("t.moe", start, start + len(part))), Source("t.moe", text))
 
 
 def test_the_format_of_the_design() -> None:
@@ -72,9 +72,9 @@ def test_carets_stand_under_what_they_mean(line: str, part: str, expected: str, 
 
 def test_the_end_of_the_text_has_a_caret() -> None:
     text = "seq"
-    out = shown(error("a.b", "message", Label(Span("t.moe", 3, 3), "missing")), Source("t.moe", text))
+    out = shown(error("a.b.c", "message", Label(Span("t.moe", 3, 3), "missing")), Source("t.moe", text))
     assert out.split("\n")[1:] == ["  --> t.moe:1:4", "   |  seq", "   |     ^ missing"]
-    out = shown(error("a.b", "message", Span("t.moe", 4, 4)), Source("t.moe", "seq\n"))
+    out = shown(error("a.b.c", "message", Span("t.moe", 4, 4)), Source("t.moe", "seq\n"))
     assert out.split("\n")[1:] == ["  --> t.moe:2:1", "   |  ", "   |  ^"]
 
 
@@ -101,7 +101,7 @@ def test_a_place_without_its_source() -> None:
 
 
 def test_colour_changes_nothing_but_colour() -> None:
-    diagnostic = error("a.b", "message", Label(Span("t.moe", 0, 3), "here"), help="do this")
+    diagnostic = error("a.b.c", "message", Label(Span("t.moe", 0, 3), "here"), help="do this")
     source = Source("t.moe", "seq 4k")
     coloured = shown(diagnostic, source, colour=True)
     assert "\x1b[" in coloured
@@ -110,7 +110,7 @@ def test_colour_changes_nothing_but_colour() -> None:
 
 
 def test_several_are_counted() -> None:
-    one = to_json(error("a.b", "first"), {})
+    one = to_json(error("a.b.c", "first"), {})
     assert render_all([]) == ""
-    assert render_all([one]) == "error[a.b]: first\n"
-    assert render_all([one, one]) == "error[a.b]: first\n\nerror[a.b]: first\n\n2 errors\n"
+    assert render_all([one]) == "error[a.b.c]: first\n"
+    assert render_all([one, one]) == "error[a.b.c]: first\n\nerror[a.b.c]: first\n\n2 errors\n"

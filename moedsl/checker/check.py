@@ -101,6 +101,10 @@ def _at(p: Program, axis: str, code: int) -> Program:
     return evolve(p, name=f"{p.name}.{axis}_{label}", pins={**p.pins, axis: Pin(axis, code, span)})
 
 
+_UNKNOWN = {"model": ("check.unknown_model", "models"), "hardware": ("check.unknown_hardware", "hardware")}
+"""The id of an unknown name of each kind, and the command that lists the known ones."""
+
+
 @frozen
 class _Reader:
     """Reads one draft into a program."""
@@ -193,8 +197,9 @@ class _Reader:
     def _look_up(self, name: ast.Name, kind: str) -> Any | None:
         table = self.library.models if kind == "model" else self.library.hardware
         if name.id not in table:
-            help = suggest(name.id, list(table)) or (f"`moedsl {'models' if kind == 'model' else kind}` lists them",)
-            return self._error(f"check.unknown_{kind}", f"no {kind} is called `{name.id}`", name.span, help)
+            id, command = _UNKNOWN[kind]
+            help = suggest(name.id, list(table)) or (f"`moedsl {command}` lists them",)
+            return self._error(id, f"no {kind} is called `{name.id}`", name.span, help)
         made, more = self.library.model(name.id) if kind == "model" else self.library.gpu(name.id)
         self.found.extend(more)
         return made

@@ -7,9 +7,8 @@ from typing import Any
 
 from attrs import field, frozen
 
+from moedsl.diagnostics.pages import require_declared
 from moedsl.diagnostics.source import Source, Span
-
-SEVERITIES = ("error", "warning", "note")
 
 
 @frozen
@@ -100,6 +99,7 @@ def _make(
     help: str | tuple[str, ...],
     more: Mapping[str, Any],
 ) -> Diagnostic:
+    require_declared(id, severity)
     labels = tuple(s if isinstance(s, Label) else Label(s) for s in spans)
     helps = (help,) if isinstance(help, str) else help
     words = [h.word for h in helps if labels and isinstance(h, Instead)]

@@ -1,37 +1,49 @@
-"""The page of every diagnostic: what it means, why it is refused, what to write instead."""
+"""Read `pages.md`, which declares each diagnostic once: its id, its severity and its page."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
-_FILE = Path(__file__).with_name("pages.md")
+from attrs import frozen
+
+FILE = Path(__file__).with_name("pages.md")
+_HEADING = re.compile(r"## (\S+) \((.+)\)")
 
 
-class _Pages(Mapping[str, str]):
-    """Reads `pages.md` when a page is first asked for: a heading ``## ID`` and the text under it."""
+@frozen
+class Page:
+    """A diagnostic: what it means, why it is refused, what to write instead."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._pages: dict[str, str] | None = None
-
-    def _read(self) -> dict[str, str]:
-        if self._pages is None:
-            _, *parts = re.split(r"^## ", self._path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-            split = (part.partition("\n") for part in parts)
-            self._pages = {head.strip(): text.strip() for head, _, text in split}
-        return self._pages
-
-    def __getitem__(self, id: str) -> str:
-        return self._read()[id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._read())
-
-    def __len__(self) -> int:
-        return len(self._read())
+    severities: tuple[str, ...]
+    """One severity, or several where the case decides."""
+    line: int
+    """The line of the heading in `pages.md`, from 1."""
+    text: str
+    """Several lines of plain text; an indented line is an example of the language."""
 
 
-PAGES: Mapping[str, str] = _Pages(_FILE)
-"""Diagnostic id to its page, several lines of plain text; an indented line is an example of the language."""
+@cache
+def pages() -> Mapping[str, Page]:
+    """The page of each id under its heading ``## ID (SEVERITY)``; read when the first diagnostic is made."""
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith("## ")]
+    out: dict[str, Page] = {}
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        heading = _HEADING.fullmatch(lines[start])
+        if heading is None or heading[1] in out:
+            raise ValueError(f"{FILE.name}:{start + 1}: expected `## ID (SEVERITY)`, each id once: {lines[start]}")
+        text = "\n".join(lines[start + 1 : end]).strip()
+        out[heading[1]] = Page(tuple(heading[2].split(" or ")), start + 1, text)
+    return out
+
+
+def require_declared(id: str, severity: str) -> None:
+    """Raise for an id that no page declares with this severity; an id with two dots names a rule and has no page."""
+    if id.count(".") > 1:
+        return
+    page = pages().get(id)
+    if page is None or severity not in page.severities:
+        raise ValueError(f"{FILE.name} declares no {severity} `{id}`")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
+from moedsl.diagnostics import pages
 from moedsl.lsp.document import Document
 from moedsl.support import resources
 
 
-@cache
 def page_of(id: str) -> str | None:
     """The page of a diagnostic as a link to its heading; None for what has none, such as a rule."""
-    file = resources.PACKAGE / "diagnostics" / "pages.md"
-    return f"{file.as_uri()}#L{line}" if (line := _headings(file).get(id)) else None
+    return f"{pages.FILE.as_uri()}#L{page.line}" if (page := pages.pages().get(id)) else None
 
 
 def rule_at(id: str, document: Document) -> str | None:
@@ -24,10 +20,3 @@ def rule_at(id: str, document: Document) -> str | None:
         return None
     line, _ = document.library.sources[found.span.file].position(found.span.start)
     return f"{(resources.stdlib_dir().parent / found.span.file).as_uri()}#L{line}"
-
-
-@cache
-def _headings(file: Path) -> dict[str, int]:
-    """The line, from 1, of each heading ``## ID``."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return {text[3:].strip(): i for i, text in enumerate(lines, 1) if text.startswith("## ")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from moedsl.diagnostics import pages
+from moedsl.diagnostics.pages import pages
 from moedsl.diagnostics.source import Source
 from moedsl.diagnostics.suggest import suggest
 from moedsl.rules import collect as rules
@@ -46,7 +46,7 @@ def page(id: str, library: Library) -> str | None:
 
 def hint(id: str, library: Library) -> str:
     """What was perhaps meant."""
-    everything = [*(r.id for r in known_rules(library)), *BUILTIN, *FUNCTIONS, *pages.PAGES]
+    everything = [*(r.id for r in known_rules(library)), *BUILTIN, *FUNCTIONS, *pages()]
     return " ".join(suggest(id, everything)) or "`moedsl explain rules` lists the rules"
 
 
@@ -98,5 +98,5 @@ def _names(name: str) -> Iterator[str]:
 
 
 def _diagnostic(id: str) -> Iterator[str]:
-    if id in pages.PAGES:
-        yield f"diagnostic {id}\n{textwrap.indent(pages.PAGES[id], '  ')}"
+    if found := pages().get(id):
+        yield f"diagnostic {id}\n{textwrap.indent(found.text, '  ')}"

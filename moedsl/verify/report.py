@@ -7,6 +7,8 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
+from moedsl.diagnostics.pages import require_declared
+
 
 @frozen
 class Refusal:
@@ -86,6 +88,7 @@ class Report:
 
 def failed(file: str, id: str, message: str, help: str = "") -> Report:
     """A report that no question was answered, and why."""
+    require_declared(id, "error")
     return Report(file, "failed", message=message, id=id, help=help)
 
 
