@@ -110,10 +110,10 @@ def choose(p: Program, progress: Progress) -> tuple[Chosen | None, list[Diagnost
     found = solve.choose(p, progress)
     if isinstance(found, Chosen):
         return found, notes(found)
-    from moedsl import explainer  # only a failure pays for it
+    from moedsl.explainer import infeasible, infeasible_report  # only a failure pays for it
 
     progress("nothing fits: looking for what collides")
-    return None, explainer.no_layout(found)
+    return None, [infeasible_report.diagnostic(infeasible.analyse(infeasible.telling(found)))]
 
 
 def _phase(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layouts:

@@ -17,6 +17,7 @@ from moedsl.schema.axes import json_value
 from moedsl.schema.versions import PRODUCTS, as_text
 from moedsl.solver.lower import plain, with_lets
 from moedsl.solver.members import Member, without, written
+from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Row
 from moedsl.syntax import ast
 
@@ -33,7 +34,7 @@ class Nearest:
     json: Json | None = None
 
 
-def breaking(p: Program, gpus: int, core: Sequence[Member], solve: Any) -> Nearest:
+def breaking(p: Program, gpus: int, core: Sequence[Member]) -> Nearest:
     """The best layout that obeys everything but one law of the conflict, and what that law is worth there.
 
     Where other laws are in the way too, the best layout without the wishes that collide, with the pins put back.
@@ -51,7 +52,7 @@ def breaking(p: Program, gpus: int, core: Sequence[Member], solve: Any) -> Neare
     return _at(p, found, {**found.solution.rows[0].codes, **pins}, rules[0], None)
 
 
-def _at(p: Program, found: Any, codes: Mapping[str, int], r: Rule, row: Row | None) -> Nearest:
+def _at(p: Program, found: Chosen, codes: Mapping[str, int], r: Rule, row: Row | None) -> Nearest:
     env, functions = _env(p, found, codes, row)
     values = {n: _said(n, env[n]) for n in sorted(names(r.expr)) if n in env}
     summary = f" ({', '.join(f'{k}={written(v)}' for k, v in values.items())})"
@@ -63,7 +64,7 @@ def _said(name: str, value: Any) -> Any:
     return as_text(value) if name in PRODUCTS.values() else json_value(value)
 
 
-def _env(p: Program, found: Any, codes: Mapping[str, int], row: Row | None) -> tuple[Json, Json]:
+def _env(p: Program, found: Chosen, codes: Mapping[str, int], row: Row | None) -> tuple[Json, Json]:
     functions = {"has_layout": lambda a, b: bool(found.cost.has_layout(a, b))}
     prices = row.prices if row else {}
     return with_lets(p, {**plain(codes, found.problem), **prices}, functions), functions
@@ -82,7 +83,7 @@ def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: J
     }
 
 
-def too_large(p: Program, gpus: int, solve: Any) -> Nearest:
+def too_large(p: Program, gpus: int) -> Nearest:
     """The layout that needs the least memory, and what the laws leave it."""
     found = solve(_ranked_by(p, "peak_memory", ("peak_memory", "step_time")), gpus, keep=1)
     if not found.solution.rows:
@@ -97,7 +98,7 @@ def too_large(p: Program, gpus: int, solve: Any) -> Nearest:
     return Nearest(f"the nearest needs {peak:.1f} GiB of {capacity:.1f}{left}", values, json)
 
 
-def too_slow(p: Program, gpus: int, solve: Any) -> Nearest:
+def too_slow(p: Program, gpus: int) -> Nearest:
     """The fastest layout that fits."""
     found = solve(_ranked_by(p, "step_time", ("step_time",)), gpus, keep=1)
     if not found.solution.rows:

@@ -15,8 +15,9 @@ from moedsl.schema.gpu_counts import counts
 from moedsl.solver.fits import could_fit, fits
 from moedsl.solver.legal import legal_on, relaxed
 from moedsl.solver.members import Member, shown, wish_text
-from moedsl.solver.search import Search
+from moedsl.solver.search import Search, Solution
 from moedsl.solver.sizes import Size, nearby, read_by, sizes
+from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Compiled, Row
 
 GIB = 2**30
@@ -37,15 +38,15 @@ class Relaxation:
     fixes: tuple[Fix, ...] = ()
 
 
-def relaxations(c: Compiled, cost: Any, core: Sequence[Member], legal: bool, solve: Any) -> list[Relaxation]:
+def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxation]:
     """Each single change that leads out, in the order in which a person would consider them."""
     p, gpus, seq = c.problem.program, c.problem.gpus, c.problem.values["seq"]
-    out = [r for m in core if m.gives_way or m.kind == "candidates" for r in _drop(c, cost, m, legal)]
+    out = [r for m in core if m.gives_way or m.kind == "candidates" for r in _drop(c, m, legal)]
     if not legal:
-        out += [r for s in sizes(p, core) for r in _resized(c, s, solve)]
+        out += [r for s in sizes(p, core) for r in _resized(c.compiled, s)]
     if p.gpus is not None and (legal or not _whatever_the_gpus(p, core)):
-        out += _more_gpus(p, gpus, legal, solve)
-    return out + ([*_try(p, gpus, solve, "seq", f"seq {_tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
+        out += _more_gpus(p, gpus, legal, seq)
+    return out + ([*_try(p, gpus, "seq", f"seq {_tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
 
 
 def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
@@ -65,26 +66,26 @@ def opened(layouts: int) -> str:
     return f"{layouts} layout{'s' if layouts != 1 else ''} open{'s' if layouts == 1 else ''}"
 
 
-def _resized(c: Compiled, s: Size, solve: Any) -> Iterator[Relaxation]:
+def _resized(c: Compiled, s: Size) -> Iterator[Relaxation]:
     """The nearest sequence or batch with which the laws hold, if a layout of it fits."""
     p, gpus = c.problem.program, c.problem.gpus
     for n in nearby(c, s):
         if legal_on(solve(p, gpus, keep=0, **{s.name: n}).compiled):
-            yield from _try(p, gpus, solve, s.word, f"{s.word} {_tokens(n)}", **{s.name: n})
+            yield from _try(p, gpus, s.word, f"{s.word} {_tokens(n)}", **{s.name: n})
             return
 
 
-def _drop(c: Compiled, cost: Any, m: Member, legal: bool) -> Iterator[Relaxation]:
+def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
     """What is open without a member. Where some layout is `legal` with it, one is without."""
-    p, tried = c.problem.program, relaxed(c, [m])
+    p, tried = c.problem.program, relaxed(c.compiled, [m])
     if not legal and not legal_on(tried):
         return
-    found = Search(tried, cost, 3).run()
+    found = Search(tried, c.cost, 3).run()
     if found.rows:
         yield Relaxation(_dropped(p, m, found), found.legal, found.rows[0], tuple(_fixes(p, m, found.rows)))
 
 
-def _dropped(p: Program, m: Member, found: Any) -> str:
+def _dropped(p: Program, m: Member, found: Solution) -> str:
     best = found.rows[0]
     if m.kind == "pin":
         values = dict.fromkeys(shown(m.key, r.codes[m.key]) for r in found.rows)
@@ -121,19 +122,18 @@ def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
     yield Fix(f"Drop `{wish_text(p, m).strip('`')}`", DROP, m.span)
 
 
-def _more_gpus(p: Program, gpus: int, legal: bool, solve: Any) -> list[Relaxation]:
+def _more_gpus(p: Program, gpus: int, legal: bool, seq: int) -> list[Relaxation]:
     """The next number of GPUs that works, as where a run names none; at most MOST_TIMES as many.
 
     Where memory is what lacks, the largest number is asked first: a layout needs no more memory on more GPUs.
     """
     tried = [n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus]
-    if not tried or (legal and not _possible(p, tried[-1], solve)):
+    if not tried or (legal and not could_fit(p, tried[-1])):
         return []
     for n in tried:
-        chosen = solve(p, n, keep=0)
-        if fits(chosen.compiled, chosen.cost):
-            need = _need(p, n, chosen.problem.values["seq"])
-            return [evolve(r, text=r.text + need) for r in _try(p, n, solve, "hardware", f"{p.hardware.name} x {n}")]
+        if fits(p, n):
+            need = _need(p, n, seq)
+            return [evolve(r, text=r.text + need) for r in _try(p, n, "hardware", f"{p.hardware.name} x {n}")]
     return []
 
 
@@ -142,12 +142,7 @@ def _need(p: Program, gpus: int, seq: int) -> str:
     return f"; at {seq // 1024}k this needs {gpus} {p.hardware.name}" if seq >= LONG else ""
 
 
-def _possible(p: Program, gpus: int, solve: Any) -> bool:
-    chosen = solve(p, gpus, keep=0)
-    return could_fit(chosen.compiled, chosen.cost)
-
-
-def _try(p: Program, gpus: int, solve: Any, said: str, what: str, **overrides: int) -> Iterator[Relaxation]:
+def _try(p: Program, gpus: int, said: str, what: str, **overrides: int) -> Iterator[Relaxation]:
     tried = solve(p, gpus, keep=0, **overrides)
     if not legal_on(tried.compiled):
         return

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from attrs import frozen
 
@@ -13,13 +12,13 @@ from moedsl.solver.fits import fits
 from moedsl.solver.legal import Legality, legal_on
 from moedsl.solver.members import Member, members, shown, wish_text, without
 from moedsl.solver.quickxplain import minimal
+from moedsl.solver.solve import solve
 from moedsl.solver.table import Row
 
 MOST = 4
 """Conflicts that are looked for, besides the first."""
 MOST_TIMES = 64
 """How many times the GPUs are tried."""
-Solve = Callable[..., Any]
 
 
 @frozen
@@ -32,7 +31,7 @@ class Together:
     best: Row
 
 
-def further(p: Program, gpus: int, core: Sequence[Member], solve: Solve) -> tuple[tuple[Member, ...], ...]:
+def further(p: Program, gpus: int, core: Sequence[Member]) -> tuple[tuple[Member, ...], ...]:
     """What collides apart from what gives way in a conflict; each without what gives way in those before it."""
     out: list[tuple[Member, ...]] = []
     last, gone = tuple(core), list[Member]()
@@ -47,18 +46,18 @@ def further(p: Program, gpus: int, core: Sequence[Member], solve: Solve) -> tupl
     return tuple(out)
 
 
-def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]], solve: Solve) -> Together | None:
+def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]]) -> Together | None:
     """Some changes that are all needed and open a layout: of members, and of the GPUs where their memory lacks.
 
     None where no number of GPUs gives a layout even without all that the conflicts have of the user's.
     """
     changed = [m for core in conflicts for m in core if m.gives_way]
-    at = _enough(without(p, changed), gpus, solve)
+    at = _enough(without(p, changed), gpus)
     if at is None:
         return None
     for m in [*changed]:
         others = [o for o in changed if o is not m]
-        if _fits(without(p, others), at, solve):
+        if fits(without(p, others), at):
             changed = others
     found = solve(without(p, changed), at, keep=1).solution
     best = found.rows[0]
@@ -66,15 +65,10 @@ def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]], solve
     return Together((*(_change(p, m, best) for m in changed), *more), at, found.legal, best)
 
 
-def _enough(p: Program, gpus: int, solve: Solve) -> int | None:
+def _enough(p: Program, gpus: int) -> int | None:
     """The first number of GPUs, from `gpus` up, with a layout."""
     above = (n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus)
-    return next((n for n in (gpus, *above) if _fits(p, n, solve)), None)
-
-
-def _fits(p: Program, gpus: int, solve: Solve) -> bool:
-    chosen = solve(p, gpus, keep=0)
-    return fits(chosen.compiled, chosen.cost)
+    return next((n for n in (gpus, *above) if fits(p, n)), None)
 
 
 def _change(p: Program, m: Member, best: Row) -> str:

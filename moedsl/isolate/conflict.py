@@ -7,13 +7,13 @@ from itertools import combinations
 
 from attrs import evolve
 
-from moedsl import explainer
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.explainer.infeasible import analyse
+from moedsl.explainer.infeasible_report import diagnostic
 from moedsl.isolate.arms import Arm, broken, search
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.solver.solve import solve
 from moedsl.solver.table import Row
 from moedsl.syntax.printer import print_expr
 
@@ -35,8 +35,7 @@ def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
 
 def _alone(p: Program, arm: Arm) -> Diagnostic:
     """What collides in one variant, told as of a run of its own."""
-    c = arm.chosen
-    (found,) = explainer.conflict(c.compiled, c.cost, solve)
+    found = diagnostic(analyse(arm.chosen))
     help = (*_drop(p, arm), *(h for h in found.help if not _of_the_pins(h, arm)))
     return evolve(found, message=f"{_named(p, arm)}: {found.message}", help=help)
 

@@ -12,7 +12,7 @@ from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.diagnostics.suggest import suggest
 from moedsl.explainer import fields
-from moedsl.explainer.infeasible_said import explanation
+from moedsl.explainer.infeasible_report import explanation
 from moedsl.explainer.overview import overview
 from moedsl.explainer.value import explain
 from moedsl.planner.build import make_plan
@@ -86,7 +86,7 @@ def _one(p: Program, sources: Mapping[str, Source]) -> Run:
     base = based(compiled, sources) if legal_on(compiled.compiled) else None
     if base is not None:
         return p.name, base, None
-    return p.name, None, explanation(compiled.compiled, compiled.cost, solve, sources)
+    return p.name, None, explanation(compiled, sources)
 
 
 def _told(d: Diagnostic) -> Json:

@@ -86,6 +86,6 @@ def _sizes(c: Chosen) -> Json:
 def _why(found: Chosen) -> str:
     """Why a change has no layout, in one line."""
     from moedsl.explainer.infeasible import briefly
-    from moedsl.explainer.infeasible_said import message
+    from moedsl.explainer.infeasible_report import message
 
-    return message(briefly(found.compiled, found.cost, solve))
+    return message(briefly(found))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from moedsl.checker.program import Program
 from moedsl.solver.legal import legal_on
-from moedsl.solver.search import HELD, LARGEST_CHUNK, MOVED, Search, apply, mesh_table, policy_table
+from moedsl.solver.search import HELD, LARGEST_CHUNK, MOVED, Prices, Search, apply, mesh_table, policy_table
+from moedsl.solver.solve import solve
 from moedsl.solver.table import Compiled, Table
 
 GUESSED, FIRST_ROWS = 2048, 512
@@ -17,19 +18,21 @@ GUESSED, FIRST_ROWS = 2048, 512
 Index = NDArray[np.intp]
 
 
-def fits(c: Compiled, prices: Any) -> bool:
-    """Whether some layout is legal and its prices are within bounds."""
-    return legal_on(c) and fits_where_legal(c, prices)
+def fits(p: Program, gpus: int) -> bool:
+    """Whether a program has a layout on a number of GPUs that is legal and whose prices are within bounds."""
+    c = solve(p, gpus, keep=0)
+    return legal_on(c.compiled) and fits_where_legal(c.compiled, c.cost)
 
 
-def fits_where_legal(c: Compiled, prices: Any) -> bool:
+def fits_where_legal(c: Compiled, prices: Prices) -> bool:
     """The same, where some layout is known to be legal."""
     return _Any(c, prices, 1).found()
 
 
-def could_fit(c: Compiled, prices: Any) -> bool:
+def could_fit(p: Program, gpus: int) -> bool:
     """Whether some legal mesh is within the memory with the policies that hold the least; false is certain."""
-    return legal_on(c) and _Any(c, prices, 1).possible()
+    c = solve(p, gpus, keep=0)
+    return legal_on(c.compiled) and _Any(c.compiled, c.cost, 1).possible()
 
 
 class _Any(Search):

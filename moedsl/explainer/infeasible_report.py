@@ -1,4 +1,4 @@
-"""What is said where nothing fits: as a diagnostic, and as the JSON of an explanation."""
+"""Report that nothing fits: as a diagnostic, and as the JSON of an explanation."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ from typing import Any
 
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Source
-from moedsl.explainer.infeasible import Infeasible, Solve, analyse, laws_of
+from moedsl.explainer.infeasible import Infeasible, analyse, laws_of
 from moedsl.explainer.relax import as_json as relaxation_json
 from moedsl.explainer.relax import opened
 from moedsl.explainer.together import MOST_TIMES
 from moedsl.schema.gpu_counts import MOST_GPUS
 from moedsl.solver.members import Member, as_json, wish_text
 from moedsl.solver.sizes import reads_hardware, sizes
-from moedsl.solver.table import Compiled
+from moedsl.solver.solve import Chosen
 from moedsl.syntax.printer import print_expr
 
 LACKS = "no layout leaves the most loaded rank within the memory of its GPU"
-
-
-def conflict(c: Compiled, cost: Any, solve: Solve) -> list[Diagnostic]:
-    """The diagnostics of an infeasible program: one error, its contributing spans, its ways out."""
-    return [diagnostic(analyse(c, cost, solve))]
 
 
 def diagnostic(x: Infeasible) -> Diagnostic:
@@ -53,7 +48,7 @@ def message(x: Infeasible) -> str:
 
 def collision(x: Infeasible, core: Sequence[Member]) -> str:
     """The names of what a conflict is made of, and that it is one."""
-    p = x.compiled.problem.program
+    p = x.chosen.problem.program
     stated = [wish_text(p, m) for m in core if m.stated]
     said = [s.text for s in sizes(p, core)]
     named = [*stated, *said, *(m.key for m in core if m.kind in ("law", "candidates"))]
@@ -83,7 +78,7 @@ def no_single_change(x: Infeasible) -> Iterator[str]:
 
 def _labels(x: Infeasible) -> list[Label]:
     """Every span that contributes: the statements first, then where a law or a phase says so."""
-    p, cores = x.compiled.problem.program, x.conflicts
+    p, cores = x.chosen.problem.program, x.conflicts
     all_ = [m for core in cores for m in core]
     labels = [Label(m.span, m.text) for m in all_ if m.stated]
     labels += [Label(s.span, s.text) for s in ([] if x.legal else sizes(p, all_))]
@@ -100,20 +95,20 @@ def _labels(x: Infeasible) -> list[Label]:
 
 
 def _where(x: Infeasible) -> str:
-    p = x.compiled.problem.program
-    gpus = f"{x.compiled.problem.gpus} {p.hardware.name}"
+    p = x.chosen.problem.program
+    gpus = f"{x.chosen.problem.gpus} {p.hardware.name}"
     return f"{p.model.name} on {gpus if p.gpus is not None else f'any number of {p.hardware.name} up to {MOST_GPUS}'}"
 
 
 def _wishes(x: Infeasible) -> list[str]:
-    return [wish_text(x.compiled.problem.program, m) for m in x.core if m.stated]
+    return [wish_text(x.chosen.problem.program, m) for m in x.core if m.stated]
 
 
-def explanation(c: Compiled, cost: Any, solve: Solve, sources: Mapping[str, Source]) -> dict[str, Any]:
+def explanation(c: Chosen, sources: Mapping[str, Source]) -> dict[str, Any]:
     """The same as JSON: the conflict's members, the relaxations with the layouts that they open, the nearest layout."""
     from moedsl.solver.base import place_of  # and what explains a layout that there is
 
-    x, p = analyse(c, cost, solve), c.problem.program
+    x, p = analyse(c), c.problem.program
     return {
         "version": 1,
         "kind": "infeasible",
