@@ -7,6 +7,7 @@ from typing import Any
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, error, warning
+from moedsl.rules.ids import LetName
 
 _ID = "plan.sft_without_weights"
 _TEXT = "`task sft` names no checkpoint, and Bridge fine-tunes from one only"
@@ -40,7 +41,7 @@ def no_folder(p: Program) -> Iterator[Diagnostic]:
 def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnostic]:
     """A warning where a run's real text is cut by a tokenizer that has more entries than the model; `values` are a
     layout's."""
-    entries, rows = values["tokenizer_entries"], p.model.vocab
+    entries, rows = values[LetName.TOKENIZER_ENTRIES], p.model.vocab
     if p.model.vision is not None or entries <= rows:
         return
     text = f"the tokenizer of {p.model.hf} has {entries} entries and the model {rows}, which Bridge refuses"

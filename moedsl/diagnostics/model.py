@@ -56,7 +56,7 @@ class Instead(str):
 class Diagnostic:
     """One thing to tell the user.
 
-    `id` is a slug (``parse.unexpected``, ``std.mesh.same_gpus``) that `moedsl explain` takes.
+    `id` is a slug (``parse.unexpected``, ``std.mesh.heads``) that `moedsl explain` takes.
     The first label is where it happened, the others contribute. `values` holds what each part was worth.
     Any one of `fixes` answers it; helps without a change of the file have none.
     """

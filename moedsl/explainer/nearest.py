@@ -9,6 +9,7 @@ from attrs import evolve, frozen
 
 from moedsl.checker.program import Program
 from moedsl.explainer.tree import tree
+from moedsl.rules.ids import LetName
 from moedsl.rules.interpreter import holds
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
@@ -90,7 +91,7 @@ def too_large(p: Program, gpus: int) -> Nearest:
         return Nearest("", {})
     row = found.solution.rows[0]
     env, functions = _env(p, found, row.codes, row)
-    headroom = env.get("headroom", 0)
+    headroom = env[LetName.HEADROOM]
     peak, capacity = row.peak_memory / GIB, p.hardware.memory / GIB
     values = {"peak_gib": round(peak, 1), "capacity_gib": round(capacity, 1), "headroom": headroom}
     left = f" with {headroom:.0%} of it kept free" if headroom else ""

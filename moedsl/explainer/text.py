@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl.explainer.tree import lines, word
+from moedsl.rules.ids import RuleId
 from moedsl.schema.axes import pairs
 
 Json = Mapping[str, Any]
@@ -95,7 +96,7 @@ def fixed(f: Json | None) -> str:
         return cost(f)
     first = f["breaks"][0]
     more = f" and {len(f['breaks']) - 1} more" if len(f["breaks"]) > 1 else ""
-    over = f" ({f['peak_gib']:.0f} GiB)" if "peak_gib" in f and first["rule"] == "std.memory.fits" else ""
+    over = f" ({f['peak_gib']:.0f} GiB)" if "peak_gib" in f and first["rule"] == RuleId.FITS else ""
     return f"breaks {short(first['rule'])}{over or parts(first['tree'])}{more}"
 
 

@@ -16,6 +16,7 @@ from moedsl.checker.clusters.setting import Setting
 from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.emit.bridge import function_name
 from moedsl.launch.launch import Launch
+from moedsl.rules.ids import RuleId
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
@@ -102,13 +103,13 @@ class _Applied:
                                help=_HELP.get(rule.id, ())))  # fmt: skip
 
 
-_HELP = {
-    "std.launch.hardware": "run on another cluster, or plan for its GPUs: layout, precision and memory change",
-    "std.launch.whole_nodes": "ask for a multiple of a node's GPUs",
-    "std.launch.enough_nodes": "plan with fewer GPUs, or raise `nodes` of the cluster if it allows more",
-    "std.checkpoints.checkpoints_outlive": 'write `set checkpoint.save = "/a/folder"`; the recipe loads from there too',
-    "std.segment.hybridep_holds": "pin a smaller ep, take another number of nodes, or pin dispatcher=alltoall",
-    "std.segment.expert_groups_hold": "pin a smaller ep, or take another number of nodes",
+_HELP: Mapping[str, str] = {
+    RuleId.LAUNCH_HARDWARE: "run on another cluster, or plan for its GPUs: layout, precision and memory change",
+    RuleId.LAUNCH_WHOLE_NODES: "ask for a multiple of a node's GPUs",
+    RuleId.LAUNCH_ENOUGH_NODES: "plan with fewer GPUs, or raise `nodes` of the cluster if it allows more",
+    RuleId.CHECKPOINTS_OUTLIVE: 'write `set checkpoint.save = "/a/folder"`; the recipe loads from there too',
+    RuleId.SEGMENT_HYBRIDEP: "pin a smaller ep, take another number of nodes, or pin dispatcher=alltoall",
+    RuleId.SEGMENT_EXPERT_GROUPS: "pin a smaller ep, or take another number of nodes",
 }
 
 

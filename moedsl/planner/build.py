@@ -14,6 +14,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.planner import compare_4k, experiment, memory_verdict, rebalance, sweep_table, vlm_parts, walls
 from moedsl.planner.notes.advice import Answers, against, answers
 from moedsl.planner.version_bounds import bound
+from moedsl.rules.ids import LetName
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes, versions
@@ -153,7 +154,7 @@ def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
         "memory": {
             "peak_gib": row.peak_memory / GIB,
             "capacity_gib": chosen.problem.program.hardware.memory / GIB,
-            "allowed_gib": chosen.problem.program.hardware.memory / GIB * (1 - env.get("headroom", 0)),
+            "allowed_gib": chosen.problem.program.hardware.memory / GIB * (1 - env[LetName.HEADROOM]),
             "stages": [_stage(s) for s in chosen.cost.memory_report(row.codes)],
             "covers": chosen.cost.covers["memory"],
             **memory_verdict.memory_bounds(chosen.cost, row),

@@ -10,6 +10,7 @@ from attrs import evolve
 from moedsl.checker.program import Pin, Program
 from moedsl.planner.build import environment
 from moedsl.planner.walls import said
+from moedsl.rules.ids import Block, LetName
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
@@ -18,8 +19,6 @@ from moedsl.solver.solve import Chosen, solve
 from moedsl.syntax import ast
 
 Json = dict[str, Any]
-BLOCK, ALONE = "std.ladder.", "std.ladder_alone."
-"""What is said beside a ladder, and beside one of a file that has no other phase."""
 AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("throughput",), "throughput": ()}
 """The phases ahead, up to the first that may change the layout."""
 
@@ -48,7 +47,8 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
     p = chosen.problem.program
     env = environment(chosen, chosen.solution.rows[0])
     rank = chosen.compiled.ranks[0].rule
-    notes = [r for block in ((BLOCK,) if p.workflow else (BLOCK, ALONE)) for r in said(chosen.problem, block, env)]
+    blocks = (Block.LADDER,) if p.workflow else (Block.LADDER, Block.LADDER_ALONE)
+    notes = [r for block in blocks for r in said(chosen.problem, block, env)]
     steps = ((phase, ahead.get(phase)) for phase in AFTER[p.phase])
     settled = p.phase == "profile" and before is not None  # the layout is that of scale
     return {
@@ -58,7 +58,7 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
         "held": [_axis(chosen, a) for a in axes.AXES if _is_held(chosen, a)],
         "from": None if before is None else _gain(before, chosen),
         "next": [_next(chosen, phase, c) for phase, c in steps],
-        "folding": _folding(chosen, price_folding and not env["shared_mesh"]),
+        "folding": _folding(chosen, price_folding and not env[LetName.SHARED_MESH]),
         "notes": [_note(r, env) for r in notes],
     }
 
@@ -136,7 +136,7 @@ def _against(a: Chosen, b: Chosen) -> Json:
 def _folding(chosen: Chosen, priced: bool) -> Json:
     """Whether the meshes are folded, and what the best layout with one shared mesh would cost against the plan."""
     env = environment(chosen, chosen.solution.rows[0])
-    out: Json = {"folded": not env["shared_mesh"]}
+    out: Json = {"folded": not env[LetName.SHARED_MESH]}
     if not priced:
         return out
     best = solve(_with_shared_mesh(chosen.problem.program), chosen.problem.gpus, keep=1)
@@ -144,7 +144,7 @@ def _folding(chosen: Chosen, priced: bool) -> Json:
 
 
 def _with_shared_mesh(p: Program) -> Program:
-    let = next(r for r in p.of("let") if r.name == "shared_mesh")
+    let = next(r for r in p.of("let") if r.name == LetName.SHARED_MESH)
     expr = ast.Name(let.name, let.span)
     law = Rule("run.shared_mesh", "require", let.name, expr, None, let.because, let.cites, let.span, wish=True)
     return evolve(p, rules=(*p.rules, law))

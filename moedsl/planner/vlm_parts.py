@@ -11,6 +11,7 @@ from moedsl.checker.program import Program
 from moedsl.cost import Cost
 from moedsl.cost.memory import KINDS
 from moedsl.cost.tower import Part
+from moedsl.rules.ids import LetName, RuleId
 from moedsl.schema.facts import Model
 from moedsl.schema.symbols import VLM_WORDS
 from moedsl.solver.neighbours import GIB
@@ -18,8 +19,6 @@ from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 
 Json = dict[str, Any]
-SYMPTOM = "std.vlm_frozen.vision_encoder"
-"""The rule that says what to do where the vision encoder takes a large share of the step."""
 
 
 def parts(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
@@ -34,7 +33,7 @@ def parts(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
         return useful
     found = chosen.cost.parts_report(row.codes)
     freeze = [_frozen(chosen.cost, row, word) for word in VLM_WORDS]
-    note = _note(p, found, row.step_time, float(env["vision_share_floor"]))
+    note = _note(p, found, row.step_time, float(env[LetName.VISION_SHARE_FLOOR]))
     return {**useful, "parts": [_part(f, row.step_time) for f in found], "freeze": freeze, "vision_note": note}
 
 
@@ -80,7 +79,7 @@ def _priced(cost: Cost, row: Row, freeze: frozenset[str]) -> tuple[float, float]
 def _note(p: Program, found: list[Part], step_time: float, floor: float) -> Json | None:
     """The rule on an encoder that dominates, where encoder and projector take more of the step than its floor."""
     share = sum(f.seconds for f in found[:-1]) / step_time
-    rule = next((r for r in p.rules if r.id == SYMPTOM), None)
+    rule = next((r for r in p.rules if r.id == RuleId.FROZEN_ENCODER), None)
     if rule is None or share < floor:
         return None
     return {"rule": rule.id, "share": share, "because": rule.because, "fix": rule.fix, "cite": list(rule.cites)}

@@ -14,6 +14,7 @@ import numpy as np
 from attrs import frozen
 
 from moedsl.cost.compute import RATE
+from moedsl.rules.ids import Block, LetName
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
@@ -27,8 +28,7 @@ from moedsl.syntax import ast
 
 Json = dict[str, Any]
 WALLS = ("memory", "communication", "host", "compute")
-BLOCK = "std.walls."
-BESIDE = (BLOCK, "std.ladder.", "std.ladder_alone.")
+BESIDE = (Block.WALLS, Block.LADDER, Block.LADDER_ALONE)
 """Blocks whose `measured` members are said beside the walls and the ladder, not as results of a like run."""
 LINKS = {
     "ep": ("expert_communication",),
@@ -52,8 +52,8 @@ def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Json) -> J
         "host": {"share": estimate["breakdown"]["launch"] / estimate["step_time_s"]},
         "compute": _compute(chosen, row, estimate),
     }
-    dominant = _dominant(by, float(env["wall_floor"]))
-    notes = [_note(r, env) for r in said(chosen.problem, BLOCK, env)]
+    dominant = _dominant(by, float(env[LetName.WALL_FLOOR]))
+    notes = [_note(r, env) for r in said(chosen.problem, Block.WALLS, env)]
     usual = next((n for n in notes if n["says"] in WALLS), None)
     return {
         **by,
@@ -180,7 +180,7 @@ def table(rules: Sequence[Rule]) -> list[Fix]:
     return [
         Fix(r.name, r, tuple(a for a in re.findall(r"`(\w+)`", r.fix or "") if a in axes.BY_NAME))
         for r in rules
-        if r.kind == "symptom" and r.id.startswith(BLOCK) and r.name in WALLS
+        if r.kind == "symptom" and r.id.startswith(Block.WALLS) and r.name in WALLS
     ]
 
 

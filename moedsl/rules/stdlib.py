@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from moedsl.diagnostics.source import Source
-from moedsl.rules import collect, library
+from moedsl.rules import collect, ids, library
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Collected
 from moedsl.support import disk_cache, resources
@@ -37,7 +37,7 @@ class Kept:
 
 
 def load() -> Library:
-    """The whole stdlib; with an error in it, which its own tests would find, nothing is kept."""
+    """The whole stdlib; nothing is kept of one with an error, and one without an id that Python names raises."""
     sources = library.sources(resources.stdlib_files())
     name = key(sources)
     kept = _load(name)
@@ -46,6 +46,7 @@ def load() -> Library:
 
 def _make(sources: Sequence[Source], name: str) -> Library:
     found = library.of_sources(sources, parse_cache.cached_parse)
+    ids.require_known(found.own_rules)
     known, scope, wrong = collect.collect(found.rules)
     if wrong or found.diagnostics:
         return found

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from moedsl.checker.program import Pin, Program
 from moedsl.cost.pipeline import pieces
+from moedsl.rules.ids import LetName
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Let, Rule
 from moedsl.rules.vectorizer import names, safe
@@ -147,8 +148,8 @@ def _codes(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.in
 def _precision(p: Program, axis: axes.Axis, env: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
     """`fp8` is what the documents recommend for the GPU, `auto` every candidate, unsaid the default; else bf16."""
     if p.precision == "fp8":
-        rule = next(r for r in p.of("let") if r.name == "fp8_here")
-        return np.array([axis.encode(env["fp8_here"])]), rule
+        rule = next(r for r in p.of("let") if r.name == LetName.FP8_HERE)
+        return np.array([axis.encode(env[LetName.FP8_HERE])]), rule
     rule = first_of(p.named("candidates" if p.precision == "auto" else "default", "precision"), env)
     return (_codes(axis, rule, env), rule) if rule is not None else (np.zeros(1, dtype=np.int64), None)
 

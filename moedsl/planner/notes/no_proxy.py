@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from moedsl.diagnostics.model import Diagnostic, note
+from moedsl.rules.ids import RuleId
 from moedsl.rules.interpreter import holds
 from moedsl.solver.problem import Problem
 from moedsl.syntax import ast
 
-RULES = ("std.vlm_measured.mock_data_twice_as_fast",)
+RULES = (RuleId.MOCK_DATA,)
 """`measured` members whose condition the run alone decides."""
 
 

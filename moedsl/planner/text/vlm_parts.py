@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.rules.ids import RuleId
+
 Json = Mapping[str, Any]
 _SIZES = ("weights", "gradients", "optimizer", "activations", "buffers", "total")
 
@@ -23,7 +25,7 @@ def parts_text(p: Json) -> str:
 
 def _mock(p: Json) -> list[str]:
     """The rule on mock data, where the run has it."""
-    found = [m for m in p["measured"] if m["rule"].endswith(".mock_data_twice_as_fast")]
+    found = [m for m in p["measured"] if m["rule"] == RuleId.MOCK_DATA]
     return [_wrapped(f"data is mock: {m['result']}") for m in found]
 
 

@@ -1,0 +1,57 @@
+"""The ids of the stdlib that Python names. The stdlib does not load without each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from moedsl.syntax import ast
+
+
+class RuleId(StrEnum):
+    """A rule: library, block and name."""
+
+    FITS = "std.memory.fits"
+    MOCK_DATA = "std.vlm_measured.mock_data_twice_as_fast"
+    FROZEN_ENCODER = "std.vlm_frozen.vision_encoder"
+    """What to do where the vision encoder takes a large share of the step."""
+    WALL_MEMORY = "std.walls.memory"
+    WALL_COMMUNICATION = "std.walls.communication"
+    WALL_HOST = "std.walls.host"
+    WALL_COMPUTE = "std.walls.compute"
+    LAUNCH_HARDWARE = "std.launch.hardware"
+    LAUNCH_WHOLE_NODES = "std.launch.whole_nodes"
+    LAUNCH_ENOUGH_NODES = "std.launch.enough_nodes"
+    CHECKPOINTS_OUTLIVE = "std.checkpoints.checkpoints_outlive"
+    SEGMENT_HYBRIDEP = "std.segment.hybridep_holds"
+    SEGMENT_EXPERT_GROUPS = "std.segment.expert_groups_hold"
+
+
+class Block(StrEnum):
+    """The prefix of the ids of a block's rules."""
+
+    WALLS = "std.walls."
+    LADDER = "std.ladder."
+    LADDER_ALONE = "std.ladder_alone."
+    """For a file without another phase."""
+
+
+class LetName(StrEnum):
+    """The name of a `let`."""
+
+    FP8_HERE = "fp8_here"
+    HEADROOM = "headroom"
+    SHARED_MESH = "shared_mesh"
+    TOKENIZER_ENTRIES = "tokenizer_entries"
+    VISION_SHARE_FLOOR = "vision_share_floor"
+    WALL_FLOOR = "wall_floor"
+
+
+def require_known(blocks: Iterable[tuple[str, ast.RulesDecl]]) -> None:
+    """Raise where the stdlib's blocks of rules lack an id that Python names."""
+    members = [(f"{prefix}.{b.name.id}.", m.name.id, m) for prefix, b in blocks for m in b.members if m.name]
+    lets = {name for _, name, m in members if isinstance(m, ast.Let)}
+    known = {block + name for block, name, _ in members} | {block for block, _, _ in members} | lets
+    unknown = [id.value for kind in (RuleId, Block, LetName) for id in kind if id not in known]
+    if unknown:
+        raise LookupError(f"the stdlib has no {', '.join(unknown)}, which moedsl/rules/ids.py names")
