@@ -51,33 +51,34 @@ def code(text: str) -> str:
 
 # ---------------------------------------------------------------- rules
 
-RULES = """`moedsl explain NAME` prints one of them, `moedsl explain rules` the list.
-A rule is named `std.BLOCK.NAME`; `allow` takes it without `std.` too. Sources: *bridge* and *core* are files of
-Megatron Bridge 0.6.2 and Megatron-Core 0.19.2, *te* is Transformer Engine, *seed* a section of NVIDIA's performance
-guides for MoE training, *slurm* what NVIDIA's own recipes have in common, *design* a decision of this project.
+RULES = """`moedsl explain NAME` prints one rule, `moedsl explain rules` lists all.
+A rule has the name `std.BLOCK.NAME`; `allow` also accepts it without `std.`. Sources: *bridge* and *core* are files of
+Megatron Bridge 0.6.2 and Megatron-Core 0.19.2, *te* is Transformer Engine, *seed* is a section of NVIDIA's performance
+guides for MoE training, *slurm* is what NVIDIA's own recipes have in common, *design* is a decision of this project.
 """
 SECTIONS = {
     "require": """## Laws
 
-What the framework or the machine would refuse. Only these cut the space; `allow NAME because "..."` overrules one.
+The framework or the machine would refuse a layout that breaks a law. Only laws exclude layouts; `allow NAME because
+"..."` overrides one.
 """,
     "prefer": """## Advice
 
-Documented advice. It ranks and never cuts; a plan says whether it was followed and what following it costs. *Worth* is
-the share of the step time that following it is held to be worth when layouts are ranked.
+Documented advice ranks layouts and never excludes one. A plan shows whether it was followed and what following it
+costs. *Worth* is the value of following it when layouts are ranked, as a share of the step time.
 """,
     "rank": """## What each phase minimises
 
-The first key decides, the next ones break ties. `score` is the step time with the worth of every advice that is not
-followed added.
+The first key decides, the next keys break ties. `score` is the step time plus the worth of all advice that is not
+followed.
 """,
     "candidates": """## What is chosen from
 
-The first that applies wins, a run's own before these. A pin overrides it.
+The first entry whose condition holds counts; rules of the run's own files come before these. A pin overrides it.
 """,
     "default": """## Defaults
 
-The value where the run says nothing; the first that applies wins.
+The value if the run sets none; the first entry whose condition holds counts.
 """,
     "derive": """## Derived
 
@@ -85,15 +86,15 @@ Follows from the rest and is set in the recipe.
 """,
     "env": """## Environment of the training process
 
-Set in the recipe; the first of a name that applies wins, and a launcher's own value wins over it.
+Set in the recipe. The first entry of a name whose condition holds counts; a value in the launcher overrides it.
 """,
     "let": """## Names
 
-Any rule or wish may use them.
+Rules and run files may use them.
 """,
     "measured": """## Measured
 
-Published results, shown beside a plan that resembles their conditions.
+Published results, shown with a plan for which their conditions hold.
 """,
 }
 MODELS = """Facts are those of the published `config.json`; *config* in a source is its key. Parameters are counted as
@@ -234,14 +235,14 @@ def _field_docs(cls: type) -> dict[str, str]:
 
 # ---------------------------------------------------------------- documents
 
-DOCUMENTS = """Every sentence of NVIDIA's performance guides for MoE training that states a rule, a default, a number, a
-pitfall or a symptom, in other words: what carries it here, and the tests that show it. Names of rules are those of
-[rules.md](rules.md); `moedsl explain NAME` prints one. The declarations are in stdlib/documents, and
-tests/test_documents.py holds each to its text, line by line, where the text is at hand.
+DOCUMENTS = """This page lists every sentence of NVIDIA's performance guides for MoE training that states a rule, a
+default, a number, a pitfall or a symptom, in our own words. Each has the rule or behaviour that carries it, and the
+tests that show it. [rules.md](rules.md) has the rules; `moedsl explain NAME` prints one. The declarations are in
+stdlib/documents, and tests/test_documents.py compares each with its text, line by line, where the text is available.
 """
 LEFT = """### Left out
 
-What no rule or behaviour carries, and why.
+Claims that no rule or behaviour carries, and why.
 """
 IGNORED = """### Lines that state nothing
 """
@@ -250,8 +251,8 @@ REASONS = {
     "link": "pointers to files and to other guides",
     "licence": "front matter: licence, when to use the guide",
     "duplicate": "the same sentence again",
-    "damaged": "what the copy left of a page: no sentence",
-    "prose": "what the guide is about",
+    "damaged": "a damaged place of the copy, with no whole sentence",
+    "prose": "the subject of the guide",
 }
 NOTES = """### How damaged places were read
 """
