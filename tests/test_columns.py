@@ -13,10 +13,10 @@ from attrs import frozen
 from hypothesis import HealthCheck, assume, example, given, settings
 
 from moedsl.diagnostics.source import Source, Span
-from moedsl.rules.interpreter import evaluate, pow2
+from moedsl.rules.interpreter import evaluate
 from moedsl.rules.types import LIST, WORD, Inference
 from moedsl.rules.vectorizer import Compiler
-from moedsl.schema import axes
+from moedsl.schema import axes, operators
 from moedsl.schema.symbols import AXES, BUILTIN, FLAG, NUMBER, TEXT, Type
 from moedsl.solver.lower import encode
 from moedsl.syntax import ast
@@ -197,6 +197,15 @@ def expression(text: str) -> ast.Expr:
     return module.items[0].expr  # type: ignore[union-attr]
 
 
+def test_a_function_is_one_entry_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = operators.Function("half", 1, NUMBER, "the half", lambda x: x / 2, lambda x: np.true_divide(x, 2))
+    monkeypatch.setitem(operators.FUNCTIONS, "half", half)
+    e = expression("half(tp) + 1 >= half(cp)")
+    assert well_typed(e)
+    agree(e, TABLE)
+    assert not well_typed(expression("half(phase) > 1"))
+
+
 ROW = {a.name: 1 if a.kind == "int" else 0 for a in axes.AXES}
 TRUE = [
     "7 // 0 == 0", "7 % 0 == 0", "7 / 0 == 0", "-7 // 2 == -4", "-7 % 4 == 1", "7.5 // 2 == 3", "-7.5 % 2 == 0.5",
@@ -243,7 +252,7 @@ def test_meaning(text: str) -> None:
 @example(2**40 - 1)
 def test_pow2_is_the_nearest(x: float) -> None:
     near = min((2**i for i in range(42)), key=lambda p: (abs(p - x), -p))
-    assert pow2(x) == near
+    assert operators.pow2(x) == near
     fast = Compiler(SCOPE, {}).compile(ast.Call(name("pow2"), (name("tp"),), AT))({"tp": np.array([x])})
     assert int(fast[0]) == near
 

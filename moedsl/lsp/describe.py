@@ -15,7 +15,8 @@ from moedsl.megatron.fields import Field
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.facts import Hardware, Model
-from moedsl.schema.symbols import ALIASES, BUILTIN, FUNCTIONS
+from moedsl.schema.operators import FUNCTIONS
+from moedsl.schema.symbols import ALIASES, BUILTIN
 from moedsl.support import resources
 from moedsl.syntax.printer import print_expr
 

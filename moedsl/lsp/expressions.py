@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes, symbols
-from moedsl.schema.symbols import BUILTIN, FUNCTIONS
+from moedsl.schema.operators import FUNCTIONS
+from moedsl.schema.symbols import BUILTIN
 from moedsl.schema.symbols import Type as Kind
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")

@@ -17,7 +17,7 @@ from moedsl.lsp.target import Target
 from moedsl.lsp.workspace import Workspace
 from moedsl.rules import library
 from moedsl.rules.library import Library
-from moedsl.schema.symbols import FUNCTIONS
+from moedsl.schema.operators import FUNCTIONS
 from moedsl.support import resources
 from moedsl.syntax import ast
 from moedsl.syntax.parse_cache import cached_parse

@@ -17,7 +17,8 @@ from attrs import frozen
 from moedsl.diagnostics.source import Source, Span
 from moedsl.rules.library import Library
 from moedsl.schema import axes
-from moedsl.schema.symbols import ALIASES, AXES, BUILTIN, COSTS, FUNCTIONS, HARDWARE, MODEL, RUN
+from moedsl.schema.operators import FUNCTIONS
+from moedsl.schema.symbols import ALIASES, AXES, BUILTIN, COSTS, HARDWARE, MODEL, RUN
 from moedsl.support import resources
 from moedsl.syntax import ast
 

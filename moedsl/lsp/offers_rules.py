@@ -12,7 +12,8 @@ from moedsl.megatron import fields
 from moedsl.megatron.data import CHOICES
 from moedsl.rules.collect import EFFECTS
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes, symbols
+from moedsl.schema import axes
+from moedsl.schema.operators import FUNCTIONS
 
 
 def allow(a: Around) -> Iterator[Offer]:
@@ -79,7 +80,7 @@ def expression(a: Around) -> Iterator[Offer]:
     for word in expressions.words_of_other_side(a.said):
         yield Offer(word, "EnumMember", "compared here")
     for name, detail in expressions.names_of(a.rules):
-        kind = "Function" if name in symbols.FUNCTIONS else "Variable"
+        kind = "Function" if name in FUNCTIONS else "Variable"
         snippet = f"{name}($0)" if kind == "Function" else None
         yield Offer(name, kind, detail, partial(describe.name, name), snippet=snippet)
 

@@ -13,7 +13,8 @@ from moedsl.rules import documents
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.schema.symbols import ALIASES, BUILTIN, FUNCTIONS
+from moedsl.schema.operators import FUNCTIONS
+from moedsl.schema.symbols import ALIASES, BUILTIN
 from moedsl.syntax.printer import print_expr
 
 LISTED = ("require", "prefer", "measured", "symptom", "effect")

@@ -14,7 +14,8 @@ from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
 from moedsl.rules.vectorizer import names
-from moedsl.schema.symbols import AXES, BUILTIN, COSTS, FLAG, FUNCTIONS, NUMBER, RUN, TEXT, Type
+from moedsl.schema.operators import FUNCTIONS
+from moedsl.schema.symbols import AXES, BUILTIN, COSTS, FLAG, NUMBER, RUN, TEXT, Type
 from moedsl.syntax import ast
 
 DEFAULT_WORTH = 0.01

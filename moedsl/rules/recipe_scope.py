@@ -74,12 +74,10 @@ class RecipeInference(Inference):
         else:
             super()._meet(expr, have, want)
 
-    def _equality(self, e: ast.Binary) -> Type:
-        if _is_none(e.right) or _is_none(e.left):
-            other = e.left if _is_none(e.right) else e.right
-            if isinstance(other, ast.Name) and other.id in self.scope:
-                return FLAG
-        return super()._equality(e)
+    def _equality(self, e: ast.Binary) -> None:
+        other = e.left if _is_none(e.right) else e.right if _is_none(e.left) else None
+        if not (isinstance(other, ast.Name) and other.id in self.scope):
+            super()._equality(e)
 
 
 def _is_none(e: ast.Expr) -> bool:

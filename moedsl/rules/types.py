@@ -10,7 +10,8 @@ from attrs import field, frozen
 from moedsl.diagnostics.model import Diagnostic, Instead, error
 from moedsl.diagnostics.source import Span
 from moedsl.diagnostics.suggest import suggest
-from moedsl.schema.symbols import ALIASES, FLAG, FUNCTIONS, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
+from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, SAME, SET, UNARY
+from moedsl.schema.symbols import ALIASES, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
 from moedsl.schema.versions import is_version
 from moedsl.syntax import ast
 
@@ -19,8 +20,6 @@ WORD = Type("word")
 """A bare word whose meaning depends on the other side."""
 UNTYPED = (WORD, LIST)
 """What has a type only beside something that has one."""
-SET = Type("set")
-"""Any set, where which one does not matter."""
 LARGEST = 2**53
 """The largest number that may be written: the two evaluators agree up to here."""
 
@@ -84,27 +83,29 @@ class Inference:
             )
         for a in e.args:
             t = self.of(a)
-            if t is not None and f.name == "version":
-                self._version(a, t)
-            elif t is not None and f.name != "count":
-                self._meet(a, t, NUMBER)
-            elif t is not None and t.kind != "set":
-                self._mismatch(a, t, SET)
+            if t is not None:
+                self._argument(a, t, f.takes)
         return f.result
 
+    def _argument(self, a: ast.Expr, have: Type, want: Type) -> None:
+        if want == TEXT:
+            self._version(a, have)
+        elif want != SET:
+            self._meet(a, have, want)
+        elif have.kind != "set":
+            self._mismatch(a, have, SET)
+
     def _version(self, a: ast.Expr, have: Type) -> None:
-        """The argument of `version`: a text of numbers between dots."""
+        """A text of numbers between dots."""
         if not isinstance(a, ast.String):
             self._mismatch(a, have, TEXT)
         elif not is_version(a.value):
             self._complain("check.type", f'"{a.value}" is no version', a.span, 'write `version("2.7.0")`')
 
     def _unary(self, e: ast.Unary) -> Type | None:
-        if e.op == "not":
-            self.condition(e.value)
-            return FLAG
-        self.value(e.value, NUMBER)
-        return NUMBER
+        op = UNARY[e.op]
+        self._operand(e.value, op.takes)
+        return op.result
 
     def _if(self, e: ast.If) -> Type | None:
         self.condition(e.test)
@@ -113,25 +114,28 @@ class Inference:
         return b if a in UNTYPED else a
 
     def _binary(self, e: ast.Binary) -> Type | None:
-        if e.op in ("and", "or", "=>"):
-            self.condition(e.left)
-            self.condition(e.right)
-            return FLAG
-        if e.op in ("in", "not in"):
-            return self._membership(e)
-        if e.op in ("==", "!="):
-            return self._equality(e)
-        self.value(e.left, NUMBER)
-        self.value(e.right, NUMBER)
-        return FLAG if e.op in ("<", "<=", ">", ">=") else NUMBER
+        op = BINARY[e.op]
+        if op.takes == MEMBER:
+            self._membership(e)
+        elif op.takes == SAME:
+            self._equality(e)
+        else:
+            self._operand(e.left, op.takes)
+            self._operand(e.right, op.takes)
+        return op.result
 
-    def _equality(self, e: ast.Binary) -> Type:
+    def _operand(self, expr: ast.Expr, want: Type) -> None:
+        if want == FLAG:
+            self.condition(expr)
+        else:
+            self.value(expr, want)
+
+    def _equality(self, e: ast.Binary) -> None:
         a, b = self.of(e.left), self.of(e.right)
         self._pair(e.left, a, e.right, b)
         if a in UNTYPED and b in UNTYPED:
             self._meaningless(e.left)
             self._meaningless(e.right)
-        return FLAG
 
     def _pair(self, left: ast.Expr, a: Type | None, right: ast.Expr, b: Type | None) -> None:
         """Two expressions of one type; a word or a list takes the type of the other side."""
@@ -142,7 +146,7 @@ class Inference:
         else:
             self._meet(right, b, a)
 
-    def _membership(self, e: ast.Binary) -> Type:
+    def _membership(self, e: ast.Binary) -> None:
         a, b = self.of(e.left), self.of(e.right)
         if b is not None and b.kind == "set":
             self._meet(e.left, a or WORD, Type("enum", b.words))
@@ -153,7 +157,6 @@ class Inference:
                 self._meet(item, self.of(item) or WORD, a)
         elif b is not None:
             self._complain("check.not_a_set", f"this is {_said(b)}, not a set or a list", e.right.span)
-        return FLAG
 
     def _meet(self, expr: ast.Expr, have: Type, want: Type) -> None:
         """Complains unless a value of type `have`, written as `expr`, can stand where `want` is wanted."""

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
-from moedsl.rules.interpreter import number, segment
-from moedsl.schema import axes
+from moedsl.rules.interpreter import number
+from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, UNARY, Column, Operator
 from moedsl.schema.symbols import ALIASES, Type
-from moedsl.schema.versions import as_number
 from moedsl.syntax import ast
 
-Column = Any
 Columns = Mapping[str, Column]
 Evaluate = Callable[[Columns], Column]
 Extern = Callable[..., Column]
@@ -56,8 +54,8 @@ class Compiler:
             case ast.Call():
                 return self._call(e)
             case ast.Unary():
-                value = self._any(e.value, None)
-                return (lambda c: np.logical_not(value(c))) if e.op == "not" else (lambda c: -value(c))
+                op, value = UNARY[e.op].column, self._any(e.value, None)
+                return lambda c: op(value(c))
             case ast.If():
                 test, a, b = self._any(e.test, None), self._any(e.then, want), self._any(e.otherwise, want)
                 return lambda c: np.where(test(c), a(c), b(c))
@@ -72,27 +70,27 @@ class Compiler:
 
     def _call(self, e: ast.Call) -> Evaluate:
         args = [self._any(a, self._type(a)) for a in e.args]
-        f = self.externs.get(e.func.id) or _FUNCTIONS[e.func.id]
-        return lambda c: f(*(a(c) for a in args))
+        compute = self.externs.get(e.func.id) or FUNCTIONS[e.func.id].column
+        assert compute is not None, f"nothing supplies {e.func.id}"
+        return lambda c: compute(*(a(c) for a in args))
 
     def _binary(self, e: ast.Binary) -> Evaluate:
-        if e.op in ("in", "not in"):
-            inside = self._membership(e)
-            return inside if e.op == "in" else lambda c: np.logical_not(inside(c))
+        op = BINARY[e.op]
+        if op.takes == MEMBER:
+            return self._membership(e, op)
         left_type, right_type = self._type(e.left), self._type(e.right)
         a, b = self._any(e.left, left_type or right_type), self._any(e.right, right_type or left_type)
-        op = _OPS[e.op]
-        return lambda c: op(a(c), b(c))
+        return lambda c: op.column(a(c), b(c))
 
-    def _membership(self, e: ast.Binary) -> Evaluate:
+    def _membership(self, e: ast.Binary, op: Operator) -> Evaluate:
         group = self._type(e.right)
         if group is not None and group.kind == "set":
             bit, mask = self._any(e.left, Type("enum", group.words)), self._any(e.right, group)
-            return lambda c: (np.right_shift(mask(c), bit(c)) & 1) != 0
+            return lambda c: op.column((np.right_shift(mask(c), bit(c)) & 1) != 0)
         item = self._type(e.left)
         value = self._any(e.left, item)
         items = [self._any(i, item) for i in e.right.items] if isinstance(e.right, ast.List) else []
-        return lambda c: _any_of([np.equal(value(c), i(c)) for i in items])
+        return lambda c: op.column(_any_of([np.equal(value(c), i(c)) for i in items]))
 
     def _type(self, e: ast.Expr) -> Type | None:
         """The type of a variable, through an if; None for a word or a number."""
@@ -128,77 +126,6 @@ def _any_of(parts: list[Column]) -> Column:
     for p in parts:
         out = np.logical_or(out, p)
     return out
-
-
-def _total(op: Callable[[Column, Column], Column]) -> Callable[[Column, Column], Column]:
-    """A division that is 0 where the divisor is."""
-
-    def apply(a: Column, b: Column) -> Column:
-        zero = np.equal(b, 0)
-        return np.where(zero, 0, op(a, np.where(zero, 1, b))) if np.any(zero) else op(a, b)
-
-    return apply
-
-
-_OPS: dict[str, Callable[[Column, Column], Column]] = {
-    "=>": lambda a, b: np.logical_or(np.logical_not(a), b),
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "==": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "/": _total(np.true_divide),
-    "//": _total(np.floor_divide),
-    "%": _total(np.mod),
-}
-
-
-def _log2(x: Column) -> Column:
-    positive = np.greater(x, 0)
-    return np.where(positive, np.log2(np.where(positive, x, 1)), 0.0)
-
-
-def _pow2(x: Column) -> Column:
-    low = np.ldexp(0.5, np.frexp(np.maximum(x, 1.0))[1])
-    return np.where(np.subtract(x, low) < 2 * low - x, low, 2 * low)
-
-
-def _segment(nodes: Column, gpus_per_node: Column, group: Column, most: Column) -> Column:
-    """Row by row: few rules ask, and each search is short."""
-    return np.vectorize(segment, otypes=[np.int64])(nodes, gpus_per_node, group, most)
-
-
-def _fold(op: Callable[[Column, Column], Column]) -> Extern:
-    def apply(*args: Column) -> Column:
-        out = args[0]
-        for a in args[1:]:
-            out = op(out, a)
-        return out
-
-    return apply
-
-
-_COUNTS = np.array([i.bit_count() for i in range(1 << max(len(a.words) for a in axes.AXES if a.kind == "set"))])
-"""How many members the set of each mask has."""
-
-_FUNCTIONS: dict[str, Extern] = {
-    "min": _fold(np.minimum),
-    "max": _fold(np.maximum),
-    "abs": np.abs,
-    "ceil": np.ceil,
-    "floor": np.floor,
-    "log2": _log2,
-    "pow2": _pow2,
-    "version": lambda text: as_number(str(text)),
-    "segment": _segment,
-    "count": lambda s: _COUNTS[np.asarray(s, dtype=np.int64)],
-}
 
 
 def calls(expr: ast.Expr, function: str) -> bool:

@@ -1,4 +1,4 @@
-"""Every name that an expression may use, with its type: axes, what the run fixes, facts, costs and functions."""
+"""Every name that an expression may use, with its type: axes, what the run fixes, facts and costs."""
 
 from __future__ import annotations
 
@@ -82,34 +82,3 @@ COSTS: dict[str, Type] = {"peak_memory": NUMBER, "spare_memory": NUMBER, "step_t
 and seconds with the worth of every advice not followed."""
 
 BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS
-
-
-@frozen
-class Function:
-    """`arity` is the number of arguments, or -1 for one or more; all are numbers, but for `count` and `version`."""
-
-    name: str
-    arity: int
-    result: Type
-    doc: str
-
-
-_SEGMENT = (
-    "the largest divisor of a number of nodes, at most the 4th, whose GPUs (the 2nd a node) are whole groups of the 3rd"
-)
-FUNCTIONS = {
-    f.name: f
-    for f in (
-        Function("min", -1, NUMBER, "the smallest"),
-        Function("max", -1, NUMBER, "the largest"),
-        Function("abs", 1, NUMBER, "the absolute value"),
-        Function("ceil", 1, NUMBER, "the next whole number"),
-        Function("floor", 1, NUMBER, "the whole part"),
-        Function("log2", 1, NUMBER, "the binary logarithm; 0 for what has none"),
-        Function("pow2", 1, NUMBER, "the nearest power of two, at least 1"),
-        Function("count", 1, NUMBER, "how many members a set has"),
-        Function("version", 1, NUMBER, 'a version such as "2.10.0" as a number that grows with it'),
-        Function("segment", 4, NUMBER, _SEGMENT),
-        Function("has_layout", 2, FLAG, "whether the layers fall on pp x vpp chunks"),
-    )
-}

@@ -13,6 +13,7 @@ from functools import cache
 from attrs import asdict, frozen
 
 from moedsl.schema import axes, symbols
+from moedsl.schema.operators import FUNCTIONS
 from moedsl.support.resources import grammar_file
 from moedsl.syntax.tree_builder import MULTIPLIERS, UNITS
 
@@ -137,7 +138,7 @@ def _names() -> dict[str, tuple[str, ...]]:
         "runs": tuple(n for n in symbols.RUN if n not in decided),
         "facts": _unique(n for n in facts if n not in decided),
         "values": _unique(w for kind in kinds for w in kind.words if w not in decided),
-        "functions": tuple(symbols.FUNCTIONS),
+        "functions": tuple(FUNCTIONS),
     }
 
 

@@ -21,7 +21,7 @@ from moedsl.launch import executors
 from moedsl.launch import slurm as arguments
 from moedsl.launch.derive import derive
 from moedsl.launch.launch import to_json
-from moedsl.rules.interpreter import segment
+from moedsl.schema.operators import segment
 
 TABLE = json.loads(Path(__file__).with_name("data").joinpath("recipe_variables.json").read_text())
 """What NVIDIA's performance recipes set where NCCL registers buffers or activations are offloaded."""

@@ -21,7 +21,7 @@ from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.features.definition import opened
 from moedsl.lsp.names import Occurrence, Scope, Symbol, named
 from moedsl.lsp.workspace import Workspace
-from moedsl.schema.symbols import FUNCTIONS
+from moedsl.schema.operators import FUNCTIONS
 from moedsl.syntax import reader
 from moedsl.syntax.parse_errors import RESERVED
 from moedsl.syntax.text_edits import Edit, applied
