@@ -21,8 +21,7 @@ from moedsl.calibrate.runs import Measured, read
 from moedsl.cost.bounds import FITS, NOT, bounds
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.schema.axes import BY_NAME
-
-GIB = 2**30
+from moedsl.schema.units import GIB
 
 
 @frozen

@@ -9,8 +9,8 @@ from attrs import frozen
 from moedsl.cost import outside, taken
 from moedsl.cost.estimate import Cost
 from moedsl.cost.outside import HELD_BACK, Part
+from moedsl.schema.units import GIB
 
-GIB = 2**30
 FITS, TIGHT, NOT = "FITS", "TIGHT", "DOES NOT FIT"
 
 

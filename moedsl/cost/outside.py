@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from moedsl.cost.blocks import routed_width
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Model
+from moedsl.schema.units import GIB
 
-GIB, MIB = 2**30, 2**20
+MIB = 2**20
 HELD_BACK = 0.03
 """What torch's allocator has reserved above what is allocated, at the most: 158.22 and 162.29 GiB, 101.51 and 103.96
 GiB in published runs with expandable segments (Nemotron 3.5 Lightning, 8 GB200)."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from attrs import evolve, frozen
 
-GIB = 2**30
+from moedsl.schema.units import GIB
 
 
 @frozen

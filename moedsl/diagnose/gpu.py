@@ -8,8 +8,8 @@ from moedsl.compiler import compile_source
 from moedsl.diagnose.scan import Report
 from moedsl.diagnostics.source import Source
 from moedsl.rules.library import Library
+from moedsl.schema.units import GIB
 
-GIB = 2**30
 APART = 0.15
 """Share by which a driver's total may differ from a declared size: gigabytes and gibibytes are 7% apart."""
 _TOTAL = re.compile(r"total capacity of ([0-9.]+) GiB")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from moedsl.diagnose.edit import Attempt, Proof, changes, edits, figures
 from moedsl.diagnose.scan import Report, Sighting
 from moedsl.schema.axes import said
+from moedsl.support.text import counted, wrapped
 
 Json = dict[str, Any]
 TRY = (
@@ -59,7 +59,7 @@ def _proof(p: Proof) -> Json:
 def text(r: Json) -> str:
     """The diagnosis as a person reads it."""
     n = len(r["symptoms"])
-    head = f"{r['log']}: {r['lines']:,} line{'s' * (r['lines'] != 1)}, {n or 'no'} known symptom{'s' * (n != 1)}"
+    head = f"{r['log']}: {counted(r['lines'], 'line', ',')}, {n or 'no'} known symptom{'s' * (n != 1)}"
     parts = [_symptom(s, r["log"]) for s in r["symptoms"]] or [_nothing(r)]
     return "\n\n".join([head, *parts]) + "\n"
 
@@ -68,17 +68,17 @@ def _nothing(r: Json) -> str:
     if r["last_error"] is None:
         return "No line looks like an error either."
     e = r["last_error"]
-    return "\n".join([f"The last line that looks like an error, {r['log']}:{e['line']}", _wrapped("  ", e["text"]),
-                      "What to try", *(_wrapped("  - ", t) for t in TRY)])  # fmt: skip
+    return "\n".join([f"The last line that looks like an error, {r['log']}:{e['line']}", _paragraph("  ", e["text"]),
+                      "What to try", *(_paragraph("  - ", t) for t in TRY)])  # fmt: skip
 
 
 def _symptom(s: Json, log: str) -> str:
-    lines = [s["id"], _wrapped(f"  {log}:{s['line']}  ", s["text"])]
+    lines = [s["id"], _paragraph(f"  {log}:{s['line']}  ", s["text"])]
     lines += [f"  on {s['count']:,} lines{_ranks(s['ranks'])}"] if s["count"] > 1 else []
     said = {"cause": s["cause"], "confirm": s["confirm"], "fix": s["fix"], "source": "; ".join(s["cite"])}
-    lines += [_wrapped(f"  {name:<9}", value) for name, value in said.items() if value]
-    lines += [_wrapped("  remark   ", s["remark"])] if "remark" in s else []
-    lines += [_wrapped(f"  {_proved_word(run):<9}", _run_text(run)) for run in s.get("runs", [])]
+    lines += [_paragraph(f"  {name:<9}", value) for name, value in said.items() if value]
+    lines += [_paragraph("  remark   ", s["remark"])] if "remark" in s else []
+    lines += [_paragraph(f"  {_proved_word(run):<9}", _run_text(run)) for run in s.get("runs", [])]
     return "\n".join(lines)
 
 
@@ -117,7 +117,5 @@ def _became(p: Json) -> str:
     return f"{changed or new}; {estimate}{was('peak_gib', '.1f')}"
 
 
-def _wrapped(head: str, value: str) -> str:
-    return textwrap.fill(
-        value, 110, initial_indent=head, subsequent_indent=" " * 11, break_on_hyphens=False, break_long_words=False
-    )
+def _paragraph(head: str, text: str) -> str:
+    return wrapped(text, head, " " * 11, width=110)

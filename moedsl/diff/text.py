@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
 from moedsl.schema.axes import said
+from moedsl.support.text import wrapped
 
 Json = Mapping[str, Any]
 TITLES = {
@@ -48,11 +48,7 @@ def _table(lines: Sequence[Json], effect: str) -> Iterator[str]:
         alone = f"  (alone: {x['alone']})" if x.get("alone") else ""
         yield f"  {x['name'].ljust(width)}  {_pair(x['a'], x['b'])}{alone}"
         if x["because"] and (effect == BENCHMARK or x["name"] in ("micro_batch", "train.micro_batch_size")):
-            yield _wrapped(x["because"], width + 4)
-
-
-def _wrapped(why: str, indent: int) -> str:
-    return textwrap.fill(why, max(100, indent + 60), initial_indent=" " * indent, subsequent_indent=" " * indent)
+            yield wrapped(x["because"], " " * (width + 4), width=max(100, width + 64))
 
 
 def _pair(a: Any, b: Any) -> str:

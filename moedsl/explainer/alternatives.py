@@ -11,7 +11,8 @@ from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
 from moedsl.schema.symbols import COSTS
-from moedsl.solver.base import GIB, Base, Json
+from moedsl.schema.units import GIB
+from moedsl.solver.base import Base, Json
 from moedsl.solver.neighbours import Neighbour, judged
 from moedsl.solver.table import Row
 from moedsl.solver.variant import Found

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.explainer.text import place, run_line, short, wrapped
+from moedsl.explainer.text import paragraph, place, run_line
 from moedsl.explainer.tree import lines
 from moedsl.schema.axes import pairs
+from moedsl.support.text import short
 
 Json = Mapping[str, Any]
 _SHOWN = ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "recompute", "offload", "dispatcher", "precision")
@@ -16,7 +17,7 @@ _SHOWN = ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "recompute", "off
 def infeasible_text(e: Json) -> str:
     """The conflict, the ways out with the best layout of each, and the nearest layout's failing expression."""
     parts = [
-        f"{run_line(e)}\n\n{wrapped(e['message'], '')}",
+        f"{run_line(e)}\n\n{paragraph(e['message'], '')}",
         _conflict(e),
         *(_members(core, _HEADS[False, len(core) == 1]) for core in e["others"]),
         _ways(e),
@@ -27,7 +28,7 @@ def infeasible_text(e: Json) -> str:
 
 def failure_text(e: Json) -> str:
     """A failure that has no analysis beyond its diagnostic."""
-    help = "\n".join(wrapped(r) for r in e["relaxations"])
+    help = "\n".join(paragraph(r) for r in e["relaxations"])
     return "\n".join(p for p in (e["message"], help) if p) + "\n"
 
 
@@ -42,7 +43,7 @@ def _members(core: Sequence[Json], head: str) -> str:
     for m in core:
         text = f": {m['text']}" if m["kind"] in ("law", "candidates") else ""
         out.append(f"  {m['kind']:<10}  {short(m['name'])}{text}, {place(m['at'])}")
-        out += [wrapped(f"{m['because']} ({'; '.join(m['cite'])})", " " * 14)] if m["because"] else []
+        out += [paragraph(f"{m['because']} ({'; '.join(m['cite'])})", " " * 14)] if m["because"] else []
     return "\n".join([head, *out])
 
 
@@ -57,7 +58,7 @@ _HEADS = {
 def _ways(e: Json) -> str:
     if not e["relaxations"]:
         what = e["together"][0]
-        return wrapped(what[0].upper() + what[1:], "")
+        return paragraph(what[0].upper() + what[1:], "")
     out: list[str] = []
     for w in e["relaxations"]:
         best = pairs({k: w["best"][k] for k in _SHOWN})

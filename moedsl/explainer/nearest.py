@@ -15,6 +15,7 @@ from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
+from moedsl.schema.units import GIB
 from moedsl.schema.versions import PRODUCTS, as_text
 from moedsl.solver.lower import plain, with_lets
 from moedsl.solver.members import Member, without, written
@@ -22,7 +23,6 @@ from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Row
 from moedsl.syntax import ast
 
-GIB = 2**30
 Json = dict[str, Any]
 
 

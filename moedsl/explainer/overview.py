@@ -8,6 +8,7 @@ from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
+from moedsl.schema.units import GIB
 from moedsl.solver.base import Base, Json
 from moedsl.solver.lower import first
 from moedsl.syntax.printer import print_expr
@@ -25,7 +26,7 @@ def overview(b: Base) -> Json:
         "gpus": b.chosen.problem.gpus,
         "seq": b.chosen.problem.values["seq"],
         "phase": p.phase,
-        "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / 2**30},
+        "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / GIB},
         "decisions": [*_axes(b), *_lets(b), *_fixed(b), *_settings(b)],
         "advice": advice.priced(b, (*b.compiled.advice, *b.compiled.wishes)),
         "own_rules": [_own(b, r) for r in p.of("require") if r.wish or not r.id.startswith("std.")],

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.explainer.text import columns, place, price, run_line, short, wrapped
+from moedsl.explainer.text import paragraph, place, price, run_line
 from moedsl.explainer.tree import word
+from moedsl.support.text import short, table
 
 Json = Mapping[str, Any]
 
@@ -24,7 +25,7 @@ def _head(e: Json) -> str:
 
 def _decisions(decisions: Sequence[Json]) -> str:
     rows = [(d["name"], word(d["value"]), d["origin"]["kind"], _why(d["origin"])) for d in decisions]
-    return "Decisions (`moedsl explain FILE NAME` says more of each)\n" + "\n".join(columns(rows))
+    return "Decisions (`moedsl explain FILE NAME` says more of each)\n" + "\n".join(table(rows, "l"))
 
 
 def _why(o: Json) -> str:
@@ -41,7 +42,7 @@ def _own(rules: Sequence[Json]) -> str:
         named = ", ".join(f"{k} {word(v)}" for k, v in r["values"].items())
         state = "holds" if r["applies"] and r["holds"] else "no case here" if r["holds"] else "broken"
         out.append(f"  {state}  {r['text']} ({named}), {place(r['at'])}")
-        out += [wrapped(f"because: {r['because']}", "      ")] if r["because"] else []
+        out += [paragraph(f"because: {r['because']}", "      ")] if r["because"] else []
     return "Required by the run file\n" + "\n".join(out) if out else ""
 
 
@@ -52,11 +53,11 @@ def _advice(advice: Sequence[Json]) -> str:
         for a in (a for a in advice if a["state"] == state and not _free(a)):
             out.append(f"  {state:<12}  {short(a['rule'])}{price(a)}")
             why = f"{a['because'] or a['text']} ({'; '.join(a['cite']) or place(a['at'])})"
-            out += [wrapped(why, "                ")] if state != "followed" else []
+            out += [paragraph(why, "                ")] if state != "followed" else []
     free = [short(a["rule"]) for a in advice if _free(a)]
-    out += [wrapped(f"followed, and the plan is the same without it: {', '.join(free)}")] if free else []
+    out += [paragraph(f"followed, and the plan is the same without it: {', '.join(free)}")] if free else []
     idle = [short(a["rule"]) for a in advice if a["state"] == "no case here"]
-    out += [wrapped(f"no case here: {', '.join(idle)}")] if idle else []
+    out += [paragraph(f"no case here: {', '.join(idle)}")] if idle else []
     return "Advice and its price\n" + "\n".join(out) if out else ""
 
 

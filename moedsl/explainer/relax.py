@@ -12,6 +12,7 @@ from moedsl.diagnostics.model import ADD, DROP, REPLACE, VALUE, Fix
 from moedsl.explainer.together import MOST_TIMES
 from moedsl.schema import axes
 from moedsl.schema.gpu_counts import counts
+from moedsl.schema.units import GIB
 from moedsl.solver.fits import could_fit, fits
 from moedsl.solver.legal import legal_on, relaxed
 from moedsl.solver.members import Member, shown, wish_text
@@ -19,8 +20,8 @@ from moedsl.solver.search import Search, Solution
 from moedsl.solver.sizes import Size, nearby, read_by, sizes
 from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Compiled, Row
+from moedsl.support.text import counted, tokens
 
-GIB = 2**30
 LONG = 32768
 """Tokens from which the number of GPUs is said as what the length needs."""
 
@@ -46,7 +47,7 @@ def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxati
         out += [r for s in sizes(p, core) for r in _resized(c.compiled, s)]
     if p.gpus is not None and (legal or not _whatever_the_gpus(p, core)):
         out += _more_gpus(p, gpus, legal, seq)
-    return out + ([*_try(p, gpus, "seq", f"seq {_tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
+    return out + ([*_try(p, gpus, "seq", f"seq {tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
 
 
 def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
@@ -57,13 +58,9 @@ def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
     return not open_mesh and not read & {"gpus", "global_batch"}
 
 
-def _tokens(n: int) -> str:
-    return f"{n // 1024}k" if n % 1024 == 0 else str(n)
-
-
 def opened(layouts: int) -> str:
     """How many layouts a change opens, in words."""
-    return f"{layouts} layout{'s' if layouts != 1 else ''} open{'s' if layouts == 1 else ''}"
+    return f"{counted(layouts, 'layout')} open{'s' if layouts == 1 else ''}"
 
 
 def _resized(c: Compiled, s: Size) -> Iterator[Relaxation]:
@@ -71,7 +68,7 @@ def _resized(c: Compiled, s: Size) -> Iterator[Relaxation]:
     p, gpus = c.problem.program, c.problem.gpus
     for n in nearby(c, s):
         if legal_on(solve(p, gpus, keep=0, **{s.name: n}).compiled):
-            yield from _try(p, gpus, s.word, f"{s.word} {_tokens(n)}", **{s.name: n})
+            yield from _try(p, gpus, s.word, f"{s.word} {tokens(n)}", **{s.name: n})
             return
 
 
@@ -139,7 +136,7 @@ def _more_gpus(p: Program, gpus: int, legal: bool, seq: int) -> list[Relaxation]
 
 def _need(p: Program, gpus: int, seq: int) -> str:
     """What a long sequence needs, in words; of a short one that goes without saying."""
-    return f"; at {seq // 1024}k this needs {gpus} {p.hardware.name}" if seq >= LONG else ""
+    return f"; at {tokens(seq)} this needs {gpus} {p.hardware.name}" if seq >= LONG else ""
 
 
 def _try(p: Program, gpus: int, said: str, what: str, **overrides: int) -> Iterator[Relaxation]:

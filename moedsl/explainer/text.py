@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl.explainer.tree import lines, word
 from moedsl.rules.ids import RuleId
 from moedsl.schema.axes import pairs
+from moedsl.support.text import change, short, table, tokens, wrapped
 
 Json = Mapping[str, Any]
-WIDTH = 110
 
 
 def value_text(e: Json) -> str:
@@ -20,14 +19,9 @@ def value_text(e: Json) -> str:
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
-def wrapped(text: str, indent: str = "  ") -> str:
-    """A paragraph; all lines but the first hang by two blanks more."""
-    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_long_words=False)
-
-
-def tokens(n: int) -> str:
-    """A length as a run file writes it: 131072 is 128k."""
-    return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
+def paragraph(text: str, indent: str = "  ") -> str:
+    """Wrap a paragraph; all lines but the first hang by two blanks more."""
+    return wrapped(text, indent, indent + "  ", width=110)
 
 
 def run_line(e: Json) -> str:
@@ -53,8 +47,8 @@ def _origin(o: Json) -> list[str]:
         by = f" by {o['rule']}, {at}" if o.get("rule") else ""
         out = [f"  {o['kind']}{by}"]
     if o.get("because"):
-        out.append(wrapped(("candidates: " if o["kind"] == "chosen" else "because: ") + o["because"], "    "))
-        out.append(wrapped(f"cite: {'; '.join(o['cite'])}", "    ")) if o["cite"] else None
+        out.append(paragraph(("candidates: " if o["kind"] == "chosen" else "because: ") + o["because"], "    "))
+        out.append(paragraph(f"cite: {'; '.join(o['cite'])}", "    ")) if o["cite"] else None
     shown = [*lines(o["tree"], "    ")] if o.get("tree") and o["tree"]["parts"] else []
     return [*out, *shown, *(_when(o["when"]) if o.get("when") else [])]
 
@@ -78,14 +72,7 @@ def _alternatives(e: Json) -> str:
     rows = [("", "all else fixed", "all else chosen anew")] if e["alternatives"][0]["same_otherwise"] else []
     rows += [(word(a["value"]), fixed(a["same_otherwise"]), best(a["best"])) for a in e["alternatives"]]
     kept = [r if r[1] else (r[0], r[2]) for r in rows]
-    return f"Instead of {word(e['value'])}\n" + "\n".join(columns(kept))
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows with each column but the last padded to its widest cell."""
-    widths = [max(len(r[i]) for r in rows if len(r) > i + 1) for i in range(max(map(len, rows)) - 1)] if rows else []
-    return ["  " + "  ".join([*(c.ljust(w) for c, w in zip(r, widths, strict=False)), *r[len(widths) :]]).rstrip()
-            for r in rows]  # fmt: skip
+    return f"Instead of {word(e['value'])}\n" + "\n".join(table(kept, "l"))
 
 
 def fixed(f: Json | None) -> str:
@@ -145,12 +132,7 @@ def key(d: Json) -> str:
 
 def cost(p: Json) -> str:
     """The prices of a change against the plan."""
-    return f"{100 * p['step_time_change']:+.1f}% step time, {p['peak_change_gib']:+.1f} GiB"
-
-
-def short(rule: str) -> str:
-    """The id of a rule without the stdlib's `std.`."""
-    return rule.removeprefix("std.")
+    return change(p["step_time_change"], p["peak_change_gib"])
 
 
 # ---------------------------------------------------------------- advice and rules
@@ -165,7 +147,7 @@ def advice_text(advice: Sequence[Json]) -> str:
     if not advice:
         return ""
     out = [f"  {a['state']:<12}  {short(a['rule'])}: {a['text']}{price(a)}" for a in advice]
-    notes = (wrapped(why(a), " " * 16) for a in advice)
+    notes = (paragraph(why(a), " " * 16) for a in advice)
     return "Advice\n" + "\n".join(f"{line}\n{note}" for line, note in zip(out, notes, strict=True))
 
 
@@ -191,8 +173,8 @@ def _rule(r: Json) -> str:
     at = place(r["at"])
     verb = "refuses" if r["kind"] == "require" else "advises against"
     head = f"  {r['rule']} ({at}): {r['text']}\n    {verb} {', '.join(word(v) for v in r['refuses'])}"
-    reason = wrapped(f"because: {r['because']}", "    ") if r["because"] else ""
-    cited = wrapped(f"cite: {'; '.join(r['cite'])}", "    ") if r["cite"] else ""
+    reason = paragraph(f"because: {r['because']}", "    ") if r["because"] else ""
+    cited = paragraph(f"cite: {'; '.join(r['cite'])}", "    ") if r["cite"] else ""
     return "\n".join(x for x in (head, reason, cited) if x)
 
 
@@ -209,7 +191,7 @@ def _loose(r: Json) -> str:
     )
     through = f", through {', '.join(r['through'])}" if r["through"] else ""
     named = ", ".join(f"{k} {word(v)}" for k, v in r["values"].items())
-    return f"  {state}  {short(r['rule'])}{through}: {r['text']} ({named})\n{wrapped(why(r), '      ')}"
+    return f"  {state}  {short(r['rule'])}{through}: {r['text']} ({named})\n{paragraph(why(r), '      ')}"
 
 
 def why(r: Json) -> str:
@@ -219,7 +201,7 @@ def why(r: Json) -> str:
 
 def _ranking(r: Json) -> str:
     keys = ", ".join(f"{k['text']} = {word(k['value'])}" for k in r["keys"] if k["bears"])
-    return f"  ranked by {r['rule']}: {keys}\n{wrapped(r['because'], '      ')}"
+    return f"  ranked by {r['rule']}: {keys}\n{paragraph(r['because'], '      ')}"
 
 
 def _branches(e: Json) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.axes import json_value
+from moedsl.schema.units import GIB
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
 
@@ -70,4 +71,4 @@ def word(value: Any) -> str:
         return "+".join(map(str, value)) or "none"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return f"{value / 2**30:.1f} GiB" if isinstance(value, int) and value >= 2**30 else str(value)
+    return f"{value / GIB:.1f} GiB" if isinstance(value, int) and value >= GIB else str(value)

@@ -15,6 +15,7 @@ from moedsl.schema import axes
 from moedsl.schema.axes import json_value
 from moedsl.schema.facts import Model
 from moedsl.schema.symbols import ALIASES, BUILTIN
+from moedsl.schema.units import GIB
 from moedsl.solver.base import Base, Json
 from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.values import best_with, of_axis, of_let, reads
@@ -53,7 +54,7 @@ def _head(b: Base, name: str, value: Any, doc: str) -> Json:
         "name": name,
         "value": json_value(value),
         "doc": doc,
-        "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / 2**30},
+        "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / GIB},
     }
 
 

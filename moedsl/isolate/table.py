@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, warning
 from moedsl.emit.fields import decided_fields
 from moedsl.schema import axes
+from moedsl.support.text import table, wrapped
 
 Json = Mapping[str, Any]
 
@@ -143,14 +143,14 @@ def text(c: Json) -> str:
     lines = [f"{c['of']}: {c['axis']} isolated, all else as in the plan above", *_rows(c)]
     lines += [f"  {k}: {_each(v)}" for k, v in c["follows"].items()]
     lines += [f"  not held fixed: {k} {_each(v)}" for k, v in c["also"].items()]
-    lines += [_wrapped(f"the estimate does not tell {a} and {b} apart: measure them") for a, b in _alike(c)]
-    lines += [_wrapped(f"the recipes differ in {', '.join(c['fields']) or 'no field, only in their number of GPUs'}")]
-    lines += [_wrapped(f"measured, {m['because']}: {m['result']} ({'; '.join(m['cite'])})") for m in c["measured"]]
+    lines += [_paragraph(f"the estimate does not tell {a} and {b} apart: measure them") for a, b in _alike(c)]
+    lines += [_paragraph(f"the recipes differ in {', '.join(c['fields']) or 'no field, only in their number of GPUs'}")]
+    lines += [_paragraph(f"measured, {m['because']}: {m['result']} ({'; '.join(m['cite'])})") for m in c["measured"]]
     return "\n".join(lines) + "\n"
 
 
-def _wrapped(line: str) -> str:
-    return textwrap.fill(line, 100, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+def _paragraph(line: str) -> str:
+    return wrapped(line, "  ", "    ")
 
 
 def _alike(c: Json) -> list[tuple[str, str]]:
@@ -162,9 +162,7 @@ def _alike(c: Json) -> list[tuple[str, str]]:
 def _rows(c: Json) -> list[str]:
     first = c["variants"][0]["value"]
     head = (c["axis"], "s a step", "tokens/s/GPU", f"against {first}", "peak GiB", "run")
-    rows = [head, *(_cells(v) for v in c["variants"])]
-    widths = [max(len(r[i]) for r in rows) for i in range(len(head))]
-    return ["  " + "  ".join(x.rjust(w) for x, w in zip(r, widths, strict=True)) for r in rows]
+    return table([head, *(_cells(v) for v in c["variants"])])
 
 
 def _cells(v: Json) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload, script
+from moedsl.support.text import counted
 
 PACKAGES = ("torch", "megatron.bridge")
 
@@ -30,7 +31,7 @@ def refusals(launches: Sequence[Launch]) -> list[Diagnostic]:
     wanted = max(launch.world for launch in launches)
     if have >= wanted:
         return []
-    text = f"the plan is for {wanted} GPU{'s' * (wanted != 1)}, and this machine has {have or 'none'}"
+    text = f"the plan is for {counted(wanted, 'GPU')}, and this machine has {have or 'none'}"
     return [error("launch.no_gpus", text, help=_ELSEWHERE, values={"wanted": wanted, "have": have})]
 
 

@@ -17,10 +17,10 @@ from moedsl.schema import axes
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.operators import FUNCTIONS
 from moedsl.schema.symbols import ALIASES, BUILTIN
+from moedsl.schema.units import GIB
 from moedsl.support import resources
 from moedsl.syntax.printer import print_expr
 
-GIB = 1 << 30
 PHASES = {
     "fit": "holds the fewest surprises: alltoall, BF16, no graphs, no overlap; ranks by the least parallelism",
     "scale": "opens the dispatchers; no graphs, no overlap; ranks by time",

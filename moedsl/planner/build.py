@@ -19,9 +19,10 @@ from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes, versions
 from moedsl.schema.axes import json_value, said
+from moedsl.schema.units import GIB
 from moedsl.solver import neighbours
 from moedsl.solver.lower import first_of, plain, with_lets
-from moedsl.solver.neighbours import GIB, Neighbour
+from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 

@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 from moedsl.checker.program import Pin, Program
 from moedsl.schema import axes
 from moedsl.solver.solve import Chosen, solve
+from moedsl.support.text import counted, tokens
 
 SHORT = 4096
 LONG = 32768
@@ -74,10 +75,11 @@ def against(t: Twin, layout: Values, batch: Values) -> dict[str, Any]:
     """
     each = layout["dp"] * batch["micro_batch"]
     same_batch, same_steps = -(-t.global_batch // each), t.num_microbatches * each
+    short, same = counted(t.num_microbatches, "microbatch"), counted(same_batch, "microbatch")
     text = (
-        f"dp {layout['dp']} at {_tokens(batch['seq'])} against {t.dp} at {_tokens(SHORT)}, where the same tokens are "
-        f"{t.global_batch} sequences in {_microbatches(t.num_microbatches)}: here {t.global_batch} sequences would "
-        f"take {_microbatches(same_batch)}, and {_microbatches(t.num_microbatches)} hold {same_steps} sequences"
+        f"dp {layout['dp']} at {tokens(batch['seq'])} against {t.dp} at {tokens(SHORT)}, where the same tokens are "
+        f"{t.global_batch} sequences in {short}: here {t.global_batch} sequences would "
+        f"take {same}, and {short} hold {same_steps} sequences"
     )
     return {
         "seq": SHORT, "dp": t.dp, "num_microbatches": t.num_microbatches, "global_batch": t.global_batch,
@@ -89,11 +91,3 @@ def changes(t: Twin, codes: Mapping[str, int]) -> list[dict[str, Any]]:
     """The axes that the twin has otherwise: each with its value at 4K and in the plan."""
     named = [axes.BY_NAME[n] for n in FREED if t.codes[n] != codes[n]]
     return [{"name": a.name, "at_4k": a.decode(t.codes[a.name]), "here": a.decode(codes[a.name])} for a in named]
-
-
-def _microbatches(n: int) -> str:
-    return f"{n} microbatch" + ("es" if n != 1 else "")
-
-
-def _tokens(n: int) -> str:
-    return f"{n // 1024}k" if n % 1024 == 0 else str(n)

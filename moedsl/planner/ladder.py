@@ -14,7 +14,7 @@ from moedsl.rules.ids import Block, LetName
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.solver.neighbours import GIB
+from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen, solve
 from moedsl.syntax import ast
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 from moedsl.cost import Cost
-from moedsl.cost.bounds import GIB, bounds
+from moedsl.cost.bounds import bounds
 from moedsl.cost.outside import HELD_BACK
 from moedsl.schema import axes
+from moedsl.schema.units import GIB
 from moedsl.solver.table import Row
+from moedsl.support.text import wrapped
 
 Json = dict[str, Any]
 
@@ -61,4 +62,4 @@ def bounds_text(m: Json) -> str:
         f"outside torch {out['lower_gib']:.1f} to {out['upper_gib']:.1f} GiB: {parts}",
         *_certain_text(m.get("certain")),
     ]
-    return "\n".join(textwrap.fill(s, 100, initial_indent="  ", subsequent_indent="    ") for s in lines)
+    return "\n".join(wrapped(s, "  ", "    ") for s in lines)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl.checker.program import Program
+from moedsl.support.text import table
 
 Json = Mapping[str, Any]
 
@@ -48,9 +49,7 @@ def text(c: Json) -> str:
     best = max(v["useful_tokens_per_s_per_gpu"] for v in c["values"])
     rows = [(c["axis"], "s a step", "useful tokens/s/GPU", "speedup", "peak GiB", "")]
     rows += [_row(v, v["useful_tokens_per_s_per_gpu"] == best) for v in c["values"]]
-    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
-    lines = ["  " + "  ".join(cell.rjust(w) for cell, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-    return "\n".join([f"{c['of']}: sweep of {c['axis']}, compared by useful tokens", *lines]) + "\n"
+    return "\n".join([f"{c['of']}: sweep of {c['axis']}, compared by useful tokens", *table(rows)]) + "\n"
 
 
 def _row(v: Json, best: bool) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from moedsl.cost.tower import Part
 from moedsl.rules.ids import LetName, RuleId
 from moedsl.schema.facts import Model
 from moedsl.schema.symbols import VLM_WORDS
-from moedsl.solver.neighbours import GIB
+from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 

@@ -16,6 +16,7 @@ from moedsl.schema.symbols import VLM_WORDS
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Table
 from moedsl.solver.top_k import as_mask
+from moedsl.support.text import counted, tokens
 
 KINDS = {
     "gpus": "More and fewer GPUs",
@@ -76,29 +77,20 @@ def _hardware(p: Program, library: Library) -> Iterator[Change]:
         nodes = -(-p.gpus // p.hardware.gpus_per_node)
         same_nodes = nodes * h.gpus_per_node
         if p.gpus >= p.hardware.gpus_per_node and same_nodes not in (p.gpus, 0) and same_nodes <= MOST_GPUS:
-            label = f"{same_nodes} {name} ({_nodes(nodes)}, as now)"
+            label = f"{same_nodes} {name} ({counted(nodes, 'node')}, as now)"
             yield Change("hardware", label, evolve(p, hardware=h, gpus=same_nodes))
-
-
-def _nodes(n: int) -> str:
-    return f"{n} node" + ("s" if n > 1 else "")
 
 
 def _seq(p: Program) -> Iterator[Change]:
     """Twice and half the length, with as many tokens a step."""
     assert p.batch is not None
-    tokens = p.batch * p.seq
+    step = p.batch * p.seq
     for seq, word in ((p.seq * 2, "2x"), (p.seq // 2, "half")):
-        label = f"{word} the sequence: {shown(seq)}"
-        if seq == 0 or tokens % seq or (word == "half" and p.seq % 2):
-            yield Change("seq", label, None, f"the {tokens} tokens of a step are no whole number of such sequences")
+        label = f"{word} the sequence: {tokens(seq)}"
+        if seq == 0 or step % seq or (word == "half" and p.seq % 2):
+            yield Change("seq", label, None, f"the {step} tokens of a step are no whole number of such sequences")
         else:
-            yield Change("seq", label, evolve(p, seq=seq, batch=tokens // seq))
-
-
-def shown(n: int) -> str:
-    """Tokens of a sequence as a run file has them."""
-    return f"{n // 1024}k" if n % 1024 == 0 else str(n)
+            yield Change("seq", label, evolve(p, seq=seq, batch=step // seq))
 
 
 def _precision(chosen: Chosen, p: Program) -> Iterator[Change]:

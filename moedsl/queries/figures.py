@@ -11,10 +11,10 @@ from attrs import frozen
 from moedsl.cost.bounds import bounds
 from moedsl.queries.budget import Budget, per_billion
 from moedsl.schema import axes
+from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row, Table
 
-GIB = 2**30
 Json = dict[str, Any]
 
 

@@ -9,8 +9,10 @@ from attrs import frozen
 
 from moedsl.checker.program import Program
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
+from moedsl.schema.units import GIB
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Row
+from moedsl.support.text import tokens
 
 MESH = ("tp", "cp", "pp", "vpp", "ep", "etp")
 DOUBLINGS = 3
@@ -91,12 +93,7 @@ def _json(n: Length, p: Program) -> dict[str, Any]:
     said = {"seq": n.seq, "gpus": None if n.row is None else n.gpus, "text": n.text(p.hardware.name)}
     if n.row is None:
         return said
-    return {**said, "layout": {a: n.row.codes[a] for a in MESH}, "peak_gib": n.row.peak_memory / 2**30}
-
-
-def tokens(n: int) -> str:
-    """A number of tokens as a run file has it."""
-    return f"{n // 1024}k" if n % 1024 == 0 else str(n)
+    return {**said, "layout": {a: n.row.codes[a] for a in MESH}, "peak_gib": n.row.peak_memory / GIB}
 
 
 def text(t: dict[str, Any], name: str) -> str:

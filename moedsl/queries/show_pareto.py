@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moedsl.queries.asked import shown
 from moedsl.queries.plot import Mark, axis, scatter
-from moedsl.queries.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, table, wrapped
+from moedsl.queries.tables import NUMBERS, Json, budget_note, cost, cost_head, figures_table, numbers
 from moedsl.schema.axes import pairs
+from moedsl.support.text import short, tokens, wrapped
 
 MOST_POINTS = 12
 """Points of a front that a table shows; JSON has all."""
@@ -26,7 +26,7 @@ def _memory_time(p: Json, m: Json) -> str:
     rows = [("", *NUMBERS, *cost_head(plan), "other than the plan")]
     rows += [("o", *numbers(f), *cost(f), pairs(f["changes"]) or "the plan") for f in kept]
     rows += [("P", *numbers(plan), *cost(plan), _standing(m))]
-    lines = [head, *table(rows), *budget_note(plan)]
+    lines = [head, *figures_table(rows), *budget_note(plan)]
     if len(kept) < len(points):
         lines.append(f"  {len(kept)} of {len(points)} are shown; --json has all")
     return "\n".join([*lines, "", _memory_plot(points, plan)])
@@ -47,11 +47,11 @@ def _behind(point: Json, plan: Json) -> str:
     decides = point["behind"]
     if decides is None:
         return ""
-    left = [i.removeprefix("std.") for i in point["against_advice"] if i not in plan["against_advice"]]
+    left = [short(i) for i in point["against_advice"] if i not in plan["against_advice"]]
     if decides["key"] == "score" and left:
         return f", leaving {', '.join(left)}"
     by = f"`{decides['key']}` {decides['value']:.4g} against {decides['plan']:.4g}"
-    return f", and behind by {decides['rule'].removeprefix('std.')}: {by}"
+    return f", and behind by {short(decides['rule'])}: {by}"
 
 
 def thinned(points: Sequence[Json]) -> list[Json]:
@@ -74,12 +74,12 @@ def _gpus_time(p: Json, g: Json) -> str:
         return f"{p['name']}: no number of {p['hardware']} fits this step"
     b = p["batch"]
     head = (
-        f"{p['name']}: GPUs against time at {b['global_batch']} sequences of {shown(b['seq'])} a step; "
+        f"{p['name']}: GPUs against time at {b['global_batch']} sequences of {tokens(b['seq'])} a step; "
         f"{g['fewest']} {p['hardware']} are the fewest"
     )
     rows = [("GPUs", *NUMBERS, *cost_head(g["points"][0]), "", "other than the plan")]
     rows += [(str(f["gpus"]), *numbers(f), *cost(f), _at(f), pairs(f["changes"])) for f in g["points"]]
-    lines = [head, *table(rows), *budget_note(g["points"][0])]
+    lines = [head, *figures_table(rows), *budget_note(g["points"][0])]
     if g["without"]:
         lines.append(wrapped(f"no layout on {', '.join(map(str, g['without']))}"))
     return "\n".join([*lines, "", _gpus_plot(g["points"])])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from moedsl.queries.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, table, whole, wrapped
+from moedsl.queries.tables import NUMBERS, Json, budget_note, cost, cost_head, figures_table, numbers, whole
 from moedsl.schema.axes import pairs
+from moedsl.support.text import short, wrapped
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -16,7 +17,7 @@ def top_text(p: Json, found: Sequence[Json], because: Mapping[str, str]) -> str:
     head = ("", *NUMBERS, *cost_head(found[0]), "leaves", "layout")
     rows = [(str(f["rank"]), *numbers(f), *cost(f), _left(f, letters), _differs(f)) for f in found]
     lines = [f"{p['name']}: the {len(found)} best meshes on {p['gpus']} {p['hardware']}, each with its best policies"]
-    lines += [*table([head, *rows]), *budget_note(found[0])]
+    lines += [*figures_table([head, *rows]), *budget_note(found[0])]
     return "\n".join([*lines, *_legend(letters, because)]) + "\n"
 
 
@@ -37,5 +38,5 @@ def _left(f: Json, letters: Mapping[str, str]) -> str:
 def _legend(letters: Mapping[str, str], because: Mapping[str, str]) -> list[str]:
     if not letters:
         return []
-    lines = [wrapped(f"{letter}  {i.removeprefix('std.')}: {because[i]}", 3) for i, letter in letters.items()]
+    lines = [wrapped(f"{letter}  {short(i)}: {because[i]}", "  ", "     ") for i, letter in letters.items()]
     return ["Advice that is left", *lines]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
-from moedsl.queries.asked import KINDS, shown
-from moedsl.queries.tables import NUMBERS, Json, budget_note, cost, cost_head, numbers, table, whole, wrapped
+from moedsl.queries.asked import KINDS
+from moedsl.queries.tables import NUMBERS, Json, budget_note, cost, cost_head, figures_table, numbers, whole
 from moedsl.schema.axes import pairs
+from moedsl.support.text import tokens, wrapped
 
 ALONE = "Every line is the best layout of a compile of its own, by {rank} of the {phase} phase"
 BY_SPEED = "."
@@ -21,12 +21,12 @@ ELSEWHERE = "E: another experiment, whose loss is not to be compared with the ba
 def what_if_text(a: Json) -> str:
     """The base, then every change in a line under the heading of its kind, or why it has no layout."""
     s, base, solved = a["step"], a["base"], [f for f in a["lines"] if "why" not in f]
-    tokens = f"{s['tokens']:,} tokens a step (now {s['global_batch']} sequences of {shown(s['seq'])})"
-    head, now, *lines = table([_title(base), _now(base), *map(_line, solved)], left=2)
+    step = f"{s['tokens']:,} tokens a step (now {s['global_batch']} sequences of {tokens(s['seq'])})"
+    head, now, *lines = figures_table([_title(base), _now(base), *map(_line, solved)], left=2)
     body = _grouped(a, dict(zip((f["change"] for f in solved), lines, strict=True)))
     names = dict.fromkeys(n for f in solved for n in f["another_experiment"])
     mark = [wrapped(ELSEWHERE + ", ".join(names))] if names else []
-    above = f"{a['name']}: what if, with the same {tokens}"
+    above = f"{a['name']}: what if, with the same {step}"
     return "\n".join([above, head, now, *body, _ranked(a), *mark, *budget_note(base)]) + "\n"
 
 
@@ -41,7 +41,7 @@ def _title(base: Json) -> tuple[str, ...]:
 
 
 def _now(base: Json) -> tuple[str, ...]:
-    what = f"now: {base['gpus']} {base['hardware']}, {shown(base['seq'])}"
+    what = f"now: {base['gpus']} {base['hardware']}, {tokens(base['seq'])}"
     return (what, "", *numbers(base), "1.00x", *cost(base), whole(base["layout"]))
 
 
@@ -59,4 +59,4 @@ def _grouped(a: Json, lines: dict[str, str]) -> Iterator[str]:
 
 
 def _refused(f: Json) -> str:
-    return textwrap.fill(f"{f['change']}: {f['why']}", 100, initial_indent="  ", subsequent_indent="    ")
+    return wrapped(f"{f['change']}: {f['why']}", "  ", "    ")

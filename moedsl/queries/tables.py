@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl.queries.budget import COVERS
 from moedsl.schema.axes import pairs
+from moedsl.support.text import table, wrapped
 
 Json = Mapping[str, Any]
 SHOWN = ("pp", "tp", "cp", "etp", "ep", "vpp", "micro_batch", "recompute", "dispatcher", "precision")
@@ -16,17 +16,9 @@ NUMBERS = ("s a step", "tokens/s/GPU", "peak GiB", "")
 """The headings of `numbers`."""
 
 
-def table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    """Lines with every column but the last padded: the first `left` of them and the last to the left, numbers right."""
-    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]) - 1)]
-    pads = [str.ljust if i < left else str.rjust for i in range(len(widths))]
-    cells = ([p(c, w) for p, c, w in zip(pads, r, widths, strict=False)] + [r[-1]] for r in rows)
-    return ["  " + "  ".join(r).rstrip() for r in cells]
-
-
-def wrapped(text: str, hanging: int = 0) -> str:
-    """A paragraph of at most a hundred characters a line; all lines but the first hang by some spaces."""
-    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  " + " " * hanging)
+def figures_table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Align figures right, the first `left` columns and the last one left."""
+    return table(rows, "l" * left + "r" * (len(rows[0]) - 1 - left) + "l")
 
 
 def whole(layout: Json) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl.schema.axes import said
+from moedsl.support.text import counted, wrapped
 
 Json = Mapping[str, Any]
-WIDTH = 108
 _MESHES = {"attention": ("tp", "cp", "dp", "pp", "vpp"), "experts": ("etp", "ep", "edp", "pp")}
 
 
@@ -20,7 +19,7 @@ def text(r: Json) -> str:
 
 
 def _head(r: Json) -> str:
-    where = f"{r['ranks']} process{'es' * (r['ranks'] > 1)} of this machine's {r['device'].upper()}"
+    where = f"{counted(r['ranks'], 'process')} of this machine's {r['device'].upper()}"
     done = r["trained"]
     if done is None:
         return f"{r['name']}: what a rehearsal would run, on {where}"
@@ -44,8 +43,8 @@ def _mesh(sizes: Json, axes: Sequence[str]) -> str:
 def _notes(r: Json) -> str:
     kept = ", ".join(_named(n["what"], n["plan"]) for n in r["kept"])
     shrunk = ", ".join(f"{n['what']} {_said(n['plan'])} to {_said(n['here'])}" for n in r["shrunk"])
-    rows = [_wrapped("Kept    ", kept), _wrapped("Shrunk  ", shrunk), "Not rehearsed"]
-    rows += [_wrapped("  ", _left_out(n), "    ") for n in r["not_rehearsed"]]
+    rows = [_paragraph("Kept    ", kept), _paragraph("Shrunk  ", shrunk), "Not rehearsed"]
+    rows += [_paragraph("  ", _left_out(n), "    ") for n in r["not_rehearsed"]]
     if r["replaced"]:
         rows.append(f"  {len(r['replaced'])} fields of the recipe have other values on a CPU: --json lists them")
     return "\n".join(rows)
@@ -65,8 +64,8 @@ def _said(value: Any) -> str:
     return f"{value:,}" if type(value) is int else said(value)
 
 
-def _wrapped(head: str, words: str, indent: str = "        ") -> str:
-    return textwrap.fill(words, WIDTH, initial_indent=head, subsequent_indent=indent, break_long_words=False)
+def _paragraph(head: str, text: str, indent: str = "        ") -> str:
+    return wrapped(text, head, indent, width=108)
 
 
 def _checks(r: Json) -> str:
@@ -76,7 +75,7 @@ def _checks(r: Json) -> str:
     rows = ["Checks"]
     for check in done["checks"]:
         if check["ok"]:
-            rows.append(_wrapped(f"  ok     {check['name']:<11}", check["says"], " " * 20))
+            rows.append(_paragraph(f"  ok     {check['name']:<11}", check["says"], " " * 20))
             continue
         rows.append(f"  WRONG  {check['name']}")
         rows += [f"         {line}" for line in check["wrong"][:8]]

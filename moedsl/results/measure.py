@@ -10,11 +10,11 @@ from moedsl.results.gather import Run
 from moedsl.results.line import Step, is_number
 from moedsl.results.log import Attempt, Log, Sample, iterations, samples
 from moedsl.results.numbers import Numbers
+from moedsl.schema.units import GIB
 
 Json = dict[str, Any]
 WARMUP = 10
 """Iterations of an attempt that are left out unless the command line says otherwise; a third of a shorter run."""
-GIB = 2**30
 OK, FAILED, UNFINISHED, SHORT, NOTHING = "ok", "failed", "unfinished", "too short", "no log"
 
 

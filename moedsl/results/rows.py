@@ -9,6 +9,7 @@ from typing import Any
 from moedsl.results.compare import RATE
 from moedsl.results.measure import OK, UNFINISHED
 from moedsl.schema.axes import written
+from moedsl.schema.units import GIB
 
 Json = Mapping[str, Any]
 _LAYOUT = ("pp", "tp", "cp", "etp", "ep", "vpp")
@@ -25,7 +26,7 @@ def lines(pairs: Sequence[tuple[Json | None, Json]]) -> str:
 def _line(plan: Json, r: Json) -> dict[str, Any]:
     """Calibration counts every token, useful or not."""
     row = {"id": r["name"], "run": run_text(plan), "tokens_per_s_per_gpu": r[RATE]["median"] / r["useful_share"]}
-    return row if r["peak_gib"] is None else {**row, "peak_gb": r["peak_gib"] * 2**30 / 1e9}
+    return row if r["peak_gib"] is None else {**row, "peak_gb": r["peak_gib"] * GIB / 1e9}
 
 
 def run_text(plan: Json) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.results.compare import RATE
 from moedsl.results.measure import OK, UNFINISHED
+from moedsl.support.text import table, wrapped
 
 Json = Mapping[str, Any]
 _HEAD = ("steps", "s a step", "useful tokens/s/GPU", "spread", "predicted", "off by", "TFLOPS/GPU", "peak GiB", "")
@@ -21,12 +21,14 @@ def text(data: Json) -> str:
 
 def _comparison(c: Json, rows: Sequence[Json]) -> Iterator[str]:
     yield f"{c['of']}: {c['axis']}, measured, compared by useful tokens" if c["axis"] else "measured, by useful tokens"
-    yield from table([(c["axis"] or "run", *_HEAD), *(_row(r, c) for r in rows)])
-    yield from (_wrapped(f"{label(r)}: {r['status']}, {r['cause']}") for r in rows if r["cause"])
-    yield from (_wrapped(f"{label(r)}: {_remark(r)}") for r in rows if _remark(r))
-    yield _wrapped(verdict(c, rows))
+    yield from _table([(c["axis"] or "run", *_HEAD), *(_row(r, c) for r in rows)])
+    yield from (_paragraph(f"{label(r)}: {r['status']}, {r['cause']}") for r in rows if r["cause"])
+    yield from (_paragraph(f"{label(r)}: {_remark(r)}") for r in rows if _remark(r))
+    yield _paragraph(verdict(c, rows))
     if not c["same_experiment"]:
-        yield _wrapped("these runs are not the same experiment: `moedsl diff` of their plans says in what they differ")
+        yield _paragraph(
+            "these runs are not the same experiment: `moedsl diff` of their plans says in what they differ"
+        )
 
 
 def label(row: Json) -> str:
@@ -60,11 +62,10 @@ def _figure(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns to the right, but for those that are empty in every row, which go."""
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align the columns that have a value in any row."""
     kept = [i for i in range(len(rows[0])) if i == 0 or any(r[i] for r in rows[1:])]
-    widths = {i: max(len(r[i]) for r in rows) for i in kept}
-    return ["  " + "  ".join(r[i].rjust(widths[i]) for i in kept).rstrip() for r in rows]
+    return table([[r[i] for i in kept] for r in rows])
 
 
 def _remark(r: Json) -> str:
@@ -93,5 +94,5 @@ def _called(c: Json, name: str) -> str:
     return f"{c['axis']}={name}" if c["axis"] else name
 
 
-def _wrapped(line: str) -> str:
-    return textwrap.fill(line, 110, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+def _paragraph(text: str) -> str:
+    return wrapped(text, "  ", "    ", width=110)

@@ -10,6 +10,7 @@ from typing import Any
 
 from moedsl.schema.operators import BINARY, FUNCTIONS, UNARY, Value
 from moedsl.schema.symbols import ALIASES
+from moedsl.schema.units import SCALES
 from moedsl.syntax import ast
 
 Functions = Mapping[str, Callable[..., Value]]
@@ -57,20 +58,6 @@ def _unary(e: ast.Unary, env: Mapping[str, Value], fs: Functions) -> Value:
 
 def _if(e: ast.If, env: Mapping[str, Value], fs: Functions) -> Value:
     return evaluate(e.then if evaluate(e.test, env, fs) else e.otherwise, env, fs)
-
-
-SCALES = {
-    "%": 0.01,
-    "GB": 1e9,
-    "GiB": 2**30,
-    "TB": 1e12,
-    "TiB": 2**40,
-    "GB/s": 1e9,
-    "TB/s": 1e12,
-    "TFLOPS": 1e12,
-    "PFLOPS": 1e15,
-}
-"""What one of each unit is in bytes, bytes/s, FLOP/s, or one."""
 
 
 def number(e: ast.Number) -> int | float:

@@ -20,7 +20,6 @@ from moedsl.solver.variant import Found, Variant
 from moedsl.syntax import ast
 
 Json = dict[str, Any]
-GIB = 2**30
 
 
 @define(slots=False)

@@ -10,12 +10,12 @@ import numpy as np
 from attrs import frozen
 
 from moedsl.schema import axes
+from moedsl.schema.units import GIB
 from moedsl.solver.lower import divisors
 from moedsl.solver.search import Prices
 from moedsl.solver.table import Compiled, Row, Table
 from moedsl.solver.top_k import as_mask
-
-GIB = 2**30
+from moedsl.support.text import change
 
 
 @frozen
@@ -105,5 +105,4 @@ def effect(n: Neighbour, row: Row) -> str:
     if n.refused_by is not None:
         over = f" ({n.peak_memory / GIB:.0f} GiB)" if n.refused_by.endswith(".fits") else ""
         return f"refused by {n.refused_by}{over}"
-    change = (n.step_time / row.step_time - 1) * 100
-    return f"{change:+.1f}% step time, {(n.peak_memory - row.peak_memory) / GIB:+.1f} GiB"
+    return change(n.step_time / row.step_time - 1, (n.peak_memory - row.peak_memory) / GIB)

@@ -15,9 +15,10 @@ from attrs import frozen
 
 from moedsl.diagnostics.model import Diagnostic, Instead, error
 from moedsl.diagnostics.source import Span
+from moedsl.schema.units import SCALES
 from moedsl.syntax import ast
 
-UNITS = ("GB/s", "TB/s", "GiB", "TiB", "GB", "TB", "TFLOPS", "PFLOPS", "%")
+UNITS = tuple(SCALES)
 MULTIPLIERS = {"": 1, "k": 1024, "M": 1024**2, "G": 1024**3}
 NUMBER_HELP = "write 128k, 4M, 2G (binary), 1.5, 2e9 or 186 GB; the units are " + " ".join(UNITS)
 LARGEST = 1e300

@@ -8,6 +8,7 @@ from pathlib import Path
 from moedsl.cli import talk
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.launch import follow, homes, store
+from moedsl.support.text import counted
 
 
 def run(a: Namespace) -> int:
@@ -50,4 +51,4 @@ def _table(experiments: list[store.Experiment]) -> None:
     for one in experiments:
         jobs = one.jobs()
         numbers = " ".join(job.number or "-" for job in jobs)
-        print(f"{one.id:{width}}  {store.worst(jobs):13}  {len(jobs)} job{'s' * (len(jobs) != 1)}: {numbers}")
+        print(f"{one.id:{width}}  {store.worst(jobs):13}  {counted(len(jobs), 'job')}: {numbers}")

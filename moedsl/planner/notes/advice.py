@@ -10,11 +10,12 @@ from attrs import evolve, frozen
 
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.schema import axes
-from moedsl.solver.neighbours import GIB
+from moedsl.schema.units import GIB
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Law, Row
 from moedsl.solver.top_k import Kept
+from moedsl.support.text import change
 
 Json = dict[str, Any]
 NEAR = 0.1
@@ -96,5 +97,4 @@ def _certain(chosen: Chosen) -> Law:
 
 def against(other: Row, row: Row) -> str:
     """How another layout compares with the plan's, in a few words."""
-    slower, more = (other.step_time / row.step_time - 1) * 100, (other.peak_memory - row.peak_memory) / GIB
-    return f"{slower:+.1f}% step time, {more:+.1f} GiB"
+    return change(other.step_time / row.step_time - 1, (other.peak_memory - row.peak_memory) / GIB)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from moedsl.schema.axes import pairs, said
+from moedsl.support.text import wrapped
 
 Json = Mapping[str, Any]
 NAMES = {"throughput": "retune (throughput first)"}
@@ -21,18 +21,18 @@ def ladder_text(p: Json) -> str:
 
 def _lines(ladder: Json) -> Iterator[str]:
     what = ladder["ranks_by"]["because"] if ladder["open"] else "nothing to choose"
-    yield from _wrapped(f"{_name(ladder['phase'])}: {what}", "  ")
+    yield wrapped(f"{_name(ladder['phase'])}: {what}", "  ", "    ")
     if ladder["from"]:
         yield f"  since {_name(ladder['from']['phase'])}: {_gain(ladder['from'])}"
     for verb, kind in (("may change", "open"), ("holds", "held")):
         for because, entries in _by_reason(ladder[kind]).items():
             axes = "; ".join(_entry(e) for e in entries)
-            yield from _wrapped(f"{verb} {axes} ({because})", "    ")
+            yield wrapped(f"{verb} {axes} ({because})", "    ", "      ")
     for step in ladder["next"]:
         yield from _step(step)
     yield from _folding(ladder["folding"])
     for note in ladder["notes"]:
-        yield from _wrapped(f"{note['says']}: {note['because']}", "  ")
+        yield wrapped(f"{note['says']}: {note['because']}", "  ", "    ")
 
 
 def _by_reason(entries: Iterable[Json]) -> dict[str, list[Json]]:
@@ -69,7 +69,7 @@ def _step(step: Json) -> Iterator[str]:
         yield "  next profile: this layout, unchanged, with the profiler on for a few steps"
         return
     opens = "; ".join(f"{o['axis']} {_values(o)}" for o in step["opens"]) or "nothing new"
-    yield from _wrapped(f"next {_name(step['phase'])} may also try {opens}", "  ")
+    yield wrapped(f"next {_name(step['phase'])} may also try {opens}", "  ", "    ")
     yield f"    predicted: {_gain(step)}"
 
 
@@ -88,7 +88,3 @@ def _folding(folding: Json) -> Iterator[str]:
         return
     slower = (1 / shared["speedup"] - 1) * 100
     yield f"  parallel folding: one mesh for attention and experts would be {slower:+.1f}% step time"
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, 100, initial_indent=indent, subsequent_indent=indent + "  ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from moedsl.planner.experiment import summary, unstated
 from moedsl.planner.memory_verdict import bounds_text
 from moedsl.schema.axes import pairs, said
 from moedsl.schema.versions import as_number
+from moedsl.support.text import counted, short, table, tokens, wrapped
 
 Json = Mapping[str, Any]
 
@@ -24,21 +24,17 @@ def plan_text(p: Json) -> str:
 
 def _head(p: Json) -> str:
     task = "" if p["task"] == "pretrain" else f", {p['task']}"
-    what = f"{p['model']} on {p['gpus']} {p['hardware']}, {_tokens(p['batch']['seq'])} tokens"
+    what = f"{p['model']} on {p['gpus']} {p['hardware']}, {tokens(p['batch']['seq'])} tokens"
     return f"{p['name']}: {what}, {p['phase']} first{task}"
 
 
 def _experiment(p: Json) -> str:
     """What must stay equal between runs that are compared; what makes this one a benchmark stands out."""
     e = p["experiment"]
-    lines = [f"Experiment {e['fingerprint']}: keep these equal between runs that you compare", _wrapped(summary(e))]
-    lines += [_wrapped(f"not stated, so by a default or a rule: {unstated(e)}")] if unstated(e) else []
-    lines += [_wrapped(f"BENCHMARK ONLY, {b['name']} {said(b['value'])}: {b['because']}") for b in e["benchmark"]]
+    lines = [f"Experiment {e['fingerprint']}: keep these equal between runs that you compare", wrapped(summary(e))]
+    lines += [wrapped(f"not stated, so by a default or a rule: {unstated(e)}")] if unstated(e) else []
+    lines += [wrapped(f"BENCHMARK ONLY, {b['name']} {said(b['value'])}: {b['because']}") for b in e["benchmark"]]
     return "\n".join(lines)
-
-
-def _tokens(n: int) -> str:
-    return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
 
 
 def _meshes(p: Json) -> str:
@@ -55,11 +51,10 @@ def _meshes(p: Json) -> str:
 
 def _batch(p: Json) -> str:
     b = p["batch"]
-    tokens = b["global_batch"] * b["seq"]
-    step = f"{b['global_batch']} sequences ({tokens / 2**20:.3g} Mi tokens) a step"
-    micro = f"{b['num_microbatches']} microbatch{'es' if b['num_microbatches'] > 1 else ''} of {b['micro_batch']}"
+    step = f"{b['global_batch']} sequences ({b['global_batch'] * b['seq'] / 2**20:.3g} Mi tokens) a step"
+    micro = f"{counted(b['num_microbatches'], 'microbatch')} of {b['micro_batch']}"
     lines = [f"Batch\n  {step}: {micro} on each of {p['layout']['dp']} replicas"]
-    lines += [_wrapped(b["against_4k"]["text"])] if "against_4k" in b else []
+    lines += [wrapped(b["against_4k"]["text"])] if "against_4k" in b else []
     return "\n".join(lines)
 
 
@@ -68,7 +63,7 @@ def _short_twin(p: Json) -> str:
     if "against_4k" not in p:
         return ""
     changed = p["against_4k"]["changes"]
-    lines = _columns([(c["name"], f"{said(c['here'])}, at 4k {said(c['at_4k'])}") for c in changed])
+    lines = table([(c["name"], f"{said(c['here'])}, at 4k {said(c['at_4k'])}") for c in changed], "l")
     return "Other than at 4k tokens, where the same run would choose these again\n" + "\n".join(lines)
 
 
@@ -97,10 +92,6 @@ def _memory(p: Json) -> str:
     return "\n".join(lines)
 
 
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")
-
-
 _COLUMNS = ("stage", "parameters", "weights", "gradients", "optimizer", "activations", "buffers", "total GiB")
 
 
@@ -113,7 +104,7 @@ def _stages(stages: Sequence[Json]) -> str:
             f"{s[k + '_gib']:.1f}" for k in ("weights", "gradients", "optimizer", "activations", "buffers", "total")
         )
         rows.append((name, f"{s['params'] / 1e9:.2f}B", *sizes))
-    return _table(rows)
+    return "\n".join(table(rows))
 
 
 def _runs(stages: Sequence[Json]) -> Iterable[tuple[int, int, Json]]:
@@ -124,11 +115,6 @@ def _runs(stages: Sequence[Json]) -> Iterable[tuple[int, int, Json]]:
         else:
             groups.append((s["stage"], s["stage"], s))
     return groups
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
-    return "\n".join("  " + "  ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in rows)
 
 
 def _time(p: Json) -> str:
@@ -164,13 +150,13 @@ def _needs(p: Json) -> str:
     for n in p["needs"]:
         if n["product"] not in least or as_number(n["at_least"]) > as_number(least[n["product"]]["at_least"]):
             least[n["product"]] = n
-    lines = [_wrapped(f"{n['product']} {n['at_least']} or later: {n['because']} ({n['rule']})") for n in least.values()]
+    lines = [wrapped(f"{n['product']} {n['at_least']} or later: {n['because']} ({n['rule']})") for n in least.values()]
     return "Container\n" + "\n".join(lines) if lines else ""
 
 
 def _covers(p: Json) -> str:
     e = p["estimate"]
-    return f"What the estimates cover\n{_wrapped(e['memory']['covers'])}\n{_wrapped(e['covers']['step_time'])}"
+    return f"What the estimates cover\n{wrapped(e['memory']['covers'])}\n{wrapped(e['covers']['step_time'])}"
 
 
 def _steps(p: Json) -> str:
@@ -189,23 +175,17 @@ def _with(changes: Json) -> str:
 
 def _decisions(p: Json) -> str:
     """Settings first, then what only goes into the environment."""
-    lines = _columns(
+    lines = table(
         [
             (d["name"], said(d["value"]), d["origin"] + (" (advice)" if d.get("advice") else ""), d["because"] or "")
             for d in p["decisions"]
             if d["name"] not in p["env"]
-        ]
+        ],
+        "l",
     )
-    env = _columns([(d["name"], said(d["value"]), d["because"] or "") for d in p["decisions"] if d["name"] in p["env"]])
+    shown = (d for d in p["decisions"] if d["name"] in p["env"])
+    env = table([(d["name"], said(d["value"]), d["because"] or "") for d in shown], "l")
     return "Decisions\n" + "\n".join(lines) + ("\n\nEnvironment\n" + "\n".join(env) if env else "")
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows with each column but the last padded to its widest cell."""
-    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))] if rows else []
-    return [
-        "  " + "  ".join([*(c.ljust(w) for c, w in zip(r[:-1], widths, strict=False)), r[-1]]).rstrip() for r in rows
-    ]
 
 
 def _advice(p: Json) -> str:
@@ -216,13 +196,13 @@ def _advice(p: Json) -> str:
         if not a["followed"]
     ]
     lines += [f"  allowed       {a['rule']}: {a['because'] or 'no reason given'}" for a in p["allowed"]]
-    followed = [a["rule"].removeprefix("std.") for a in p["advice"] if a["followed"]]
-    lines += [_wrapped(f"followed, or without a case here: {', '.join(followed)}")] if followed else []
+    followed = [short(a["rule"]) for a in p["advice"] if a["followed"]]
+    lines += [wrapped(f"followed, or without a case here: {', '.join(followed)}")] if followed else []
     return "Advice\n" + "\n".join(lines) if lines else ""
 
 
 def _measured(p: Json) -> str:
-    lines = [_wrapped(f"{m['result']}: {m['because']} ({'; '.join(m['cite'])})") for m in p["measured"]]
+    lines = [wrapped(f"{m['result']}: {m['because']} ({'; '.join(m['cite'])})") for m in p["measured"]]
     return "Measured elsewhere, on a run that resembles this one\n" + "\n".join(lines) if lines else ""
 
 
@@ -233,5 +213,5 @@ def _alternatives(p: Json) -> str:
 
 
 def _against(alternative: Json) -> str:
-    rules = [r.removeprefix("std.") for r in alternative["against_advice"]]
+    rules = [short(r) for r in alternative["against_advice"]]
     return f" (against {', '.join(rules)})" if rules else ""

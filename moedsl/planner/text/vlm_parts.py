@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl.rules.ids import RuleId
+from moedsl.support.text import table, wrapped
 
 Json = Mapping[str, Any]
 _SIZES = ("weights", "gradients", "optimizer", "activations", "buffers", "total")
@@ -26,11 +26,7 @@ def parts_text(p: Json) -> str:
 def _mock(p: Json) -> list[str]:
     """The rule on mock data, where the run has it."""
     found = [m for m in p["measured"] if m["rule"] == RuleId.MOCK_DATA]
-    return [_wrapped(f"data is mock: {m['result']}") for m in found]
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")
+    return [wrapped(f"data is mock: {m['result']}") for m in found]
 
 
 def _table(parts: Sequence[Json]) -> list[str]:
@@ -40,15 +36,14 @@ def _table(parts: Sequence[Json]) -> list[str]:
         sizes = (f"{part[f'{k}_gib']:.2f}" for k in _SIZES)
         time = (f"{part['time_s']:.3f}", f"{100 * part['share']:.1f}%")
         rows.append((part["part"], f"{part['params'] / 1e9:.2f}B", *sizes, *time))
-    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
-    return ["  " + "  ".join(c.rjust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
+    return table(rows)
 
 
 def _note(note: Json | None) -> list[str]:
     if note is None:
         return []
     text = f"{100 * note['share']:.0f}% of the step is vision: {note['because']}; {note['fix']}"
-    return [_wrapped(text)]
+    return [wrapped(text)]
 
 
 def _frozen(f: Json) -> str:

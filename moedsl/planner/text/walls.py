@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.schema.axes import said
+from moedsl.support.text import wrapped
 
 Json = Mapping[str, Any]
 _NAMES = {
@@ -30,7 +30,7 @@ def walls_text(p: Json) -> str:
         f"  host           {w['host']['share']:6.1%} of the step waits for launches",
         f"  compute        {w['compute']['share']:6.1%} of the step{_listed(w['compute']['shares'])}",
         f"  {_dominant(w)}",
-        *(f"    {line}" for line in _fixes(w)),
+        *_fixes(w),
         *(_note(n) for n in w["notes"]),
     ]
     return "Walls\n" + "\n".join([*lines, *_mfu(w["mfu"])])
@@ -73,12 +73,12 @@ def _fixes(w: Json) -> Iterator[str]:
     table = w["fixes"].get(w["dominant"])
     if table is None:
         return
-    yield from textwrap.wrap(table["fix"].replace("`", ""), 96)
+    yield wrapped(table["fix"].replace("`", ""), "    ")
     helpful = [h for h in table["here"] if h["helps"]]
     yield from _effects(helpful)
     yield from _effects([h for h in table["here"] if _blocked(h)])
     if not helpful:
-        yield "on this layout no single one of them helps"
+        yield "    on this layout no single one of them helps"
 
 
 def _blocked(h: Json) -> bool:
@@ -89,12 +89,11 @@ def _blocked(h: Json) -> bool:
 def _effects(here: Sequence[Json]) -> Iterator[str]:
     for h in here:
         experiment = " (changes the experiment)" if h["changes"] == "experiment" else ""
-        yield f"{h['axis']}={said(h['value'])}: {h['against_plan']}{experiment}"
+        yield f"    {h['axis']}={said(h['value'])}: {h['against_plan']}{experiment}"
 
 
 def _note(n: Json) -> str:
-    text = f"{n['says']}: {n['because']}"
-    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")
+    return wrapped(f"{n['says']}: {n['because']}")
 
 
 def _mfu(mfu: Json) -> Iterator[str]:

@@ -1,0 +1,47 @@
+"""Text for a terminal: tables, paragraphs, and the amounts that many messages have."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+WIDTH = 100
+"""Characters of a line at the most."""
+
+
+def wrapped(text: str, first: str = "  ", rest: str | None = None, width: int = WIDTH) -> str:
+    """Wrap a paragraph: `first` starts its first line, `rest` (`first` where None) the others. No word is broken."""
+    rest = first if rest is None else rest
+    return textwrap.fill(
+        text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def table(rows: Sequence[Sequence[str]], sides: str = "r") -> list[str]:
+    """Align columns. Each letter of `sides` is a column's, `l` or `r`; the last one also holds for those after it."""
+    columns = max(map(len, rows), default=0)
+    left = [s == "l" for s in sides.ljust(columns, sides[-1])]
+    # What ends its row on the left needs no room: the columns of other rows do not grow with it.
+    widths = [max((len(r[i]) for r in rows if len(r) > i + left[i]), default=0) for i in range(columns)]
+    cells = ([c.ljust(w) if x else c.rjust(w) for c, w, x in zip(r, widths, left, strict=False)] for r in rows)
+    return [("  " + "  ".join(r)).rstrip() for r in cells]
+
+
+def counted(n: int, noun: str, form: str = "d") -> str:
+    """Count things: 1 line, 2 lines, 3 batches; `form` writes the number."""
+    return f"{n:{form}} {noun}{'' if n == 1 else 'es' if noun.endswith(('s', 'ch')) else 's'}"
+
+
+def tokens(n: int) -> str:
+    """Write a length as a run file does: 131072 is 128k."""
+    return f"{n // 1024}k" if n and n % 1024 == 0 else str(n)
+
+
+def change(step_time: float, gib: float) -> str:
+    """Say what a change costs: the share by which a step grows, and the memory."""
+    return f"{100 * step_time:+.1f}% step time, {gib:+.1f} GiB"
+
+
+def short(rule: str) -> str:
+    """Take the stdlib's `std.` off the id of a rule."""
+    return rule.removeprefix("std.")
