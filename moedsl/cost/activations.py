@@ -1,10 +1,9 @@
-"""Bytes that one microbatch leaves for backward in each kind of layer, and the largest working set beside them.
+"""Count the bytes that one microbatch saves for backward in each kind of layer, and the largest working set.
 
-What is kept is what the modules of Megatron-Core 0.19.2 with Transformer Engine save: the input of each norm, linear
-and activation function, and of attention its q, k, v, output and log-sum-exp (no score matrix: fused attention).
-With TP there is SP, so tensors between the linears are split over TP as well. `tokens` is a rank's: micro_batch x
-seq / cp. Selective recompute drops outputs by module
-(megatron/core/transformer/transformer_config.py:recompute_modules).
+The count follows what the modules of Megatron-Core 0.19.2 with Transformer Engine save: the input of each norm, linear
+and activation function, and for attention q, k, v, output and log-sum-exp (no score matrix: fused attention). TP always
+comes with SP, so tensors between the linears are split over TP as well. `tokens` is a rank's: micro_batch x seq / cp.
+Selective recompute drops outputs by module (megatron/core/transformer/transformer_config.py:recompute_modules).
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
 from moedsl.schema.facts import Model, Vision
 
 STASH, CAPACITY = 1.2, 1.5
-"""A whole-iteration graph holds what the experts save in a paged stash of STASH times the mean, and what is at work in
-buffers of CAPACITY times it, whatever the routing (`emit/fields.py`; core transformer/moe/paged_stash.py:599)."""
+"""A whole-iteration graph holds what the experts save in a paged stash of STASH times the mean, and works in buffers of
+CAPACITY times the mean, whatever the routing (`emit/fields.py`; core transformer/moe/paged_stash.py:599)."""
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 BIT = {word: i for i, word in enumerate(RECOMPUTE)}
 HERE: Mapping[str, Floats] = dict.fromkeys(OFFLOAD_MODULES, np.ones(1))
@@ -39,9 +38,9 @@ class Sizes:
     """Tokens and number formats by row."""
 
     tokens: Floats
-    """Tokens of a microbatch on a rank, sequence parallelism not counted."""
+    """Tokens of a microbatch on a rank, before sequence parallelism."""
     split: Floats
-    """Those tokens over TP: what sequence parallelism leaves on a rank."""
+    """The same tokens divided by TP: what remains on a rank with sequence parallelism."""
     routed: Floats
     """Token copies that reach this rank's experts, at the mean."""
     saved: Floats
@@ -49,19 +48,19 @@ class Sizes:
     tp: Floats
     etp: Floats
     learns: float
-    """1 where the language model's weights learn; a frozen linear does not save its input (te
+    """1 if the language model's weights are trained; a frozen linear does not save its input (te
     pytorch/module/linear.py, `weight.requires_grad`)."""
     keep: Mapping[str, Floats]
-    """1 where a recompute module's tensors are kept, 0 where they are recomputed; `pre_mlp_norm` is the norm before a
-    MoE layer."""
+    """1 if a recompute module's tensors are kept, 0 if they are recomputed; `pre_mlp_norm` is the norm before a MoE
+    layer."""
     here: Mapping[str, Floats]
-    """1 where what a module of `OFFLOAD_MODULES` saves waits on the GPU, 0 where it waits in host memory."""
+    """1 if what a module of `OFFLOAD_MODULES` saves stays on the GPU, 0 if it waits in host memory."""
     mask: Floats
-    """Bytes of the attention mask that a graph with attention takes, 0 without one."""
+    """Bytes of the attention mask of a graph with attention, 0 without one."""
 
 
 def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
-    """What the formulas below share."""
+    """Compute the values that the formulas below share."""
     tokens = t["micro_batch"] * (seq / t["cp"])
     split = tokens / t["tp"]
     keep = {word: 1.0 - t.has("recompute", bit) for word, bit in BIT.items()}
@@ -73,17 +72,17 @@ def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
 
 
 def mask(t: Table, seq: int) -> Floats:
-    """Bytes of the mask that each layer with captured attention is given, for every kind of attention and though the
-    kernels do not read it: a byte for each pair of a CP rank's tokens and all tokens, whole on each TP rank (core
-    transformer/transformer_layer.py:1111-1121)."""
+    """Return the bytes of the mask that each layer with captured attention gets, for every kind of attention and
+    although the kernels do not read it: a byte for each pair of a CP rank's token and a token of the sequence, whole on
+    each TP rank (core transformer/transformer_layer.py:1111-1121)."""
     return t.has("cuda_graph", CUDA_GRAPH.index("attn")) * 1.0 * t["micro_batch"] * (seq // t["cp"]) * seq
 
 
 def _moved(m: Model, t: Table) -> dict[str, Floats]:
-    """1 where what a module saves goes to host memory, by word of `OFFLOAD_MODULES`.
+    """Return 1 for each word of `OFFLOAD_MODULES` whose saved tensors go to host memory.
 
-    Megatron-Core leaves out a norm that is fused into its linear, and one whose input is a graph's own buffer (core
-    transformer/transformer_layer.py:1442-1494). Whole layers that are recomputed save nothing inside.
+    Megatron-Core leaves out norms fused into their linear, and those whose input is a graph's own buffer (core
+    transformer/transformer_layer.py:1442-1494). Recomputed whole layers save nothing inside.
     """
     alone = ~t.has("recompute", BIT["full"])
     moved = {word: 1.0 * (t.has("offload_modules", i) & alone) for i, word in enumerate(OFFLOAD_MODULES)}
@@ -94,24 +93,26 @@ def _moved(m: Model, t: Table) -> dict[str, Floats]:
 
 
 def _norm_leaves_graph(t: Table) -> Floats:
-    """1 where a captured router hands the norm's output out of its graph, so that it is kept whatever is recomputed.
+    """Return 1 where a captured router passes the norm's output out of its graph, so that it is kept even if
+    recomputed.
 
-    Only a graph that ends after alltoall's preprocessing does not (core transformer/transformer_layer.py:458-499).
+    Only a graph that ends after alltoall's preprocessing does not do this (core
+    transformer/transformer_layer.py:458-499).
     """
     router, inside = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("moe_router", "moe_preprocess"))
     return 1.0 * (router & ~(inside & (t["dispatcher"] == ALLTOALL)))
 
 
 def attention(m: Model, s: Sizes) -> Floats:
-    """One attention block with its norm; the layer's input is counted by the layer."""
+    """Count one attention block with its norm; the layer's input is counted with the layer."""
     return _mla(m, s) if m.attention == "mla" else _gqa(m, s)
 
 
 def _gqa(m: Model, s: Sizes) -> Floats:
-    """The input norm is fused into the linear, which keeps its output whatever is recomputed. An output gate is kept,
-    and beside what it multiplies the product that enters the projection (core transformer/attention.py:1624).
+    """The input norm is fused into the linear, which keeps its output even with recompute. An output gate is kept,
+    together with its input and the product that enters the projection (core transformer/attention.py:1624).
 
-    Recomputed attention keeps v as a view of the whole projection, and that with it (core
+    Recomputed attention keeps v as a view of the whole projection, and therefore the projection too (core
     transformer/attention.py:_checkpointed_attention_forward).
     """
     q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
@@ -123,15 +124,16 @@ def _gqa(m: Model, s: Sizes) -> Floats:
 
 
 def _projected(s: Sizes) -> Floats:
-    """Bytes of a number of attention's output, which the kernel saves in BF16 and a quantised projection beside it."""
+    """Return the bytes of a number of attention's output: BF16 from the kernel, and a quantised projection's copy."""
     return (BF16 + np.where(s.saved < BF16, s.saved, 0.0) * s.learns) * s.here["attn_proj"]
 
 
 def _mla(m: Model, s: Sizes) -> Floats:
-    """Up-projected q, k and v are what `mla_up_proj` recomputes; the latents and the output stay.
+    """`mla_up_proj` recomputes the up-projected q, k and v; the latents and the output are kept.
 
     The projection of k and v itself is freed: k is joined with its rotary part and v made contiguous (core
-    transformer/multi_latent_attention.py:966-968)."""
+    transformer/multi_latent_attention.py:966-968).
+    """
     qk, v = m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim
     latents = (m.q_lora_rank + m.kv_lora_rank) * (BF16 + s.saved * s.learns) + m.qk_rope_dim * BF16
     entered = (m.hidden * s.saved * s.learns * s.keep["layernorm"] + latents) * s.here["qkv_linear"]
@@ -141,42 +143,41 @@ def _mla(m: Model, s: Sizes) -> Floats:
 
 
 def dense_mlp(m: Model, s: Sizes) -> Floats:
-    """An MLP: norm output, what the first linear puts out (with a gate two halves), the product."""
+    """Count an MLP: norm output, the output of the first linear (two halves with a gate), and the product."""
     out = m.ffn_hidden * (_halves(m) + s.saved * s.learns)
     return s.split * s.keep["mlp"] * (m.hidden * s.saved * s.learns + out)
 
 
 def _halves(m: Model) -> float:
-    """Bytes of what an activation function keeps of its input, for a number of what it puts out."""
+    """Return the bytes that an activation function keeps of its input, for one number of its output."""
     return (products(m) - 1) * BF16
 
 
 def mixer(m: Model, s: Sizes, kind: Mixer) -> Floats:
-    """A Mamba-2 mixer or a gated delta net: the norm's output, what lies between its projections, and what enters the
-    second. No module of `RECOMPUTE` lies in it but the whole layer."""
+    """Count a Mamba-2 mixer or a gated delta net: the norm's output, the tensors between its projections, and the input
+    of the second projection. No module of `RECOMPUTE` covers it except the whole layer."""
     return s.split * ((m.hidden + kind.inner) * s.saved * s.learns + BF16 * kind.saved)
 
 
 def moe_mlp(m: Model, s: Sizes) -> Floats:
-    """Norm output, router, latent projections, routed experts and shared experts."""
+    """Count norm output, router, latent projections, routed experts and shared experts."""
     normed = s.split * m.hidden * BF16 * s.keep["pre_mlp_norm"]
     return normed + s.keep["moe"] * (_router(m, s) + _latent(m, s) + experts(m, s) + shared(m, s))
 
 
 def _latent(m: Model, s: Sizes) -> Floats:
-    """What the projections to the latent width and back save: the quantised hidden state beside the norm's output, and
-    what is combined."""
+    """Count what the projections to the latent width and back save: quantised hidden state and combined output."""
     entered = np.where(s.saved < BF16, s.saved, 0.0) * m.hidden * (m.moe_latent > 0)
     return s.split * (entered + m.moe_latent * s.saved) * s.learns
 
 
 def _router(m: Model, s: Sizes) -> Floats:
-    """FP32 logits and probabilities and the routing map, over all experts."""
+    """Count FP32 logits and probabilities and the routing map, over all experts."""
     return s.split * m.experts * 9.0
 
 
 def experts(m: Model, s: Sizes) -> Floats:
-    """The permuted input, what the first grouped linear puts out (with a gate two halves) and the product, which
+    """Count the permuted input, the output of the first grouped linear (two halves with a gate) and the product, which
     `moe_act` recomputes."""
     width = m.expert_hidden / s.etp
     halves = _halves(m) * s.here["moe_act"]
@@ -190,7 +191,7 @@ def shared(m: Model, s: Sizes) -> Floats:
 
 
 def layers(m: Model, s: Sizes) -> ByKind:
-    """Bytes kept for one microbatch; full recompute keeps the layer's input alone."""
+    """Return the bytes kept for one microbatch; full recompute keeps only the layer's input."""
     entry, full = s.split * m.hidden * BF16, s.keep["full"]
     first, second = entry * s.here["attn_norm" if m.attention == "mla" else "qkv_linear"], entry * s.here["mlp_norm"]
     around, inside, routed = attention(m, s), dense_mlp(m, s), moe_mlp(m, s)
@@ -204,7 +205,7 @@ def layers(m: Model, s: Sizes) -> ByKind:
 
 
 def offloaded(m: Model, s: Sizes) -> ByKind:
-    """Bytes of one microbatch that wait for backward in host memory; empty where nothing does."""
+    """Return the bytes of one microbatch that wait for backward in host memory; empty if there are none."""
     if s.here is HERE:
         return {}
     kept = layers(m, s)
@@ -212,7 +213,7 @@ def offloaded(m: Model, s: Sizes) -> ByKind:
 
 
 def captured(m: Model, s: Sizes, t: Table) -> ByKind:
-    """Bytes that the graphs of one layer with experts hold for one microbatch, by its kind."""
+    """Return the bytes that the graphs of one layer with experts hold for one microbatch, by kind of layer."""
     attn, router = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("attn", "moe_router"))
     entry = s.split * m.hidden * BF16
     around = {"moe": attention(m, s)} | ({"delta": mixer(m, s, mixers.delta_net(m))} if m.linear else {})
@@ -221,8 +222,9 @@ def captured(m: Model, s: Sizes, t: Table) -> ByKind:
 
 
 def uneven(m: Model, s: Sizes, whole: Floats, taken: Taken) -> tuple[Floats, Floats]:
-    """(for each layer, over the root of the layers): bytes that the fullest expert rank keeps of a MoE layer above the
-    mean. `whole` is 1 where a whole-iteration graph's stash has its size whatever the routing."""
+    """Return (for each layer, over the root of the layers): the bytes above the mean that the expert rank with the most
+    tokens keeps of a MoE layer. `whole` is 1 if a whole-iteration graph's stash has a fixed size whatever the routing.
+    """
     each = s.keep["full"] * s.keep["moe"] * experts(m, s)
     excess = each * (taken.imbalance - 1.0) * (1.0 - whole)
     stash = each * (STASH - 1.0) * whole
@@ -231,8 +233,8 @@ def uneven(m: Model, s: Sizes, whole: Floats, taken: Taken) -> tuple[Floats, Flo
 
 
 def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, taken: Taken) -> Floats:
-    """Gradients alive in the backward of the largest layer, and what it recomputes; `saved` is what `layers` keeps,
-    and what is offloaded is back by then."""
+    """Return the bytes of the gradients alive in the backward of the largest layer, and of what it recomputes. `saved`
+    is the activations that `layers` keeps; offloaded ones are back by then."""
     kept = layers(m, evolve(s, here=HERE, keep={word: np.ones_like(s.tokens) for word in s.keep}))
     again = {kind: np.maximum(size - saved[kind], 0.0) for kind, size in kept.items()}
     routed = s.routed * np.where(whole > 0, CAPACITY, taken.imbalance)
@@ -245,16 +247,17 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, taken: Taken) 
 
 
 def logits(m: Model, s: Sizes) -> tuple[Floats, Floats]:
-    """(loss, MTP): bytes of the vocabulary's logits and their gradient in BF16.
+    """Return (loss, MTP): bytes of the vocabulary's logits and their gradient in BF16.
 
-    Transformer Engine's fused cross entropy, which NVIDIA's recipes choose, makes no FP32 copy; the native one would.
+    Transformer Engine's fused cross entropy, which NVIDIA's recipes choose, makes no FP32 copy. The native one would.
     """
     each = s.split * m.vocab
     return each * 4.0, each * 4.0
 
 
 def vision(v: Vision, t: Table, trained: tuple[bool, bool]) -> Floats:
-    """A microbatch's images in the tower: one image a sample, whole on each CP and TP rank but for what TP splits.
+    """Count a microbatch's images in the tower: one image a sample, whole on each CP and TP rank except for what TP
+    splits.
 
     A frozen tower keeps nothing; trainable mergers keep their own input. Full recompute keeps each layer's input.
     """
@@ -263,7 +266,7 @@ def vision(v: Vision, t: Table, trained: tuple[bool, bool]) -> Floats:
 
 
 def vision_parts(v: Vision, t: Table, trained: tuple[bool, bool]) -> tuple[Floats, Floats]:
-    """(encoder, projector) of `vision`."""
+    """Split the bytes of `vision` into (encoder, projector)."""
     tower, projection = trained
     patches = BF16 * t["micro_batch"] * float(v.image_tokens * v.merge**2)
     inside = 3 * v.hidden + (7 * v.hidden + 2 * v.ffn_hidden) / t["tp"]

@@ -1,9 +1,9 @@
-"""What a rank holds while the optimizer steps: no activation is alive, but the gradients may be there a second time.
+"""Count what a rank holds while the optimizer steps: no activation is alive, but gradients may exist twice.
 
 From a BF16 buffer Megatron-Core makes an FP32 copy of the shard that this rank steps (core
-optimizer/distrib_optimizer.py:2782), and the copy stays until the next step clears it. Only a precision-aware optimizer
-without an FP8 recipe steps from the buffer itself, and Bridge's optimizers have such a recipe even in BF16 (see
-`formats.master`), but for those that offload. Megatron FSDP has buffers of its own.
+optimizer/distrib_optimizer.py:2782). The copy stays until the next step clears it. Only a precision-aware optimizer
+without an FP8 recipe steps from the buffer itself. Bridge's optimizers have such a recipe even in BF16 (see
+`formats.master`), except those that offload. Megatron FSDP has buffers of its own.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Hardware, Model
 
 COLUMNS = ("tp", "etp", "ep", "precision", "sharding", "moments", "grad_reduce", "offload")
-"""The axes that this depends on, beside those of the profile."""
+"""The axes that this depends on, in addition to those of the profile."""
 FP32 = 4.0
 
 
 def copied(t: Table) -> Floats:
-    """Bytes of the second gradient of a parameter that this rank steps."""
+    """Return the bytes of the second gradient of a parameter that this rank steps."""
     narrow = (formats.gradient(t) < FP32) & (formats.fsdp(t) == 0)
     return FP32 * (narrow & (t["offload"] != BY_NAME["offload"].words.index("optimizer")))
 
 
 def copies(n: Counts, t: Table, gpus: int) -> Prices:
-    """The copies by feature of `profiles.of_memory`."""
+    """Return the copies by feature of `profiles.of_memory`."""
     each, dense, expert = copied(t), t["tp"] / gpus, t["etp"] * t["ep"] / gpus
     return {f"{name}_shard": each * (of.dense * dense + of.expert * expert) for name, of in n.learning.items()}
 
 
 def prices(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, taken: Taken = BEST) -> dict[str, Prices]:
-    """Bytes of each kind by feature, for every row of `t`; the copies are buffers."""
+    """Return the bytes of each kind by feature, for every row of `t`; the copies count as buffers."""
     n = memory.counts(m, t, learns)
     hopper = taken.transposes if taken.transposes is not None else hw.arch == "hopper"
     workspaces = {"one": np.full(t.rows, taken.framework)}

@@ -1,4 +1,4 @@
-"""The least, the best and the most that the most loaded rank may hold, and whether that fits its GPU."""
+"""Estimate the low, best and high memory of the most loaded rank, and whether it fits its GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FITS, TIGHT, NOT = "FITS", "TIGHT", "DOES NOT FIT"
 
 @frozen
 class Spread:
-    """What one uncertainty alone moves the peak by, bytes: down (negative) and up."""
+    """The change of the peak from one uncertainty alone, in bytes: down (negative) and up."""
 
     name: str
     least: float
@@ -26,7 +26,7 @@ class Spread:
 
 @frozen
 class Bounds:
-    """Bytes of torch's peak on the most loaded rank, and of what lies beside it."""
+    """Bytes of torch's peak on the most loaded rank, and of the memory outside torch."""
 
     least: float
     best: float
@@ -34,28 +34,28 @@ class Bounds:
     spread: tuple[Spread, ...]
     outside: tuple[Part, ...]
     visible: float
-    """What the driver shows of the GPU."""
+    """The memory of the GPU that the driver shows."""
 
     @property
     def beside(self) -> tuple[float, float]:
-        """(least, most) outside torch."""
+        """Return (low, high) outside torch."""
         return sum(p.least for p in self.outside), sum(p.most for p in self.outside)
 
     @property
     def needed(self) -> tuple[float, float]:
-        """(least, most) of the whole GPU."""
+        """Return (low, high) of the whole GPU."""
         least, most = self.beside
         return self.least + least, self.most * (1 + HELD_BACK) + most
 
     @property
     def verdict(self) -> str:
-        """FITS where the most does, DOES NOT FIT where even the least does not, else TIGHT."""
+        """Return FITS if the high case fits, DOES NOT FIT if even the low case does not, else TIGHT."""
         least, most = self.needed
         return FITS if most <= self.visible else NOT if least > self.visible else TIGHT
 
     @property
     def because(self) -> str:
-        """The verdict's sum in words."""
+        """Write the sum of the verdict as text."""
         (least, most), (low, high), shown = (
             self.needed,
             self.beside,
@@ -68,7 +68,7 @@ class Bounds:
 
 
 def bounds(cost: Cost, row: Mapping[str, int]) -> Bounds:
-    """The bounds of one row (axis to code); raises ValueError where its (pp, vpp) have no layout."""
+    """Compute the bounds of one row (axis to code); raises ValueError if its (pp, vpp) have no layout."""
     best, known = taken.best(cost.routing), taken.unknowns(cost.routing)
     alone = [taken.changed(best, change) for u in known for change in (u.least, u.most)]
     ways = [taken.least(cost.routing), best, taken.most(cost.routing), *alone]
@@ -81,7 +81,7 @@ def bounds(cost: Cost, row: Mapping[str, int]) -> Bounds:
 
 
 def fits(cost: Cost, row: Mapping[str, int]) -> bool:
-    """Whether the verdict of `bounds` is FITS, from the most alone."""
+    """Tell whether the verdict of `bounds` is FITS, from the high case alone."""
     return bool(cost.spare(row)[0] >= 0)
 
 

@@ -1,7 +1,7 @@
-"""Seconds on the wire, for one microbatch and layer or for one step. Bandwidths are one GPU's, one direction.
+"""Estimate the seconds of communication, for one microbatch and layer or for one step. Bandwidths are in one direction.
 
-Ranks are numbered tp (etp for experts) fastest, then cp or ep, dp, pp (megatron/core/parallel_state.py), so a group
-of n ranks at a stride lies in one NVLink domain when n x stride fits in it.
+Ranks are numbered with tp (etp for experts) fastest, then cp or ep, dp, pp (megatron/core/parallel_state.py). A group
+of n ranks at a stride is therefore in one NVLink domain if n x stride fits in it.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.schema.facts import Hardware, Model
 
 DISPATCH_NVLINK = (0.60, 0.87, 1.0)
-"""NVLink bandwidth that expert all-to-all reaches over HybridEP's, by dispatcher: alltoall, deepep, hybridep."""
+"""NVLink bandwidth of the expert all-to-all relative to HybridEP's, by dispatcher: alltoall, deepep, hybridep."""
 DISPATCH_NETWORK = (0.74, 0.85, 0.90)
-"""Share of the network's that it reaches. DeepEP publishes 43 to 58 GB/s on a 50 GB/s port (its README, normal kernels,
-EP 16 to 64, where a rank's own node counts too); NCCL's many small messages come to less."""
+"""Its share of the network bandwidth. DeepEP publishes 43 to 58 GB/s on a 50 GB/s port (its README, normal kernels, EP
+16 to 64, counting a rank's own node); NCCL's many small messages reach less."""
 DP_EXPOSED, P2P_EXPOSED = 0.10, 0.10
 """Shares of data parallelism's communication, and of what virtual stages send each other, that are never hidden."""
 TP_SHARE = 0.5
-"""Of a ring's rate on large messages, what TP's gathers and scatters reach, tens of megabytes each with products that
-wait on both sides. Stated: of the published runs those with TP 2 (Nemotron 3 Super on GB200) are 5% faster at 1."""
+"""The share of a ring's rate that TP's gathers and scatters reach, with tens of megabytes each and products that wait
+on both sides. Stated: of the published runs, those with TP 2 (Nemotron 3 Super on GB200) are 5% faster at 1."""
 DELAYED = 0.03
-"""Share of what the overlap leaves that delayed weight gradients hide: 41.25 s a step without overlap, 31.31 with it,
-31.20 with both (seed "expert-parallel overlap", Qwen3-30B on 16 H100)."""
+"""The share of the communication left by the overlap that delayed weight gradients hide: 41.25 s a step without
+overlap, 31.31 with it, 31.20 with both (seed "expert-parallel overlap", Qwen3-30B on 16 H100)."""
 HOP_NVLINK, HOP_NETWORK = 1e-6, 8e-6
 """Seconds that the first byte needs to the next rank of a ring, inside an NVLink domain and to another."""
 
 
 def inside(hw: Hardware, size: Floats, stride: Floats) -> Floats:
-    """Ranks of a group that share an NVLink domain."""
+    """Count the ranks of a group that share an NVLink domain."""
     return np.clip(hw.nvlink_domain // stride, 1, size)
 
 
 def ring(hw: Hardware, size: Floats, stride: Floats) -> Floats:
-    """Bytes/s of a ring collective: NVLink inside a domain; across, every local member brings its own network port."""
+    """Return a ring's bytes/s: NVLink inside a domain; across domains, every local member adds its own network port."""
     local = inside(hw, size, stride)
     return hw.constants.ring * np.where(local >= size, hw.nvlink, np.minimum(hw.nvlink, hw.network * local))
 
 
 def latency(hw: Hardware, size: Floats, stride: Floats) -> Floats:
-    """Seconds for the first byte to go round a ring, which leaves each NVLink domain once."""
+    """Return the seconds for the first byte to go round a ring, which leaves each NVLink domain once."""
     domains = size / inside(hw, size, stride)
     return np.where(domains > 1, (size - domains) * HOP_NVLINK + domains * HOP_NETWORK, (size - 1) * HOP_NVLINK)
 
 
 def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """One dispatch (or combine) of a MoE layer.
+    """Estimate one dispatch (or combine) of a MoE layer.
 
-    All-to-all sends each of topk copies. DeepEP and HybridEP send a token once to an NVLink domain, where it goes
-    on over NVLink, once to each rank.
+    All-to-all sends each of topk copies. DeepEP and HybridEP send a token once to an NVLink domain. There it goes on
+    over NVLink, once to each rank.
     """
     ep, etp = t["ep"] * 1.0, t["etp"] * 1.0
     payload = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * routed_width(m) * 2.0
@@ -74,16 +74,16 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
 
 def met(m: Model, places: Floats) -> Floats:
-    """Of so many equal places for the experts, in order, how many a token's experts lie in, by row."""
+    """Count the places that contain a token's experts, among equal places for the experts, in order, by row."""
     values, at = np.unique(places, return_inverse=True)
     return np.array([_met(float(p), m.topk, m.routing_groups, m.topk_groups) for p in values])[at]
 
 
 @lru_cache(maxsize=1024)
 def _met(places: float, topk: int, groups: int, allowed: int) -> float:
-    """Places that topk uniform choices meet among the experts of `allowed` groups of all `groups`.
+    """Count the places that topk uniform choices reach among the experts of `allowed` groups of all `groups`.
 
-    A group over several places leaves that share of them. Where a place holds several groups, it may have none of the
+    A group that spans several places leaves that share of them. A place that holds several groups may have none of the
     allowed ones, or j of them with the odds of drawing without replacement
     (megatron/core/transformer/moe/moe_utils.py:618).
     """
@@ -96,12 +96,11 @@ def _met(places: float, topk: int, groups: int, allowed: int) -> float:
 
 
 def exposed(hw: Hardware, t: Table, transfer: Floats, hideable: Floats) -> tuple[Floats, Floats]:
-    """(beside another microbatch, alone): expert communication of one MoE layer, forward and backward, that compute
-    does not hide.
+    """Return (with another microbatch, alone): a MoE layer's exposed expert communication, forward and backward.
 
-    Two transfers forward, two backward, two more where the MoE layer is recomputed. Where a forward runs beside the
-    backward of another microbatch the overlap hides a calibrated share, delayed weight gradients `DELAYED` of what that
-    leaves, and both no more than the compute that runs meanwhile. A pass that runs alone hides nothing.
+    There are two transfers forward, two backward, and two more if the MoE layer is recomputed. If a forward runs at the
+    same time as another microbatch's backward, the overlap hides a calibrated share. Delayed weight gradients hide
+    `DELAYED` of the rest. Together they hide no more than the compute meanwhile. A pass that runs alone hides nothing.
     """
     again = t.has("recompute", BIT["moe"]) | t.has("recompute", BIT["full"])
     whole = (4.0 + 2.0 * again) * transfer
@@ -110,14 +109,14 @@ def exposed(hw: Hardware, t: Table, transfer: Floats, hideable: Floats) -> tuple
 
 
 def tensor(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """TP of one block with SP: gather and scatter forward, two and one more backward for the weight gradient."""
+    """Estimate TP of one block with SP: gather and scatter forward, two and one more backward for weight gradients."""
     tp = t["tp"] * 1.0
     moved, one = t["micro_batch"] * (seq / t["cp"]) * m.hidden * 2.0 * (tp - 1) / tp, np.ones_like(tp)
     return 5.0 * (moved / (TP_SHARE * ring(hw, tp, one)) + latency(hw, tp, one))
 
 
 def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """CP of one layer: keys and values go round the ring forward, they and their gradients backward."""
+    """Estimate CP of one layer: keys and values go round the ring forward, they and their gradients backward."""
     cp = t["cp"] * 1.0
     if m.attention == "mla":
         width = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim)
@@ -128,31 +127,31 @@ def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
 
 def scanned(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """CP of a Mamba-2 layer, forward and backward: its scan runs over whole sequences, so all that it reads and what it
-    puts out goes from a part of the sequence to a part of the heads and back (core ssm/mamba_context_parallel.py:134);
-    groups fewer than CP ranks are repeated. Nothing hides it."""
+    """Estimate CP of a Mamba-2 layer, forward and backward. Its scan runs over whole sequences, so all its inputs and
+    outputs change from a part of the sequence to a part of the heads and back (core ssm/mamba_context_parallel.py:134).
+    Groups fewer than CP ranks are repeated. Nothing hides this."""
     inner = m.mamba_heads * m.mamba_head_dim
     groups = np.maximum(m.mamba_groups / t["tp"], t["cp"]) * t["tp"]
     return _exchanged(hw, t, seq, 3 * inner + 2 * groups * m.mamba_state + m.mamba_heads)
 
 
 def delta_net(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """CP of a gated delta net, forward and backward, as of a Mamba-2 layer: its whole projection and what enters the
-    second one change from the sequence to the heads and back (core ssm/gated_delta_net/gdn.py:129-162,
+    """Estimate CP of a gated delta net, forward and backward, as for a Mamba-2 layer: its whole projection and the
+    input of the second one change from the sequence to the heads and back (core ssm/gated_delta_net/gdn.py:129-162,
     common.py:347-365)."""
     mixer = mixers.delta_net(m)
     return _exchanged(hw, t, seq, mixer.projected + mixer.inner)
 
 
 def _exchanged(hw: Hardware, t: Table, seq: int, numbers: ArrayLike) -> Floats:
-    """All-to-all over CP of so many numbers a token, forward and backward."""
+    """Estimate an all-to-all over CP of so many numbers a token, forward and backward."""
     cp = t["cp"] * 1.0
     moved = 2.0 * t["micro_batch"] * (seq / cp) * (np.asarray(numbers) / t["tp"]) * 2.0 * (cp - 1) / cp
     return moved / ring(hw, cp, t["tp"] * 1.0)
 
 
 def pipeline(m: Model, hw: Hardware, t: Mapping[str, Ints], gpus: int, seq: int) -> Floats:
-    """One microbatch's hidden state from a chunk to the next, on another stage; its gradient back takes as long."""
+    """Estimate sending one microbatch's hidden state to the next chunk on another stage; its gradient takes as long."""
     moved = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * m.hidden * 2.0
     band = (hw.nvlink if gpus <= hw.nvlink_domain else hw.network) * hw.constants.ring
     return np.where(t["pp"] > 1, moved / band, 0.0)
@@ -161,9 +160,10 @@ def pipeline(m: Model, hw: Hardware, t: Mapping[str, Ints], gpus: int, seq: int)
 def data(
     hw: Hardware, t: Table, gpus: int, every: Mapping[str, Parameters], learning: Mapping[str, Parameters]
 ) -> dict[str, Floats]:
-    """By feature: reduce-scatter of its gradients and all-gather of its parameters, once.
+    """Return, by feature, the reduce-scatter of its gradients and the all-gather of its parameters, once.
 
-    With FSDP there is a gather for forward and one for backward; each microbatch repeats all (`step.after_overlap`).
+    With FSDP there is a gather for forward and one for backward, and each microbatch repeats all
+    (`step.after_overlap`).
     """
     dense, expert_ranks = gpus / (t["tp"] * t["pp"]), gpus / (t["etp"] * t["ep"] * t["pp"])
     slow = ring(hw, dense, t["tp"] * 1.0), ring(hw, expert_ranks, t["etp"] * t["ep"] * 1.0)

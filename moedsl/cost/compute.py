@@ -1,8 +1,8 @@
-"""Seconds that a layer computes for one microbatch on a rank: matrix products, attention, and passes over memory.
+"""Estimate a layer's compute seconds for one microbatch on a rank: matrix products, attention, passes over memory.
 
-A matrix product runs at a calibrated share of its precision's dense peak; a grouped one reaches that share only with
-enough tokens for each expert. Everything else streams through HBM. Backward is twice forward, 2.5 times for attention.
-The shares are those of the GPU's generation (`constants.py`), at the clock that its power limit sustains.
+A matrix product runs at a calibrated share of its precision's dense peak. A grouped product reaches that share only
+with enough tokens for each expert. Everything else streams through HBM. Backward is twice forward, 2.5 times for
+attention. The shares are those of the GPU's generation (`constants.py`), at the clock that its power limit sustains.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from moedsl.schema.facts import Hardware, Model
 RATE = {"bf16": "bf16", "fp8_blockwise": "fp8", "fp8_current": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 """The peak of `Hardware.tflops` that a precision uses."""
 SHARE = {"bf16": "gemm", "fp8": "gemm8", "mxfp8": "gemm8", "nvfp4": "gemm4"}
-"""The constant that says how much of that peak a large product reaches."""
+"""The constant for the share of that peak that a large product reaches."""
 PERMUTES = (6.0, 4.0, 3.0)
 """Passes over the routed tokens in forward, by dispatcher: alltoall sorts twice on each side, HybridEP permutes
 while it sends."""
 HOST_ATTENTION, HOST_ROUTER, HOST_PREPROCESS, HOST_EXPERTS, HOST_DENSE = 0.9e-3, 0.4e-3, 0.4e-3, 1.2e-3, 0.6e-3
-"""Seconds of launches from the host for one layer, forward and backward; CUDA graphs take their part away. Stated, not
-calibrated: no tuned run that is published is bound by them, nor by half as much again. A published pair of Qwen3-30B on
-16 H100 (TP2 PP2 EP4) takes 623 ms a step, and 484 with attention, router and preprocessing in graphs: 2.9 to 3.9 ms a
-layer without, by what its unstated batch may be."""
+"""Seconds of launches from the host for one layer, forward and backward, less those in CUDA graphs. Stated, not
+calibrated: no published tuned run is bound by them, nor by half as much again. A published pair of Qwen3-30B on 16 H100
+(TP2 PP2 EP4) takes 623 ms a step, and 484 with attention, router and preprocessing in graphs: 2.9 to 3.9 ms a layer
+without graphs, depending on its unstated batch."""
 HOST_MAMBA = 0.9e-3
 """The same for a Mamba-2 layer: its two linears, and some twenty kernels of the convolution and the scan both ways."""
 HOST_DELTA = 1.2e-3
 """The same for a gated delta net, whose scan and whose copies between kernels are some forty, both ways."""
 LAUNCHES = {"bf16": 1.0, "fp8_blockwise": 2.0, "fp8_current": 3.0, "mxfp8": 2.0, "nvfp4": 3.0}
-"""What the host launches over BF16: beside a product the cast of what enters it, and where `QUANTISED` reads it once
+"""What the host launches in addition to BF16: for each product the cast of its input, and if `QUANTISED` reads it once
 more, that pass too, expert by expert. Stated; without it FP8 on H100 fits Qwen3-30B or Nemotron 3 Nano, not both."""
 HOST_WAIT = 0.5e-3
 """Seconds for one MoE layer, forward and backward, in which the GPU is idle because the host waits for the counts of
-routed tokens before it can launch the experts (core transformer/moe/token_dispatcher.py:948, fused_a2a.py:414); a graph
+routed tokens before it launches the experts (core transformer/moe/token_dispatcher.py:948, fused_a2a.py:414). A graph
 of the whole iteration has no such wait. Stated: 0.5 to 1 ms explain the published runs about as well."""
 QUANTISED = {"bf16": 0.0, "fp8_blockwise": 4.0, "fp8_current": 6.0, "mxfp8": 4.0, "nvfp4": 5.0}
 """Bytes moved for a number that is quantised: read in BF16, written by rows and by columns. Current scaling reads it
@@ -51,17 +51,17 @@ tensor."""
 READ = {"bf16": 2.0, "fp8_blockwise": 1.0, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625}
 """Bytes of a number of a linear's weight when a product reads it."""
 SOFTMAX = 128.0
-"""What the exponential of a score costs beside its products, in numbers of a head's query, key and value: from the
-tensor cores and exponentials of a clock (8192 FLOPs and 16 on Blackwell) it would be 146, if they never overlapped."""
+"""The cost of a score's exponential in addition to its products, in numbers of a head's query, key and value. From the
+tensor cores and exponentials of a clock (8192 FLOPs and 16 on Blackwell) it would be 146 without overlap."""
 WIDE = 256.0
 """The same numbers of a head of 128, of which `attention` is stated."""
 SCAN_RATE, SCAN_STREAM = 100e12, 0.7
-"""FLOP/s of the products of a scan (Mamba-2, gated delta net), small tiles in Triton, which leave the larger tensor
-cores of newer GPUs unused, and the share of the HBM bandwidth that its passes reach. Stated, knowing the published runs
-of Nemotron 3: no run measures them alone, and at twice the rate those on Blackwell would be 5% too fast. No published
-run has a gated delta net."""
+"""FLOP/s of the products of a scan (Mamba-2, gated delta net), which are small tiles in Triton and leave the larger
+tensor cores of newer GPUs unused, and the share of the HBM bandwidth that its passes reach. Stated with the published
+runs of Nemotron 3 in view: no run measures them alone, and at twice the rate those on Blackwell would be 5% too fast.
+No published run has a gated delta net."""
 SHALLOW = 128.0
-"""Of a product's inner dimension, what its first loads and its last writes cost: time ~ inner + SHALLOW."""
+"""The cost of a product's first loads and last writes, in units of its inner dimension: time ~ inner + SHALLOW."""
 FUSED = [PRECISION.index(p) for p in ("mxfp8", "nvfp4")]
 """Precisions in which one kernel runs the experts."""
 WHOLE = CUDA_GRAPH.index("full_iteration")
@@ -81,7 +81,7 @@ class Work:
     norm: Floats
     """One norm with its residual."""
     residual: Floats
-    """Adding what a block puts out."""
+    """Adding the output of a block."""
     rotary: Floats
     """Rotary embedding and the layout of queries, keys and values, and the output's gate."""
     router: Floats
@@ -90,7 +90,7 @@ class Work:
     scan: Floats
     """Its convolution, scan and norm."""
     quantise_mixer: Floats
-    """Quantising what enters its projections, in forward."""
+    """Quantising the inputs of its projections, in forward."""
     quantise_mixer_back: Floats
     """The same of the gradients of what they put out."""
     latent: Floats
@@ -100,11 +100,11 @@ class Work:
     activation: Floats
     """The routed experts' activation function."""
     quantise: Floats
-    """Quantising what enters attention's linears and the first of a dense layer, in forward."""
+    """Quantising the inputs of attention's linears and of the first of a dense layer, in forward."""
     quantise_back: Floats
     """The same of the gradients of what they put out."""
     cast: Floats
-    """Quantising what enters the routed experts' products, in forward."""
+    """Quantising the inputs of the routed experts' products, in forward."""
     cast_back: Floats
     """The same of the gradients of what they put out."""
     permute: Floats
@@ -122,41 +122,42 @@ class Work:
 
 
 def clock(hw: Hardware) -> float:
-    """What the GPU's power limit leaves of the rates that its generation's constants are stated at."""
+    """Return the share of the constants' rates that the GPU's power limit allows."""
     return ((hw.watts or hw.constants.watts) / hw.constants.watts) ** hw.constants.power
 
 
 def flops_rate(hw: Hardware, t: Table) -> Floats:
-    """FLOP/s of a large matrix product by row; a precision that the GPU lacks runs as its BF16."""
+    """Return the FLOP/s of a large matrix product by row; a precision that the GPU does not support runs as BF16."""
     rates = [RATE[p] if RATE[p] in hw.tflops else "bf16" for p in PRECISION]
     each = [getattr(hw.constants, SHARE[r]) * hw.tflops[r] for r in rates]
     return np.array(each)[t["precision"]] * 1e12 * clock(hw)
 
 
 def fused(precision: Ints, cuda_graph: Ints) -> Ints:
-    """1 where one kernel runs the experts' products, activation and quantisation.
+    """Return 1 where one kernel runs the experts' products, activation and quantisation.
 
-    Transformer Engine has it for MXFP8 and NVFP4 (te pytorch/ops/fused/grouped_mlp.py:408); it needs static shapes, so
-    it goes with the captured iteration (bridge perf_recipes/deepseek/gb200/deepseek_v3.py:163).
+    Transformer Engine has it for MXFP8 and NVFP4 (te pytorch/ops/fused/grouped_mlp.py:408). It needs static shapes, so
+    it is used with the captured iteration (bridge perf_recipes/deepseek/gb200/deepseek_v3.py:163).
     """
     return np.isin(precision, FUSED) & (cuda_graph >> WHOLE & 1)
 
 
 def stream(hw: Hardware) -> float:
-    """Bytes/s of a pass over memory."""
+    """Return the bytes/s of a pass over memory."""
     return hw.hbm * hw.constants.stream * clock(hw)
 
 
 def weights_moved(hw: Hardware, t: Table) -> Floats:
-    """Seconds for each of a rank's weights in a microbatch, a third of them: forward and the gradient of the input read
-    it, and its own gradient is read from, and written to, Megatron's buffer (te pytorch/module/grouped_linear.py:963;
-    core extensions/transformer_engine.py:2230), in FP32 or BF16. What products hide of it, they lose by waiting."""
+    """Return the seconds for each of a rank's weights in a microbatch, a third of them. Forward and the gradient of the
+    input read the weight; its own gradient is read from, and written to, Megatron's buffer (te
+    pytorch/module/grouped_linear.py:963; core extensions/transformer_engine.py:2230), in FP32 or BF16. What products
+    hide of it, they lose by waiting."""
     moved = 2 * formats.by_precision(READ, t) + 2 * formats.gradient(t)
     return moved / 3 / hw.hbm
 
 
 def attention_weights(m: Model) -> tuple[int, int]:
-    """(all, up-projections of MLA): weights of one layer's attention linears, whole."""
+    """Count (all, MLA's up-projections) of the weights of one layer's attention linears, whole."""
     if m.attention != "mla":
         return m.hidden * (2 * (m.heads + m.query_groups) + m.heads * m.attention_gate) * m.head_dim, 0
     qk, v = m.heads * (m.qk_nope_dim + m.qk_rope_dim), m.heads * m.v_head_dim
@@ -165,14 +166,14 @@ def attention_weights(m: Model) -> tuple[int, int]:
 
 
 def context(m: Model, seq: int) -> float:
-    """Mean keys that a query attends to over the layers: half the sequence, or what a window leaves."""
+    """Return the mean number of keys that a query attends to over the layers: half the sequence, or a window's part."""
     full = seq / 2
     window = min(full, m.window - m.window * (m.window - 1) / (2 * seq)) if m.window else full
     return (full + (m.window_every - 1) * window) / m.window_every if m.window_every else window
 
 
 def split_width(width: ArrayLike) -> Floats:
-    """What a linear layer's products take, over large ones, where a rank has so much of the dimension that is split.
+    """Return the time of a linear layer's products relative to large ones, for a rank's part of the split dimension.
 
     Of forward and the two of backward, one sums over that dimension.
     """
@@ -180,7 +181,7 @@ def split_width(width: ArrayLike) -> Floats:
 
 
 def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
-    """Forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean."""
+    """Return the forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean."""
     split = t["micro_batch"] * (seq / t["cp"]) / t["tp"]
     k, rate, bf16, hbm = hw.constants, flops_rate(hw, t), hw.tflops["bf16"] * 1e12 * clock(hw), stream(hw)
     attention, up = attention_weights(m)
@@ -228,8 +229,8 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
 
 
 def quantised(m: Model) -> tuple[int, int]:
-    """(forward, backward): numbers of a token that are quantised for attention's linears beside the hidden state or its
-    gradient: what enters all but the first, and the gradients of what leaves all but the last."""
+    """Count (forward, backward) the numbers of a token that are quantised for attention's linears, except the hidden
+    state or its gradient: the inputs of all but the first, and the gradients of the outputs of all but the last."""
     if m.attention != "mla":
         return m.heads * m.head_dim, (m.heads * (1 + m.attention_gate) + 2 * m.query_groups) * m.head_dim
     latents = m.q_lora_rank + m.kv_lora_rank
@@ -238,10 +239,11 @@ def quantised(m: Model) -> tuple[int, int]:
 
 
 def joined(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """Forward and backward seconds of a layer's passes that join what attention finds in each step of the CP ring.
+    """Return the seconds, forward and backward, of the passes that join attention's results of the steps of the CP
+    ring.
 
-    The first step's output and gradients are copied (4 bytes a number); each later one is added (6), on average over
-    three quarters of the tokens: a causal mask leaves half of the steps their second half alone (te
+    The first step's output and gradients are copied (4 bytes a number). Each later one is added (6), on average over
+    three quarters of the tokens: a causal mask leaves half of the steps only their second half (te
     pytorch/attention/dot_product_attention/context_parallel.py:2159-2233, :2902-3031).
     """
     qk, v = (m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim) if m.attention == "mla" else (m.head_dim, m.head_dim)
@@ -251,7 +253,7 @@ def joined(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
 
 def _experts(m: Model, hw: Hardware, t: Table, routed: Floats, rate: Floats) -> Floats:
-    """Grouped products; with few tokens for each expert they are slow, and their weights are moved all the same."""
+    """Return the time of grouped products. With few tokens for each expert they are slow but still move all weights."""
     local = m.experts / t["ep"]
     filled = routed / local / (routed / local + hw.constants.half_full)
     width = m.expert_hidden / t["etp"]
@@ -263,7 +265,7 @@ _NOTHING: ByKind = dict.fromkeys(("mixer", "scan", "quantise_mixer", "quantise_m
 
 
 def _mixed(m: Model, hw: Hardware, t: Table, mixer: Mixer, split: Floats, rate: Floats, cast: Floats) -> ByKind:
-    """A Mamba-2 mixer's or a gated delta net's parts of `Work`."""
+    """Return a Mamba-2 mixer's or a gated delta net's parts of `Work`."""
     projected, inner, moved = mixer.projected, mixer.inner, weights_moved(hw, t)
     weights = m.hidden * (projected + inner)
     return {
@@ -275,7 +277,8 @@ def _mixed(m: Model, hw: Hardware, t: Table, mixer: Mixer, split: Floats, rate: 
 
 
 def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
-    """(encoder, projector): the tower over one image a sample, BF16, split over TP and the same on every CP rank."""
+    """Return (encoder, projector): the tower over one image a sample, BF16, split over TP and the same on every CP
+    rank."""
     v = m.vision
     if v is None:
         return np.zeros(t.rows), np.zeros(t.rows)
@@ -288,7 +291,7 @@ def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
 
 
 def forward(m: Model, w: Work) -> ByKind:
-    """Forward seconds by kind of layer."""
+    """Return the forward seconds by kind of layer."""
     routed = w.latent + w.experts + w.activation + w.cast + w.permute + w.shared
     if not m.hybrid:
         every = 2 * (w.norm + w.residual) + w.router
@@ -305,8 +308,8 @@ def forward(m: Model, w: Work) -> ByKind:
 
 
 def backward(m: Model, w: Work) -> ByKind:
-    """Backward seconds by kind of layer. Twice forward, but that a gradient is quantised once, and that attention and
-    the scan take two and a half times theirs."""
+    """Return the backward seconds by kind of layer: twice forward, except that a gradient is quantised once, and that
+    attention and the scan take two and a half times theirs."""
     back = {kind: 2 * seconds for kind, seconds in forward(m, w).items()}
     for kind in with_experts(m):
         back[kind] = back[kind] - 2 * w.cast + w.cast_back
@@ -317,7 +320,7 @@ def backward(m: Model, w: Work) -> ByKind:
 
 
 def recomputed(m: Model, w: Work, t: Table) -> ByKind:
-    """Forward seconds spent again in backward, by kind of layer. A set that holds another never costs less."""
+    """Return the forward seconds spent again in backward, by kind of layer. A superset never costs less."""
     on = {word: t.has("recompute", bit) * 1.0 for word, bit in BIT.items()}
     attended = w.up * on["mla_up_proj"] + w.core * on["core_attn"]
     moe = w.norm * on["layernorm"] + np.where(
@@ -337,20 +340,20 @@ def recomputed(m: Model, w: Work, t: Table) -> ByKind:
 
 
 def host_tower(m: Model, t: Table, learns: bool) -> Floats:
-    """Seconds that the host needs to launch the vision tower: forward, where it learns backward and what is recomputed.
-    Of the graphs that of the whole iteration alone holds it."""
+    """Return the seconds that the host needs to launch the vision tower: forward, backward if it is trained, and
+    recompute. Only the graph of the whole iteration contains it."""
     layers = m.vision.layers if m.vision else 0
     passes = 3.0 + t.has("recompute", BIT["full"]) if learns else 1.0
     return layers * (HOST_ATTENTION + HOST_DENSE) * passes / 3 * (1.0 - t.has("cuda_graph", WHOLE))
 
 
 def waits(m: Model, t: Table) -> ByKind:
-    """Seconds that the GPU waits for the host whatever it computes, of the kinds of layer that have such a wait."""
+    """Return the seconds that the GPU waits for the host in any case, for the kinds of layer with such a wait."""
     return dict.fromkeys(with_experts(m), HOST_WAIT * (1.0 - t.has("cuda_graph", WHOLE)))
 
 
 def host(m: Model, t: Table) -> ByKind:
-    """Seconds that the host needs to launch what is not captured, forward and backward, by kind of layer."""
+    """Return the seconds that the host needs for launches outside graphs, forward and backward, by kind of layer."""
     free = {word: 1.0 - t.has("cuda_graph", i) for i, word in enumerate(CUDA_GRAPH)}
     launches = np.array([LAUNCHES[p] for p in PRECISION])[t["precision"]]
     again = (1 + 0.4 * t.has("recompute", BIT["full"])) * free["full_iteration"] * launches

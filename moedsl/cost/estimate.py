@@ -1,4 +1,4 @@
-"""Prices of a model on a machine: peak memory and step time, for whole columns and, in parts, for one row."""
+"""Price a model on a machine: peak memory and step time, for whole columns and, in parts, for one row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Columns = Mapping[str, ArrayLike]
 FSDP = BY_NAME["sharding"].words.index("fsdp")
 _PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3
-"""More microbatches than DEEPEST x pp fill a pipeline no further."""
+"""More than DEEPEST x pp microbatches do not fill a pipeline further."""
 
 
 @frozen
@@ -53,21 +53,21 @@ class Cost:
     routing: str = "natural"
     """natural, or balanced: forced, for benchmarks."""
     loss: str = "te"
-    """Whose fused cross entropy: Transformer Engine's (te) or Megatron-Core's (native)."""
+    """The fused cross entropy: Transformer Engine's (te) or Megatron-Core's (native)."""
 
     @property
     def covers(self) -> dict[str, str]:
-        """What each estimate includes and leaves out, in plain sentences."""
+        """Describe what each estimate includes and leaves out."""
         return {"memory": memory.COVERS, "time": step.COVERS}
 
     def layout_for(self, pp: int, vpp: int) -> Layout | None:
-        """The pinned layout where its chunks are pp x vpp, else the one that `pipeline.layout_for` finds."""
+        """Return the pinned layout if its chunks are pp x vpp, else that of `pipeline.layout_for`."""
         if self.layout is None:
             return pipeline.layout_for(self.model, pp, vpp)
         return pipeline.parse_layout(self.layout, self.model, pp, vpp)[0]
 
     def has_layout(self, pp: ArrayLike, vpp: ArrayLike) -> NDArray[np.bool_]:
-        """Where a pipeline layout exists, by row."""
+        """Tell where a pipeline layout exists, by row."""
         if self.layout is None:
             return pipeline.has_layout(self.model, pp, vpp)
         p, v = np.broadcast_arrays(np.asarray(pp, np.int64), np.asarray(vpp, np.int64))
@@ -76,14 +76,13 @@ class Cost:
         return np.array(found, bool)[index].reshape(p.shape)
 
     def memory(self, cols: Columns, way: taken.Taken | None = None) -> Floats:
-        """Peak bytes on the most loaded rank, by row, in whole bytes: at the best guess, or with what is unknown taken
-        some way."""
+        """Return the peak bytes on the most loaded rank, by row, in whole bytes: the best case, or as `taken`."""
         full, way = self._keyed(cols), way or taken.best(self.routing)
         return np.concatenate([self._memory(part, way) for part in rows.chunks(full, rows.length(full))])
 
     def spare(self, cols: Columns) -> Floats:
-        """Bytes that are left on the most loaded rank at the most that the estimate allows for, by row: of what the
-        driver shows, less what torch has reserved and what lies outside it."""
+        """Return the bytes that remain on the most loaded rank in the high case, by row: the visible memory, less what
+        torch has reserved and the memory outside torch."""
         reserved = self.memory(cols, taken.most(self.routing)) * (1 + outside.HELD_BACK)
         visible = self.hardware.visible or self.hardware.memory
         return visible - reserved - outside.most(self.model, self._keyed(cols), self.gpus, self.seq)
@@ -98,7 +97,8 @@ class Cost:
         return np.where(peak > 0, np.rint(peak), np.inf)
 
     def _stepping(self, levels: rows.Levels, n: int, way: taken.Taken) -> Floats:
-        """Bytes on the most loaded rank while the optimizer steps, by row; 0 for all where none copies gradients."""
+        """Return the bytes on the most loaded rank while the optimizer steps, by row; 0 for all if none copies
+        gradients."""
         few = levels.table((*_PIPE, *at_step.COLUMNS), n)
         if not at_step.copied(few).any():
             return np.zeros(1)
@@ -108,7 +108,7 @@ class Cost:
         return held[few.inverse]
 
     def time(self, cols: Columns) -> Floats:
-        """Seconds of one step, by row, in whole nanoseconds."""
+        """Return the seconds of one step, by row, in whole nanoseconds."""
         full = self._keyed(cols)
         return np.concatenate([self._time(part) for part in rows.chunks(full, rows.length(full))])
 
@@ -124,7 +124,7 @@ class Cost:
         return np.where(slowest > 0, np.round(total, 9), np.inf)
 
     def peaks(self, row: Mapping[str, int], ways: Sequence[taken.Taken]) -> list[float]:
-        """Peak bytes of one row for each way to take what is unknown. ValueError as in `memory_report`."""
+        """Return the peak bytes of one row for each value of the uncertain terms. ValueError as in `memory_report`."""
         full = self._keyed(row)
         profile = profiles.fullest(self.model, self._layout(full), int(full["deep"]))
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
@@ -132,7 +132,7 @@ class Cost:
         return [max(float((profile @ memory.matrix(self.model, p, 1)).max()) for p in moments) for moments in both]
 
     def memory_report(self, row: Mapping[str, int]) -> list[memory.StageMemory]:
-        """Every stage of one row in parts; raises ValueError where its (pp, vpp) have no layout."""
+        """Return every stage of one row in parts; raises ValueError if its (pp, vpp) have no layout."""
         full = self._keyed(row)
         layout = self._layout(full)
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
@@ -150,7 +150,7 @@ class Cost:
         return report
 
     def time_report(self, row: Mapping[str, int]) -> dict[str, float]:
-        """One row's seconds by part of `step.PARTS`; they sum to the step. ValueError as in `memory_report`."""
+        """Return one row's seconds by part of `step.PARTS`; they sum to the step. ValueError as in `memory_report`."""
         full = self._keyed(row)
         layout = self._layout(full)
         t, once = (rows.Levels.of(full, names).table(names, 1) for names in (step.LAYER, step.ONCE))
@@ -169,7 +169,7 @@ class Cost:
         return out | {"optimizer": float(adam[0])}
 
     def work_report(self, row: Mapping[str, int]) -> dict[str, float]:
-        """The `compute` of `time_report` in seconds by kind of work (`kinds.KINDS`). ValueError as in there."""
+        """Return the `compute` of `time_report` by kind of work (`kinds.KINDS`). ValueError as in there."""
         full = self._keyed(row)
         stages = profiles.time(self.model, self._layout(full))
         t = rows.Levels.of(full, step.LAYER).table(step.LAYER, 1)
@@ -182,7 +182,8 @@ class Cost:
         }
 
     def parts_report(self, row: Mapping[str, int]) -> list[tower.Part]:
-        """Encoder, projector and decoder on a rank of the first stage; empty without a tower. ValueError as above."""
+        """Return encoder, projector and decoder on a rank of the first stage; empty without a tower. ValueError as
+        above."""
         v = self.model.vision
         if v is None:
             return []
@@ -200,7 +201,7 @@ class Cost:
         return [*apart, tower.rest(self.memory_report(row)[0], m * each, apart)]
 
     def microbatches(self, cols: Columns) -> Ints:
-        """Microbatches of a step: global batch over data parallelism and micro batch, at least 1."""
+        """Return the microbatches of a step: global batch over data parallelism and micro batch, at least 1."""
         return self._microbatches(rows.complete(cols))
 
     def _microbatches(self, full: Mapping[str, Ints]) -> Ints:
@@ -208,11 +209,11 @@ class Cost:
         return np.maximum(self.global_batch // (dp * full["micro_batch"]), 1)
 
     def tokens_per_second_per_gpu(self, seconds: ArrayLike) -> Floats:
-        """Tokens/s of one GPU for a step of so many seconds."""
+        """Return the tokens/s of one GPU for a step of so many seconds."""
         return self.global_batch * self.seq / (np.asarray(seconds, float) * self.gpus)
 
     def model_tflops_per_gpu(self, seconds: ArrayLike, tp: int = 1) -> Floats:
-        """TFLOPS of one GPU as Bridge logs them."""
+        """Return the TFLOPS of one GPU as Bridge logs them."""
         return flops.of_step(self.model, self.seq, self.global_batch, tp) / (
             self.gpus * 1e12 * np.asarray(seconds, float)
         )
@@ -233,8 +234,7 @@ class Cost:
         return 1.0 if self.routing == "balanced" else self.hardware.constants.skew
 
     def _keyed(self, cols: Columns) -> dict[str, Ints]:
-        """All columns, with the microbatches of a step, how many of them fill the pipeline, and whether the experts'
-        kernels are fused."""
+        """Return all columns, with a step's microbatches, how many fill the pipeline, and whether experts are fused."""
         full = rows.complete(cols)
         m = self._microbatches(full)
         fused = compute.fused(full["precision"], full["cuda_graph"])
@@ -247,7 +247,7 @@ class Cost:
         return layout
 
     def _live(self, pipes: Table, i: int) -> Floats | None:
-        """The stages that can be the most loaded."""
+        """Return the stages that can be the most loaded."""
         layout = self.layout_for(int(pipes["pp"][i]), int(pipes["vpp"][i]))
         return None if layout is None else profiles.fullest(self.model, layout, int(pipes["deep"][i]))
 
@@ -256,7 +256,8 @@ class Cost:
         return None if layout is None else profiles.slowest(self.model, layout)
 
     def _once(self, t: Table) -> tuple[Floats, Floats]:
-        """(data parallelism, optimizer): seconds of the stage that spends most, by row of a table of `step.ONCE`."""
+        """Return (data parallelism, optimizer): seconds of the stage that spends most, by row of a table of
+        `step.ONCE`."""
         shape = t.narrow(("pp", "vpp"))
         priced = step.once(self.hardware, t, self.gpus, memory.counts(self.model, t, self._trained))
         each, stages = np.arange(t.rows), lambda i: self._timed(shape, i)
@@ -265,7 +266,7 @@ class Cost:
         return wire, adam
 
     def _slowest(self, shape: Table, priced: Mapping[str, step.Prices], t: Table) -> tuple[Floats, Floats]:
-        """A microbatch's seconds on the slowest stage, and what it takes more where it runs beside no other one."""
+        """Return a microbatch's seconds on the slowest stage, and the additional seconds if it runs alone."""
         each, stages = step.matrix(self.model, priced, step.MICROBATCH, t.rows), lambda i: self._timed(shape, i)
         if not t["ep_overlap"].any():
             slowest = rows.largest(shape.rows, stages, shape.inverse, each, t.inverse)
@@ -275,7 +276,7 @@ class Cost:
         return slowest, unpaired - slowest
 
     def _outside(self, full: Mapping[str, Ints], slowest: Floats, alone: Floats, wire: Floats) -> dict[str, Floats]:
-        """What a microbatch's seconds become: all of them, the bubble, and the wires between stages and replicas."""
+        """Return the seconds of all microbatches, of the bubble, and of the transfers between stages and replicas."""
         m = full["microbatches"] * 1.0
         hop = communication.pipeline(self.model, self.hardware, full, self.gpus, self.seq)
         sharded = full["sharding"] == FSDP

@@ -1,7 +1,8 @@
-"""Model FLOPs as Megatron Bridge reports them (bridge training/utils/flop_utils.py:num_floating_point_operations), for
-TFLOPS a GPU.
+"""Count model FLOPs as Megatron Bridge reports them (bridge
+training/utils/flop_utils.py:num_floating_point_operations), for TFLOPS a GPU.
 
-Forward and backward, causal attention at half the square, MTP layers and logits included, recompute and routing not.
+The count has forward and backward, causal attention at half the square, MTP layers and logits, but not recompute and
+routing.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from moedsl.schema.facts import Model
 
 
 def of_token(m: Model, seq: int, tp: int = 1) -> float:
-    """FLOPs of one token, forward and backward. Bridge counts the padded vocabulary even where the model has none."""
+    """Count the FLOPs of one token, forward and backward. Bridge counts the padded vocabulary even if the model has
+    none."""
     vocab = padded_vocab(m.vocab, 1280 if m.attention == "mla" else 128, tp)
     logits = m.hidden * vocab * (m.mtp_layers + 1)
     return 6.0 * (logits + (_hybrid(m, seq) if m.hybrid else _transformer(m, seq)))
 
 
 def _transformer(m: Model, seq: int) -> float:
-    """Products of the layers, as `transformer_flops` counts them."""
+    """Count the products of the layers as `transformer_flops` does."""
     moe_layers = m.layers - m.dense_layers + m.mtp_layers
     mlp = products(m) * m.hidden * m.ffn_hidden * m.dense_layers + _experts(m) * moe_layers
     mtp = m.mtp_layers * (3 * m.hidden + 2 * m.hidden**2)
@@ -31,8 +33,8 @@ def _transformer(m: Model, seq: int) -> float:
 
 
 def _hybrid(m: Model, seq: int) -> float:
-    """Products of the layers, as `hybrid_flops` counts them: MTP once for each depth, its projection of two hidden
-    states not, and a mixer twice as wide as the hidden state, whatever its heads."""
+    """Count the products of the layers as `hybrid_flops` does: MTP once for each depth, without its projection of two
+    hidden states, and a mixer twice as wide as the hidden state, whatever its heads."""
     wide, groups = 2 * m.hidden, m.mamba_groups * m.mamba_state
     of = {
         "mamba": m.hidden * (3 * wide + 2 * groups + m.mamba_heads) + 3.5 * wide * m.mamba_state,
@@ -45,7 +47,8 @@ def _hybrid(m: Model, seq: int) -> float:
 
 
 def _experts(m: Model) -> float:
-    """The experts of a token, the projections to their width and back, and the shared ones; the router is not in it."""
+    """Count the experts of a token, the projections to their width and back, and the shared experts, without the
+    router."""
     routed = products(m) * routed_width(m) * m.expert_hidden * m.topk + 2 * m.hidden * m.moe_latent
     return routed + products(m) * m.hidden * m.shared_expert_hidden
 
@@ -63,12 +66,12 @@ def _attention(m: Model, seq: int) -> float:
 
 
 def _delta_net(m: Model) -> float:
-    """A gated delta net: its projections, its convolution, and four products with each head's state."""
+    """Count a gated delta net: its projections, its convolution, and four products with each head's state."""
     mixer, qk = mixers.delta_net(m), m.linear_key_heads * m.linear_key_dim
     scan = 4 * m.linear_value_heads * m.linear_value_dim**2
     return m.hidden * (mixer.projected + mixer.inner) + 4 * (2 * qk + mixer.inner) + scan
 
 
 def of_step(m: Model, seq: int, global_batch: int, tp: int = 1) -> float:
-    """FLOPs of one optimizer step of `global_batch` sequences; the vision tower is not in it."""
+    """Count the FLOPs of one optimizer step of `global_batch` sequences, without the vision tower."""
     return of_token(m, seq, tp) * seq * global_batch

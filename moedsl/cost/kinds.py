@@ -1,4 +1,4 @@
-"""What a microbatch computes by kind of work: matrix products, attention, and passes over memory."""
+"""Split the compute of a microbatch by kind of work: matrix products, attention, and passes over memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS = {
 
 
 def by_kind(m: Model, hw: Hardware, shape: Table, seq: int, learns: Trained, skew: float) -> dict[str, Prices]:
-    """Seconds of one microbatch by kind and feature; the kinds add up to the compute of `step.microbatch`."""
+    """Return the seconds of one microbatch by kind and feature; the kinds sum to the compute of `step.microbatch`."""
     whole = compute.work(m, hw, shape, seq, skew)
     every = [part for parts in KINDS.values() for part in parts]
     nothing = {part: np.zeros(shape.rows) for part in every}

@@ -1,5 +1,5 @@
-"""Bytes on a rank, stage by stage: what torch.cuda.max_memory_allocated would say. CUDA context, NCCL and DeepEP
-buffers are not in it.
+"""Estimate the bytes on a rank, stage by stage, as torch.cuda.max_memory_allocated counts them: without the CUDA
+context and the buffers of NCCL and DeepEP.
 
 A stage's bytes are its profile (`profiles.memory`: counts of layers, tables, live microbatches) times a price for each
 feature, so the peak over a whole column is a small matrix product for each pipeline shape.
@@ -53,17 +53,17 @@ class StageMemory:
     activations: float
     buffers: float
     layers: Mapping[str, int] = field(factory=dict)
-    """How many of each kind (`blocks.kinds`), and of MTP; kinds without any left out."""
+    """The number of layers of each kind (`blocks.kinds`) and of MTP layers, without kinds of which there are none."""
 
     @property
     def total(self) -> float:
-        """All five together."""
+        """Sum all five kinds."""
         return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
 
 
 @frozen
 class Trained:
-    """Which parts learn."""
+    """The parts that are trained."""
 
     language: bool = True
     tower: bool = True
@@ -71,20 +71,20 @@ class Trained:
 
 
 def trained(freeze: frozenset[str]) -> Trained:
-    """From the `vlm` words of a run."""
+    """Read the `vlm` words of a run."""
     return Trained("freeze_language" not in freeze, "freeze_vision" not in freeze, "freeze_projection" not in freeze)
 
 
 @frozen
 class Counts:
-    """Parameters by feature of `profiles.held`: all, and those that learn."""
+    """Count the parameters by feature of `profiles.held`: all, and those that are trained."""
 
     all: Mapping[str, Parameters]
     learning: Mapping[str, Parameters]
 
 
 def counts(m: Model, t: Table, learns: Trained) -> Counts:
-    """Parameters of one of each feature on a rank; columns instead of numbers."""
+    """Count the parameters of one of each feature on a rank; columns instead of numbers."""
     tp = t["tp"]
     none = Parameters()
     every = {
@@ -106,7 +106,7 @@ def counts(m: Model, t: Table, learns: Trained) -> Counts:
 def prices(
     m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Trained, taken: Taken = BEST
 ) -> dict[str, Prices]:
-    """Bytes of each kind by feature, for every row of `t`, with what is not known `taken` so."""
+    """Return the bytes of each kind by feature, for every row of `t`, with the uncertain terms `taken`."""
     n = counts(m, t, learns)
     size = activations.sizes(m, t, seq, learns.language)
     saved = activations.layers(m, size)
@@ -118,7 +118,7 @@ def prices(
 
 
 def added(*priced: Prices) -> Prices:
-    """Several prices as one."""
+    """Join several prices into one."""
     out: dict[str, Floats] = {}
     for each in priced:
         for name, column in each.items():
@@ -127,7 +127,7 @@ def added(*priced: Prices) -> Prices:
 
 
 def held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
-    """Weights, gradients and optimizer state, whole or sharded over data parallelism."""
+    """Price weights, gradients and optimizer state, whole or sharded over data parallelism."""
     linear, grad, fsdp = formats.weight(t, hopper), formats.gradient(t), formats.fsdp(t)
     shard, copy = formats.by_precision(sharded.SHARD, t), sharded.cached(t, hopper)
     state = formats.master(t) + formats.moments(t) * (t["offload"] != BY_NAME["offload"].words.index("optimizer"))
@@ -145,10 +145,10 @@ def held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
 
 
 def _kept(m: Model, t: Table, s: activations.Sizes, saved: activations.ByKind, learns: Trained, taken: Taken) -> Prices:
-    """A graph reads a layer's input from its own buffer, which is then what is saved; the schedule keeps the input of
-    each chunk beside it. The mask of captured attention is a buffer of the same kind: a layer's buffers go to a later
-    forward once its backward is through, so that there are as many as layers times live microbatches (core
-    transformer/cuda_graphs.py:2427-2443). What a graph reads stays for good."""
+    """Price what waits for backward. A graph reads a layer's input from its own buffer, which is then the saved input;
+    the schedule also keeps the input of each chunk. The mask of captured attention is a buffer of the same kind. A
+    layer's buffers go to a later forward once its backward is complete, so there are as many as layers times live
+    microbatches (core transformer/cuda_graphs.py:2427-2443). Inputs of graphs stay for good."""
     masked = ("attention",) if m.hybrid else kinds(m)
     each, over_root = activations.uneven(m, s, _whole(t), taken)
     out = {f"{kind}_live": size + s.mask if kind in masked else size for kind, size in saved.items()}
@@ -160,7 +160,7 @@ def _kept(m: Model, t: Table, s: activations.Sizes, saved: activations.ByKind, l
 
 
 def _static(m: Model, t: Table, s: activations.Sizes) -> Floats:
-    """The input of a chunk's first layer, where a graph holds it."""
+    """Price the input of a chunk's first layer, where a graph holds it."""
     first = t.has("cuda_graph", CUDA_GRAPH.index("attn"))
     if m.hybrid:
         first = first | t.has("cuda_graph", CUDA_GRAPH.index("mamba"))
@@ -168,24 +168,23 @@ def _static(m: Model, t: Table, s: activations.Sizes) -> Floats:
 
 
 def _whole(t: Table) -> Floats:
-    """1 where one graph holds the whole iteration."""
+    """Return 1 where one graph holds the whole iteration."""
     return 1.0 * t.has("cuda_graph", CUDA_GRAPH.index("full_iteration"))
 
 
 def _buffers(
     m: Model, t: Table, gpus: int, s: activations.Sizes, saved: activations.ByKind, n: Counts, taken: Taken
 ) -> Prices:
-    """The working set of a layer, or the logits where they are more; a whole-iteration graph's pool keeps both.
+    """Price the working set of a layer, or the logits if they are larger; a whole-iteration graph's pool keeps both.
 
-    Expert overlap has a layer's forward under way beside another's backward. Graphs are then captured layer by layer in
-    that order, and a layer's buffers go to the next forward when its backward is captured (core
-    transformer/cuda_graphs.py:2898-2917 and :2427-2443; te pytorch/graph.py:900-937), so that one layer more is all
-    that they hold, its mask included. FSDP adds what it gathers and reduces (`sharded`).
-    A replay makes its graph's mask anew, in zeros, and frees it once it is copied into the graph's own (core
+    Expert overlap runs a layer's forward at the same time as another's backward. Graphs are then captured layer by
+    layer in that order, and a layer's buffers go to the next forward when its backward is captured (core
+    transformer/cuda_graphs.py:2898-2917 and :2427-2443; te pytorch/graph.py:900-937). They therefore hold only one
+    layer more, its mask included. FSDP adds what it gathers and reduces (`sharded`). A replay makes its graph's mask
+    again, in zeros, and frees it once it is copied into the graph's own (core
     transformer/transformer_layer.py:1364-1377, :1394-1402; te pytorch/graph.py:1079-1084): one at a time, in a forward,
-    beside which no layer's backward is at its working set.
-    Of what is offloaded one layer is on its way to the host, and the next is back before its backward (core
-    pipeline_parallel/fine_grained_activation_offload.py:1131).
+    while no layer's backward is at its working set. Of what is offloaded, one layer is on its way to the host, and the
+    next is back before its backward (core pipeline_parallel/fine_grained_activation_offload.py:1131).
     """
     whole, moved = _whole(t), activations.offloaded(m, s)
     back = {kind: size + moved[kind] for kind, size in saved.items()} if moved else saved
@@ -205,7 +204,7 @@ def _buffers(
 
 
 def matrix(m: Model, priced: Mapping[str, Prices], rows: int) -> Floats:
-    """(features, rows): all kinds of bytes together."""
+    """Add all kinds of bytes: (features, rows)."""
     names = of_memory(m)
     out = np.zeros((len(names), rows))
     for prices in priced.values():

@@ -1,7 +1,7 @@
-"""Mixers that run over a sequence in linear time: Mamba-2 and the gated delta net, as numbers of a token.
+"""Describe mixers that run over a sequence in linear time, Mamba-2 and the gated delta net, as numbers of a token.
 
 Both have one projection in, a convolution of 4, a scan in chunks whose states are matrices, a gated norm and a
-projection out. What they cost is linear in the tokens, so a token's numbers say it all; TP splits them by heads.
+projection out. Their cost is linear in the tokens, so the numbers of one token suffice. TP splits them by heads.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ DELTA_CHUNK = 64
 
 @frozen
 class Mixer:
-    """One token's numbers in forward, but for the FLOPs; whole, TP not counted."""
+    """One token's numbers in forward, except the FLOPs; whole, without TP."""
 
     projected: int
-    """What the first projection puts out."""
+    """Output of the first projection."""
     inner: int
-    """What enters the second one."""
+    """Input of the second projection."""
     flops: float
     """Of the scan's products."""
     streamed: float
     """Read and written between the two projections."""
     saved: float
-    """Kept for backward between the two projections, in BF16; what enters them is beside it."""
+    """Kept for backward between the two projections, in BF16, without the input of the second one."""
     working: float
     """At work in the backward of the scan, in BF16."""
 
 
 @lru_cache(maxsize=256)
 def mamba(m: Model) -> Mixer:
-    """A Mamba-2 mixer.
+    """Count a Mamba-2 mixer.
 
-    The scan: scores of a chunk for each group, their product with each head's inputs, its state and what its state puts
-    out. Its kernels (mamba_ssm ops/triton/ssd_combined.py) hand their results on through memory: the convolution reads
-    and writes x, B and C; the states are written, passed on (read and written) and read; x, B, C and z are read again
-    by each of the kernels that use them, and the norm behind reads and writes what comes out. The states are made anew
-    in backward (MambaSplitConv1dScanCombinedFn), where the gradient of the projection, what the convolution put out and
-    its gradient, all states and theirs, and the gradient of what the scan puts out are at work.
+    The scan has scores of a chunk for each group, their product with each head's inputs, its state, and the output of
+    the state. Its kernels (mamba_ssm ops/triton/ssd_combined.py) pass their results on through memory. The convolution
+    reads and writes x, B and C. The states are written, passed on (read and written) and read. x, B, C and z are read
+    again by each kernel that uses them, and the norm after them reads and writes the output. Backward computes the
+    states again (MambaSplitConv1dScanCombinedFn). It works on the gradient of the projection, the output of the
+    convolution and its gradient, all states and their gradients, and the gradient of the scan's output.
     """
     inner, shared = m.mamba_heads * m.mamba_head_dim, 2 * m.mamba_groups * m.mamba_state
     states = inner * m.mamba_state / MAMBA_CHUNK
@@ -63,15 +63,15 @@ def mamba(m: Model) -> Mixer:
 
 @lru_cache(maxsize=256)
 def delta_net(m: Model) -> Mixer:
-    """A gated delta net (core ssm/gated_delta_net/gdn.py:62, fla ops/gated_delta_rule/chunk.py:261).
+    """Count a gated delta net (core ssm/gated_delta_net/gdn.py:62, fla ops/gated_delta_rule/chunk.py:261).
 
-    Between the projections: queries, keys and values through the convolution; queries and keys to length 1, and again
-    for each value head; of a chunk the products of its keys, their triangular inverse, keys and values behind it (w and
-    u); the states from chunk to chunk; what queries find in them; the gated norm, and its output with the sequence
-    first. Saved: the whole projection, of which the convolution keeps a view (fla modules/conv/triton/ops.py:364),
-    queries and keys of length 1, what enters the scan with the inverse, what it puts out, a copy of the gate, the
-    norm's output; decay and strength of a head are a few numbers more. The scan's backward makes w, u and the states
-    anew, and has the gradients of them and of all that entered at work.
+    Between the projections: queries, keys and values through the convolution; queries and keys normalised to length 1,
+    and again for each value head; for a chunk the products of its keys, their triangular inverse, and the keys and
+    values after it (w and u); the states from chunk to chunk; the queries' results from them; the gated norm, and its
+    output with the sequence first. Saved: the whole projection, of which the convolution keeps a view (fla
+    modules/conv/triton/ops.py:364), queries and keys of length 1, the scan's input with the inverse, its output, a copy
+    of the gate, the norm's output; decay and strength of a head are a few numbers more. The scan's backward computes w,
+    u and the states again, and works on their gradients and those of all inputs.
     """
     heads, qk = m.linear_value_heads, m.linear_key_heads * m.linear_key_dim
     v = heads * m.linear_value_dim
@@ -94,7 +94,7 @@ def delta_net(m: Model) -> Mixer:
 
 @lru_cache(maxsize=256)
 def of(m: Model) -> Mapping[str, Mixer]:
-    """The mixer of each kind of layer that has one (`blocks.kinds`); empty where every layer has attention."""
+    """Map each kind of layer that has a mixer (`blocks.kinds`) to it; empty if every layer has attention."""
     if m.hybrid:
         return {"mamba": mamba(m)}
     return {"delta": delta_net(m)} if m.linear else {}

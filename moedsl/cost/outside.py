@@ -1,7 +1,7 @@
-"""What a rank holds on its GPU outside torch's allocator: the driver, NCCL, and the buffers of DeepEP or HybridEP.
+"""Estimate what a rank holds outside torch's allocator: the driver, NCCL, and the buffers of DeepEP or HybridEP.
 
-Ranges in bytes. NCCL is by its documented defaults (NCCL_BUFFSIZE 4 MiB; 2 to 32 channels); DeepEP and HybridEP by how
-their buffers are sized, `core transformer/moe/fused_a2a.py:35` and `:339` being where Megatron-Core asks for them.
+Ranges in bytes. NCCL follows its documented defaults (NCCL_BUFFSIZE 4 MiB; 2 to 32 channels). DeepEP and HybridEP
+follow the sizes of their buffers; Megatron-Core asks for them in `core transformer/moe/fused_a2a.py:35` and `:339`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from moedsl.schema.units import GIB
 
 MIB = 2**20
 HELD_BACK = 0.03
-"""What torch's allocator has reserved above what is allocated, at the most: 158.22 and 162.29 GiB, 101.51 and 103.96
+"""The share that torch's allocator reserves above what is allocated, at most: 158.22 and 162.29 GiB, 101.51 and 103.96
 GiB in published runs with expandable segments (Nemotron 3.5 Lightning, 8 GB200)."""
 DRIVER = (0.9 * GIB, 1.8 * GIB)
-"""What the driver keeps of the memory it shows, and the CUDA context with its modules."""
+"""The visible memory that the driver keeps, and the CUDA context with its modules."""
 GROUP = (0.06 * GIB, 0.45 * GIB)
 """A communicator: rings of 2 to 16 channels, each with buffers of NCCL's three protocols (4 + 0.5 + 4.7 MiB) for a
-neighbour, trees beside the rings at the most."""
+neighbour, and at most trees in addition to the rings."""
 PEER = (4 * MIB, 19 * MIB)
 """A peer of an all-to-all or of a pipeline: one channel's Simple buffer, to two channels with all three protocols."""
 CHUNK = {"send": 36, "receive": 288, "network": 128}
@@ -35,7 +35,7 @@ CHANNELS = 10
 """DeepEP's channels: half of its 20 SMs."""
 ALLTOALL, DEEPEP, HYBRIDEP = (BY_NAME["dispatcher"].encode(w) for w in ("alltoall", "deepep", "hybridep"))
 PER_TOKEN = 128 * 8
-"""Bytes beside a token in DeepEP's buffers: indices, weights and scales for up to 128 experts."""
+"""Bytes for a token in DeepEP's buffers besides itself: indices, weights and scales for up to 128 experts."""
 
 
 @frozen
@@ -49,7 +49,7 @@ class Part:
 
 
 def parts(m: Model, row: Mapping[str, int], gpus: int, seq: int) -> list[Part]:
-    """Everything outside torch on a rank of a layout (axis to code); empty parts are left out."""
+    """Return everything outside torch on a rank of a layout (axis to code), without empty parts."""
     found = [
         Part("driver and CUDA context", *DRIVER, "the driver's share of what it shows, kernels, stacks and the heap"),
         _nccl(row, gpus),
@@ -59,7 +59,7 @@ def parts(m: Model, row: Mapping[str, int], gpus: int, seq: int) -> list[Part]:
 
 
 def most(m: Model, cols: Mapping[str, ArrayLike], gpus: int, seq: int) -> NDArray[np.floating[Any]]:
-    """The most bytes of all of it, by row of some columns of axes."""
+    """Return the largest total in bytes, by row of some columns of axes."""
     c = {n: np.asarray(cols[n]) for n in ("tp", "cp", "pp", "ep", "etp", "micro_batch", "dispatcher")}
     sizes, (hybridep, deepep) = groups(c, gpus), _buffers(m, c, seq)
     wide = sum((np.asarray(n) > 1) * 1.0 for n in sizes.values())
@@ -67,12 +67,12 @@ def most(m: Model, cols: Mapping[str, ArrayLike], gpus: int, seq: int) -> NDArra
 
 
 def _peers(c: Mapping[str, Any]) -> Any:
-    """Those of groups that send from rank to rank."""
+    """Return the bytes of groups that send from rank to rank."""
     return (c["ep"] * c["etp"] - 1) * (c["dispatcher"] == ALLTOALL) + 2 * (c["pp"] > 1)
 
 
 def _nccl(row: Mapping[str, int], gpus: int) -> Part:
-    """The groups of Megatron-Core with more than one rank, and the peers of those that send from rank to rank."""
+    """Count Megatron-Core's groups with more than one rank, and the peers of those that send from rank to rank."""
     sizes = groups(row, gpus)
     wide, peers = sum(n > 1 for n in sizes.values()), _peers(row)
     least, most = (g * wide + p * peers for g, p in zip(GROUP, PEER, strict=True))
@@ -82,17 +82,17 @@ def _nccl(row: Mapping[str, int], gpus: int) -> Part:
 
 
 def groups(row: Mapping[str, Any], gpus: int) -> dict[str, Any]:
-    """Ranks of each process group of Megatron-Core that a layout communicates in; columns give columns."""
+    """Count the ranks of each process group of Megatron-Core in which a layout communicates; columns give columns."""
     tp, cp, pp, ep, etp = (row[name] for name in ("tp", "cp", "pp", "ep", "etp"))
     dp, expert = np.maximum(gpus // (tp * cp * pp), 1), np.maximum(gpus // (etp * ep * pp), 1)
     return {"world": gpus, "tp": tp, "cp": cp, "dp x cp": dp * cp, "pp": pp, "ep": ep, "etp": etp, "edp": expert}
 
 
 def _buffers(m: Model, c: Mapping[str, Any], seq: int) -> tuple[Any, Any]:
-    """(HybridEP, DeepEP): bytes of one buffer for every token of the expert group, and of all chunks; by row.
+    """Return (HybridEP, DeepEP): bytes of one buffer for every token of the expert group, and of all chunks; by row.
 
-    DeepEP over NVLink: a chunk for each channel and local rank; over the network: sent and received chunks for each
-    channel and node.
+    DeepEP over NVLink has a chunk for each channel and local rank. Over the network it has sent and received chunks for
+    each channel and node.
     """
     ranks, tokens = c["ep"] * c["etp"], c["micro_batch"] * seq / (c["cp"] * c["tp"])
     local, nodes, token = np.minimum(ranks, 8), -(-ranks // 8), routed_width(m) * 2.0 + PER_TOKEN
@@ -114,12 +114,12 @@ def _dispatcher(m: Model, row: Mapping[str, int], seq: int) -> Part:
 
 
 def _hybridep(whole: float) -> Part:
-    """One or two buffers of every token of the group."""
+    """Return the bytes of one or two buffers of every token of the group."""
     because = "HybridEP registers buffers in which every token of the expert group has a place: one for dispatch, and "
     return Part("HybridEP buffers", whole, 2 * whole, because + "one for combine unless they share it")
 
 
 def _deepep(chunks: float, local: int, nodes: int) -> Part:
-    """Half to one and a half of its chunks."""
+    """Return the bytes of half to one and a half of its chunks."""
     because = f"DeepEP's chunks for {local} ranks over NVLink and {nodes} nodes, {CHANNELS} channels each"
     return Part("DeepEP buffers", 0.5 * chunks, 1.5 * chunks, because)

@@ -1,10 +1,10 @@
-"""Parameters of a pipeline stage on one rank, as Megatron-Core 0.19.2 and Megatron Bridge 0.6.2 build it.
+"""Count the parameters of a pipeline stage on one rank, as Megatron-Core 0.19.2 and Megatron Bridge 0.6.2 build it.
 
-Counts are exact integers: `dense` is what data parallelism over dp x cp reduces, `expert` what EDP reduces (a parameter
-whose `allreduce` is False). A column-parallel weight splits its output over TP and a row-parallel one its input; norms,
-routers, biases of row-parallel linears and MLA's down projections are whole on every TP rank.
-Bridge's providers take the Hugging Face vocabulary as it is and do not pad it (bridge models/gpt_provider.py:265,
-`should_pad_vocab` False); `padded_vocab` is for a recipe that does.
+Counts are exact integers. Data parallelism over dp x cp reduces `dense`, and EDP reduces `expert` (parameters whose
+`allreduce` is False). A column-parallel weight splits its output over TP, and a row-parallel one its input. Norms,
+routers, biases of row-parallel linears and MLA's down projections are whole on every TP rank. Bridge's providers do not
+pad the Hugging Face vocabulary (bridge models/gpt_provider.py:265, `should_pad_vocab` False); `padded_vocab` is for a
+recipe that does.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Parameters:
 
     @property
     def total(self) -> int:
-        """Dense and expert parameters together."""
+        """Sum dense and expert parameters."""
         return self.dense + self.expert
 
 
 def padded_vocab(vocab: int, divisible_by: int, tp: int) -> int:
-    """The vocabulary padded to a multiple of divisible_by x tp (bridge
+    """Round the vocabulary up to a multiple of divisible_by x tp (bridge
     utils/vocab_utils.py:calculate_padded_vocab_size)."""
     step = divisible_by * tp
     return -(-vocab // step) * step
 
 
 def attention(m: Model, tp: int) -> int:
-    """One attention block, its input norm included."""
+    """Count one attention block with its input norm."""
     return m.hidden + (_mla(m, tp) if m.attention == "mla" else _gqa(m, tp))
 
 
@@ -58,10 +58,11 @@ def _gqa(m: Model, tp: int) -> int:
 
 
 def _mla(m: Model, tp: int) -> int:
-    """megatron/core/transformer/multi_latent_attention.py:MLASelfAttention. Without a q_lora_rank queries have no
-    down projection.
+    """Count megatron/core/transformer/multi_latent_attention.py:MLASelfAttention. Without a q_lora_rank, queries have
+    no down projection.
 
-    With QK norm the query's projection is then a norm over the hidden state and a linear, beside the layer's own norm.
+    With QK norm the query's projection is then a norm over the hidden state and a linear, in addition to the layer's
+    norm.
     """
     qk = m.heads * (m.qk_nope_dim + m.qk_rope_dim) // tp
     query = m.q_lora_rank * (m.hidden + qk + m.qk_norm) if m.q_lora_rank else m.hidden * (qk + m.qk_norm)
@@ -71,18 +72,18 @@ def _mla(m: Model, tp: int) -> int:
 
 
 def mlp(m: Model, tp: int) -> int:
-    """A dense layer's MLP, its norm included."""
+    """Count a dense layer's MLP with its norm."""
     return m.hidden + _linears(m, m.hidden, m.ffn_hidden, tp)
 
 
 def _linears(m: Model, around: int, width: int, split: int) -> int:
-    """An MLP or expert between hidden states of the width `around`."""
+    """Count an MLP or expert between hidden states of the width `around`."""
     bias = ((products(m) - 1) * width // split + around) * m.mlp_bias
     return products(m) * around * width // split + bias
 
 
 def mamba(m: Model, tp: int) -> int:
-    """A Mamba-2 layer, its norm included (core ssm/mamba_mixer.py:263-409): one projection to z, x, B, C and the time
+    """Count a Mamba-2 layer with its norm (core ssm/mamba_mixer.py:263-409): one projection to z, x, B, C and the time
     steps, a convolution of 4 over x, B and C, three numbers a head, a norm, and the projection back."""
     inner, shared = m.mamba_heads * m.mamba_head_dim // tp, 2 * m.mamba_groups * m.mamba_state // tp
     heads = m.mamba_heads // tp
@@ -91,7 +92,7 @@ def mamba(m: Model, tp: int) -> int:
 
 
 def delta_net(m: Model, tp: int) -> int:
-    """A gated delta net, its input norm included (core ssm/gated_delta_net/common.py:225-320): one projection to
+    """Count a gated delta net with its input norm (core ssm/gated_delta_net/common.py:225-320): one projection to
     queries, keys, values, the gate and two numbers a head, a convolution of 4 over the first three, a decay and a bias
     for each head, a norm of one head's width that is whole on each rank, and the projection back."""
     mixer, qk = mixers.delta_net(m), m.linear_key_heads * m.linear_key_dim
@@ -100,8 +101,8 @@ def delta_net(m: Model, tp: int) -> int:
 
 
 def moe(m: Model, tp: int, ep: int, etp: int) -> Parameters:
-    """A MoE block: norm, router, latent projections (whole on each rank: core transformer/moe/moe_layer.py:273) and
-    shared experts are dense parameters, the routed experts of this rank are not."""
+    """Count a MoE block: norm, router, latent projections (whole on each rank: core transformer/moe/moe_layer.py:273)
+    and shared experts are dense parameters; the routed experts of this rank are not."""
     router = m.experts * (m.hidden + m.router_bias) + 2 * m.hidden * m.moe_latent
     wide = m.shared_expert_hidden
     shared = _linears(m, m.hidden, wide, tp) + m.hidden * m.shared_expert_gate if wide else 0
@@ -110,7 +111,7 @@ def moe(m: Model, tp: int, ep: int, etp: int) -> Parameters:
 
 
 def layers(m: Model, tp: int, ep: int, etp: int) -> dict[str, Parameters]:
-    """One layer of each kind (`blocks.kinds`)."""
+    """Count one layer of each kind (`blocks.kinds`)."""
     block = moe(m, tp, ep, etp)
     if m.hybrid:
         alone = {"dense": mlp(m, tp), "mamba": mamba(m, tp), "attention": attention(m, tp)}
@@ -121,25 +122,25 @@ def layers(m: Model, tp: int, ep: int, etp: int) -> dict[str, Parameters]:
 
 
 def mtp(m: Model, tp: int) -> Parameters:
-    """What a layer of MTP has beside its blocks: three norms, and the projection of two hidden states to one."""
+    """Count an MTP layer's parts outside its blocks: three norms, and the projection of two hidden states to one."""
     return Parameters(3 * m.hidden + 2 * m.hidden**2 // tp)
 
 
 def vision(v: Vision, tp: int) -> int:
-    """The vision tower with its mergers: patch and position embeddings whole on each rank, linears split over TP."""
+    """Count the vision tower with its mergers: patch and position embeddings are whole, linears split over TP."""
     patches = v.hidden * (v.in_channels * v.temporal_patch * v.patch**2 + 1) + v.positions * v.hidden
     return patches + vision_layers(v, tp) + sum(mergers(v, tp))
 
 
 def vision_layers(v: Vision, tp: int) -> int:
-    """The transformer layers of the tower."""
+    """Count the transformer layers of the tower."""
     attention = v.hidden * 4 * (v.hidden + 1) // tp + v.hidden - v.hidden // tp
     mlp = v.ffn_hidden * (2 * v.hidden + 1) // tp + v.hidden
     return v.layers * (4 * v.hidden + attention + mlp)
 
 
 def mergers(v: Vision, tp: int) -> tuple[int, ...]:
-    """The patch merger, normed before its shuffle, and the deepstack mergers, normed after it."""
+    """Count the patch merger, normed before its shuffle, and the deepstack mergers, normed after it."""
     wide = v.hidden * v.merge**2
     linears = wide * (wide + 1) // tp + wide * v.out_hidden // tp + v.out_hidden
     return (linears + 2 * v.hidden, *(linears + 2 * wide for _ in v.deepstack))
@@ -147,7 +148,7 @@ def mergers(v: Vision, tp: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=65536)
 def chunk(m: Model, c: Chunk, tp: int, ep: int, etp: int) -> Parameters:
-    """One virtual stage: layers, and whatever of embedding, vision tower, MTP, final norm and output layer it holds."""
+    """Count one virtual stage: layers, and its part of embedding, vision tower, MTP, final norm and output layer."""
     each, ahead, depths = layers(m, tp, ep, etp), in_mtp(m), built(m, c.mtp)
     total = mtp(m, tp) * depths
     for kind in kinds(m):
@@ -157,12 +158,12 @@ def chunk(m: Model, c: Chunk, tp: int, ep: int, etp: int) -> Parameters:
 
 
 def built(m: Model, depths: int) -> int:
-    """The layers of MTP that have weights of their own."""
+    """Count the MTP layers that have weights of their own."""
     return min(depths, 1) if m.mtp_repeated else depths
 
 
 def _words(m: Model, c: Chunk, tp: int) -> int:
-    """Embedding and output layer; MTP brings its own embedding (core models/gpt/gpt_model.py:167), tied ones share
+    """Count embedding and output layer. MTP has its own embedding (core models/gpt/gpt_model.py:167); tied ones share
     it."""
     table = table_size(m, tp)
     embedded = c.embedding or c.mtp > 0
@@ -170,7 +171,7 @@ def _words(m: Model, c: Chunk, tp: int) -> int:
 
 
 def table_size(m: Model, tp: int) -> int:
-    """One table of the vocabulary, split over TP."""
+    """Count one table of the vocabulary, split over TP."""
     return -(-m.vocab // tp) * m.hidden
 
 
@@ -179,11 +180,11 @@ def _tower(m: Model, c: Chunk, tp: int) -> int:
 
 
 def stage(m: Model, layout: Layout, rank: int, tp: int, ep: int, etp: int) -> Parameters:
-    """All chunks of pipeline rank `rank`."""
+    """Count all chunks of pipeline rank `rank`."""
     return sum((chunk(m, c, tp, ep, etp) for c in layout.stage(rank)), Parameters())
 
 
 def unique(m: Model) -> int:
-    """Parameters of the whole model, each counted once; MTP layers included, their copy of the embedding not."""
+    """Count each parameter of the whole model once, with MTP layers but without their copy of the embedding."""
     whole = layout_for(m, 1, 1)
     return stage(m, whole, 0, 1, 1, 1).total if whole else 0

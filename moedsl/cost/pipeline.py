@@ -1,14 +1,14 @@
-"""How the layers of a model fall on the pp x vpp chunks of a pipeline.
+"""Assign the layers of a model to the pp x vpp chunks of a pipeline.
 
-A layout lists chunks in the order in which a token meets them: chunk `i` lives on stage ``i % pp`` as its virtual stage
+A layout lists chunks in the order in which a token passes them: chunk `i` is on stage ``i % pp`` as its virtual stage
 ``i // pp`` (megatron/core/transformer/pipeline_parallel_layer_layout.py:46). Its text is Megatron's own: `E` embedding,
 `t` transformer layer, `m` multi-token prediction, `L` loss, ``|`` between chunks, ``x*n`` and ``(xy|)*n`` repeats
 (:279).
 
 Without a layout Megatron splits evenly and refuses a remainder
-(megatron/core/transformer/transformer_block.py:117-155); MTP and the loss go to the last chunk
-(megatron/core/transformer/multi_token_prediction.py:mtp_on_this_rank). Qwen3-VL's provider takes layouts too; its
-vision tower is always on the first stage (bridge models/qwen_vl/modelling_qwen3_vl/model.py:287). It does not hand a
+(megatron/core/transformer/transformer_block.py:117-155). MTP and the loss go to the last chunk
+(megatron/core/transformer/multi_token_prediction.py:mtp_on_this_rank). Qwen3-VL's provider accepts layouts too; its
+vision tower is always on the first stage (bridge models/qwen_vl/modelling_qwen3_vl/model.py:287). It does not pass a
 virtual stage on, so Megatron-Core refuses to build it with vpp > 1; that is a law of the stdlib and not of the layout.
 
 A hybrid's layout is its own pattern with ``|`` between the stages (`segments.py`).
@@ -30,15 +30,15 @@ from moedsl.cost import blocks, mixers, segments
 from moedsl.schema.facts import Model
 
 PRODUCTS = 0.6
-"""Share of a layer's time that its matrix products take: 0.58 to 0.65 as estimated in BF16. In 8 bits it is less, but
-there the vocabulary's product, which stays in BF16, counts for more than its FLOPs."""
+"""The share of a layer's time in its matrix products: 0.58 to 0.65 by the estimate in BF16. In 8 bits it is less, but
+there the vocabulary's product, which stays in BF16, weighs more than its FLOPs."""
 MAX_TEXT = 20_000
 """Characters of an unrolled layout; more is refused before it is unrolled."""
 
 
 @frozen
 class Chunk:
-    """What one virtual stage of one rank holds; its layers are counted by kind (`blocks.py`)."""
+    """The content of one virtual stage of one rank; its layers are counted by kind (`blocks.py`)."""
 
     dense: int
     moe: int
@@ -46,29 +46,29 @@ class Chunk:
     mtp: int = 0
     loss: bool = False
     last_layer: bool = False
-    """The model's last transformer layer is here (the final norm of a model with MTP is beside it)."""
+    """Whether the model's last transformer layer is here (the final norm of a model with MTP comes with it)."""
     mamba: int = 0
     attention: int = 0
     delta: int = 0
 
     @property
     def layers(self) -> int:
-        """Layers, MTP layers not counted."""
+        """Count the layers without MTP layers."""
         return self.dense + self.moe + self.mamba + self.attention + self.delta
 
     def of(self, kind: str) -> int:
-        """Layers of one kind, MTP's not counted; or those of MTP."""
+        """Count the layers of one kind without MTP's, or those of MTP."""
         return getattr(self, kind)
 
     @property
     def text(self) -> str:
-        """The chunk in Megatron's letters, not compressed: ``Etttt``."""
+        """Write the chunk in Megatron's letters, not compressed: ``Etttt``."""
         return "E" * self.embedding + "t" * self.layers + "m" * self.mtp + "L" * self.loss
 
 
 @frozen(cache_hash=True)
 class Layout:
-    """All chunks in Megatron's order, pp x vpp of them. `text` is None where Megatron needs no layout."""
+    """All chunks in Megatron's order, pp x vpp of them. `text` is None if Megatron needs no layout."""
 
     pp: int
     vpp: int
@@ -76,23 +76,23 @@ class Layout:
     text: str | None
 
     def stage(self, stage: int) -> tuple[Chunk, ...]:
-        """The vpp chunks of one pipeline rank, in virtual-stage order."""
+        """Return the vpp chunks of one pipeline rank, in virtual-stage order."""
         return self.chunks[stage :: self.pp]
 
     def holds(self, stage: int) -> dict[str, int]:
-        """The layers of one pipeline rank by kind, and those of MTP; kinds without any left out."""
+        """Return the layers of one pipeline rank by kind, and those of MTP, without kinds of which there are none."""
         chunks = self.stage(stage)
         return {kind: n for kind in (*blocks.KINDS, "mtp") if (n := sum(c.of(kind) for c in chunks))}
 
 
 @lru_cache(maxsize=4096)
 def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
-    """The layout for pp stages of vpp chunks: Megatron's even split, or else the most balanced one; None where there
-    is none.
+    """Return the layout for pp stages of vpp chunks: Megatron's even split, else the most balanced one; None without
+    any.
 
-    A layout needs a transformer layer in every chunk but the last, which may hold the loss (and MTP) alone, as NVIDIA's
-    own ``Et|(tt|)*30mL`` does; with linear attention and MTP in the last one too (`may_lack`). Virtual stages need a
-    pipeline.
+    A layout needs a transformer layer in every chunk but the last, which may hold only the loss (and MTP), as in
+    NVIDIA's ``Et|(tt|)*30mL``. With linear attention and MTP the last one needs a layer too (`may_lack`). Virtual
+    stages need a pipeline.
     """
     if not _exists(model, pp, vpp):
         return None
@@ -105,44 +105,43 @@ def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
 
 
 def balanced(model: Model, pp: int, vpp: int) -> str | None:
-    """The most balanced layout as text, whether or not the layers divide evenly; None for a hybrid, whose segments are
-    always so, and where there is none."""
+    """Return the most balanced layout as text, even if the layers divide evenly; None for a hybrid or without one."""
     if model.hybrid or not _exists(model, pp, vpp):
         return None
     return _layout(model, pp, vpp, _balanced(model, pp, pp * vpp), explicit=True).text
 
 
 def layout_string(model: Model, pp: int, vpp: int) -> str | None:
-    """Megatron's pipeline_model_parallel_layout, or None where the even split needs none (or there is no layout)."""
+    """Return Megatron's pipeline_model_parallel_layout; None if the even split needs none or there is no layout."""
     layout = layout_for(model, pp, vpp)
     return None if layout is None else layout.text
 
 
 def has_layout(model: Model, pp: ArrayLike, vpp: ArrayLike) -> NDArray[np.bool_]:
-    """Where a layout exists, by row; `pp` and `vpp` are columns (or numbers) of the same length."""
+    """Tell where a layout exists, by row; `pp` and `vpp` are columns (or numbers) of the same length."""
     p, v = np.broadcast_arrays(np.asarray(pp, np.int64), np.asarray(vpp, np.int64))
     return _exists(model, p, v)
 
 
 def _exists(model: Model, pp: Any, vpp: Any) -> Any:
-    """Whether there is a layout, for numbers as for columns."""
+    """Tell whether there is a layout, for numbers and for columns."""
     if model.hybrid:
         return (pp >= 1) & (vpp == 1) & (pp <= model.layers)
     return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= model.layers + may_lack(model))
 
 
 def may_lack(model: Model) -> bool:
-    """Whether a chunk may lack a transformer layer. MTP takes the last layer of its chunk, and where there is none
-    Bridge asks for the model's in a place that knows no delta nets (bridge models/gpt_provider.py:mtp_block_spec, core
-    models/gpt/gpt_layer_specs.py:572)."""
+    """Tell whether a chunk may have no transformer layer. MTP takes the last layer of its chunk. If there is none,
+    Bridge uses the model's last layer, in a place that does not support delta nets (bridge
+    models/gpt_provider.py:mtp_block_spec, core models/gpt/gpt_layer_specs.py:572)."""
     return not (model.linear and model.mtp_layers)
 
 
 def weights(model: Model) -> tuple[float, float]:
-    """What MTP and loss weigh in the balance, in transformer layers, by the time that a token takes.
+    """Weigh MTP and loss for the balance, in transformer layers, by the time of a token.
 
-    A layer weighs 1, dense or MoE (DeepSeek chose them alike), of which its matrix products are `PRODUCTS`; the
-    embedding is a look-up and weighs nothing; the loss is one product with the vocabulary; an MTP layer is a layer, its
+    A layer weighs 1, dense or MoE (DeepSeek chose them alike), of which its matrix products are `PRODUCTS`. The
+    embedding is a look-up and weighs nothing. The loss is one product with the vocabulary. An MTP layer is a layer, its
     projection of two hidden states to one, and a loss.
     """
     h = model.hidden
@@ -163,7 +162,7 @@ def weights(model: Model) -> tuple[float, float]:
 
 
 def _balanced(model: Model, pp: int, chunks: int) -> list[int]:
-    """Transformer layers by chunk: the most loaded chunk as light as can be, then the stages as even as can be."""
+    """Return the transformer layers by chunk: the lightest possible heaviest chunk, then stages as even as possible."""
     mtp, loss = weights(model)
     tail = loss + mtp * model.mtp_layers
     tops = sorted({float(n) for n in range(1, model.layers + 1)} | {n + tail for n in range(model.layers + 1)})
@@ -183,8 +182,8 @@ def _balanced(model: Model, pp: int, chunks: int) -> list[int]:
 
 
 def _fullest(counts: list[int], load: float, stage: int, pp: int, full: int) -> tuple[float, int, int]:
-    """(-load, -layers, chunk): the chunk of a stage that gives a layer away, the least of these first; of the chunks
-    from `full` on all layers may go."""
+    """Return (-load, -layers, chunk) of the chunk of a stage that gives a layer away, the least of these first. All
+    layers may leave the chunks from `full` on."""
     free = [(-load, -counts[i], i) for i in range(stage, len(counts), pp) if counts[i] > (i < full)]
     return min(free, default=(np.inf, 0, stage))
 
@@ -197,8 +196,7 @@ def _layout(model: Model, pp: int, vpp: int, counts: Sequence[int], explicit: bo
 
 
 def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[Chunk, ...]:
-    """Chunks from (embedding, layers, mtp, loss); the leading layers of a model are its dense ones, and with linear
-    attention the others repeat a period."""
+    """Build chunks from (embedding, layers, mtp, loss); a model's leading layers are dense, delta nets repeat."""
     out, done = list[Chunk](), 0
     for embedding, layers, mtp, loss in rows:
         dense = max(0, min(model.dense_layers - done, layers))
@@ -210,7 +208,7 @@ def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[
 
 
 def _segmented(model: Model, parts: Sequence[str], text: str | None) -> Layout:
-    """A hybrid's layout: one segment of its pattern on each stage."""
+    """Return a hybrid's layout: one segment of its pattern on each stage."""
     last = len(parts) - 1
     chunks = tuple(
         Chunk(
@@ -226,7 +224,7 @@ def _segmented(model: Model, parts: Sequence[str], text: str | None) -> Layout:
 
 
 def _text(chunks: Sequence[Chunk]) -> str:
-    """Chunks as Megatron's text: ``Et*4|(t*4|)*14tmL``."""
+    """Write chunks as Megatron's text: ``Et*4|(t*4|)*14tmL``."""
     words = [re.sub(r"t{2,}", lambda m: f"t*{len(m[0])}", c.text) for c in chunks]
     out, i = "", 0
     while i < len(words) - 1:
@@ -240,7 +238,7 @@ def _text(chunks: Sequence[Chunk]) -> str:
 
 @lru_cache(maxsize=4096)
 def parse_layout(text: str, model: Model, pp: int, vpp: int) -> tuple[Layout | None, tuple[str, ...]]:
-    """A user's layout for `model`, or None and what Megatron would refuse in it, in the order that it asks."""
+    """Parse a user's layout for `model`; else None and Megatron's refusals, in the order of Megatron's checks."""
     if model.hybrid:
         parts, reasons = text.split("|"), segments.reasons(text, model, pp, vpp)
         return (None, reasons) if reasons else (_segmented(model, parts, text), ())
@@ -255,12 +253,12 @@ def parse_layout(text: str, model: Model, pp: int, vpp: int) -> tuple[Layout | N
 
 
 def pieces(text: str, model: Model) -> tuple[list[str], str]:
-    """The chunks of a user's layout for `model`, and what is wrong with its text."""
+    """Parse the chunks of a user's layout for `model`, with the errors of its text."""
     return (text.split("|"), "") if model.hybrid else unroll(text)
 
 
 def unroll(text: str) -> tuple[list[str], str]:
-    """The chunks of a layout text with all repeats unrolled, and what is wrong with it ("" where nothing is)."""
+    """Parse the chunks of a layout text with all repeats unrolled, and its error ("" without one)."""
     text = text.replace(",", "")
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
         size = sum(len(m[1]) * int(m[2]) if len(m[2]) < 6 else MAX_TEXT + 1 for m in re.finditer(pattern, text))
@@ -274,7 +272,7 @@ def unroll(text: str) -> tuple[list[str], str]:
 
 
 def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]:
-    """As PipelineParallelLayerLayout.validate_layer_layout asks (pipeline_parallel_layer_layout.py:90-157)."""
+    """Check as PipelineParallelLayerLayout.validate_layer_layout does (pipeline_parallel_layer_layout.py:90-157)."""
     flat = "".join(words)
     mtp = [i for i, w in enumerate(words) if "m" in w]
     asked = (

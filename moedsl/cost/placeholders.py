@@ -1,9 +1,10 @@
-"""The empty weight gradients that Transformer Engine hands to autograd where a product adds into Megatron's own buffer.
+"""Price the empty weight gradients that Transformer Engine gives to autograd for products that add into Megatron's
+buffer.
 
-One tensor for each shape and format, made in the first backward and kept for good (te pytorch/module/base.py:134). The
-linears ask for one (te pytorch/module/linear.py:1710, layernorm_linear.py:1172, grouped_linear.py:1235), and so does
-the output layer (core tensor_parallel/layers.py:701-713), whose shape is the whole table of the vocabulary. A frozen
-weight has none.
+There is one tensor for each shape and format, made in the first backward and kept for good (te
+pytorch/module/base.py:134). The linears request one (te pytorch/module/linear.py:1710, layernorm_linear.py:1172,
+grouped_linear.py:1235), and so does the output layer (core tensor_parallel/layers.py:701-713), whose shape is the whole
+table of the vocabulary. A frozen weight has none.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from moedsl.schema.facts import Model
 
 
 def gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
-    """Bytes by feature of `profiles.of_memory`, in BF16.
+    """Return the bytes by feature of `profiles.of_memory`, in BF16.
 
     A stage has the shapes of one attention, one Mamba mixer or gated delta net, one of its experts and its shared
-    experts once, whatever its layers.
-    Those of the dense layers lie on the stage that holds these layers, by its share of them.
+    experts once, whatever its layers. The shapes of the dense layers are on the stage with these layers, by its share
+    of them.
     """
     tp, etp = t["tp"] * 1.0, t["etp"] * 1.0
     linears = products(m) * (routed_width(m) * m.expert_hidden / etp + m.hidden * m.shared_expert_hidden / tp)

@@ -1,4 +1,4 @@
-"""What each pipeline stage holds, as numbers that a price is linear in."""
+"""Count what each pipeline stage holds, as numbers in which a price is linear."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from moedsl.schema.facts import Model
 
 @lru_cache(maxsize=256)
 def held(model: Model) -> tuple[str, ...]:
-    """Features that a stage holds: layers of each kind (MTP's too), MTP layers, tables of the vocabulary, final norms,
-    vision towers."""
+    """List a stage's features: layers of each kind, MTP layers, vocabulary tables, final norms, vision towers."""
     return (*kinds(model), "mtp", "words", "norm", "vision")
 
 
 @lru_cache(maxsize=256)
 def of_memory(model: Model) -> tuple[str, ...]:
-    """Features of memory: what is held, and as a shard, which is the count times pp, because data parallelism is the
-    wider the fewer stages there are; layers of each kind times the microbatches whose activations they keep; the same
-    over the root of the MoE layers, which is how uneven routing adds up; chunks times microbatches; the vision tower's
-    microbatches; whether the loss is here; depths of MTP, each with a loss of its own; 1."""
+    """Return the features of memory: what is held; the same as a shard, which is the count times pp, because data
+    parallelism is wider with fewer stages; layers of each kind times the microbatches whose activations they keep; the
+    same over the root of the MoE layers, which is how uneven routing adds up; chunks times microbatches; the vision
+    tower's microbatches; whether the loss is here; depths of MTP, each with its own loss; 1."""
     alive = (
         *(f"{kind}_live" for kind in kinds(model)),
         "moe_uneven",
@@ -40,18 +39,18 @@ def of_memory(model: Model) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def of_time(model: Model) -> tuple[str, ...]:
-    """Features of time: what is held, each depth of MTP counted, and the loss."""
+    """Return the features of time: what is held, with each depth of MTP, and the loss."""
     return (*held(model), "loss")
 
 
 def _blocks(model: Model, chunks: tuple[Chunk, ...], depths: int) -> tuple[int, ...]:
-    """The layers of each kind of one stage, and its MTP layers, where so many of them count."""
+    """Count the layers of each kind of one stage, and its MTP layers, if so many of them count."""
     ahead = in_mtp(model)
     return (*(sum(c.of(kind) for c in chunks) + depths * ahead[kind] for kind in kinds(model)), depths)
 
 
 def _ends(model: Model, chunks: tuple[Chunk, ...]) -> tuple[int, ...]:
-    """The tables, final norms and vision towers of one stage."""
+    """Count the tables, final norms and vision towers of one stage."""
     embedded = [c.embedding or c.mtp > 0 for c in chunks]
     words = sum(embedded) + sum(
         c.loss and not (model.tied_embeddings and e) for c, e in zip(chunks, embedded, strict=True)
@@ -62,11 +61,11 @@ def _ends(model: Model, chunks: tuple[Chunk, ...]) -> tuple[int, ...]:
 
 
 def live(pp: int, vpp: int, microbatches: int, stage: int) -> tuple[int, ...]:
-    """Microbatches whose activations each chunk of a stage keeps when the most are kept.
+    """Count the microbatches whose activations each chunk of a stage keeps at the maximum.
 
-    1F1B keeps pp - stage; the interleaved schedule warms up with 2 (pp - stage - 1) + (vpp - 1) pp forwards over all
-    chunks, and then keeps one more (megatron/core/pipeline_parallel/schedules.py:927-943). Chunks take turns in
-    groups of pp microbatches. Expert overlap warms up with that one more, and then frees a layer for each that it adds.
+    1F1B keeps pp - stage. The interleaved schedule warms up with 2 (pp - stage - 1) + (vpp - 1) pp forwards over all
+    chunks, and then keeps one more (megatron/core/pipeline_parallel/schedules.py:927-943). Chunks take turns in groups
+    of pp microbatches. Expert overlap warms up with that one more, and then frees a layer for each that it adds.
     """
     if vpp == 1:
         return (min(pp - stage, microbatches),)
@@ -78,7 +77,7 @@ def live(pp: int, vpp: int, microbatches: int, stage: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=65536)
 def memory(model: Model, layout: Layout, microbatches: int) -> Floats:
-    """(pp, features of memory): every stage of a layout."""
+    """Return (pp, features of memory): every stage of a layout."""
     counts, passed, layers, loss = _counts(model, layout)
     ahead = passed[:, len(kinds(model))]
     kept = np.array([live(layout.pp, layout.vpp, microbatches, s) for s in range(layout.pp)])
@@ -92,8 +91,7 @@ def memory(model: Model, layout: Layout, microbatches: int) -> Floats:
 
 @lru_cache(maxsize=65536)
 def _counts(model: Model, layout: Layout) -> tuple[Ints, Ints, Ints, Ints]:
-    """What does not depend on the microbatches: what is held by stage, and what computes, (each kind of layer, towers)
-    by stage and chunk, losses."""
+    """Count what does not depend on microbatches: held parts by stage; layers, towers and losses by stage and chunk."""
     stages = [layout.stage(s) for s in range(layout.pp)]
     depths = [sum(c.mtp for c in chunks) for chunks in stages]
     ends = [_ends(model, chunks) for chunks in stages]
@@ -109,18 +107,18 @@ def _counts(model: Model, layout: Layout) -> tuple[Ints, Ints, Ints, Ints]:
 
 @lru_cache(maxsize=65536)
 def time(model: Model, layout: Layout) -> Floats:
-    """(pp, features of time): what each stage computes for one microbatch."""
+    """Return (pp, features of time): the compute of each stage for one microbatch."""
     _, passed, _, loss = _counts(model, layout)
     return np.column_stack([passed, loss]).astype(float)
 
 
 @lru_cache(maxsize=65536)
 def fullest(model: Model, layout: Layout, microbatches: int) -> Floats:
-    """The stages of `memory` that can be the most loaded."""
+    """Return the stages of `memory` that can be the most loaded."""
     return undominated(memory(model, layout, microbatches))
 
 
 @lru_cache(maxsize=65536)
 def slowest(model: Model, layout: Layout) -> Floats:
-    """The stages of `time` that can be the slowest."""
+    """Return the stages of `time` that can be the slowest."""
     return undominated(time(model, layout))

@@ -1,4 +1,4 @@
-"""Columns in, unique rows out: a price depends on a few small keys, so it is computed once for each key that occurs."""
+"""Reduce columns to unique rows: a price depends on a few small keys, and is computed once for each key that occurs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 Index = NDArray[np.intp]
 DEFAULTS: Mapping[str, int] = {a.name: 1 if a.kind == "int" else 0 for a in AXES}
-"""What a missing column holds: sizes of 1, and none, alltoall, bf16, fp32."""
+"""The value of a missing column: sizes of 1, and none, alltoall, bf16, fp32."""
 CHUNK = 100_000
 """Rows priced at a time."""
 FLAGS, FLAGS_A_ROW = 4096, 16
-"""Values are found with a table of at most so many flags; for more of them sorting the rows is quicker."""
+"""The largest table of flags for finding values; for more values, sorting the rows is faster."""
 
 
 @frozen
@@ -38,11 +38,11 @@ class Table:
         return len(next(iter(self.columns.values())))
 
     def has(self, column: str, bit: int) -> NDArray[np.bool_]:
-        """Where a set column holds the word of `bit`."""
+        """Tell where a set column contains the word of `bit`."""
         return (self.columns[column] >> bit & 1).astype(bool)
 
     def narrow(self, names: Sequence[str]) -> Table:
-        """The unique combinations of fewer columns; its inverse leads from this table's rows."""
+        """Return the unique combinations of fewer columns; its inverse leads from this table's rows."""
         return Levels.of(self.columns, names).table(names)
 
 
@@ -56,7 +56,7 @@ class Levels:
 
     @classmethod
     def of(cls, cols: Mapping[str, Ints], names: Sequence[str]) -> Levels:
-        """The levels of the named columns; scalars (0-d) are one level."""
+        """Return the levels of the named columns; scalars (0-d) are one level."""
         values, index = dict[str, Ints](), dict[str, NDArray[np.int32]]()
         for name in names:
             values[name], at = _levels(cols[name])
@@ -65,7 +65,7 @@ class Levels:
         return cls(values, index, length({n: cols[n] for n in names}))
 
     def table(self, names: Sequence[str], rows: int = 0) -> Table:
-        """The unique combinations of some of the columns, for `rows` rows where all of them are scalars."""
+        """Return the unique combinations of some of the columns, for `rows` rows if all of them are scalars."""
         codes, size = np.zeros(max(self.rows, rows), np.int64), 1
         for name in names:
             if name in self.index:
@@ -77,23 +77,23 @@ class Levels:
 
 
 def complete(cols: Mapping[str, object]) -> dict[str, Ints]:
-    """Every axis as a column of integers; columns that are missing take their default, scalars stay scalars (0-d)."""
+    """Return every axis as a column of integers; missing columns have their default, scalars stay scalars (0-d)."""
     return {name: np.asarray(cols.get(name, default), np.int64) for name, default in DEFAULTS.items()}
 
 
 def chunks(cols: Mapping[str, Ints], rows: int) -> Iterator[dict[str, Ints]]:
-    """The columns in pieces of at most CHUNK rows, which bounds what a price takes in memory."""
+    """Yield the columns in pieces of at most CHUNK rows, which bounds the memory of a price."""
     for start in range(0, rows, CHUNK):
         yield {name: c[start : start + CHUNK] if c.ndim else c for name, c in cols.items()}
 
 
 def length(cols: Mapping[str, Ints]) -> int:
-    """Rows of a set of columns; 1 where all are scalars."""
+    """Count the rows of a set of columns; 1 if all are scalars."""
     return max((c.shape[0] for c in cols.values() if c.ndim), default=1)
 
 
 def _levels(column: Ints) -> tuple[Ints, Index]:
-    """The values that occur, ascending, and each row's index among them."""
+    """Return the values that occur, ascending, and each row's index among them."""
     if column.ndim == 0 or not column.size:
         return column.reshape(-1)[:1], np.zeros(column.size, np.intp)
     low, top = int(column.min()), int(column.max())
@@ -131,13 +131,13 @@ def _decode(codes: Ints, values: Mapping[str, Ints]) -> dict[str, Ints]:
 
 
 Profile = Callable[[int], Floats | None]
-"""The stages of one kind of row, (stages, features); None where there are none, and the largest is 0."""
+"""Return the stages of one kind of row, (stages, features); None if there are none and the largest is 0."""
 
 
 def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Index) -> Floats:
-    """For each row the largest over stages of profile x prices.
+    """Return for each row the largest over stages of profile x prices.
 
-    `which` says each row's kind; `prices` is (features, unique rows) and `at` each row's column in it. Rows are taken
+    `which` is each row's kind; `prices` is (features, unique rows) and `at` each row's column in it. Rows are processed
     kind by kind, so that temporaries stay as small as the largest group. Several prices of the same rows, (prices,
     features, unique rows), give (prices, rows).
     """
@@ -153,8 +153,7 @@ def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Inde
 
 
 def undominated(profile: Floats) -> Floats:
-    """The stages that no other stage reaches in every feature; prices are never negative, so one of them is the
-    largest."""
+    """Return the stages that no other reaches in every feature; one is the largest, as prices are never negative."""
     rows = profile[np.lexsort(profile.T[::-1])]
     rows = rows[np.append(True, (rows[1:] != rows[:-1]).any(axis=1))]
     covers = (rows[:, None, :] >= rows[None, :, :]).all(axis=2)

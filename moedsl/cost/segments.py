@@ -1,7 +1,7 @@
-"""How a hybrid's layers fall on pipeline stages: segments of its pattern, ``MEMEM*|EMEM...``.
+"""Assign a hybrid's layers to pipeline stages: segments of its pattern, ``MEMEM*|EMEM...``.
 
-Megatron-Core takes the stages from ``|`` in the pattern itself (core models/hybrid/hybrid_layer_allocation.py:331), MTP
-and the loss lie on the last one, and Bridge builds no virtual stages of a hybrid (bridge
+Megatron-Core reads the stages from ``|`` in the pattern itself (core models/hybrid/hybrid_layer_allocation.py:331). MTP
+and the loss are on the last stage. Bridge builds no virtual stages of a hybrid (bridge
 models/hybrid/hybrid_provider.py:295).
 """
 
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @lru_cache(maxsize=1024)
 def split(m: Model, pp: int) -> tuple[str, ...]:
-    """The pattern in pp segments: the heaviest stage as light as can be, then all as even as can be."""
+    """Split the pattern into pp segments: the lightest possible heaviest stage, then all as even as possible."""
     load = _loads(m)
     heaviest = _best(load, pp, np.maximum)[1]
     even = np.where(load <= heaviest * (1 + 1e-9), load**2, np.inf)
@@ -30,8 +30,8 @@ def split(m: Model, pp: int) -> tuple[str, ...]:
 
 
 def weights(m: Model) -> dict[str, float]:
-    """What a layer of each letter, and the loss with MTP, weigh in the balance: weights that multiply a token, since
-    products take most of a layer's time."""
+    """Weigh a layer of each letter, and the loss with MTP, for the balance: by the weights that multiply a token,
+    because products take most of a layer's time."""
     h, mixer = m.hidden, mixers.mamba(m)
     of = {
         "M": h * (mixer.projected + mixer.inner),
@@ -46,7 +46,7 @@ def weights(m: Model) -> dict[str, float]:
 
 
 def _loads(m: Model) -> Floats:
-    """(layers + 1, layers + 1): what layers i to j - 1 weigh as a stage, infinite where there are none."""
+    """Return (layers + 1, layers + 1): the weight of layers i to j - 1 as a stage, infinite without layers."""
     each = weights(m)
     upto = np.concatenate([[0.0], np.cumsum([each[letter] for letter in m.layer_pattern])])
     load = upto[None, :] - upto[:, None]
@@ -56,7 +56,7 @@ def _loads(m: Model) -> Floats:
 
 
 def _best(load: Floats, pp: int, joined: np.ufunc) -> tuple[list[int], float]:
-    """(cuts, cost) of the cheapest way into pp stages, whose costs are `joined`."""
+    """Return (cuts, cost) of the cheapest split into pp stages, whose costs are `joined`."""
     cost, chosen = load[0], list[NDArray[np.intp]]()
     for _ in range(pp - 1):
         each = joined(cost[:, None], load)
@@ -69,7 +69,7 @@ def _best(load: Floats, pp: int, joined: np.ufunc) -> tuple[list[int], float]:
 
 
 def reasons(text: str, m: Model, pp: int, vpp: int) -> tuple[str, ...]:
-    """What Megatron would refuse in a user's segments."""
+    """Return Megatron's refusals of a user's segments."""
     parts, odd = text.split("|"), sorted(set(text) - set(LETTERS) - {"|"})
     if odd:
         letters = "M Mamba, * attention, E experts, - MLP, | between stages; MTP is not written"

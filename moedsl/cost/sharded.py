@@ -1,4 +1,5 @@
-"""What Megatron FSDP holds and sends beside the shards: gathered layers, gradients on their way, whole roots.
+"""Price what Megatron FSDP holds and sends in addition to the shards: gathered layers, gradients in flight, whole
+roots.
 
 A unit is a transformer layer, of the language model or of the vision tower. Everything else (embedding, output layer,
 norms, patch embedding, mergers) is gathered once and stays whole on every rank.
@@ -18,34 +19,34 @@ from moedsl.schema.facts import Model, Vision
 
 QUEUE = 1e9
 """Elements of gradients that wait for their reduce-scatter before the oldest is freed, and twice the elements gathered
-ahead; more where two units are larger (core distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:432-444)."""
+ahead; more if two units are larger (core distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:432-444)."""
 GATHERED = {p: 1.03 if p == "mxfp8" else formats.BF16 for p in PRECISION}
 """Bytes of a gathered parameter: MXFP8 rows for forward or columns for backward; else BF16 is gathered and cast."""
 CACHED = {"bf16": 0.0, "mxfp8": 0.0, "fp8_blockwise": 2.0, "fp8_current": 2.0, "nvfp4": 1.125}
-"""Bytes of a linear's quantised copy, which Transformer Engine keeps whole from one microbatch to the next where the
+"""Bytes of a linear's quantised copy. Transformer Engine keeps it whole from one microbatch to the next if the
 parameters themselves are BF16 (core extensions/transformer_engine.py:1082)."""
 SHARD = {p: formats.WEIGHT[p] if p == "mxfp8" else formats.BF16 for p in PRECISION}
-"""Bytes of a linear's parameter in its shard."""
+"""Return the bytes of a linear's parameter in its shard."""
 
 
 def cached(t: Table, hopper: bool) -> Floats:
-    """Bytes of a linear's whole quantised copy; Blackwell keeps no transpose of per-tensor FP8."""
+    """Return the bytes of a linear's whole quantised copy; Blackwell keeps no transpose of per-tensor FP8."""
     values = CACHED if hopper else {**CACHED, "fp8_current": 1.0}
     return formats.by_precision(values, t)
 
 
 def split(t: Table, gpus: int, of: Parameters) -> Floats:
-    """Parameters of a rank that are split over other ranks at all: dense over dp x cp, experts over EDP. PP is 1."""
+    """Count the parameters of a rank that are split over other ranks: dense over dp x cp, experts over EDP. PP is 1."""
     dense, expert = gpus > t["tp"], gpus > t["etp"] * t["ep"]
     return 1.0 * of.dense * dense + 1.0 * of.expert * expert
 
 
 def units(m: Model, t: Table, gpus: int, layers: tuple[Parameters, Parameters], kept: Floats) -> Floats:
-    """Bytes beside the shards at the peak, early in backward. `layers` are the parameters of a layer with experts, all
-    and those that learn; `kept` the bytes of activations that its backward frees.
+    """Return the bytes in addition to the shards at the peak, early in backward. `layers` are the parameters of a layer
+    with experts, all and those that are trained; `kept` the bytes of activations that its backward frees.
 
-    Gathered: the layer at work, and the next ones until half of QUEUE is gathered. Gradients pile up to QUEUE while
-    the activations of the same layers go, so only their excess counts.
+    Gathered are the layer at work, and the next ones until half of QUEUE is gathered. Gradients grow to QUEUE while the
+    activations of the same layers are freed, so only their excess counts.
     """
     every, learning = layers
     n = m.layers + m.mtp_layers
@@ -59,7 +60,7 @@ def units(m: Model, t: Table, gpus: int, layers: tuple[Parameters, Parameters], 
 
 
 def whole(m: Model, t: Table, gpus: int) -> Mapping[str, Floats]:
-    """Bytes of what is no unit and stays gathered, by feature of `profiles.held`."""
+    """Return the bytes of what is not a unit and stays gathered, by feature of `profiles.held`."""
     tp, some = t["tp"], (gpus > t["tp"]) * formats.BF16
     out = {"words": parameters.table_size(m, tp) * some}  # type: ignore[arg-type]
     if m.vision is not None:
@@ -68,5 +69,5 @@ def whole(m: Model, t: Table, gpus: int) -> Mapping[str, Floats]:
 
 
 def _roots(v: Vision, tp: int) -> int:
-    """Parameters of the tower outside its layers."""
+    """Count the parameters of the tower outside its layers."""
     return parameters.vision(v, tp) - parameters.vision_layers(v, tp)

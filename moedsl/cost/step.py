@@ -1,5 +1,4 @@
-"""Step time: the slowest stage's microbatches, the pipeline's bubble, and what is left of data parallelism and the
-optimizer."""
+"""Estimate step time: the slowest stage's microbatches, the bubble, exposed data parallelism, and the optimizer."""
 
 from __future__ import annotations
 
@@ -26,22 +25,22 @@ MICROBATCH = (
     "activation_offload",
     "launch",
 )
-"""What a stage spends on each microbatch."""
+"""The time of a stage for each microbatch."""
 ALONE = "alone"
-"""What a microbatch takes more where no other one runs beside it, though expert overlap is on."""
+"""The additional time of a microbatch that runs alone although expert overlap is on."""
 STEP = ("data_communication", "optimizer")
-"""What a stage spends once a step."""
+"""The time of a stage once a step."""
 PARTS = (*MICROBATCH, "pipeline_communication", "bubble", *STEP)
 SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision", "fused", "grad_reduce")
-"""The axes that a layer's work and messages depend on; policies decide what of it is repeated, hidden or launched."""
+"""The axes of a layer's work and messages; policies decide what of it is repeated, hidden or launched."""
 LAYER = (*SHAPE, "recompute", "offload_modules", "cuda_graph", "ep_overlap", "delay_wgrad")
 ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "sharding", "moments", "grad_reduce", "offload")
-"""The axes of what is spent once a step."""
+"""The axes of what happens once a step."""
 HOST_SHARE = 0.8
-"""Of the rate between a GPU and its host, what copies from and to pinned memory reach: assumed, no run measures it."""
+"""The share of the rate between GPU and host that copies of pinned memory reach: assumed, no run measures it."""
 HOST_ADAM = 0.6e9
-"""Parameters a second that one GPU's share of the host steps with offloaded moments, copies included (an H100 node
-of eight)."""
+"""Parameters a second that one GPU's share of the host steps with offloaded moments, with copies (an H100 node of
+eight)."""
 
 COVERS = (
     "step time is a roofline with stated efficiencies: matrix products, attention and memory passes of the slowest "
@@ -54,8 +53,8 @@ Prices = dict[str, Floats]
 
 
 def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: float) -> dict[str, Prices]:
-    """Seconds by part of `MICROBATCH`, and `ALONE`, and feature of `profiles.of_time`, for every row of a table of
-    `LAYER`."""
+    """Return seconds by part of `MICROBATCH`, `ALONE` and feature of `profiles.of_time`, for each row of `LAYER`'s
+    table."""
     shape = t.narrow(SHAPE)
     w = compute.work(m, hw, shape, seq, skew)
     out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": computed(m, shape, w, learns)}
@@ -68,9 +67,9 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
 
 
 def computed(m: Model, shape: Table, w: compute.Work, learns: Trained) -> Prices:
-    """Seconds of forward and backward by feature, for every row that `shape` leads to; linear in the work.
+    """Return the seconds of forward and backward by feature, for every row that `shape` leads to; linear in the work.
 
-    Each MTP layer has a projection, logits and a loss of its own (core transformer/multi_token_prediction.py:841-855).
+    Each MTP layer has its own projection, logits and loss (core transformer/multi_token_prediction.py:841-855).
     """
     back, backward = _backward_share(learns), compute.backward(m, w)
     layers = {kind: f + backward[kind] * back / 2 for kind, f in compute.forward(m, w).items()}
@@ -82,7 +81,7 @@ def computed(m: Model, shape: Table, w: compute.Work, learns: Trained) -> Prices
 
 
 def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, Prices]:
-    """Seconds by part of `STEP` and feature, for every row of a table of `ONCE`."""
+    """Return the seconds by part of `STEP` and feature, for every row of a table of `ONCE`."""
     return {
         "data_communication": communication.data(hw, t, gpus, n.all, n.learning),
         "optimizer": _optimizer(hw, t, gpus, n),
@@ -90,8 +89,7 @@ def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, Prices]:
 
 
 def _backward_share(learns: Trained) -> float:
-    """Backward over forward of the language model's matrix products: a frozen one still passes gradients to the
-    tower."""
+    """Return backward over forward of the language model's products: a frozen one still passes gradients on."""
     if learns.language:
         return 2.0
     return 1.0 if learns.tower or learns.projection else 0.0
@@ -100,8 +98,7 @@ def _backward_share(learns: Trained) -> float:
 def _wires(
     m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, skew: float
 ) -> tuple[Floats, Floats, Prices]:
-    """(one expert transfer, TP of a block, CP by kind of layer after overlap and with the joining of its steps) by
-    shape."""
+    """Return (one expert transfer, TP of a block, exposed CP by kind of layer with the joining of steps) by shape."""
     ring = communication.context(m, hw, shape, seq)
     hidden = np.maximum(ring - 3 * w.core, 0.1 * ring) + compute.joined(m, hw, shape, seq)
     if m.hybrid:
@@ -114,7 +111,7 @@ def _wires(
 
 
 def _split_blocks(m: Model) -> Mapping[str, float]:
-    """Blocks of each kind of layer whose linears TP splits."""
+    """Count the blocks of each kind of layer whose linears TP splits."""
     shared = 1.0 if m.shared_expert_hidden else 0.0
     if m.hybrid:
         return {"dense": 1.0, "moe": shared, "mamba": 1.0, "attention": 1.0}
@@ -122,8 +119,9 @@ def _split_blocks(m: Model) -> Mapping[str, float]:
 
 
 def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Prices) -> Prices:
-    """Seconds of copies to host memory that forward does not hide, and back that backward does not, by kind of layer; a
-    third of the compute is forward. What a layer of experts sends, the layers up to the next one hide."""
+    """Return the seconds of copies to host memory that forward does not hide, and of copies back that backward does not
+    hide, by kind of layer; a third of the compute is forward. The layers up to the next layer of experts hide what it
+    sends."""
     if not t["offload_modules"].any():
         return {}
     sent = activations.offloaded(m, activations.sizes(m, t, seq, learns.language))
@@ -164,14 +162,14 @@ def _layers(
 
 
 def _again(m: Model, t: Table, shape: Table, w: compute.Work) -> Prices:
-    """Recomputed seconds by kind of layer, found once for each shape and recompute set."""
+    """Return the recomputed seconds by kind of layer, computed once for each shape and recompute set."""
     keyed = Table({"shape": shape.inverse, "recompute": t["recompute"]}, shape.inverse).narrow(("shape", "recompute"))
     parts = compute.recomputed(m, w.take(keyed["shape"]), keyed)
     return {name: seconds[keyed.inverse] for name, seconds in parts.items()}
 
 
 def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
-    """Adam streams its state through HBM; with offloaded moments the host steps."""
+    """Return the optimizer's seconds. Adam streams its state through HBM; with offloaded moments the host steps."""
     each = (10.0 + 2 * (formats.master(t) + formats.moments(t))) / compute.stream(hw)
     each = np.where(t["offload"] == BY_NAME["offload"].words.index("optimizer"), each + 1 / HOST_ADAM, each)
     dense, expert = t["tp"] * t["pp"] / gpus, t["etp"] * t["ep"] * t["pp"] / gpus
@@ -179,7 +177,7 @@ def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
 
 
 def matrix(m: Model, prices: Mapping[str, Prices], parts: tuple[str, ...], rows: int) -> Floats:
-    """(features, rows): the named parts together."""
+    """Add the named parts: (features, rows)."""
     names = of_time(m)
     out = np.zeros((len(names), rows))
     for part in parts:
@@ -189,7 +187,7 @@ def matrix(m: Model, prices: Mapping[str, Prices], parts: tuple[str, ...], rows:
 
 
 def unpaired(pp: Ints, microbatches: Floats) -> Floats:
-    """Microbatches of a step whose forward and backward run beside no other one: pp of them, or all.
+    """Count the microbatches of a step whose forward and backward run alone: pp of them, or all.
 
     Without a pipeline the first forward and the last backward run alone (core pipeline_parallel/combined_1f1b.py:51-56,
     :66). The interleaved schedule warms up with 2 (pp - stage - 1) + (vpp - 1) pp + 1 forwards over vpp chunks, pp vpp
@@ -199,17 +197,16 @@ def unpaired(pp: Ints, microbatches: Floats) -> Floats:
 
 
 def after_overlap(wire: Floats, microbatch: Floats, fsdp: NDArray[np.bool_], microbatches: Floats) -> Floats:
-    """Data parallelism that is left: behind the last backward and the first forward, or with FSDP behind every
-    microbatch."""
+    """Return the exposed data parallelism: after the last backward and first forward, or with FSDP every microbatch."""
     left = np.maximum(wire - 0.7 * microbatch, communication.DP_EXPOSED * wire)
     return np.where(fsdp, left * microbatches, left)
 
 
 def between_stages(hop: Floats, microbatch: Floats, pp: Ints, vpp: Ints, microbatches: Floats) -> Floats:
-    """Sends between stages that compute does not hide, in a step.
+    """Return the sends between stages that compute does not hide, in a step.
 
     With virtual stages Bridge overlaps them with the compute of other chunks (bridge training/comm_overlap.py:453-457),
-    but while the pipeline fills and drains; without, each microbatch waits for both of its own.
+    except while the pipeline fills and drains. Without them, each microbatch waits for both of its sends.
     """
     each = 2.0 * vpp * hop
     left = np.maximum(each - 0.7 * microbatch, communication.P2P_EXPOSED * each)
@@ -217,5 +214,5 @@ def between_stages(hop: Floats, microbatch: Floats, pp: Ints, vpp: Ints, microba
 
 
 def bubble(microbatch: Floats, pp: Ints, vpp: Ints) -> Floats:
-    """(pp - 1) / vpp microbatches of the slowest stage, warm-up and cool-down together."""
+    """Return the bubble: (pp - 1) / vpp microbatches of the slowest stage, warm-up and cool-down together."""
     return microbatch * ((pp - 1) / vpp)

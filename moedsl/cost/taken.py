@@ -1,6 +1,6 @@
-"""What the memory estimate cannot know, and how it takes it: at the best guess, at the least and at the most.
+"""Low, best and high cases of the uncertain terms of the memory estimate.
 
-Each uncertainty is physical, with the reason for its range; none belongs to a model, a GPU or a run.
+Each uncertainty is physical, with the reason for its range. None belongs to a model, a GPU or a run.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from moedsl.schema.units import GIB
 
 @frozen
 class Taken:
-    """One way to take everything that is uncertain."""
+    """One value for each uncertain term."""
 
     imbalance: float = 1.1
     """Routed tokens of a layer's fullest expert rank over the mean."""
     same_rank: bool = False
-    """Whether one rank is the fullest of every layer; else the excess of n layers adds up as their root."""
+    """Whether one rank is the fullest of every layer; else the excess of n layers grows with their square root."""
     framework: float = 0.6 * GIB
-    """Bytes in torch's allocator beside the model: workspaces, RNG states, data, rotary tables."""
+    """Bytes in torch's allocator outside the model: workspaces, RNG states, data, rotary tables."""
     copies: float = 2.0
-    """Copies of the routed tokens at full width that are alive at once beside what is saved."""
+    """Copies of the routed tokens at full width that are alive at once, without the saved ones."""
     transposes: bool | None = None
-    """Whether a per-tensor FP8 weight keeps its transpose; None is what the architecture needs."""
+    """Whether a per-tensor FP8 weight keeps its transpose; None follows the architecture."""
     logits: float = 1.0
-    """Logits and the copy that the loss saves (te pytorch/triton/cross_entropy.py:40); 0.5 where it works in place."""
+    """Logits and the copy that the loss saves (te pytorch/triton/cross_entropy.py:40); 0.5 if it works in place."""
     beside: bool = False
-    """Whether the logits' gradient is alive beside the working set of a layer."""
+    """Whether the logits' gradient is alive together with the working set of a layer."""
     captured: float = 0.0
-    """Graphs that serve two microbatches at a time under expert overlap, over the layers, beside the one at work."""
+    """Graphs that serve two microbatches at a time under expert overlap, over the layers not at work."""
 
 
 @frozen
 class Unknown:
-    """An uncertainty: what it changes of `BEST` at the least and at the most, and why."""
+    """An uncertain term: its low and high change of `BEST`, and the reason."""
 
     name: str
     least: Mapping[str, float | bool]
@@ -46,9 +46,9 @@ class Unknown:
 
 BEST = Taken()
 NATIVE = 2.5
-"""Megatron-Core's own fused cross entropy over Transformer Engine's, in bytes for a logit: it makes an FP32 copy and
-takes the exponential of it (core tensor_parallel/cross_entropy.py:25), 10 for 4. Two published peaks of Nemotron 3.5
-Lightning with it come out at 0.2% and 0.6% so, and 9% and 13% too small without."""
+"""Bytes for a logit of Megatron-Core's own fused cross entropy over Transformer Engine's. It makes an FP32 copy and
+takes the exponential of it (core tensor_parallel/cross_entropy.py:25), 10 for 4. With this, two published peaks of
+Nemotron 3.5 Lightning are off by 0.2% and 0.6%; without it they are 9% and 13% too small."""
 BALANCED = Unknown(
     "routing",
     {"imbalance": 1.0},
@@ -102,25 +102,25 @@ OTHERS = (
 
 
 def unknowns(routing: str) -> tuple[Unknown, ...]:
-    """Every uncertainty under `routing` natural or balanced."""
+    """List every uncertain term under `routing` natural or balanced."""
     return (BALANCED if routing == "balanced" else NATURAL, *OTHERS)
 
 
 def best(routing: str) -> Taken:
-    """The best guess: balanced routing has no fullest rank."""
+    """Return the best case: balanced routing has no fullest rank."""
     return evolve(BEST, imbalance=1.0) if routing == "balanced" else BEST
 
 
 def least(routing: str) -> Taken:
-    """Everything at its least."""
+    """Return the low case of everything."""
     return changed(best(routing), *(u.least for u in unknowns(routing)))
 
 
 def most(routing: str) -> Taken:
-    """Everything at its most."""
+    """Return the high case of everything."""
     return changed(best(routing), *(u.most for u in unknowns(routing)))
 
 
 def changed(base: Taken, *changes: Mapping[str, float | bool]) -> Taken:
-    """Another way to take it: the named fields of `Taken` replaced."""
+    """Return a copy with the named fields replaced."""
     return evolve(base, **{name: value for change in changes for name, value in change.items()})

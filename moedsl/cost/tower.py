@@ -1,4 +1,4 @@
-"""A VLM's encoder and projector apart from its decoder: bytes and seconds on the rank that holds the tower."""
+"""Separate a VLM's encoder and projector from its decoder: bytes and seconds on the rank that holds the tower."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Part:
 
     @property
     def total(self) -> float:
-        """All bytes."""
+        """Sum all bytes."""
         return sum(self.bytes.values())
 
 
 def counts(v: Vision, tp: int) -> tuple[int, int]:
-    """(encoder, projector): parameters on a rank."""
+    """Count the parameters of (encoder, projector) on a rank."""
     projector = sum(parameters.mergers(v, tp))
     return parameters.vision(v, tp) - projector, projector
 
 
 def prices(v: Vision, hw: Hardware, t: Table, gpus: int, learns: Trained) -> tuple[dict[str, Prices], ...]:
-    """(encoder, projector): bytes of each kind by feature of `profiles.of_memory`, for a table of one row."""
+    """Return (encoder, projector): bytes of each kind by feature of `profiles.of_memory`, for a table of one row."""
     tp = int(t["tp"][0])
     kept = activations.vision_parts(v, t, (learns.tower, learns.projection))
     encoder, projector = counts(v, tp)
@@ -57,8 +57,7 @@ def _alone(count: int, learns: bool) -> Counts:
 
 
 def seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tuple[Floats, Floats]:
-    """(encoder, projector): one microbatch, forward, backward and what is recomputed, for every row of `t`; launches
-    that they do not hide are the encoder's."""
+    """Return (encoder, projector) of one microbatch by row: forward, backward, recompute; exposed launches are encoder."""
     shape = t.narrow(step.SHAPE)
     whole = compute.work(m, hw, shape, seq, skew=1.0)
     nothing = Work(*(np.zeros(shape.rows) for _ in fields(Work)))
@@ -72,7 +71,7 @@ def seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tupl
 def apart(
     m: Model, v: Vision, tp: int, profile: Floats, priced: tuple[dict[str, Prices], ...], times: tuple[float, float]
 ) -> tuple[Part, Part]:
-    """Encoder and projector of the stage with this row of `profiles.memory`."""
+    """Return encoder and projector of the stage with this row of `profiles.memory`."""
     sizes = [{k: float(profile @ memory.matrix(m, {k: p}, 1)[:, 0]) for k, p in kinds.items()} for kinds in priced]
     first, second = (
         Part(name, *of) for name, of in zip(PARTS, zip(counts(v, tp), sizes, times, strict=True), strict=False)
@@ -81,7 +80,7 @@ def apart(
 
 
 def rest(stage: StageMemory, seconds: float, others: tuple[Part, ...]) -> Part:
-    """The decoder: what the stage holds and computes beside the others, its share of buffers and logits included."""
+    """Return the decoder: everything else that the stage holds and computes, with its share of buffers and logits."""
     left = {k: float(getattr(stage, k)) - sum(o.bytes[k] for o in others) for k in memory.KINDS}
     params = stage.params + stage.expert_params - sum(o.params for o in others)
     return Part("decoder", params, left, seconds - sum(o.seconds for o in others))
