@@ -16,7 +16,7 @@ test: setup
 	@if [ -x .venv311/bin/python ]; then \
 	    echo "tests of the core under Python 3.11"; \
 	    .venv311/bin/python $(PYTEST) $(SPREAD) -m "not bridge and not bench" -q \
-	        --ignore tests/launch --ignore tests/editors; \
+	        --ignore tests/launch --ignore tests/editors --ignore tests/lsp; \
 	else echo "no Python 3.11 here: the core is tested under 3.12 alone"; fi
 	@echo "every test under Python 3.12, the real Megatron Bridge included"
 	@.venv/bin/python $(PYTEST) $(SPREAD) $(PLUGINS) -m "not bench" -q

@@ -24,7 +24,11 @@ for heard, handler in {
     if signal.getsignal(heard) is signal.SIG_IGN:  # a shell's job in the background, or nohup: tests send them
         signal.signal(heard, handler)
 
-collect_ignore = ["test_cpsat.py", "editors", "launch"] if sys.version_info < (3, 12) else []
+collect_ignore = (
+    ["bench", "editors", "launch", "lsp", "rehearse/test_rehearsal.py", "solver/test_cpsat.py"]
+    if sys.version_info < (3, 12)
+    else []
+)
 """The environment of Python 3.11 is the core's alone."""
 
 

@@ -238,7 +238,7 @@ def _field_docs(cls: type) -> dict[str, str]:
 DOCUMENTS = """This page lists every sentence of NVIDIA's performance guides for MoE training that states a rule, a
 default, a number, a pitfall or a symptom, in our own words. Each has the rule or behaviour that carries it, and the
 tests that show it. [rules.md](rules.md) has the rules; `moedsl explain NAME` prints one. The declarations are in
-stdlib/documents, and tests/test_documents.py compares each with its text, line by line, where the text is available.
+stdlib/documents. tests/rules/test_documents.py compares each with its text, line by line, where it is available.
 """
 LEFT = """### Left out
 

@@ -1,6 +1,6 @@
 """Compare NVIDIA's three long-context layouts with moedsl's choice for the same runs, in docs/long_context.md.
 
-Run it to rewrite the table; tests/test_long_context_docs.py fails if the page is stale.
+Run it to rewrite the table; tests/docs/test_long_context.py fails if the page is stale.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 usage: .venv/bin/python tools/make_docs.py [--check]     --check writes nothing and exits 1 if a file would change
 
 A ```text block whose first line is `$ moedsl ...` holds what that command prints, stderr before stdout; `| head -N`
-keeps the first N lines of stdout. tests/test_docs.py checks the documents against this.
+keeps the first N lines of stdout. tests/docs/test_docs.py checks the documents against this.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-MODELS = {p.stem for p in (Path(__file__).parents[2] / "stdlib" / "models").glob("*.moe")}
+from tests.helpers.paths import ROOT
+
+MODELS = {p.stem for p in (ROOT / "stdlib" / "models").glob("*.moe")}
 PRECISION = {"bf16": "bf16", "fp8cs": "fp8_current", "fp8sc": "fp8_blockwise", "fp8mx": "mxfp8", "nvfp4": "nvfp4"}
 LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 DEFAULTS: dict[str, Any] = {

@@ -9,12 +9,10 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+import editors_fetch
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-sys.path.insert(0, str(ROOT / "tools"))
-import editors_fetch  # noqa: E402  what `tools/` holds is no package
+from tests.helpers.paths import ROOT
 
 
 def absent(reason: str) -> NoReturn:

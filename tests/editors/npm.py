@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from needs import absent, cache, program
+from tests.editors.needs import absent, cache, program
 
 QUIET = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error")
 CODE_SERVER = "4.99.4"

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import ROOT, moedsl_program, unpacked
+
+from tests.editors.needs import moedsl_program, unpacked
+from tests.helpers.paths import ROOT
 
 SCRIPT = Path(__file__).with_name("emacs.el")
 

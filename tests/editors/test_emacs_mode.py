@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from needs import ROOT, unpacked
-from token_classes import FILES, TRICKY, Classed, classes
+
+from tests.editors.needs import unpacked
+from tests.helpers.paths import ROOT
+from tests.oracles.token_classes import FILES, TRICKY, Classed, classes
 
 KINDS = {
     "font-lock-comment-face": "comment",

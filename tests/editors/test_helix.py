@@ -14,8 +14,10 @@ import termios
 from pathlib import Path
 
 import pytest
-from needs import ROOT, moedsl_program, program, unpacked
-from two_parsers import compiled
+
+from tests.editors.needs import moedsl_program, program, unpacked
+from tests.helpers.paths import ROOT
+from tests.oracles.two_parsers import compiled
 
 RUN = "model qwen3_30b_a3b  # é\nh100 x 16\npin tp=min(4, cp)\nrules r { require a: tp > 1 and seq in [4k] }\n"
 WORDS = {

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from attrs import frozen
-from needs import ROOT, moedsl_program, program, unpacked
+
+from tests.editors.needs import moedsl_program, program, unpacked
+from tests.helpers.paths import ROOT
 
 GOOD = "model qwen3_30b_a3b\nh100 x 16\nseq 4k\nfit first\n"
 CONFIG = """

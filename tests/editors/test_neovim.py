@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import ROOT, moedsl_program, program, unpacked
+
+from tests.editors.needs import moedsl_program, program, unpacked
+from tests.helpers.paths import ROOT
 
 SCRIPT = Path(__file__).with_name("neovim.lua")
 PLUGIN = ROOT / "editors" / "nvim"

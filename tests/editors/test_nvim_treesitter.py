@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import ROOT, program, unpacked
-from token_classes import FILES, TRICKY, classes, is_class
-from two_parsers import compiled
+
+from tests.editors.needs import program, unpacked
+from tests.helpers.paths import ROOT
+from tests.oracles.token_classes import FILES, TRICKY, classes, is_class
+from tests.oracles.two_parsers import compiled
 
 SCRIPT = Path(__file__).with_name("nvim_captures.lua")
 

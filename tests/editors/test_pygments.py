@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from needs import ROOT, absent
 from pygments.lexers import find_lexer_class_by_name
 from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Punctuation, String, Whitespace, _TokenType
-from strategies import module
-from token_classes import FILES, TRICKY, classes
 
 from moedsl.syntax.printer import print_module
 from moedsl.syntax.pygments_lexer import MoeLexer
+from tests.editors.needs import absent
+from tests.helpers.paths import ROOT
+from tests.helpers.strategies import module
+from tests.oracles.token_classes import FILES, TRICKY, classes
 
 KINDS = {
     Comment.Single: "comment",

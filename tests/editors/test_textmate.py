@@ -7,9 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from needs import ROOT, program
-from npm import installed
-from token_classes import FILES, TRICKY, Classed, classes
+
+from tests.editors.needs import program
+from tests.editors.npm import installed
+from tests.helpers.paths import ROOT
+from tests.oracles.token_classes import FILES, TRICKY, Classed, classes
 
 HERE = Path(__file__).resolve().parent / "textmate"
 GRAMMAR = ROOT / "editors" / "vscode" / "syntaxes" / "moe.tmLanguage.json"

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from needs import ROOT, absent, program, unpacked
-from strategies import module
-from token_classes import FILES, TRICKY, classes, is_class
 from tree_sitter import Node, Query, QueryCursor, Tree
-from two_parsers import by_lark, by_tree_sitter, disagreement, query, tree_sitter_parser
 
 from moedsl.syntax.printer import print_module
 from moedsl.syntax.tokens import lexemes
+from tests.editors.needs import absent, program, unpacked
+from tests.helpers.paths import ROOT
+from tests.helpers.strategies import module
+from tests.oracles.token_classes import FILES, TRICKY, classes, is_class
+from tests.oracles.two_parsers import by_lark, by_tree_sitter, disagreement, query, tree_sitter_parser
 
 QUERIES = sorted(ROOT.glob("editors/*/queries/**/*.scm"))
 LINES = sorted({line for path in FILES for line in path.read_text(encoding="utf-8").splitlines() if len(line) < 200})

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from needs import ROOT, moedsl_program, program
-from token_classes import FILES, TRICKY, classes
+
+from tests.editors.needs import moedsl_program, program
+from tests.helpers.paths import ROOT
+from tests.oracles.token_classes import FILES, TRICKY, classes
 
 KINDS = {
     "moeComment": "comment",

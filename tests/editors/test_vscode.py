@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import vscode_server
 from attrs import frozen
-from needs import ROOT, moedsl_program, program
-from vscode_build import SOURCE, Build
 
 from moedsl.diagnostics.source import Source
 from moedsl.syntax.parser import parse
+from tests.editors import vscode_server
+from tests.editors.needs import moedsl_program, program
+from tests.editors.vscode_build import SOURCE, Build
+from tests.helpers.paths import ROOT
 
 SUITE = SOURCE / "test" / "suite.ts"
 HOST_TESTS = re.findall(r'^test\("([^"]+)"', SUITE.read_text(), re.MULTILINE)

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 from lark import Lark
-from needs import ROOT
 
 from moedsl.schema.axes import AXES
 from moedsl.support.resources import grammar_file
 from moedsl.syntax.keywords import words
 from moedsl.syntax.parse_errors import DECLARATIONS, RESERVED
 from moedsl.syntax.tree_builder import UNITS
+from tests.helpers.paths import ROOT
 
 KEYWORDS = ("statements", "declarations", "members", "clauses", "links", "operators", "constants")
 
@@ -27,7 +27,6 @@ def test_regenerating_leaves_no_difference() -> None:
 
 
 def test_a_drifted_file_is_named() -> None:
-    sys.path.insert(0, str(ROOT / "tools"))
     import make_editors
 
     files = make_editors.regenerated()

@@ -6,9 +6,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import npm
 from attrs import frozen
-from needs import ROOT, program
+
+from tests.editors import npm
+from tests.editors.needs import program
+from tests.helpers.paths import ROOT
 
 SOURCE = ROOT / "editors" / "vscode"
 LEFT_OUT = ("node_modules", "dist", "dist-test", "package-lock.json")

@@ -10,9 +10,10 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import npm
 from attrs import frozen
-from needs import program
+
+from tests.editors import npm
+from tests.editors.needs import program
 
 OPTIONS = (
     "--without-connection-token",

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import slurm_cluster
-from launch_needs import unable
-from slurm_cluster import Slurm
+
+from tests.launch import slurm_cluster
+from tests.launch.launch_needs import unable
+from tests.launch.slurm_cluster import Slurm
 
 collect_ignore_glob = ["test_*.py"] if sys.version_info < (3, 12) else []
 

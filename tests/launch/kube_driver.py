@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import run_files
 from attrs import evolve
 
 from moedsl.cli import talk
@@ -22,6 +21,7 @@ from moedsl.cli.main import main
 from moedsl.launch import executors
 from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task, submit
+from tests.launch import run_files
 
 
 def submitted(file: Path, entry: str, arguments: list[str], count: int) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-import run_files
-
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.launch import Launch
+from tests.launch import run_files
 
 RUN = """
 cluster k8s {

@@ -1,11 +1,9 @@
-"""Launches for tests, from plans written by hand (tests/plans.py) and clusters written in the language."""
+"""Launches for tests, from plans written by hand (tests/helpers/plans.py) and clusters written in the language."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
-
-import plans
 
 from moedsl.checker.clusters import cluster as declared
 from moedsl.checker.clusters.facts import Cluster
@@ -17,6 +15,7 @@ from moedsl.launch.launch import Launch
 from moedsl.rules.library import Library
 from moedsl.syntax import ast
 from moedsl.syntax.parser import parse
+from tests.helpers import plans
 
 SLURM = 'executor slurm; hardware {hardware}; account acct; partition batch; job_dir "/shared/runs"'
 STEP = {

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import run_files
 from attrs import evolve, frozen
 
 from moedsl.checker.clusters.facts import Cluster
@@ -16,6 +15,7 @@ from moedsl.launch import executors
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task
+from tests.launch import run_files
 
 PAYLOADS = Path(__file__).parent / "payloads"
 MOE = "qwen3_30b_a3b; gb200 x {gpus}; seq 4k; batch 64; pin {pins}"

@@ -8,13 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import kube_launch
 import pytest
 import yaml
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from kube_api import Api, expanded
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
@@ -24,9 +22,10 @@ from moedsl.cli.main import main
 from moedsl.launch import dryrun, kubeflow
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload
+from tests.launch import kube_launch
+from tests.launch.kube_api import Api, expanded
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 ENTRY = "import json, os, sys\nprint(json.dumps({'env': dict(os.environ), 'argv': sys.argv[1:]}))\n"
 
 

@@ -15,18 +15,18 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import kube_launch
 import pytest
 from attrs import evolve
-from kube_api import GROUP, Api, Pod
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import kubeflow, store, trainjobs
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload
+from tests.helpers.paths import ROOT
+from tests.launch import kube_launch
+from tests.launch.kube_api import GROUP, Api, Pod
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 
 RANKS = """
 import datetime, json, os, sys, time

@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import run_files
 from attrs import evolve
-from kube_api import Api
-from slurm_cluster import Slurm
-from slurm_launch import MOE, Planned, planned, run_text
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli.main import main
@@ -23,6 +19,10 @@ from moedsl.launch import nodes, places, preflight
 from moedsl.launch.nodes import Node
 from moedsl.launch.preflight import Checked
 from moedsl.rules.library import Library
+from tests.launch import run_files
+from tests.launch.kube_api import Api
+from tests.launch.slurm_cluster import Slurm
+from tests.launch.slurm_launch import MOE, Planned, planned, run_text
 
 SEEN = """gb200*|n1|gpu:gb200:4(S:0-1)|idle|nvl72
 gb200*|n2|gpu:gb200:4(S:0-1)|mix|nvl72

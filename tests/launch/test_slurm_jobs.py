@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from slurm_launch import Planned, answers, payload, planned
 
 from moedsl.launch import follow
 from moedsl.launch.store import Experiment
 from moedsl.launch.submit import Task, submit
 from moedsl.schema import rank_groups
+from tests.launch.slurm_launch import Planned, answers, payload, planned
 
 ODD = {
     "SPACES": "two  words ",

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_cluster import Slurm
-from slurm_launch import planned, program, run_text
 
 from moedsl.cli import main
 from moedsl.cli.commands import run as run_command
 from moedsl.launch import follow, store
 from moedsl.launch.submit import Submitted, submit
+from tests.helpers.paths import ROOT
+from tests.launch.slurm_cluster import Slurm
+from tests.launch.slurm_launch import planned, program, run_text
 
-ROOT = Path(__file__).parents[2]
 WAITS = """
 import os, pathlib, time
 rank, job = os.environ["RANK"], os.environ["SLURM_JOB_ID"]

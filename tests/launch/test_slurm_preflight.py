@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from slurm_launch import planned, program
 
 from moedsl.launch import follow, head, head_check, preflight
 from moedsl.launch.preflight import Checked
 from moedsl.launch.submit import submit
+from tests.launch.slurm_launch import planned, program
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_launch import run_text
 
 from moedsl.cli.commands import run as run_command
 from moedsl.cli.main import main
+from tests.launch.slurm_launch import run_text
 
 PRINTS = """
 import os, sys

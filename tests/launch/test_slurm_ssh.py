@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ssh_server
-from launch_needs import unable
-from slurm_cluster import Slurm
-from slurm_launch import MOE
 
 from moedsl.cli import main
 from moedsl.cli.commands import run as run_command
 from moedsl.launch import head, logs, preflight
+from tests.launch import ssh_server
+from tests.launch.launch_needs import unable
+from tests.launch.slurm_cluster import Slurm
+from tests.launch.slurm_launch import MOE
 
 CLUSTER = """
 cluster far {{

@@ -1,0 +1,1 @@
+"""moedsl's tests; docs/testing.md says what is where."""

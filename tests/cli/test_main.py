@@ -1,0 +1,311 @@
+"""The command line: exit codes, data on stdout and talk on stderr, files whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.cli import main
+from moedsl.cli.commands import plan as plan_command
+from tests.helpers.paths import ROOT
+
+GOOD = "qwen3_30b_a3b; gb200 x 8"
+BAD = "qwen3_30b; gb200 x 8"
+IMPOSSIBLE = "qwen3_30b_a3b; gb200 x 8; pin tp=3"
+FILES = {"recipe.py", "overrides.txt", "plan.json", "moedsl.lock.json"}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*words: str) -> tuple[int, str, str]:
+        try:
+            code = main.main(words)
+        except SystemExit as e:
+            code = int(e.code or 0)
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return call
+
+
+def process(*words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-m", "moedsl.cli.main", *words], capture_output=True, check=False, **more)
+
+
+# ---------------------------------------------------------------- exit codes and streams
+
+
+@pytest.mark.parametrize("command", ["plan", "check", "compile"])
+@pytest.mark.parametrize(("text", "id"), [(BAD, "check.unknown_name"), (IMPOSSIBLE, "std.mesh."), ("seq", "parse.")])
+def test_a_wrong_file_is_exit_1_and_talks_on_stderr(run: Any, tmp_path: Path, command: str, text: str, id: str) -> None:
+    out = ["-o", str(tmp_path / "out")] if command == "compile" else []
+    code, stdout, stderr = run(command, "-e", text, *out)
+    assert (code, stdout) == (1, "")
+    assert f"error[{id}" in stderr and ("help:" in stderr or text == "seq")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_right_file_is_exit_0_and_data_on_stdout(run: Any) -> None:
+    assert run("check", "-e", GOOD) == (0, "", "")
+    code, stdout, stderr = run("plan", "-e", GOOD)
+    assert code == 0 and stdout.startswith("main: qwen3_30b_a3b on 8 gb200") and stderr == ""
+
+
+def test_a_bug_is_exit_2(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Any) -> int:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(plan_command, "run", broken)
+    code, stdout, stderr = run("plan", "-e", GOOD)
+    assert (code, stdout) == (2, "") and "ours" in stderr and "bug of moedsl" in stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["nonsense"], ["plan", "--nonsense"], ["plan"], ["plan", "-e", GOOD, "--stop-after", "x"], []]
+)
+def test_wrong_words_are_exit_1(run: Any, words: list[str]) -> None:
+    code, _, _ = run(*words)
+    assert code == 1
+
+
+def test_interrupted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plan_command, "run", slow)
+    code, stdout, stderr = run("plan", "-e", GOOD)
+    assert (code, stdout) == (130, "") and "Traceback" not in stderr
+
+
+# ---------------------------------------------------------------- input
+
+
+def test_standard_input(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO(GOOD.encode())
+
+    monkeypatch.setattr(sys, "stdin", Stdin())
+    code, stdout, _ = run("plan", "-", "--json")
+    assert code == 0 and json.loads(stdout)["gpus"] == 8
+
+
+def test_a_file(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "run.moe"
+    file.write_text(GOOD, encoding="utf-8")
+    assert run("plan", str(file))[1] == run("plan", "-e", GOOD)[1]
+
+
+BYTES = {
+    "empty": b"", "comment": b"# nothing", "binary": bytes(range(256)) * 40, "utf16": GOOD.encode("utf-16"), "latin": b"model \xe9", "huge": b"seq 4k\n" * 800_000,
+    "deep": b"require " + b"(" * 100_000, "lists": b"require " + b"[" * 5000 + b"]" * 5000, "half": b"model qwen3_30b_a3b; pin tp=", "nots": b"require " + b"not " * 20_000 + b"true",
+    "minus": b"require " + b"-" * 20_000 + b"1 > 0", "ifs": b"require " + b"if true then " * 3000 + b"1", "sum": b"require 1" + b"+1" * 20_000 + b" > 0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["plan", "check", "compile"])
+@pytest.mark.parametrize("kind", BYTES)
+def test_bad_bytes(run: Any, tmp_path: Path, kind: str, command: str) -> None:
+    file, out = tmp_path / "run.moe", tmp_path / "out"
+    file.write_bytes(BYTES[kind])
+    code, stdout, stderr = run(command, str(file), *(["-o", str(out)] if command == "compile" else []))
+    assert (code, stdout) == (1, "") and "error[" in stderr, stderr[:300]
+    assert len(stderr) < 5000
+    assert not out.exists() and os.listdir(tmp_path) == ["run.moe"]
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/", "nowhere.moe", "\0", "a" * 5000])
+def test_bad_paths(run: Any, path: str) -> None:
+    code, stdout, stderr = run("plan", path)
+    assert (code, stdout) == (1, "") and "error[read." in stderr
+
+
+# ---------------------------------------------------------------- JSON
+
+
+KEYS = {
+    "": "version model hardware gpus phase layout batch policy estimate decisions diagnostics alternatives",
+    "layout": "tp cp dp pp vpp ep etp edp sequence_parallel pipeline_layout",
+    "batch": "global_batch micro_batch num_microbatches seq",
+    "policy": "precision dispatcher recompute offload cuda_graph ep_overlap delay_wgrad sharding",
+    "estimate": "memory step_time_s tokens_per_s_per_gpu model_tflops_per_gpu breakdown",
+    "estimate.memory": "peak_gib capacity_gib stages",
+    "estimate.memory.stages": "stage params weights_gib optimizer_gib activations_gib",
+    "decisions": "name value origin rule because cite alternatives",
+}  # fmt: skip
+
+
+def test_the_keys_of_the_contract(run: Any) -> None:
+    code, stdout, _ = run("plan", "-e", GOOD + "; throughput first", "--json")
+    plan = json.loads(stdout, parse_constant=lambda c: pytest.fail(f"{c} is not JSON"))
+    assert code == 0
+    for path, keys in KEYS.items():
+        at: Any = plan
+        for part in path.split(".") if path else []:
+            at = at[part]
+        for item in at if isinstance(at, list) else [at]:
+            assert set(keys.split()) <= item.keys(), path
+    assert {d["origin"] for d in plan["decisions"]} <= {"pinned", "defaulted", "derived", "chosen"}
+
+
+def test_the_meshes_cover_the_gpus(run: Any) -> None:
+    layout = json.loads(run("plan", "-e", GOOD, "--json")[1])["layout"]
+    assert layout["tp"] * layout["cp"] * layout["dp"] * layout["pp"] == 8
+    assert layout["etp"] * layout["ep"] * layout["edp"] * layout["pp"] == 8
+
+
+def test_a_fully_pinned_program_is_priced(run: Any) -> None:
+    pins = "pin tp=2 cp=1 pp=2 vpp=2 ep=4 etp=1 micro_batch=1 recompute=none dispatcher=alltoall offload=none cuda_graph=none ep_overlap=false delay_wgrad=false"
+    code, stdout, stderr = run("plan", "-e", f"qwen3_30b_a3b; h100 x 32; batch 64; {pins}", "--json")
+    assert code == 0, stderr
+    assert json.loads(stdout)["estimate"]["step_time_s"] > 0
+
+
+def test_several_runs(run: Any) -> None:
+    code, stdout, _ = run("plan", "-e", GOOD + "; sweep micro_batch in 1, 2", "--json")
+    assert code == 0 and [r["name"] for r in json.loads(stdout)["runs"]] == ["main.micro_batch_1", "main.micro_batch_2"]
+
+
+@pytest.mark.parametrize("command", ["plan", "check", "compile"])
+def test_errors_as_json(run: Any, command: str) -> None:
+    code, stdout, _ = run(command, "-e", BAD, "--json")
+    found = json.loads(stdout)["diagnostics"]
+    assert code == 1 and found[0]["id"] == "check.unknown_name"
+    assert {"line": 1, "column": 1, "end_column": 10}.items() <= found[0]["labels"][0].items()
+
+
+@pytest.mark.parametrize("stage", ["parse", "check", "lower", "solve", "plan"])
+def test_stop_after(run: Any, stage: str) -> None:
+    code, stdout, stderr = run(
+        "plan", "-e", GOOD + "; allow mesh.heads; prefer tp > 1", "--stop-after", stage, "--json"
+    )
+    assert code == 0, stderr
+    assert json.loads(stdout)
+
+
+@pytest.mark.parametrize("command", ["models", "hardware"])
+def test_lists(run: Any, command: str) -> None:
+    names = {m["name"] for m in json.loads(run(command, "--json")[1])}
+    lines = run(command)[1].splitlines()
+    assert names == {line.split()[0] for line in lines if line.split()[0] in names} and len(names) >= 6
+
+
+@pytest.mark.parametrize("id", ["std.mesh.heads", "vpp", "check.twice", "rules", "overlap.ep", "pow2"])
+def test_explain(run: Any, id: str) -> None:
+    code, stdout, _ = run("explain", id)
+    assert code == 0 and len(stdout) > 20
+
+
+def test_explain_nothing(run: Any) -> None:
+    code, stdout, stderr = run("explain", "mesh.headz")
+    assert (code, stdout) == (1, "") and "mesh.heads" in stderr
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_compile_writes_the_four_files(run: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, stdout, stderr = run("compile", "-e", GOOD, "-o", str(out))
+    assert code == 0 and stdout.startswith("main:") and "wrote" in stderr
+    assert set(os.listdir(out)) == FILES
+    first = {f: (out / f).read_bytes() for f in FILES}
+    assert run("compile", "-e", GOOD, "-o", str(out))[0] == 0, "what moedsl wrote it may write again"
+    assert first == {f: (out / f).read_bytes() for f in FILES}
+    compile(first["recipe.py"], "recipe.py", "exec")
+
+
+def test_a_strange_file_is_kept_unless_forced(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").write_text("mine", encoding="utf-8")
+    code, stdout, _ = run("compile", "-e", GOOD, "-o", str(tmp_path))
+    assert (code, stdout) == (1, "") and os.listdir(tmp_path) == ["recipe.py"]
+    assert (tmp_path / "recipe.py").read_text(encoding="utf-8") == "mine"
+    assert run("compile", "-e", GOOD, "-o", str(tmp_path), "--force")[0] == 0
+    assert set(os.listdir(tmp_path)) == FILES
+
+
+def test_several_runs_are_written_together_or_not_at_all(run: Any, tmp_path: Path) -> None:
+    text, second = GOOD + "; sweep micro_batch in 1, 2", tmp_path / "main.micro_batch_2"
+    second.mkdir()
+    (second / "plan.json").write_text("mine", encoding="utf-8")
+    assert run("compile", "-e", text, "-o", str(tmp_path))[0] == 1
+    assert os.listdir(tmp_path) == [second.name] and os.listdir(second) == ["plan.json"]
+    assert run("compile", "-e", text, "-o", str(tmp_path), "--force")[0] == 0
+    assert {frozenset(os.listdir(tmp_path / f"main.micro_batch_{i}")) for i in (1, 2)} == {frozenset(FILES)}
+
+
+@pytest.mark.parametrize("where", ["/proc/nowhere", "/dev/null/out", "file"])
+def test_no_place_to_write(run: Any, tmp_path: Path, where: str) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    code, _, stderr = run("compile", "-e", GOOD, "-o", where if where.startswith("/") else str(tmp_path / where))
+    assert code == 1 and "error[" in stderr
+
+
+def test_fmt_check(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "run.moe"
+    file.write_text("model   qwen3_30b_a3b # why\n", encoding="utf-8")
+    assert run("fmt", "--check", str(file))[0] == 1
+    assert "   " in file.read_text(encoding="utf-8")
+    assert run("fmt", str(file))[0] == 0
+    assert run("fmt", "--check", str(file)) == (0, "", "")
+    assert "# why" in file.read_text(encoding="utf-8")
+
+
+def test_a_broken_pipe_is_quiet() -> None:
+    pipe = subprocess.Popen(
+        [sys.executable, "-m", "moedsl.cli.main", "models"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert pipe.stdout is not None and pipe.stderr is not None
+    pipe.stdout.close()
+    said = pipe.stderr.read()
+    pipe.stderr.close()
+    assert pipe.wait() == 0 and b"Traceback" not in said and b"Exception" not in said
+
+
+def test_ctrl_c() -> None:
+    """A signal in the middle of a search."""
+    pipe = subprocess.Popen(
+        [sys.executable, "-m", "moedsl.cli.main", "plan", "-e", "kimi_k2; h100; seq 512k; throughput first"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert pipe.stderr is not None
+    begun = pipe.stderr.readline()  # the first word of progress
+    pipe.send_signal(signal.SIGINT)
+    out, said = pipe.communicate(timeout=60)
+    assert begun, "it was over before it said anything"
+    assert pipe.returncode in (130, 0, 1) and b"Traceback" not in said
+    assert pipe.returncode != 130 or out == b""
+
+
+WRITERS = {
+    "report": ["report", "-e", GOOD],
+    "models add": [
+        "models",
+        "add",
+        str(ROOT / "stdlib" / "hf" / "Qwen--Qwen3-30B-A3B" / "config.json"),
+    ],
+    "calibrate": ["calibrate", "runs.jsonl"],
+}
+
+
+@pytest.mark.parametrize("by", WRITERS)
+def test_where_a_file_cannot_be_written(by: str, run: Any, tmp_path: Path) -> None:
+    """A folder that is not there, a folder, and another's file: an error with a way out, and nothing changed."""
+    (tmp_path / "mine").write_text("mine")
+    for place, id in (
+        ("no/x", "emit.unwritable"),
+        (".", "emit.exists"),
+        ("mine", "emit.not_ours"),
+        ("mine/x", "emit.exists"),
+    ):
+        code, _, err = run(*WRITERS[by], "-o", str(tmp_path / place))
+        assert code == 1 and f"error[{id}]" in err and "help:" in err, err
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"] and (tmp_path / "mine").read_text() == "mine"

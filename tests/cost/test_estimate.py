@@ -1,0 +1,224 @@
+"""Memory and step time: columns against single rows, what has to be monotone, and what others have measured."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from moedsl.cost import Cost, flops, memory, parameters, pipeline, step
+from moedsl.schema.axes import BY_NAME
+from tests.helpers.cost_models import hardware, model
+
+MODELS = ["qwen3_30b_a3b", "deepseek_v3", "gpt_oss_120b", "moonlight_16b", "qwen3_vl_235b_a22b"]
+LADDER = [
+    [],
+    ["layernorm"],
+    ["moe_act", "layernorm"],
+    ["mla_up_proj", "mlp"],
+    ["core_attn", "shared_experts", "moe"],
+    ["full"],
+]
+FLAGS = ("offload", "ep_overlap", "delay_wgrad", "sharding", "moments", "grad_reduce")
+GRAPHS = [[], ["moe_router"], ["attn", "moe_router", "moe_preprocess"], ["full_iteration"]]
+
+
+def rows(n: int, seed: int) -> dict[str, np.ndarray]:
+    """Random rows, legal or not; some have no layout."""
+    pick = np.random.default_rng(seed)
+    two = lambda top: 2 ** pick.integers(0, top, n)  # noqa: E731
+    words = lambda axis, sets: np.array([BY_NAME[axis].encode(s) for s in sets])[pick.integers(0, len(sets), n)]  # noqa: E731
+    return {
+        "pp": two(5),
+        "vpp": two(3),
+        "tp": two(4),
+        "cp": two(3),
+        "etp": two(2),
+        "ep": two(6),
+        "micro_batch": two(3),
+        "recompute": words("recompute", LADDER),
+        "cuda_graph": words("cuda_graph", GRAPHS),
+        **{name: pick.integers(0, 2, n) for name in FLAGS},
+        "dispatcher": pick.integers(0, 3, n),
+        "precision": pick.integers(0, 5, n),
+    }
+
+
+def one(cols, i):
+    return {k: int(v[i]) for k, v in cols.items()}
+
+
+@pytest.mark.parametrize("key", MODELS)
+@pytest.mark.parametrize("gpu", ["h100", "gb200"])
+def test_columns_say_what_the_reports_say(key, gpu):
+    cost = Cost(model(key), hardware(gpu), 512, 4096, 2048)
+    cols = rows(150, seed=7)
+    peak, seconds, exists = cost.memory(cols), cost.time(cols), cost.has_layout(cols["pp"], cols["vpp"])
+    assert 0 < exists.sum() < 150
+    for i in range(150):
+        if not exists[i]:
+            assert np.isinf(peak[i])
+            assert np.isinf(seconds[i])
+            with pytest.raises(ValueError, match="no pipeline layout"):
+                cost.memory_report(one(cols, i))
+            continue
+        assert peak[i] == pytest.approx(max(s.total for s in cost.memory_report(one(cols, i))), abs=1)
+        report = cost.time_report(one(cols, i))
+        assert set(report) == set(step.PARTS)
+        assert seconds[i] == pytest.approx(sum(report.values()), abs=1e-9, rel=1e-12)
+        assert min(report.values()) >= 0
+
+
+def raised(cols, **codes):
+    return {**cols, **{k: np.full_like(cols["pp"], v) for k, v in codes.items()}}
+
+
+MONOTONE = [
+    ("ep_overlap", 0, 1),
+    ("delay_wgrad", 0, 1),
+    ("dispatcher", 0, 1),
+    ("dispatcher", 1, 2),
+    ("cuda_graph", 0, 2),
+    ("cuda_graph", 2, 6),
+    ("cuda_graph", 6, 7),
+    ("cuda_graph", 7, 15),
+    ("cuda_graph", 0, 8),
+]
+
+
+@pytest.mark.parametrize("axis, less, more", MONOTONE)
+@pytest.mark.parametrize("key", MODELS)
+def test_enabling_more_never_costs_time(key, axis, less, more):
+    cost = Cost(model(key), hardware("h100"), 512, 8192, 512)
+    cols = rows(2000, seed=3)
+    before, after = cost.time(raised(cols, **{axis: less})), cost.time(raised(cols, **{axis: more}))
+    assert (after <= before).all()
+
+
+DEARER = [("recompute", a, b) for a, b in [(0, 1), (1, 3), (3, 11), (2, 64), (127, 128), (0, 128)]] + [
+    ("offload", 0, 1)
+]
+
+
+@pytest.mark.parametrize("axis, less, more", DEARER)
+@pytest.mark.parametrize("key", MODELS)
+def test_recompute_and_offload_never_save_time_and_offload_saves_memory(key, axis, less, more):
+    cost = Cost(model(key), hardware("gb200"), 512, 4096, 512)
+    cols = rows(2000, seed=5)
+    low, high = raised(cols, **{axis: less}), raised(cols, **{axis: more})
+    assert (cost.time(high) >= cost.time(low)).all()
+    if axis == "offload":
+        assert (cost.memory(high) <= cost.memory(low)).all()
+
+
+def test_static_memory_is_what_was_measured_and_so_is_what_offload_saves():
+    """Qwen3-30B on 16 H100, TP2 PP2 EP4: 47.2 GB allocated, 32.0 GB with all moments on the host (measured.jsonl
+    m0248, m0252)."""
+    cost = Cost(model("qwen3_30b_a3b"), hardware("h100"), 16, 4096, 32)
+    row = {"tp": 2, "pp": 2, "ep": 4}
+    kept, offloaded = (
+        [s.weights + s.gradients + s.optimizer for s in cost.memory_report({**row, "offload": o})] for o in (0, 1)
+    )
+    assert max(kept) == pytest.approx(47.2e9, rel=0.01)
+    assert max(kept) - max(offloaded) == pytest.approx(15.3e9, rel=0.01)
+
+
+def test_peak_is_near_the_measured_one():
+    """Qwen3-30B on 16 H100, TP1 EP16, HybridEP, overlap: 62.17 GiB on rank 0 (measured.jsonl m0234)."""
+    cost = Cost(model("qwen3_30b_a3b"), hardware("h100"), 16, 4096, 1024)
+    row = {"ep": 16, "dispatcher": 2, "cuda_graph": 6, "ep_overlap": 1, "grad_reduce": 1}
+    assert cost.memory(row)[0] == pytest.approx(62.166 * 2**30, rel=0.08)
+
+
+PUBLISHED = [  # tokens/s/GPU and TFLOPS/GPU of performance-summary rows since release 26.06
+    ("deepseek_v3", 6288, 1635),
+    ("qwen3_30b_a3b", 44544, 1029),
+    ("qwen3_235b_a22b", 8816, 1306),
+    ("gpt_oss_120b", 33024, 1077),
+]
+
+
+@pytest.mark.parametrize("key, tokens, tflops", PUBLISHED)
+def test_model_flops_are_what_bridge_reports(key, tokens, tflops):
+    assert flops.of_token(model(key), 4096) * tokens / 1e12 == pytest.approx(tflops, rel=0.005)
+
+
+def test_a_frozen_part_has_no_gradients_and_no_optimizer():
+    m, row = model("qwen3_vl_30b_a3b"), {"ep": 8}
+    say = lambda *words: Cost(m, hardware("gb200"), 8, 4096, 64, freeze=frozenset(words)).memory_report(row)[0]  # noqa: E731
+    whole, tower, language = say(), say("freeze_vision", "freeze_projection"), say("freeze_language")
+    vision = parameters.vision(m.vision, 1)
+    assert whole.weights == tower.weights == language.weights
+    assert whole.gradients - tower.gradients == pytest.approx(4 * vision)
+    assert language.gradients == pytest.approx(4 * vision)
+
+
+def test_fsdp_shards_weights_and_more_gpus_shard_further():
+    m, row = model("deepseek_v3"), {"ep": 64, "sharding": 1}
+    small, large = (Cost(m, hardware("gb300"), n, 4096, 1024).memory_report(row)[0] for n in (64, 128))
+    assert large.weights < 0.75 * small.weights
+    plain = Cost(m, hardware("gb300"), 128, 4096, 1024).memory_report({"ep": 64})[0]
+    assert large.weights + large.gradients < plain.weights
+    assert large.params == plain.params
+
+
+def test_in_flight_microbatches_are_megatrons():
+    from moedsl.cost.profiles import live
+
+    assert [live(4, 1, 16, s) for s in range(4)] == [(4,), (3,), (2,), (1,)]
+    assert live(4, 1, 2, 0) == (2,)
+    assert live(4, 2, 16, 3) == (4, 1)
+    assert live(4, 2, 16, 0) == (7, 4)
+    assert sum(live(2, 8, 1, 0)) == 8
+
+
+def test_a_pinned_layout_is_the_only_one():
+    text = "Et*5|(t*4|)*14mL"
+    cost = Cost(model("deepseek_v3"), hardware("gb300"), 256, 4096, 4096, layout=text)
+    assert cost.has_layout(np.array([2, 4, 2, 16]), np.array([8, 4, 4, 1])).tolist() == [True, True, False, True]
+    layout, _ = pipeline.parse_layout(text, model("deepseek_v3"), 2, 8)
+    report = cost.memory_report({"pp": 2, "vpp": 8, "ep": 32})
+    assert [(s.params, s.expert_params) for s in report] == [
+        (p.dense, p.expert) for p in (parameters.stage(model("deepseek_v3"), layout, s, 1, 32, 1) for s in range(2))
+    ]
+
+
+def test_scalars_and_missing_columns_are_defaults():
+    cost = Cost(model("qwen3_30b_a3b"), hardware("h100"), 64, 4096, 512)
+    cols = {"ep": np.array([8, 16]), "pp": 2}
+    assert cost.memory(cols).shape == cost.time(cols).shape == (2,)
+    assert cost.memory(cols)[1] == cost.memory({"ep": 16, "pp": 2, "tp": 1, "vpp": 1, "precision": 0})[0]
+    assert set(cost.covers) == {"memory", "time"}
+
+
+def test_less_is_cheaper():
+    cost = Cost(model("qwen3_235b_a22b"), hardware("gb200"), 256, 4096, 1024)
+    row = {"pp": 8, "ep": 32}
+    kinds = lambda **more: cost.memory_report({**row, **more})[0]  # noqa: E731
+    assert kinds(recompute=128).activations < kinds(recompute=2).activations < kinds().activations
+    assert kinds(moments=1).optimizer == pytest.approx(kinds().optimizer * 8 / 12)
+    assert kinds(grad_reduce=1).gradients == pytest.approx(kinds().gradients / 2)
+    whole = {**row, "cuda_graph": 8, "dispatcher": 2}  # without fused experts the casts eat what MXFP8 wins
+    assert cost.time({**whole, "precision": 3})[0] < cost.time(whole)[0]
+    assert cost.time({**row, "vpp": 4})[0] < cost.time({**row, "micro_batch": 1})[0]
+
+
+@pytest.mark.parametrize("which", ["memory", "time"])
+def test_a_quarter_of_a_million_rows_stay_small(which):
+    cost, cols = Cost(model("deepseek_v3"), hardware("gb200"), 16384, 4096, 16384), rows(250_000, seed=1)
+    ask = getattr(cost, which)
+    ask({k: v[:1000] for k, v in cols.items()})
+    tracemalloc.start()
+    ask(cols)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+
+
+def test_kinds_are_the_reports():
+    names = ["weights", "gradients", "optimizer", "activations", "buffers"]
+    assert list(memory.KINDS) == names
+    assert all(hasattr(memory.StageMemory(0, 1, 1, *[1.0] * 5), n) for n in names)
+    assert evolve(memory.StageMemory(0, 1, 1, *[1.0] * 5), weights=3.0).total == 7.0

@@ -1,0 +1,293 @@
+"""`moedsl diagnose` from the outside: logs of every kind, edits proved on run files, JSON and exit codes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.cli.main import main
+from moedsl.compiler import load_stdlib
+from moedsl.diagnose import scan
+from tests.helpers.paths import ROOT
+
+VPP = (
+    "AssertionError: If enabling EP A2A overlap, virtual_pipeline_model_parallel_size must be specified when"
+    " pipeline_model_parallel_size > 1"
+)
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.1 GiB"
+STEP = "iteration 100/ 1000 | elapsed time per iteration (ms): 31310.1 | number of nan iterations: 0 |"
+ALL = scan.symptoms(load_stdlib())
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*words: str) -> tuple[int, str, str]:
+        code = main(["diagnose", *words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def log(folder: Path, *lines: str | bytes) -> str:
+    path = folder / "run.log"
+    path.write_bytes(b"\n".join(s if isinstance(s, bytes) else s.encode() for s in lines) + b"\n")
+    return str(path)
+
+
+def moe(folder: Path, text: str) -> str:
+    path = folder / "run.moe"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_symptom_with_its_line_and_its_ranks(run: Any, tmp_path: Path) -> None:
+    path = log(tmp_path, STEP, *(f"[rank{i}]: {OOM}" for i in (0, 1, 2, 5, 5)), STEP)
+    code, out, _ = run(path)
+    assert code == 0
+    assert f"{path}:2  torch.OutOfMemoryError" in out
+    assert "on 5 lines, ranks 0-2, 5" in out
+    assert all(word in out for word in ("std.memory_failures.out_of_memory", "cause", "confirm", "fix", "source"))
+
+
+@pytest.mark.parametrize("prefix", ["[rank3]:[rank3]: ", "[default3]:", "3: ", "\x1b[31m[rank3]: \x1b[0m"])
+def test_prefixes_and_colours(run: Any, tmp_path: Path, prefix: str) -> None:
+    _, out, _ = run(log(tmp_path, prefix + VPP.replace("A2A", "\x1b[1mA2A\x1b[0m")), "--json")
+    (found,) = json.loads(out)["symptoms"]
+    assert found["ranks"] == [3]
+    assert "\x1b" not in found["text"]
+    assert found["text"].endswith("pipeline_model_parallel_size > 1")
+
+
+def test_symptoms_come_in_the_order_of_the_log(run: Any, tmp_path: Path) -> None:
+    watchdog = "[E ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)"
+    _, out, _ = run(log(tmp_path, OOM, watchdog), "--json")
+    assert [s["id"].rsplit(".", 1)[1] for s in json.loads(out)["symptoms"]] == ["out_of_memory", "collective_timeout"]
+
+
+def test_a_line_of_text_and_standard_input(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "overlap_without_vpp" in run(VPP)[1]
+    stdin = io.TextIOWrapper(io.BytesIO(f"{STEP}\n{VPP}\n".encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert "<stdin>:2" in run("-")[1]
+
+
+def test_nothing_known_shows_the_last_error(run: Any, tmp_path: Path) -> None:
+    noise = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
+    path = log(tmp_path, "Traceback (most recent call last):", "ZeroDivisionError: division by zero", STEP, noise)
+    code, out, _ = run(path)
+    assert code == 1
+    assert "no known symptoms" in out and f"{path}:2" in out and "ZeroDivisionError: division by zero" in out
+    assert "What to try" in out
+
+
+def test_a_healthy_log(run: Any, tmp_path: Path) -> None:
+    code, out, _ = run(log(tmp_path, STEP, STEP))
+    assert code == 0 and "No line looks like an error" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "id"),
+    [(bytes(range(256)) * 40, "read.log"), (gzip.compress(VPP.encode() * 100), "read.log")],
+)
+def test_what_is_no_log(run: Any, tmp_path: Path, content: bytes, id: str) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    code, _, err = run(str(path))
+    assert code == 1 and id in err
+
+
+def test_missing_files_and_folders(run: Any, tmp_path: Path) -> None:
+    assert "read.missing" in run(str(tmp_path / "none.log"))[2]
+    assert "read.directory" in run(str(tmp_path))[2]
+    assert "read.missing" in run(VPP, "--run", str(tmp_path / "none.moe"))[2]
+    assert json.loads(run(str(tmp_path / "none.log"), "--json")[1])["diagnostics"][0]["id"] == "read.missing"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff\xfe broken \xc3\x28\n", b"a" * 3_000_000, b"\r\r\n"])
+def test_strange_logs_are_read(run: Any, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(content)
+    assert run(str(path))[0] in (0, 1)
+
+
+def test_a_word_across_two_blocks_is_found() -> None:
+    text = (STEP + "\n") * 50 + OOM + "\n" + (STEP + "\n") * 50
+    for size in (7, 64, 1000, 1 << 20):
+        report = scan.diagnose("log", scan.blocks(io.BytesIO(text.encode()), size), ALL)
+        assert [(s.line, s.rule.name) for s in report.sightings] == [(51, "out_of_memory")]
+        assert report.lines == 101
+
+
+def test_a_huge_log_is_not_held_in_memory() -> None:
+    """120 MB go through in blocks; the most that is held is a few of them."""
+    block = ((STEP + "\n") * 10_000).encode()
+
+    class Stream(io.RawIOBase):
+        left = 120_000_000 // len(block)
+
+        def read(self, size: int = -1) -> bytes:
+            self.left -= 1
+            return block if self.left > 0 else (OOM + "\n").encode() if self.left == 0 else b""
+
+    tracemalloc.start()
+    report = scan.diagnose("log", scan.blocks(Stream()), ALL)  # type: ignore[arg-type]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [s.rule.name for s in report.sightings] == ["out_of_memory"]
+    assert peak < 8 * len(block)
+
+
+# ---------------------------------------------------------------- proofs
+
+
+def proof(out: str) -> Any:
+    (found,) = json.loads(out)["symptoms"]
+    return found["runs"][0]["proof"]
+
+
+def test_an_edit_is_proved_on_the_run_file(run: Any, tmp_path: Path) -> None:
+    """The plan was made without VPP (a recipe turned overlap on): the edit changes that and nothing else."""
+    file = moe(tmp_path, "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first\npin pp=2 vpp=1 ep=8\n")
+    made = proof(run(VPP, "--run", file, "--json")[1])
+    assert made["edit"] == "pin vpp=2" and made["all_else_as_before"]
+    assert made["changes"] == {"vpp": {"before": 1, "after": 2}}
+    assert "proved   main: with `pin vpp=2`, all else as before" in run(VPP, "--run", file)[1]
+
+
+def test_an_edit_for_a_file_that_does_not_compile(run: Any, tmp_path: Path) -> None:
+    text = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first\npin pp=2 vpp=1 ep=8 ep_overlap=on\n"
+    made = proof(run(VPP, "--run", moe(tmp_path, text), "--json")[1])
+    assert made["before"] is None and made["layout"]["vpp"] == 2
+
+
+def test_edits_that_do_not_help_say_why(run: Any, tmp_path: Path) -> None:
+    """The file refuses the first edit, so the second is taken and the first's refusal is told."""
+    text = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first\npin pp=2 vpp=1 ep=8\nrequire vpp != 2\n"
+    _, out, _ = run(VPP, "--run", moe(tmp_path, text), "--json")
+    (attempt,) = json.loads(out)["symptoms"][0]["runs"]
+    assert attempt["proof"]["edit"] == "pin vpp=3"
+    assert list(attempt["failures"]) == ["pin vpp=2"] and "`vpp != 2`" in attempt["failures"]["pin vpp=2"]
+
+
+def test_no_edit_helps(run: Any, tmp_path: Path) -> None:
+    text = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first\npin pp=2 vpp=1 ep=8\nrequire pp == 2 and vpp == 1\n"
+    code, out, _ = run(VPP, "--run", moe(tmp_path, text))
+    assert code == 0 and "no proof main: `pin vpp=2`: " in out
+
+
+def test_memory_goes_down_where_memory_was_short(run: Any, tmp_path: Path) -> None:
+    file = moe(tmp_path, "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first\npin cuda_graph=none\n")
+    made = proof(run(OOM, "--run", file, "--json")[1])
+    assert made["after"]["peak_gib"] < made["before"]["peak_gib"]
+
+
+@pytest.mark.parametrize("name", ["offload_activations", "vlm_gb200_3d"])
+def test_no_edit_of_a_lack_of_memory_needs_more(run: Any, name: str) -> None:
+    """Another recomputation may hold more, or go with another layout: then it is no way out, and that is said."""
+    _, out, _ = run(OOM, "--run", str(ROOT / "examples" / f"{name}.moe"), "--json")
+    (attempt,) = json.loads(out)["symptoms"][0]["runs"]
+    made = attempt["proof"]
+    assert made is None or made["after"]["peak_gib"] < made["before"]["peak_gib"]
+    assert any("no lower than" in why for why in attempt["failures"].values())
+
+
+def test_a_symptom_of_ones_own_may_be_a_lack_of_memory(run: Any, tmp_path: Path) -> None:
+    """By its name; a symptom of another name takes the edit whatever its peak."""
+    text = (
+        "qwen3_30b_a3b; gb200 x 16; seq 4k; batch 1024; fit first; pin micro_batch=1 pp=1 tp=1 cp=1 ep=8 recompute=none"
+    )
+    rule = 'rules site {{ symptom {}: "cgroup killed" fix "`pin micro_batch=2`" because "x" cite seed "y" }}\n'
+    for name, proved in (("host_memory", False), ("killed", True)):
+        found = run("cgroup killed it", "--run", moe(tmp_path, text + "\n" + rule.format(name)), "--json")[1]
+        assert (proof(found) is not None) == proved, found
+
+
+@pytest.mark.parametrize(
+    ("gpu", "total", "says"),
+    [
+        ("gb200 x 16", "79.11", "has 79.11 GiB, as h100 has, and the run file is for gb200 with 173 GiB"),
+        ("h100 x 16", "79.11", None),
+        ("b200 x 16", "178.35", None),
+        ("h100 x 16", "31.00", "has 31.00 GiB, and the run file is for h100"),
+    ],
+)
+def test_a_log_of_another_gpu_is_remarked(run: Any, tmp_path: Path, gpu: str, total: str, says: str | None) -> None:
+    """The totals are those that PyTorch prints of an H100 and a B200."""
+    line = OOM.replace("79.1 GiB", f"{total} GiB of which 1.2 GiB is free")
+    file = moe(tmp_path, f"qwen3_30b_a3b; {gpu}; seq 4k; batch 1024")
+    (found,) = json.loads(run(line, "--run", file, "--json")[1])["symptoms"]
+    assert says is None if "remark" not in found else says is not None and says in found["remark"]
+    assert ("remark" in run(line, "--run", file)[1]) == (says is not None)
+
+
+def ids(out: str) -> list[str]:
+    return [s["id"].rpartition(".")[2] for s in json.loads(out)["symptoms"]]
+
+
+NCCL = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, "
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([NCCL + "unhandled cuda error, NCCL version 2.27.3", "ncclUnhandledCudaError: Call to CUDA function failed.",
+          "Last error:", "Cuda failure 2 'out of memory'"], ["nccl_cuda", "nccl_memory"]),
+        ([NCCL + "unhandled cuda error", "Cuda failure 700 'an illegal memory access was encountered'"], ["nccl_cuda"]),
+        ([NCCL + "remote process exited or there was a network error, NCCL version 2.27.3"], ["nccl_error"]),
+        ([NCCL + "internal error - please report this issue to the NCCL developers"], ["nccl_error"]),
+        (["iteration 5/ 100 | lm loss: 2.1E+00 | number of nan iterations:   1 |"], ["nan_iterations"]),
+        (["iteration 5/ 100 | lm loss: nan | number of nan iterations:  12 |"], ["nan_iterations"]),
+    ],
+)  # fmt: skip
+def test_what_a_run_prints_is_told_apart(run: Any, tmp_path: Path, lines: list[str], found: list[str]) -> None:
+    code, out, _ = run(log(tmp_path, STEP, *lines), "--json")
+    assert code == 0 and ids(out) == found
+
+
+def test_commentary_of_a_plan_is_no_change(run: Any, tmp_path: Path) -> None:
+    """From 32k on a plan's batch is compared with 4K, which follows from the rest."""
+    file = moe(tmp_path, "qwen3_30b_a3b; h100 x 64; seq 64k; throughput first\n")
+    changed = proof(run(OOM, "--run", file, "--json")[1])["changes"]
+    assert changed and not [k for k, v in changed.items() if isinstance(v["before"], dict)]
+
+
+def test_every_run_of_a_file_is_proved(run: Any) -> None:
+    _, out, _ = run("disable full recomputation when enabling overlap_moe_expert_parallel_comm", "--run",
+                    str(ROOT / "examples/several_runs.moe"), "--json")  # fmt: skip
+    assert [r["run"] for r in json.loads(out)["symptoms"][0]["runs"]] == ["bring_up", "scale_out", "tuned"]
+
+
+def test_a_run_file_may_declare_symptoms(run: Any, tmp_path: Path) -> None:
+    rules = (
+        'rules ours { symptom quota: "Disk quota exceeded" confirm "quota -s" fix "`pin micro_batch=1`"\n'
+        ' because "a test" cite ours "here" }\n'
+    )
+    file = moe(tmp_path, "qwen3_30b_a3b; h100 x 16; seq 4k\n" + rules)
+    code, out, _ = run("OSError: [Errno 122] Disk quota exceeded", "--run", file)
+    assert code == 0 and "run.ours.quota" in out
+
+
+def test_a_wrong_pattern_is_a_mistake_of_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rules = 'rules ours { symptom quota: "(unclosed" confirm "x" fix "y" because "a test" cite ours "here" }\n'
+    assert main(["check", moe(tmp_path, "qwen3_30b_a3b; h100 x 16\n" + rules)]) == 1
+    assert "check.pattern" in capsys.readouterr().err
+
+
+def blocks_of(text: str, size: int) -> Iterator[bytes]:
+    return scan.blocks(io.BytesIO(text.encode()), size)
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 1000])
+def test_blocks_end_with_lines_and_lose_nothing(size: int) -> None:
+    text = "one\ntwo\n\nthree without an end"
+    parts = list(blocks_of(text, size))
+    assert b"".join(parts) == text.encode()
+    assert all(p.endswith(b"\n") for p in parts[:-1])

@@ -1,0 +1,132 @@
+"""The symptoms match the real messages: those of the installed wheels, and those that the real Bridge raises."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from moedsl.compiler import compile_source, load_stdlib
+from moedsl.diagnose import scan
+from moedsl.diagnose.edit import edits
+from moedsl.diagnose.needles import needles
+from moedsl.diagnose.scan import Symptom
+from moedsl.diagnostics.source import Source
+from moedsl.verify.client import Server
+from tests.helpers.diagnose_cases import HEALTHY, REFUSED, SEEN, TABLE
+from tests.helpers.rule_cases import CASES
+from tests.oracles.wheel_messages import near, path_of
+from tests.stdlib.test_laws_bridge import asked
+
+ALL = scan.symptoms(load_stdlib())
+NAMED = {s.rule.name: s for s in ALL}
+CODE = re.compile(r"(core|bridge|te) ([\w/]+\.py):(\d+)")
+PROSE = ("flex_not_applied", "fsdp_mesh")
+"""Cite code that prints nothing itself: what should have been called, and what einops complains of."""
+
+every = pytest.mark.parametrize("s", ALL, ids=lambda s: s.rule.id)
+
+
+def found_in(text: str) -> list[str]:
+    report = scan.diagnose("log", [text.encode()], ALL)
+    return [s.rule.name for s in report.sightings]
+
+
+def code_of(s: Symptom) -> list[tuple[str, str, int]]:
+    """(whose, file, line) of each line of NVIDIA's code that a symptom cites."""
+    matches = [CODE.fullmatch(c) for c in s.rule.cites]
+    return [(m[1], m[2], int(m[3])) for m in matches if m and s.rule.name not in PROSE]
+
+
+CITED = [pytest.param(s, *c, id=f"{s.rule.name}-{c[1]}:{c[2]}") for s in ALL for c in code_of(s)]
+TORCH = [(s.rule.name, c.removeprefix("torch ")) for s in ALL for c in s.rule.cites if c.startswith("torch ")]
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize(("s", "whose", "file", "line"), CITED)
+def test_the_cited_code_prints_what_is_searched(s: Symptom, whose: str, file: str, line: int) -> None:
+    texts = near(whose, file, line)
+    joined = [re.sub(r"\s+", " ", t) for t in texts]
+    assert any(s.pattern.search(t) for t in [*texts, *joined]), texts
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize(("name", "file"), TORCH)
+def test_torch_holds_the_words(name: str, file: str) -> None:
+    text = path_of("torch", file).read_bytes()
+    assert any(w in text for w in NAMED[name].words or ())
+
+
+def test_every_symptom_is_held_against_something_real() -> None:
+    held = {*SEEN, *REFUSED.values(), *(name for name, _ in TORCH)}
+    assert [s.rule.name for s in ALL if not code_of(s) and s.rule.name not in held] == []
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_what_no_wheel_holds_is_seen(name: str) -> None:
+    assert name in found_in(SEEN[name])
+
+
+@pytest.mark.parametrize("line", HEALTHY)
+def test_a_healthy_line_shows_nothing(line: str) -> None:
+    assert found_in(line) == []
+
+
+@pytest.mark.bridge
+def test_what_bridge_refuses_is_recognised(server: Server, tmp_path: Path) -> None:
+    """The layouts that break the laws, judged by the real Bridge: its own words, in one warm process."""
+    reports = server.judge([asked(tmp_path / str(i), CASES[n]) for i, n in enumerate(REFUSED)])
+    said = {n: "\n".join(r.message for r in report.refusals) for n, report in zip(REFUSED, reports, strict=True)}
+    missed = {n: (text, found_in(text)) for n, text in said.items() if REFUSED[n] not in found_in(text)}
+    assert not missed
+
+
+def test_every_row_of_the_failure_table() -> None:
+    assert all("seed expert-parallel overlap, failure table" in NAMED[row].rule.cites for row in TABLE)
+
+
+@every
+def test_a_symptom_says_cause_confirmation_and_fix(s: Symptom) -> None:
+    assert s.rule.because and s.rule.confirm and s.rule.fix and s.rule.cites
+
+
+@every
+def test_every_edit_is_a_statement_that_checks(s: Symptom) -> None:
+    """Each names axes, words and fields that exist."""
+    for edit in edits(s.rule.fix):
+        result = compile_source(Source("run.moe", f"qwen3_vl_30b_a3b; h100 x 16\n{edit}\n"), "check")
+        assert not result.failed, (edit, result.diagnostics)
+
+
+@every
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
+@given(data=st.data())
+def test_every_match_contains_a_needle(s: Symptom, data: st.DataObject) -> None:
+    """The words that spare most lines the expression spare none that it would match."""
+    words = needles(s.pattern.pattern)
+    text = data.draw(st.from_regex(s.pattern))
+    assert words is None or any(w in text for w in words)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("plain words", {"plain words"}),
+        (r"size \([0-9]+\) is not", {") is not"}),
+        ("alpha|betas", {"alpha", "betas"}),
+        ("(alpha|betas) x?", {"alpha", "betas"}),
+        ("(alpha|betas)? gammas", {" gammas"}),
+        ("colou?rless", {"rless"}),
+        ("abcd+e", {"abcd"}),
+        ("alpha|b", None),
+        (".*", None),
+        ("(?i)alpha", None),
+        (r"\d{4}\w+", None),
+        ("[abcdefgh]", None),
+    ],
+)
+def test_needles(pattern: str, words: set[str] | None) -> None:
+    assert needles(pattern) == words

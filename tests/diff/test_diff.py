@@ -1,0 +1,354 @@
+"""`moedsl diff`: the experiment against how it runs, between sources of one kind and of two."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.cli import main
+from moedsl.diff import sources as sources_module
+from moedsl.diff.compare import compare
+from moedsl.diff.fields import of_overrides, of_plan, of_recipe
+from moedsl.diff.sources import Side, sides
+from moedsl.diff.text import text
+from moedsl.planner.experiment import settings
+from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server
+from moedsl.verify.gpu import DEVICES
+from moedsl.verify.report import Refusal
+from moedsl.verify.resolve import Resolved
+from tests.helpers.paths import ROOT
+
+EXAMPLES = ROOT / "examples"
+RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; "
+
+
+def diff(*targets: str, texts: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+    a, b = sides(targets, texts, **more)
+    assert isinstance(a, Side) and isinstance(b, Side), (a, b)
+    return compare(a, b)
+
+
+def of_texts(a: str, b: str) -> dict[str, Any]:
+    return diff(texts=(RUN + a, RUN + b))
+
+
+def names(d: dict[str, Any], effect: str) -> set[str]:
+    return {x["name"] for x in d["changes"][effect]}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of one file, compiled."""
+    out = tmp_path_factory.mktemp("compiled")
+    assert main.main(["compile", str(EXAMPLES / "several_runs.moe"), "-o", str(out)]) == 0
+    return out
+
+
+# ---------------------------------------------------------------- two plans
+
+
+def test_a_run_and_itself() -> None:
+    d = of_texts("", "")
+    assert not any(d["changes"].values())
+    assert d["verdict"]["same_experiment"] is True and d["a"]["fingerprint"] == d["b"]["fingerprint"]
+
+
+def test_the_same_experiment_run_differently() -> None:
+    d = of_texts("pin ep=8 recompute=none", "pin ep=16 recompute=full")
+    assert names(d, EXECUTION) >= {"ep", "recompute"} and not names(d, EXPERIMENT)
+    assert d["verdict"]["says"][0] == "the same experiment, run differently"
+    assert d["a"]["fingerprint"] == d["b"]["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ("precision fp8", "precision"),
+        ("pin moments=bf16", "moments"),
+        ("pin grad_reduce=bf16", "grad_reduce"),
+        ("task sft", "task"),
+        ("set model.moe_z_loss_coeff = 0.001", "model.moe_z_loss_coeff"),
+        ("set optimizer.lr = 0.0003", "optimizer.lr"),
+        ("set rng.seed = 7", "rng.seed"),
+    ],
+)
+def test_another_experiment(more: str, name: str) -> None:
+    d = of_texts("", more)
+    assert name in names(d, EXPERIMENT)
+    assert "different experiments: do not compare losses" in d["verdict"]["says"]
+    assert d["a"]["fingerprint"] != d["b"]["fingerprint"]
+
+
+def test_a_benchmark_is_no_proxy() -> None:
+    d = of_texts('data "corpus"', 'data "corpus"; routing balanced')
+    assert names(d, BENCHMARK) == {"routing"} and d["verdict"]["benchmark_only"] == ["b"]
+    assert d["verdict"]["says"] == [
+        "B is benchmark-only (routing balanced): its speed is no proxy, its loss is meaningless"
+    ]
+
+
+def test_mock_data_against_real_data() -> None:
+    d = of_texts('data "corpus"', "data mock")
+    assert names(d, BENCHMARK) == {"data"} and d["verdict"]["benchmark_only"] == ["b"]
+
+
+def test_the_fingerprint_and_the_verdict_agree() -> None:
+    """Two roads to one answer: plans are one experiment where their fingerprints are equal."""
+    texts = ["", "pin tp=2", "precision fp8", "routing balanced", "task sft", "pin micro_batch=2", "scale first"]
+    made = [s for s in sides((), [RUN + t for t in texts]) if isinstance(s, Side)]
+    assert len(made) == len(texts)
+    for a in made:
+        for b in made:
+            d = compare(a, b)
+            same = d["a"]["fingerprint"] == d["b"]["fingerprint"]
+            assert (d["verdict"]["same_experiment"] is True) == same, (a.plan, b.plan)
+
+
+def test_one_change_alone_is_priced() -> None:
+    mesh = "pin ep=16 etp=1 tp=1 cp=1 pp=1 offload=none "
+    d = of_texts(mesh + "recompute=moe_act", mesh + "recompute=full")
+    assert names(d, EXECUTION) == {"recompute"}
+    (line,) = [x for x in d["changes"][EXECUTION] if x["name"] == "recompute"]
+    e = d["estimates"]
+    slower, more = 100 * (e["step_time_s"][1] / e["step_time_s"][0] - 1), e["peak_gib"][1] - e["peak_gib"][0]
+    assert line["alone"] == f"{slower:+.1f}% step time, {more:+.1f} GiB"
+
+
+def test_useful_tokens_normalise() -> None:
+    d = diff(texts=("qwen3_30b_a3b; h100 x 16; seq 4k; batch 512", "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024"))
+    e = d["estimates"]
+    assert e["step_time_s"][1] / e["step_time_s"][0] > 1.8
+    assert e["tokens_per_s_per_gpu"][1] == pytest.approx(e["tokens_per_s_per_gpu"][0], rel=0.05)
+    for i in (0, 1):
+        rate = e["tokens_per_step"][i] / e["step_time_s"][i] / 16
+        assert rate == pytest.approx(e["tokens_per_s_per_gpu"][i])
+        assert e["gpu_hours_per_1e9_tokens"][i] == pytest.approx(1e9 / rate / 3600)
+    assert "compare by useful tokens" in text(d)
+
+
+def test_a_users_own_effect_counts() -> None:
+    own = '\nrules mine { effect model.qk_clip_alpha = execution because "a test" cite ours "here" }\n'
+    assert names(of_texts("", "\nset model.qk_clip_alpha = 0.25"), EXPERIMENT) == {"model.qk_clip_alpha"}
+    assert names(of_texts("", own + "set model.qk_clip_alpha = 0.25"), EXECUTION) == {"model.qk_clip_alpha"}
+
+
+def test_models_of_one_name_differ_by_their_facts(tmp_path: Path) -> None:
+    own = (EXAMPLES / "own_model.moe").read_text(encoding="utf-8")
+    assert "ffn_hidden 6144" in own
+    d = diff(texts=(own, own.replace("ffn_hidden 6144", "ffn_hidden 4096")))
+    assert "model facts" in names(d, EXPERIMENT)
+
+
+# ---------------------------------------------------------------- other sources
+
+
+def test_a_folder_its_plan_and_the_file_are_one(compiled: Path) -> None:
+    for other in (str(compiled / "tuned" / "plan.json"), str(EXAMPLES / "several_runs.moe") + ":tuned"):
+        d = diff(str(compiled / "tuned"), other)
+        assert not any(d["changes"].values()) and d["by"] == "words"
+
+
+def test_overrides_say_what_their_plan_does(compiled: Path) -> None:
+    d = diff(str(compiled / "tuned" / "overrides.txt"), str(compiled / "tuned" / "plan.json"))
+    assert d["by"] == "fields" and d["compared"] > 70 and not any(d["changes"].values())
+
+
+def test_two_kinds_compare_by_fields(compiled: Path) -> None:
+    d = diff(str(compiled / "tuned" / "overrides.txt"), str(compiled / "scale_out"))
+    assert "mixed_precision.fp8" in names(d, EXPERIMENT)
+    assert "comm_overlap.overlap_moe_expert_parallel_comm" in names(d, EXECUTION)
+    assert not names(d, UNKNOWN)
+
+
+def test_a_recipe_is_read_without_bridge(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources_module, "is_installed", lambda: False)
+    d = diff(str(compiled / "tuned" / "recipe.py"), str(compiled / "scale_out" / "recipe.py"))
+    assert d["a"]["how"] == "source" and "comm_overlap.overlap_moe_expert_parallel_comm" in names(d, EXECUTION)
+    d = diff(str(compiled / "tuned" / "recipe.py"), str(compiled / "tuned"))
+    assert d["compared"] > 30 and not names(d, EXPERIMENT) and not names(d, EXECUTION)
+
+
+@pytest.fixture(scope="module")
+def long() -> dict[str, Any]:
+    """Two plans of 64k, which say of their batch what it is against 4K."""
+    text = "qwen3_30b_a3b; h100 x 64; seq 64k"
+    return diff(texts=(text, text + "; throughput first"))
+
+
+def test_commentary_of_a_plan_is_no_field(long: dict[str, Any]) -> None:
+    assert not names(long, UNKNOWN) and long["verdict"]["same_experiment"] is True
+    assert "against_4k" not in text(long)
+
+
+def test_every_setting_of_a_plan_is_a_word() -> None:
+    """What `settings` leaves out is commentary alone: no value of a word is lost."""
+    for program in ("qwen3_vl_30b_a3b; h100 x 16; seq 64k", "deepseek_v3; gb200 x 256"):
+        (side,) = sides((), [program])
+        assert isinstance(side, Side) and side.plan is not None
+        left = {n for s in ("batch", "layout", "policy") for n in side.plan[s]} - {*settings(side.plan)}
+        assert left <= {"against_4k"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("train.global_batch_siz=512", "train.global_batch_size=512", None),
+        ("train.global_batch_siz=512", "train.global_batch_siz=512", None),
+        ("train.global_batch_siz=512 model.seq_length=1", "train.global_batch_size=512 model.seq_length=2", False),
+        ("train.global_batch_size=512", "train.global_batch_size=256", False),
+    ],
+)
+def test_an_override_of_no_field_is_doubted(a: str, b: str, same: bool | None) -> None:
+    d = diff(a, b)
+    assert d["verdict"]["same_experiment"] is same
+    said = d["verdict"]["says"]
+    assert ("did you mean `train.global_batch_size`?" in said[0]) == ("siz=" in a)
+    assert same is False or not any("different experiments" in line for line in said)
+
+
+def test_an_override_of_no_field_is_doubted_beside_a_run() -> None:
+    d = diff("train.global_batch_siz=512", texts=(RUN,))
+    assert "did you mean" in d["verdict"]["says"][0] and d["verdict"]["same_experiment"] is None
+
+
+def test_overrides_of_a_plan_name_fields_alone(compiled: Path) -> None:
+    for side in (f.parent.name for f in compiled.glob("*/overrides.txt")):
+        d = diff(str(compiled / side / "overrides.txt"), str(compiled / side))
+        assert not any("is no field" in line for line in d["verdict"]["says"])
+
+
+def test_what_nobody_set_is_off_and_alike_values_are_told_apart() -> None:
+    d = diff("model.inference_cuda_graph_scope=none", "model.inference_cuda_graph_scope='none'")
+    assert not any(d["changes"].values())
+    shown = text(diff("model.recompute_modules=null", "model.recompute_modules=[]"))
+    assert "model.recompute_modules  null -> []" in shown
+
+
+def answer(refusal: Refusal | None, built: dict[str, Any], behind: dict[str, Any]) -> Resolved:
+    return Resolved("recipe.py", "a_config", built=built, resolved=behind, refusal=refusal)
+
+
+def test_recipes_are_compared_as_built_where_bridge_refuses_one() -> None:
+    """Only A comes behind the update, whose values the recipes do not say."""
+    case = Case("recipe.py", "recipe.py", "a_config", {}, DEVICES["h100"], 16)
+    refusal = Refusal("update", "AssertionError", "must be\ndivisible", "megatron/bridge/training/config.py:1")
+    one, two = ({"train.global_batch_size": n, "scheduler.lr_decay_steps": None} for n in (1024, 100))
+    answers = [answer(None, one, {**one, "scheduler.lr_decay_steps": 9}), answer(refusal, two, two)]
+    a, b = sources_module.resolved([case, case], answers)
+    assert isinstance(a, Side) and isinstance(b, Side)
+    d = compare(a, b)
+    assert names(d, EXPERIMENT) == {"train.global_batch_size"}
+    assert d["verdict"]["says"][0] == "Bridge refuses B: must be divisible"
+    assert "before what runtime_config_update" in d["verdict"]["says"][1]
+    assert d["b"]["refused"] == "must be divisible" and d["a"]["refused"] is None
+    a, b = sources_module.resolved([case, case], answers[:1] * 2)
+    assert isinstance(a, Side) and a.fields["scheduler.lr_decay_steps"] == 9 and not a.as_built
+
+
+def test_what_no_effect_names_is_unknown() -> None:
+    d = diff("model.seq_length=4096 model.no_such_field=1", "model.seq_length=4096 model.no_such_field=2")
+    assert names(d, UNKNOWN) == {"model.no_such_field"} and d["verdict"]["same_experiment"] is None
+
+
+def test_overrides_are_read_as_hydra_does() -> None:
+    words = "model.a=null ++model.b=1.5e-3 +model.c=[attn,mlp] model.d='a b' model.e=true 'model.f={_target_:x.Y,z:1}'"
+    assert of_overrides(words) == {
+        "model.a": None, "model.b": 0.0015, "model.c": ["attn", "mlp"], "model.d": "a b", "model.e": True,
+        "model.f": "Y", "model.f.z": 1,
+    }  # fmt: skip
+
+
+def test_one_value_in_three_spellings() -> None:
+    name = "model.pipeline_model_parallel_layout"
+    flat = of_recipe({name: [["embedding", "decoder"], ["decoder", "mtp", "loss"]]}, {})
+    assert flat == of_overrides(f"{name}=Et|tmL") == {name: ["Et", "tmL"]}
+    assert of_recipe({"optimizer.exp_avg_dtype": "bfloat16"}, {}) == of_overrides(
+        "optimizer.exp_avg_dtype=torch.bfloat16"
+    )
+
+
+def test_a_run_that_goes_on_from_its_own_checkpoints_is_no_other() -> None:
+    own = of_recipe({"checkpoint.load": "a/b", "checkpoint.save": "a/b"}, {})
+    other = of_recipe({"checkpoint.load": "c", "checkpoint.save": "a/b"}, {})
+    assert "checkpoint.load" not in own and other["checkpoint.load"] == "c"
+
+
+def test_a_plan_of_mock_data_says_so(compiled: Path) -> None:
+    plan = json.loads((compiled / "tuned" / "plan.json").read_text(encoding="utf-8"))
+    assert of_plan(plan)["dataset.mock"] is True
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "give two sides"),
+        (["a.moe", "b.moe", "c.moe"], "give two sides"),
+        (["nowhere.moe", "-e", RUN], "does not exist"),
+        ([str(EXAMPLES / "several_runs.moe"), "-e", RUN], "has 3 runs: bring_up, scale_out, tuned"),
+        ([str(EXAMPLES / "several_runs.moe") + ":tunde", "-e", RUN], "did you mean `tuned`?"),
+        ([str(EXAMPLES), "-e", RUN], "recipe.py"),
+        ([str(EXAMPLES / "sft.moe"), "-e", "qwen3_30b_a3c; h100 x 8"], "qwen3_30b_a3b"),
+        (["model.a=1 b", "-e", RUN], "`b` is no override"),
+        (["no_recipe.py", "-e", RUN], "no such file"),
+        (["none/overrides.txt", "-e", RUN], "none/overrides.txt does not exist"),
+        (["none/plan.json", "-e", RUN], "none/plan.json does not exist"),
+    ],
+)
+def test_a_wrong_side_is_answered(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["diff", *words]) == 1
+    said = capsys.readouterr().err
+    assert says in said and "Errno" not in said
+
+
+def test_a_file_that_is_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content, says in (("{}", "is not the plan of one run"), ("{", "cannot be read as JSON")):
+        (tmp_path / "plan.json").write_text(content, encoding="utf-8")
+        assert main.main(["diff", str(tmp_path), "-e", RUN]) == 1
+        assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("b", "code"), [(RUN + "pin tp=2", 0), (RUN + "precision fp8", 1)])
+def test_the_exit_code(b: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["diff", "-e", RUN, "-e", b]) == 0
+    assert main.main(["diff", "-e", RUN, "-e", b, "--exit-code"]) == code
+
+
+def test_json_and_text_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["diff", "-e", RUN, "-e", RUN + "precision fp8; pin ep=8"]
+    assert main.main([*words, "--json"]) == 0
+    d = json.loads(capsys.readouterr().out)
+    assert main.main(words) == 0
+    out = capsys.readouterr().out
+    assert out == text(d)
+    for line in (*d["verdict"]["says"], "Changes the experiment", "precision  bf16 -> fp8_blockwise"):
+        assert line in out
+
+
+# ---------------------------------------------------------------- through the real Bridge
+
+PERF = "megatron.bridge.perf_recipes.qwen.h100.qwen3_moe:qwen3_30b_a3b_pretrain_16gpu_h100_{}_config"
+
+
+@pytest.mark.bridge
+def test_through_the_real_bridge(compiled: Path, server: Server) -> None:
+    recipe, plan, bf16, fp8 = sides(
+        [str(compiled / "tuned" / "recipe.py"), str(compiled / "tuned"), PERF.format("bf16"), PERF.format("fp8cs")],
+        server=server,
+    )
+    assert isinstance(recipe, Side) and isinstance(plan, Side) and isinstance(bf16, Side) and isinstance(fp8, Side)
+    same = compare(recipe, plan)
+    assert same["compared"] > 80 and not any(same["changes"].values()), same["changes"]
+    theirs = compare(bf16, fp8)
+    assert names(theirs, EXPERIMENT) >= {"mixed_precision.fp8"} and not names(theirs, UNKNOWN)
+    other = {n for n in names(theirs, EXPERIMENT) if "fp8" not in n and "bf16" not in n}
+    assert other <= {"checkpoint.load"}, theirs["changes"][EXPERIMENT]  # one of the two has a folder to load from
+    assert "model.overlap_moe_expert_parallel_comm" in names(theirs, EXECUTION)
+    assert {x["name"] for x in theirs["benchmark"]["a"]} == {"dataset.mock", "model.moe_router_force_load_balancing"}

@@ -1,0 +1,30 @@
+"""docs/long_context.md: its table of published and chosen layouts is what the planner says today."""
+
+from __future__ import annotations
+
+import long_context_table as table
+import pytest
+
+
+def test_the_table_is_fresh() -> None:
+    page = table.PAGE.read_text(encoding="utf-8")
+    assert table.rewritten(page) == page, "run tools/long_context_table.py"
+
+
+PUBLISHED = {  # the long-context document's layouts
+    "long_deepseek_v3_128k": ("h100", 131072, 256, {"tp": 1, "cp": 32, "ep": 32, "pp": 8, "vpp": 4, "edp": 1}),
+    "long_deepseek_v3_256k": ("h100", 262144, 512, {"tp": 1, "cp": 64, "ep": 32, "pp": 8, "vpp": 4, "edp": 2}),
+    "long_qwen3_235b_128k": ("gb200", 131072, 256, {"tp": 4, "cp": 4, "ep": 32, "pp": 4, "vpp": 12, "edp": 2}),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_an_example_is_the_documents_layout_and_is_left_where_it_is_unpinned(name: str) -> None:
+    theirs, ours = table.plans(name)
+    gpu, seq, gpus, mesh = PUBLISHED[name]
+    assert (theirs["hardware"], theirs["batch"]["seq"], theirs["gpus"]) == (gpu, seq, gpus)
+    assert {k: theirs["layout"][k] for k in mesh} == mesh
+    memory = theirs["estimate"]["memory"]
+    assert memory["peak_gib"] <= memory["allowed_gib"]
+    assert ours["estimate"]["step_time_s"] <= theirs["estimate"]["step_time_s"]
+    assert (ours["gpus"], ours["batch"]["global_batch"]) == (gpus, theirs["batch"]["global_batch"])

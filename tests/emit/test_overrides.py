@@ -1,0 +1,158 @@
+"""Overrides say what the recipe says: Bridge's own override code applied to its own library recipes agrees."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.emit.fields import RESETS, decided_fields
+from moedsl.emit.overrides import LIBRARY, OTHER_GPUS, hydra, library_recipe, overrides, overrides_text
+from tests.emit.test_recipe_bridge import oracle
+from tests.helpers.paths import ROOT
+from tests.helpers.plans import PLANS
+
+ODD = [
+    "a b",
+    "it's",
+    "back\\slash",
+    "end\\",
+    "quote'\\'",
+    "${model.x}",
+    "$(id)",
+    "a,b=[c]",
+    "",
+    "true",
+    "é",
+    "1e5",
+    "-x",
+]
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_file_survives_a_shell(name: str, tmp_path: Path) -> None:
+    (tmp_path / "o.txt").write_text(overrides_text(PLANS[name]))
+    ran = subprocess.run(
+        ["bash", "-c", r"grep -v '^#' o.txt | xargs printf '%s\n'"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.splitlines() == overrides(PLANS[name])
+    assert shlex.split(overrides_text(PLANS[name]), comments=True) == overrides(PLANS[name])
+
+
+def other_gpus() -> list[str]:
+    return [n for n, p in PLANS.items() if library_recipe(p) in LIBRARY.values() and p["hardware"] != "h100"]
+
+
+@pytest.mark.parametrize("name", other_gpus())
+def test_a_recipe_for_another_gpu_says_why(name: str) -> None:
+    said = " ".join(line for line in overrides_text(PLANS[name]).splitlines() if line.startswith("#"))
+    assert f"no recipe to train with for {PLANS[name]['hardware']}" in said
+
+
+@pytest.mark.parametrize("name", ["qwen3_30b_h100_bf16", "nemotron_3_super_gb200_mxfp8"])
+def test_a_recipe_for_this_gpu_has_nothing_to_explain(name: str) -> None:
+    assert "no recipe to train with" not in overrides_text(PLANS[name])
+
+
+NAMES = """
+from moedsl.verify import te
+te.install()
+import megatron.bridge.recipes as recipes
+print(*dir(recipes))
+"""
+TORCHRUN = """#!/bin/bash
+[ -f "$3" ] && shift 3 && printf '%s\\n' "$@"
+"""
+
+
+@pytest.mark.parametrize("name", [n for n, p in PLANS.items() if library_recipe(p)])
+def test_the_command_in_the_file_is_one_to_type(name: str, tmp_path: Path) -> None:
+    """Typed as it stands, with a checkout in which the script lies where NVIDIA's documents have it."""
+    text = overrides_text(PLANS[name])
+    (command,) = (line.removeprefix("# ") for line in text.splitlines() if "torchrun" in line)
+    script = tmp_path / "a checkout" / "scripts" / "training" / "run_recipe.py"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    (tmp_path / "overrides.txt").write_text(text)
+    (tmp_path / "torchrun").write_text(TORCHRUN)
+    (tmp_path / "torchrun").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MEGATRON_BRIDGE": str(tmp_path / "a checkout")}
+    ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    step = ["--step_func", "qwen3_vl_step"] if "_vl_" in PLANS[name]["model"] else []
+    assert ran.stdout.splitlines() == ["--recipe", library_recipe(PLANS[name]), *step, *overrides(PLANS[name])]
+
+
+@pytest.mark.bridge
+def test_bridge_has_no_recipe_to_train_with_for_another_gpu() -> None:
+    """Its library, asked; what there is for other GPUs is a functional test, or lies among the benchmarks."""
+    ran = subprocess.run([sys.executable, "-c", NAMES], cwd=ROOT, capture_output=True, text=True, check=True)
+    names = set(ran.stdout.split())
+    models = "|".join({model for model, _ in LIBRARY})
+    other = re.compile(rf"({models})_(pretrain|sft)_\d+gpu_(?!h100_)\w+_config")
+    found = {n for n in names if other.fullmatch(n) and "_functional_" not in n}
+    assert found == {n for n in OTHER_GPUS.values() if other.fullmatch(n)}
+    assert {*LIBRARY.values(), *OTHER_GPUS.values()} <= names
+
+
+WHERE = """
+import sys
+from moedsl.verify import te
+te.install()
+import megatron.bridge.recipes as recipes
+print(*(getattr(recipes, name).__module__.split(".")[-2] for name in sys.argv[1:]))
+"""
+
+
+@pytest.mark.bridge
+def test_each_recipe_is_for_the_gpu_that_it_is_named_for() -> None:
+    """By the folder that Bridge keeps it in: a name need not say it."""
+    wanted = {**dict.fromkeys(LIBRARY.values(), "h100"), **{name: gpu for (_, _, gpu), name in OTHER_GPUS.items()}}
+    ran = subprocess.run([sys.executable, "-c", WHERE, *wanted], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert dict(zip(wanted, ran.stdout.split()[-len(wanted) :], strict=True)) == wanted
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("text", ODD)
+@pytest.mark.parametrize("wrap", [lambda t: t, lambda t: [t], lambda t: {"k": t}], ids=["bare", "list", "map"])
+def test_hydra_reads_the_same_string(text: str, wrap: Any) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    parsed = OverridesParser.create().parse_override(f"x={hydra(wrap(text))}").value()
+    settled = OmegaConf.to_container(OmegaConf.create({"x": parsed}), resolve=True)
+    assert settled == {"x": wrap(text)}
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, dict[str, Any]]:
+    names = [n for n in PLANS if library_recipe(PLANS[n])]
+    jobs = [
+        {
+            "library": library_recipe(PLANS[n]),
+            "overrides": overrides(PLANS[n]),
+            "gpu": PLANS[n]["hardware"],
+            "world": PLANS[n]["gpus"],
+            "fields": [*decided_fields(PLANS[n]), *RESETS],
+        }
+        for n in names
+    ]
+    return dict(zip(names, oracle(jobs), strict=True))
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("name", PLANS)
+def test_bridge_applies_them_to_its_own_recipe(name: str, answers: dict[str, dict[str, Any]]) -> None:
+    answer, decided = answers[name], {**RESETS, **decided_fields(PLANS[name])}
+    assert "error" not in answer, answer["error"]
+    assert {k: v for k, v in answer["fields"].items() if v != decided[k]} == {}
+    assert {k: answer["env"].get(k) for k in PLANS[name]["env"]} == {k: str(v) for k, v in PLANS[name]["env"].items()}

@@ -1,0 +1,149 @@
+"""A recipe's text: safe, the same each time, every decided field assigned with its reason, Bridge not imported."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moedsl.emit.bridge import function_name, recipe_text
+from moedsl.emit.fields import decided_fields
+from moedsl.megatron import values
+from tests.helpers.paths import ROOT
+from tests.helpers.plans import PLANS
+
+BASE = PLANS["qwen3_30b_h100_real_data"]
+ANY = st.text(min_size=0, max_size=30)
+
+
+def assigned(text: str) -> dict[str, Any]:
+    """The last literal value assigned to each ``cfg.`` path."""
+    out: dict[str, Any] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            path = ast.unparse(node.targets[0]).removeprefix("cfg.")
+            out[path] = (
+                ast.literal_eval(node.value)
+                if isinstance(node.value, ast.Constant | ast.List)
+                else ast.unparse(node.value)
+            )
+    return out
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_decided_field_is_assigned(name: str) -> None:
+    found = assigned(recipe_text(PLANS[name]))
+    wrong = {p: v for p, v in decided_fields(PLANS[name]).items() if values.normalise(p, found.get(p, "absent")) != v}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_one_public_function_and_a_main(name: str) -> None:
+    body = ast.parse(recipe_text(PLANS[name])).body
+    assert [n.name for n in body if isinstance(n, ast.FunctionDef)] == [function_name(PLANS[name])]
+    assert isinstance(body[-1], ast.If)
+    assert ("finetune" in ast.unparse(body[-1])) == (PLANS[name]["task"] == "sft")
+    assert ("qwen3_vl_step" in ast.unparse(body[-1])) == ("vl" in PLANS[name]["model"])
+
+
+def test_names_are_bridges_own() -> None:
+    """As megatron.bridge.perf_recipes.qwen.h100.qwen3_moe names its recipe."""
+    assert function_name(PLANS["qwen3_30b_h100_bf16"]) == "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config"
+
+
+def test_same_plan_same_bytes() -> None:
+    assert recipe_text(copy.deepcopy(BASE)) == recipe_text(BASE)
+
+
+def test_the_users_own_settings_come_last() -> None:
+    text = recipe_text(BASE)
+    assert text.index('cfg.model.moe_router_dtype = "fp32"') < text.index('cfg.model.moe_router_dtype = "fp64"')
+    assert text.index("cfg.train.train_iters = 300000") < text.index("cfg.train.train_iters = 7")
+    assert decided_fields(BASE)["model.moe_router_dtype"] == "fp64"
+    assert decided_fields(BASE)["optimizer.main_params_dtype"] == "torch.float32"
+
+
+def checkpoints(plan: dict[str, Any]) -> tuple[Any, Any]:
+    """Where a recipe saves and loads, from the one call that says so."""
+    calls = (n for n in ast.walk(ast.parse(recipe_text(plan))) if isinstance(n, ast.Call))
+    (call,) = (c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "CheckpointConfig")
+    said = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
+    return said["save"], said["load"]
+
+
+def test_a_run_goes_on_from_where_it_saves() -> None:
+    mock = PLANS["qwen3_30b_h100_bf16"]
+    assert checkpoints(mock) == (None, None)
+    own = f"nemo_experiments/{function_name(BASE)}/checkpoints"
+    assert checkpoints(BASE) == (own, own)
+    for plan in (BASE, mock):
+        assert checkpoints({**plan, "set": {"checkpoint.save": "/shared/run"}}) == ("/shared/run", "/shared/run")
+
+
+def test_reasons_and_warnings_stand_beside_what_they_explain() -> None:
+    text = recipe_text(PLANS["qwen3_235b_gb200_mxfp8_overlap"])
+    assert "# tp 1 (chosen): the smallest that fits\n    cfg.model.tensor_model_parallel_size = 1\n" in text
+    assert "benchmarks only" in text and "benchmarks only" not in recipe_text(BASE)
+    assert max(map(len, text.splitlines())) <= 120
+
+
+@given(because=ANY, path=ANY, word=ANY, hf=ANY)
+def test_no_text_of_the_user_becomes_code(because: str, path: str, word: str, hf: str) -> None:
+    plan = copy.deepcopy(BASE)
+    plan["decisions"][0]["because"] = because
+    plan["policy"]["data"], plan["hf"] = f"/{path}", hf
+    plan["set"] = {"model.moe_router_dtype": word}
+    tree = ast.parse(recipe_text(plan))
+    assert [type(n) for n in tree.body] == [type(n) for n in ast.parse(recipe_text(BASE)).body]
+    strings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    assert hf in strings and f"/{path}" in strings
+    assert word in strings or word.startswith("torch.")
+
+
+@given(ANY)
+def test_a_quoted_text_is_that_text(text: str) -> None:
+    assert ast.literal_eval(values.quoted(text)) == text and "\n" not in values.quoted(text)
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        ("Et*2|(t|)*2tL", ["Ett", "t", "t", "tL"]),
+        ("Ettt|(tt|)*29,m|L", ["Ettt", *["tt"] * 29, "m", "L"]),
+        ("(|t)*2L", ["", "t", "tL"]),
+    ],
+)
+def test_stages_of_a_layout(layout: str, expected: list[str]) -> None:
+    assert values.stages(layout) == expected
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize(
+    "layout", [text for p in PLANS.values() if (text := p["layout"]["pipeline_layout"]) and p["family"] != "nemotron_h"]
+)
+def test_megatron_reads_the_same_stages(layout: str) -> None:
+    code = (
+        "from moedsl.verify import te; te.install()\n"
+        "from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout as P\n"
+        "letters = {'embedding': 'E', 'decoder': 't', 'mtp': 'm', 'loss': 'L'}\n"
+        f"print('|'.join(''.join(letters[x.name] for x in s) for s in P.parse_str_to_list({layout!r})))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip().splitlines()[-1].split("|") == values.stages(layout)
+
+
+def test_emission_imports_neither_bridge_nor_torch() -> None:
+    code = (
+        "import sys\n"
+        "import moedsl.emit.bridge, moedsl.emit.overrides, moedsl.emit.lock, moedsl.support.owned_files\n"
+        "assert 'jinja2' not in sys.modules\n"
+        "from tests.helpers.plans import PLANS; moedsl.emit.bridge.recipe_text(PLANS['qwen3_30b_h100_bf16'])\n"
+        "assert not {'torch', 'megatron', 'transformers', 'hydra'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -1,0 +1,37 @@
+"""The stdlib's models and hardware as facts, read through the compiler's own declarations."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from moedsl.compiler import load_stdlib
+from moedsl.diagnostics.source import Source
+from moedsl.rules import declarations
+from moedsl.schema.facts import Hardware, Model
+from moedsl.syntax.parser import parse
+from tests.helpers.paths import ROOT
+
+STDLIB = ROOT / "stdlib"
+
+
+def _declaration(folder: str, name: str):
+    text = (STDLIB / folder / f"{name}.moe").read_text()
+    module, wrong = parse(Source(f"{name}.moe", text))
+    assert not wrong
+    return module.items[0]
+
+
+@cache
+def model(name: str) -> Model:
+    """A model of the stdlib."""
+    made, wrong = declarations.model(_declaration("models", name))
+    assert made is not None, wrong
+    return made
+
+
+@cache
+def hardware(name: str) -> Hardware:
+    """A GPU of the stdlib."""
+    made, wrong = load_stdlib().gpu(name)
+    assert made is not None, wrong
+    return made

@@ -1,0 +1,400 @@
+"""Recipes with one mistake each that people met on clusters, and a near neighbour without it.
+
+Each is one of NVIDIA's own recipes with a few lines changed (tests/helpers/bridge_recipes.py). `id` is what lint says of the
+first, on the line that has `at` in it; of the neighbour it does not say it.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B, QWEN_235B
+
+VL = "megatron.bridge.perf_recipes.qwen_vl.h100.qwen3_vl:qwen3_vl_30b_a3b_pretrain_16gpu_h100_bf16_config"
+_ONE_STAGE = "m.pipeline_model_parallel_size, m.virtual_pipeline_model_parallel_size = 1, None"
+_PLAIN = "m.pipeline_model_parallel_layout = None; m.account_for_embedding_in_pipeline_split = False"
+_PLAIN_LOSS = "m.account_for_loss_in_pipeline_split = False"
+_SELECTIVE = 'm.recompute_granularity = "selective"'
+_OVERLAP = "cfg.comm_overlap.overlap_moe_expert_parallel_comm = True"
+_FSDP = "cfg.ddp.use_megatron_fsdp = cfg.dist.use_megatron_fsdp = True"
+_HELPER = "from megatron.bridge.training.flex_dispatcher_backend import apply_flex_dispatcher_backend"
+_ENERGON = "from megatron.bridge.data.builders import EnergonDatasetConfig, QwenVLEnergonTaskEncoderConfig"
+_ENCODER = 'e = QwenVLEnergonTaskEncoderConfig(hf_processor_path="Qwen/Qwen3-VL-30B-A3B-Instruct")'
+_NULL = 'cfg.tokenizer.tokenizer_type, cfg.tokenizer.vocab_size = "NullTokenizer", 32000'
+
+
+@frozen
+class Mistake:
+    """Lines that make the mistake, what lint says where, and the lines of the neighbour."""
+
+    id: str
+    at: str
+    bad: tuple[str, ...]
+    good: tuple[str, ...]
+    base: str = QWEN_30B
+    gpu: str | None = None
+
+
+def _energon(size: int) -> str:
+    return f'cfg.dataset = EnergonDatasetConfig(path="x", seq_length=4096, task_encoder=e, micro_batch_size={size})'
+
+
+MISTAKES: dict[str, Mistake] = {
+    "ETP x EP x PP does not divide the world": Mistake(
+        "std.mesh.expert_mesh",
+        "= 32",
+        ("m.expert_model_parallel_size = 32",),
+        ("m.expert_model_parallel_size = 8",),
+    ),
+    "unset ETP turns into TP": Mistake(
+        "std.recipe_mesh.say_etp",
+        "expert_tensor",
+        ("m.tensor_model_parallel_size = 2; m.sequence_parallel = True", "m.expert_tensor_parallel_size = None"),
+        ("m.tensor_model_parallel_size = 2; m.sequence_parallel = True", "m.expert_tensor_parallel_size = 1"),
+    ),
+    "TP without sequence parallelism": Mistake(
+        "std.recipe_mesh.sequence_parallel",
+        "tensor_model",
+        ("m.tensor_model_parallel_size = 2",),
+        ("m.tensor_model_parallel_size = 2; m.sequence_parallel = True",),
+    ),
+    "60 layers on PP 8": Mistake(
+        "std.mesh.layers",
+        "num_layers = 60",
+        (
+            _PLAIN,
+            _PLAIN_LOSS,
+            "m.num_layers = 60",
+            "m.pipeline_model_parallel_size = 8; m.virtual_pipeline_model_parallel_size = None",
+        ),
+        (
+            _PLAIN,
+            _PLAIN_LOSS,
+            "m.num_layers = 64",
+            "m.pipeline_model_parallel_size = 8; m.virtual_pipeline_model_parallel_size = None",
+        ),
+        QWEN_235B,
+    ),
+    "40 layers on PP 2 VPP 12": Mistake(
+        "std.mesh.layers",
+        "= 12",
+        ("m.num_layers = 40; m.pipeline_model_parallel_size = 2", "m.virtual_pipeline_model_parallel_size = 12"),
+        ("m.num_layers = 40; m.pipeline_model_parallel_size = 2", "m.virtual_pipeline_model_parallel_size = 10"),
+    ),
+    "a layout left from another VPP": Mistake(
+        "std.recipe_layout.virtual_stages",
+        "= 2",
+        ("m.virtual_pipeline_model_parallel_size = 2",),
+        ("m.virtual_pipeline_model_parallel_size = 4",),
+        DEEPSEEK,
+    ),
+    "a layout left from another PP": Mistake(
+        "std.recipe_layout.stages",
+        "= 32",
+        ("m.pipeline_model_parallel_size = 32",),
+        ("m.pipeline_model_parallel_size = 4",),
+        DEEPSEEK,
+    ),
+    "a layout of another depth": Mistake(
+        "std.recipe_layout.layers",
+        "= 60",
+        ("m.num_layers = 60",),
+        ("m.num_layers = 61",),
+        DEEPSEEK,
+    ),
+    "a layout and stage counts": Mistake(
+        "std.recipe_layout.one_way",
+        "= 15",
+        ("m.num_layers_in_first_pipeline_stage = 15",),
+        ("m.num_layers_in_first_pipeline_stage = None",),
+        DEEPSEEK,
+    ),
+    "first and last stage counts at PP 1": Mistake(
+        "std.recipe_layout.ends_need_pipeline",
+        "last_pipeline",
+        (_ONE_STAGE, "m.num_layers_in_last_pipeline_stage = 22"),
+        (_ONE_STAGE, "m.num_layers_in_last_pipeline_stage = None"),
+    ),
+    "stage counts beside counted embeddings": Mistake(
+        "std.recipe_layout.ends_or_accounts",
+        "first_pipeline",
+        (
+            "m.pipeline_model_parallel_size = 2",
+            "m.num_layers_in_first_pipeline_stage = 20",
+            "m.account_for_loss_in_pipeline_split = True",
+        ),
+        (
+            "m.pipeline_model_parallel_size = 2",
+            "m.num_layers_in_first_pipeline_stage = 20",
+            "m.account_for_loss_in_pipeline_split = False",
+        ),
+    ),
+    "global batch not divisible": Mistake(
+        "std.batch.batch_over_dp",
+        "= 1000",
+        ("cfg.train.global_batch_size = 1000",),
+        ("cfg.train.global_batch_size = 1008",),
+    ),
+    "evaluation batch not divisible": Mistake(
+        "std.recipe_batch.evaluation",
+        "= 24",
+        ("cfg.validation.eval_global_batch_size = 24",),
+        ("cfg.validation.eval_global_batch_size = 32",),
+    ),
+    "data of another sequence length": Mistake(
+        "std.recipe_batch.sequence",
+        "= 2048",
+        ("cfg.dataset.seq_length = 2048",),
+        ("cfg.dataset.seq_length = m.seq_length = 2048",),
+    ),
+    "data of another micro batch": Mistake(
+        "std.recipe_batch.micro_batch",
+        "micro_batch_size=2",
+        (_ENERGON, _ENCODER, _energon(2), "cfg.train.micro_batch_size = 1"),
+        (_ENERGON, _ENCODER, _energon(1), "cfg.train.micro_batch_size = 1"),
+        VL,
+    ),
+    "Qwen-VL with CP and the loss per rank": Mistake(
+        "std.recipe_batch.loss_per_token",
+        "calculate_per_token_loss",
+        ("m.context_parallel_size = 2", "m.calculate_per_token_loss = False; cfg.ddp.average_in_collective = False"),
+        ("m.context_parallel_size = 2", "m.calculate_per_token_loss = True; cfg.ddp.average_in_collective = False"),
+        VL,
+    ),
+    "DeepEP asked for on GB200": Mistake(
+        "std.recipe_dispatch.backend_kept",
+        'backend="deepep"',
+        (_HELPER, 'apply_flex_dispatcher_backend(m, moe_flex_dispatcher_backend="deepep")'),
+        (_HELPER, 'apply_flex_dispatcher_backend(m, moe_flex_dispatcher_backend="hybridep")'),
+        gpu="gb200",
+    ),
+    "DeepEP set on GB200": Mistake(
+        "std.dispatch.deepep_gpu",
+        '"deepep"',
+        ('m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "flex", "deepep"',),
+        ('m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "flex", "hybridep"',),
+        gpu="gb200",
+    ),
+    "HybridEP ranks that are not EP": Mistake(
+        "std.recipe_dispatch.hybridep_ranks_match",
+        "RANKS_PER",
+        ('cfg.env_vars["NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN"] = 16',),
+        ('cfg.env_vars["NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN"] = 8',),
+    ),
+    "HybridEP for another NVLink domain": Mistake(
+        "std.recipe_dispatch.hybridep_domain_size",
+        "NVLINK_DOMAIN_SIZE",
+        ('cfg.env_vars["NVLINK_DOMAIN_SIZE"] = 72',),
+        ('cfg.env_vars["NVLINK_DOMAIN_SIZE"] = 8',),
+    ),
+    "a backend under alltoall": Mistake(
+        "std.recipe_dispatch.backend_used",
+        '"hybridep"',
+        ('m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "alltoall", "hybridep"',),
+        ('m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "alltoall", None',),
+    ),
+    "conflicting SM knobs": Mistake(
+        "std.recipe_dispatch.one_sm_knob",
+        "= 20, 16",
+        ("m.moe_deepep_num_sms, m.moe_hybridep_num_sms = 20, 16",),
+        ("m.moe_deepep_num_sms, m.moe_hybridep_num_sms = 16, 16",),
+    ),
+    "an old SM knob beside the new one": Mistake(
+        "std.recipe_dispatch.new_sm_knob",
+        "= 24, 16",
+        ("m.moe_flex_dispatcher_num_sms, m.moe_hybridep_num_sms = 24, 16",),
+        ("m.moe_flex_dispatcher_num_sms, m.moe_hybridep_num_sms = 24, None",),
+    ),
+    "graphs, growing segments and registered buffers": Mistake(
+        "std.recipe_graphs.nccl_register",
+        "NCCL_GRAPH_REGISTER",
+        (
+            'cfg.env_vars["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"',
+            'cfg.env_vars["NCCL_GRAPH_REGISTER"] = 1',
+        ),
+        (
+            'cfg.env_vars["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"',
+            'cfg.env_vars["NCCL_GRAPH_REGISTER"] = 0',
+        ),
+    ),
+    "the same under a whole-iteration graph": Mistake(
+        "std.recipe_graphs.nccl_register_always",
+        "NCCL_GRAPH_REGISTER",
+        (
+            'm.cuda_graph_impl, m.cuda_graph_scope = "full_iteration", None',
+            'cfg.env_vars["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"',
+            'cfg.env_vars["NCCL_GRAPH_REGISTER"] = 1',
+        ),
+        (
+            'm.cuda_graph_impl, m.cuda_graph_scope = "full_iteration", None',
+            'cfg.env_vars["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"',
+            'cfg.env_vars["NCCL_GRAPH_REGISTER"] = 0',
+        ),
+    ),
+    "graphs without the tracker of random states": Mistake(
+        "std.recipe_graphs.random_state",
+        "te_rng_tracker",
+        ("m.use_te_rng_tracker = cfg.rng.te_rng_tracker = False",),
+        ("m.use_te_rng_tracker = cfg.rng.te_rng_tracker = True",),
+    ),
+    "graphs of a VLM without it": Mistake(
+        "std.recipe_graphs.random_state_elsewhere",
+        "te_rng_tracker",
+        (
+            'm.cuda_graph_impl, m.cuda_graph_scope = "transformer_engine", ["attn"]',
+            "m.use_te_rng_tracker = cfg.rng.te_rng_tracker = False",
+        ),
+        (
+            'm.cuda_graph_impl, m.cuda_graph_scope = "transformer_engine", ["attn"]',
+            "m.use_te_rng_tracker = cfg.rng.te_rng_tracker = True",
+        ),
+        VL,
+    ),
+    "a whole-iteration graph that looks at the loss": Mistake(
+        "std.recipe_graphs.loss_check",
+        "check_for_nan",
+        (
+            'm.cuda_graph_impl, m.cuda_graph_scope = "full_iteration", None',
+            "cfg.rerun_state_machine.check_for_nan_in_loss = True",
+        ),
+        (
+            'm.cuda_graph_impl, m.cuda_graph_scope = "full_iteration", None',
+            "cfg.rerun_state_machine.check_for_nan_in_loss = False",
+        ),
+    ),
+    "graph scope inside recomputation": Mistake(
+        "std.cuda_graph.no_moe_recompute",
+        '["moe"]',
+        (_SELECTIVE, 'm.recompute_modules = ["moe"]'),
+        (_SELECTIVE, 'm.recompute_modules = ["moe_act"]'),
+    ),
+    "graphs under full recompute": Mistake(
+        "std.cuda_graph.no_full_recompute",
+        '"full"',
+        ('m.recompute_granularity, m.recompute_method, m.recompute_num_layers = "full", "uniform", 1',),
+        ('m.recompute_granularity, m.recompute_method, m.recompute_num_layers = "selective", None, None',),
+    ),
+    "overlap with full recompute": Mistake(
+        "std.ep_overlap.no_full_recompute",
+        '"full"',
+        (_OVERLAP, 'm.recompute_granularity, m.recompute_method, m.recompute_num_layers = "full", "uniform", 1'),
+        (_OVERLAP, 'm.recompute_granularity, m.recompute_method, m.recompute_num_layers = "selective", None, None'),
+    ),
+    "overlap with a recompute method left over": Mistake(
+        "std.recipe_overlap.no_recompute_method",
+        '"uniform"',
+        (_OVERLAP, 'm.recompute_method = "uniform"'),
+        (_OVERLAP, "m.recompute_method = None"),
+    ),
+    "overlap with moe recompute": Mistake(
+        "std.ep_overlap.no_moe_recompute",
+        '["moe"]',
+        (_OVERLAP, _SELECTIVE, 'm.recompute_modules = ["moe"]'),
+        (_OVERLAP, _SELECTIVE, 'm.recompute_modules = ["moe_act"]'),
+    ),
+    "overlap with shared-expert overlap": Mistake(
+        "std.recipe_overlap.no_shared_expert_overlap",
+        "moe_shared_expert_overlap",
+        (_OVERLAP, "m.moe_shared_expert_overlap = True"),
+        (_OVERLAP, "m.moe_shared_expert_overlap = False"),
+    ),
+    "overlap without VPP": Mistake(
+        "std.ep_overlap.needs_vpp",
+        "= 2",
+        (_OVERLAP, "m.pipeline_model_parallel_size = 2"),
+        (_OVERLAP, "m.pipeline_model_parallel_size = m.virtual_pipeline_model_parallel_size = 2"),
+    ),
+    "overlap with one queue": Mistake(
+        "std.recipe_overlap.several_queues",
+        "MAX_CONNECTIONS",
+        (_OVERLAP, 'cfg.env_vars["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"'),
+        (_OVERLAP, 'cfg.env_vars["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"'),
+    ),
+    "overlap said to the model alone": Mistake(
+        "std.recipe_flags.overlap_is_said_twice",
+        "m.overlap_moe",
+        ("m.overlap_moe_expert_parallel_comm = True", _OVERLAP.replace("True", "False")),
+        ("m.overlap_moe_expert_parallel_comm = True", _OVERLAP),
+    ),
+    "delayed weight gradients said to the model alone": Mistake(
+        "std.recipe_flags.wgrad_is_said_twice",
+        "m.delay_wgrad",
+        (_OVERLAP, "m.delay_wgrad_compute = True"),
+        (_OVERLAP, "m.delay_wgrad_compute = cfg.comm_overlap.delay_wgrad_compute = True"),
+    ),
+    "TP overlap without TP": Mistake(
+        "std.recipe_flags.tp_overlap_acts",
+        "tp_comm_overlap",
+        ("cfg.comm_overlap.tp_comm_overlap = True",),
+        ("cfg.comm_overlap.tp_comm_overlap = False",),
+    ),
+    "FSDP with one queue": Mistake(
+        "std.recipe_fsdp.several_queues",
+        "MAX_CONNECTIONS",
+        (_FSDP, 'cfg.checkpoint.ckpt_format = "fsdp_dtensor"', 'cfg.env_vars["CUDA_DEVICE_MAX_CONNECTIONS"] = 1'),
+        (_FSDP, 'cfg.checkpoint.ckpt_format = "fsdp_dtensor"', 'cfg.env_vars["CUDA_DEVICE_MAX_CONNECTIONS"] = 8'),
+    ),
+    "FSDP and another checkpoint format": Mistake(
+        "std.recipe_fsdp.checkpoint_format",
+        "ckpt_format",
+        (_FSDP, 'cfg.checkpoint.save = "/tmp/x"; cfg.checkpoint.ckpt_format = "torch_dist"'),
+        (_FSDP, 'cfg.checkpoint.save = "/tmp/x"; cfg.checkpoint.ckpt_format = "fsdp_dtensor"'),
+    ),
+    "both FSDPs": Mistake(
+        "std.recipe_fsdp.one_fsdp",
+        "use_torch_fsdp2 = True",
+        (_FSDP, "cfg.dist.use_torch_fsdp2 = True"),
+        (_FSDP, "cfg.dist.use_torch_fsdp2 = False"),
+    ),
+    "FSDP's format without FSDP": Mistake(
+        "std.recipe_checkpoint.checkpoint_format",
+        "ckpt_format",
+        ('cfg.checkpoint.save = "/tmp/x"; cfg.checkpoint.ckpt_format = "fsdp_dtensor"',),
+        ('cfg.checkpoint.save = "/tmp/x"; cfg.checkpoint.ckpt_format = "torch_dist"',),
+    ),
+    "a mock vocabulary against a checkpoint's": Mistake(
+        "std.recipe_tokenizer.checkpoint_vocabulary",
+        "use_tokenizer_vocab_size",
+        (_NULL, 'cfg.checkpoint.pretrained_checkpoint = "/ckpt"', "cfg.tokenizer.use_tokenizer_vocab_size = True"),
+        (_NULL, 'cfg.checkpoint.pretrained_checkpoint = "/ckpt"', "cfg.tokenizer.use_tokenizer_vocab_size = False"),
+    ),
+    "a tokenizer larger than the model's vocabulary": Mistake(
+        "std.recipe_tokenizer.null_fits",
+        "= 200000",
+        (_NULL, "cfg.tokenizer.vocab_size = 200000"),
+        (_NULL, "cfg.tokenizer.vocab_size = 151936"),
+    ),
+    "delayed scaling with moe_act recompute": Mistake(
+        "std.recipe_precision.no_delayed_recompute",
+        '["moe_act"]',
+        (
+            'cfg.mixed_precision.fp8, cfg.mixed_precision.fp8_recipe = "hybrid", "delayed"',
+            _SELECTIVE,
+            'm.recompute_modules = ["moe_act"]',
+        ),
+        (
+            'cfg.mixed_precision.fp8, cfg.mixed_precision.fp8_recipe = "hybrid", "delayed"',
+            _SELECTIVE,
+            'm.recompute_modules = ["mlp"]',
+        ),
+    ),
+    "gathered MXFP8 without its buffer": Mistake(
+        "std.recipe_precision.gathered_mxfp8",
+        "reuse_grad_buf",
+        (
+            'cfg.mixed_precision.fp8, cfg.mixed_precision.fp8_recipe = "e4m3", "mxfp8"',
+            "cfg.mixed_precision.fp8_param_gather = True; cfg.mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = False",
+        ),
+        (
+            'cfg.mixed_precision.fp8, cfg.mixed_precision.fp8_recipe = "e4m3", "mxfp8"',
+            "cfg.mixed_precision.fp8_param_gather = True; cfg.mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = True",
+        ),
+        gpu="b200",
+    ),
+    "a field of nothing": Mistake(
+        "lint.unknown_field",
+        "moe_a2a_overlap",
+        ("m.moe_a2a_overlap = True",),
+        ("m.moe_permute_fusion = True",),
+    ),
+}

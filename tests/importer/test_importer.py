@@ -1,0 +1,576 @@
+"""`moedsl models add`: what it imports, what it refuses, and that a refusal names the field."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moedsl.cli.main import main
+from moedsl.diagnostics.model import Diagnostic, to_json
+from moedsl.diagnostics.source import Source
+from moedsl.importer.config import add, declaration, derived_name
+from moedsl.rules import declarations
+from moedsl.schema.facts import Model
+from moedsl.syntax import ast
+from moedsl.syntax.parser import parse
+from tests.helpers.paths import ROOT
+from tests.oracles.count_parameters import language, vision
+
+HF = ROOT / "stdlib" / "hf"
+PUBLISHED = ROOT.parent / "shared" / "data" / "hf_configs"
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """A fresh copy of a configuration that the stdlib ships."""
+    config: dict[str, Any] = json.loads((HF / name / "config.json").read_text())
+    return config
+
+
+def facts(text: str) -> Model:
+    module, found = parse(Source("added.moe", text))
+    assert not found and module is not None
+    (item,) = module.items
+    assert isinstance(item, ast.ModelDecl)
+    made, wrong = declarations.model(item)
+    assert made is not None and not wrong, wrong
+    return made
+
+
+def fields(found: tuple[Diagnostic, ...]) -> set[str]:
+    return {str(d.values.get("field")) for d in found if d.is_error}
+
+
+QWEN, DEEPSEEK, GPT_OSS, VL, SUPER, ULTRA, NEXT, QWEN35 = (
+    "Qwen--Qwen3-30B-A3B",
+    "deepseek-ai--DeepSeek-V3",
+    "openai--gpt-oss-120b",
+    "Qwen--Qwen3-VL-30B-A3B-Instruct",
+    "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-BF16",
+    "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16",
+    "Qwen--Qwen3-Next-80B-A3B-Instruct",
+    "Qwen--Qwen3.5-35B-A3B",
+)
+
+# Configurations as published, shortened to what distinguishes them.
+KIMI_LINEAR = {
+    "architectures": ["KimiLinearForCausalLM"],
+    "model_type": "kimi_linear",
+    "hidden_size": 2304,
+    "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "short_conv_kernel_size": 4},
+    "kv_lora_rank": 512,
+    "num_experts": 256,
+    "num_hidden_layers": 27,
+}
+GRANITE = {
+    "model_type": "granitemoehybrid",
+    "hidden_size": 1536,
+    "layer_types": ["mamba"] * 5 + ["attention"],
+    "mamba_n_heads": 48,
+    "mamba_d_state": 128,
+    "num_local_experts": 62,
+    "num_hidden_layers": 40,
+}
+DEEPSEEK_V32 = {
+    "model_type": "deepseek_v32",
+    "index_head_dim": 128,
+    "index_n_heads": 64,
+    "index_topk": 2048,
+    "hidden_size": 7168,
+}
+EXAONE = {
+    "model_type": "exaone_moe",
+    "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+    "sliding_window_pattern": "LLLG",
+    "num_experts": 128,
+}
+QWEN35_DENSE = {
+    "model_type": "qwen3_5",
+    "text_config": {"attn_output_gate": True, "linear_num_key_heads": 16, "intermediate_size": 17408},
+    "vision_config": {"depth": 27},
+}
+OLMOE = {"model_type": "olmoe", "hidden_size": 2048, "num_experts": 64, "num_experts_per_tok": 8}
+DENSE = {"model_type": "qwen3", "hidden_size": 2048, "num_hidden_layers": 28}
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (KIMI_LINEAR, {"model_type", "linear_attn_config"}),
+        (GRANITE, {"model_type", "layer_types", "mamba_n_heads", "mamba_d_state"}),
+        (DEEPSEEK_V32, {"model_type", "index_head_dim", "index_n_heads", "index_topk"}),
+        (EXAONE, {"model_type", "layer_types", "sliding_window_pattern"}),
+        (
+            QWEN35_DENSE,
+            {"model_type", "vision_config", "text_config.attn_output_gate", "text_config.linear_num_key_heads"},
+        ),
+        (OLMOE, {"model_type"}),
+        (DENSE, {"model_type"}),
+        ({"hidden_size": 1}, {"model_type"}),
+        ({"model_type": ["qwen3_moe"]}, {"model_type"}),
+    ],
+    ids=lambda v: v.get("model_type", "none") if isinstance(v, dict) and isinstance(v.get("model_type"), str) else "",
+)
+def test_an_architecture_beyond_the_facts_is_refused_by_name(config: dict[str, Any], named: set[str]) -> None:
+    text, found = declaration(config, None, "org/name")
+    assert text is None
+    assert fields(found) == named
+
+
+GONE = object()
+
+
+@pytest.mark.parametrize(
+    ("base", "field", "value"),
+    [
+        (QWEN, "num_experts", 0),
+        (QWEN, "num_experts", GONE),
+        (QWEN, "num_experts", "128"),
+        (QWEN, "num_experts", True),
+        (QWEN, "num_experts", 128.5),
+        (QWEN, "hidden_size", None),
+        (QWEN, "hidden_size", 10**30),
+        (QWEN, "num_experts_per_tok", 129),
+        (QWEN, "num_key_value_heads", 5),
+        (QWEN, "hidden_act", "relu2"),
+        (QWEN, "attention_bias", True),
+        (QWEN, "decoder_sparse_step", 2),
+        (QWEN, "mlp_only_layers", [0, 5]),
+        (QWEN, "use_sliding_window", True),
+        (QWEN, "shared_expert_intermediate_size", 512),
+        (QWEN, "tie_word_embeddings", "no"),
+        (QWEN, "layer_types", ["linear_attention"]),
+        (QWEN, "linear_attn_config", {"heads": 1}),
+        (QWEN, "never_seen_before", 1),
+        (QWEN, "text_config", {"num_experts": 128}),
+        (QWEN, "pruned_heads", {"0": [1]}),
+        (DEEPSEEK, "q_lora_rank", GONE),
+        (DEEPSEEK, "kv_lora_rank", None),
+        (DEEPSEEK, "n_shared_experts", None),
+        (DEEPSEEK, "first_k_dense_replace", 61),
+        (DEEPSEEK, "first_k_dense_replace", GONE),
+        (DEEPSEEK, "moe_layer_freq", [0, 0, 0, 1]),
+        (DEEPSEEK, "num_key_value_heads", 64),
+        (DEEPSEEK, "scoring_func", "softmax"),
+        (DEEPSEEK, "tie_word_embeddings", True),
+        (DEEPSEEK, "num_nextn_predict_layers", -1),
+        (DEEPSEEK, "index_topk", 2048),
+        (GPT_OSS, "layer_types", ["full_attention"] * 36),
+        (GPT_OSS, "layer_types", ["sliding_attention", "full_attention"] * 17),
+        (GPT_OSS, "sliding_window", None),
+        (GPT_OSS, "swiglu_limit", 10.0),
+        (GPT_OSS, "experts_per_token", 8),
+        (SUPER, "hybrid_override_pattern", GONE),
+        (SUPER, "hybrid_override_pattern", ""),
+        (SUPER, "hybrid_override_pattern", 88),
+        (SUPER, "hybrid_override_pattern", "M+" * 44),
+        (SUPER, "hybrid_override_pattern", "MGE*" * 22),
+        (SUPER, "hybrid_override_pattern", "M*" * 44),
+        (SUPER, "num_hidden_layers", 87),
+        (SUPER, "mtp_hybrid_override_pattern", GONE),
+        (SUPER, "mtp_hybrid_override_pattern", "*EG"),
+        (SUPER, "mtp_use_repeated_layer", "yes"),
+        (SUPER, "mlp_hidden_act", "silu"),
+        (SUPER, "mamba_hidden_act", "gelu"),
+        (SUPER, "attention_bias", True),
+        (SUPER, "mlp_bias", True),
+        (SUPER, "use_bias", True),
+        (SUPER, "mamba_proj_bias", True),
+        (SUPER, "use_conv_bias", False),
+        (SUPER, "conv_kernel", 3),
+        (SUPER, "chunk_size", 256),
+        (SUPER, "residual_in_fp32", True),
+        (SUPER, "sliding_window", 4096),
+        (SUPER, "n_shared_experts", 2),
+        (SUPER, "moe_latent_size", -1),
+        (SUPER, "n_groups", 7),
+        (SUPER, "n_routed_experts", GONE),
+        (SUPER, "linear_num_key_heads", 16),
+        (SUPER, "o_lora_rank", 64),
+        (NEXT, "full_attention_interval", GONE),
+        (NEXT, "full_attention_interval", 1),
+        (NEXT, "full_attention_interval", [1, 1, 1, 0]),
+        (NEXT, "full_attention_interval", 96),
+        (NEXT, "full_attention_interval", 5),
+        (NEXT, "layer_types", (["linear_attention"] * 3 + ["full_attention"]) * 11),
+        (NEXT, "layer_types", ["linear_attention"] * 48),
+        (NEXT, "layer_types", ["full_attention"] * 48),
+        (NEXT, "layer_types", (["full_attention"] + ["linear_attention"] * 3) * 12),
+        (NEXT, "layer_types", (["sliding_attention"] * 3 + ["full_attention"]) * 12),
+        (NEXT, "layer_types", [["linear_attention"]] * 48),
+        (NEXT, "layer_types", "linear_attention"),
+        (NEXT, "linear_conv_kernel_dim", 3),
+        (NEXT, "linear_num_key_heads", GONE),
+        (NEXT, "linear_num_value_heads", 24),
+        (NEXT, "linear_key_head_dim", 0),
+        (NEXT, "linear_value_head_dim", None),
+        (NEXT, "linear_attn_config", {"heads": 1}),
+        (NEXT, "mlp_only_layers", [0]),
+        (NEXT, "decoder_sparse_step", 2),
+        (NEXT, "attention_bias", True),
+        (NEXT, "use_sliding_window", True),
+        (NEXT, "hidden_act", "gelu"),
+        (NEXT, "intermediate_size", GONE),
+        (NEXT, "shared_expert_intermediate_size", 0),
+        (NEXT, "mtp_num_hidden_layers", -1),
+        (NEXT, "num_nextn_predict_layers", 1),
+        (QWEN35, "text_config.full_attention_interval", 8),
+        (QWEN35, "text_config.attn_output_gate", False),
+        (QWEN35, "text_config.attention_bias", True),
+        (QWEN35, "text_config.mtp_use_dedicated_embeddings", True),
+        (QWEN35, "text_config.mlp_only_layers", [0]),
+        (QWEN35, "text_config.linear_conv_kernel_dim", 2),
+        (QWEN35, "text_config.model_type", "qwen3_next"),
+        (QWEN35, "text_config.intermediate_size", "wide"),
+        (QWEN35, "vision_config.model_type", "qwen3_vl_moe"),
+        (QWEN35, "vision_config.deepstack_visual_indexes", [8, 16, 24]),
+        (QWEN35, "vision_config.out_hidden_size", 4096),
+        (ULTRA, "layers_block_type", ["mamba", "moe", "linear_attention"]),
+        (ULTRA, "layers_block_type", ["mamba", 3]),
+        (ULTRA, "mtp_layers_block_type", []),
+        (VL, "text_config", GONE),
+        (VL, "vision_config", None),
+        (VL, "audio_config", {"depth": 1}),
+        (VL, "text_config.num_experts", 0),
+        (VL, "text_config.rotary_kind", "new"),
+        (VL, "vision_config.out_hidden_size", 4096),
+        (VL, "vision_config.deepstack_visual_indexes", [8, 16, 27]),
+        (VL, "vision_config.deepstack_visual_indexes", "8,16"),
+        (VL, "vision_config.hidden_act", "silu"),
+        (VL, "vision_config.fullatt_block_indexes", [7]),
+    ],
+)
+def test_one_field_that_is_not_understood_is_refused_by_name(base: str, field: str, value: Any) -> None:
+    config = shipped(base)
+    *parents, key = field.split(".")
+    inside = config
+    for parent in parents:
+        inside = inside[parent]
+    inside.pop(key, None)
+    if value is not GONE:
+        inside[key] = value
+    text, found = declaration(config, None, "org/name")
+    assert text is None
+    assert fields(found) == {field}
+    assert all(field in d.message for d in found)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("torch_dtype", "float16"), ("rope_theta", 1), ("_attn_implementation", "x"), ("new", None)]
+)
+def test_what_changes_no_shape_changes_no_declaration(key: str, value: Any) -> None:
+    before, _ = declaration(shipped(QWEN), None, "Qwen/Qwen3-30B-A3B")
+    after, found = declaration(shipped(QWEN) | {key: value}, None, "Qwen/Qwen3-30B-A3B")
+    assert after == before and not found
+
+
+@pytest.mark.parametrize(("base", "scaling", "positions"), [
+    (QWEN, {}, "rope"),
+    (QWEN, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "yarn"),
+    (QWEN, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+    (QWEN, {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "yarn"),
+    (QWEN, {"rope_scaling": {"type": "linear", "factor": 4.0}}, "rope"),
+    (DEEPSEEK, {}, "rope"),  # latent attention scales its own
+    (GPT_OSS, {}, "yarn"),
+    (VL, {}, "mrope"),
+    (SUPER, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "none"),
+    (NEXT, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope"),
+    (QWEN35, {}, "mrope"),
+])  # fmt: skip
+def test_position_embedding_is_as_bridge_reads_it(base: str, scaling: dict[str, Any], positions: str) -> None:
+    declared, found = declaration(shipped(base) | scaling, "a_model", "org/model")
+    assert declared is not None and not found
+    assert facts(declared).position_embedding_type == positions
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize(
+    ("base", "listed"), [(SUPER, "layers_block_type"), (ULTRA, "hybrid_override_pattern")], ids=["list", "letters"]
+)
+def test_a_pattern_is_letters_or_a_list_of_blocks(base: str, listed: str) -> None:
+    """Hugging Face's own class turns one into the other."""
+    from transformers.models.nemotron_h.configuration_nemotron_h import NemotronHConfig
+
+    published = shipped(base)
+    theirs = NemotronHConfig(**published)
+    keys = {"layers_block_type": theirs.layers_block_type, "hybrid_override_pattern": theirs.hybrid_override_pattern}
+    without = {k: v for k, v in published.items() if k not in keys}
+    text, found = declaration(without, "a_model", "org/model")
+    assert text is None and all(any(key in d.message for d in found) for key in keys)
+    for config in (published, without | {listed: keys[listed]}, without | keys):
+        text, found = declaration(config, "a_model", "org/model")
+        assert text is not None and not found
+        m = facts(text)
+        assert (m.layer_pattern, m.layers) == (theirs.hybrid_override_pattern, len(theirs.layers_block_type))
+        assert m.mtp_pattern == theirs.mtp_hybrid_override_pattern
+    text, found = declaration(without | keys | {"hybrid_override_pattern": "ME" * 20}, "a_model", "org/model")
+    assert text is None and "hybrid_override_pattern" in fields(found)
+
+
+def test_a_hybrid_without_mtp_has_no_blocks_of_it() -> None:
+    """Hugging Face's class gives a pattern to every model; Bridge reads it where there are depths of MTP."""
+    config = shipped(SUPER) | {"num_nextn_predict_layers": 0}
+    text, _ = declaration(config, "a_model", "org/model")
+    assert text is not None
+    m = facts(text)
+    assert (m.mtp_layers, m.mtp_pattern, m.mtp_repeated) == (0, "", False)
+    text, _ = declaration(shipped(SUPER) | {"mtp_use_repeated_layer": False}, "a_model", "org/model")
+    assert text is not None and not facts(text).mtp_repeated and facts(text).mtp_layers == 1
+
+
+LISTED = {"full_attention_interval": None, "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 12}
+
+
+@pytest.mark.parametrize(
+    ("said", "cited"),
+    [({}, "full_attention_interval"), (LISTED, "layer_types")],
+    ids=["interval", "list"],
+)
+def test_full_attention_is_counted_or_listed(said: dict[str, Any], cited: str) -> None:
+    """Newer configurations have the list alone."""
+    text, found = declaration(shipped(NEXT) | said, "a_model", "org/model")
+    assert text is not None and not found
+    assert f'linear_every 4 cite config "{cited}"' in text and facts(text).linear_every == 4
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("every", [2, 3, 4, 6])
+def test_a_list_means_the_interval_that_hugging_face_makes_it_of(every: int) -> None:
+    from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig
+
+    config = shipped(NEXT) | {"full_attention_interval": every}
+    theirs = Qwen3NextConfig(**config)
+    for said in ({"full_attention_interval": None}, {}):
+        text, _ = declaration(config | said | {"layer_types": theirs.layer_types}, "a_model", "org/model")
+        assert text is not None and facts(text).linear_every == every
+
+
+def test_mtp_repeats_a_layer_of_full_attention() -> None:
+    """Without MTP the last layers may have none."""
+    config = shipped(NEXT) | {"full_attention_interval": 5}
+    assert fields(declaration(config, "a_model", "org/model")[1]) == {"full_attention_interval"}
+    text, _ = declaration(config | {"mtp_num_hidden_layers": 0}, "a_model", "org/model")
+    assert text is not None and (facts(text).linear_every, facts(text).mtp_layers) == (5, 0)
+
+
+def test_what_a_configuration_leaves_out_comes_from_nvidia_s_code() -> None:
+    """MTP of Qwen3-Next from Bridge's recipe; the width of dense layers of Qwen3.5, which has none, from Megatron."""
+    next_, qwen35 = shipped(NEXT), shipped(QWEN35)
+    text, _ = declaration(next_, "a_model", "org/model")
+    assert text is not None and 'mtp_layers 1 cite bridge "recipes/qwen/h100/qwen3_next.py:' in text
+    text, _ = declaration(next_ | {"mtp_num_hidden_layers": 2}, "a_model", "org/model")
+    assert text is not None and 'mtp_layers 2 cite config "mtp_num_hidden_layers"' in text
+    text, _ = declaration(qwen35, "a_model", "org/model")
+    assert text is not None and facts(text).ffn_hidden == 4 * qwen35["text_config"]["hidden_size"]
+    qwen35["text_config"]["intermediate_size"] = 5632
+    text, _ = declaration(qwen35, "a_model", "org/model")
+    assert text is not None and 'ffn_hidden 5632 cite config "text_config.intermediate_size"' in text
+
+
+def test_the_language_model_of_a_vlm_is_a_family_of_its_own() -> None:
+    """Qwen3.5 without its tower: the same facts, positions apart."""
+    whole = shipped(QWEN35)
+    text, found = declaration(whole["text_config"], "a_model", "org/model")
+    seen, _ = declaration(whole, "a_model", "org/model")
+    assert text is not None and not found and seen is not None
+    alone, vlm = facts(text), facts(seen)
+    assert vlm.vision is not None and (alone.family, alone.position_embedding_type) == ("qwen3_5_moe_text", "rope")
+    assert evolve(vlm, vision=None, family=alone.family, position_embedding_type="rope") == alone
+
+
+def test_several_mistakes_are_all_told() -> None:
+    config = shipped(QWEN) | {"num_experts": "many", "index_topk": 1, "decoder_sparse_step": 2}
+    _, found = declaration(config, "9 lives", "org/name")
+    assert fields(found) == {"num_experts", "index_topk", "decoder_sparse_step", "None"}
+
+
+def test_families_without_a_bridge_are_imported_with_a_warning() -> None:
+    mixtral = {
+        "model_type": "mixtral",
+        "hidden_act": "silu",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_experts_per_tok": 2,
+        "num_hidden_layers": 32,
+        "num_key_value_heads": 8,
+        "num_local_experts": 8,
+        "vocab_size": 32000,
+        "max_position_embeddings": 32768,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+    }
+    text, found = declaration(mixtral, None, "mistralai/Mixtral-8x7B-v0.1")
+    assert text is not None and [d.id for d in found] == ["import.no_bridge"]
+    assert facts(text).name == "mixtral_8x7b_v0_1"
+    assert language(facts(text)) == 46_702_792_704
+
+
+def test_qwen2_moe_has_a_gated_shared_expert_and_qkv_bias() -> None:
+    qwen2 = {
+        "model_type": "qwen2_moe",
+        "hidden_act": "silu",
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_attention_heads": 16,
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+        "num_hidden_layers": 24,
+        "num_key_value_heads": 16,
+        "vocab_size": 151936,
+        "max_position_embeddings": 8192,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+        "use_sliding_window": False,
+        "sliding_window": 32768,
+        "decoder_sparse_step": 1,
+        "tie_word_embeddings": False,
+    }
+    text, _ = declaration(qwen2, None, "Qwen/Qwen1.5-MoE-A2.7B")
+    assert text is not None and facts(text).shared_expert_gate and facts(text).qkv_bias
+    assert language(facts(text)) == 14_315_784_192
+
+
+def test_names() -> None:
+    assert derived_name("org/Some-Model.5B") == "some_model_5b"
+    assert derived_name("org/123") == "model_123"
+    for bad in ("a b", "3d", "é"):
+        assert declaration(shipped(QWEN), bad, "Qwen/Qwen3-30B-A3B")[0] is None
+    text, _ = declaration(shipped(QWEN), "mine", "Qwen/Qwen3-30B-A3B")
+    assert text is not None and facts(text).name == "mine"
+
+
+# ---------------------------------------------------------------- files
+
+
+def save(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
+    return path
+
+
+def test_the_id_comes_from_the_file_or_its_place(tmp_path: Path) -> None:
+    wrapped = {"_meta": {"hf_id": "Qwen/Qwen3-30B-A3B"}, "config": shipped(QWEN)}
+    cases = {
+        "Qwen/Qwen3-30B-A3B": save(tmp_path / "x.json", wrapped),
+        "acme/big": save(tmp_path / "acme--big" / "config.json", shipped(QWEN)),
+        "acme/small": save(tmp_path / "acme__small.json", shipped(QWEN)),
+        str(tmp_path / "local"): save(tmp_path / "local" / "config.json", shipped(QWEN)),
+    }
+    for hf, path in cases.items():
+        text, found = add(path)
+        assert text is not None and facts(text).hf == hf, found
+    assert [d.id for d in add(save(tmp_path / "y.json", shipped(QWEN)))[1]] == ["import.no_id"]
+    text, _ = add(tmp_path / "y.json", hf="a/b")
+    assert text is not None and facts(text).name == "b"
+    text, _ = add(tmp_path / "y.json", "ours", hf="a/b")
+    assert text is not None and facts(text).name == "ours"
+
+
+def test_a_refusal_points_at_the_key(tmp_path: Path) -> None:
+    config = shipped(VL)
+    config["text_config"]["hidden_act"] = "relu"
+    path = save(tmp_path / "a--b" / "config.json", config)
+    (found,) = add(path)[1]
+    source = Source(str(path), path.read_text())
+    (label,) = to_json(found, {source.name: source})["labels"]
+    assert label["source"].strip() == '"hidden_act": "relu",'
+    assert path.read_text()[found.labels[0].span.start : found.labels[0].span.end] == '"hidden_act"'
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "3", "null", '"text"', "[" * 100_000, "{}", "nan", "\x00", '{"config": 3}']
+)
+def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path, content: str) -> None:
+    text, found = add(save(tmp_path / "a--b" / "config.json", content))
+    assert text is None and all(d.is_error for d in found) and found
+
+
+def test_unreadable_files_are_errors(tmp_path: Path) -> None:
+    binary, huge = tmp_path / "a--b.json", tmp_path / "c--d.json"
+    binary.write_bytes(b"\xff\xfe\x00{")
+    huge.write_bytes(b" " * (5 << 20))
+    for path in (binary, huge, tmp_path, tmp_path / "nowhere.json"):
+        assert [d.id for d in add(path)[1]] == ["import.unreadable"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from([QWEN, DEEPSEEK, GPT_OSS, VL, SUPER, ULTRA, NEXT, QWEN35]), st.data())
+def test_any_damage_gives_a_declaration_or_an_error(base: str, data: st.DataObject) -> None:
+    config = shipped(base)
+    inside = (
+        config[data.draw(st.sampled_from(["text_config", "vision_config"]))]
+        if base in (VL, QWEN35) and data.draw(st.booleans())
+        else config
+    )
+    inside[data.draw(st.sampled_from(sorted(inside)) | st.text(max_size=8))] = data.draw(json_values)
+    text, found = declaration(config, None, "org/name")
+    assert (text is None) == any(d.is_error for d in found)
+
+
+# ---------------------------------------------------------------- every published configuration at hand
+
+
+def test_every_published_configuration_is_imported_exactly_or_refused_by_field() -> None:
+    if not PUBLISHED.is_dir():
+        pytest.skip("../shared/data/hf_configs is not here")
+    paths = sorted(PUBLISHED.glob("*.json"))
+    assert len(paths) == 39
+    imported = [path.stem for path in paths if _imported_exactly(path)]
+    assert len(imported) == 22, imported
+
+
+def _imported_exactly(path: Path) -> bool:
+    text, found = add(path)
+    if text is None:
+        assert fields(found) and all(d.labels for d in found), path.stem
+        return False
+    m, published = facts(text), json.loads(path.read_text())["_meta"]["params"]
+    seen = vision(m) if published["cls"].endswith("ForConditionalGeneration") else 0
+    assert language(m) + seen == published["total"], path.stem
+    return True
+
+
+def test_a_folder_names_its_model_whatever_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A configuration that says no id: its folder's name, and its path from any working directory."""
+    folder = tmp_path / "Our-MoE"
+    folder.mkdir()
+    config = {k: v for k, v in shipped(QWEN).items() if k not in ("_meta", "_name_or_path")}
+    (folder / "config.json").write_text(json.dumps(config.get("config", config)))
+    monkeypatch.chdir(folder)
+    assert main(["models", "add", "config.json"]) == 0
+    printed = capsys.readouterr().out
+    assert main(["models", "add", "config.json", "-o", "odd.moe"]) == 0
+    assert (folder / "odd.moe").read_text() == printed
+    made = facts(printed)
+    assert (made.name, made.hf) == ("our_moe", str(folder))
+
+
+@pytest.mark.parametrize(
+    ("argument", "help"),
+    [("folder", "folder/config.json`"), ("empty", "config.json"), ("Qwen/Qwen3-30B-A3B", "nothing is downloaded")],
+)
+def test_what_is_no_file_is_answered_with_what_to_name(
+    argument: str, help: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "folder" / "config.json").write_text("{}")
+    text, found = add(Path(argument))
+    assert text is None and [d.id for d in found] == ["import.unreadable"]
+    assert any(help in h for h in found[0].help), found

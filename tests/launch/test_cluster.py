@@ -1,0 +1,383 @@
+"""Declarations of clusters: what they may state, what is refused, and which one `--cluster` means."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moedsl.checker.clusters import facts
+from moedsl.checker.clusters import known as clusters
+from moedsl.cli.main import main
+from moedsl.compiler import load_stdlib
+from moedsl.megatron import secrets
+from moedsl.rules import launch_variables
+from tests.helpers.paths import ROOT
+from tests.launch.launches import cluster, read
+
+RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; pin tp=1 pp=1 ep=8 cp=1 etp=1\n"
+SLURM = "executor slurm; hardware h100"
+
+
+def ids(text: str) -> list[str]:
+    made, found = read(text)
+    assert (made is None) == bool(found)
+    return [d.id for d in found]
+
+
+def test_every_fact_is_read() -> None:
+    made = cluster(
+        """executor slurm; default on; hardware gb200; gpus_per_node 4; nodes 64; topology off
+        account proj_x; partition "batch-long"; qos normal; time "2-00:00:00"; job_name_prefix "x-y."; request gres
+        launcher torchrun; container "nvcr.io/nvidia/nemo:26.02"; mounts ["/lustre:/lustre", "/data:/data:ro"]
+        python "/opt/venv/bin/python"; env { NCCL_DEBUG INFO; B_2 "a b"; THREE 3 }; secrets [HF_TOKEN, WANDB_API_KEY]
+        offline on; tunnel ssh host "login.example.org" user alice port 2222 identity "~/.ssh/id_ed25519"
+        job_dir "/lustre/alice"; srun_args ["--cpu-bind=none"]; sbatch { reservation "big one"; kill_on_invalid_dep yes }"""
+    )
+    assert made.default and not made.topology and made.offline
+    assert (made.nodes, made.gpus_per_node, made.port) == (64, 4, 2222)
+    assert made.env == {"NCCL_DEBUG": "INFO", "B_2": "a b", "THREE": "3"}
+    assert made.secrets == ("HF_TOKEN", "WANDB_API_KEY")
+    assert made.mounts == ("/lustre:/lustre", "/data:/data:ro")
+    assert made.sbatch == {"reservation": "big one", "kill-on-invalid-dep": "yes"}
+    stated = {n for n in facts.kinds() if getattr(made, n) != getattr(facts.Cluster("x", "slurm"), n)}
+    of_slurm = {n for n, k in facts.kinds().items() if "slurm" in k.of} - {"executor"}
+    assert stated == of_slurm
+
+
+@pytest.mark.parametrize(
+    ("text", "id"),
+    [
+        ("hardware h100", "check.missing_fact"),
+        ("executor slurm", "check.missing_fact"),
+        ("executor slurn; hardware h100", "check.unknown_word"),
+        (f"{SLURM}; acount x", "check.unknown_fact"),
+        (f"{SLURM}; account x; account y", "check.twice"),
+        (f"{SLURM}; nodes 0", "check.type"),
+        (f"{SLURM}; nodes many", "check.type"),
+        (f"{SLURM}; nodes 4 GB", "check.type"),
+        (f"{SLURM}; partition batch-long", "check.type"),
+        (f"{SLURM}; topology sometimes", "check.type"),
+        (f"{SLURM}; time soon", "check.cluster"),
+        (f"{SLURM}; namespace x", "check.cluster"),
+        (f"{SLURM}; host example", "check.cluster"),
+        (f"{SLURM}; tunnel ssh; host example; user me", "check.missing_fact"),
+        (f'{SLURM}; job_dir "runs"', "check.cluster"),
+        (f'{SLURM}; mounts ["/only/one"]', "check.cluster"),
+        (f"{SLURM}; mounts x", "check.type"),
+        (f'{SLURM}; sbatch {{ nodes "4" }}', "check.cluster"),
+        (f"{SLURM}; sbatch on", "check.type"),
+        (f"{SLURM}; env {{ RANK 3 }}", "check.variable"),
+        (f"{SLURM}; env {{ SLURM_NTASKS 3 }}", "check.variable"),
+        (f"{SLURM}; env {{ IFS x }}", "check.variable"),
+        (f"{SLURM}; env {{ MOEDSL_FILES x }}", "check.variable"),
+        ('executor kubeflow; hardware h100; container "an image"', "check.cluster"),
+        (f'{SLURM}; container img; mounts ["~/data:/data"]', "check.cluster"),
+        (f"{SLURM}; env {{ A.B x }}", "check.variable"),
+        (f"{SLURM}; secrets HF_TOKEN", "check.type"),
+        (f'{SLURM}; secrets ["A B"]', "check.variable"),
+        ("executor slurm; hardware h1000", "check.unknown_hardware"),
+        ("executor kubeflow; hardware h100", "check.missing_fact"),
+    ],
+)
+def test_a_mistake_is_a_diagnostic(text: str, id: str) -> None:
+    assert ids(text) == [id]
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        'host "x; touch /tmp/hit"', 'host "-oProxyCommand=touch /tmp/hit"', 'user "a$(id)"', 'identity "/k; id"',
+        'identity "$HOME/key"', 'job_dir "/runs; id"', 'job_dir "/my runs"', 'job_dir "/r`id`"', 'python "/x y/python"',
+        'partition "a b"', 'account "a\\nb"', 'srun_args ["--x\\n--y"]', 'srun_args ["; id"]', 'container "a\\nb"',
+        'mounts ["/a:/b,/c:/d"]', 'sbatch { comment "a\\n#SBATCH --uid=0" }', 'qos "$(id)"', 'job_name_prefix "a;b"',
+    ],
+)  # fmt: skip
+def test_nothing_reaches_a_command_of_this_machine(fact: str) -> None:
+    ssh = ("tunnel ssh", "host h", "user u", 'job_dir "/runs"')
+    others = [f for f in ssh if f.split()[0] != fact.split()[0]]
+    assert ids("; ".join((SLURM, *others, fact))) == ["check.cluster"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LD_PRELOAD",
+        "PATH",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "BASH_FUNC_x",
+        "GIT_SSH_COMMAND",
+        "MPLBACKEND",
+        "CC",
+        "CUDA_INJECTION64_PATH",
+        "TRITON_CACHE_DIR",
+        "TORCH_EXTENSIONS_DIR",
+        "GCONV_PATH",
+        "NCCL_NET_PLUGIN",
+        "NCCL_CONF_FILE",
+        "PYTORCH_NVCC",
+        "MAKEFLAGS",
+    ],
+)
+def test_a_run_file_does_not_choose_what_this_machine_loads(name: str) -> None:
+    assert ids(f'executor local; env {{ {name} "/tmp/x" }}') == ["check.cluster"]
+    assert ids(f'{SLURM}; env {{ {name} "/tmp/x" }}') == []
+
+
+@pytest.mark.parametrize(
+    "name", ["NOTE", "NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "PYTORCH_CUDA_ALLOC_CONF", "WANDB_MODE"]
+)
+def test_a_run_file_may_set_what_loads_nothing(name: str) -> None:
+    assert ids(f"executor local; env {{ {name} 1 }}") == []
+
+
+# ---------------------------------------------------------------- secrets
+
+
+def random_key(alphabet: str, length: int, seed: int) -> str:
+    return "".join(random.Random(seed).choices(alphabet, k=length))
+
+
+TOKENS = [
+    "hf_" + random_key(string.ascii_letters, 34, 1),
+    "ghp_" + random_key(string.ascii_letters + string.digits, 36, 2),
+    "nvapi-" + random_key(string.ascii_letters + string.digits, 64, 3),
+    "AKIA" + random_key(string.ascii_uppercase + string.digits, 16, 4),
+    random_key(string.ascii_letters + string.digits + "/+", 40, 5),
+    random_key("0123456789abcdef", 40, 6),
+    "-----BEGIN OPENSSH PRIVATE KEY-----",
+    "https://user:hunter2pass@proxy.example.org",
+    "--export=ALL,WANDB_API_KEY=short",
+]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("fact", ["env {{ SOME {} }}", "container {}", "srun_args [{}]", "sbatch {{ comment {} }}"])
+def test_a_literal_that_looks_like_a_secret_is_an_error(token: str, fact: str) -> None:
+    _, found = read(f"{SLURM}; " + fact.format(f'"{token}"'))
+    assert [d.id for d in found] == ["check.secret"]
+    (d,) = found
+    assert token not in d.message + "".join(d.help) and "secrets [" in d.help[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "DB_PASSWORD",
+        "MY_SECRET",
+        "PGPASSWORD",
+        "MYSQL_PWD",
+        "REDIS_PASS",
+        "MYTOKEN",
+        "API_KEYS",
+        "wandb_api_key",
+    ],
+)
+def test_a_value_for_a_secret_name_is_an_error(name: str) -> None:
+    _, found = read(f"{SLURM}; env {{ {name} changeme }}")
+    assert [d.id for d in found] == ["check.secret"]
+    assert f"secrets [{name if name.isupper() else 'HF_TOKEN'}]" in found[0].help[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["MAX_TOKENS", "NUM_OF_TOKENS_PER_CHUNK", "CACHE_KEYS", "TOKENIZERS_PARALLELISM", "KEYRING"]
+)
+def test_a_count_of_tokens_is_no_secret(name: str) -> None:
+    assert ids(f"{SLURM}; env {{ {name} 4096 }}") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nvcr.io/nvidia/nemo:26.02", "/lustre/fsw/portfolios/coreai/users/someone/checkpoints/Qwen3-30B-A3B-Instruct-2507",
+        "expandable_segments:True,graph_capture_record_stream_reuse:True", "INIT,GRAPH,ENV,COLL,P2P,NET,TUNING",
+        "registry.example.org/a@sha256:" + "0123456789abcdef" * 4, "^docker0,lo", "mlx5_0:1,mlx5_1:1,mlx5_4:1,mlx5_5:1",
+        "nemo_experiments/qwen3_235b_a22b_pretrain_256gpu_gb200_mxfp8_config/checkpoints", "http://proxy.example.org:3128",
+    ],
+)  # fmt: skip
+def test_what_stands_in_clusters_is_no_secret(text: str) -> None:
+    assert secrets.value_kind(text) is None
+
+
+def test_tokens_of_recipes_are_no_secrets() -> None:
+    """Every string of the stdlib and the examples, which hold none."""
+    root = ROOT
+    texts = [p.read_text() for folder in ("stdlib", "examples") for p in (root / folder).rglob("*.moe")]
+    words = {line for text in texts for line in text.splitlines()}
+    assert len(words) > 1000 and not [w for w in words if secrets.value_kind(w)]
+
+
+@given(st.integers(0, 10**9))
+def test_random_keys_of_forty_characters_are_found(seed: int) -> None:
+    key = random_key(string.ascii_letters + string.digits, 40, seed)
+    counts = [key.count(c) / 40 for c in set(key)]
+    mixed = any(map(str.isdigit, key)) and any(map(str.isupper, key)) and any(map(str.islower, key))
+    if mixed and -sum(p * math.log2(p) for p in counts) > 4.1:
+        assert secrets.value_kind(key)
+
+
+@pytest.mark.parametrize("name", ["docker", "skypilot", "lepton", "dgxcloud"])
+def test_an_executor_that_is_not_offered_says_so(name: str) -> None:
+    (wrong,) = read(f"executor {name}; hardware h100")[1]
+    assert wrong.id == "check.unknown_word" and "could be tried" in wrong.help[0]
+
+
+K8S = 'executor kubeflow; hardware h100; container "image"; node_selector '
+
+
+@pytest.mark.parametrize(
+    ("said", "labels"),
+    [
+        (
+            '["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3", "pool="]',
+            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "pool": ""},
+        ),
+        ("{ gpu H100; pool a_1 }", {"gpu": "H100", "pool": "a_1"}),
+    ],
+)
+def test_labels_of_nodes_are_kubernetes_own(said: str, labels: dict[str, str]) -> None:
+    made, found = read(K8S + said)
+    assert made is not None and not found
+    assert made.node_selector == labels
+
+
+@pytest.mark.parametrize("said", ['{ gpu "H 100" }', '["gpu"]', '["Up.per/gpu=1"]', f'["gpu={"x" * 64}"]', '["-a=1"]'])
+def test_labels_that_the_api_server_refuses_are_said(said: str) -> None:
+    assert ids(K8S + said) == ["check.cluster"]
+
+
+def test_variables_of_the_rank_are_refused() -> None:
+    assert all(launch_variables.refusal(n) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"))
+
+
+# ---------------------------------------------------------------- which one is meant
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the user's own clusters."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "moedsl").mkdir()
+    return tmp_path / "moedsl" / "clusters.moe"
+
+
+def write(file: Path, *names: str, default: str = "") -> Path:
+    blocks = (f"cluster {n} {{ {SLURM}{'; default on' if n == default else ''} }}" for n in names)
+    file.write_text((RUN if file.name == "run.moe" else "") + "\n".join(blocks) + "\n")
+    return file
+
+
+def dryrun(file: Path, *cluster: str) -> int:
+    return main(["run", str(file), "--cluster", *cluster, "--dryrun", "--json"])
+
+
+def chosen(capsys: pytest.CaptureFixture[str]) -> str:
+    return str(json.loads(capsys.readouterr().out)["runs"][0]["cluster"])
+
+
+@pytest.mark.parametrize(
+    ("of_run", "of_user", "asked", "expected"),
+    [
+        (("a",), ("u",), (), "a"),
+        (("a", "b!"), ("u",), (), "b"),
+        ((), ("u",), (), "u"),
+        ((), ("u", "v!"), (), "v"),
+        (("a",), ("u",), ("u",), "u"),
+        (("a",), ("a",), ("a",), "a"),
+        (("a",), (), ("local",), "local"),
+        (("local", "a!"), (), ("local",), "local"),
+    ],
+)
+def test_the_cluster_that_is_meant(
+    of_run: tuple[str, ...],
+    of_user: tuple[str, ...],
+    asked: tuple[str, ...],
+    expected: str,
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for file, names in ((config.parent / "run.moe", of_run), (config, of_user)):
+        write(file, *(n.rstrip("!") for n in names), default=next((n[:-1] for n in names if n.endswith("!")), ""))
+    assert dryrun(config.parent / "run.moe", *asked) == 0
+    assert chosen(capsys) == expected
+
+
+def test_a_name_is_declared_once_in_the_run_file(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dryrun(write(config.parent / "run.moe", "local", "local")) == 1
+    assert "`local` is declared twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("of_run", "asked", "says"),
+    [
+        (("a", "b"), (), "launch.which_cluster"),
+        ((), (), "launch.no_cluster"),
+        (("alpha",), ("alhpa",), "did you mean `alpha`?"),
+    ],
+)
+def test_no_cluster_is_meant(
+    of_run: tuple[str, ...], asked: tuple[str, ...], says: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dryrun(write(config.parent / "run.moe", *of_run), *asked) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_the_users_file_holds_clusters_alone(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text("qwen3_30b_a3b\n")
+    assert dryrun(write(config.parent / "run.moe", "a")) == 1
+    assert "launch.user_file" in capsys.readouterr().err
+
+
+def test_a_used_file_brings_clusters(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(config.parent / "shared.moe", "common")
+    (config.parent / "run.moe").write_text(f'use "shared.moe"\n{RUN}')
+    assert dryrun(config.parent / "run.moe") == 0
+    assert chosen(capsys) == "common"
+
+
+def test_clusters_are_listed(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(config, "mine")
+    run = write(config.parent / "run.moe", "here", default="here")
+    assert main(["clusters", str(run), "--json"]) == 0
+    listed = {c["name"]: c["declared_in"] for c in json.loads(capsys.readouterr().out)}
+    assert listed == {"here": "run file", "mine": "user file", "local": "stdlib"}
+    assert main(["clusters", str(run)]) == 0
+    assert "here" in (out := capsys.readouterr().out) and "(default)" in out
+
+
+def test_check_finds_a_wrong_cluster(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = config.parent / "run.moe"
+    file.write_text(RUN + "cluster bad { executor slurm; hardware h100; acount x }\n")
+    assert main(["check", str(file)]) == 1
+    assert "did you mean `account`?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (f'set logger.wandb_exp_name = "{TOKENS[0]}"', "check.secret"),
+        ('rules mine of launch { require a: nodez > 1 because "x" cite docs "x" }', "check.unknown_name"),
+        ('rules mine of lunch { env A = 1 because "x" cite docs "x" }', "did you mean `launch`?"),
+        ('rules mine of launch { env A = 1 because "x" cite docs "x" }', ""),
+    ],
+)
+def test_check_finds_what_a_launch_would(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-e", f"{RUN}{line}"]) == (1 if says else 0)
+    assert says in capsys.readouterr().err
+
+
+def test_the_stdlibs_clusters_are_right() -> None:
+    known, found = clusters.known(load_stdlib())
+    assert not found
+    assert clusters.choose(load_stdlib(), "local")[0] == facts.Cluster("local", "local")
+    assert known["local"].origin == "stdlib"

@@ -1,0 +1,267 @@
+"""What follows from a plan and a cluster, against the table of the field's launches and against counting."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moedsl.checker.clusters import rules
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
+from moedsl.launch import derive as derivation
+from moedsl.launch import executors
+from moedsl.launch import slurm as arguments
+from moedsl.launch.derive import derive
+from moedsl.launch.launch import to_json
+from moedsl.schema.operators import segment
+from tests.launch.launches import cluster, ids, launch, library, plan, slurm
+
+TABLE = json.loads(Path(__file__).with_name("data").joinpath("recipe_variables.json").read_text())
+"""What NVIDIA's performance recipes set where NCCL registers buffers or activations are offloaded."""
+
+
+def test_the_rules_are_right() -> None:
+    book, found = rules.read(library())
+    assert not found and len(book.rules) > 20
+    assert all(r.because and (r.cites or r.kind == "let") for r in book.rules)
+
+
+@pytest.mark.bridge
+def test_cited_lines_of_bridge_exist() -> None:
+    root = Path(attrs.__file__).parents[1] / "megatron/bridge"
+    cites = [c for r in rules.read(library())[0].rules for c in r.cites]
+    lines = [m for c in cites if (m := re.fullmatch(r"bridge ([\w/]+\.py):(\d+)", c))]
+    assert len(lines) >= 2
+    assert all((root / m[1]).read_text(encoding="utf-8").splitlines()[int(m[2]) - 1].strip() for m in lines)
+
+
+# ---------------------------------------------------------------- nodes and ranks
+
+
+@pytest.mark.parametrize(
+    ("hardware", "per_node", "numa"),
+    [("h100", 8, 4), ("h200", 8, 4), ("b200", 8, 4), ("b300", 8, 4), ("gb200", 4, 2), ("gb300", 4, 2)],
+)
+@pytest.mark.parametrize("gpus", [1, 8, 64])
+def test_nodes_and_ranks(hardware: str, per_node: int, numa: int, gpus: int) -> None:
+    made = launch(plan(hardware, gpus, {"ep": 1}), slurm(hardware))
+    used = min(gpus, per_node)
+    assert (made.nodes, made.ranks_per_node, made.gpus_per_node) == (max(1, gpus // per_node), used, used)
+    assert made.tasks_per_node == used and made.ranks_per_numa_node == numa and made.world == gpus
+
+
+def test_torchrun_starts_the_ranks_of_a_node() -> None:
+    made = launch(plan("h100", 16, {"ep": 8}), slurm("h100", "launcher torchrun"))
+    assert (made.tasks_per_node, made.ranks_per_node, made.world) == (1, 8, 16)
+
+
+def test_a_cluster_may_have_other_nodes() -> None:
+    assert launch(plan("h100", 16, {"ep": 8}), slurm("h100", "gpus_per_node 4")).nodes == 4
+
+
+@pytest.mark.parametrize(
+    ("made", "facts", "id"),
+    [
+        (("h100", 16), "hardware gb200", "std.launch.hardware"),
+        (("h100", 12), "hardware h100", "std.launch.whole_nodes"),
+        (("h100", 64), "hardware h100; nodes 4", "std.launch.enough_nodes"),
+    ],
+)
+def test_a_cluster_that_does_not_fit(made: tuple[str, int], facts: str, id: str) -> None:
+    assert ids(plan(*made, {"ep": 1}), cluster(f"executor slurm; {facts}")) == [("error", id)]
+
+
+def test_a_refusal_says_the_values_and_the_way_out() -> None:
+    _, (d,) = derive(plan("h100", 16, {"ep": 1}), slurm("gb200"), library())
+    assert d.values == {"cluster.hardware": "gb200", "hardware": "h100"}
+    assert d.because and d.cites and d.help and "h100" in d.message and "gb200" in d.message
+
+
+# ---------------------------------------------------------------- segments
+
+
+def holds(nodes: int, per_node: int, group: int, size: int, most: int) -> bool:
+    """Whether segments of `size` nodes divide the job, fit into a domain and split no group, rank by rank."""
+    if nodes % size or size > most:
+        return False
+    place = [rank // per_node // size for rank in range(nodes * per_node)]
+    groups = [place[i : i + group] for i in range(0, len(place), group)]
+    return all(len(set(g)) == 1 for g in groups)
+
+
+@given(st.integers(1, 64), st.sampled_from([1, 2, 4, 8]), st.integers(1, 64), st.integers(1, 20))
+def test_a_segment_is_the_largest_that_splits_no_group(nodes: int, per_node: int, group: int, most: int) -> None:
+    if nodes * per_node % group == 0:
+        best = max((s for s in range(1, nodes + 1) if holds(nodes, per_node, group, s, most)), default=0)
+        assert segment(nodes, per_node, group, most) == best
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ep", "expected"),
+    [
+        (64, 8, 16),
+        (72, 8, 18),
+        (128, 32, 16),
+        (256, 64, 16),
+        (512, 8, 16),
+        (4 * 36, 8, 18),
+        (4 * 36, 16, 12),
+        (4 * 20, 8, 10),
+    ],
+)
+def test_segments_of_nvl72(gpus: int, ep: int, expected: int) -> None:
+    made = launch(plan("gb200", gpus, {"ep": ep}), slurm("gb200"))
+    assert made.segment == expected
+    assert expected * 4 % ep == 0
+
+
+def test_no_segment_keeps_the_groups_on_nvlink() -> None:
+    """A group of 96 has 24 nodes, and a domain 18."""
+    wide = plan("gb200", 288, {"ep": 96, "pp": 3})
+    assert ids(wide, slurm("gb200")) == [("warning", "std.segment.expert_groups_hold")]
+    assert launch(wide, slurm("gb200")).segment == 18
+    hybrid = plan("gb200", 288, {"ep": 96, "pp": 3}, dispatcher="hybridep")
+    assert ("error", "std.segment.hybridep_holds") in ids(hybrid, slurm("gb200"))
+
+
+@pytest.mark.parametrize(("hardware", "more"), [("h100", ""), ("b200", ""), ("gb200", "topology off")])
+def test_no_segment_without_domains_of_several_nodes(hardware: str, more: str) -> None:
+    made = launch(plan(hardware, 64, {"ep": 8}), slurm(hardware, more))
+    assert made.segment == 0 and "segment" not in arguments.arguments(made, slurm(hardware, more))
+
+
+# ---------------------------------------------------------------- the scheduler's arguments
+
+
+def test_arguments_of_srun_and_sbatch() -> None:
+    on = slurm("h100", 'container "nvcr.io/nvidia/nemo:26.02"; secrets [HF_TOKEN]')
+    said = arguments.arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
+    assert said["srun_args"] == ["--mpi=pmix", "--no-container-mount-home", "--container-writable"]
+    assert (said["exclusive"], said["mem"], said["gpus_per_node"]) == (True, "0", 8)
+    assert said["container_env"] == ["HF_TOKEN"] and "signal" not in said
+
+
+def test_what_the_cluster_states_replaces_an_argument() -> None:
+    on = slurm("h100", 'srun_args ["--mpi=none", "--cpu-bind=verbose"]; request gres; sbatch { comment "x y" }')
+    said = arguments.arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
+    assert said["srun_args"] == ["--mpi=none", "--cpu-bind=verbose"]
+    assert said["gres"] == "gpu:8" and "gpus_per_node" not in said
+    assert said["additional_parameters"] == {"comment": "x y"}
+
+
+def test_a_signal_where_the_run_handles_it() -> None:
+    made = plan("h100", 16, {"ep": 8}) | {"set": {"train.exit_signal_handler": True}}
+    assert arguments.arguments(launch(made, slurm("h100")), slurm("h100"))["signal"] == "TERM@60"
+
+
+def test_no_account_still_has_a_prefix() -> None:
+    """NeMo-Run 0.11.1 splits the account for one (core/execution/slurm.py:826)."""
+    assert arguments.prefix(cluster("executor slurm; hardware h100")) == "moedsl."
+    assert arguments.prefix(slurm("h100", 'job_name_prefix "me."')) == "me."
+    assert arguments.prefix(slurm("h100")) == "acct-acct."
+
+
+def test_every_argument_is_one_of_nemo_runs() -> None:
+    import dataclasses
+
+    import nemo_run
+
+    on = slurm("gb200", 'container "x"; mounts ["/a:/b"]; secrets [S]; qos q; sbatch { comment "x" }')
+    made = launch(plan("gb200", 64, {"ep": 8}) | {"set": {"train.exit_signal_handler": True}}, on)
+    known = {f.name for f in dataclasses.fields(nemo_run.SlurmExecutor)}
+    assert set(arguments.arguments(made, on)) <= known
+    built = executors.executor(made, on, Path("/shared/runs"))
+    assert isinstance(built, nemo_run.SlurmExecutor) and built.segment == 16
+
+
+# ---------------------------------------------------------------- environment
+
+
+def test_each_variable_has_its_source() -> None:
+    on = slurm("h100", "env { TORCH_NCCL_HIGH_PRIORITY 0; MINE x }")
+    made = launch(plan("h100", 16, {"ep": 8}), on)
+    of = {s.name: s for s in made.environment}
+    assert (of["TORCH_NCCL_HIGH_PRIORITY"].text, of["TORCH_NCCL_HIGH_PRIORITY"].origin) == ("0", "cluster")
+    assert of["PYTORCH_CUDA_ALLOC_CONF"].origin == "plan" and of["MINE"].origin == "cluster"
+    assert of["TOKENIZERS_PARALLELISM"].rule == "std.process.TOKENIZERS_PARALLELISM"
+    assert [s.name for s in made.environment] == sorted(of)
+    assert (of["HF_HUB_OFFLINE"].text, of["TRANSFORMERS_OFFLINE"].text) == ("0", "1")
+    off = launch(plan("h100", 16, {"ep": 8}), slurm("h100", "offline on"))
+    assert off.variables["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.mark.parametrize("group", TABLE, ids=lambda g: "-".join(k for k, v in g["fields"].items() if v) or "neither")
+def test_variables_of_recipes_that_register_buffers_or_offload(group: dict[str, Any]) -> None:
+    """A variable that a recipe leaves out is empty here, since the recipe's own default must not win."""
+    fields = {"ddp.nccl_ub": "nccl_ub", "model.fine_grained_activation_offloading": "offload"}
+    stated = {path: True for path, word in fields.items() if group["fields"][word]}
+    planned = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "NCCL_GRAPH_REGISTER": 0, "NCCL_NVLS_ENABLE": 0}
+    made = launch(plan("h100", 16, {"ep": 8}) | {"set": stated, "env": planned}, slurm("h100")).variables
+    assert {n: made.get(n, "") for n in group["env"]} == group["env"]
+    assert group["recipes"] >= 10
+
+
+def test_the_plans_environment_is_exported_with_its_rules() -> None:
+    text = "qwen3_235b_a22b; gb200 x 64; seq 4k; throughput first; pin tp=1 pp=4 vpp=4 ep=16 cp=1 dispatcher=hybridep"
+    result = compile_source(Source("run.moe", text))
+    assert not result.failed, result.diagnostics
+    (made,) = result.plans
+    derived = launch(made, slurm("gb200"))
+    of = {s.name: s for s in derived.environment if s.origin == "plan"}
+    assert {n: s.value for n, s in of.items()} == made["env"] and len(of) > 8
+    assert all(s.rule and s.because and s.cites for s in of.values())
+    assert derived.variables["NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN"] == "16"
+
+
+def test_a_runs_own_rules_win() -> None:
+    text = """rules mine of launch {
+      derive srun.mpi = "none" because "ours" cite docs "ours"
+      env NCCL_DEBUG = "INFO" when cluster.partition == "batch" because "ours" cite docs "ours"
+      require small: nodes < 4 because "ours" cite docs "ours"
+    }
+    qwen3_30b_a3b; h100 x 16; seq 4k"""
+    own = compile_source(Source("run.moe", text), stop_after="check").library
+    made, found = derive(plan("h100", 16, {"ep": 8}), slurm("h100"), own)
+    assert made is not None and not found
+    assert next(s for s in made.srun if s.name == "mpi").rule == "run.mine.srun.mpi"
+    assert made.variables["NCCL_DEBUG"] == "INFO"
+    assert [d.id for d in derive(plan("h100", 64, {"ep": 8}), slurm("h100"), own)[1]] == ["run.mine.small"]
+
+
+@pytest.mark.parametrize(
+    ("member", "id"),
+    [
+        ('default tp = 1 because "x" cite docs "x"', "check.launch_member"),
+        ('env A = clustre.nodes > 1 because "x" cite docs "x"', "check.unknown_name"),
+        ('require a: nodez > 1 because "x" cite docs "x"', "check.unknown_name"),
+        ('require a: cluster.nodes because "x" cite docs "x"', "check.not_a_condition"),
+        ("env A = 1", "check.no_reason"),
+    ],
+)
+def test_a_mistake_in_a_rule_of_launches(member: str, id: str) -> None:
+    text = f"rules mine of launch {{ {member} }}\nqwen3_30b_a3b; h100 x 16; seq 4k"
+    own = compile_source(Source("run.moe", text), stop_after="check").library
+    made, found = derive(plan("h100", 16, {"ep": 8}), slurm("h100"), own)
+    assert made is None and id in [d.id for d in found]
+
+
+def test_json_has_the_contracts_keys() -> None:
+    made = to_json(launch(plan("h100", 16, {"ep": 8}), slurm("h100")))
+    sizes = {"nodes", "gpus_per_node", "tasks_per_node", "ranks_per_node", "ranks_per_numa_node", "segment"}
+    lists = {"environment", "srun", "sbatch", "settings"}
+    assert set(made) == sizes | lists | {"name", "cluster", "executor", "secrets"}
+    keys = {"name", "value", "origin", "rule", "because", "cite"}
+    assert all(set(s) == keys for key in lists for s in made[key])
+    assert json.loads(json.dumps(made)) == made
+
+
+def test_a_job_is_named_as_its_recipe_and_its_run() -> None:
+    made = plan("h100", 16, {"ep": 8}) | {"name": "main.micro_batch_2"}
+    assert derivation.job_name(made) == "qwen3_235b_a22b_pretrain_16gpu_h100_bf16.main.micro_batch_2"

@@ -1,0 +1,259 @@
+"""A dry run: what would be sent, byte for byte; the same bytes again, from `run`, and from the script that is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.cli.main import main
+from moedsl.launch import executors, ids, quote
+from moedsl.launch.dryrun import dryrun, dryrun_all
+from moedsl.launch.quiet import no_input
+from moedsl.launch.script import Payload
+from tests.helpers.paths import ROOT
+from tests.helpers.plans import PLANS
+from tests.launch.launches import launch, plan, slurm
+
+CONTAINER = 'container "nvcr.io/nvidia/nemo:26.02"; mounts ["/lustre:/lustre"]; secrets [HF_TOKEN]'
+SSH = 'tunnel ssh; host "login.example.org"; user alice; identity "/keys/id_ed25519"'
+ROW = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; pin tp=1 pp=1 ep=8 cp=1 etp=1"
+SHORT = Payload({"recipe.py": "print('the recipe')\n"})
+LAUNCHES: dict[str, tuple[dict[str, Any], Cluster]] = {
+    "h100_plain": (PLANS["qwen3_30b_h100_bf16"], slurm("h100")),
+    "h100_torchrun_gres": (PLANS["qwen3_30b_h100_fsdp"], slurm("h100", "launcher torchrun; request gres; offline on")),
+    "gb200_container": (PLANS["qwen3_235b_gb200_mxfp8_overlap"], slurm("gb200", CONTAINER)),
+    "gb200_ssh": (PLANS["qwen3_235b_gb200_whole_graph_nvfp4"], slurm("gb200", f"{CONTAINER}; {SSH}")),
+    "one_gpu": (plan("h200", 1, {"ep": 1}), slurm("h200", "request none; qos low; time 30")),
+    "stated": (
+        plan("b300", 16, {"ep": 16}) | {"set": {"train.exit_signal_handler": True, "ddp.nccl_ub": True}},
+        slurm(
+            "b300", 'srun_args ["--mpi=none"]; sbatch { reservation "our own" }; env { A "x y" }; job_name_prefix "me."'
+        ),
+    ),
+}
+
+
+class Text(SingleFileSnapshotExtension):
+    """One text file for each snapshot, beside the test."""
+
+    _write_mode = WriteMode.TEXT
+    file_extension = "txt"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(executors.HOME, str(tmp_path / "nemo"))
+    behind_ssh = tmp_path / "nemo" / "clusters" / "lab"
+    behind_ssh.mkdir(parents=True)
+    (behind_ssh / ids.FILE).write_text("k7f3qx")
+    return tmp_path / "nemo"
+
+
+@pytest.mark.parametrize("which", LAUNCHES)
+def test_what_is_sent(which: str, snapshot: SnapshotAssertion) -> None:
+    made, on = LAUNCHES[which]
+    sent = dryrun(launch(made, on), on, SHORT)
+    assert sent == dryrun(launch(made, on), on, SHORT)
+    whole = "\n".join(f"==> {name}\n{text}" for name, text in sent.files.items())
+    assert whole == snapshot(extension_class=Text)
+
+
+def test_it_writes_nothing_where_experiments_are(home: Path) -> None:
+    on = evolve(slurm("h100"), job_dir="")
+    sent = dryrun(launch(plan("h100", 16, {"ep": 8}), on), on, SHORT)
+    assert sent.folder.startswith(f"{home}/experiments/") and not (home / "experiments").exists()
+
+
+def test_the_next_experiment_has_the_next_number(home: Path) -> None:
+    on = evolve(slurm("h100"), job_dir="")
+    made = launch(plan("h100", 16, {"ep": 8}), on)
+    for taken in ("_0", "_1"):
+        (home / "experiments" / made.name / f"{made.name}{taken}").mkdir(parents=True)
+    assert dryrun(made, on, SHORT).experiment == f"{made.name}_2"
+
+
+def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each draws its mark once: a dry run prints the same again, and no two print the same."""
+    made, on = LAUNCHES["gb200_ssh"]
+    sent: list[str] = []
+    for laptop in ("a", "a", "b"):
+        monkeypatch.setenv(executors.HOME, str(tmp_path / laptop))
+        sent.append(dryrun(launch(made, on), on, SHORT).folder)
+    assert sent[0] == sent[1] != sent[2]
+    assert all(re.fullmatch(rf"/shared/runs/[^/]+/[^/]+_0-[{ids.LETTERS}]{{{ids.LENGTH}}}", folder) for folder in sent)
+
+
+def test_several_jobs_are_one_experiment() -> None:
+    on = slurm("h100")
+    jobs = [launch(plan("h100", 16, {"ep": 8}) | {"name": n}, on) for n in ("a", "b")]
+    sent = dryrun_all([(j, SHORT) for j in jobs], on, "runs/two of them.moe")
+    assert len(sent.files) == 4 and sent.experiment == "two-of-them_0"
+    assert all(f"two-of-them/{sent.experiment}/" in text for n, text in sent.files.items() if "sbatch" in n)
+
+
+# ---------------------------------------------------------------- the same bytes
+
+SBATCH = """#!/bin/bash
+cp "${@: -1}" "$TAKEN/sbatch.sh"
+job="$(grep -o '/[^ ]*/scripts/[^ ]*\\.sh' "${@: -1}" | tail -1)"
+cp "$job" "$TAKEN/job.sh"
+echo 1
+"""
+
+
+def test_what_is_submitted_is_what_the_dry_run_said(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NeMo-Run submits to an `sbatch` that keeps what it was given."""
+    import nemo_run
+
+    (tmp_path / "sbatch").write_text(SBATCH)
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("TAKEN", str(tmp_path))
+    on = evolve(slurm("h100", "env { A 'x' }".replace("'", '"')), job_dir=str(home))
+    made = launch(plan("h100", 16, {"ep": 8}), on)
+    sent = dryrun(made, on, SHORT)
+    executors.use_home(home)
+    experiment = nemo_run.Experiment(made.name, id=sent.experiment, clean_mode=True, skip_status_at_exit=True)
+    with no_input(), experiment:
+        experiment.add(executors.task(made, on, SHORT), executors.executor(made, on, home), name=made.name)
+        experiment.run(detach=True)
+    sbatch, job = sent.files.values()
+    assert (tmp_path / "sbatch.sh").read_text() == sbatch
+    assert (tmp_path / "job.sh").read_text() == job
+
+
+@pytest.mark.parametrize("facts", ['job_dir "{}"; env {{ A "it\'s $x `id`" }}', f'job_dir "/r"; {CONTAINER}; {SSH}'])
+def test_the_script_that_is_kept_submits_the_same(
+    facts: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = f"cluster lab {{ executor slurm; hardware h100; {facts.format(home)} }}"
+    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
+    out = tmp_path / "out"
+    assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun", "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    done = subprocess.run(
+        [sys.executable, str(out / "launch.py"), "--dryrun"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    for text in files.values():
+        assert text in done.stdout
+    assert not list((home / "experiments").rglob("*.sh"))
+
+
+def test_the_script_that_is_kept_posts_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A TrainJob, but for the six digits of its name."""
+    import yaml
+
+    lab = 'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" } }'
+    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
+    out = tmp_path / "out"
+    assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun", "--json"]) == 0
+    (manifest,) = json.loads(capsys.readouterr().out)["files"].values()
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    env = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
+    done = subprocess.run(
+        [sys.executable, str(out / "launch.py"), "--dryrun"], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    here, there = json.loads(done.stdout), yaml.safe_load(manifest)
+    assert here["metadata"].pop("name") and there["metadata"].pop("name")
+    assert here == there
+
+
+KUBECONFIG = """apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+"""
+
+
+def test_an_edited_recipe_is_what_the_kept_script_submits(home: Path, tmp_path: Path) -> None:
+    lab = f'cluster lab {{ executor slurm; hardware h100; job_dir "{home}" }}'
+    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
+    assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(tmp_path / "out")]) == 0
+    (tmp_path / "out" / "recipe.py").write_text("print('mine: \u00e4')\nMOEDSL_END_OF_FILE\n")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "out" / "launch.py"), "--dryrun"], capture_output=True, text=True, check=False
+    )
+    assert "<<'MOEDSL_END_OF_FILE_'\nprint('mine: \\xe4')\nMOEDSL_END_OF_FILE\nMOEDSL_END_OF_FILE_\n" in done.stdout
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_what_is_derived_is_shown_with_its_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.moe").write_text(f"{ROW}\ncluster lab {{ executor slurm; hardware h100; secrets [HF_TOKEN] }}\n")
+    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun"]) == 0
+    out = capsys.readouterr().out
+    for said in ("nodes=2", "[std.launch.nodes]", "CUDA_DEVICE_MAX_CONNECTIONS=", "[std.environment.", "HF_TOKEN"):
+        assert said in out.partition("==> ")[0]
+    assert "#SBATCH --nodes=2" in out
+
+
+def test_a_home_that_nemo_run_cannot_use_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the submission would, the dry run refuses it."""
+    (tmp_path / "run.moe").write_text(f"{ROW}\ncluster lab {{ executor slurm; hardware h100 }}\n")
+    for more in (["--dryrun"], ["--no-preflight"]):
+        monkeypatch.setenv(executors.HOME, str(tmp_path / "two words"))
+        assert main(["run", str(tmp_path / "run.moe"), "--cluster", *more]) == 1
+        assert "error[launch.home]" in capsys.readouterr().err
+
+
+def test_a_home_that_takes_no_mark_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(executors.HOME, str(tmp_path / "file" / "nemo"))
+    lab = f'cluster lab {{ executor slurm; hardware h100; job_dir "/r"; {SSH} }}'
+    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
+    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun"]) == 1
+    assert "error[launch.home]" in capsys.readouterr().err
+
+
+def test_a_local_dry_run_is_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "-e", ROW, "--dryrun", "--json"]) == 0
+    (text,) = json.loads(capsys.readouterr().out)["files"].values()
+    assert "torch.distributed.run --standalone --nproc-per-node=16" in text
+    ours = quote.word(sys.executable)  # need not be the first python3 of PATH, which may lack Bridge
+    assert f'\n{ours} "$MOEDSL_FILES/preflight.py"' in text
+    assert f"\nexec {ours} -m torch" in text
+
+
+def test_this_machine_lacks_the_gpus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from moedsl.launch import here
+
+    monkeypatch.setattr(here, "gpus", lambda: 8)
+    assert main(["run", "-e", ROW]) == 1
+    assert "the plan is for 16 GPUs, and this machine has 8" in capsys.readouterr().err
+    monkeypatch.setattr(here, "gpus", lambda: 0)
+    assert main(["run", str(ROOT / "examples" / "smoke.moe")]) == 1
+    said = capsys.readouterr().err
+    assert "the plan is for 1 GPU, and this machine has none" in said and "moedsl rehearse" in said
+
+
+def test_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "-e", ROW, "--run", "mian", "--dryrun"]) == 1
+    assert "did you mean `main`?" in capsys.readouterr().err

@@ -1,0 +1,205 @@
+"""Each rule of a launch has a case that it accepts and one that it rejects; a rule without them fails here.
+
+A law or an advice is asked of a job that it lets pass and of one that it reports; a derived value or a variable, of a
+job that gets the value by this rule and of one that gets another by it, or none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from moedsl.checker.clusters import rules
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
+from moedsl.launch.derive import derive
+from moedsl.rules.rule import Rule
+from tests.launch.launches import cluster, launch, library, plan, slurm
+
+Job = tuple[dict[str, Any], Cluster]
+
+
+@frozen
+class Judged:
+    """Of `require` and `prefer`."""
+
+    accepted: Job
+    rejected: Job
+
+
+@frozen
+class Derived:
+    """Of `derive` and `env`: `value` by the rule for the job `by_it`; `instead` for the `other`, None for nothing."""
+
+    by_it: Job
+    value: Any
+    other: Job
+    instead: Any = None
+
+
+def job(gpus: int = 16, facts: str = "", ep: int = 8, on: str = "h100", field: str = "") -> Job:
+    """A job of GPUs `on` a Slurm cluster of the same with those facts; the recipe sets `field` to true."""
+    return plan(on, gpus, {"ep": ep}) | {"set": {field: True} if field else {}}, slurm(on, facts)
+
+
+def elsewhere(hardware: str) -> Job:
+    """An H100 job on a Slurm cluster of that hardware."""
+    return job()[0], slurm(hardware)
+
+
+def wide(ep: int, dispatcher: str) -> Job:
+    """72 nodes of NVL72 domains with 18 nodes: an expert group of 96 fits into none."""
+    return plan("gb200", 288, {"ep": ep, "pp": 3}, dispatcher=dispatcher), slurm("gb200")
+
+
+def corpus(fields: dict[str, str]) -> Job:
+    """A job on a corpus of its own that sets those fields."""
+    given, on = job()
+    return given | {"policy": given["policy"] | {"data": "/data/corpus"}, "set": fields}, on
+
+
+H100 = job()
+GB200 = job(on="gb200")
+LOCAL = (job()[0], cluster("executor local; hardware h100"))
+IMAGE = job(facts='container "nvcr.io/nvidia/nemo:26.02"')
+USER_BUFFERS = job(field="ddp.nccl_ub")
+OFFLOAD = job(field="model.fine_grained_activation_offloading")
+HANDLER = job(field="train.exit_signal_handler")
+
+CASES: dict[str, Judged | Derived] = {
+    "std.launch.gpus_per_node": Derived(H100, 8, GB200, 4),
+    "std.launch.nodes": Derived(job(64), 8, job(64, on="gb200"), 16),
+    "std.launch.tasks_per_node": Derived(H100, 8, job(facts="launcher torchrun"), 1),
+    "std.launch.ranks_per_node": Derived(H100, 8, job(4, ep=4), 4),
+    "std.launch.whole_nodes": Judged(H100, job(12, ep=4)),
+    "std.launch.enough_nodes": Judged(job(64, "nodes 8"), job(64, "nodes 7")),
+    "std.launch.hardware": Judged(elsewhere("h100"), elsewhere("gb200")),
+    "std.launch.ranks_per_numa_node": Derived(H100, 4, LOCAL),
+    "std.segment.hybridep_holds": Judged(wide(48, "hybridep"), wide(96, "hybridep")),
+    "std.segment.expert_groups_hold": Judged(wide(48, "alltoall"), wide(96, "alltoall")),
+    "std.segment.segment/1": Derived(job(72, on="gb200"), 18, job(72, "topology off", on="gb200")),
+    "std.segment.segment/2": Derived(wide(96, "alltoall"), 18, wide(48, "alltoall")),
+    "std.checkpoints.checkpoints_outlive": Judged(corpus({"checkpoint.save": "/shared/run"}), corpus({})),
+    "std.slurm.srun.mpi": Derived(H100, "pmix", LOCAL),
+    "std.slurm.srun.no_container_mount_home": Derived(IMAGE, True, H100),
+    "std.slurm.srun.container_writable": Derived(IMAGE, True, H100),
+    "std.slurm.sbatch.exclusive": Derived(H100, True, LOCAL),
+    "std.slurm.sbatch.mem": Derived(H100, "0", LOCAL),
+    "std.slurm.sbatch.signal": Derived(HANDLER, "TERM@60", H100),
+    "std.process.NCCL_NVLS_ENABLE": Derived(USER_BUFFERS, 1, H100),
+    "std.process.NCCL_CTA_POLICY": Derived(USER_BUFFERS, 1, H100),
+    "std.process.PYTORCH_CUDA_ALLOC_CONF": Derived(USER_BUFFERS, "", H100),
+    "std.process.NCCL_GRAPH_REGISTER": Derived(USER_BUFFERS, "", H100),
+    "std.process.NVTE_CPU_OFFLOAD_V1": Derived(OFFLOAD, 1, H100),
+    "std.process.TOKENIZERS_PARALLELISM": Derived(H100, "False", job(facts="env { TOKENIZERS_PARALLELISM true }")),
+    "std.process.TRANSFORMERS_OFFLINE": Derived(H100, 1, LOCAL),
+    "std.process.HF_HUB_OFFLINE": Derived(job(facts="offline on"), 1, H100, 0),
+}
+
+
+def known() -> dict[str, Rule]:
+    """Every rule of a launch but a `let`, by its id; those that share one by ``ID/1``, ``ID/2``, in order."""
+    mine = [r for r in rules.read(library())[0].rules if r.kind != "let"]
+    times, seen = Counter(r.id for r in mine), Counter[str]()
+    out: dict[str, Rule] = {}
+    for r in mine:
+        seen[r.id] += 1
+        out[f"{r.id}/{seen[r.id]}" if times[r.id] > 1 else r.id] = r
+    return out
+
+
+KNOWN = known()
+VALUES = ("derive", "env")
+ADD = "add `{}` to CASES: a job that it accepts and one that it rejects"
+
+
+@pytest.mark.parametrize("name", [n for n, r in KNOWN.items() if r.kind not in VALUES])
+def test_rule_that_judges(name: str) -> None:
+    case = CASES.get(name)
+    assert isinstance(case, Judged), ADD.format(name)
+    assert KNOWN[name].id in said(case.rejected)
+    assert said(case.accepted) == []
+
+
+@pytest.mark.parametrize("name", [n for n, r in KNOWN.items() if r.kind in VALUES])
+def test_rule_that_derives(name: str) -> None:
+    case = CASES.get(name)
+    assert isinstance(case, Derived), ADD.format(name)
+    assert value(KNOWN[name], case.by_it) == case.value != case.instead
+    assert value(KNOWN[name], case.other) == case.instead
+
+
+def test_no_case_is_of_a_rule_that_is_gone() -> None:
+    assert CASES.keys() - KNOWN.keys() == set()
+
+
+def said(made: Job) -> list[str]:
+    """The ids of what deriving reports."""
+    return [d.id for d in derive(*made, library())[1]]
+
+
+def value(rule: Rule, made: Job) -> Any:
+    """What the launch of a job has by that rule; None where it has nothing by it."""
+    derived = launch(*made)
+    settings = (*derived.environment, *derived.srun, *derived.sbatch, *derived.settings)
+    return next((s.value for s in settings if (s.rule, s.because) == (rule.id, rule.because)), None)
+
+
+@pytest.mark.parametrize("of", ["", "of launch"])
+@pytest.mark.parametrize("name", ["RANK", "SLURM_NTASKS", "IFS", "MOEDSL_FILES"])
+def test_a_rule_gives_no_variable_that_is_somebody_elses(name: str, of: str) -> None:
+    text = f'rules ours {of} {{ env {name} = "x" because "we say so" cite ours "page 1" }}\n'
+    result = compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first\n{text}"))
+    assert [d.id for d in result.diagnostics if d.is_error] == ["check.variable"]
+
+
+@pytest.mark.parametrize("of", ["", "of launch"])
+@pytest.mark.parametrize("said", ['HF_TOKEN = "short"', 'NOTE = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"'])
+def test_a_rule_holds_no_secret(said: str, of: str) -> None:
+    text = f'rules ours {of} {{ env {said} because "we say so" cite ours "page 1" }}\n'
+    result = compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first\n{text}"))
+    assert [d.id for d in result.diagnostics if d.is_error] == ["check.secret"]
+
+
+@pytest.mark.parametrize(
+    ("said", "id"),
+    [
+        ('sbatch.comment = "one\\n#SBATCH --uid=root"', "check.cluster"),
+        ('srun.label = "one\\ntwo"', "check.cluster"),
+        ("sbatch.nodes = 5", "check.cluster"),
+        ("sbatch.job_name = other", "check.cluster"),
+        ('sbatch.comment = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"', "check.secret"),
+    ],
+)
+def test_a_derived_argument_is_one_line_that_nothing_else_decides(said: str, id: str) -> None:
+    text = f'rules ours of launch {{ derive {said} because "we say so" cite ours "page 1" }}\n'
+    result = compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first\n{text}"))
+    assert [d.id for d in result.diagnostics if d.is_error] == [id]
+
+
+def test_a_derived_argument_that_is_computed_is_one_line() -> None:
+    text = """rules ours of launch {
+      derive sbatch.comment = if nodes > 1 then "a\\nb" else "c" because "we say so" cite ours "page 1"
+    }
+    qwen3_30b_a3b; h100 x 16; seq 4k"""
+    own = compile_source(Source("run.moe", text), stop_after="check").library
+    assert [d.id for d in derive(plan("h100", 16, {"ep": 8}), slurm("h100"), own)[1]] == ["check.cluster"]
+    assert not derive(plan("h100", 8, {"ep": 8}), slurm("h100"), own)[1]
+
+
+@pytest.mark.parametrize("of", ["", "of launch"])
+def test_a_rule_does_not_choose_what_this_machine_loads(of: str) -> None:
+    text = f'rules ours {of} {{ env LD_PRELOAD = "/tmp/x.so" because "we say so" cite ours "page 1" }}\n'
+    result = compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 8; seq 4k; batch 64; fit first\n{text}"))
+    (made,) = result.plans
+    assert [d.id for d in derive(made, cluster("executor local"), result.library)[1]] == ["check.cluster"]
+    assert not derive(made, slurm("h100"), result.library)[1]
+
+
+def test_data_holds_no_secret() -> None:
+    text = 'qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first; data "https://user:hunter2pass@store.example/text"'
+    assert [d.id for d in compile_source(Source("run.moe", text), stop_after="check").diagnostics] == ["check.secret"]

@@ -1,0 +1,93 @@
+"""The shell around a training process: signals, its end, and the files that it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from moedsl.launch.script import Payload, script
+from tests.launch.launches import STEP, launch, plan, slurm
+
+LISTENS = """
+import signal, sys, time
+heard = []
+def hear(number, _):
+    heard.append(number)
+    print(signal.Signals(number).name, flush=True)
+for name in ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2"):
+    signal.signal(getattr(signal, f"SIG{name}"), hear)
+print("ready", flush=True)
+while len(heard) < int(sys.argv[1]):
+    time.sleep(0.02)
+sys.exit(int(sys.argv[2]))
+"""
+SLEEPS = "import signal\nprint('ready', flush=True)\nsignal.pause()\n"
+
+
+def started(folder: Path, program: str, *arguments: str, preflight: str = "") -> subprocess.Popen[str]:
+    """The script of a rank, as srun starts it; only its own process is sent signals."""
+    on = evolve(slurm("h100"), python=sys.executable)
+    payload = Payload({"p.py": program}, "p.py", arguments=arguments, preflight=preflight)
+    (folder / "job.sh").write_text(script(launch(plan("h100", 16, {"ep": 8}), on), on, payload))
+    (folder / "tmp").mkdir()
+    environment = {**os.environ, **STEP, "TMPDIR": str(folder / "tmp")}
+    command, pipe = ["bash", str(folder / "job.sh")], subprocess.PIPE
+    return subprocess.Popen(command, env=environment, text=True, stdout=pipe, stderr=subprocess.STDOUT)
+
+
+def until(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    while (said := process.stdout.readline().strip()) != line:
+        assert said or process.poll() is None
+
+
+def left(folder: Path) -> list[Path]:
+    return [*(folder / "tmp").iterdir()]
+
+
+def test_each_signal_reaches_the_process_once(tmp_path: Path) -> None:
+    signals = [signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
+    process = started(tmp_path, LISTENS, str(len(signals)), "7")
+    until(process, "ready")
+    for number in signals:
+        process.send_signal(number)
+        if number is not signals[-1]:
+            until(process, number.name)
+    said, _ = process.communicate()
+    assert said == f"{signals[-1].name}\n"
+    assert process.returncode == 7
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
+def test_a_process_that_a_signal_ends_is_seen_to_end_by_it(tmp_path: Path, number: signal.Signals) -> None:
+    process = started(tmp_path, SLEEPS)
+    until(process, "ready")
+    assert len(left(tmp_path)) == 1
+    process.send_signal(number)
+    said, _ = process.communicate()
+    assert (said.strip(), process.returncode) == (signal.strsignal(number), -number)
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("end", [0, 1, 79, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT])
+def test_the_end_is_that_of_the_process(tmp_path: Path, end: int) -> None:
+    """A number that it exits with, or a signal that it dies of, without a core file of the shell."""
+    program = f"import os, sys\nos.kill(os.getpid(), {-end}) if {end} < 0 else sys.exit({end})\n"
+    process = started(tmp_path, program)
+    process.communicate()
+    assert process.returncode == end
+    assert left(tmp_path) == []
+
+
+def test_a_preflight_that_fails_leaves_no_files(tmp_path: Path) -> None:
+    process = started(tmp_path, SLEEPS, preflight="exit 79\n")
+    process.communicate()
+    assert process.returncode == 79
+    assert left(tmp_path) == []

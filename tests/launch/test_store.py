@@ -1,0 +1,215 @@
+"""What is kept of experiments, where no scheduler has to be asked."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.cli import main
+from moedsl.launch import executors, homes, ids, shield, store, submit, whole
+from tests.launch import slurm_launch
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NEMORUN_HOME", str(tmp_path / "nemo"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "nemo"
+
+
+def kept(home: Path, id: str) -> None:
+    (home / "experiments" / id.rpartition("_")[0] / id).mkdir(parents=True)
+
+
+def test_an_unknown_id_is_met_with_the_nearest(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(home, "qwen3_30b_0")
+    for words in (["jobs", "qwen3_30b_1"], ["logs", "qwen3_30b_1"], ["cancel", "qwen3_30b_1"]):
+        assert main.main(words) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert re.search(r"no experiment qwen3_30b_1 .*help: did you mean qwen3_30b_0\?", said.err, re.S)
+
+
+def test_what_was_ended_before_it_was_written_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(home, "qwen3_30b_0")
+    assert main.main(["jobs", "qwen3_30b_0"]) == 1
+    assert "_CONFIG is missing" in capsys.readouterr().err
+    assert main.main(["jobs"]) == 0
+
+
+@pytest.mark.parametrize("text", ["", "{", "eJy", "bm90IHpsaWI="])
+def test_a_file_that_is_not_whole_is_said(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    """Of one experiment: the others are listed."""
+    kept(home, "run_0")
+    (home / "experiments" / "run" / "run_0" / "_CONFIG").write_text(text)
+    assert main.main(["jobs"]) == 0
+    assert "what NeMo-Run keeps of run_0 cannot be read: " in capsys.readouterr().err
+
+
+def test_results_of_what_never_ran_are_not_empty(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = store.nemo_run().Experiment("run", id="run_0", base_dir=str(home))
+    made._save_experiment()
+    made._save_jobs()
+    assert main.main(["results", "run_0"]) == 1
+    assert "run_0 has no log: none of its jobs has started" in capsys.readouterr().err
+    (home / "experiments" / "run" / "run_0" / "_CONFIG").write_text("")
+    assert main.main(["results", "run_0"]) == 1
+    assert "what NeMo-Run keeps of run_0 cannot be read" in capsys.readouterr().err
+
+
+def test_what_is_kept_of_an_experiment_is_written_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NeMo-Run opens a file and then thinks of what to write; one that is ended in between leaves no empty file."""
+
+    def ended() -> None:
+        raise KeyboardInterrupt
+
+    made = store.nemo_run().Experiment("run", id="run_0", base_dir=str(home))
+    with whole.files():
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(made, "to_config", ended)
+            made._save_experiment()
+        assert list((home / "experiments" / "run" / "run_0").iterdir()) == []
+        made._save_experiment(exist_ok=True)
+    assert sorted(path.name for path in (home / "experiments" / "run" / "run_0").iterdir()) == ["_CONFIG", "_VERSION"]
+
+
+def test_homes_of_clusters_are_found_again(home: Path, tmp_path: Path) -> None:
+    kept(home, "mine_0")
+    kept(tmp_path / "shared", "far_0")
+    assert set(store.known()) == {"mine_0"}
+    with pytest.MonkeyPatch.context() as submitting:
+        submitting.setenv("NEMORUN_HOME", str(tmp_path / "shared"))  # as NeMo-Run has it when it submits there
+        homes.remember(tmp_path / "shared")
+        homes.remember(tmp_path / "shared")
+    assert (tmp_path / "state" / "moedsl" / "homes").read_text() == f"{tmp_path}/shared\n"
+    assert store.known() == {"mine_0": home, "far_0": tmp_path / "shared"}
+    assert homes.known() == [home, tmp_path / "shared"]
+
+
+def test_ids_with_a_mark_and_without_are_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(home, "qwen3_30b_0")
+    kept(home / "clusters" / "lab", "qwen3_30b_0-k7f3qx")
+    homes.remember(home / "clusters" / "lab")
+    assert set(store.known()) == {"qwen3_30b_0", "qwen3_30b_0-k7f3qx"}
+    assert main.main(["jobs", "qwen3_30b_0-k7f3qy"]) == 1
+    assert "did you mean qwen3_30b_0-k7f3qx?" in capsys.readouterr().err
+
+
+def test_a_mark_is_drawn_once_by_processes_that_ask_together(home: Path) -> None:
+    together = threading.Barrier(8)
+
+    def ask(_: int) -> str:
+        together.wait()
+        return ids.mark(home)
+
+    with ThreadPoolExecutor(8) as pool:
+        marks = set(pool.map(ask, range(8)))
+    assert len(marks) == 1 and re.fullmatch(f"[{ids.LETTERS}]{{{ids.LENGTH}}}", marks.pop())
+    assert [path.name for path in home.iterdir()] == [ids.FILE]
+
+
+def test_clusters_behind_ssh_have_lists_of_their_own(home: Path) -> None:
+    """Both may give a job the same number."""
+    first, second = (Cluster(name, "slurm", tunnel="ssh", host=name, job_dir="/runs") for name in ("lab", "cloud"))
+    assert len({executors.home(first), executors.home(second), home}) == 3
+
+
+@pytest.mark.parametrize(("name", "refused"), [("plain-1.2", False), ("two words", True), ("a;b", True), ("$x", True)])
+def test_a_home_that_a_shell_would_read_is_refused(name: str, refused: bool) -> None:
+    assert (homes.refusal(Path("/data") / name) is not None) == refused
+
+
+def test_launches_at_once_get_ids_of_their_own(home: Path) -> None:
+    """As many threads as launches take an id at the same moment, and make NeMo-Run's folder while they hold it."""
+    together = threading.Barrier(8)
+
+    def launch(_: int) -> str:
+        together.wait()
+        with submit._reserved("run", home) as id:
+            (home / "experiments" / "run" / id).mkdir()
+            return id
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(launch, range(8)))
+    assert sorted(ids) == [f"run_{number}" for number in range(8)]
+    assert sorted(path.name for path in (home / "experiments" / "run").iterdir()) == sorted(ids)
+
+
+def test_a_signal_waits_for_the_submission() -> None:
+    def work() -> None:
+        for number in shield.SIGNALS:
+            signal.raise_signal(number)  # blocked on the thread that submits
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        done.append(True)
+
+    done: list[bool] = []
+    with shield.noted() as signals:
+        assert shield.raised(work) is None
+    assert (signals, done) == ([signal.SIGINT], [True])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under nohup; and a terminal that went takes no message."""
+
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("sys.stderr", Gone())
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with shield.noted() as signals:
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signals == [signal.SIGTERM]
+
+
+def test_the_newest_experiments_are_listed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The number is read, and the folders, which hold nothing here, are looked at."""
+    for number in range(3):
+        kept(home, f"run_{number}")
+    assert main.main(["jobs", "--last", "2"]) == 0
+    assert capsys.readouterr().err.count("was ended before it was written") == 2
+    for wrong in ("0", "-1", "x", "1.5"):
+        with pytest.raises(SystemExit):
+            main.main(["jobs", "--last", wrong])
+        assert "whole number" in capsys.readouterr().err
+
+
+def a_task(home: Path) -> submit.Task:
+    made = slurm_launch.planned(4, pins="tp=2 pp=1 ep=2")
+    return made.task(home, slurm_launch.program("pass"), "only")
+
+
+def test_a_folder_that_takes_no_file_is_said(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = submit.submit([a_task(home)], "run", tmp_path / "file" / "runs", print)
+    assert done.why_not is not None and done.why_not.id == "launch.home"
+    assert f"{tmp_path}/file/runs: Not a directory" in done.why_not.message
+    assert homes.known() == [tmp_path / "file" / "runs"], "this process's own; no other process looks there"
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_full_disk_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NeMo-Run has made the experiment's folder and finds no room for its files."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store.nemo_run().Experiment, "_save_jobs", full)
+    done = submit.submit([a_task(home)], "run", home, print)
+    assert done.why_not is not None
+    assert done.why_not.message == f"not submitted: nothing can be kept in {home}: No space left on device"
+    assert list((home / "experiments" / "run").iterdir()) == []

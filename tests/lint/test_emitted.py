@@ -1,0 +1,40 @@
+"""What `moedsl compile` writes has nothing that `moedsl lint` would call an error or warn of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moedsl.compiler import compile_source, load_stdlib
+from moedsl.emit.artifact import files_of
+from moedsl.lint import rules, run
+from moedsl.support.owned_files import write_all
+from moedsl.syntax import reader
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server
+from tests.helpers.paths import ROOT
+
+EXAMPLES = ROOT / "examples"
+NAMES = ("qwen3_235b_gb200_128k", "deepseek_v3_h100", "ep_overlap", "gpt_oss_120b", "sft", "fsdp_vlm", "vlm_gb200_3d")
+
+
+@pytest.mark.bridge
+def test_emitted_recipes_are_clean(server: Server, tmp_path: Path) -> None:
+    wanted: list[Case] = []
+    for name in NAMES:
+        source, _ = reader.read(str(EXAMPLES / f"{name}.moe"))
+        assert source is not None
+        result = compile_source(source)
+        assert result.plans, name
+        write_all(tmp_path / name, files_of(result.plans[0], source, result.library))
+        read = cases.read(str(tmp_path / name))
+        assert isinstance(read, Case)
+        wanted.append(read)
+    library = load_stdlib()
+    book, _ = rules.read(library)
+    found = [run.one(c, r, book, library) for c, r in zip(wanted, server.resolve(wanted), strict=True)]
+    assert all(x.judged > 60 for x in found)
+    said = {x.file: [(d.id, dict(d.values)) for d in x.diagnostics if d.severity != "note"] for x in found}
+    assert said == {str(tmp_path / name): [] for name in NAMES}

@@ -1,0 +1,61 @@
+"""`moedsl lint` through the real Bridge: each known mistake is found on its line, and its near neighbour is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from moedsl.compiler import load_stdlib
+from moedsl.diagnostics.model import to_json
+from moedsl.lint import rules, run
+from moedsl.lint.report import Lint
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server
+from moedsl.verify.gpu import DEVICES
+from tests.helpers.bridge_recipes import write
+from tests.helpers.lint_cases import MISTAKES
+
+pytestmark = pytest.mark.bridge
+
+
+@pytest.fixture(scope="module")
+def linted(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Lint]:
+    """Every mistake and neighbour by name, in one batch."""
+    root = tmp_path_factory.mktemp("lint")
+    wanted: dict[str, Case] = {}
+    for i, (name, m) in enumerate(MISTAKES.items()):
+        for kind, lines in (("bad", m.bad), ("good", m.good)):
+            read = cases.read(str(write(root / f"{kind}{i}", m.base, *lines)))
+            assert isinstance(read, Case)
+            wanted[f"{kind}: {name}"] = evolve(read, device=DEVICES[m.gpu]) if m.gpu else read
+    library = load_stdlib()
+    book, _ = rules.read(library)
+    resolved = server.resolve([*wanted.values()])
+    return {n: run.one(c, r, book, library) for (n, c), r in zip(wanted.items(), resolved, strict=True)}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_found_on_its_line(name: str, linted: Mapping[str, Lint]) -> None:
+    found = linted[f"bad: {name}"]
+    ids = [d.id for d in found.diagnostics]
+    assert MISTAKES[name].id in ids, [d.message for d in found.diagnostics if d.is_error]
+    d = to_json(found.diagnostics[ids.index(MISTAKES[name].id)], found.sources)
+    assert Path(d["labels"][0]["file"]).name == "recipe.py"
+    assert [x["source"] for x in d["labels"] if MISTAKES[name].at in x["source"]], d["labels"]
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_its_neighbour_is_not(name: str, linted: Mapping[str, Lint]) -> None:
+    found = linted[f"good: {name}"]
+    assert found.judged > 40, [d.message for d in found.diagnostics]
+    assert MISTAKES[name].id not in [d.id for d in found.diagnostics]
+
+
+def test_every_rule_for_recipes_has_a_mistake() -> None:
+    known, wrong = rules.collect(load_stdlib())
+    assert not wrong
+    assert {r.id for r in known if r.kind != "let"} - {m.id for m in MISTAKES.values()} == set()

@@ -1,0 +1,236 @@
+"""What `moedsl lint` says of every MoE recipe of the megatron-bridge 0.6.2 wheel: no more and no less than is noted.
+
+`recipe_fields.jsonl` has the 476 recipes as Bridge builds them (extract_recipe_fields.py), `lint_findings.json` the
+recipes that each law, each warning and Bridge itself find something in. docs/lint.md has the reason of each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from moedsl.compiler import load_stdlib
+from moedsl.diagnostics.source import Source
+from moedsl.lint import facts, rules
+from moedsl.lint.facts import model_facts
+from moedsl.lint.judge import judge
+from moedsl.lint.recipe import Recipe
+from moedsl.lint.report import severity
+from moedsl.lint.run import PHASE, from_bridge, machine
+from moedsl.syntax import parse_cache
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server
+from tests.helpers.paths import DATA, ROOT
+
+DOCS = ROOT / "docs"
+EXPECTED: dict[str, list[str]] = json.loads((DATA / "lint_findings.json").read_text(encoding="utf-8"))
+LATE = {
+    "std.mesh.expert_mesh": "core parallel_state.py:882",
+    "std.mesh.layers": "core transformer/transformer_block.py:150 and :169",
+    "std.vision.no_vpp": "core transformer/transformer_layer.py:190",
+    "std.vision.no_ep_overlap": "core utils.py:666",
+    "std.recipe_mesh.sequence_parallel": "core transformer/moe/moe_layer.py:630",
+    "std.cuda_graph.whole_graph_activation": "te pytorch/ops/basic/swiglu.py:474",
+    "std.precision.mxfp8_gpu": "te pytorch/quantization.py:168",
+}
+"""Laws broken by recipes that `runtime_config_update` accepts, and the line that refuses them behind it."""
+
+
+@lru_cache
+def recipes() -> dict[str, tuple[dict[str, Any], Recipe]]:
+    """Each recipe of the wheel by kind and function: its row, and as lint sees it."""
+    library = load_stdlib()
+    vr200 = Source("vr200.moe", (DATA / "vr200.moe").read_text(encoding="utf-8"))
+    module, _ = parse_cache.cached_parse(vr200)
+    assert module is not None
+    library.add(vr200, module, "run")
+    values, *rows = (DATA / "recipe_fields.jsonl").read_text(encoding="utf-8").splitlines()
+    known = json.loads(values)
+    return {f"{r['kind']}-{r['function']}": (r, recipe(r, known, library)) for r in map(json.loads, rows)}
+
+
+def recipe(row: Mapping[str, Any], known: Mapping[str, list[Any]], library: Any) -> Recipe:
+    numbers = row.get("fields") or []
+    fields = {n: v[i] for (n, v), i in zip(known.items(), numbers, strict=bool(numbers))}
+    fields = {n: v for n, v in fields.items() if v is not None}
+    hardware, _ = library.gpu(row["hardware"])
+    said = {"model.moe_flex_dispatcher_backend": (("recipe.py", 1),)} if row.get("backend_said") else {}
+    return Recipe(
+        row["function"], row["function"], "recipe.py", 1, fields, hardware, row["gpus"],
+        {"model.sequence_parallel": row.get("sequence_parallel", False)}, row.get("classes", {}), said,
+        row.get("asked"), bool(fields), model_facts(fields.get("model.hf_model_id"), library),
+        dict.fromkeys(row.get("unknown", ())),
+    )  # fmt: skip
+
+
+def found(name: str) -> Iterator[tuple[str, str]]:
+    """(id, severity) of each finding in one recipe, as report.py makes them."""
+    row, r = recipes()[name]
+    if row.get("refused"):
+        yield "lint.refused", "error"
+    if r.fields:
+        book, _ = rules.read(load_stdlib())
+        yield from ((f.rule.id, severity(f.rule)) for f in judge(r, book, PHASE).findings)
+        yield from (("lint.unknown_field", "warning") for _ in [*r.unknown][:1])
+
+
+@lru_cache
+def findings(*kinds: str) -> dict[str, list[str]]:
+    """The recipes that findings of some severities are about, by id."""
+    out: dict[str, list[str]] = {}
+    for name in recipes():
+        for id, kind in found(name):
+            if kind in kinds:
+                out.setdefault(id, []).append(name)
+    return out
+
+
+OF_HYBRIDS = (
+    "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups", "moe_latent", "gated", "hybrid",
+    "position_embedding_type", "layers", "dense_layers", "experts", "topk", "shared_expert_hidden",
+)  # fmt: skip
+DECLARED = {"nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16": 17, "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": 8}
+
+
+def test_a_recipe_of_a_hybrid_says_the_facts_of_its_model() -> None:
+    """Out of its fields alone; NVIDIA's recipes train two depths of MTP."""
+    library, seen = load_stdlib(), dict.fromkeys(DECLARED, 0)
+    for _, r in recipes().values():
+        hf = r.get("model.hf_model_id")
+        read = facts.model_facts(evolve(r, model=None))
+        if hf in DECLARED:
+            declared = model_facts(hf, library)
+            assert declared is not None
+            assert {n: read[n] for n in OF_HYBRIDS} == {n: declared[n] for n in OF_HYBRIDS}
+            assert (read["mtp_layers"], read["mtp_pattern"], read["mtp_repeated"]) == (2, "*E", True)
+            seen[hf] += 1
+        elif r.fields and not r.get("model.hybrid_layer_pattern"):
+            assert not any(read[n] for n in ("hybrid", "layer_pattern", "mtp_pattern", "mamba_heads", "mamba_groups"))
+    assert seen == DECLARED
+
+
+OF_DELTA_NETS = (
+    "linear_every", "linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim", "attention_gate",
+    "qk_norm", "shared_expert_gate", "shared_expert_hidden", "layers", "experts", "topk", "heads", "query_groups",
+    "head_dim", "attention", "dense_layers", "position_embedding_type", "has_vision",
+)  # fmt: skip
+LINEAR = {
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": 14,
+    "Qwen/Qwen3.5-35B-A3B": 23,
+    "Qwen/Qwen3.5-122B-A10B": 21,
+    "Qwen/Qwen3.5-397B-A17B": 21,
+}
+
+
+def test_a_recipe_with_delta_nets_says_the_facts_of_its_model() -> None:
+    """Out of its fields alone; Bridge lists the layers in place of an interval. Two recipes have the language model of
+    a VLM by itself."""
+    library, seen = load_stdlib(), dict.fromkeys(LINEAR, 0)
+    for name, (_, r) in recipes().items():
+        hf = r.get("model.hf_model_id")
+        read = facts.model_facts(evolve(r, model=None))
+        if hf in LINEAR and "qwen35_text" not in name:
+            declared = model_facts(hf, library)
+            assert declared is not None and isinstance(r.get("model.linear_attention_freq"), list)
+            assert {n: read[n] for n in OF_DELTA_NETS} == {n: declared[n] for n in OF_DELTA_NETS}
+            without = hf.endswith("Instruct") and "_sft_" in name
+            assert read["mtp_layers"] == (0 if without else declared["mtp_layers"])
+            seen[hf] += 1
+        elif r.fields and hf not in LINEAR:
+            assert not any(read[n] for n in OF_DELTA_NETS[:5]), name
+    assert seen == LINEAR
+
+
+@pytest.mark.parametrize(
+    ("said", "every"),
+    [
+        (4, 4),
+        ([1, 1, 0, 1, 1, 0], 3),
+        ([1, 0, 1, 0, 1], 2),
+        ([0, 1, 1, 1], None),
+        ([1, 1, 0, 1], 3),
+        ([1, 1], None),
+        ([0, 0], 0),
+        (1, 0),
+    ],
+)
+def test_full_attention_is_counted_or_listed(said: Any, every: int | None) -> None:
+    """As core models/gpt/experimental_attention_variant_module_specs.py:408-420; a list without a period is unknown."""
+    _, r = recipes()["perf-qwen3_next_80b_a3b_pretrain_64gpu_b200_bf16_config"]
+    other = evolve(r, fields={**r.fields, "model.linear_attention_freq": said}, model=None)
+    assert facts.model_facts(other).get("linear_every") == every
+    plain = {**other.fields, "model.experimental_attention_variant": None}
+    assert facts.model_facts(evolve(other, fields=plain))["linear_every"] == 0
+
+
+def test_laws_of_mamba_layers_judge_a_recipe() -> None:
+    """8 groups do not fall on 16 tensor-parallel ranks; NVIDIA's own recipe breaks no law."""
+    _, r = recipes()["perf-nemotron_3_super_pretrain_64gpu_gb200_bf16_config"]
+    book, _ = rules.read(load_stdlib())
+    wide = evolve(r, fields={**r.fields, "model.tensor_model_parallel_size": 16}, model=None)
+    broken = lambda r: {f.rule.name for f in judge(r, book, PHASE).findings if f.rule.kind == "require"}  # noqa: E731
+    assert broken(r) == set()
+    assert "mamba_groups" in broken(wide)
+
+
+def test_laws_of_delta_nets_judge_a_recipe() -> None:
+    """16 heads of keys do not fall on 4 x 8 ranks; NVIDIA's own recipe breaks no law of its own."""
+    _, r = recipes()["perf-qwen3_next_80b_a3b_pretrain_64gpu_b200_bf16_config"]
+    book, _ = rules.read(load_stdlib())
+    sizes = {"model.tensor_model_parallel_size": 4, "model.context_parallel_size": 8}
+    wide = evolve(r, fields={**r.fields, **sizes}, model=None)
+    broken = lambda r: {f.rule.id for f in judge(r, book, PHASE).findings if f.rule.kind == "require"}  # noqa: E731
+    assert broken(r) == set()
+    assert "std.delta_net.heads" in broken(wide)
+
+
+def test_every_recipe_is_there() -> None:
+    assert len(recipes()) == 476
+    assert sum(bool(r.fields) for _, r in recipes().values()) == 449
+
+
+def test_the_findings_are_those_that_are_noted() -> None:
+    assert findings("error", "warning") == EXPECTED
+
+
+def test_an_error_is_one_that_nvidia_s_code_makes_too() -> None:
+    """A law that a recipe breaks is refused by Bridge's update, or by the line named in LATE."""
+    refused = set(EXPECTED["lint.refused"])
+    assert {id for id, names in findings("error").items() if set(names) - refused} == LATE.keys()
+
+
+@pytest.mark.parametrize("id", EXPECTED)
+def test_a_finding_is_explained_in_the_docs(id: str) -> None:
+    text = (DOCS / "lint.md").read_text(encoding="utf-8")
+    assert f"| `{id}` | {len(EXPECTED[id])} |" in text
+
+
+SAMPLE = [
+    "megatron.bridge.perf_recipes.qwen.gb200.qwen3_moe:qwen3_235b_a22b_pretrain_64gpu_gb200_fp8mx_config",
+    "megatron.bridge.perf_recipes.deepseek.gb200.deepseek_v3:deepseek_v3_pretrain_256gpu_gb200_fp8mx_config",
+    "megatron.bridge.recipes.gpt_oss.h100.gpt_oss:gpt_oss_120b_pretrain_64gpu_h100_bf16_config",
+    "megatron.bridge.recipes.moonlight.h100.moonlight_16b:moonlight_16b_pretrain_8gpu_h100_bf16_config",
+    "megatron.bridge.recipes.qwen.h100.qwen3_next:qwen3_next_80b_a3b_pretrain_32gpu_h100_bf16_config",
+    "megatron.bridge.recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_35b_a3b_sft_16gpu_h100_bf16_config",
+]
+
+
+@pytest.mark.bridge
+def test_the_table_is_what_bridge_builds(server: Server) -> None:
+    library = load_stdlib()
+    read = [c for c in map(cases.read, SAMPLE) if isinstance(c, Case)]
+    book, _ = rules.read(library)
+    for c, resolved in zip(read, server.resolve(read), strict=True):
+        hardware = machine(c, library)
+        assert hardware is not None and resolved.built, (c.file, resolved.refusal, resolved.message)
+        real = judge(from_bridge(c, resolved, hardware, library), book, PHASE)
+        kind = "perf" if "perf_recipes" in c.source else "library"
+        mine = judge(recipes()[f"{kind}-{c.function}"][1], book, PHASE)
+        assert [f.rule.id for f in mine.findings] == [f.rule.id for f in real.findings]
+        assert mine.judged == real.judged

@@ -1,0 +1,190 @@
+"""`moedsl lint` without Megatron Bridge: what the source says is judged, what it leaves open is named."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from moedsl.compiler import load_stdlib
+from moedsl.diagnostics.model import to_json
+from moedsl.lint import rules, run
+from moedsl.lint.report import Lint
+from moedsl.megatron.field_suggestions import ELSEWHERE
+from moedsl.megatron.fields import lookup
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.gpu import DEVICES
+from tests.oracles.wheel_messages import path_of
+
+LIBRARY = load_stdlib()
+BOOK, WRONG = rules.read(LIBRARY)
+HEAD = "from megatron.bridge.recipes.common import _pretrain_common\n\n"
+
+
+def lint(folder: Path, text: str, gpu: str = "h100", world: int = 16) -> Lint:
+    file = folder / "recipe.py"
+    file.write_text(textwrap.dedent(text), encoding="utf-8")
+    read = cases.read(str(file), gpu, world)
+    assert isinstance(read, Case)
+    return run.one(read, None, BOOK, LIBRARY)
+
+
+def places(found: Lint) -> dict[str, list[tuple[str, int]]]:
+    shown = [to_json(d, found.sources) for d in found.diagnostics]
+    return {d["id"]: [(Path(x["file"]).name, x["line"]) for x in d["labels"]] for d in shown}
+
+
+def mesh(ep: int, before: str = "", after: str = "") -> str:
+    return f"""{HEAD}{before}
+def my_config():
+    cfg = _pretrain_common()
+    cfg.model.pipeline_model_parallel_size = 1
+    cfg.model.expert_tensor_parallel_size = 1
+    cfg.model.tensor_model_parallel_size = 1
+    cfg.model.expert_model_parallel_size = {ep}
+{after}
+    return cfg
+"""
+
+
+def test_the_rules_for_recipes_are_well_typed() -> None:
+    assert not WRONG
+
+
+def test_a_literal_is_judged_on_its_line(tmp_path: Path) -> None:
+    assert ("recipe.py", 9) in places(lint(tmp_path, mesh(32)))["std.mesh.expert_mesh"]
+    assert "std.mesh.expert_mesh" not in places(lint(tmp_path, mesh(16)))
+
+
+def test_a_helper_is_followed_and_its_caller_named(tmp_path: Path) -> None:
+    helper = "def tune(c, ep):\n    m = c.model\n    m.expert_model_parallel_size = ep\n\n"
+    found = places(lint(tmp_path, mesh(16, helper, "    tune(cfg, 32)")))
+    assert found["std.mesh.expert_mesh"][:1] == [("recipe.py", 5)] or ("recipe.py", 5) in found["std.mesh.expert_mesh"]
+
+
+def test_a_helper_in_a_file_beside_it_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "common.py").write_text("def tune(cfg):\n    cfg.model.expert_model_parallel_size = 32\n")
+    found = places(lint(tmp_path, mesh(16, "from common import tune\n", "    tune(cfg)")))
+    assert ("common.py", 2) in found["std.mesh.expert_mesh"]
+
+
+def test_a_known_branch_is_taken_and_an_unknown_one_left_open(tmp_path: Path) -> None:
+    taken = mesh(16, "BIG = True\n", "    if BIG:\n        cfg.model.expert_model_parallel_size = 32")
+    assert "std.mesh.expert_mesh" in places(lint(tmp_path, taken))
+    left = mesh(32, "import os\n", "    if os.environ.get('X'):\n        cfg.model.expert_model_parallel_size = 16")
+    found = lint(tmp_path, left)
+    assert "std.mesh.expert_mesh" not in places(found)
+    assert any("expert_model_parallel_size" in text for text in found.unread)
+
+
+def test_keywords_of_a_section_are_read(tmp_path: Path) -> None:
+    text = f"""{HEAD}
+from megatron.bridge.training.comm_overlap import CommOverlapConfig
+
+def my_config():
+    cfg = _pretrain_common()
+    cfg.comm_overlap = CommOverlapConfig(
+        tp_comm_overlap=False,
+        overlap_moe_expert_parallel_comm=True,
+    )
+    cfg.model.moe_shared_expert_overlap = True
+    return cfg
+"""
+    found = places(lint(tmp_path, text))["std.recipe_overlap.no_shared_expert_overlap"]
+    assert found == [("recipe.py", 12), ("recipe.py", 10)]
+
+
+def test_the_flex_helper_sets_three_fields(tmp_path: Path) -> None:
+    text = f"""{HEAD}
+from megatron.bridge.training.flex_dispatcher_backend import apply_flex_dispatcher_backend
+
+def my_config():
+    cfg = _pretrain_common()
+    cfg.model.num_moe_experts = 128
+    apply_flex_dispatcher_backend(cfg.model, moe_flex_dispatcher_backend="deepep")
+    return cfg
+"""
+    assert places(lint(tmp_path, text, "gb200"))["std.dispatch.deepep_gpu"] == [("recipe.py", 9)]
+    assert "std.dispatch.deepep_gpu" not in places(lint(tmp_path, text, "h100"))
+
+
+def test_an_unknown_attribute_is_named(tmp_path: Path) -> None:
+    found = places(lint(tmp_path, mesh(16, after="    cfg.model.moe_a2a_overlap = True")))
+    assert found["lint.unknown_field"] == [("recipe.py", 10)]
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("model.moe_a2a_overlap", "comm_overlap.overlap_moe_expert_parallel_comm"),
+        ("scheduler.max_lr", "optimizer.lr"),
+        ("model.weight_decay", "optimizer.weight_decay"),
+        ("model.expert_model_parallel_siz", "model.expert_model_parallel_size"),
+    ],
+)
+def test_an_unknown_attribute_names_the_field_that_is_meant(tmp_path: Path, name: str, field: str) -> None:
+    found = lint(tmp_path, mesh(16, after=f"    cfg.{name} = 1"))
+    (d,) = [d for d in found.diagnostics if d.id == "lint.unknown_field"]
+    assert f"`{field}`" in d.help[0] and "moe_shared_expert_overlap" not in d.help[0]
+
+
+def test_what_other_names_mean_are_fields() -> None:
+    assert all(lookup(m.field) and not lookup(name) for name, m in ELSEWHERE.items())
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_the_cited_line_sets_the_field(name: str) -> None:
+    known = ELSEWHERE[name]
+    whose, place = known.cite.split()
+    file, line = place.rsplit(":", 1)
+    text = path_of(whose, file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+    assert known.field.rpartition(".")[2] in text
+
+
+@pytest.mark.parametrize(
+    ("target", "gpu", "says", "help"),
+    [
+        ("recipe.py", "h1oo", "`h1oo` is no GPU", "did you mean `h100`?"),
+        ("recipe.py", "a100", "`a100` is no GPU", "--gpu h100|"),
+        ("recipe.py", None, "which GPU", "--gpu h100|"),
+        ("mine.moe", None, "a run file is no recipe", "moedsl check"),
+        ("many.py", "h100", "one public function", "many.py:FUNCTION"),
+    ],
+)
+def test_what_cannot_be_judged_has_a_way_out(
+    tmp_path: Path, target: str, gpu: str | None, says: str, help: str
+) -> None:
+    (tmp_path / "recipe.py").write_text(mesh(16))
+    (tmp_path / "mine.moe").write_text("qwen3_30b_a3b; h100 x 16")
+    (tmp_path / "many.py").write_text("def a():\n    pass\n\ndef b():\n    pass\n")
+    (found,) = run.lint([str(tmp_path / target)], gpu, 16)
+    (d,) = found.diagnostics
+    assert says in d.message and help in d.help[0] and "a100" not in d.help[0]
+
+
+def test_the_gpus_of_the_stdlib_are_offered() -> None:
+    assert {*run.judged_for(LIBRARY)} == {*LIBRARY.hardware} & {*DEVICES} >= {"b300", "h100"}
+
+
+@pytest.mark.parametrize("gpu", run.judged_for(LIBRARY))
+def test_every_gpu_that_is_offered_can_be_judged_for(tmp_path: Path, gpu: str) -> None:
+    assert lint(tmp_path, mesh(16), gpu).judged
+
+
+def test_what_is_not_known_is_said(tmp_path: Path) -> None:
+    found = lint(tmp_path, mesh(16))
+    assert not found.through_bridge and not found.failed
+    assert any("_pretrain_common" in text for text in found.unread)
+    assert found.unjudged > found.judged
+
+
+@pytest.mark.parametrize(
+    "text", ["def my_config(:\n", "x = 1\n", "def other():\n    return 1\n\ndef more():\n    pass\n"]
+)
+def test_what_is_no_recipe_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "recipe.py").write_text(text)
+    (found,) = run.lint([f"{tmp_path / 'recipe.py'}"], "h100", 16)
+    assert [d.id for d in found.diagnostics] == ["verify.input"]

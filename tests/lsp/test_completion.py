@@ -1,0 +1,161 @@
+"""What is completed, held against what the compiler accepts."""
+
+from __future__ import annotations
+
+import pytest
+
+from moedsl.compiler import compile_source, load_stdlib
+from moedsl.diagnostics.source import Source
+from moedsl.lsp.client import Client
+from moedsl.lsp.place import place
+from moedsl.megatron import fields
+from moedsl.syntax import parser
+from moedsl.syntax.tokens import lexemes
+from tests.helpers.paths import EXAMPLES, ROOT
+from tests.lsp.lsp_ask import items, labels, written
+
+RUN = "qwen3_235b_a22b\ngb200 x 256\nseq 128k\n"
+CASES = {
+    "model |": {"qwen3_30b_a3b", "deepseek_v3"},
+    "gb200 |": {"x"},
+    "fit |": {"first"},
+    "precision |": {"fp8", "mxfp8"},
+    "vlm freeze_vision |": {"freeze_projection", "fsdp"},
+    "pin |": {"tp", "dispatcher", "num_microbatches"},
+    "pin dispatcher=|": {"alltoall", "hybridep"},
+    "pin recompute=[moe, |": {"moe_act", "layernorm"},
+    "qwen3_30b_a3b; h100 x 16; pin tp= cp=|": {"2", "4"},
+    "allow mesh.|": {"mesh.heads"},
+    "set model.moe_router|": {"model.moe_router_dtype"},
+    "set model.moe_router_dtype = |": {"fp32", "fp64", "none"},
+    "target |": {"bridge", "torch"},
+    "target bridge |": {"0.6.2"},
+    "require dispatcher == |": {"hybridep", "deepep"},
+    "require dispatcher in [|": {"hybridep", "deepep"},
+    "require tp < 4 |": {"and", "because"},
+    "require tp < 4\n  be|": {"because"},
+    "prefer cp <= 4 worth |": {"2%"},
+    "rules house {\n  |": {"require", "candidates", "env"},
+    "rules house {\n  require a: tp < |": {"gpus", "dp", "min"},
+    "rules house {\n  default |": {"dispatcher", "seq"},
+    "rules house |": {"when", "of"},
+    "hardware mine {\n  |": {"nvlink_domain", "memory"},
+    "hardware mine {\n  arch |": {"hopper", "blackwell"},
+    "hardware mine {\n  memory 80 |": {"GB", "GiB"},
+    "hardware mine {\n  hbm 3 |": {"TB/s"},
+    "require peak_memory < 160 |": {"GiB"},
+    "model mine {\n  vision {\n    |": {"patch", "merge"},
+    "cluster c {\n  |": {"executor", "partition"},
+    "cluster c {\n  executor |": {"slurm", "kubeflow"},
+    "cluster c {\n  hardware |": {"gb200"},
+    "calibration hopper {\n  |": {"gemm", "skew"},
+    "run a {\n  seq 4k\n}\nrun b from |": {"a"},
+    "sweep |": {"micro_batch", "gpus"},
+    "isolate overlap in |": {"off", "delayed"},
+    "qwen3_30b_a3b; h100 x 8; pin |": {"tp"},
+    "pin recompute=[moe,\nseq |": {"128k"},
+    "run {\n  |": {"pin", "qwen3_30b_a3b"},
+    "))) ]] pin \npin |": {"tp"},
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_what_may_stand_here_is_offered(text: str) -> None:
+    assert CASES[text] <= {*labels(text)}
+
+
+@pytest.mark.parametrize("text", ["# pin |", 'require a: tp < 3 because "pin |', "qwen3_30b_a3b |", "seq 4k |"])
+def test_nothing_is_offered_where_nothing_may_stand(text: str) -> None:
+    assert labels(text) == []
+
+
+def test_the_values_of_an_axis_are_those_that_leave_a_legal_layout() -> None:
+    """What is said to be legal compiles, what is said not to be does not; memory aside, so on a short sequence."""
+    head = "qwen3_235b_a22b\ngb200 x 256\nseq 4k\npin pp=4 "
+    found = {i.label: (i.detail or "").startswith("legal") for i in items(head + "tp=|")}
+    assert {True, False} == {*found.values()}
+    for value, legal in found.items():
+        result = compile_source(Source("a.moe", f"{head}tp={value}\n"), "solve")
+        refused = {d.id for d in result.diagnostics if d.is_error}
+        assert bool(refused - {"std.memory.fits", "solve.does_not_fit"}) is not legal, (value, refused)
+
+
+def test_a_pin_before_it_narrows_the_values() -> None:
+    free = {i.label for i in items(RUN + "pin cp=|") if (i.detail or "").startswith("legal")}
+    narrowed = {i.label for i in items(RUN + "pin tp=64 cp=|") if (i.detail or "").startswith("legal")}
+    assert narrowed < free
+
+
+def test_a_pin_is_offered_once() -> None:
+    assert "tp" not in labels("pin tp=4 |") and "cp" in labels("pin tp=4 |")
+    assert "tp" not in labels(RUN + "pin tp=4\npin |")
+
+
+def test_any_field_of_bridge_can_be_reached() -> None:
+    for path in fields.field_names()[::20]:
+        assert path in labels(f"set {path}|")
+
+
+def test_every_law_and_advice_can_be_allowed() -> None:
+    collected = load_stdlib().collected
+    assert collected is not None
+    for r in collected.rules:
+        if r.kind in ("require", "prefer"):
+            assert r.id.removeprefix("std.") in labels(f"{RUN}allow {r.id.removeprefix('std.')}|")
+
+
+@pytest.mark.parametrize(
+    "text", ["pr|\n", "qwen|", "pin dis|", "sweep mic|", RUN + "allow mesh.he|", "set model.moe_z|", "vlm fre|"]
+)
+def test_what_is_offered_replaces_the_word(text: str) -> None:
+    """A client without snippets gets text that parses, or that lacks only its value."""
+    for after in written(text):
+        _, found = parser.parse(Source("a.moe", after))
+        assert all("ends too early" in d.message for d in found), after
+
+
+def test_a_file_to_use_is_found(tmp_path: object) -> None:
+    assert "own_hardware.moe" in labels(f'use "{ROOT / "examples"}/own|')
+
+
+def test_snippets_are_left_out_for_a_client_without_them() -> None:
+    for text in ("|", "pin |", "require |", "data |"):
+        for item in items(text, Client()):
+            assert "$" not in item.text_edit.new_text  # type: ignore[union-attr]
+
+
+def test_what_is_offered_is_explained() -> None:
+    for text in ("|", "model |", "pin |", "allow |", "set model.moe|", "require |"):
+        bare = [i.label for i in items(RUN + text) if i.documentation is None and i.detail is None]
+        assert bare == [], text
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_the_next_word_of_an_example_is_among_what_may_stand(path: object) -> None:
+    """Cut before each word of an example, whatever follows gone: the terminals that the grammar takes hold the word."""
+    text = path.read_text(encoding="utf-8")  # type: ignore[attr-defined]
+    for word in lexemes(text):
+        if word.kind == "word":
+            at = place(text[: word.start], word.start)
+            assert at.accepts & {word.text.upper(), "NAME", "WORD", "VERSION"}, (word, at)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_a_cut_example_is_completed_with_what_stood_there(path: object) -> None:
+    """At every keyword and name of the compiler's own, the word is offered when its first two letters are typed."""
+    text = path.read_text(encoding="utf-8")  # type: ignore[attr-defined]
+    known = {
+        *load_stdlib().models,
+        *load_stdlib().hardware,
+        "pin",
+        "require",
+        "seq",
+        "dispatcher",
+        "recompute",
+        "batch",
+    }
+    for word in [w for w in lexemes(text) if w.kind == "word" and w.text in known][:12]:
+        head = text[: word.start + 2]
+        if place(text, word.start).texts == ("partition",):
+            continue  # any text, here that of a GPU type
+        assert word.text in labels(f"{head}|"), head[-60:]

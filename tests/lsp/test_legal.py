@@ -1,0 +1,61 @@
+"""The values that completion calls legal, against a search for each of them alone."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from moedsl.checker.program import Program
+from moedsl.diagnostics.source import Source
+from moedsl.lsp import analysis, legal
+from moedsl.schema import axes
+from moedsl.solver.legal import satisfiable
+from moedsl.solver.lower import lower
+from moedsl.solver.solve import make_cost
+from moedsl.solver.table import compile_problem
+from moedsl.syntax import reader
+from tests.helpers.paths import ROOT
+
+FILES = ("qwen3_235b_gb200_128k.moe", "deepseek_v3_h100.moe", "vlm_bring_up.moe")
+RUNS = [
+    *((name, (ROOT / "examples" / name).read_text(encoding="utf-8")) for name in FILES),
+    ("pinned.moe", "qwen3_30b_a3b; h100 x 64; seq 32k; pin pp=4 ep=8; require tp * cp >= 4; throughput first\n"),
+    ("narrow.moe", "qwen3_30b_a3b; h100 x 8; pin tp=8 dispatcher=deepep; scale first\n"),
+]
+
+
+def program(name: str, text: str) -> Program:
+    found = analysis.analyse(Source(name, text), reader.read)
+    return found.programs[0]
+
+
+def gpus(p: Program) -> int:
+    """The run's own, or a number for one that leaves it open."""
+    return p.gpus or 16
+
+
+def alone(p: Program, axis: str) -> dict[str, bool]:
+    """For each value whether a layout obeys all laws at once with it."""
+    problem = lower(evolve(p, pins={a: pin for a, pin in p.pins.items() if a != axis}), gpus(p))
+    compiled = compile_problem(problem, {"has_layout": make_cost(problem).has_layout})
+    laws = [w for w in compiled.laws if not w.priced]
+    known, found = axes.BY_NAME[axis], dict[str, bool]()
+    count = {"enum": len(known.words), "flag": 2}.get(known.kind, 0)
+    for code in {*problem.domains[axis].tolist(), *range(count)}:
+        domains = {**problem.domains, axis: np.array([code])}
+        found[legal.written(known, code)] = satisfiable(compiled, domains, laws)
+    return found
+
+
+@pytest.mark.parametrize("wide", [2, legal.WIDE])
+@pytest.mark.parametrize(("name", "text"), RUNS)
+def test_values_are_those_of_a_search_for_each(name: str, text: str, wide: int) -> None:
+    """Also where so few rows are followed that most values have to be searched alone."""
+    p = program(name, text)
+    with patch.object(legal, "WIDE", wide):
+        for axis in axes.AXES:
+            offered = {v.text: v.legal for v in legal.values(p, axis.name, gpus(p), {})}
+            assert offered == alone(p, axis.name), axis.name

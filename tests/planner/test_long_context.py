@@ -1,0 +1,145 @@
+"""Long sequences: what they need, what they change against 4K, and the words of NVIDIA's document."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from moedsl.checker.program import Program
+from moedsl.cli.main import main
+from moedsl.planner import compare_4k
+from moedsl.queries import lengths
+from moedsl.schema.batch_shapes import shapes
+from moedsl.solver.solve import solve
+from tests.helpers.layouts import checked
+from tests.helpers.programs import compiled, plan_of
+
+QWEN = "model qwen3_235b_a22b; gb200 x 256; seq 128k; fit first"
+DEEPSEEK = "model deepseek_v3; h100 x 256; seq 256k; fit first; pin tp=1 cp=64 pp=8"
+
+
+def program(text: str) -> Program:
+    (found,) = checked(text).programs
+    return found
+
+
+# ---------------------------------------------------------------- against 4K
+
+
+def test_a_long_plan_says_what_its_dp_does_to_the_batch() -> None:
+    p = plan_of(QWEN)
+    a, dp = p["batch"]["against_4k"], p["layout"]["dp"]
+    assert a["dp"] > dp
+    assert a["global_batch"] * 4096 == p["batch"]["global_batch"] * p["batch"]["seq"]
+    assert a["accumulation_for_same_batch"] == a["global_batch"] // dp > a["num_microbatches"]
+    assert a["batch_for_same_accumulation"] == a["num_microbatches"] * dp < a["global_batch"]
+    for n in (a["dp"], dp, a["global_batch"], a["accumulation_for_same_batch"], a["batch_for_same_accumulation"]):
+        assert f" {n}" in a["text"]
+
+
+def test_the_twin_is_the_plan_of_the_run_at_4k() -> None:
+    """What it says of 4K is what a run at 4K with the same tokens a step gets."""
+    long, short = plan_of(QWEN), plan_of(QWEN.replace("seq 128k", "seq 4k"))
+    a = long["batch"]["against_4k"]
+    assert (a["dp"], a["num_microbatches"], a["global_batch"]) == (
+        short["layout"]["dp"],
+        short["batch"]["num_microbatches"],
+        short["batch"]["global_batch"],
+    )
+    values = {**long["layout"], **long["policy"]}
+    for c in long["against_4k"]["changes"]:
+        assert c["here"] == values[c["name"]] != c["at_4k"] == {**short["layout"], **short["policy"]}[c["name"]]
+    assert {"cp", "recompute"} <= {c["name"] for c in long["against_4k"]["changes"]}
+
+
+def test_a_short_plan_is_not_compared() -> None:
+    assert "against_4k" not in plan_of("qwen3_30b_a3b; h100 x 16; seq 16k")["batch"]
+
+
+def test_pins_of_the_length_do_not_bind_its_twin() -> None:
+    p = program(DEEPSEEK.replace("h100 x 256", "h100 x 512"))
+    codes = solve(p, 512, keep=1).solution.rows[0].codes
+    found = compare_4k.twin(p, 512, codes, {"global_batch": 16, "seq": 262144})
+    assert found is not None and found.codes["cp"] < 64 == codes["cp"]
+    assert found.codes["precision"] == codes["precision"]
+
+
+# ---------------------------------------------------------------- GPUs
+
+
+def test_256k_of_the_published_layout_needs_512_gpus() -> None:
+    """TP 1 x CP 64 x PP 8 is one replica on 512 GPUs: the document's EDP 2 x EP 32 x PP 8."""
+    first = lengths.lengths(program(DEEPSEEK), 262144)[0]
+    assert first.text("h100") == "at 256k this needs 512 h100"
+    (found,) = compiled(DEEPSEEK).diagnostics
+    assert any("at 256k this needs 512 h100" in h for h in found.help)
+
+
+@pytest.mark.parametrize("text", [QWEN, "model deepseek_v3; h100; seq 64k; fit first; pin moments=bf16"])
+def test_the_fewest_gpus_fit_and_fewer_do_not(text: str) -> None:
+    p = program(text)
+    found = lengths.lengths(p, p.seq)
+    assert [n.seq for n in found] == [p.seq, 2 * p.seq, 4 * p.seq]
+    assert all(a.gpus <= b.gpus for a, b in pairwise(found))
+    node = p.hardware.gpus_per_node
+    for n in found:
+        assert n.row is not None and n.row.peak_memory <= 0.9 * p.hardware.memory
+        fewer = solve(p, n.gpus - node, keep=1, seq=n.seq).solution.rows if n.gpus > node else ()
+        assert not fewer
+
+
+def test_the_longest_sequence_fits_and_twice_it_does_not() -> None:
+    p = program("model deepseek_v3; h100 x 128; seq 64k; fit first; pin moments=bf16 grad_reduce=bf16 cp=16")
+    found = lengths.longest(p, 128, 65536)
+    assert found is not None and solve(p, 128, keep=1, seq=found.seq).solution.rows
+    assert not solve(p, 128, keep=1, seq=2 * found.seq).solution.rows
+
+
+def test_lengths_are_printed_and_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--lengths", "-e", DEEPSEEK]) == 0
+    assert "at 256k this needs 512 h100: cp=64 pp=8" in capsys.readouterr().out
+    assert main(["plan", "--lengths", "--json", "-e", DEEPSEEK]) == 0
+    table = json.loads(capsys.readouterr().out)["lengths"]["main"]
+    assert table["needs"][0]["gpus"] == 512 and table["needs"][0]["layout"]["cp"] == 64
+    assert table["holds"] is None  # 256 GPUs hold no length with these pins
+
+
+# ---------------------------------------------------------------- words, ladders, shapes
+
+
+def test_the_documents_words_lead_to_megatrons() -> None:
+    found = compiled("deepseek_v3; h100 x 256; pin recompute=[up_proj, norm, moe, mlp]").diagnostics
+    helps = [" ".join(d.help) for d in found if d.id == "check.unknown_word"]
+    assert len(helps) == 2 and "`mla_up_proj`" in helps[0] and "`layernorm`" in helps[1]
+
+
+@pytest.mark.parametrize("seq, there", [("32k", True), ("64k", False)])
+def test_the_long_ladder_has_no_attention(seq: str, there: bool) -> None:
+    problem = solve(program(f"qwen3_30b_a3b; h100 x 64; seq {seq}"), 64, keep=0).problem
+    attention = 1 << 4
+    assert any(int(v) & attention for v in problem.domains["recompute"]) is there
+
+
+SHAPES = [
+    ({}, "static"),
+    ({"dataset.enable_in_batch_packing": True}, "packed"),
+    ({"dataset.enable_in_batch_packing": False}, "static"),
+    ({"dataset.pad_to_max_length": False}, "unpadded"),
+    ({"dataset.pad_to_max_length": True, "model.variable_seq_lengths": True}, "variable"),
+]
+
+
+@pytest.mark.parametrize("sets, word", SHAPES)
+def test_what_a_run_sets_makes_its_shapes_vary(sets: dict[str, bool], word: str) -> None:
+    assert shapes(sets) == word
+
+
+def test_packed_images_leave_graphs_to_one_stage() -> None:
+    run = (
+        "qwen3_vl_30b_a3b; gb200 x 16; seq 32k; batch 64; throughput first; set dataset.enable_in_batch_packing = true"
+    )
+    assert plan_of(run)["batch"]["micro_batch"] > 1
+    refused = compiled(f"{run}; pin pp=2 cuda_graph=[moe_router, moe_preprocess]").diagnostics
+    assert [d.id for d in refused if d.is_error] == ["std.variable_shapes.image_graphs"]

@@ -1,0 +1,276 @@
+"""Rehearsals with NVIDIA's own pretrain(), over gloo on this machine; what is wrong on purpose is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from attrs import evolve
+
+from moedsl.cli.commands import rehearse as command
+from moedsl.cli.main import main
+from moedsl.rehearse import failure
+from moedsl.rehearse.checks import Check, checks
+from moedsl.rehearse.launch import Host, Outcome
+from moedsl.rehearse.prepare import Prepared, prepare
+from moedsl.rehearse.shrink import Rehearsal, shrink
+from moedsl.verify.gpu import from_plan
+from tests.helpers.paths import ROOT
+from tests.helpers.programs import compiled
+
+ITERATIONS = 2
+QWEN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; pin pp=2 vpp=2 ep=8 recompute=[layernorm, moe_act]; fit first"
+
+pytestmark = pytest.mark.bridge
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    """Bridge imported once for all rehearsals of this file."""
+    with Host() as process:
+        yield process
+
+
+def small(text: str, ranks: int = 4) -> tuple[Rehearsal, dict[str, Any], tuple[str, str]]:
+    """The rehearsal of a program, its plan, and the model's Hugging Face id and family."""
+    result = compiled(text)
+    assert not result.failed, result.diagnostics
+    model = result.chosen[0].problem.program.model
+    return shrink(result.plans[0], model, ranks), result.plans[0], (model.hf, model.family)
+
+
+def prepared(text: str, folder: Path, ranks: int = 4, **other: Any) -> Prepared:
+    """A rehearsal on disk; `other` replaces fields of it."""
+    r, plan, original = small(text, ranks)
+    device = from_plan(plan)
+    assert device is not None
+    made = prepare(evolve(r, **other), original, folder, ITERATIONS, device)
+    assert isinstance(made, Prepared), made
+    return made
+
+
+def trained(host: Host, made: Prepared) -> dict[str, Check]:
+    """The checks of a rehearsal that trains to its end."""
+    outcome = host.run(made, 300)
+    assert outcome.failure is None, outcome.failure
+    return {c.name: c for c in checks(made, outcome.answers)}
+
+
+def edited(made: Prepared, line: str) -> Prepared:
+    """The recipe with one more line at its end, as somebody could have written it."""
+    recipe = made.folder / "recipe.py"
+    text = recipe.read_text()
+    assert text.count("    return cfg\n") == 1
+    recipe.write_text(text.replace("    return cfg\n", f"    {line}\n    return cfg\n"))
+    return made
+
+
+REHEARSED = {
+    "qwen3_30b_pp2_vpp2_ep2": (QWEN, {"pp": 2, "vpp": 2, "ep": 2, "dp": 2}),
+    "deepseek_v3_uneven_pp2_vpp2_ep2": (
+        "deepseek_v3; gb200 x 256; seq 4k; batch 2048; pin pp=4 vpp=4 ep=64 recompute=[mla_up_proj, moe_act] "
+        'pipeline_layout="Et*4|(t*4|)*14tmL"; fit first',
+        {"pp": 2, "vpp": 2, "ep": 2, "dp": 2},
+    ),
+    "qwen3_30b_tp2_cp2_etp2_ep2": (
+        "qwen3_30b_a3b; h100 x 16; seq 32k; batch 64; pin tp=4 cp=4 etp=4 ep=4 recompute=[full]; fit first",
+        {"tp": 2, "cp": 2, "etp": 2, "ep": 2},
+    ),
+    "gpt_oss_pp2_cp2": (
+        "gpt_oss_120b; b200 x 64; seq 32k; batch 64; pin pp=2 vpp=1 cp=8 ep=8; fit first",
+        {"pp": 2, "cp": 2, "ep": 2},
+    ),
+    "moonlight_tp2_ep2": (
+        "moonlight_16b; h100 x 8; seq 4k; batch 256; pin tp=2 ep=8 recompute=[core_attn, shared_experts]; fit first",
+        {"tp": 2, "ep": 4, "dp": 2},
+    ),
+    "kimi_k2_pp2_ep2": (
+        "kimi_k2; h200 x 512; seq 4k; batch 1024; pin pp=16 ep=32 tp=1 moments=bf16; fit first",
+        {"pp": 2, "ep": 2, "dp": 2},
+    ),
+    "the_language_model_of_qwen3_vl": (
+        "qwen3_vl_30b_a3b; h100 x 16; seq 4k; batch 64; pin ep=16; fit first", {"ep": 2, "dp": 2},
+    ),
+}  # fmt: skip
+"""Programs, and the axes of their rehearsals that are larger than 1."""
+
+
+@pytest.mark.parametrize("name", REHEARSED)
+def test_trains_as_planned(name: str, host: Host, tmp_path: Path) -> None:
+    """Finite losses, the planned groups, the counted parameters, replicas alike."""
+    text, axes = REHEARSED[name]
+    made = prepared(text, tmp_path)
+    larger = {a: n for a, n in made.rehearsal.layout.items() if n > 1}
+    assert larger.keys() == axes.keys()
+    found = trained(host, made)
+    assert found.keys() == {"loss", "groups", "parameters", "replicas"}
+    assert all(c.ok for c in found.values()), [c for c in found.values() if not c.ok]
+
+
+def losses(host: Host, made: Prepared) -> list[float]:
+    outcome = host.run(made, 300)
+    assert outcome.failure is None, outcome.failure
+    return [x["lm loss"] for x in outcome.answers[-1]["losses"]]
+
+
+NO_EP = "cfg.model.expert_model_parallel_size = 1"
+ALONE = {"tp": 1, "cp": 1, "dp": 1, "pp": 1, "vpp": 1, "ep": 1, "etp": 1, "edp": 1}
+
+
+FP32 = (
+    "cfg.mixed_precision = None; cfg.model.bf16 = cfg.optimizer.bf16 = False; "
+    "cfg.model.params_dtype = cfg.model.pipeline_dtype = cfg.model.autocast_dtype = torch.float32; "
+    "cfg.optimizer.params_dtype = torch.float32"
+)
+SAME_ROUTER = (
+    "from megatron.core.transformer.moe.router import Router; draw = Router.reset_parameters; "
+    "Router.reset_parameters = lambda self: (torch.manual_seed(1), draw(self))[1]"
+)
+"""Routers are drawn from a generator that the number of ranks moves on."""
+NO_ZIGZAG = "modules._positions = lambda parts, part, length: torch.arange(length) + part * length"
+
+
+def test_splitting_the_sequence_changes_no_loss(host: Host, tmp_path: Path) -> None:
+    """The CPU's attention over the keys of a context-parallel group is attention over the whole sequence.
+
+    Megatron gives a rank a piece from the front and one from the back; with other positions the loss is another.
+    """
+    text = "qwen3_30b_a3b; h100 x 8; seq 32k; batch 64; pin tp=2 cp=2 ep=2; fit first"
+    shared = {"seq": 128, "num_microbatches": 2}
+    split = {**ALONE, "cp": 2, "edp": 2}
+    one = edited(prepared(text, tmp_path / "one", layout=ALONE, **shared), f"{FP32}; {SAME_ROUTER}")
+    two = edited(prepared(text, tmp_path / "two", layout=split, **shared), f"{FP32}; {SAME_ROUTER}")
+    whole = losses(host, one)
+    assert losses(host, two) == pytest.approx(whole, rel=1e-6)
+    wrong = edited(two, f"from moedsl.rehearse.cpu import modules; {NO_ZIGZAG}")
+    assert losses(host, wrong) != pytest.approx(whole, rel=1e-6)
+
+
+def test_overlapped_experts_change_no_loss(host: Host, tmp_path: Path) -> None:
+    """Bridge's 1F1B overlap of expert communication: another schedule, the same numbers."""
+    text = QWEN.replace("recompute=[layernorm, moe_act]", "recompute=none ep_overlap=on")
+    r, _, _ = small(text)
+    assert r.policy["ep_overlap"]
+    on = prepared(text, tmp_path / "on")
+    off = prepared(text, tmp_path / "off", policy={**r.policy, "ep_overlap": False})
+    assert losses(host, on) == pytest.approx(losses(host, off), rel=1e-6)
+    log = (on.folder / "rank_0.log").read_text()
+    assert "overlap_moe_expert_parallel_comm: True" in log
+
+
+def test_other_groups_than_planned_are_found(host: Host, tmp_path: Path) -> None:
+    """A recipe that has every expert on every rank trains well, and in other groups."""
+    found = trained(host, edited(prepared(QWEN, tmp_path), NO_EP))
+    assert found["loss"].ok and not found["groups"].ok
+    assert "rank 0: EP is [0], planned [0, 1]" in found["groups"].wrong
+
+
+def test_other_parameters_than_counted_are_found(host: Host, tmp_path: Path) -> None:
+    found = trained(host, edited(prepared(QWEN, tmp_path), "cfg.model.moe_ffn_hidden_size = 64"))
+    assert found["groups"].ok and not found["parameters"].ok
+    assert "rank 0: 196,608 expert parameters, counted 98,304" in found["parameters"].wrong
+
+
+def test_a_loss_that_is_not_finite_is_found(host: Host, tmp_path: Path) -> None:
+    line = (
+        'cfg.optimizer.lr = cfg.optimizer.min_lr = float("inf"); cfg.rerun_state_machine.check_for_nan_in_loss = False'
+    )
+    made = edited(prepared(QWEN, tmp_path), f"{line}; cfg.ddp.check_for_nan_in_grad = False")
+    assert not trained(host, made)["loss"].ok
+
+
+def test_a_rank_that_fails_ends_the_others_and_is_quoted(host: Host, tmp_path: Path) -> None:
+    made = edited(prepared(QWEN, tmp_path), "cfg.model.moe_router_topk = 99")
+    outcome = host.run(made, 300)
+    assert outcome.failure is not None and outcome.failure.kind == "rank" and outcome.failure.status == 1
+    assert any("topk" in line.lower() for line in outcome.failure.lines), outcome.failure.lines
+    said = failure.diagnosis(made, outcome)
+    assert said is not None and said["lines"] > 10
+    assert "the process group" not in failure.text(said)
+    assert ranks_alive(made) == []
+
+
+def ranks_alive(made: Prepared) -> list[int]:
+    """Processes that hold a rank's log open."""
+    return [p.pid for p in psutil.process_iter() if any(str(made.folder) in f.path for f in _open(p))]
+
+
+def _open(process: psutil.Process) -> list[Any]:
+    try:
+        return process.open_files()
+    except (psutil.AccessDenied, psutil.NoSuchProcess):
+        return []
+
+
+def test_a_deadline_ends_every_rank(tmp_path: Path) -> None:
+    made = prepared(QWEN, tmp_path)
+    with Host() as own:
+        outcome = own.run(made, 0.2)
+        assert outcome.failure is not None and outcome.failure.kind == "timeout"
+    assert ranks_alive(made) == []
+
+
+class Shared(Host):
+    """The host of this file where the command would start its own."""
+
+    current: Host
+
+    def __init__(self) -> None:
+        pass
+
+    def run(self, prepared: Prepared, timeout: float, progress: Callable[[str], object] = print) -> Outcome:
+        return self.current.run(prepared, timeout, progress)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def shared(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    Shared.current = host
+    monkeypatch.setattr(command, "Host", Shared)
+
+
+@pytest.mark.usefixtures("shared")
+def test_the_command_and_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-e", QWEN, "-o", str(tmp_path / "out"), "--ranks", "4", "--iterations", "1"]
+    assert main(["rehearse", *words, "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["ok"] and run["ranks"] == 4 and [c["ok"] for c in run["trained"]["checks"]] == [True] * 4
+    assert {p.name for p in (tmp_path / "out").iterdir()} >= {"rehearsal.moe", "recipe.py", "model", "rank_3.log"}
+    assert main(["check", str(tmp_path / "out/rehearsal.moe")]) == 0
+
+
+@pytest.mark.usefixtures("shared")
+def test_the_command_fails_where_a_check_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = command.prepare
+    monkeypatch.setattr(command, "prepare", lambda *words: edited(real(*words), NO_EP))
+    assert main(["rehearse", "-e", QWEN, "--ranks", "4", "--iterations", "1"]) == 1
+    out = capsys.readouterr().out
+    assert (
+        out.startswith("main: FAILED on 4 processes") and "WRONG  groups" in out and "EP is [0], planned [0, 1]" in out
+    )
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "moedsl.cli.main", "rehearse", "-e", QWEN, "-o", str(tmp_path / "out")]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert process.stderr is not None
+    while "starting the real Megatron Bridge" not in process.stderr.readline():
+        assert process.poll() is None
+    children = psutil.Process(process.pid).children()
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130 and "interrupted" in process.stderr.read()
+    assert len(children) == 1
+    psutil.wait_procs(children)
+    process.stderr.close()

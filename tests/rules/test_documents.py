@@ -1,0 +1,188 @@
+"""The claims of the five documents: nothing is prose only, every rule and test named exists, every line is accounted for."""
+
+from __future__ import annotations
+
+import ast as python
+from functools import cache
+
+import pytest
+
+from moedsl.compiler import load_stdlib
+from moedsl.diagnostics.source import Source
+from moedsl.rules import collect, documents, library
+from moedsl.rules.documents import Claim, Copy, Document
+from moedsl.syntax.parser import parse
+from tests.helpers.paths import ROOT
+from tests.oracles.rule_judge import known, of_recipes
+
+SEEDS = ROOT.parent / "shared" / "seeds"
+STDLIB = load_stdlib()
+FOUND = documents.load(documents.rule_ids(STDLIB))
+TITLES = {"VLM training", "long context", "optimization workflow", "expert-parallel overlap"}
+"""The five texts; VLM training has two copies."""
+
+
+def claims() -> list[object]:
+    return [
+        pytest.param(c, id=f"{d.name}-{i}")
+        for d in FOUND.documents
+        for i, c in enumerate(d.claims, 1)
+        if c.left is None
+    ]
+
+
+def test_the_declarations_are_right() -> None:
+    """Rules that are carried exist, and no claim is without a carrier and a test."""
+    shown = [
+        f"{d.labels[0].span.file}:{_line(d.labels[0].span.file, d.labels[0].span.start)} {d.message}"
+        for d in FOUND.diagnostics
+    ]
+    assert not shown, "\n".join(shown)
+
+
+def _line(file: str, start: int) -> int:
+    return FOUND.sources[file].position(start)[0]
+
+
+def test_all_five_texts_are_here() -> None:
+    assert {d.title for d in FOUND.documents} == TITLES
+    assert sum(len(d.copies) for d in FOUND.documents) == 5
+
+
+@pytest.mark.parametrize("claim", claims())
+def test_the_tests_that_show_a_claim_exist(claim: Claim) -> None:
+    for test in claim.shown:
+        file, _, name = test.partition("::")
+        function, _, parameter = name.partition("[")
+        assert function in functions(file), f"{file} has no {function}"
+        if file == "tests/stdlib/test_rule_cases.py":
+            assert parameter.removesuffix("]") in {*known(), *of_recipes()}, f"no rule is called {parameter}"
+
+
+@cache
+def functions(file: str) -> frozenset[str]:
+    """The test functions of a file."""
+    tree = python.parse((ROOT / file).read_text(encoding="utf-8"))
+    return frozenset(
+        n.name for n in python.walk(tree) if isinstance(n, python.FunctionDef) and n.name.startswith("test_")
+    )
+
+
+def test_every_rule_that_cites_a_document_is_carried() -> None:
+    """A rule taken from a text is the carrier of a sentence of it."""
+    carried = {r for d in FOUND.documents for c in d.claims for r in c.carried}
+    cited = {
+        rule.id
+        for prefix, block in STDLIB.rules
+        for rule in (collect.read_rule(prefix, block, m, []) for m in block.members)
+        if any(c.startswith("seed") for c in rule.cites)
+    }
+    assert cited - carried == set()
+
+
+def test_the_texts_are_cited_by_their_titles() -> None:
+    """`cite seed "long context, ..."`: a document, then where in it."""
+    cited = {
+        cite.where.value.split(",")[0]
+        for _, block in STDLIB.rules
+        for m in block.members
+        for cite in m.cites
+        if cite.kind.id == "seed"
+    }
+    assert cited <= TITLES
+
+
+def test_claims_of_a_rule() -> None:
+    found = documents.claims_of("std.layout_advice.keep_dp")
+    assert ("long_context", "data parallelism") in {(d.name, c.where) for d, c in found}
+    assert documents.claims_of("std.layout_advice.nothing") == ()
+
+
+# ---------------------------------------------------------------- the texts, line by line
+
+
+def copies() -> list[object]:
+    return [pytest.param(d, c, id=f"{d.name}-{c.name}") for d in FOUND.documents for c in d.copies]
+
+
+@pytest.mark.skipif(not SEEDS.is_dir(), reason="the texts are not at hand")
+@pytest.mark.parametrize(("document", "copy"), copies())
+def test_every_line_is_accounted_for(document: Document, copy: Copy) -> None:
+    """It belongs to a claim, or it is listed with the reason why it states nothing; not both."""
+    text = (SEEDS / copy.file).read_text(encoding="utf-8").split("\n")
+    lines = {i for i, line in enumerate(text, 1) if line.strip() not in ("", "-")}
+    claimed = {i for c in document.claims for i in c.lines.get(copy.name, ())}
+    ignored = [i for some in copy.ignored.values() for i in some]
+    assert sorted(lines - claimed - {*ignored}) == [], "neither claimed nor ignored"
+    assert sorted(claimed & {*ignored}) == [], "claimed and ignored"
+    assert sorted(i for i in claimed | {*ignored} if i > len(text) or not text[i - 1].strip()) == [], "no such line"
+    assert len(ignored) == len({*ignored}), "ignored twice"
+
+
+# ---------------------------------------------------------------- mistakes in a declaration
+
+HEAD = 'document d { title "t"; sources { a { file "f" heading [1] } }\n'
+CLAIM = (
+    'claim { says "s"; where "w"; kind rule; lines a=[2]; carried [std.mesh.heads]; shown ["tests/test_x.py::test_y"] }'
+)
+WRONG = [
+    ("check.missing_fact", HEAD.replace('title "t"; ', ""), CLAIM, "d"),
+    ("check.missing_fact", HEAD.replace('file "f" ', ""), CLAIM.replace("lines a=[2]; ", ""), "a"),
+    ("check.missing_fact", HEAD, CLAIM.replace('says "s"; ', ""), "claim"),
+    ("check.missing_fact", HEAD, CLAIM.replace("kind rule; ", ""), "claim"),
+    ("check.missing_fact", HEAD, CLAIM.replace("lines a=[2]; ", ""), "claim"),
+    ("check.unknown_fact", HEAD, CLAIM.replace("where", "were"), "were"),
+    ("check.unknown_fact", HEAD.replace("heading", "headings"), CLAIM, "headings"),
+    ("check.unknown_word", HEAD, CLAIM.replace("rule;", "rules;"), "rules"),
+    ("check.unknown_rule", HEAD, CLAIM.replace("mesh.heads", "mesh.headz"), "std.mesh.headz"),
+    ("check.unknown_name", HEAD, CLAIM.replace("a=[2]", "b=[2]"), "b"),
+    ("check.type", HEAD, CLAIM.replace("a=[2]", 'a=["2"]'), '"2"'),
+    ("check.type", HEAD, CLAIM.replace('"s"', "s"), "says"),
+    ("check.type", HEAD, CLAIM.replace("[std.mesh.heads]", "std.mesh.heads"), "carried"),
+    ("check.twice", HEAD, CLAIM.replace("kind rule;", "kind rule; kind rule;"), "kind"),
+    ("check.no_carrier", HEAD, CLAIM.replace("carried [std.mesh.heads]; ", ""), "claim"),
+    ("check.no_carrier", HEAD, CLAIM.replace('shown ["tests/test_x.py::test_y"]', ""), "claim"),
+    ("check.no_carrier", HEAD, CLAIM.replace("kind rule;", 'kind rule; left "no";'), "claim"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("id", "head", "claim", "at"), WRONG)
+def test_a_mistake_is_told_where_it_stands(id: str, head: str, claim: str, at: str) -> None:
+    text = head + claim + "}\n"
+    found = declared(text).diagnostics
+    places = [(d.id, text[d.labels[0].span.start : d.labels[0].span.end]) for d in found]
+    assert (id, at) in places, places
+
+
+def test_what_is_right_is_read() -> None:
+    found = declared(
+        HEAD
+        + CLAIM.replace("[2]", "[2, 4-6]")
+        + '\nclaim { says "x"; where "w"; kind pitfall; lines a=[3]; left "no" } }'
+    )
+    assert not found.diagnostics
+    (document,) = found.documents
+    assert document.copies == (Copy("a", "f", {"heading": (1,)}),)
+    first, second = document.claims
+    assert (first.lines, first.carried, first.shown) == (
+        {"a": (2, 4, 5, 6)},
+        ("std.mesh.heads",),
+        ("tests/test_x.py::test_y",),
+    )
+    assert (second.kind, second.left, second.carried) == ("pitfall", "no", ())
+
+
+def declared(text: str) -> documents.Documents:
+    """The documents of a text, against the rules of the stdlib."""
+    source = Source("d.moe", text)
+    module, found = parse(source)
+    assert module is not None and not found, found
+    mine = library.Library()
+    mine.add(source, module, "run")
+    return documents.read(mine, documents.rule_ids(STDLIB))
+
+
+def test_a_plan_reads_no_document() -> None:
+    """The stdlib that a plan loads has none, so that its start does not pay for them."""
+    assert STDLIB.documents == {}
+    assert len(FOUND.documents) == 4

@@ -1,0 +1,46 @@
+"""NVIDIA's recipes that `runtime_config_update` accepts and our laws refuse: Megatron-Core refuses each of them too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from moedsl.verify import Server
+from moedsl.verify import case as cases
+from tests.stdlib.test_recipes import LATE, ROWS
+
+pytestmark = pytest.mark.bridge
+_KNOWN_GPU = {"vr200": "gb300"}
+"""The verifier does not know a Vera Rubin; the process groups do not ask for the GPU."""
+_WHERE = {
+    "mesh.expert_mesh": {"megatron/core/parallel_state.py:882"},
+    # 94 layers on 8 stages are refused before the virtual stage is asked for
+    "vision.no_vpp": {
+        "megatron/core/transformer/transformer_layer.py:190",
+        "megatron/core/transformer/transformer_block.py:150",
+    },
+    # and so are 60 layers on 8 stages, or 20 of a stage on 12 chunks, before the plan of the layers
+    "vision.no_ep_overlap": {
+        "megatron/core/utils.py:666",
+        "megatron/core/transformer/transformer_block.py:150",
+        "megatron/core/transformer/transformer_block.py:169",
+    },
+}
+
+
+def asked(name: str) -> cases.Case:
+    row: dict[str, Any] = ROWS[name]
+    gpu = _KNOWN_GPU.get(row["hardware"], row["hardware"])
+    read = cases.read(f"megatron.bridge.{row['module']}:{row['function']}", gpu=gpu, world=row["gpus"])
+    assert isinstance(read, cases.Case), read
+    return evolve(read, stages="vision.no_ep_overlap" in LATE[name])
+
+
+def test_megatron_refuses_them_before_the_first_step(server: Server) -> None:
+    reports = dict(zip(LATE, server.judge([asked(name) for name in LATE]), strict=True))
+    assert {n: r.verdict for n, r in reports.items()} == dict.fromkeys(LATE, "refused")
+    for name, report in reports.items():
+        law, *_ = LATE[name]
+        assert report.refusals[0].where in _WHERE[law], (name, report.refusals)

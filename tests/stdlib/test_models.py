@@ -1,0 +1,252 @@
+"""The stdlib's models and hardware, against Megatron Bridge's own recipes, published totals, and the importer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.diagnostics.source import Source
+from moedsl.importer.config import add
+from moedsl.rules import declarations
+from moedsl.schema.facts import Hardware, Model
+from moedsl.syntax import ast
+from moedsl.syntax.parser import parse
+from tests.helpers.paths import DATA, ROOT
+from tests.oracles.count_parameters import language, megatron_only, mtp, vision
+
+MODELS = sorted((ROOT / "stdlib" / "models").glob("*.moe"))
+GPUS = sorted((ROOT / "stdlib" / "hardware").glob("*.moe"))
+BRIDGE: dict[str, Any] = json.loads((DATA / "bridge_model_facts.json").read_text())
+
+
+def declaration(path: Path, kind: type[Any]) -> Any:
+    module, found = parse(Source(path.name, path.read_text()))
+    assert not found and module is not None
+    (item,) = module.items
+    assert isinstance(item, kind)
+    return item
+
+
+def model(path: Path) -> Model:
+    made, found = declarations.model(declaration(path, ast.ModelDecl))
+    assert made is not None and not found, found
+    return made
+
+
+def hardware(path: Path) -> Hardware:
+    made, found = declarations.hardware(declaration(path, ast.HardwareDecl), {})
+    assert made is not None and not found, found
+    return made
+
+
+def config_of(m: Model) -> Path:
+    return ROOT / "stdlib" / "hf" / m.hf.replace("/", "--") / "config.json"
+
+
+def test_the_stdlib_has_the_models_that_bridge_has_recipes_for() -> None:
+    assert {p.stem for p in MODELS} == set(BRIDGE)
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_importing_again_leaves_no_difference(path: Path) -> None:
+    text, found = add(config_of(model(path)))
+    assert not found
+    assert text == path.read_text()
+
+
+# What the recipes have beside the model's own value, and why.
+EXPLAINED = {
+    # models/deepseek_v3's two partial_cg_dev recipes set kv_channels themselves; latent attention does not read it.
+    ("deepseek_v3", "kv_channels"): [128],
+    # Fine-tuning keeps all 163,842 rows of the tokenizer, padded to TP: recipes/moonlight/h100/moonlight_16b.py:54.
+    ("moonlight_16b", "vocab_size"): [163842, 163844],
+    # Pre-training takes the tokenizer's vocabulary: recipes/nemotronh/h100/nemotron_3_nano.py:78 states none.
+    ("nemotron_3_nano", "vocab_size"): [None],
+    ("nemotron_3_5_lightning", "vocab_size"): [None],
+    # No key of the configuration names the checkpoint's MTP layer; fine-tuning leaves it away, pre-training has it:
+    # recipes/qwen/h100/qwen3_next.py:63.
+    ("qwen3_next_80b_a3b", "mtp_num_layers"): [None],
+}
+# What the recipes train in place of the model's own value.
+REPLACED = {
+    # Two depths of the one repeated layer: recipes/nemotronh/h100/nemotron_3_super.py:98, perf_recipes/nemotronh.
+    **{(f"nemotron_3_{size}", "mtp_num_layers"): [2] for size in ("super", "ultra", "5_lightning")},
+    # No layer has a dense MLP and the configuration no width for one, until core transformer/transformer_config.py:1330.
+    **{(f"qwen35_vl_{size}", "ffn_hidden_size"): [None] for size in ("35b_a3b", "122b_a10b", "397b_a17b")},
+}
+
+
+def megatron(m: Model) -> dict[str, Any]:
+    """The facts under the names of Megatron's fields."""
+    mla = m.attention == "mla"
+    return {
+        "hf_model_id": m.hf,
+        "num_layers": m.layers,
+        "hidden_size": m.hidden,
+        "ffn_hidden_size": m.ffn_hidden,
+        "moe_ffn_hidden_size": m.expert_hidden,
+        "moe_shared_expert_intermediate_size": m.shared_expert_hidden or None,
+        "num_moe_experts": m.experts,
+        "moe_router_topk": m.topk,
+        "num_attention_heads": m.heads,
+        "num_query_groups": m.query_groups,
+        "kv_channels": m.head_dim,
+        "multi_latent_attention": mla,
+        "q_lora_rank": m.q_lora_rank or None,
+        "kv_lora_rank": m.kv_lora_rank if mla else None,
+        "qk_head_dim": m.qk_nope_dim if mla else None,
+        "qk_pos_emb_head_dim": m.qk_rope_dim if mla else None,
+        "v_head_dim": m.v_head_dim if mla else None,
+        "vocab_size": m.vocab,
+        "share_embeddings_and_output_weights": m.tied_embeddings,
+        "moe_layer_freq": {"leading_dense": m.dense_layers} if m.dense_layers else 1,
+        "mtp_num_layers": m.mtp_layers if m.hybrid else m.mtp_layers or None,
+        "window_size": [m.window - 1, 0] if m.window else None,
+        "window_attn_skip_freq": m.window_every or None,
+        **(hybrid(m) if m.hybrid else {}),
+        **(delta_nets(m) if m.linear else {}),
+    }
+
+
+def hybrid(m: Model) -> dict[str, Any]:
+    return {
+        "hybrid_layer_pattern": m.layer_pattern,
+        "mamba_num_heads": m.mamba_heads,
+        "mamba_head_dim": m.mamba_head_dim,
+        "mamba_state_dim": m.mamba_state,
+        "mamba_num_groups": m.mamba_groups,
+        "moe_latent_size": m.moe_latent or None,
+    }
+
+
+def delta_nets(m: Model) -> dict[str, Any]:
+    return {
+        "experimental_attention_variant": "gated_delta_net",
+        "linear_attention_freq": {
+            "layers": m.layers,
+            "full": [*range(m.linear_every, m.layers + 1, m.linear_every)],
+        },
+        "linear_conv_kernel_dim": 4,
+        "linear_num_key_heads": m.linear_key_heads,
+        "linear_num_value_heads": m.linear_value_heads,
+        "linear_key_head_dim": m.linear_key_dim,
+        "linear_value_head_dim": m.linear_value_dim,
+    }
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_facts_are_what_bridge_builds(path: Path) -> None:
+    said, built = megatron(model(path)), BRIDGE[path.stem]
+    assert set(said) == set(built) - {"recipes"}
+    for column, value in said.items():
+        if (path.stem, column) in REPLACED:
+            assert built[column] == REPLACED[path.stem, column], column
+            continue
+        others = [v for v in built[column] if v != value]
+        assert value in built[column] and sorted(others) == EXPLAINED.get((path.stem, column), []), column
+
+
+# Parameters without MTP, as Hugging Face's own classes count them on the meta device (transformers 5.12.1).
+PUBLISHED = {
+    "qwen3_30b_a3b": 30_532_122_624,
+    "qwen3_235b_a22b": 235_093_634_560,
+    "deepseek_v3": 671_026_404_352,
+    "gpt_oss_120b": 116_829_156_672,
+    "kimi_k2": 1_026_408_209_408,
+    "moonlight_16b": 15_960_108_544,
+    "qwen3_vl_30b_a3b": 31_070_754_032,
+    "qwen3_vl_235b_a22b": 235_670_022_896,
+    "nemotron_3_nano": 31_577_937_344,
+    "nemotron_3_super": 120_668_687_360,
+    "nemotron_3_ultra": 549_308_968_960,
+    "nemotron_3_5_lightning": 31_577_937_344,
+    "qwen3_next_80b_a3b": 79_674_391_296,
+    "qwen35_vl_35b_a3b": 35_107_181_936,
+    "qwen35_vl_122b_a10b": 122_562_817_776,
+    "qwen35_vl_397b_a17b": 396_802_360_816,
+}
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_facts_give_the_published_total(path: Path) -> None:
+    m = model(path)
+    assert language(m) + vision(m) == PUBLISHED[path.stem]
+
+
+# Unique parameters of the model that Megatron Bridge's _create_model builds on the meta device, all pipeline stages.
+BUILT = {
+    "qwen3_30b_a3b": 30_532_122_624,
+    "qwen3_235b_a22b": 235_093_634_560,
+    "deepseek_v3": 682_636_472_320,
+    "gpt_oss_120b": 116_829_156_672,
+    "kimi_k2": 1_026_408_209_408,
+    "moonlight_16b": 15_960_163_840,
+    "qwen3_vl_30b_a3b": 31_070_754_032,
+    "qwen3_vl_235b_a22b": 235_670_022_896,
+    "nemotron_3_nano": 31_577_937_344,
+    "nemotron_3_super": 123_611_012_096,
+    "nemotron_3_ultra": 560_524_578_816,
+    "nemotron_3_5_lightning": 32_913_263_168,
+    "qwen3_next_80b_a3b": 81_324_862_720,
+    "qwen35_vl_35b_a3b": 35_951_822_704,
+    "qwen35_vl_122b_a10b": 125_086_497_008,
+    "qwen35_vl_397b_a17b": 403_397_928_944,
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_facts_give_the_total_that_megatron_builds(name: str) -> None:
+    m = model(ROOT / "stdlib" / "models" / f"{name}.moe")
+    assert language(m) + vision(m) + mtp(m) + megatron_only(m) == BUILT[name]
+
+
+def test_gpt_oss_window_alternates_as_published() -> None:
+    m = model(ROOT / "stdlib" / "models" / "gpt_oss_120b.moe")
+    types = json.loads(config_of(m).read_text())["layer_types"]
+    full = [i for i, t in enumerate(types, 1) if t == "full_attention"]
+    assert full == [i for i in range(1, m.layers + 1) if i % m.window_every == 0]
+
+
+# ---------------------------------------------------------------- hardware
+
+# Compute capability, device name, SMs and NVLink domain, as Megatron Bridge on a real machine of each kind sees them.
+DEVICES = {
+    "h100": (9.0, "NVIDIA H100 80GB HBM3", 80, 132, 8),
+    "h200": (9.0, "NVIDIA H200", 141, 132, 8),
+    "b200": (10.0, "NVIDIA B200", 180, 148, 8),
+    "gb200": (10.0, "NVIDIA GB200", 186, 152, 72),
+    "b300": (10.3, "NVIDIA B300", 270, 148, 8),
+    "gb300": (10.3, "NVIDIA GB300", 278, 152, 72),
+}
+
+
+def test_every_gpu_is_declared() -> None:
+    assert {p.stem for p in GPUS} == set(DEVICES)
+
+
+@pytest.mark.parametrize("path", GPUS, ids=lambda p: p.stem)
+def test_hardware_facts(path: Path) -> None:
+    h = hardware(path)
+    assert (h.capability, h.device, h.memory / 1e9, h.sms, h.nvlink_domain) == DEVICES[path.stem]
+    assert h.arch == ("hopper" if h.capability < 10 else "blackwell")
+    assert h.gpus_per_node == (4 if path.stem.startswith("gb") else 8)
+    assert 3e12 < h.hbm < 9e12 and h.network < h.nvlink < h.hbm
+
+
+@pytest.mark.parametrize("path", GPUS, ids=lambda p: p.stem)
+def test_every_hardware_fact_has_its_source(path: Path) -> None:
+    decl = declaration(path, ast.HardwareDecl)
+    assert {e.name.id for e in decl.facts} == set(hardware(path).sources)
+
+
+@pytest.mark.parametrize("path", GPUS, ids=lambda p: p.stem)
+def test_rates_are_dense_and_of_formats_that_the_gpu_has(path: Path) -> None:
+    h = hardware(path)
+    assert h.tflops["fp8"] / h.tflops["bf16"] == pytest.approx(2, rel=1e-2)
+    assert set(h.tflops) == ({"bf16", "fp8"} if h.arch == "hopper" else {"bf16", "fp8", "mxfp8", "nvfp4"})
+    assert h.tflops["bf16"] == {9.0: 989}.get(h.capability, 2500 if h.nvlink_domain == 72 else 2250)
+    if h.arch == "blackwell":
+        assert h.tflops["nvfp4"] / h.tflops["fp8"] == (3 if h.capability == 10.3 else 2)

@@ -1,0 +1,155 @@
+"""NVIDIA's own recipes as pinned layouts: what Bridge accepts is legal here, what it refuses for its layout is refused.
+
+`recipe_layouts.jsonl` has every recipe of megatron-bridge 0.6.2 whose model the stdlib declares, with the verdict of
+`runtime_config_update`. Some that it accepts Megatron-Core refuses a moment later, before the first step, when it makes
+the process groups or the model. Those are named in `LATE`; `tests/stdlib/test_laws_late_bridge.py` asks the real Bridge about them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.helpers.layouts import DATA, broken, checked, run_text
+
+ROWS: dict[str, dict[str, Any]] = {
+    f"{r['kind']}-{r['function']}": r
+    for r in map(json.loads, (DATA / "recipe_layouts.jsonl").read_text(encoding="utf-8").splitlines())
+}
+NCCLEP = {
+    "perf-gpt_oss_120b_pretrain_64gpu_gb200_bf16_ncclep_config",
+    "perf-nemotron_3_nano_pretrain_8gpu_gb300_fp8mx_ncclep_config",
+}
+"""The ncclep backend is no word of the language: it needs a capacity budget that the published recipes alone tune."""
+FUSED_OFFLOAD = {
+    f"perf-nemotron_3_ultra_pretrain_256gpu_{gpu}_{precision}_config"
+    for gpu in ("gb200", "gb300")
+    for precision in ("fp8mx", "nvfp4")
+}
+"""Nor is `fused_group_mlp`, the offload of whole fused experts outside a captured iteration."""
+UNSAYABLE = NCCLEP | FUSED_OFFLOAD
+
+PARTIAL_CG = {
+    "perf-deepseek_v3_pretrain_256gpu_gb200_fp8mx_partial_cg_dev_config",
+    "perf-deepseek_v3_pretrain_256gpu_gb300_fp8mx_partial_cg_dev_config",
+}
+REFUSED = {name: ["mesh.layers"] for name in PARTIAL_CG} | {
+    "library-qwen35_vl_122b_a10b_sft_48gpu_h100_bf16_config": ["batch.batch_over_dp"],
+    "library-qwen35_vl_122b_a10b_sft_config": ["batch.batch_over_dp"],
+    "library-qwen35_vl_397b_a17b_sft_128gpu_h100_bf16_config": ["batch.batch_over_dp"],
+    "library-qwen35_vl_397b_a17b_sft_config": ["batch.batch_over_dp"],
+}
+"""Refused by `runtime_config_update` for the layout: VPP 2 against a layout of four chunks on a stage, or a batch that
+the replicas do not divide."""
+WORDS = {
+    "mesh.layers": "conflicts with pipeline_model_parallel_layout",
+    "batch.batch_over_dp": "eval_global_batch_size",
+}
+
+REFUSED_OTHERWISE = {
+    "library-kimi_k2_pretrain_512gpu_h100_bf16_config": "sequence length",
+    "library-kimi_k2_pretrain_config": "sequence length",
+    "library-qwen35_vl_35b_a3b_sft_2gpu_h100_bf16_fsdp_config": "fsdp_dtensor",
+    "perf-qwen3_235b_a22b_pretrain_128gpu_b200_fp8mx_deepep_dev_config": "SM-count knobs",
+}
+"""Refused by `runtime_config_update` for fields that a plan cannot get wrong: model and data differ in their sequence
+length (a plan has one), FSDP without its format of checkpoints (a plan sets it), and two deprecated knobs for the
+dispatcher's SMs contradict (a plan sets the new one)."""
+
+_MESH, _VISION, _OVERLAP = ["mesh.expert_mesh"], ["vision.no_vpp", "vision.no_ep_overlap"], ["vision.no_ep_overlap"]
+LATE = {
+    # ETP x EP x PP is more than the GPUs that the name says: megatron/core/parallel_state.py:882 refuses.
+    "perf-deepseek_v3_pretrain_64gpu_h100_bf16_config": _MESH,
+    "perf-deepseek_v3_pretrain_64gpu_h100_fp8cs_config": _MESH,
+    "perf-deepseek_v3_pretrain_128gpu_vr200_bf16_config": _MESH,
+    "perf-deepseek_v3_pretrain_128gpu_vr200_fp8cs_config": _MESH,
+    "perf-deepseek_v3_pretrain_128gpu_vr200_fp8mx_config": _MESH,
+    "perf-deepseek_v3_pretrain_128gpu_vr200_nvfp4_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_fp8cs_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_fp8mx_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_nvfp4_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb200_nvfp4_full_iteration_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_bf16_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_fp8cs_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_fp8mx_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_nvfp4_config": _MESH,
+    "perf-qwen3_235b_a22b_pretrain_64gpu_gb300_nvfp4_full_iteration_config": _MESH,
+    # Qwen3-VL does not hand its virtual stage on: megatron/core/transformer/transformer_layer.py:190 refuses.
+    "perf-qwen3_vl_30b_a3b_pretrain_16gpu_h100_bf16_config": _VISION,
+    "perf-qwen3_vl_30b_a3b_pretrain_16gpu_h100_fp8cs_config": _VISION,
+    "perf-qwen3_vl_235b_a22b_pretrain_256gpu_h100_bf16_config": _VISION,
+    "perf-qwen3_vl_235b_a22b_pretrain_256gpu_h100_fp8cs_config": _VISION,
+    # Qwen3.5 has no plan of its layers to overlap: megatron/core/utils.py:666 finds none.
+    "perf-qwen35_vl_35b_a3b_pretrain_16gpu_h100_bf16_config": _OVERLAP,
+    "perf-qwen35_vl_35b_a3b_pretrain_16gpu_h100_fp8cs_config": _OVERLAP,
+    "perf-qwen35_vl_122b_a10b_pretrain_128gpu_h100_bf16_config": _OVERLAP,
+    "perf-qwen35_vl_122b_a10b_pretrain_128gpu_h100_fp8cs_config": _OVERLAP,
+    "perf-qwen35_vl_122b_a10b_pretrain_32gpu_b200_bf16_config": _OVERLAP,
+    "perf-qwen35_vl_122b_a10b_pretrain_32gpu_b200_fp8cs_config": _OVERLAP,
+    "perf-qwen35_vl_122b_a10b_pretrain_32gpu_b200_fp8mx_config": _OVERLAP,
+    "perf-qwen35_vl_397b_a17b_pretrain_256gpu_h100_bf16_config": _OVERLAP,
+    "perf-qwen35_vl_397b_a17b_pretrain_256gpu_h100_fp8cs_config": _OVERLAP,
+    "perf-qwen35_vl_397b_a17b_pretrain_64gpu_b200_bf16_config": _OVERLAP,
+    "perf-qwen35_vl_397b_a17b_pretrain_64gpu_b200_fp8cs_config": _OVERLAP,
+    "perf-qwen35_vl_397b_a17b_pretrain_64gpu_b200_fp8mx_config": _OVERLAP,
+}
+"""Accepted by `runtime_config_update`, refused by Megatron-Core before the first step."""
+
+IN_TRAINING = {
+    # te/pytorch/ops/basic/swiglu.py:474 raises in the first forward pass.
+    "perf-deepseek_v3_pretrain_128gpu_gb300_fp8mx_hsdp_config": ["cuda_graph.whole_graph_activation"],
+}
+"""Accepted until the first step."""
+
+WITHOUT_SEQUENCE_PARALLEL = {
+    "library-qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config",
+    "library-qwen3_vl_235b_a22b_sft_config",
+}
+"""TP > 1 without sequence parallelism, which the MoE layer refuses in training: Bridge turns it on, we derive it."""
+
+
+NEEDLESS = {
+    "library-nemotron_3_super_sft_16gpu_h100_bf16_32k_config",
+    "library-nemotron_3_ultra_pretrain_24gpu_h100_bf16_config",
+    "library-nemotron_3_ultra_pretrain_config",
+}
+"""Sequence parallelism without TP, which Bridge turns off."""
+
+
+@pytest.mark.parametrize("name", sorted(ROWS.keys() - UNSAYABLE))
+def test_a_recipe_is_as_legal_here_as_in_megatron(name: str) -> None:
+    expected = (REFUSED | LATE | IN_TRAINING).get(name, [])
+    assert broken(ROWS[name]) == expected
+
+
+def test_what_bridge_refuses_is_known() -> None:
+    refused = {name: r["verdict"] for name, r in ROWS.items() if "verdict" in r}
+    assert refused.keys() == REFUSED.keys() | REFUSED_OTHERWISE.keys()
+    assert all(reason in refused[name] for name, reason in REFUSED_OTHERWISE.items())
+    assert all(WORDS[law] in refused[name] for name, (law,) in REFUSED.items())
+
+
+def test_the_recipes_that_fail_late_are_ones_that_bridge_accepts() -> None:
+    assert all("verdict" not in ROWS[name] for name in LATE)
+
+
+def test_what_the_language_cannot_say() -> None:
+    assert {n for n, r in ROWS.items() if r.get("dispatcher") == "ncclep"} == NCCLEP
+    assert {n for n, r in ROWS.items() if "fused_group_mlp" in r.get("offload_modules", [])} == FUSED_OFFLOAD
+    for name in UNSAYABLE:
+        assert [d.id for d in checked(run_text(ROWS[name])).diagnostics] == ["check.unknown_word"]
+
+
+def test_sequence_parallel_is_derived() -> None:
+    without = {n for n, r in ROWS.items() if r.get("tp", 1) > 1 and not r.get("sequence_parallel")}
+    assert without == WITHOUT_SEQUENCE_PARALLEL
+    needless = {n for n, r in ROWS.items() if r.get("tp", 1) == 1 and r.get("sequence_parallel")}
+    assert needless == PARTIAL_CG | NEEDLESS
+
+
+def test_every_recipe_is_there() -> None:
+    """360 of the 476 MoE recipes are of the stdlib's models and can be built; of those, 350 pass Bridge's own update."""
+    assert len(ROWS) == 360
+    assert sum("verdict" not in r for r in ROWS.values()) == 350

@@ -1,0 +1,155 @@
+"""Output is written whole or not at all, and never over what moedsl did not write."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from moedsl.emit.lock import lock_text
+from moedsl.support import owned_files
+from moedsl.support.owned_files import hash_of, left_over, stamp, write_all, written_by_us
+from tests.helpers.plans import PLANS
+
+FILES = {"recipe.py": "x = 1\n", "plan.json": '{\n  "a": 1\n}\n', "overrides.txt": "a=1\n"}
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {p.name: p.read_text() for p in sorted(folder.iterdir())}
+
+
+def ids(problems: list[owned_files.Diagnostic]) -> list[str]:
+    return [p.id for p in problems]
+
+
+def test_same_input_gives_same_bytes_and_writes_again(tmp_path: Path) -> None:
+    assert write_all(tmp_path / "a" / "b", FILES) == []
+    first = contents(tmp_path / "a" / "b")
+    assert write_all(tmp_path / "a" / "b", FILES) == []
+    assert contents(tmp_path / "a" / "b") == first and set(first) == set(FILES)
+    assert json.loads(first["plan.json"])["a"] == 1
+
+
+def test_the_user_may_read_what_is_written(tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    write_all(tmp_path, FILES)
+    os.umask(old)
+    assert stat.S_IMODE((tmp_path / "recipe.py").stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda t: t + " ", "emit.edited"),
+        (lambda t: t.replace("1", "2"), "emit.edited"),
+        (lambda t: "mine", "emit.not_ours"),
+    ],
+)
+def test_an_edited_file_stays(tmp_path: Path, name: str, change, expected: str) -> None:
+    write_all(tmp_path, FILES)
+    (tmp_path / name).write_text(change((tmp_path / name).read_text()))
+    before = contents(tmp_path)
+    problems = write_all(tmp_path, FILES)
+    assert ids(problems) in ([expected], ["emit.not_ours"]) and problems[0].help
+    assert contents(tmp_path) == before
+    assert write_all(tmp_path, FILES, force=True) == []
+    assert contents(tmp_path)[name] == stamp(name, FILES[name])
+
+
+@pytest.mark.parametrize("name", ["a.py", "a.json", "a.txt"])
+@pytest.mark.parametrize("text", ["{}", "{\n}\n", '{\n  "k": [1]\n}', "", "x\r\n\x00é"])
+def test_a_stamped_text_is_ours_and_another_is_not(name: str, text: str) -> None:
+    if name.endswith(".json") and not text.startswith("{"):
+        return
+    stamped = stamp(name, text)
+    assert written_by_us(name, stamped) == "ours"
+    assert written_by_us(name, stamped + "x") == "edited"
+    assert written_by_us(name, text) == "foreign"
+    assert not name.endswith(".json") or json.loads(stamped)["moedsl_sha256"]
+
+
+def test_binary_file_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").write_bytes(b"\xff\xfe\x00")
+    assert ids(write_all(tmp_path, FILES)) == ["emit.not_ours"]
+
+
+def test_directory_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    assert ids(write_all(tmp_path / "out", FILES)) == ["emit.exists"]
+    assert ids(write_all(tmp_path / "out" / "deeper", FILES)) == ["emit.unwritable"]
+
+
+def test_a_directory_in_a_files_place_stays_even_with_force(tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").mkdir()
+    assert ids(write_all(tmp_path, FILES, force=True)) == ["emit.exists"]
+    assert contents_names(tmp_path) == ["recipe.py"]
+
+
+def contents_names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_a_symlink_is_replaced_only_with_force_and_its_target_never(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "recipe.py").symlink_to(tmp_path / "mine")
+    assert ids(write_all(tmp_path / "out", FILES)) == ["emit.not_ours"]
+    assert write_all(tmp_path / "out", FILES, force=True) == []
+    assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / "out" / "recipe.py").is_symlink()
+
+
+def test_a_directory_that_may_not_be_written() -> None:
+    assert ids(write_all("/proc/moedsl", FILES)) == ["emit.unwritable"]  # not even root may
+
+
+@pytest.mark.parametrize("refusal", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("after", [0, 1, 2])
+@pytest.mark.parametrize("earlier", [True, False])
+def test_an_interrupt_puts_everything_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: type[BaseException], after: int, earlier: bool
+) -> None:
+    out = tmp_path / "out"
+    if earlier:
+        write_all(out, {k: v.replace("1", "0") for k, v in FILES.items()})
+    before = contents(out) if earlier else None
+    real, done = os.replace, []
+
+    def replace(source: Path, target: Path) -> None:
+        if len(done) == after and not str(source).endswith(".old"):
+            raise refusal("no")
+        done.append(target)
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    if refusal is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            write_all(out, FILES)
+    else:
+        assert ids(write_all(out, FILES)) == ["emit.unwritable"]
+    assert (contents(out) if out.exists() else None) == before
+
+
+def test_lock_is_the_same_each_time_and_tells_inputs_apart() -> None:
+    plan = PLANS["qwen3_30b_h100_bf16"]
+    source = hash_of([("run.moe", "gb200"), ("other.moe", "h100")])
+    assert source == hash_of([("other.moe", "h100"), ("run.moe", "gb200")]) != hash_of([("run.moe", "gb200")])
+    text = lock_text(plan, {"stdlib": "b", "source": source})
+    assert text == lock_text(plan, {"source": source, "stdlib": "b"})
+    lock = json.loads(text)
+    assert lock["fields"]["model.expert_model_parallel_size"] == 16 and lock["inputs"]["source"] == source
+    assert write_all.__doc__ and json.loads(stamp("moedsl.lock.json", text))["decided"]["gpus"] == 16
+
+
+def test_runs_of_an_earlier_compile_are_named(tmp_path: Path) -> None:
+    both = {f"{run}/{name}": text for run in ("a", "b") for name, text in FILES.items()}
+    only = {name: text for name, text in both.items() if name.startswith("a/")}
+    assert write_all(tmp_path, both) == [] and left_over(tmp_path, both) == []
+    (warning,) = left_over(tmp_path, only)
+    assert warning.id == "emit.left_over" and "holds b," in warning.message
+    (tmp_path / "b" / "plan.json").write_text("{}")
+    assert left_over(tmp_path, only) == []
+    assert left_over(tmp_path, FILES) == []

@@ -1,0 +1,217 @@
+"""Whatever is not a run file is an error value within a second, and nothing raises."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from moedsl.diagnostics.source import Source
+from moedsl.support import disk_cache, resources
+from moedsl.support.resources import stdlib_files
+from moedsl.syntax import parse_cache
+from moedsl.syntax.parser import MAX_ERRORS, parse
+from moedsl.syntax.printer import format_source, print_module
+from moedsl.syntax.reader import LIMIT, from_bytes, from_text, read
+from tests.helpers import strategies
+
+slow = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+BYTES = {
+    "empty": (b"", "parse.empty"),
+    "blank": (b" \n\t\r\n", "parse.empty"),
+    "comments": (b"# nothing\n\n# here", "parse.empty"),
+    "utf16": ("seq 4k\n".encode("utf-16"), "parse.encoding"),
+    "utf32": ("seq 4k\n".encode("utf-32"), "parse.encoding"),
+    "latin1": ("# caf\xe9\nseq 4k".encode("latin-1"), "parse.encoding"),
+    "binary": (b"\x7fELF\x02\x01\x00\x00", "parse.encoding"),
+    "nul": (b"seq 4k\x00", "parse.encoding"),
+    "huge": (b"# x\n" * LIMIT, "parse.too_large"),
+    "nested": (b"require " + b"(" * 100_000, "parse.nested"),
+    "nested blocks": (b"model a {" * 20_000 + b"}" * 20_000, "parse.nested"),
+    "mixed brackets": (b"({[" * 50_000 + b")" * 50_000, "parse.nested"),
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_not_a_run_file(name: str, tmp_path: Path) -> None:
+    data, expected = BYTES[name]
+    path = tmp_path / "a.moe"
+    path.write_bytes(data)
+    source, (diagnostic,) = read(path)
+    assert source is None
+    assert diagnostic.id == expected
+    assert diagnostic.help
+
+
+def test_encodings_that_are_read() -> None:
+    for data in (b"\xef\xbb\xbfseq 4k\r\ngb200\r\n", b"seq 4k\ngb200\n", b"seq 4k\rgb200\r"):
+        source, diagnostics = from_bytes(data, "a.moe")
+        assert not diagnostics
+        assert source == Source("a.moe", "seq 4k\ngb200\n")
+
+
+def test_the_wrong_byte_is_named() -> None:
+    _, (diagnostic,) = from_bytes("seq 4k\n# caf\xe9".encode("latin-1"), "a.moe")
+    assert "0xe9 on line 2" in diagnostic.message
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "near.moe").write_text("seq 4k")
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path, expected in (
+        (tmp_path / "far.moe", "read.missing"),
+        (tmp_path, "read.directory"),
+        (fifo, "read.special"),
+        (Path("/dev/zero"), "read.special"),
+        (Path("/dev/null"), "read.special"),
+        (Path("a\0b"), "read.missing"),
+        (tmp_path / ("n" * 5000), "read.missing"),
+        (tmp_path / "near.moe" / "x", "read.missing"),
+    ):
+        source, (diagnostic,) = read(path)
+        assert source is None
+        assert diagnostic.id == expected, path
+    assert "near.moe" in read(tmp_path / "far.moe")[1][0].help[0]
+
+
+LONG: dict[str, Callable[[int], str]] = {
+    "minus": lambda size: "require " + "-" * (size - 9) + "1",
+    "sum": lambda size: "require " + "a+" * (size // 2 - 10) + "1",
+    "implications": lambda size: "require " + "a => " * 5_000 + "1",
+    "facts": lambda size: "model a { " + "a 1 " * (size // 4 - 10),
+    "errors": lambda size: "seq\n" * (size // 4),
+    "unclosed": lambda size: "run a (" * (size // 7),
+    "open strings": lambda size: 'data "\n' * (size // 7),
+    "comments": lambda size: "seq 4k\n" + "# because\n" * (size // 11) + "!",
+    "braces": lambda size: "}" * size,
+    "semicolons": lambda size: "gb200" + ";" * (size - 6) + "!",
+    "statements": lambda size: "a\n" * (size // 2),
+    "words": lambda size: "a " * (size // 2),
+    "quotes": lambda size: '"' * (size - 1),
+    "unclosed with errors": lambda size: "run a { seq\n" * 60,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_nonsense_is_an_error(name: str) -> None:
+    source, diagnostics = from_text(LONG[name](LIMIT), "a.moe")
+    if source is not None:
+        _, diagnostics = parse(source)
+    assert diagnostics
+    assert all(d.message for d in diagnostics)
+    assert len(diagnostics) <= MAX_ERRORS + 1
+
+
+@slow
+@given(st.one_of(st.text(), st.binary().map(lambda b: b.decode("latin-1"))))
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    module, diagnostics = parse(Source("a.moe", text))
+    assert module is not None or diagnostics
+    for d in diagnostics:
+        assert d.id.startswith("parse.")
+        assert all(0 <= label.span.start <= label.span.end <= len(text) for label in d.labels)
+
+
+@slow
+@given(strategies.module, st.randoms(use_true_random=False))
+def test_damaged_programs_never_raise(module: object, rng: random.Random) -> None:
+    text = _damage(print_module(module), rng)  # type: ignore[arg-type]
+    again, diagnostics = parse(Source("a.moe", text))
+    assert again is not None or diagnostics
+    formatted, why = format_source(Source("a.moe", text))
+    assert formatted is not None or why
+    assert all(d.id != "internal.format" for d in why), text
+
+
+def _damage(text: str, rng: random.Random) -> str:
+    pieces = ["", "(", ")", "{", "}", '"', "\n", ";", "#", "=", " x ", "because", "seq", "%", "\\", "\u00e9", "[", ","]
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randint(0, len(text))
+        text = text[:at] + rng.choice(pieces) + text[min(len(text), at + rng.randint(0, 3)) :]
+    return text
+
+
+def test_every_prefix_of_a_stdlib_file_is_read_or_refused() -> None:
+    text = max((p.read_text(encoding="utf-8") for p in stdlib_files() if "rules" in p.parts), key=len)
+    for end in range(0, len(text), 29):
+        module, diagnostics = parse(Source("a.moe", text[:end]))
+        assert module is not None or diagnostics
+
+
+# ---------------------------------------------------------------- the cache
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_cache_answers_as_the_parser_does(home: Path) -> None:
+    for path in stdlib_files():
+        source = Source(path.name, path.read_text(encoding="utf-8"))
+        fresh, kept = parse_cache.cached_parse(source), parse_cache.cached_parse(source)
+        assert fresh == kept == parse(source)
+        assert fresh[0] is not None
+        assert kept[0] is not None
+        assert [i.span for i in kept[0].items] == [i.span for i in fresh[0].items]
+
+
+def test_a_warm_start_does_not_import_lark(home: Path) -> None:
+    source = Source("a.moe", "seq 4k")
+    parse_cache.cached_parse(source)
+    code = (
+        "import sys; from moedsl.syntax.parse_cache import cached_parse; from moedsl.diagnostics.source import Source\n"
+        "m, d = cached_parse(Source('a.moe', 'seq 4k')); assert m.items and not d; sys.exit('lark' in sys.modules)"
+    )
+    root = resources.PACKAGE.parent
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode == 0
+
+
+@pytest.mark.parametrize("damage", [b"", b"x" * 10, b"y" * 400])
+def test_a_damaged_entry_is_parsed_again(home: Path, damage: bytes) -> None:
+    source = Source("a.moe", "seq 4k")
+    expected = parse_cache.cached_parse(source)
+    entry = disk_cache.path_for(parse_cache.key(source))
+    assert entry is not None
+    entry.write_bytes(damage)
+    assert parse_cache.cached_parse(source) == expected
+
+
+def test_an_entry_of_something_else_is_parsed_again(home: Path) -> None:
+    source = Source("a.moe", "seq 4k")
+    disk_cache.save(parse_cache.key(source), b"not a pickle")
+    assert parse_cache.cached_parse(source)[0] is not None
+
+
+def test_errors_are_not_kept(home: Path) -> None:
+    source = Source("a.moe", "seq")
+    assert parse_cache.cached_parse(source) == parse_cache.cached_parse(source)
+    assert disk_cache.load(parse_cache.key(source)) is None
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    module, diagnostics = parse_cache.cached_parse(Source("a.moe", "seq 4k"))
+    assert module is not None
+    assert not diagnostics
+
+
+def test_the_cache_stays_small(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_cache, "MOST", 3)
+    for i in range(6):
+        assert disk_cache.save(f"entry{i}", b"body")
+    directory = disk_cache.path_for("entry5")
+    assert directory is not None
+    assert len(list(directory.parent.iterdir())) == 3
+    assert disk_cache.load("entry5") == b"body"

@@ -1,0 +1,244 @@
+"""Hybrid models through the real Megatron Bridge: what a compiled recipe becomes, and what is refused of one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.cost import parameters
+from moedsl.emit.bridge import recipe_text
+from moedsl.emit.fields import decided_fields
+from moedsl.verify import Server
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.report import Report, render
+from tests.helpers.cost_models import model
+from tests.helpers.paths import ROOT
+from tests.helpers.plans import PLANS
+from tests.helpers.programs import judged, plan_of
+
+pytestmark = pytest.mark.bridge
+RUNS = {
+    "nano": "nemotron_3_nano; h100 x 64",
+    "nano, tp 2": "nemotron_3_nano; h100 x 16; pin tp=2 ep=8 pp=1",
+    "nano, pp 2": "nemotron_3_nano; h100 x 32; pin tp=1 ep=8 pp=2",
+    "super": "nemotron_3_super; gb200 x 64; pin tp=2 ep=16 pp=1",
+    "super, pp 2": "nemotron_3_super; h100 x 64; pin tp=2 ep=16 pp=2",
+    "super, etp 2": "nemotron_3_super; gb300 x 64; pin tp=4 ep=8 etp=2 pp=1",
+    "super, two depths": "nemotron_3_super; h100 x 64; pin tp=2 ep=16 pp=2; set model.mtp_num_layers = 2",
+    "super, no MTP": "nemotron_3_super; h100 x 64; pin tp=2 ep=16 pp=2; set model.mtp_num_layers = 0",
+    "ultra, pp 4": "nemotron_3_ultra; h100 x 256; pin tp=8 ep=64 pp=4",
+    "ultra, fsdp": "nemotron_3_ultra; gb300 x 256; precision mxfp8; pin sharding=fsdp dispatcher=hybridep",
+    "lightning": "nemotron_3_5_lightning; h100 x 16; pin tp=2 ep=8 pp=1",
+    "lightning, sft": 'nemotron_3_5_lightning; h100 x 32; task sft; data "/data/sft"; pin cp=2',
+    "graphs": "nemotron_3_super; gb200 x 64; precision mxfp8; throughput first",
+}
+HALVES = PLANS["nemotron_3_super_h100_halves"]
+FULL = PLANS["nemotron_3_nano_h100_graphs"]
+
+
+@pytest.fixture(scope="module")
+def reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+    runs = {name: f"{text}; seq 8k; batch 512" for name, text in RUNS.items()}
+    return judged(server, runs, tmp_path_factory.mktemp("hybrids"))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_bridge_builds_what_was_planned(name: str, reports: dict[str, Report]) -> None:
+    """Accepted, and every stage has the parameters that the plan counts, dense and of experts."""
+    assert reports[name].ok, reports[name].to_json()
+    assert all(stage["planned"] is not None for stage in reports[name].stages)
+
+
+@pytest.mark.parametrize("name", ["nano", "super", "ultra, pp 4", "lightning"])
+def test_the_whole_model_has_the_parameters_that_are_counted(name: str, reports: dict[str, Report]) -> None:
+    assert reports[name].parameters == parameters.unique(model(RUNS[name].partition(";")[0]))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_mtp_is_built_once_whatever_its_depths(name: str, reports: dict[str, Report]) -> None:
+    *before, last = [sum(chunk["mtp"] for chunk in stage["real"]["chunks"]) for stage in reports[name].stages]
+    assert not any(before)
+    assert last == int(not name.startswith("nano") and "no MTP" not in name)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_each_stage_has_the_layers_of_its_segment(name: str, reports: dict[str, Report]) -> None:
+    plan = plan_of(f"{RUNS[name]}; seq 8k; batch 512")
+    pattern = plan["layout"]["pipeline_layout"] or model(plan["model"]).layer_pattern
+    built = [chunk["layers"] for stage in reports[name].stages for chunk in stage["real"]["chunks"]]
+    assert built == [len(segment) for segment in pattern.split("|")]
+
+
+def test_the_report_names_the_kernels_that_were_stood_in_for(reports: dict[str, Report]) -> None:
+    for package in ("mamba_ssm", "causal_conv1d"):
+        assert f"\n  stood in for: {package} (no kernel of it computes)" in render(reports["nano"])
+
+
+def test_the_pattern_is_no_replacement_of_bridges(reports: dict[str, Report]) -> None:
+    """Bridge writes MTP's blocks behind the pattern: nothing of what was planned is another."""
+    assert {c.field for r in reports.values() for c in r.changed if c.origin == "plan"} <= {"dataset.split"}
+
+
+def one_judged(server: Server, folder: Path, plan: dict[str, Any], text: str = "") -> Report:
+    """A plan's recipe, or another text in its place, through the real Bridge."""
+    folder.mkdir(exist_ok=True)
+    (folder / "recipe.py").write_text(text or recipe_text(plan))
+    (folder / "plan.json").write_text(json.dumps(plan))
+    case = cases.read(str(folder))
+    assert isinstance(case, Case), case
+    (report,) = server.judge([case])
+    return report
+
+
+def with_layout(plan: dict[str, Any], **layout: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(plan), "layout": {**plan["layout"], **layout}}
+
+
+def test_a_moved_cut_moves_the_layers(server: Server, tmp_path: Path) -> None:
+    """The whole stays what it was."""
+    main = HALVES["layout"]["pipeline_layout"]
+    whole = main.replace("|", "")
+    moved = f"{whole[:40]}|{whole[40:]}"
+    pairs = [with_layout(HALVES, pipeline_layout=text) for text in (main, moved)]
+    first, second = (one_judged(server, tmp_path / str(i), plan) for i, plan in enumerate(pairs))
+    assert first.ok and second.ok, (first.to_json(), second.to_json())
+    assert [s["real"]["chunks"][0]["layers"] for s in first.stages] == [50, 38]
+    assert [s["real"]["chunks"][0]["layers"] for s in second.stages] == [40, 48]
+    assert first.parameters == second.parameters
+
+
+def test_a_recipe_that_lost_its_segments_differs_from_the_plan(server: Server, tmp_path: Path) -> None:
+    text = recipe_text(HALVES).replace("hybrid_layer_pattern", "hybrid_layer_pattern_of_mine")
+    report = one_judged(server, tmp_path / "lost", HALVES, text)
+    assert not report.ok
+    assert "model.hybrid_layer_pattern" in {m.field for m in report.mismatches}
+
+
+NVIDIAS = {
+    "the vocabulary left to the tokenizer": "recipes.nemotronh.h100.nemotron_3_nano:nemotron_3_nano_pretrain_8gpu_h100_bf16_config",
+    "two depths of one layer": "recipes.nemotronh.h100.nemotron_3_super:nemotron_3_super_pretrain_16gpu_h100_bf16_config",
+    "a pattern without segments": "recipes.nemotronh.h100.nemotron_3_ultra:nemotron_3_ultra_pretrain_24gpu_h100_bf16_config",
+    "streams of a higher priority": "perf_recipes.nemotronh.gb200.nemotronh:nemotron_3_ultra_pretrain_256gpu_gb200_fp8mx_config",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NVIDIAS)
+def test_nvidias_own_recipe_is_accepted(what: str, server: Server) -> None:
+    """With the parameters that moedsl counts for the model, whatever its layout."""
+    case = cases.read(f"megatron.bridge.{NVIDIAS[what]}")
+    assert isinstance(case, Case), case
+    (report,) = server.judge([case])
+    assert report.ok, report.to_json()
+    name = next(n for n in ("nemotron_3_nano", "nemotron_3_super", "nemotron_3_ultra") if n in case.function)
+    assert report.parameters == parameters.unique(model(name))
+
+
+REFUSED = {
+    "another number of layers": ({"pipeline_layout": "MEM|*EM"}, {}, "does not match the number of layers"),
+    "no letter of a layer": ({"pipeline_layout": HALVES["layout"]["pipeline_layout"].replace("*", "t")}, {}, "valid layer"),
+    "segments for another pipeline": ({"pipeline_layout": HALVES["layout"]["pipeline_layout"].replace("*", "*|", 1)}, {},
+                                      "evenly divisible"),
+    "virtual stages": ({"vpp": 2}, {}, "Virtual pipeline"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_bridge_refuses(why: str, server: Server, tmp_path: Path) -> None:
+    layout, policy, words = REFUSED[why]
+    plan = with_layout(HALVES, **layout)
+    plan["policy"] |= policy
+    report = one_judged(server, tmp_path / "refused", plan)
+    assert report.verdict == "refused", report.to_json()
+    assert any(words in r.message for r in report.refusals), report.refusals
+
+
+def test_an_overlapped_schedule_is_refused(server: Server, tmp_path: Path) -> None:
+    """Bridge's own checks let it pass: the model has no plan of its layers to overlap."""
+    plan = copy.deepcopy(FULL)
+    plan["policy"] |= {"ep_overlap": True, "recompute": [], "cuda_graph": []}
+    report = one_judged(server, tmp_path / "overlapped", plan)
+    assert [r.question for r in report.refusals] == ["overlap"], report.to_json()
+    assert "build_schedule_plan" in report.refusals[0].message
+
+
+def test_more_tensor_parallel_ranks_than_groups_are_refused(server: Server, tmp_path: Path) -> None:
+    plan = with_layout(FULL, tp=16, sequence_parallel=True, dp=1)
+    plan["batch"]["num_microbatches"] = plan["batch"]["global_batch"]
+    report = one_judged(server, tmp_path / "wide", plan)
+    assert any("ngroups must be evenly divisible by tp_size" in r.message for r in report.refusals), report.to_json()
+
+
+def test_only_a_split_pipeline_says_the_pattern() -> None:
+    assert "model.hybrid_layer_pattern" not in decided_fields(FULL)
+    decided = decided_fields(HALVES)
+    assert decided["model.hybrid_layer_pattern"] == HALVES["layout"]["pipeline_layout"]
+    assert decided["model.pipeline_model_parallel_layout"] is None
+    assert decided_fields(FULL)["model.cuda_graph_modules"] == ["attn", "mamba"]
+
+
+STAND_INS = """
+import sys
+from moedsl.verify import mamba, te
+te.install()
+mamba.install()
+assert not [name for name in sys.modules if name.split(".")[0] in ("mamba_ssm", "causal_conv1d")]
+import torch
+from megatron.core.ssm import mamba_mixer
+norm = mamba_mixer.ExtendedRMSNorm(24, eps=1e-5, group_size=8, norm_before_gate=False, device="meta", dtype=torch.bfloat16)
+print({name: (list(p.shape), str(p.dtype)) for name, p in norm.named_parameters()})
+print(norm.sharded_state_dict.__module__)
+for call in (norm, mamba_mixer.mamba_split_conv1d_scan_combined, mamba_mixer.causal_conv1d_fn):
+    try:
+        call(torch.zeros(2, 24))
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def test_what_stands_in_has_parameters_and_never_computes() -> None:
+    """NVIDIA's own class over it, and nothing of it left for others to find."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", STAND_INS], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-5:] == [
+        "{'weight': ([24], 'torch.bfloat16')}",
+        "megatron.core.ssm.mamba_mixer",
+        *(
+            f"{name} needs a package of kernels that is absent"
+            for name in (
+                "mamba_ssm.RMSNorm",
+                "mamba_ssm.mamba_split_conv1d_scan_combined",
+                "causal_conv1d.causal_conv1d_fn",
+            )
+        ),
+    ]
+
+
+SEGMENTS = """
+import json, sys
+from moedsl.verify import te
+te.install()
+from megatron.core.models.hybrid.hybrid_layer_allocation import parse_hybrid_pattern
+parsed = parse_hybrid_pattern(sys.argv[1])
+print(json.dumps([parsed.main_pattern, parsed.mtp_pattern, parsed.mtp_num_depths]))
+"""
+
+
+@pytest.mark.parametrize("behind", ["", "/*E", "/*E/*E"])
+def test_megatron_parts_the_pattern_where_moedsl_does(behind: str) -> None:
+    from moedsl.megatron.values import decoder
+
+    pattern = HALVES["layout"]["pipeline_layout"] + behind
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SEGMENTS, pattern], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    main, mtp, depths = json.loads(ran.stdout.splitlines()[-1])
+    assert (main, mtp, depths) == (decoder(pattern), "*E" if behind else None, behind.count("/"))

@@ -1,0 +1,89 @@
+"""A plan beside the recipe: what it decided, its groups and its stages are compared, and one wrong value is found."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.emit.bridge import recipe_text
+from moedsl.verify import Report, Server, render
+from moedsl.verify import case as cases
+from tests.helpers.plans import PLANS
+
+pytestmark = pytest.mark.bridge
+Judge = Callable[[dict[str, Any], dict[str, Any]], Report]
+BASE = PLANS["qwen3_30b_h100_bf16"]
+STAGES = [{"stage": 0, "params": 1_541_093_376 + 1_811_939_328, "expert_params": 1_811_939_328}]
+
+
+@pytest.fixture
+def judge(server: Server, tmp_path: Path) -> Judge:
+    """Judges the recipe of one plan against another."""
+
+    def answer(emitted: dict[str, Any], plan: dict[str, Any]) -> Report:
+        (tmp_path / "recipe.py").write_text(recipe_text(emitted))
+        (tmp_path / "plan.json").write_text(json.dumps(plan))
+        case = cases.read(str(tmp_path))
+        assert isinstance(case, cases.Case)
+        return server.judge([case])[0]
+
+    return answer
+
+
+def changed(section: str, key: str, value: Any) -> dict[str, Any]:
+    plan = copy.deepcopy(BASE)
+    plan[section][key] = value
+    return plan
+
+
+def with_stages(stages: list[dict[str, Any]]) -> dict[str, Any]:
+    return {**copy.deepcopy(BASE), "estimate": {"memory": {"stages": stages}}}
+
+
+def test_the_plan_comes_through(judge: Judge) -> None:
+    report = judge(BASE, with_stages(STAGES))
+    assert report.ok, render(report)
+    assert "equal to the plan" in render(report)
+
+
+def test_one_parameter_off_is_found(judge: Judge) -> None:
+    report = judge(BASE, with_stages([{**STAGES[0], "expert_params": STAGES[0]["expert_params"] + 1}]))
+    assert [m.field for m in report.mismatches] == ["stages[0].expert_params"]
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "field"),
+    [
+        ("batch", "global_batch", 512, "train.global_batch_size"),
+        ("batch", "num_microbatches", 17, "num_microbatches"),
+        ("policy", "recompute", ["layernorm"], "model.recompute_modules"),
+        ("policy", "dispatcher", "deepep", "model.moe_token_dispatcher_type"),
+        ("policy", "moments", "bf16", "optimizer.exp_avg_dtype"),
+        ("policy", "precision", "mxfp8", "model.fp8_recipe"),
+        ("env", "TORCH_NCCL_HIGH_PRIORITY", 0, "env_vars.TORCH_NCCL_HIGH_PRIORITY"),
+        ("layout", "pipeline_layout", "Et*24|t*24L", "model.pipeline_model_parallel_layout"),
+    ],
+)
+def test_a_wrong_value_is_found(section: str, key: str, value: Any, field: str, judge: Judge) -> None:
+    report = judge(BASE, changed(section, key, value))
+    assert field in {m.field for m in report.mismatches}, render(report)
+
+
+def test_wrong_groups_are_found_with_the_first_that_differs(judge: Judge) -> None:
+    plan = copy.deepcopy(BASE)
+    plan["layout"] |= {"ep": 8, "edp": 2}
+    found = {m.field: m for m in judge(BASE, plan).mismatches}
+    assert {"groups.EP", "groups.EDP", "model.expert_model_parallel_size"} <= set(found)
+    assert found["groups.EP"].planned == "2 groups"
+
+
+def test_a_dispatcher_that_the_gpu_lacks_falls_back_and_is_found(judge: Judge) -> None:
+    plan = {**copy.deepcopy(BASE), "hardware": "gb200"}
+    plan["policy"]["dispatcher"] = "deepep"
+    report = judge(plan, plan)
+    assert any(m.field.startswith("model.moe_token_dispatcher_type") for m in report.mismatches) or report.refusals

@@ -1,0 +1,108 @@
+"""Each question refuses what it is there for, in the words and at the line of NVIDIA's code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from moedsl.verify import Report, Server, render
+from moedsl.verify import case as cases
+from tests.helpers.bridge_recipes import QWEN_30B, write
+
+pytestmark = pytest.mark.bridge
+Ask = Callable[..., Report]
+
+FOUR_STAGES = (
+    "m.pipeline_model_parallel_size, m.virtual_pipeline_model_parallel_size, m.expert_model_parallel_size = 4, 3, 4"
+)
+REFUSED = {
+    "microbatch_groups": (
+        (FOUR_STAGES, "cfg.train.global_batch_size, cfg.train.micro_batch_size = 8, 1"),
+        "runtime",
+        "megatron/core/pipeline_parallel/schedules.py",
+    ),
+    "microbatch_remainder": (
+        (FOUR_STAGES, "cfg.train.global_batch_size, cfg.train.micro_batch_size = 20, 1"),
+        "runtime",
+        "megatron/core/pipeline_parallel/schedules.py",
+    ),
+    "tp_without_sp": (
+        ("m.tensor_model_parallel_size, m.sequence_parallel, m.expert_tensor_parallel_size = 2, False, 1",),
+        "runtime",
+        "megatron/core/transformer/moe/moe_layer.py",
+    ),
+    "mxfp8_on_hopper": (("cfg.mixed_precision = 'bf16_with_mxfp8_mixed'",), "runtime", "transformer_engine/"),
+    "nvfp4_on_hopper": (("cfg.mixed_precision = 'bf16_with_nvfp4_mixed'",), "runtime", ""),
+    "ep_beyond_the_world": (("m.expert_model_parallel_size = 32",), "groups", "megatron/core/parallel_state.py"),
+    "graphs_without_te_rng": (
+        (
+            "m.cuda_graph_impl, m.cuda_graph_modules = 'local', []",
+            "m.use_te_rng_tracker = cfg.rng.te_rng_tracker = False",
+        ),
+        "",
+        "megatron/",
+    ),
+    "layers_that_do_not_divide": (("m.pipeline_model_parallel_size = 5",), "update", "megatron/"),
+    "dispatcher_on_the_wrong_gpu": (
+        ("m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = 'flex', 'nonsense'",),
+        "stages",
+        "megatron/",
+    ),
+    "not_a_field_of_the_class": (("cfg.train = type(cfg.train)(no_such_argument=1)",), "recipe", ""),
+}
+
+
+@pytest.fixture
+def ask(server: Server, tmp_path: Path) -> Ask:
+    def judge(*lines: str, seconds: float = 120.0, stages: bool = True) -> Report:
+        case = cases.read(str(write(tmp_path, QWEN_30B, *lines)))
+        assert isinstance(case, cases.Case)
+        return server.judge([evolve(case, seconds=seconds, stages=stages)])[0]
+
+    return judge
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str, ask: Ask) -> None:
+    lines, question, where = REFUSED[name]
+    report = ask(*lines)
+    assert report.verdict == "refused", render(report)
+    assert question in report.refusals[0].question
+    assert report.refusals[0].where.startswith(where)
+    assert report.refusals[0].message in render(report)
+
+
+def test_an_unknown_field_is_found_though_bridge_says_nothing(ask: Ask) -> None:
+    report = ask("m.moe_a2a_overlap = True", "cfg.trian = 1", stages=False)
+    assert report.verdict == "accepted" and not report.ok
+    assert {m.field for m in report.mismatches} == {"model.moe_a2a_overlap", "trian"}
+
+
+def test_a_value_that_bridge_replaces_is_found(ask: Ask) -> None:
+    report = ask("m.tensor_model_parallel_size, m.sequence_parallel = 1, True", stages=False)
+    change = next(c for c in report.changed if c.field == "model.sequence_parallel")
+    assert (change.before, change.after, change.origin) == (True, False, "recipe")
+    _, _, where = change.by.partition("megatron/")
+    file, _, number = where.rpartition(":")
+    line = Path(find_spec("megatron.core").submodule_search_locations[0]).parent.joinpath(file)  # type: ignore[union-attr,index]
+    assert "sequence_parallel = False" in line.read_text(encoding="utf-8").splitlines()[int(number) - 1]
+    default = next(c for c in report.changed if c.field == "model.wgrad_deferral_limit")
+    assert (default.origin, default.by.startswith("megatron/bridge/")) == ("default", True)
+
+
+def test_a_crash_is_a_report(ask: Ask) -> None:
+    report = ask("import os", "os.abort()")
+    assert (report.verdict, report.id) == ("failed", "verify.crash")
+
+
+def test_a_hang_is_a_report(ask: Ask) -> None:
+    report = ask("import time", "time.sleep(60)", seconds=1.0)
+    assert (report.verdict, report.id) == ("failed", "verify.timeout")
+
+
+def test_the_server_lives_on_after_both(ask: Ask) -> None:
+    assert ask(stages=False).ok
