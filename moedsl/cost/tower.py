@@ -57,7 +57,7 @@ def _alone(count: int, learns: bool) -> Counts:
 
 
 def seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tuple[Floats, Floats]:
-    """Return (encoder, projector) of one microbatch by row: forward, backward, recompute; exposed launches are encoder."""
+    """Return (encoder, projector) of one microbatch by row, with recompute; launches count as the encoder's."""
     shape = t.narrow(step.SHAPE)
     whole = compute.work(m, hw, shape, seq, skew=1.0)
     nothing = Work(*(np.zeros(shape.rows) for _ in fields(Work)))
