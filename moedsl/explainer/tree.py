@@ -35,21 +35,7 @@ def _words(e: ast.Expr, env: Mapping[str, Any]) -> bool:
 
 
 def _operands(e: ast.Expr, lets: Mapping[str, ast.Expr]) -> Sequence[ast.Expr]:
-    match e:
-        case ast.Binary():
-            return (e.left, e.right)
-        case ast.Unary():
-            return (e.value,)
-        case ast.Call():
-            return e.args
-        case ast.If():
-            return (e.test, e.then, e.otherwise)
-        case ast.List():
-            return e.items
-        case ast.Name() if e.id in lets:
-            return (lets[e.id],)
-        case _:
-            return ()
+    return (lets[e.id],) if isinstance(e, ast.Name) and e.id in lets else ast.operands(e)
 
 
 def lines(node: Mapping[str, Any], indent: str = "") -> list[str]:

@@ -120,16 +120,10 @@ def _parts(e: ast.Expr) -> tuple[ast.Expr, ...]:
     match e:
         case ast.Binary():
             return e.right, e.left
-        case ast.Unary():
-            return (e.value,)
         case ast.If():
             return e.then, e.otherwise, e.test
-        case ast.Call():
-            return e.args
-        case ast.List():
-            return e.items
         case _:
-            return ()
+            return ast.operands(e)
 
 
 def _behind(used: Iterable[str], lets: Mapping[str, Rule], scope: Mapping[str, Type]) -> Iterator[str]:

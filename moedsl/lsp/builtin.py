@@ -5,18 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
 
 from moedsl.diagnostics.source import Source, Span
-from moedsl.lsp.names import Symbol
+from moedsl.lsp.names import Symbol, Target
 from moedsl.support import resources
-
-if TYPE_CHECKING:
-    from moedsl.lsp.target import Target
 
 _QUOTED = {
     "axis": ("schema/axes",),
-    "word": ("schema/axes", "schema/symbols", "check/checker"),
+    "word": ("schema/axes", "schema/symbols", "checker/check"),
     "given": ("schema/symbols",),
     "cost": ("schema/symbols",),
     "function": ("schema/symbols",),

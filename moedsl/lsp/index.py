@@ -12,8 +12,7 @@ from attrs import frozen
 from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp import analysis, builtin, disk
 from moedsl.lsp.document import Analysis, Document
-from moedsl.lsp.names import Occurrence, Scope, Symbol, named, occurrences
-from moedsl.lsp.target import Target
+from moedsl.lsp.names import Occurrence, Scope, Symbol, Target, named, occurrences
 from moedsl.lsp.workspace import Workspace
 from moedsl.rules import library
 from moedsl.rules.library import Library

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import attrs
 from attrs import frozen
 
 from moedsl.diagnostics.source import Source, Span
@@ -55,6 +54,18 @@ class Occurrence:
 
 
 @frozen
+class Target:
+    """Where a name is declared: a span with the text that it points into."""
+
+    source: Source
+    span: Span
+
+    @property
+    def text(self) -> str:
+        return self.source.text[self.span.start : self.span.end]
+
+
+@frozen
 class Scope:
     """What a name may mean in a file: the names of its library by kind."""
 
@@ -85,16 +96,6 @@ def occurrences(source: Source, module: ast.Module, scope: Scope) -> tuple[Occur
     prefix = "std" if kept else "run"
     found = _Collector(source, scope, prefix).module(module)
     return tuple(sorted(found, key=lambda o: (o.span.start, o.span.end)))
-
-
-def walk(node: Any) -> Iterator[Any]:
-    """A node and everything below it, in the order of the fields."""
-    yield node
-    for f in attrs.fields(type(node)):
-        value = getattr(node, f.name)
-        for child in value if isinstance(value, tuple) else (value,):
-            if isinstance(child, ast.Node):
-                yield from walk(child)
 
 
 def named(name: str, scope: Scope) -> Symbol | None:
@@ -148,7 +149,7 @@ class _Collector:
 
     def expressions(self, node: Any) -> Iterator[Occurrence]:
         """Everything that is named below a node, by what its name means in an expression."""
-        for part in walk(node) if node is not None else ():
+        for part in ast.walk(node):
             if isinstance(part, ast.Call):
                 yield self.at("function", part.func)
             elif isinstance(part, ast.Name) and part.id not in FUNCTIONS:
@@ -160,7 +161,7 @@ class _Collector:
         """Names of models and hardware that are compared as strings: ``hardware in ["b200", "b300"]``."""
         kind = e.left.id if isinstance(e.left, ast.Name) and e.left.id in ("model", "hardware") else ""
         if kind:
-            for part in walk(e.right):
+            for part in ast.walk(e.right):
                 if isinstance(part, ast.String):
                     inner = Span(part.span.file, part.span.start + 1, part.span.end - 1)
                     yield Occurrence(Symbol(kind, part.value), inner)
@@ -244,7 +245,7 @@ class _Collector:
         kind = _DECLARED[type(d)]
         yield self.at(kind, d.name, True)
         if isinstance(d, ast.DocumentDecl):
-            rules = (n for n in walk(d) if isinstance(n, ast.Name) and n.id.startswith(_RULE_PREFIXES))
+            rules = (n for n in ast.walk(d) if isinstance(n, ast.Name) and n.id.startswith(_RULE_PREFIXES))
             yield from (o for n in rules for o in self.rule(n))
         elif not isinstance(d, ast.ClusterDecl):
             yield from self.facts(d.facts, kind)

@@ -130,35 +130,11 @@ def _any_of(parts: list[Column]) -> Column:
 
 def calls(expr: ast.Expr, function: str) -> bool:
     """Whether an expression calls a function."""
-    match expr:
-        case ast.Call():
-            return expr.func.id == function or any(calls(a, function) for a in expr.args)
-        case ast.List():
-            return any(calls(i, function) for i in expr.items)
-        case ast.Unary():
-            return calls(expr.value, function)
-        case ast.Binary():
-            return calls(expr.left, function) or calls(expr.right, function)
-        case ast.If():
-            return any(calls(e, function) for e in (expr.test, expr.then, expr.otherwise))
-        case _:
-            return False
+    return any(isinstance(e, ast.Call) and e.func.id == function for e in ast.walk(expr))
 
 
 def names(expr: ast.Expr | None) -> frozenset[str]:
     """Every name in an expression, aliases resolved; words are names too."""
-    match expr:
-        case ast.Name():
-            return frozenset({ALIASES.get(expr.id, expr.id)})
-        case ast.List():
-            return frozenset().union(*(names(i) for i in expr.items))
-        case ast.Call():
-            return frozenset().union(*(names(a) for a in expr.args))
-        case ast.Unary():
-            return names(expr.value)
-        case ast.Binary():
-            return names(expr.left) | names(expr.right)
-        case ast.If():
-            return names(expr.test) | names(expr.then) | names(expr.otherwise)
-        case _:
-            return frozenset()
+    if isinstance(expr, ast.Name):
+        return frozenset({ALIASES.get(expr.id, expr.id)})
+    return frozenset[str]().union(*map(names, ast.operands(expr))) if expr is not None else frozenset()

@@ -5,8 +5,9 @@ Nothing here knows what a name means; that is `check.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
-from typing import Any, TypeVar, Union, dataclass_transform
+from typing import Any, TypeVar, Union, cast, dataclass_transform
 
 import attrs
 from attrs import field, frozen
@@ -20,6 +21,7 @@ class Node:
     """What attrs would write for each class: equality, hash and repr by the fields that take part in them."""
 
     __slots__ = ()
+    span: Span
 
     def __reduce__(self) -> tuple[type[Node], tuple[Any, ...]]:
         """What pickle keeps: the arguments, which are read twice as fast as a state by name."""
@@ -57,6 +59,29 @@ def _compared(cls: Any) -> tuple[str, ...]:
 @cache
 def _printed(cls: Any) -> tuple[str, ...]:
     return tuple(f.name for f in attrs.fields(cls) if f.repr)
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes directly below a node, in the order of its fields."""
+    for name in _every(node.__class__):
+        value = getattr(node, name)
+        if isinstance(value, Node):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (v for v in cast(tuple[Any, ...], value) if isinstance(v, Node))
+
+
+def walk(node: Node | None) -> Iterator[Node]:
+    """A node and every node below it, in the order of the fields."""
+    if node is not None:
+        yield node
+        for child in children(node):
+            yield from walk(child)
+
+
+def operands(e: Expr) -> tuple[Expr, ...]:
+    """The expressions directly below an expression; the name of a called function is none."""
+    return e.args if isinstance(e, Call) else cast(tuple[Expr, ...], tuple(children(e)))
 
 
 # ---------------------------------------------------------------- expressions

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import attrs
 
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source, Span
@@ -29,18 +26,10 @@ def too_deep(source: Source, pairs: Brackets) -> Diagnostic | None:
 
 def too_tall(module: ast.Module) -> Diagnostic | None:
     """An error where a path through the syntax tree is longer than `MAX_HEIGHT`."""
-    level: list[Any] = list(module.items)
+    level: list[Any] = [*module.items]
     for _ in range(MAX_HEIGHT):
-        level = [child for node in level for child in _children(node)]
+        level = [child for node in level for child in ast.children(node)]
         if not level:
             return None
     message = f"an expression is nested more than {MAX_HEIGHT} deep"
     return error("parse.nested", message, level[0].span, help="take parts out into `let` or into several statements")
-
-
-def _children(node: Any) -> Iterator[Any]:
-    for a in attrs.fields(type(node)):
-        value = getattr(node, a.name)
-        for child in value if isinstance(value, tuple) else (value,):
-            if attrs.has(type(child)) and not isinstance(child, Span):
-                yield child

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any, cast
 
 import pytest
 from lark import Lark
 
+from moedsl.cli.stages import tree
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.source import Source, Span
-from moedsl.support.resources import grammar_file
+from moedsl.rules.vectorizer import calls, names
+from moedsl.support.resources import grammar_file, stdlib_files
 from moedsl.syntax import ast, tokens
 from moedsl.syntax.parser import parse
 
@@ -393,3 +396,29 @@ def test_the_words_found_without_the_grammar_are_the_grammars() -> None:
         match = number.match(text)
         assert match is not None
         assert word.text == match.group(), text
+
+
+def kinds(value: Any) -> list[str]:
+    """The classes in a tree's JSON, in its order."""
+    if isinstance(value, dict):
+        parts = cast(dict[str, Any], value)
+        return [parts["kind"], *(k for v in parts.values() for k in kinds(v))]
+    return [k for v in cast(list[Any], value) for k in kinds(v)] if isinstance(value, list) else []
+
+
+def test_walk_yields_every_node_of_the_json_of_the_tree_in_its_order() -> None:
+    for path in stdlib_files():
+        module, _ = parse(Source(path.name, path.read_text(encoding="utf-8")))
+        assert module is not None
+        assert [type(n).__name__ for n in ast.walk(module)] == kinds(tree(module))
+
+
+def test_operands_leave_out_the_name_of_a_called_function() -> None:
+    module, _ = parse(Source("t.moe", "require if min(tp, 2) > 1 then -dp else [ep, 3]"))
+    assert module is not None
+    wish = module.items[0]
+    assert isinstance(wish, ast.Require)
+    called = [e for e in ast.walk(wish) if isinstance(e, ast.Call)]
+    assert [ast.operands(c) for c in called] == [c.args for c in called]
+    assert names(wish.expr) == {"tp", "dp", "ep"}
+    assert [calls(wish.expr, f) for f in ("min", "max")] == [True, False]

@@ -6,7 +6,7 @@ from lsprotocol import types
 
 from moedsl.lsp import index
 from moedsl.lsp.document import Document
-from moedsl.lsp.target import Target
+from moedsl.lsp.names import Target
 from moedsl.lsp.workspace import Workspace
 
 

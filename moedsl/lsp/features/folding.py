@@ -9,7 +9,7 @@ from lsprotocol import types
 
 from moedsl.lsp.document import Document
 from moedsl.lsp.index import word_at
-from moedsl.lsp.names import walk
+from moedsl.syntax import ast
 from moedsl.syntax.tokens import Lexeme, brackets, lexemes
 
 _BLANK = re.compile(r"[ \t]*")
@@ -81,7 +81,7 @@ def _around(document: Document, offset: int) -> Iterator[tuple[int, int]]:
         if opened < offset <= closed:
             yield opened + 1, closed
             yield opened, closed + 1
-    for node in walk(document.module) if document.module is not None else ():
+    for node in ast.walk(document.module):
         if node.span.start <= offset <= node.span.end:
             yield node.span.start, node.span.end
 

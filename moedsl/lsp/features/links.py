@@ -14,7 +14,6 @@ from pathlib import Path
 from lsprotocol import types
 
 from moedsl.lsp.document import Document
-from moedsl.lsp.names import walk
 from moedsl.lsp.workspace import Workspace
 from moedsl.rules.library import used_name
 from moedsl.syntax import ast
@@ -56,7 +55,7 @@ def _used(workspace: Workspace, document: Document) -> Iterator[types.DocumentLi
 
 def _cited(document: Document) -> Iterator[types.DocumentLink]:
     """``cite core "parallel_state.py:822"``: the line of the installed file."""
-    for node in walk(document.module) if document.module is not None else ():
+    for node in ast.walk(document.module):
         if not isinstance(node, ast.Cite):
             continue
         match = _LINE.search(node.where.value)

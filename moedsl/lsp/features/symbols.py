@@ -12,7 +12,7 @@ from moedsl.diagnostics.source import Span
 from moedsl.lsp import index
 from moedsl.lsp.document import Document
 from moedsl.lsp.features.definition import location
-from moedsl.lsp.target import Target
+from moedsl.lsp.names import Target
 from moedsl.lsp.workspace import Workspace
 from moedsl.syntax import ast
 
