@@ -13,14 +13,14 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from moedsl.schema import axes
-from moedsl.solver.search import HELD, MESH, MOVED, Search, combinations_of, mesh_table, policy_table
+from moedsl.schema.axes import HELD, MESH, MOVED, SIZES
+from moedsl.solver.search import Search, combinations_of, mesh_table, policy_table
 from moedsl.solver.table import Table
 
 CHUNK = 30_000
 """Rows priced at a time."""
 MOST = 50
 """Meshes ahead of a layout beyond which it is not placed."""
-SIZES = ("pp", "tp", "cp", "etp", "ep")
 
 
 @frozen
@@ -33,7 +33,7 @@ class Standing:
     policy: int
     """Among the policies of its own mesh."""
     mesh: int
-    """Of its mesh with the best policies, among meshes (`solve.MESH`), as ``--top`` lists them."""
+    """Of its mesh with the best policies, among meshes (`axes.MESH`), as ``--top`` lists them."""
     sizes: int
     """The same among parallel sizes, virtual stages and the microbatch aside."""
     whole: bool

@@ -14,7 +14,7 @@ from moedsl.schema.axes import AXES
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 Index = NDArray[np.intp]
-DEFAULTS: Mapping[str, int] = {a.name: 1 if a.kind == "int" else 0 for a in AXES}
+DEFAULTS: Mapping[str, int] = {a.name: a.off for a in AXES}
 """The value of a missing column: sizes of 1, and none, alltoall, bf16, fp32."""
 CHUNK = 100_000
 """Rows priced at a time."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from moedsl.diagnose.edit import Attempt, Proof, changes, edits, figures
 from moedsl.diagnose.scan import Report, Sighting
-from moedsl.schema.axes import said
+from moedsl.schema.axes import LAYOUT, said
 from moedsl.support.text import counted, wrapped
 
 Json = dict[str, Any]
@@ -112,7 +112,7 @@ def _became(p: Json) -> str:
     a, b = p["after"], p["before"]
     was = (lambda k, f: f" (was {b[k]:{f}})") if b else (lambda k, f: "")
     changed = ", ".join(f"{k} {said(v['before'])} -> {said(v['after'])}" for k, v in p["changes"].items())
-    new = " ".join(f"{k}={p['layout'][k]}" for k in ("tp", "cp", "dp", "pp", "vpp", "ep", "etp"))
+    new = " ".join(f"{k}={p['layout'][k]}" for k in LAYOUT if k != "edp")
     estimate = f"{a['step_time_s']:.2f} s a step{was('step_time_s', '.2f')}, {a['peak_gib']:.1f} GiB"
     return f"{changed or new}; {estimate}{was('peak_gib', '.1f')}"
 

@@ -19,8 +19,8 @@ Json = Mapping[str, Any]
 ABSENT = "not set"
 _HEAD = ("model", "task", "phase", "hardware", "gpus")
 _FACTS = "model facts"
-_SKIPPED = ("dp", "edp", "num_microbatches")
-"""What follows from the rest, said only through it."""
+_SKIPPED = tuple(a.name for a in axes.FOLLOWING if a.kind == "int")
+"""Sizes that follow from the rest and are compared through it."""
 
 
 def compare(a: Side, b: Side) -> dict[str, Any]:

@@ -7,11 +7,15 @@ from typing import Any
 
 from moedsl.explainer.text import paragraph, place, run_line
 from moedsl.explainer.tree import lines
-from moedsl.schema.axes import pairs
+from moedsl.schema.axes import AXES, BY_NAME, LAYOUT, SUMMARY, pairs
 from moedsl.support.text import short
 
 Json = Mapping[str, Any]
-_SHOWN = ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "recompute", "offload", "dispatcher", "precision")
+_SHOWN = (
+    *(n for n in LAYOUT if n in BY_NAME),
+    *(a.name for a in AXES if a.section != "layout" and (a.name in SUMMARY or (a.role == "held" and a.opened))),
+)
+"""The axes that tell most of a layout and of what it holds in memory."""
 
 
 def infeasible_text(e: Json) -> str:

@@ -24,6 +24,7 @@ from moedsl.support.text import counted, tokens
 
 LONG = 32768
 """Tokens from which the number of GPUs is said as what the length needs."""
+_NAMED = [n for n in axes.LAYOUT if n in axes.SIZES and not axes.BY_NAME[n].quiet]
 
 
 @frozen
@@ -54,7 +55,7 @@ def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
     """Whether the members collide on any number of GPUs: none reads it, and each axis that they read is fixed."""
     read = read_by(p, core)
     fixed = {m.key for m in core if m.kind == "pin"}
-    open_mesh = {a for a in ("pp", "tp", "cp", "etp", "ep") if a in read} - fixed
+    open_mesh = {a for a in axes.SIZES if a in read} - fixed
     return not open_mesh and not read & {"gpus", "global_batch"}
 
 
@@ -146,7 +147,7 @@ def _try(p: Program, gpus: int, said: str, what: str, **overrides: int) -> Itera
     found = Search(tried.compiled, tried.cost, 1).run()
     if found.rows:
         best = found.rows[0].codes
-        layout = " ".join(f"{n}={best[n]}" for n in ("tp", "cp", "pp", "ep") if best[n] > 1) or "no model parallelism"
+        layout = " ".join(f"{n}={best[n]}" for n in _NAMED if best[n] > 1) or "no model parallelism"
         text = f"write `{what}`: {opened(found.legal)}, the best with {layout}"
         yield Relaxation(text, found.legal, found.rows[0], (_said(p, said, what),))
 

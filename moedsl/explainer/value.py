@@ -22,7 +22,7 @@ from moedsl.solver.values import best_with, of_axis, of_let, reads
 from moedsl.solver.variant import Found, Variant
 from moedsl.syntax.printer import print_expr
 
-_DOCS = {"dp": "data parallel size: replicas of the attention mesh", "edp": "replicas of an expert's shard"}
+_DOCS = {a.name: a.doc for a in axes.FOLLOWING}
 _RESIZED = ("seq", "global_batch", "gpus")
 
 

@@ -60,15 +60,10 @@ def _apart(p: Program, arms: Sequence[Arm], best: dict[str, Row]) -> Diagnostic:
 
 
 def _reason(a: Arm, b: Arm, row: Row, rule: Rule) -> str:
-    axes_ = [x for x in axes.AXES if x.name in ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "recompute")]
-    layout = " ".join(f"{x.name}={_word(x.decode(row.codes[x.name]))}" for x in axes_)
+    layout = axes.pairs({n: axes.BY_NAME[n].decode(row.codes[n]) for n in axes.SUMMARY})
     return f"the best layout of `{a.variant.label}` ({layout}) breaks {rule.id} in `{b.variant.label}`: " + print_expr(
         rule.expr
     )
-
-
-def _word(value: object) -> str:
-    return "+".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
 def _drop(p: Program, arm: Arm) -> tuple[str, ...]:

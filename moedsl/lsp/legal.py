@@ -10,9 +10,10 @@ from attrs import evolve, frozen
 from moedsl.checker.program import Pin, Program
 from moedsl.lsp.document import Solved
 from moedsl.schema import axes
+from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.solver.legal import Domains, satisfiable
 from moedsl.solver.lower import lower
-from moedsl.solver.search import HELD, MESH, MOVED, apply
+from moedsl.solver.search import apply
 from moedsl.solver.solve import make_cost
 from moedsl.solver.table import Compiled, Law, Table, compile_problem
 

@@ -52,7 +52,7 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         "needs": _needs(p, env),
         "device": _device(p),
         "layout": _layout(chosen, env),
-        "batch": {k: int(env[k]) for k in ("global_batch", "micro_batch", "num_microbatches", "seq")},
+        "batch": {k: int(env[k]) for k in ("global_batch", *axes.BATCH, "seq")},
         "policy": _policy(p, env),
         "derived": {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)},
         "env": {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "env", env)},
@@ -110,29 +110,14 @@ def _device(p: Program) -> Json:
 
 
 def _layout(chosen: Chosen, env: Mapping[str, Any]) -> Json:
-    sizes = {n: int(env[n]) for n in ("tp", "cp", "dp", "pp", "vpp", "ep", "etp", "edp")}
+    sizes = {n: int(env[n]) for n in axes.LAYOUT}
     p = chosen.problem.program
     layout = p.pipeline_layout or pipeline.layout_string(p.model, sizes["pp"], sizes["vpp"])
     return {**sizes, "sequence_parallel": bool(env["sequence_parallel"]), "pipeline_layout": layout}
 
 
-_POLICIES = (
-    "precision",
-    "dispatcher",
-    "recompute",
-    "offload",
-    "offload_modules",
-    "cuda_graph",
-    "ep_overlap",
-    "delay_wgrad",
-    "sharding",
-    "moments",
-    "grad_reduce",
-)
-
-
 def _policy(p: Program, env: Mapping[str, Any]) -> Json:
-    policy = {n: json_value(env[n]) for n in _POLICIES}
+    policy = {n: json_value(env[n]) for n in axes.POLICY}
     frozen = {f"freeze_{w}": f"freeze_{w}" in p.vlm for w in ("vision", "projection", "language")}
     return {**policy, "data": p.data, "routing": p.routing, **frozen}
 

@@ -15,8 +15,9 @@ from moedsl.support.text import counted, tokens
 SHORT = 4096
 LONG = 32768
 """Tokens from which a plan is compared with its twin."""
-FREED = ("pp", "tp", "cp", "etp", "ep", "vpp", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph")
-"""Axes that the twin chooses anew, pinned or not; the others are the plan's."""
+FREED = tuple(a.name for a in axes.AXES if a.section == "layout" or a.kind == "set" or (a.kind == "enum" and a.opened))
+"""Axes that the twin chooses anew, pinned or not: the layout, sets of modules, and words that every phase chooses. The
+microbatch, the flags of overlap and the formats are the plan's."""
 Values = Mapping[str, Any]
 
 

@@ -21,8 +21,6 @@ LENGTH = 12
 """Hexadecimal digits of a fingerprint: enough that two experiments of a project do not meet by chance."""
 _SECTIONS = ("batch", "policy", "layout")
 _ALONE = ("model", "task", "phase", "gpus", "hardware")
-_SWEPT = ("seq", "global_batch", "precision", "moments", "grad_reduce")
-"""What the runs of a sweep are compared by before they have plans."""
 
 
 def values(plan: Json, effects: Effects) -> dict[str, Any]:
@@ -156,15 +154,17 @@ def _sweeps(chosen: Sequence[Chosen]) -> Iterable[list[Chosen]]:
 
 def _sweep_changes(group: Sequence[Chosen]) -> Iterator[Diagnostic]:
     """A sweep whose runs are different experiments says so, and by which values."""
-    found = {n: list(dict.fromkeys(_value(c, n) for c in group)) for n in _SWEPT}
-    differing = {n: v for n, v in found.items() if len(v) > 1}
     p = group[0].problem.program
+    effects = of_rules(p.of("effect"))
+    found = {n: [_value(c, n) for c in group] for n in ("seq", "global_batch", *axes.BY_NAME)}
+    decided = {n: v for n, v in found.items() if any(effects.word(n, x) == EXPERIMENT for x in v)}
+    differing = {n: v for n, values in decided.items() if len(v := list(dict.fromkeys(map(axes.said, values)))) > 1}
     if p.sweep is not None and p.sweep[0] == "gpus" and p.batch is None:
         batch = group[0].problem.global_batch
         text = f"every run of this sweep has the batch that {p.batch_gpus} GPUs would have by default, {batch}"
         yield note("plan.batch_held", text, p.spans["sweep"], help=f"write `batch {batch}`, or another")
     if differing and p.sweep is not None:
-        which = "; ".join(f"{n} {', '.join(map(str, v))}" for n, v in differing.items())
+        which = "; ".join(f"{n} {', '.join(v)}" for n, v in differing.items())
         text = f"the runs of this sweep are different experiments: {which}"
         help = "compare their speed by useful tokens; do not compare their losses"
         yield note("plan.sweep_experiment", text, p.spans["sweep"], help=help)

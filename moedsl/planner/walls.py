@@ -39,10 +39,8 @@ LINKS = {
     "pp": ("pipeline_communication", "bubble"),
 }
 """The parts of the step that each kind of communication exposes; what a pipeline waits is its own."""
-BACK = ("recompute", "offload", "offload_modules", "sharding")
+BACK = tuple(n for n in axes.HELD if not axes.BY_NAME[n].is_format)
 """What buys memory back."""
-_PLAIN = {"recompute": 0, "offload": 0, "offload_modules": 0, "sharding": 0, "cuda_graph": 0}
-"""The code of each without it."""
 
 
 def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Json) -> Json:
@@ -96,12 +94,12 @@ def _memory(chosen: Chosen, row: Row, estimate: Json) -> Json:
 
 def _without(chosen: Chosen, row: Row, names: Sequence[str]) -> list[Json]:
     """What each policy that is on saves, in GiB, and takes, in seconds: the same layout without it, laws aside."""
-    on = [n for n in names if row.codes[n] != _PLAIN[n]]
+    on = [n for n in names if row.codes[n] != axes.BY_NAME[n].off]
     if not on:
         return []
     columns = {a.name: np.full(len(on), row.codes[a.name], dtype=np.int64) for a in axes.AXES}
     for i, name in enumerate(on):
-        columns[name][i] = _PLAIN[name]
+        columns[name][i] = axes.BY_NAME[name].off
     memory, time = chosen.cost.memory(columns), chosen.cost.time(columns)
     return [
         {

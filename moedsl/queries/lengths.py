@@ -8,13 +8,14 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.checker.program import Program
+from moedsl.schema import axes
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.schema.units import GIB
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Row
 from moedsl.support.text import tokens
 
-MESH = ("tp", "cp", "pp", "vpp", "ep", "etp")
+MESH = tuple(n for n in axes.LAYOUT if n in axes.BY_NAME)
 DOUBLINGS = 3
 """The run's own length, twice and four times it."""
 LONGEST = 1 << 24

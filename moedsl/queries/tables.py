@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl.queries.budget import COVERS
-from moedsl.schema.axes import pairs
+from moedsl.schema.axes import SUMMARY, pairs
 from moedsl.support.text import table, wrapped
 
 Json = Mapping[str, Any]
-SHOWN = ("pp", "tp", "cp", "etp", "ep", "vpp", "micro_batch", "recompute", "dispatcher", "precision")
-"""The axes that stand for a whole layout."""
 NUMBERS = ("s a step", "tokens/s/GPU", "peak GiB", "")
 """The headings of `numbers`."""
 
@@ -23,7 +21,7 @@ def figures_table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
 
 def whole(layout: Json) -> str:
     """A layout in the axes that tell most of it."""
-    return pairs({n: layout[n] for n in SHOWN if layout[n] != 1})
+    return pairs({n: layout[n] for n in SUMMARY if layout[n] != 1})
 
 
 def numbers(f: Json) -> tuple[str, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, SHRUNK, Note
+from moedsl.schema.axes import ATTENTION, EXPERTS, LAYOUT
 
 AXES = ("pp", "ep", "tp", "cp", "etp", "dp", "edp")
 """The most telling first: where ranks are too few for all, the last ones are given up."""
@@ -21,9 +22,7 @@ def smallest(plan: Mapping[str, int], ranks: int) -> Sizes:
 
     Both meshes hold the same ranks: tp x cp x dp = etp x ep x edp on each of pp stages. A size of 1 stays 1.
     """
-    return min(
-        _all(plan, ranks), key=lambda s: (_lost(plan, s), prod(s[a] for a in ("pp", "tp", "cp", "dp")), *s.values())
-    )
+    return min(_all(plan, ranks), key=lambda s: (_lost(plan, s), prod(s[a] for a in ATTENTION), *s.values()))
 
 
 def _lost(plan: Mapping[str, int], sizes: Sizes) -> int:
@@ -34,14 +33,14 @@ def _lost(plan: Mapping[str, int], sizes: Sizes) -> int:
 def _all(plan: Mapping[str, int], ranks: int) -> Iterator[Sizes]:
     """Every pair of meshes of at most `ranks` ranks whose axes are no larger than the plan's."""
     for pp in {1, min(plan["pp"], 2)}:
-        dense = list(_mesh(plan, ("tp", "cp", "dp"), ranks // pp))
-        expert = list(_mesh(plan, ("ep", "etp", "edp"), ranks // pp))
+        dense = list(_mesh(plan, [n for n in LAYOUT if n in ATTENTION and n != "pp"], ranks // pp))
+        expert = list(_mesh(plan, [n for n in LAYOUT if n in EXPERTS and n != "pp"], ranks // pp))
         for a, b in product(dense, expert):
             if prod(a.values()) == prod(b.values()):
                 yield {"pp": pp, **a, **b}
 
 
-def _mesh(plan: Mapping[str, int], axes: tuple[str, ...], ranks: int) -> Iterator[Sizes]:
+def _mesh(plan: Mapping[str, int], axes: Sequence[str], ranks: int) -> Iterator[Sizes]:
     choices = (range(1, min(plan[a], ranks) + 1) for a in axes)
     return (dict(zip(axes, c, strict=True)) for c in product(*choices) if prod(c) <= ranks)
 

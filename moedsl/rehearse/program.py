@@ -8,14 +8,17 @@ from typing import Any
 import attrs
 
 from moedsl.rehearse.shrink import Rehearsal
+from moedsl.schema import axes
 from moedsl.schema.facts import Model
-
-_MESH = ("pp", "tp", "cp", "etp", "ep", "vpp")
 
 
 def text(r: Rehearsal) -> str:
     """The run file."""
-    pins = {**{a: r.layout[a] for a in _MESH}, "micro_batch": r.micro_batch, **r.policy}
+    pins = {
+        **{a.name: r.layout[a.name] for a in axes.AXES if a.section == "layout"},
+        "micro_batch": r.micro_batch,
+        **r.policy,
+    }
     if r.pipeline_layout:
         pins["pipeline_layout"] = r.pipeline_layout
     lines = [
@@ -50,18 +53,11 @@ def _word(value: Any) -> str:
 
 def _value(name: str, value: Any) -> str:
     """A value as the language writes it: words bare, texts in quotes, an empty set as none."""
+    if name in axes.BY_NAME or isinstance(value, list):
+        return axes.written(value)
     if isinstance(value, bool):
-        on_off = name in ("ep_overlap", "delay_wgrad")
-        return ("on" if value else "off") if on_off else ("true" if value else "false")
-    if isinstance(value, list):
-        return "[" + ", ".join(map(str, value)) + "]" if value else "none"
-    return quoted(value) if isinstance(value, str) and not _is_axis_word(name) else str(value)
-
-
-def _is_axis_word(name: str) -> bool:
-    from moedsl.schema import axes
-
-    return name in axes.BY_NAME
+        return "true" if value else "false"
+    return quoted(value) if isinstance(value, str) else str(value)
 
 
 def quoted(value: str) -> str:

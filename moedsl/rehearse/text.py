@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.schema.axes import said
+from moedsl.schema.axes import ATTENTION, EXPERTS, said
 from moedsl.support.text import counted, wrapped
 
 Json = Mapping[str, Any]
-_MESHES = {"attention": ("tp", "cp", "dp", "pp", "vpp"), "experts": ("etp", "ep", "edp", "pp")}
+_MESHES = {"attention": (*ATTENTION, "vpp"), "experts": EXPERTS}
 
 
 def text(r: Json) -> str:

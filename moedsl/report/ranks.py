@@ -11,8 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
-ATTENTION = ("tp", "cp", "dp", "pp")
-EXPERTS = ("etp", "ep", "edp", "pp")
+from moedsl.schema.axes import ATTENTION, EXPERTS
 
 
 @frozen

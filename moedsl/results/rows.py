@@ -8,13 +8,12 @@ from typing import Any
 
 from moedsl.results.compare import RATE
 from moedsl.results.measure import OK, UNFINISHED
-from moedsl.schema.axes import written
+from moedsl.schema.axes import AXES, POLICY, written
 from moedsl.schema.units import GIB
 
 Json = Mapping[str, Any]
-_LAYOUT = ("pp", "tp", "cp", "etp", "ep", "vpp")
-_POLICY = ("dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap", "delay_wgrad", "sharding", "moments",
-           "grad_reduce")  # fmt: skip
+_LAYOUT = [a.name for a in AXES if a.section == "layout"]
+_POLICY = [n for n in POLICY if n != "precision"]
 
 
 def lines(pairs: Sequence[tuple[Json | None, Json]]) -> str:

@@ -6,10 +6,10 @@ over its `words` (bit i is ``words[i]``); a flag holds 0 or 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
-from attrs import frozen
+from attrs import field, frozen
 
 RECOMPUTE = ("layernorm", "moe_act", "mla_up_proj", "shared_experts", "core_attn", "mlp", "moe", "full")
 OFFLOAD_MODULES = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act")
@@ -20,14 +20,57 @@ PHASES = ("fit", "scale", "profile", "throughput")
 """What a run is for, in the order of the workflow; `throughput` is where it retunes."""
 
 
+Role = Literal["parallel", "shape", "held", "moved", "follows"]
+"""A size that divides the GPUs, another size of the mesh, a policy of what memory holds, a policy of how data moves and
+kernels are launched, a value that follows from the axes."""
+Mesh = Literal["", "pipeline", "attention", "experts"]
+"""The mesh that a size belongs to; the pipeline is shared by both."""
+End = Literal["", "high", "low"]
+"""The largest value or the smallest, which of a set is none of its words; "" is neither."""
+LAST = 99
+
+
 @frozen
 class Axis:
-    """One decided value. `kind` is int, enum, set or flag."""
+    """One value of a plan. `kind` is int, enum, set or flag."""
 
     name: str
     kind: str
     doc: str
     words: tuple[str, ...] = ()
+    role: Role = field(kw_only=True)
+    mesh: Mesh = field(kw_only=True, default="")
+    place: int = field(kw_only=True, default=LAST)
+    """Where plans list it; the policies that have a place tell most of a layout."""
+    quiet: bool = field(kw_only=True, default=False)
+    """Whether a short text names it only where it is on."""
+    opened: bool = field(kw_only=True, default=True)
+    """Whether a phase opens it for every model; else it is one value unless the run or a rule says otherwise."""
+    least_memory: End = field(kw_only=True, default="")
+    """The end that never holds more than another value, for the search's bounds; "" where that depends on the rest."""
+    least_time: End = field(kw_only=True, default="")
+    """The end that is never slower than another value."""
+
+    @property
+    def off(self) -> int:
+        """The code of a size of 1, of the first word, of no words, of off."""
+        return 1 if self.kind == "int" else 0
+
+    @property
+    def section(self) -> str:
+        """The section of a plan that has it: layout, batch or policy."""
+        if self.role in ("held", "moved"):
+            return "policy"
+        return "layout" if self.mesh else "batch"
+
+    @property
+    def is_format(self) -> bool:
+        """Whether its words are formats of numbers."""
+        return "bf16" in self.words
+
+    def is_on(self, value: object) -> bool:
+        """Whether a plan's value is another than the one it has when nothing is asked of it."""
+        return value != self.decode(self.off)
 
     def encode(self, value: int | str | bool | Iterable[str]) -> int:
         """A plan's value as the integer of a column; raises ValueError for a word that the axis does not have."""
@@ -47,43 +90,106 @@ class Axis:
         return bool(code) if self.kind == "flag" else int(code)
 
 
-_MESH = (
-    Axis("pp", "int", "pipeline parallel size, shared by both meshes"),
-    Axis("tp", "int", "tensor parallel size of attention and dense layers"),
-    Axis("cp", "int", "context parallel size"),
-    Axis("etp", "int", "expert tensor parallel size"),
-    Axis("ep", "int", "expert parallel size"),
-    Axis("vpp", "int", "virtual pipeline stages on a rank; 1 is none"),
-)
-_POLICY = (
-    Axis("micro_batch", "int", "sequences in a microbatch"),
-    Axis("recompute", "set", "modules recomputed in backward; full is whole layers", RECOMPUTE),
-    Axis("offload", "enum", "what is kept in host memory", ("none", "optimizer")),
-    Axis("offload_modules", "set", "modules whose inputs wait for backward in host memory", OFFLOAD_MODULES),
-    Axis("dispatcher", "enum", "how tokens reach their experts", ("alltoall", "deepep", "hybridep")),
-    Axis("cuda_graph", "set", "what is captured in CUDA graphs", CUDA_GRAPH),
-    Axis("ep_overlap", "flag", "expert-parallel communication overlapped between microbatches (1F1B)"),
-    Axis("delay_wgrad", "flag", "weight gradients delayed to hide more of it"),
-)
-_FIXED = (
-    Axis("precision", "enum", "number format of the matrix products", PRECISION),
+AXES: tuple[Axis, ...] = (
+    Axis("pp", "int", "pipeline parallel size, shared by both meshes", role="parallel", mesh="pipeline", place=4),
+    Axis("tp", "int", "tensor parallel size of attention and dense layers", role="parallel", mesh="attention", place=1),
+    Axis("cp", "int", "context parallel size", role="parallel", mesh="attention", place=2),
+    Axis("etp", "int", "expert tensor parallel size", role="parallel", mesh="experts", place=7, quiet=True),
+    Axis("ep", "int", "expert parallel size", role="parallel", mesh="experts", place=6),
     Axis(
-        "sharding",
-        "enum",
-        "what data parallelism shards: optimizer state, or all of it (Megatron FSDP)",
-        ("optimizer", "fsdp"),
+        "vpp", "int", "virtual pipeline stages on a rank; 1 is none", role="shape", mesh="pipeline", place=5,
+        quiet=True,
     ),
-    Axis("moments", "enum", "number format of the optimizer's moments", ("fp32", "bf16")),
-    Axis("grad_reduce", "enum", "number format in which gradients are kept and reduced", ("fp32", "bf16")),
+    Axis("micro_batch", "int", "sequences in a microbatch", role="shape", quiet=True),
+    Axis(
+        "recompute", "set", "modules recomputed in backward; full is whole layers", RECOMPUTE, role="held",
+        place=3, least_time="low",
+    ),
+    Axis(
+        "offload", "enum", "what is kept in host memory", ("none", "optimizer"), role="held", least_memory="high",
+        least_time="low",
+    ),
+    Axis(
+        "offload_modules", "set", "modules whose inputs wait for backward in host memory", OFFLOAD_MODULES,
+        role="held", quiet=True, opened=False, least_time="low",
+    ),
+    Axis(
+        "dispatcher", "enum", "how tokens reach their experts", ("alltoall", "deepep", "hybridep"), role="moved",
+        place=2, least_memory="low", least_time="high",
+    ),
+    Axis("cuda_graph", "set", "what is captured in CUDA graphs", CUDA_GRAPH, role="moved"),
+    Axis(
+        "ep_overlap", "flag", "expert-parallel communication overlapped between microbatches (1F1B)",
+        role="moved", least_memory="low", least_time="high",
+    ),
+    Axis(
+        "delay_wgrad", "flag", "weight gradients delayed to hide more of it", role="moved", quiet=True,
+        least_memory="low", least_time="high",
+    ),
+    Axis(
+        "precision", "enum", "number format of the matrix products", PRECISION, role="held", place=1,
+        opened=False,
+    ),
+    Axis(
+        "sharding", "enum", "what data parallelism shards: optimizer state, or all of it (Megatron FSDP)",
+        ("optimizer", "fsdp"), role="held", opened=False,
+    ),
+    Axis(
+        "moments", "enum", "number format of the optimizer's moments", ("fp32", "bf16"), role="held", quiet=True,
+        opened=False, least_memory="high", least_time="high",
+    ),
+    Axis(
+        "grad_reduce", "enum", "number format in which gradients are kept and reduced", ("fp32", "bf16"),
+        role="held", quiet=True, opened=False, least_time="high",
+    ),
+)  # fmt: skip
+"""In the order of a plan's decisions; of two layouts that are equally good, the smaller first value wins."""
+FOLLOWING: tuple[Axis, ...] = (
+    Axis("dp", "int", "data parallel size: replicas of the attention mesh", role="follows", mesh="attention", place=3),
+    Axis("edp", "int", "replicas of an expert's shard", role="follows", mesh="experts", place=8),
+    Axis("sequence_parallel", "flag", "", role="follows", mesh="attention"),
+    Axis("num_microbatches", "int", "", role="follows"),
 )
-AXES: tuple[Axis, ...] = _MESH + _POLICY + _FIXED
-"""Mesh axes, then policies, then what is one value unless a sweep or `auto` opens it."""
+"""What follows from the axes; a run that pins one requires it. A rule's reason documents those without a text."""
+
+
+def _names(*roles: Role, where: Callable[[Axis], bool] = lambda _: True) -> tuple[str, ...]:
+    return tuple(a.name for a in AXES if a.role in roles and where(a))
+
+
+def _listed(section: str) -> tuple[str, ...]:
+    """The sizes and policies of a section of the plan, in its order."""
+    found = [a for a in (*AXES, *FOLLOWING) if a.section == section and (a.role != "follows" or a.kind == "int")]
+    return tuple(a.name for a in sorted(found, key=lambda a: a.place))
+
+
+def _ranks(mesh: Mesh) -> tuple[str, ...]:
+    """The sizes whose product is the GPUs, the fastest first as Megatron-Core numbers ranks."""
+    data = tuple(a.name for a in FOLLOWING if a.mesh == mesh and a.kind == "int")
+    return (
+        *_names("parallel", where=lambda a: a.mesh == mesh),
+        *data,
+        *_names("parallel", where=lambda a: a.mesh == "pipeline"),
+    )
+
 
 BY_NAME = {a.name: a for a in AXES}
-DERIVED = ("dp", "edp", "sequence_parallel", "num_microbatches")
-"""What follows from the axes; a run that pins one requires it."""
+DERIVED = tuple(a.name for a in FOLLOWING)
 PINNED = (*BY_NAME, *DERIVED, "pipeline_layout")
 """Every name that `pin` takes."""
+SIZES = _names("parallel")
+"""The sizes that divide the GPUs."""
+MESH = tuple(sorted(_names("parallel", "shape"), key=lambda n: BY_NAME[n].mesh != "pipeline"))
+"""The axes of a mesh in the order of the search: few pairs of pipeline sizes have a layout, so they come first."""
+HELD = _names("held")
+"""Policies that decide what is held in memory."""
+MOVED = _names("moved")
+"""Policies that decide how it moves and is launched."""
+ATTENTION, EXPERTS = _ranks("attention"), _ranks("experts")
+LAYOUT, BATCH, POLICY = _listed("layout"), _listed("batch"), _listed("policy")
+"""The sizes and policies of each section of a plan, in its order."""
+SUMMARY = tuple(a.name for a in AXES if a.role in ("parallel", "shape") or a.place != LAST)
+"""The axes that tell most of a layout."""
 SETS = tuple(a.name for a in AXES if a.kind == "set")
 MEMBERS = tuple(dict.fromkeys(w for n in SETS for w in BY_NAME[n].words))
 """Every word of a set, in the order in which lists of them are written."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from moedsl.schema.axes import ATTENTION, EXPERTS
+
 Groups = dict[str, list[list[int]]]
 
 _DENSE = {
@@ -31,8 +33,8 @@ def groups(layout: Mapping[str, Any], pp_before_dp: bool = False) -> Groups:
 
     `layout` has the sizes tp cp dp pp ep etp edp. Raises ValueError where the two meshes do not hold the same ranks.
     """
-    dense = _sizes(layout, ("tp", "cp"), "dp", pp_before_dp)
-    expert = _sizes(layout, ("etp", "ep"), "edp", pp_before_dp)
+    dense = _sizes(layout, ATTENTION, pp_before_dp)
+    expert = _sizes(layout, EXPERTS, pp_before_dp)
     if prod(dense.values()) != prod(expert.values()):
         raise ValueError(f"the dense mesh has {prod(dense.values())} ranks, the expert mesh {prod(expert.values())}")
     out = {name: _vary(dense, axes) for name, axes in _DENSE.items()}
@@ -41,12 +43,13 @@ def groups(layout: Mapping[str, Any], pp_before_dp: bool = False) -> Groups:
 
 def world(layout: Mapping[str, Any]) -> int:
     """How many ranks the dense mesh of `layout` holds."""
-    return prod(int(layout[axis]) for axis in ("tp", "cp", "dp", "pp"))
+    return prod(int(layout[axis]) for axis in ATTENTION)
 
 
-def _sizes(layout: Mapping[str, Any], inner: tuple[str, str], data: str, pp_before_dp: bool) -> dict[str, int]:
+def _sizes(layout: Mapping[str, Any], mesh: tuple[str, ...], pp_before_dp: bool) -> dict[str, int]:
     """Axis -> size, the fastest axis first."""
-    outer = ("pp", data) if pp_before_dp else (data, "pp")
+    *inner, data, pp = mesh
+    outer = (pp, data) if pp_before_dp else (data, pp)
     return {axis: int(layout[axis]) for axis in (*inner, *outer)}
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.checker.program import Program
+from moedsl.schema.axes import HELD, MOVED, SIZES
 from moedsl.solver.legal import legal_on
-from moedsl.solver.search import HELD, LARGEST_CHUNK, MOVED, Prices, Search, apply, mesh_table, policy_table
+from moedsl.solver.search import LARGEST_CHUNK, Prices, Search, apply, mesh_table, policy_table
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Compiled, Table
 
@@ -71,7 +72,7 @@ class _Any(Search):
 
 def _most_divided_first(meshes: Table) -> Iterator[Index]:
     """The meshes in two parts: a guess at which of them hold the least on a rank, and all others."""
-    pieces = [meshes.axes[name] for name in ("pp", "tp", "cp", "etp", "ep")]
+    pieces = [meshes.axes[name] for name in SIZES]
     held = meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64)
     if meshes.rows <= GUESSED:
         yield np.arange(meshes.rows)

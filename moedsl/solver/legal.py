@@ -12,9 +12,9 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
+from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.solver.lower import lower
 from moedsl.solver.members import Member, inactive, without
-from moedsl.solver.search import HELD, MESH, MOVED
 from moedsl.solver.table import Compiled, Law, Table
 from moedsl.solver.top_k import as_mask
 

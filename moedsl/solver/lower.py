@@ -21,7 +21,6 @@ from moedsl.solver.problem import Problem
 from moedsl.syntax import ast
 
 Values = dict[str, Any]
-_MESH = ("tp", "cp", "pp", "etp", "ep")
 
 
 def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
@@ -157,7 +156,7 @@ def _precision(p: Program, axis: axes.Axis, env: Values) -> tuple[NDArray[np.int
 def _natural(axis: axes.Axis, gpus: int) -> NDArray[np.int64]:
     """Every value that could divide the GPUs, or every word; of a set, nothing and each member alone."""
     if axis.kind == "int":
-        return np.array(divisors(gpus) if axis.name in _MESH else [1], dtype=np.int64)
+        return np.array(divisors(gpus) if axis.name in axes.SIZES else [1], dtype=np.int64)
     if axis.kind == "set":
         return np.array([0, *(1 << i for i in range(len(axis.words)))], dtype=np.int64)
     return np.arange(2 if axis.kind == "flag" else len(axis.words), dtype=np.int64)

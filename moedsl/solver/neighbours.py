@@ -68,7 +68,7 @@ def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
     domain = [int(v) for v in c.problem.domains[axis.name]]
     if axis.name in c.problem.program.pins or len(domain) < 2:
         return []
-    values = divisors(c.problem.gpus) if axis.name in ("tp", "cp", "pp", "ep", "etp") else domain
+    values = divisors(c.problem.gpus) if axis.name in axes.SIZES else domain
     return sorted(values, key=lambda v: abs(log2(v / chosen))) if axis.kind == "int" else values
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -20,14 +20,10 @@ from numpy.typing import NDArray
 
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
+from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.solver.table import Compiled, Law, Mask, Row, Table
 from moedsl.solver.top_k import Kept, any_of, as_mask
 
-MESH = ("pp", "vpp", "tp", "cp", "etp", "ep", "micro_batch")
-HELD = ("recompute", "offload", "offload_modules", "precision", "sharding", "moments", "grad_reduce")
-"""Policies that decide what is held in memory."""
-MOVED = ("dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad")
-"""Policies that decide how it moves and is launched."""
 FIRST_BLOCK = 2048
 """Meshes that are asked first whether they could fit."""
 FIRST_CHUNK, LARGEST_CHUNK = 8192, 120_000
@@ -38,6 +34,8 @@ GROWTH = 4
 """How blocks and chunks grow."""
 
 FSDP = axes.BY_NAME["sharding"].encode("fsdp")
+Domains = Mapping[str, NDArray[np.int64]]
+Price = Literal["least_memory", "least_time"]
 SLACK = 1e-9
 """Share by which rounding may lift a bound above the price that it bounds."""
 
@@ -221,18 +219,14 @@ class Search:
 
     def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """Seconds that no policy goes below, by mesh."""
-        priced = (self.prices.time(meshes.assume(**values)) for values in self._swift())
+        priced = (self.prices.time(meshes.assume(**values)) for values in self._fastest(HELD + MOVED))
         return functools.reduce(np.minimum, priced)
 
     def _frugal(self) -> Iterable[dict[str, int]]:
         """Policies with which some rank holds the least: one value where it always does, else every value."""
-        d = self.c.problem.domains
-        high = {n: int(d[n].max()) for n in ("offload", "moments")}
-        open_ = {n: d[n] for n in ("offload_modules", "precision", "sharding", "grad_reduce")}
-        for values in itertools.product(*open_.values()):
-            some = {n: int(v) for n, v in zip(open_, values, strict=True)}
+        for some in extremes(self.c.problem.domains, "least_memory", HELD, but="recompute"):
             for low, recompute in itertools.product(self._frugal_moves(), self._frugal_recompute(some["sharding"])):
-                yield {**low, **high, **some, "recompute": int(recompute)}
+                yield {**low, **some, "recompute": int(recompute)}
 
     def _frugal_recompute(self, sharding: int) -> Iterable[int]:
         """Recomputing whole layers keeps the least, but beside the gradients that FSDP has under way: those take the
@@ -243,20 +237,15 @@ class Search:
     def _frugal_moves(self) -> list[dict[str, int]]:
         """Where every value captures something, which holds the least depends: attention's masks on the sequence."""
         d = self.c.problem.domains
-        low, graphs = {n: int(d[n].min()) for n in MOVED}, d["cuda_graph"].tolist()
-        return [{**low, "cuda_graph": graph} for graph in ([0] if 0 in graphs else graphs)]
+        graphs = [0] if 0 in d["cuda_graph"] else d["cuda_graph"].tolist()
+        moves = extremes(d, "least_memory", MOVED, but="cuda_graph")
+        return [{**some, "cuda_graph": graph} for some in moves for graph in graphs]
 
-    def _swift(self) -> Iterable[dict[str, int]]:
-        """Policies with which some step is fastest: the one value that always is, every value where it depends."""
+    def _fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
+        """Values of some policies, one of which makes the fastest step; of graphs the strongest set does."""
         d = self.c.problem.domains
-        high = {n: int(d[n].max()) for n in ("dispatcher", "ep_overlap", "delay_wgrad", "moments", "grad_reduce")}
-        one = {**high, "offload": int(d["offload"].min()), "cuda_graph": self._strongest_graph()}
-        one |= {"recompute": 0, "offload_modules": 0}
-        for precision, sharding in itertools.product(d["precision"], d["sharding"]):
-            yield {**one, "precision": int(precision), "sharding": int(sharding)}
-
-    def _strongest_graph(self) -> int:
-        return max((int(v) for v in self.c.problem.domains["cuda_graph"]), key=graph_strength)
+        graph = max((int(v) for v in d["cuda_graph"]), key=graph_strength)
+        return ({**some, "cuda_graph": graph} for some in extremes(d, "least_time", names, but="cuda_graph"))
 
     def _bounds(self, meshes: Table, policies: Table) -> NDArray[np.float64]:
         """A row for each key, a column for each mesh; never above the true key."""
@@ -342,9 +331,7 @@ class Search:
 
     def _least_times(self, held: Table) -> NDArray[np.floating[Any]]:
         """Seconds that no policy of communication or launches goes below, by row of what is held."""
-        domains = self.c.problem.domains
-        swift = {n: int(domains[n].max()) for n in ("dispatcher", "ep_overlap", "delay_wgrad")}
-        return self.prices.time(held.assume(**swift, cuda_graph=self._strongest_graph()))
+        return functools.reduce(np.minimum, (self.prices.time(held.assume(**some)) for some in self._fastest(MOVED)))
 
     def _legal(self, table: Table) -> Table:
         done = frozenset(MESH)
@@ -403,6 +390,20 @@ def _in_order(bounds: NDArray[np.float64]) -> Iterator[NDArray[np.intp]]:
         for at in range(0, len(order), size):
             yield order[at : at + size]
         size = min(size * GROWTH, LARGEST_CHUNK)
+
+
+def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:
+    """Combinations of some policies' values, one of which is best by a price: the end that the axis names, or every
+    value where it names none."""
+    chosen = {n: ends(axes.BY_NAME[n], getattr(axes.BY_NAME[n], price), domains[n]) for n in names if n != but}
+    return (dict(zip(chosen, values, strict=True)) for values in itertools.product(*chosen.values()))
+
+
+def ends(axis: axes.Axis, end: str, domain: NDArray[np.int64]) -> list[int]:
+    """One end of a domain, or every value; masks have no order, so the low end of a set is none of its words."""
+    if end == "low":
+        return [axis.off if axis.kind == "set" else int(domain.min())]
+    return [int(domain.max())] if end == "high" else [int(v) for v in domain]
 
 
 def graph_strength(mask: int) -> tuple[bool, int]:

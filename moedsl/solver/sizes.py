@@ -10,6 +10,7 @@ from attrs import frozen
 from moedsl.checker.program import Program
 from moedsl.diagnostics.source import Span
 from moedsl.rules.vectorizer import names
+from moedsl.schema import axes
 from moedsl.schema.symbols import HARDWARE
 from moedsl.solver.lower import divisors
 from moedsl.solver.members import Member
@@ -58,7 +59,7 @@ def sizes(p: Program, core: Sequence[Member]) -> list[Size]:
 def nearby(c: Compiled, s: Size) -> list[int]:
     """Multiples of what the meshes may divide a size by, the nearest first and of two the larger."""
     p = c.problem.program
-    held = prod(pin.code for a, pin in p.pins.items() if a in ("tp", "cp", "micro_batch"))
+    held = prod(pin.code for a, pin in p.pins.items() if a == "micro_batch" or axes.BY_NAME[a].mesh == "attention")
     units = {u * k for d in divisors(c.problem.gpus) for u in (d, d * held) for k in (1, 2)}
     around = {n for u in units for n in (s.value // u * u, -(-s.value // u) * u)} - {0, s.value}
     return sorted(around, key=lambda n: (abs(n - s.value), -n))[:MOST]

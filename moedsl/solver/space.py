@@ -14,9 +14,10 @@ from functools import cached_property
 import numpy as np
 from attrs import define, evolve, field, frozen
 
+from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.solver import swift
 from moedsl.solver.queue import Floats, Index, Queue, at_most
-from moedsl.solver.search import HELD, MESH, MOVED, Search, mesh_table, policy_table
+from moedsl.solver.search import Search, mesh_table, policy_table
 from moedsl.solver.table import Compiled, Law, Mask, Row, Table
 from moedsl.solver.top_k import as_mask
 from moedsl.solver.variant import Found, Variant, best_of, meshes_of, policies_of, rows_of

@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.solver.search import MESH, Search, graph_strength
+from moedsl.schema import axes
+from moedsl.schema.axes import MESH
+from moedsl.solver.search import Search, extremes, graph_strength
 from moedsl.solver.table import Law, Mask, Table
 from moedsl.solver.top_k import as_mask
 
-FASTER = ("dispatcher", "ep_overlap", "delay_wgrad")
-"""Policies of which a larger value is never slower, as `Search` bounds them too."""
-OPEN = ("recompute", "precision", "sharding")
+FASTER = tuple(n for n in axes.MOVED if axes.BY_NAME[n].least_time == "high")
+"""Policies of communication of which a larger value is never slower: the laws on each decide how large it may be."""
+OPEN = ("recompute", *(n for n in axes.POLICY if not axes.BY_NAME[n].least_time and n != "cuda_graph"))
 """Policies of which any value may be the fastest; of `recompute` none is, where it may be none."""
+SETTLED = tuple(n for n in axes.POLICY if n not in (*FASTER, *OPEN, "cuda_graph"))
+"""Policies of which one end is never slower."""
 
 
 def seconds(search: Search, meshes: Table, policies: Table) -> NDArray[np.float64]:
@@ -65,6 +69,6 @@ def _open(policies: Table) -> Iterator[dict[str, int]]:
 
 def _usual(policies: Table) -> dict[str, Any]:
     """The value that is never slower than another, of the rest."""
-    most = {n: int(policies.axes[n].max()) for n in ("moments", "grad_reduce")}
+    (settled,) = extremes(policies.axes, "least_time", SETTLED, but="cuda_graph")
     graphs = max((int(v) for v in np.unique(policies.axes["cuda_graph"])), key=graph_strength)
-    return {**most, "offload": int(policies.axes["offload"].min()), "offload_modules": 0, "cuda_graph": graphs}
+    return {**settled, "cuda_graph": graphs}

@@ -13,10 +13,10 @@ from moedsl.checker.program import Pin, Program
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
+from moedsl.schema.axes import MESH
 from moedsl.solver.base import Base
 from moedsl.solver.lower import divisors, lower
 from moedsl.solver.problem import Problem
-from moedsl.solver.search import MESH
 from moedsl.solver.space import Space
 from moedsl.solver.variant import Found, Variant
 
@@ -28,7 +28,7 @@ def of_axis(p: Program, axis: axes.Axis, gpus: int, chosen: int) -> list[int]:
     """Every word of an enumeration; of a size, the divisors or what some phase would try; of a set, the same."""
     if axis.kind in ("enum", "flag"):
         return [*range(2 if axis.kind == "flag" else len(axis.words))]
-    if axis.name in ("tp", "cp", "pp", "ep", "etp"):
+    if axis.name in axes.SIZES:
         return sorted(sorted(divisors(gpus), key=lambda v: abs(log2(v / chosen)))[:MOST])
     found = dict.fromkeys(v for phase in axes.PHASES for v in _tried(p, axis.name, gpus, phase))
     return sorted({*found, chosen}) if axis.kind == "int" else [*dict.fromkeys([*found, chosen])]

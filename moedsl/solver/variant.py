@@ -8,8 +8,8 @@ import numpy as np
 from attrs import field, frozen
 
 from moedsl.schema import axes
+from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.solver.queue import Floats
-from moedsl.solver.search import HELD, MESH, MOVED
 from moedsl.solver.table import Law, Mask, Row, Table
 from moedsl.solver.top_k import as_mask
 

@@ -15,8 +15,9 @@ from moedsl.calibrate.optimum import outside, standing
 from moedsl.compiler import compile_source
 from moedsl.cost.communication import met
 from moedsl.diagnostics.source import Source
+from moedsl.schema.axes import MESH
 from moedsl.schema.facts import Model
-from moedsl.solver.search import MESH, Search
+from moedsl.solver.search import Search
 from moedsl.solver.solve import solve
 from tests.helpers.paths import ROOT
 

@@ -22,12 +22,13 @@ from moedsl.rules import collect, launch_variables
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import RecipeInference, field_types
 from moedsl.rules.rule import Rule
+from moedsl.schema.axes import FOLLOWING
 from moedsl.schema.symbols import AXES, FLAG, HARDWARE, NUMBER, RUN, TEXT, Type
 
 SUBJECT = "launch"
 KINDS = ("require", "prefer", "let", "derive", "env")
 OF_RUN = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data", "vlm")
-OF_PLAN = {"dp": NUMBER, "edp": NUMBER, "num_microbatches": NUMBER, "sequence_parallel": FLAG}
+OF_PLAN = {a.name: FLAG if a.kind == "flag" else NUMBER for a in FOLLOWING}
 _FORMS = {"flag": FLAG, "whole": NUMBER}
 
 

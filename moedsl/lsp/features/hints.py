@@ -9,12 +9,12 @@ from lsprotocol import types
 
 from moedsl.lsp import pins
 from moedsl.lsp.document import Document
+from moedsl.schema import axes
 from moedsl.syntax import ast
 
-ALWAYS = ("pp", "tp", "cp", "ep")
-UNLESS = {"etp": 1, "vpp": 1, "micro_batch": 1, "recompute": [], "offload": "none", "dispatcher": "alltoall",
-          "cuda_graph": [], "ep_overlap": False, "delay_wgrad": False}  # fmt: skip
-"""What is shown where it is not this."""
+ALWAYS = [a for a in axes.AXES if a.name in axes.SIZES and not a.quiet]
+WHERE_ON = [a for a in axes.AXES if a.opened and a not in ALWAYS]
+"""The axes that have a hint, and those that have one only where they are on."""
 
 
 def answer(document: Document, params: types.InlayHintParams) -> list[types.InlayHint]:
@@ -64,8 +64,8 @@ def _of_plan(document: Document, plan: Mapping[str, Any], anchor: int) -> Iterat
 def shown(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The decisions worth a hint: the mesh, and policies that are not what nobody would ask about."""
     of_name = {d["name"]: d for d in plan["decisions"] if d["origin"] != "pinned"}
-    rest = [n for n, usual in UNLESS.items() if n in of_name and of_name[n]["value"] != usual]
-    return [of_name[n] for n in (*ALWAYS, *rest) if n in of_name]
+    on = [a for a in WHERE_ON if a.name in of_name and a.is_on(of_name[a.name]["value"])]
+    return [of_name[a.name] for a in (*ALWAYS, *on) if a.name in of_name]
 
 
 def _chosen(document: Document, plan: Mapping[str, Any]) -> list[Any]:

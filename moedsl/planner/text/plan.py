@@ -7,7 +7,8 @@ from typing import Any
 
 from moedsl.planner.experiment import summary, unstated
 from moedsl.planner.memory_verdict import bounds_text
-from moedsl.schema.axes import pairs, said
+from moedsl.schema.axes import AXES, pairs, said
+from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.versions import as_number
 from moedsl.support.text import counted, short, table, tokens, wrapped
 
@@ -69,15 +70,10 @@ def _short_twin(p: Json) -> str:
 
 def _policy(p: Json) -> str:
     q = p["policy"]
-    shown = [
-        f"{n} {said(q[n])}"
-        for n in ("precision", "dispatcher", "recompute", "cuda_graph", "ep_overlap", "offload", "sharding")
-    ]
-    shown += [f"offload_modules {said(q['offload_modules'])}"] if q["offload_modules"] else []
-    shown += [f"{n} {said(q[n])}" for n in ("moments", "grad_reduce") if q[n] != "fp32"]
-    shown += [n for n in ("freeze_vision", "freeze_projection", "freeze_language", "delay_wgrad") if q[n]]
-    lines = ["  " + ", ".join(shown)]
-    return "Policy\n" + "\n".join(lines)
+    policies = sorted((a for a in AXES if a.section == "policy"), key=lambda a: (a.quiet, a.place, a.role != "moved"))
+    words = [a for a in policies if not a.quiet or (a.kind != "flag" and a.is_on(q[a.name]))]
+    flags = [n for n in VLM_WORDS if q[n]] + [a.name for a in policies if a.quiet and a.kind == "flag" and q[a.name]]
+    return "Policy\n  " + ", ".join([*(f"{a.name} {said(q[a.name])}" for a in words), *flags])
 
 
 def _memory(p: Json) -> str:
