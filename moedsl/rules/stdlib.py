@@ -36,6 +36,10 @@ class Kept:
     collected: Collected
 
 
+_IN_MEMORY: dict[str, Kept] = {}
+"""What this process read or made last, by its name: a notebook, a server and a test compile many times."""
+
+
 def load() -> Library:
     """The whole stdlib; nothing is kept of one with an error, and one without an id that Python names raises."""
     sources = library.sources(resources.stdlib_files())
@@ -53,12 +57,13 @@ def _make(sources: Sequence[Source], name: str) -> Library:
     collected = Collected(known, scope, collect.used(known, scope))
     kept = Kept(found.models, found.hardware, found.clusters, found.calibrations, found.profiles, collected)
     disk_cache.save(name, pickle.dumps(kept, pickle.HIGHEST_PROTOCOL))
+    _remember(name, kept)
     return _made(sources, kept)
 
 
 def _made(sources: Sequence[Source], kept: Kept) -> Library:
     return Library(
-        kept.models, kept.hardware, kept.clusters, kept.calibrations, profiles=kept.profiles,
+        {**kept.models}, {**kept.hardware}, {**kept.clusters}, {**kept.calibrations}, profiles={**kept.profiles},
         sources={s.name: s for s in sources}, collected=kept.collected, blocks=lambda: _blocks(sources),
     )  # fmt: skip
 
@@ -82,5 +87,14 @@ def _code() -> bytes:
 
 
 def _load(name: str) -> Kept | None:
-    kept = parse_cache.loaded(name)
-    return kept if isinstance(kept, Kept) else None
+    if name not in _IN_MEMORY:
+        kept = parse_cache.loaded(name)
+        if not isinstance(kept, Kept):
+            return None
+        _remember(name, kept)
+    return _IN_MEMORY[name]
+
+
+def _remember(name: str, kept: Kept) -> None:
+    _IN_MEMORY.clear()
+    _IN_MEMORY[name] = kept

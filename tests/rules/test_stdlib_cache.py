@@ -15,6 +15,7 @@ from moedsl.rules import collect, library, stdlib
 from moedsl.rules.library import Library
 from moedsl.support import disk_cache, resources
 from moedsl.syntax import parse_cache
+from tests.helpers.paths import ROOT
 
 WHY = 'because "of a test" cite docs "here"'
 MINE = {
@@ -40,6 +41,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.copytree(resources.stdlib_dir(), tmp_path / "stdlib", ignore=shutil.ignore_patterns("hf"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(resources, "stdlib_dir", lambda: tmp_path / "stdlib")
+    monkeypatch.setattr(stdlib, "_IN_MEMORY", {})
     yield tmp_path
 
 
@@ -47,6 +49,11 @@ def names(found: Library) -> dict[str, list[str]]:
     known, _, wrong = collect.of_library(found)
     assert not wrong
     return {"rules": [r.id for r in known], "models": [*found.models], "hardware": [*found.hardware]}
+
+
+def another_start() -> None:
+    """What the process remembers is forgotten."""
+    stdlib._IN_MEMORY.clear()
 
 
 def is_kept() -> bool:
@@ -58,7 +65,8 @@ def test_what_is_kept_is_what_is_read() -> None:
     assert not is_kept()
     made, again = stdlib.load(), stdlib.load()
     assert is_kept()
-    for found in (made, again):
+    another_start()
+    for found in (made, again, stdlib.load()):
         assert collect.of_library(found) == collect.collect(read.rules)
         assert [*found.rules] == [*read.rules]
         for table in ("models", "hardware", "clusters", "calibrations", "documents", "profiles", "sources"):
@@ -91,9 +99,21 @@ def test_a_changed_file_is_read(kept: Path) -> None:
 def test_an_error_in_the_stdlib_is_told_at_every_start(kept: Path) -> None:
     (kept / "stdlib" / "rules" / "zz.moe").write_text(f"rules zz {{ require wrong: tpp <= 64 {WHY} }}\n")
     for _ in range(2):
+        another_start()
         _, _, wrong = collect.of_library(stdlib.load())
         assert [d.id for d in wrong] == ["check.unknown_name"]
     assert not is_kept()
+
+
+def test_a_users_declaration_stays_in_its_own_library() -> None:
+    """Two programs of one process do not see each other's hardware."""
+    source = Source("mine.moe", (ROOT / "examples/own_hardware.moe").read_text(encoding="utf-8"))
+    module, found = parse_cache.cached_parse(source)
+    assert module is not None and not found
+    before, mine = names(stdlib.load()), stdlib.load()
+    library.use(mine, source, module, parse_cache.cached_parse)
+    assert {*mine.hardware} - {*before["hardware"]} == {"h100_200g"}
+    assert names(stdlib.load()) == before
 
 
 def test_other_code_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +125,11 @@ def test_other_code_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_damaged_entry_and_a_directory_that_is_not_writable(kept: Path) -> None:
     expected = names(stdlib.load())
     disk_cache.save(stdlib.key(library.sources(resources.stdlib_files())), b"not a pickle")
+    another_start()
     assert names(stdlib.load()) == expected
     shutil.rmtree(kept / "cache")
     (kept / "cache").write_text("a file where the directory would be")
+    another_start()
     assert names(stdlib.load()) == expected
     assert not is_kept()
 
