@@ -29,7 +29,8 @@ def sayable(recipe: dict[str, Any]) -> bool:
     return all({*(v if isinstance(v, list) else [v])} <= WORDS[n] for n, v in said.items())
 
 
-RECIPES = [r for r in _ALL if r["hardware"] in load_stdlib().hardware and sayable(r)]
+_KNOWN = load_stdlib().hardware
+RECIPES = [r for r in _ALL if r["hardware"] in _KNOWN and sayable(r)]
 FROZEN = frozenset({"freeze_language", "freeze_vision"})
 """Qwen3-VL's recipes train the projector alone (bridge recipes/qwen_vl/h100/qwen3_vl.py:107 and :157; perf_recipes/
 qwen_vl/common.py:95 leaves it so)."""
