@@ -1,4 +1,4 @@
-"""docs/rules.md, models.md, hardware.md and documents.md, made from the standard library: a fact has one home."""
+"""Make docs/rules.md, models.md, hardware.md and documents.md from the standard library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOTICE = "<!-- Written by tools/make_docs.py from stdlib/; edit the .moe files i
 
 
 def tables() -> dict[str, str]:
-    """File name below docs/ to its text."""
+    """Map file names below docs/ to their texts."""
     library = load_stdlib()
     return {
         "rules.md": rules_page(library),
@@ -35,7 +35,7 @@ def tables() -> dict[str, str]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; a bar inside a cell is escaped."""
+    """Write a Markdown table; a bar inside a cell is escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(map(_cell, line)) + " |\n" for line in lines)
 
@@ -45,7 +45,7 @@ def _cell(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """A cell set as code; empty stays empty."""
+    """Write a cell as code; empty stays empty."""
     return f"`{text}`" if text else ""
 
 
@@ -82,7 +82,7 @@ The value if the run sets none; the first entry whose condition holds counts.
 """,
     "derive": """## Derived
 
-Follows from the rest and is set in the recipe.
+Values that follow from the rest and are set in the recipe.
 """,
     "env": """## Environment of the training process
 
@@ -97,16 +97,16 @@ Rules and run files may use them.
 Published results, shown with a plan for which their conditions hold.
 """,
 }
-MODELS = """Facts are those of the published `config.json`; *config* in a source is its key. Parameters are counted as
+MODELS = """Facts are those of the published `config.json`. *config* in a source is its key. Parameters are counted as
 Megatron builds them. `moedsl models add config.json` writes the declaration of another model.
 """
-HARDWARE = """Rates are dense, bandwidths for one GPU and one direction. A cluster that differs is declared with
-`hardware NAME { ... }`, see examples/own_hardware.moe.
+HARDWARE = """Rates are dense. Bandwidths are for one GPU and one direction. `hardware NAME { ... }` declares other
+machines, as in examples/own_hardware.moe.
 """
 
 
 def rules_page(library: Library) -> str:
-    """Every rule of the stdlib by kind."""
+    """Write every rule of the stdlib by kind."""
     known, _, _ = collect.collect(library.rules)
     parts = ["# The rules\n", NOTICE, RULES]
     for kind, intro in SECTIONS.items():
@@ -136,7 +136,7 @@ def _rule_rows(kind: str, chosen: list[Rule]) -> tuple[list[str], list[list[str]
 
 
 def models_page(library: Library) -> str:
-    """An overview, the facts of each model with their sources, and the facts that a declaration may state."""
+    """Write an overview, the facts of each model with their sources, and the facts that a declaration may state."""
     models = [m for m in (library.model(n)[0] for n in sorted(library.models)) if m is not None]
     head = ["Model", "Parameters", "Layers", "Experts", "Attention", "Longest sequence", "Hugging Face"]
     parts = ["# The models\n", NOTICE, MODELS, table(head, map(_overview, models))]
@@ -167,7 +167,7 @@ def _attention(m: Model) -> str:
 
 
 def hardware_page(library: Library) -> str:
-    """The facts of each GPU with their sources."""
+    """Write the facts of each GPU with their sources."""
     parts = ["# The hardware\n", NOTICE, HARDWARE]
     for name in sorted(library.hardware):
         parts += [f"## {name}\n", table(["Fact", "Value", "Source"], _facts(library.hardware[name].facts))]
@@ -193,7 +193,7 @@ def _value(e: ast.FactEntry) -> str:
 
 
 def fact_table(cls: type) -> str:
-    """What a declaration may state: the fields of a facts class with their types, defaults and docs."""
+    """Write the fields of a facts class with their types, defaults and docs: what a declaration may state."""
     docs = _field_docs(cls)
     stated = [f for f in attrs.fields(cls) if f.name not in ("name", "sources")]
     rows = [[code(f.name), _type(str(f.type)), _default(f), docs.get(f.name, "")] for f in stated]
@@ -220,7 +220,7 @@ def _default(f: Any) -> str:
 
 
 def _field_docs(cls: type) -> dict[str, str]:
-    """The string under each field of a class."""
+    """Read the string under each field of a class."""
     body = python.parse(inspect.getsource(cls)).body[0]
     assert isinstance(body, python.ClassDef)
     out: dict[str, str] = {}
@@ -250,7 +250,7 @@ REASONS = {
     "heading": "headings and heads of tables",
     "link": "pointers to files and to other guides",
     "licence": "front matter: licence, when to use the guide",
-    "duplicate": "the same sentence again",
+    "duplicate": "repetitions of a sentence",
     "damaged": "a damaged place of the copy, with no whole sentence",
     "prose": "the subject of the guide",
 }
@@ -259,7 +259,7 @@ NOTES = """### How damaged places were read
 
 
 def documents_page(library: Library) -> str:
-    """Each document's claims with what carries and shows them, what is left out, and how lost cells were filled."""
+    """Write each document's claims with their rules and tests, what is left out, and how damaged places were read."""
     found = documents.load(documents.rule_ids(library))
     parts = [
         "# The documents\n",
@@ -306,7 +306,7 @@ def _shown(c: Claim) -> str:
 
 
 def _ignored(d: Document) -> Iterable[list[str]]:
-    """Each copy's lines that belong to no claim, with the reason."""
+    """Yield each copy's lines that belong to no claim, with the reason."""
     for copy in d.copies:
         for reason, lines in copy.ignored.items():
             yield [code(copy.file), ", ".join(map(str, lines)), REASONS[reason]]

@@ -1,4 +1,4 @@
-"""What a model and a machine are made of: the facts that a declaration may state, with their types and units.
+"""The facts of a model and of a machine that a declaration may state, with their types and units.
 
 `declare.py` builds these from declarations; the cost model, the rules and the emitter read them.
 """
@@ -36,7 +36,7 @@ class Vision:
 
 @frozen(cache_hash=True)  # most of what is known of a layout is looked up by its model
 class Model:
-    """A mixture-of-experts transformer; names are Megatron's where Megatron has one."""
+    """A mixture-of-experts transformer; names are Megatron's if it has one."""
 
     name: str
     hf: str
@@ -55,25 +55,25 @@ class Model:
     topk: int
     expert_hidden: int
     routing_groups: int = 1
-    """Equal groups of experts, of which a token's come from `topk_groups` alone; 1 is no limit."""
+    """Equal groups of experts; a token's experts come from `topk_groups` of them. 1 is no limit."""
     topk_groups: int = 1
-    """The groups of a token; of all of them there is no limit."""
+    """The number of groups of a token; all groups is no limit."""
     shared_expert_hidden: int = 0
-    """Total width of the shared experts; 0 without."""
+    """Total width of the shared experts; 0 is none."""
     shared_expert_gate: bool = False
     dense_layers: int = 0
     """Leading layers whose MLP is dense."""
     moe_latent: int = 0
-    """Width to which a layer projects what it sends to its routed experts, and back; 0 sends the hidden state."""
+    """Latent width of the tensors sent to the routed experts and back; 0 sends the hidden state."""
     gated: bool = True
-    """MLPs and experts have a gate (SwiGLU); without, one product and its squared ReLU."""
+    """MLPs and experts have a gate (SwiGLU); false: one product and its squared ReLU."""
     layer_pattern: str = ""
-    """A hybrid's layers in Megatron's letters, each of one block: M Mamba-2, * attention, E experts, - dense MLP. Empty
-    where every layer has attention and an MLP."""
+    """A hybrid's layers in Megatron's letters, each one block: M Mamba-2, * attention, E experts, - dense MLP. Empty if
+    every layer has attention and an MLP."""
     mamba_heads: int = 0
     mamba_head_dim: int = 0
     mamba_state: int = 0
-    """Numbers that a head keeps for each of its dimensions (the SSM's state)."""
+    """Size of the SSM's state for each dimension of a head."""
     mamba_groups: int = 0
     """Groups of heads that share B and C."""
     linear_every: int = 0
@@ -103,36 +103,34 @@ class Model:
     mlp_bias: bool = False
     """Bias of dense and expert linears (GPT-OSS)."""
     attention_gate: bool = False
-    """Attention's output is multiplied by a gate of its own width, which the projection of queries, keys and values
-    puts out beside them."""
+    """A gate multiplies attention's output. The projection of queries, keys and values also computes this gate."""
     attention_sinks: bool = False
-    """One learned softmax offset a head (GPT-OSS)."""
+    """Each head has a learned softmax offset (GPT-OSS)."""
     router_bias: bool = False
-    """Bias of the router's linear; DeepSeek's expert bias is a buffer and not this."""
+    """Bias of the router's linear. DeepSeek's expert bias is a buffer and not this bias."""
     tied_embeddings: bool = False
     window: int = 0
     """Sliding-window attention, tokens; 0 is full attention."""
     window_every: int = 0
-    """One layer in this many has full attention, the others the window; 0 is all alike."""
+    """One layer in this many has full attention, the others the window; 0: all layers are the same."""
     max_seq: int = 0
     position_embedding_type: str = "rope"
-    """rope, yarn, mrope or none, as Megatron has it; latent attention turns its own queries and keys, whatever this
-    says."""
+    """rope, yarn, mrope or none, as in Megatron. Latent attention always rotates its own queries and keys."""
     vision: Vision | None = None
 
     @property
     def hybrid(self) -> bool:
-        """Whether each layer is one block, of a kind that `layer_pattern` says."""
+        """Tell whether each layer is one block, of a kind in `layer_pattern`."""
         return bool(self.layer_pattern)
 
     @property
     def linear(self) -> bool:
-        """Whether some layers have a gated delta net in place of attention."""
+        """Tell whether some layers have a gated delta net in place of attention."""
         return bool(self.linear_every)
 
     @property
     def kinds_said(self) -> str:
-        """How many layers of each kind, where they differ by more than their MLP: ``23 Mamba, 6 attention, 23 MoE``."""
+        """Write the layers of each kind if they differ by more than their MLP: ``23 Mamba, 6 attention, 23 MoE``."""
         if self.linear:
             full = self.layers // self.linear_every
             return f"{self.layers - full} gated delta net, {full} attention"
@@ -141,7 +139,7 @@ class Model:
 
     @property
     def layers_said(self) -> str:
-        """The layers in words: ``52 layers (23 Mamba, 6 attention, 23 MoE)``."""
+        """Write the layers as text: ``52 layers (23 Mamba, 6 attention, 23 MoE)``."""
         return f"{self.layers} layers" + (f" ({self.kinds_said})" if self.kinds_said else "")
 
 
@@ -153,7 +151,7 @@ class Hardware:
     arch: str
     """hopper or blackwell."""
     device: str
-    """As torch.cuda.get_device_name says it."""
+    """The result of torch.cuda.get_device_name."""
     capability: float
     memory: float
     """Bytes that a plan may use."""
@@ -169,11 +167,11 @@ class Hardware:
     network: float
     """Bytes/s between NVLink domains."""
     constants: Constants
-    """What its generation reaches of these rates (`calibration`)."""
+    """The share of these rates that its generation reaches (`calibration`)."""
     visible: float = 0.0
-    """Bytes that the driver shows of the GPU (nvidia-smi), which the verdict on memory is against; 0 is `memory`."""
+    """Bytes that the driver shows (nvidia-smi), which the verdict on memory uses; 0 is `memory`."""
     host_link: float = 64e9
-    """Bytes/s between the GPU and its host's memory; that of PCIe 5.0 where nothing is stated."""
+    """Bytes/s between the GPU and its host's memory; the default is PCIe 5.0's."""
     watts: float = 0.0
     """The power limit, W; 0 is that of its generation's calibration."""
     sources: Mapping[str, str] = field(factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 PRODUCTS = {"torch": "torch_version", "transformer_engine": "te_version"}
-"""What `target` may name beside Bridge, and the name of its version in an expression."""
+"""The names that `target` accepts in addition to Bridge, and the names of their versions in an expression."""
 _VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){0,2}")
 
 
