@@ -47,9 +47,7 @@ def _unmixed(a: Namespace) -> bool:
     """Whether something else was asked for that has no plan to add to; says so on stderr."""
     other = "--lengths" if a.lengths else "--stop-after" if a.stop_after not in (None, "plan") else None
     if other is not None:
-        print(
-            f"{other} prints something else than a plan: ask for it without --top, --pareto, --tokens", file=sys.stderr
-        )
+        print(f"{other} does not print a plan: leave out --top, --pareto, --tokens", file=sys.stderr)
     return other is not None
 
 

@@ -27,7 +27,7 @@ def run(
     done = submit(tasks, title, home, _name)
     talk.say([done.why_not] if done.why_not else [], {})
     if done.signal and not done.why_not:
-        print("nothing of it is left with the scheduler", file=sys.stderr)
+        print("all submitted jobs were cancelled", file=sys.stderr)
     if done.signal:
         return 128 + done.signal
     if done.experiment is None:

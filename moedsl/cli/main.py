@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        print("interrupted; nothing half written", file=sys.stderr)
+        print("interrupted; no partial files were written", file=sys.stderr)
         return 130
     except Exception:  # a mistake of the user's is a diagnostic, so whatever arrives here is ours
         return _bug()
@@ -106,7 +106,7 @@ def _parser(word: str) -> argparse.ArgumentParser:
         prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe."
     )
     parser.add_argument(
-        "--version", action="store_true", help="print the version and the Bridge versions that it writes for"
+        "--version", action="store_true", help="print the version and the supported versions of Megatron Bridge"
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     parser.set_defaults(module="version", parser=parser)
@@ -116,7 +116,7 @@ def _parser(word: str) -> argparse.ArgumentParser:
 
 
 def _explain(commands: Commands) -> None:
-    parser = _command(commands, "explain", "why a run's values are what they are, or what a rule or a name is")
+    parser = _command(commands, "explain", "explain the values of a run, a rule, a diagnostic or a name")
     parser.add_argument(
         "what",
         nargs="*",
@@ -148,12 +148,12 @@ def _compile(commands: Commands) -> None:
 
 
 def _plan(commands: Commands) -> None:
-    parser = _command(commands, "plan", "print the plan alone")
+    parser = _command(commands, "plan", "print the plan and write nothing")
     _program(parser)
     _printed(parser)
-    text = "also print what this phase may change, and what the next would try and is predicted to buy"
+    text = "also print what this phase may change, what the next phase would try, and the predicted gain"
     parser.add_argument("--ladder", action="store_true", help=text)
-    text = "print instead the fewest GPUs for this sequence length, twice and four times it"
+    text = "print instead the fewest GPUs for this sequence length, for twice and for four times it"
     parser.add_argument("--lengths", action="store_true", help=text)
     parser.add_argument("--top", type=_amount("layouts"), metavar="K", help="print instead the K best layouts")
     text = "print instead memory against speed, and GPUs against time"
@@ -162,14 +162,14 @@ def _plan(commands: Commands) -> None:
 
 
 def _check(commands: Commands) -> None:
-    parser = _command(commands, "check", "print what is wrong with a file, and nothing else")
+    parser = _command(commands, "check", "print the errors and warnings of a file")
     _program(parser, "files", "*")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _printed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--stop-after", choices=_STAGES, help="print what this stage made, and stop")
+    parser.add_argument("--stop-after", choices=_STAGES, help="print the output of this stage and stop")
 
 
 def _program(parser: argparse.ArgumentParser, name: str = "file", count: str = "?") -> None:
@@ -178,7 +178,7 @@ def _program(parser: argparse.ArgumentParser, name: str = "file", count: str = "
 
 
 def _what_if(commands: Commands) -> None:
-    help = "what other GPUs, lengths, number formats, freezing and sharding would buy, with the same tokens a step"
+    help = "gain of other GPUs, lengths, number formats, freezing and sharding, with the same tokens a step"
     parser = _command(commands, "what-if", help)
     parser.set_defaults(module="what_if")
     _program(parser)
@@ -189,7 +189,7 @@ def _what_if(commands: Commands) -> None:
 def _budget(parser: argparse.ArgumentParser) -> None:
     text = "days and GPU-hours for a budget of tokens, such as 10T or 500B"
     parser.add_argument("--tokens", type=_amount("tokens"), metavar="N", help=text)
-    text = "what a GPU-hour costs: the cost of --tokens as well"
+    text = "price of a GPU-hour: also print the cost of --tokens"
     parser.add_argument("--price", type=_amount("price"), metavar="P", help=text)
 
 
@@ -203,7 +203,9 @@ def _amount(name: str) -> Callable[[str], Any]:
 
 
 def _verify(commands: Commands) -> None:
-    parser = _command(commands, "verify", "ask the real Megatron Bridge about recipes, in one warm process")
+    parser = _command(
+        commands, "verify", "build recipes with the real Megatron Bridge and compare them with their plans"
+    )
     parser.add_argument(
         "files",
         nargs="+",
@@ -212,7 +214,7 @@ def _verify(commands: Commands) -> None:
     )
     parser.add_argument("--gpu", help="the hardware of a recipe without a plan")
     parser.add_argument("--world", type=int, help="the number of GPUs of a recipe without a plan")
-    parser.add_argument("--jobs", type=int, default=2, help="recipes judged at once (default: 2)")
+    parser.add_argument("--jobs", type=int, default=2, help="recipes checked at once (default: 2)")
     parser.add_argument("--json", action="store_true")
 
 
@@ -223,7 +225,9 @@ def _rehearse(commands: Commands) -> None:
     parser.add_argument("--run", metavar="NAME", help="the run of a file that has several (default: every one)")
     parser.add_argument("--ranks", type=_amount("ranks"), metavar="N", default=8, help="processes at most (default: 8)")
     parser.add_argument("--iterations", type=_amount("steps"), metavar="N", default=3, help="steps (default: 3)")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", default=600.0, help="for each run (default: 600)")
+    parser.add_argument(
+        "--timeout", type=float, metavar="SECONDS", default=600.0, help="limit for each run (default: 600)"
+    )
     parser.add_argument("--cpu", action="store_true", help="on the CPU even where there are GPUs")
     parser.add_argument("--dryrun", action="store_true", help="print what would run, and run nothing")
     parser.add_argument("-o", "--output", metavar="DIR", help="keep recipe, model, answers and logs there")
@@ -231,30 +235,34 @@ def _rehearse(commands: Commands) -> None:
 
 
 def _diagnose(commands: Commands) -> None:
-    parser = _command(commands, "diagnose", "what a log says went wrong, how to confirm it, and the edit that fixes it")
+    parser = _command(
+        commands, "diagnose", "find the cause of a failure in a log, how to confirm it, and the edit that fixes it"
+    )
     parser.add_argument("log", help="a log file of any size, - for standard input, or a line of a log")
-    parser.add_argument("--run", metavar="FILE", help="the run file: prove the edits on it; its own symptoms count too")
+    parser.add_argument("--run", metavar="FILE", help="the run file: try the edits on it, and use its own symptoms too")
     parser.add_argument("--json", action="store_true")
 
 
 def _lint(commands: Commands) -> None:
-    parser = _command(commands, "lint", "judge existing Megatron Bridge recipes by every rule, and point at the line")
+    parser = _command(
+        commands, "lint", "check existing Megatron Bridge recipes against every rule, and point at the line"
+    )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a recipe.py (FILE:function), or module:function")
-    parser.add_argument("--gpu", help="the hardware, where the function's name does not say it")
-    parser.add_argument("--world", type=int, help="the number of GPUs, where the function's name does not say it")
-    parser.add_argument("--phase", choices=_PHASES, default="throughput", help="whose advice to give")
+    parser.add_argument("--gpu", help="the hardware, if the function's name does not give it")
+    parser.add_argument("--world", type=int, help="the number of GPUs, if the function's name does not give it")
+    parser.add_argument("--phase", choices=_PHASES, default="throughput", help="phase whose advice to give")
     parser.add_argument("--json", action="store_true")
 
 
 def _diff(commands: Commands) -> None:
-    parser = _command(commands, "diff", "what differs between two runs: the experiment, or only how it runs")
+    parser = _command(commands, "diff", "compare two runs: do they differ in the experiment, or only in how it runs")
     parser.add_argument(
         "sides",
         nargs="*",
         metavar="A B",
         help="a .moe file (FILE:run), a compiled folder, plan.json, recipe.py, module:function or overrides",
     )
-    parser.add_argument("-e", "--expression", action="append", metavar="TEXT", help="a program, behind A and B")
+    parser.add_argument("-e", "--expression", action="append", metavar="TEXT", help="a program, placed after A and B")
     parser.add_argument("--gpu", help="the hardware of a recipe without a plan")
     parser.add_argument("--world", type=int, help="the number of GPUs of a recipe without a plan")
     parser.add_argument("--exit-code", action="store_true", help="exit 1 unless it is the same experiment")
@@ -262,15 +270,15 @@ def _diff(commands: Commands) -> None:
 
 
 def _results(commands: Commands) -> None:
-    parser = _command(commands, "results", "what runs measured, from their logs, by useful tokens and beside the plan")
+    parser = _command(commands, "results", "compare what runs measured, from their logs, with their plans")
     text = "an experiment's id, a folder of runs, a log beside its plan.json, or LOG=PLAN"
     parser.add_argument("paths", nargs="+", metavar="PATH", help=text)
     parser.add_argument(
-        "--seq", type=_amount("length"), metavar="TOKENS", help="tokens of a sequence, where no plan says it"
+        "--seq", type=_amount("length"), metavar="TOKENS", help="tokens of a sequence, if no plan gives it"
     )
-    parser.add_argument("--gpus", type=_amount("whole"), metavar="N", help="the number of GPUs, where no plan says it")
+    parser.add_argument("--gpus", type=_amount("whole"), metavar="N", help="the number of GPUs, if no plan gives it")
     parser.add_argument(
-        "--global-batch", type=_amount("whole"), metavar="N", help="sequences of a step, where no log or plan does"
+        "--global-batch", type=_amount("whole"), metavar="N", help="sequences of a step, if no log or plan gives it"
     )
     text = "iterations left out (default: 10, a third of a shorter run)"
     parser.add_argument("--warmup", type=_amount("whole"), metavar="N", help=text)
@@ -280,7 +288,7 @@ def _results(commands: Commands) -> None:
 
 
 def _fmt(commands: Commands) -> None:
-    parser = _command(commands, "fmt", "lay out .moe files; comments stay")
+    parser = _command(commands, "fmt", "format .moe files; comments stay")
     parser.add_argument("files", nargs="+", metavar="FILE", help="files to rewrite, or - to filter standard input")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
 
@@ -292,34 +300,40 @@ def _run(commands: Commands) -> None:
     text = "submit to this cluster; without a name to the run file's only one or its default"
     parser.add_argument("--cluster", nargs="?", const="", metavar="NAME", help=text)
     parser.add_argument("--run", metavar="NAME", help="the run of a file that has several (default: all of them)")
-    parser.add_argument("--dryrun", action="store_true", help="print what would be sent, to the byte, and send nothing")
-    text = "ask neither Bridge nor the cluster beforehand, and check nothing in the job's first seconds"
+    parser.add_argument("--dryrun", action="store_true", help="print exactly what would be sent, and send nothing")
+    text = "skip the checks of Bridge and of the cluster, and those in the job's first seconds"
     parser.add_argument("--no-preflight", action="store_true", help=text)
-    parser.add_argument("--detach", action="store_true", help="return once all is submitted; `jobs` and `logs` go on")
-    text = "each run of a file starts when the one before it has ended, however (default: as the scheduler likes)"
+    parser.add_argument(
+        "--detach", action="store_true", help="return once all jobs are submitted; `jobs` and `logs` follow them"
+    )
+    text = (
+        "start each run of a file when the one before it has ended, even if it failed (default: the scheduler decides)"
+    )
     parser.add_argument("--sequential", action="store_true", help=text)
     parser.add_argument("--json", action="store_true", help="print JSON")
     clusters = _command(commands, "clusters", "list the clusters that `run --cluster` knows")
-    clusters.add_argument("file", nargs="?", metavar="FILE", help="a .moe file whose clusters count too")
+    clusters.add_argument("file", nargs="?", metavar="FILE", help="a .moe file whose clusters are listed too")
     clusters.add_argument("--json", action="store_true")
 
 
 def _submitted(commands: Commands) -> None:
     """jobs, logs and cancel read what NeMo-Run keeps of `moedsl run --cluster`."""
-    jobs = _command(commands, "jobs", "what `moedsl run --cluster` submitted, and how it stands")
+    jobs = _command(commands, "jobs", "list what `moedsl run --cluster` submitted, with its status")
     jobs.add_argument("id", nargs="?", metavar="ID", help="one experiment, job by job")
     jobs.add_argument("--last", type=_amount("experiments"), default=10, metavar="N", help="how many (default: 10)")
     jobs.add_argument("--json", action="store_true", help="print JSON")
-    logs = _command(commands, "logs", "what the jobs of an experiment have written")
+    logs = _command(commands, "logs", "print the logs of the jobs of an experiment")
     logs.add_argument("id", metavar="ID")
     logs.add_argument("job", nargs="?", metavar="JOB", help="one of its jobs")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until they end; exit code 1 if one fails")
-    cancel = _command(commands, "cancel", "end the jobs of an experiment")
+    logs.add_argument(
+        "-f", "--follow", action="store_true", help="follow them until they end; exit code 1 if one fails"
+    )
+    cancel = _command(commands, "cancel", "cancel the jobs of an experiment")
     cancel.add_argument("id", metavar="ID")
 
 
 def _report(commands: Commands) -> None:
-    parser = _command(commands, "report", "the plan as one HTML file, to look at")
+    parser = _command(commands, "report", "write the plan as one HTML file")
     _program(parser)
     parser.add_argument("-o", "--output", metavar="FILE", default="report.html", help="default: report.html")
     parser.add_argument("--pareto", action="store_true", help="draw memory against speed and GPUs against time too")
@@ -334,7 +348,7 @@ def _calibrate(commands: Commands) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="the .moe file to write (default: standard output)")
     parser.add_argument("--force", action="store_true", help="overwrite a file that moedsl did not write")
     parser.add_argument(
-        "--from-scratch", action="store_true", help="start from the first guesses, not from the stdlib's constants"
+        "--from-scratch", action="store_true", help="start from the initial values, not from the stdlib's constants"
     )
 
 
@@ -357,7 +371,9 @@ def _hardware(commands: Commands) -> None:
 
 def _lsp(commands: Commands) -> None:
     parser = _command(commands, "lsp", "serve editors: the language server on standard input and output")
-    parser.add_argument("--stdio", action="store_true", help="what it does anyway; some clients say it")
+    parser.add_argument(
+        "--stdio", action="store_true", help="accepted because some clients pass it; it changes nothing"
+    )
 
 
 _COMMANDS: Mapping[str, Callable[[Commands], None]] = {

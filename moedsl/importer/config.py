@@ -112,7 +112,7 @@ def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Only, ...]) -
     fields.problems[:] = list({(d.id, d.message): d for d in fields.problems}.values())
     fields.known.update(HARMLESS)
     for key in fields.unknown():
-        why = _sign(key) or "not a field that is known to leave the architecture alone"
+        why = _sign(key) or "unknown field, which may change the architecture"
         fields.refuse("import.unknown_field", key, f"{show(fields.config[key])}: {why}")
     return facts
 
@@ -171,13 +171,13 @@ def _sane_vision(facts: Mapping[str, Any], vision: Mapping[str, Any], tower: Fie
 def _unknown_family(config: Mapping[str, Any]) -> list[Diagnostic]:
     family = config.get("model_type")
     fields = Fields(config)
-    known = f"known: {', '.join(FAMILIES)}"
+    known = f"supported: {', '.join(FAMILIES)}"
     if "model_type" not in config:
-        fields.refuse("import.missing_field", "model_type", "it names the architecture", help=known)
+        fields.refuse("import.missing_field", "model_type", "missing: it names the architecture", help=known)
     elif not isinstance(family, str):
-        fields.refuse("import.wrong_type", "model_type", f"expected a word, got {show(family)}", help=known)
+        fields.refuse("import.wrong_type", "model_type", f"expected a string, got {show(family)}", help=known)
     else:
-        why = INEXPRESSIBLE.get(family, "an architecture that the facts of a model do not describe")
+        why = INEXPRESSIBLE.get(family, "unsupported model_type")
         fields.refuse("import.unknown_model", "model_type", f"{show(family)}: {why}", help=known)
     nested = config.get("text_config")
     text = Fields(nested if isinstance(nested, Mapping) else {}, "text_config.", problems=fields.problems)
@@ -210,7 +210,7 @@ def _no_bridge(family: str) -> Diagnostic:
 
 def _no_id(path: Path) -> Diagnostic:
     way_out = "pass --hf ORG/NAME, or save the file as ORG--NAME/config.json"
-    return error("import.no_id", f"{path}: the file does not say which Hugging Face model it is", help=way_out)
+    return error("import.no_id", f"{path}: the file does not name its Hugging Face model", help=way_out)
 
 
 # ---------------------------------------------------------------- files
@@ -221,7 +221,7 @@ def _read(path: Path) -> tuple[str | None, Diagnostic | None]:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
-            return None, error("import.unreadable", f"{path}: more than {LARGEST >> 20} MiB is not a configuration")
+            return None, error("import.unreadable", f"{path}: over {LARGEST >> 20} MiB, so not a configuration")
         return data.decode("utf-8-sig"), None
     except UnicodeDecodeError as e:
         return None, error("import.unreadable", f"{path}: not UTF-8 text (byte {e.start})")

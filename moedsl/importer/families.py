@@ -92,7 +92,7 @@ def _mla_only(score: str) -> tuple[Only, ...]:
         _SILU,
         _NO_BIAS,
         _UNTIED,
-        Only("moe_layer_freq", (1,), "behind the leading dense layers each layer has experts"),
+        Only("moe_layer_freq", (1,), "after the leading dense layers each layer has experts"),
         Only("scoring_func", (score,), "Megatron Bridge builds this family's router with that score"),
     )
 
@@ -163,7 +163,7 @@ _QWEN3_5_ONLY = (
     *_GATED_DELTA_ONLY,
     Only("attention_bias", (False,), "Megatron Bridge leaves the output projection of this family without a bias"),
     Only("attn_output_gate", (True,), "Megatron Bridge builds this family with gated attention"),
-    Only("mtp_use_dedicated_embeddings", (False,), "MTP with an embedding of its own cannot be said"),
+    Only("mtp_use_dedicated_embeddings", (False,), "MTP with an embedding of its own is not supported"),
 )
 _NEMOTRON = "models/nemotronh/nemotron_h_bridge.py"
 _BLOCKS = Pattern("hybrid_override_pattern", "layers_block_type")
@@ -193,14 +193,14 @@ _NEMOTRON_H_ONLY = (
     _NO_BIAS,
     Only("mlp_hidden_act", ("relu2",), "Megatron Bridge builds this family with squared ReLU"),
     Only("mamba_hidden_act", ("silu",), _MIXER),
-    Only("use_bias", (False,), "biases in every linear cannot be said"),
+    Only("use_bias", (False,), "biases in every linear layer are not supported"),
     Only("mamba_proj_bias", (False,), _MIXER),
     Only("use_conv_bias", (True,), _MIXER),
     Only("conv_kernel", (4,), _MIXER),
     Only("chunk_size", (128,), "the mixer's memory and time are known for chunks of 128 tokens"),
-    Only("residual_in_fp32", (False,), "a residual stream of four bytes cannot be said"),
+    Only("residual_in_fp32", (False,), "a residual stream of four bytes is not supported"),
     Only("sliding_window", (None,), "Megatron Bridge builds this family with full attention"),
-    Only("n_shared_experts", (1,), "moe_shared_expert_intermediate_size is the width of the one that there is"),
+    Only("n_shared_experts", (1,), "moe_shared_expert_intermediate_size is the width of the only shared expert"),
 )
 _GPT_OSS_BIAS = Const(True, "models/gpt_oss/gpt_oss_bridge.py:62")
 
@@ -329,20 +329,20 @@ SIGNS: tuple[tuple[str, str], ...] = (
     (r"index_.*|indexer_.*|sparse_attention.*", "sparse attention with an indexer"),
     (r"linear_.*|full_attention_interval|kda_.*", "linear attention in some layers"),
     (r"mamba_.*|ssm_.*|hybrid_.*|mtp_hybrid_.*|conv_kernel|attn_layer_.*", "a hybrid with state-space layers"),
-    (r"moe_latent_.*|latent_moe_.*|o_lora_rank", "projections that the facts do not describe"),
+    (r"moe_latent_.*|latent_moe_.*|o_lora_rank", "unsupported projections"),
     (r"layer_types|mlp_layer_types|sliding_window_pattern|moe_layers_enum", "layers of several kinds"),
     (r"swa_.*|attention_chunk_size|add_swa_.*|add_full_.*", "windowed layers with shapes of their own"),
-    (r"compress_.*|hc_.*|num_hash_layers|attn_res_.*", "residual or attention paths that the facts do not describe"),
+    (r"compress_.*|hc_.*|num_hash_layers|attn_res_.*", "unsupported residual or attention paths"),
     (r"attn_output_gate|attention_output_gate|use_head_wise_attn_gate", "gated attention"),
     (r"attention_k_eq_v|num_kv_shared_layers", "shared attention projections"),
-    (r"qk_norm_type", "a norm of queries and keys that `qk_norm` does not mean"),
-    (r"vision_config|audio_config", "an encoder of a kind that the facts do not describe"),
+    (r"qk_norm_type", "a norm of queries and keys other than `qk_norm`"),
+    (r"vision_config|audio_config", "unsupported kind of encoder"),
 )
 """Keys, as whole-word patterns, that say why an unknown architecture cannot be declared."""
 
 PLUMBING = (
-    Only("add_cross_attention", (False,), "only decoders are known"),
-    Only("is_encoder_decoder", (False,), "only decoders are known"),
+    Only("add_cross_attention", (False,), "only decoders are supported"),
+    Only("is_encoder_decoder", (False,), "only decoders are supported"),
     Only("pruned_heads", ({},), "all layers must be alike"),
     Only("mlp_bias", (False,), "biases are what Megatron Bridge makes them for a family"),
 )

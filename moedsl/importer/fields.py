@@ -71,7 +71,7 @@ class Fields:
         if key in self.config:
             self.refuse("import.wrong_type", key, "expected a value, got null")
         else:
-            self.refuse("import.missing_field", key, "the configuration lacks this field, which has no safe default")
+            self.refuse("import.missing_field", key, "missing field, which has no safe default")
 
     def unknown(self) -> list[str]:
         """Keys with a value that nothing has understood; a leading underscore marks the library's own notes."""
@@ -200,7 +200,7 @@ class Alternating:
         value, layers = fields.get(self.key), fields.config.get(self.layers)
         pair = ["sliding_attention", "full_attention"]
         if value is not None and not (isinstance(layers, int) and _alternates(value, pair, layers)):
-            fields.refuse("import.unsupported_value", self.key, "only windowed and full attention in turn can be said")
+            fields.refuse("import.unsupported_value", self.key, "windowed and full attention must alternate")
         return 2
 
 
@@ -230,7 +230,7 @@ class Every:
     def read(self, fields: Fields) -> int:
         said, kinds = fields.get(self.key), fields.get(self.listed)
         if said is None and kinds is None:
-            fields.refuse("import.missing_field", self.key, f"where full attention is: neither it nor {self.listed}")
+            fields.refuse("import.missing_field", self.key, f"missing, and {self.listed} too: one of them is needed")
         every = None if said is None else fields.integer(self.key, 2, None, None)
         listed = None if kinds is None else self._listed(kinds, fields)
         if every and listed and every != listed:
@@ -244,7 +244,7 @@ class Every:
         if every > 1 and layers == len(kinds) and kinds == _mostly_linear(every, len(kinds)):
             return every
         why = f"{show(kinds)}: only a list of {show(layers)} kinds that has linear_attention, but for full_attention"
-        fields.refuse("import.unsupported_value", self.listed, f"{why} in the last of each so many, can be said")
+        fields.refuse("import.unsupported_value", self.listed, f"{why} in the last of each group, is supported")
         return 0
 
 
@@ -353,7 +353,7 @@ class Pattern:
         if self.depths and not fields.config.get(self.depths):
             return ""
         if not said:
-            fields.refuse("import.missing_field", self.word, f"which blocks there are: neither it nor {self.listed}")
+            fields.refuse("import.missing_field", self.word, f"missing, and {self.listed} too: one of them is needed")
         if len(set(said.values())) > 1:
             fields.refuse("import.unsupported_value", self.word, f"contradicts {self.listed}")
         return next(iter(said.values()), "")
@@ -373,7 +373,7 @@ def _letters(fields: Fields, key: str) -> str | None:
     if strange:
         known = ", ".join(LETTERS.values() if kinds is None else LETTERS)
         said = ", ".join(show(v) for v in strange)
-        fields.refuse("import.unsupported_value", key, f"{said}: the facts have blocks of {known} alone")
+        fields.refuse("import.unsupported_value", key, f"{said}: only blocks of {known} are supported")
     return "" if strange else letters
 
 

@@ -26,7 +26,7 @@ _GROUPS = {
     "routing scalars and losses: no shape depends on them": """
         norm_topk_prob routed_scaling_factor topk_method router_aux_loss_coef aux_loss_alpha
         seq_aux output_router_logits router_jitter_noise scoring_func experts_per_token""",
-    "inference, or said again by another key": """
+    "inference, or repeated by another key": """
         use_cache pretraining_tp ep_size max_window_layers sliding_window qk_head_dim num_logits_to_keep""",
     "generation and library defaults": """
         bad_words_ids begin_suppress_tokens chunk_size_feed_forward cross_attention_hidden_size diversity_penalty

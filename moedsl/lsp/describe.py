@@ -22,7 +22,7 @@ from moedsl.support import resources
 from moedsl.syntax.printer import print_expr
 
 PHASES = {
-    "fit": "holds the fewest surprises: alltoall, BF16, no graphs, no overlap; ranks by the least parallelism",
+    "fit": "uses the safest settings: alltoall, BF16, no graphs, no overlap; ranks by the least parallelism",
     "scale": "opens the dispatchers; no graphs, no overlap; ranks by time",
     "profile": "as scale; the recipe records two steps of the first and the last stage",
     "throughput": "opens everything that is tuned in practice; ranks by the time of a step",

@@ -118,7 +118,7 @@ def of_a_name(kind: str) -> Callable[[Around], Iterator[Offer]]:
 def effect(a: Around) -> Iterator[Offer]:
     """What a change may change."""
     if a.said[-1] == "=":
-        yield from (Offer(w, "EnumMember", "what a change changes") for w in EFFECTS)
+        yield from (Offer(w, "EnumMember", "what a change affects") for w in EFFECTS)
 
 
 def rules(a: Around) -> Iterator[Offer]:

@@ -99,9 +99,11 @@ def _order(
         return [*TopologicalSorter(graph).static_order()]
     except CycleError as e:
         circle: list[str] = e.args[1]
-        text = f"these lets need each other: {', '.join(circle[1:])}"
-        labels = [Label(lets[n].span, "part of the circle") for n in dict.fromkeys(circle[1:-1])]
-        found.append(error("check.circular", text, lets[circle[0]].span, *labels, help="let one of them do without"))
+        text = f"these lets depend on each other: {', '.join(circle[1:])}"
+        labels = [Label(lets[n].span, "part of the cycle") for n in dict.fromkeys(circle[1:-1])]
+        found.append(
+            error("check.circular", text, lets[circle[0]].span, *labels, help="remove one of these references")
+        )
         scope |= dict.fromkeys(circle, NUMBER)
         rest = {n: needs - {*circle} for n, needs in graph.items() if n not in circle}
         return _order(rest, lets, scope, found)
@@ -131,7 +133,7 @@ def _reasoned(m: ast.Member, name: str, found: list[Diagnostic]) -> None:
     missing = [word for word, said in clauses.items() if not said]
     if missing and not isinstance(m, ast.Let):
         text = f"rule `{name}` has no {' and no '.join(f'`{w}`' for w in missing)}"
-        help = 'say why and on whose word: `because "..." cite docs "where"`'
+        help = 'give a reason and a source: `because "..." cite docs "where"`'
         found.append(error("check.no_reason", text, m.name.span if m.name else m.span, help=help))
 
 
@@ -220,10 +222,8 @@ def _check_pattern(rule: Rule, found: list[Diagnostic]) -> None:
     try:
         re.compile(rule.expr.value)
     except re.error as e:
-        text = f"this is no regular expression: {e}"
-        found.append(
-            error("check.pattern", text, rule.expr.span, help=r"write `\\(` for a bracket that stands in the log")
-        )
+        text = f"this is not a regular expression: {e}"
+        found.append(error("check.pattern", text, rule.expr.span, help=r"write `\\(` for a bracket in the log"))
 
 
 def _check_effect(rule: Rule, found: list[Diagnostic]) -> None:
@@ -241,8 +241,8 @@ def _check_effect_name(rule: Rule, found: list[Diagnostic]) -> None:
 
     if effects.is_known(rule.name):
         return
-    text = f"`{rule.name}` is neither a word of the language nor a field of Bridge"
-    help = suggest(rule.name, sorted(effects.known_names())) or ("a field has its section before it: `model.qk_clip`",)
+    text = f"`{rule.name}` is neither a keyword nor a field of Bridge"
+    help = suggest(rule.name, sorted(effects.known_names())) or ("write the section before the field: `model.qk_clip`",)
     found.append(error("check.unknown_field", text, rule.span, help=help))
 
 

@@ -110,7 +110,7 @@ class _Block:
                 "check.unknown_word", text, b.name, suggest(b.name.id, list(_RATES)) or (f"one of {', '.join(_RATES)}",)
             )
         elif not isinstance(b.value, ast.Number):
-            self._error("check.type", f"`{b.name.id}` wants a number", b.value)
+            self._error("check.type", f"`{b.name.id}` must be a number", b.value)
         return float(number(b.value)) if isinstance(b.value, ast.Number) else 0.0
 
     def _plain(self, name: ast.Name, value: ast.Expr, type_: str) -> Any | None:
@@ -126,7 +126,7 @@ class _Block:
             case ("tuple[int, ...]", ast.List()):
                 return tuple(int(number(i)) for i in value.items if isinstance(i, ast.Number))
             case _:
-                return self._error("check.type", f"`{name.id}` wants {_WANTED[type_]}", value)
+                return self._error("check.type", f"`{name.id}` must be {_WANTED[type_]}", value)
 
     def _float(self, name: ast.Name, value: ast.Number) -> float | None:
         units = UNITS.get((self.cls, name.id))
@@ -169,7 +169,7 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
     if m.topk > m.experts:
         wrong.append(f"topk {m.topk} is more than its {m.experts} experts")
     if m.routing_groups < 1 or m.experts % m.routing_groups:
-        wrong.append(f"{m.experts} experts do not fall on {m.routing_groups} routing groups")
+        wrong.append(f"{m.experts} experts do not divide evenly into {m.routing_groups} routing groups")
     if not 1 <= m.topk_groups <= m.routing_groups:
         wrong.append(f"topk_groups {m.topk_groups} is not one of its {m.routing_groups} routing groups")
     if m.attention == "mla" and not (m.kv_lora_rank and m.qk_nope_dim and m.qk_rope_dim and m.v_head_dim):
@@ -177,7 +177,7 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
     if min(m.layers, m.hidden, m.vocab, m.heads, m.query_groups, m.head_dim, m.experts, m.topk, m.expert_hidden) < 1:
         wrong.append("sizes are at least 1")
     elif m.heads % m.query_groups:
-        wrong.append(f"{m.heads} heads do not fall on {m.query_groups} query groups")
+        wrong.append(f"{m.heads} heads do not divide evenly into {m.query_groups} query groups")
     if m.layers > MOST_LAYERS or max(v for v in attrs.astuple(m, recurse=False) if isinstance(v, int)) > LARGEST:
         wrong.append(f"a size is out of range: at most {MOST_LAYERS} layers, and {LARGEST} of anything")
     if m.dense_layers > m.layers:
@@ -201,7 +201,7 @@ def _without_pattern(m: Model) -> list[str]:
     """Facts that only a hybrid has."""
     facts = ("mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups", "mtp_pattern")
     said = [n for n in facts if getattr(m, n)]
-    wrong = [f"{', '.join(said)}: a hybrid's, which needs a layer_pattern"] if said else []
+    wrong = [f"{', '.join(said)}: only for a hybrid, which needs a layer_pattern"] if said else []
     return wrong + _repeated(m)
 
 
@@ -214,13 +214,13 @@ def _of_pattern(m: Model) -> list[str]:
     both = m.layer_pattern + m.mtp_pattern
     odd = sorted(set(both) - set(LETTERS))
     asked = (
-        (not odd, f"{''.join(odd)} is no letter of a pattern: M Mamba-2, * attention, E experts, - dense MLP"),
+        (not odd, f"{''.join(odd)} is not a letter of a pattern: M Mamba-2, * attention, E experts, - dense MLP"),
         (len(m.layer_pattern) == m.layers, f"a pattern of {len(m.layer_pattern)} layers, but there are {m.layers}"),
         ("E" in m.layer_pattern, "no layer of its pattern has experts"),
-        (not m.dense_layers, "dense_layers does not go with a pattern, whose dense layers are -"),
+        (not m.dense_layers, "dense_layers cannot be combined with a pattern, where - marks the dense layers"),
         (m.attention == "gqa", "the * of a pattern is GQA; latent attention has no letter"),
         (not m.window, "the * of a pattern attends to the whole sequence: no window"),
-        (m.vision is None, "a hybrid with a vision tower is not known"),
+        (m.vision is None, "a hybrid with a vision tower is not supported"),
         (m.family == "nemotron_h", f"Bridge builds hybrids of the family nemotron_h, not {m.family}"),
         (bool(m.mtp_pattern) == bool(m.mtp_layers), "mtp_layers and mtp_pattern go together"),
     )
@@ -233,7 +233,7 @@ _DELTA_NET = ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linea
 
 def _without_delta_nets(m: Model) -> list[str]:
     said = [n for n in _DELTA_NET if getattr(m, n)]
-    return [f"{', '.join(said)}: a gated delta net's, which needs linear_every"] if said else []
+    return [f"{', '.join(said)}: only for gated delta nets, which need linear_every"] if said else []
 
 
 def _of_delta_nets(m: Model) -> list[str]:
@@ -243,14 +243,17 @@ def _of_delta_nets(m: Model) -> list[str]:
     every, keys, values = m.linear_every, m.linear_key_heads, m.linear_value_heads
     asked = (
         (not missing, f"a gated delta net needs {', '.join(missing)}"),
-        (missing or values % keys == 0, f"{values} value heads are no multiple of {keys} key heads (linear_*)"),
+        (missing or values % keys == 0, f"{values} value heads are not a multiple of {keys} key heads (linear_*)"),
         (every > 1, "linear_every is more than 1: it counts a layer of full attention and those before it"),
         (every <= m.layers, f"linear_every {every}: none of its {m.layers} layers has full attention"),
         (not m.mtp_layers or m.layers % every == 0, "MTP repeats the last layer, which must have full attention"),
-        (m.attention == "gqa", "full attention beside gated delta nets is GQA"),
-        (not m.window, "full attention beside gated delta nets sees the whole sequence: no window"),
-        (not m.dense_layers, "each layer beside gated delta nets has experts: no dense_layers"),
-        (not m.hybrid, "linear_every does not go with a layer_pattern, which has no letter for a gated delta net"),
+        (m.attention == "gqa", "full attention with gated delta nets is GQA"),
+        (not m.window, "full attention with gated delta nets sees the whole sequence: no window"),
+        (not m.dense_layers, "each layer of a model with gated delta nets has experts: no dense_layers"),
+        (
+            not m.hybrid,
+            "linear_every cannot be combined with a layer_pattern, which has no letter for a gated delta net",
+        ),
         (m.family in DELTA_NETS, f"Bridge builds gated delta nets of {', '.join(DELTA_NETS)}, not {m.family}"),
     )
     return [text for fine, text in asked if not fine]
@@ -261,7 +264,7 @@ def _mixer(m: Model) -> list[str]:
     if min(m.mamba_heads, m.mamba_head_dim, m.mamba_state, m.mamba_groups) < 1:
         return ["an M needs mamba_heads, mamba_head_dim, mamba_state and mamba_groups"]
     if m.mamba_heads % m.mamba_groups:
-        return [f"{m.mamba_heads} Mamba heads do not fall on {m.mamba_groups} groups"]
+        return [f"{m.mamba_heads} Mamba heads do not divide evenly into {m.mamba_groups} groups"]
     return []
 
 

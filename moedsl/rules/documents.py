@@ -160,11 +160,11 @@ class _Reader:
             *(["shown"] if not claim.shown else []),
         ]
         if claim.left is None and wants:
-            text = f"nothing bears this claim: it has no {' and no '.join(wants)}"
+            text = f"this claim has no {' and no '.join(wants)}"
             help = 'name the rule and its test, or say `left "why"`'
             self.diagnostics.append(error("check.no_carrier", text, claim.span, help=help))
         if claim.left is not None and (borne or claim.shown):
-            text = "a claim that is left out has nothing that carries or shows it"
+            text = "a claim with `left` has neither `carried` nor `behaviour`"
             self.diagnostics.append(error("check.no_carrier", text, claim.span, help="drop `left`, or the rest"))
 
     def _facts(
@@ -255,7 +255,7 @@ class _Reader:
                 return ()
 
     def _wrong(self, name: ast.Name, wanted: str) -> None:
-        self.diagnostics.append(error("check.type", f"`{name.id}` wants {wanted}", name.span))
+        self.diagnostics.append(error("check.type", f"`{name.id}` must be {wanted}", name.span))
 
 
 def _entries(entry: ast.FactEntry | None) -> tuple[ast.FactEntry, ...]:

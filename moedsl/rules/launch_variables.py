@@ -41,11 +41,11 @@ def is_loader(name: str) -> bool:
 def refusal(name: str) -> str | None:
     """Why a variable may not be called so, as the end of a sentence; None where it may."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        return "is no name of a variable: letters, digits and _, no digit first"
+        return "is not a name of a variable: letters, digits and _, no digit first"
     if name in OF_THE_RANK or name.startswith("SLURM_"):
-        return "says to a process which rank it is, and the launch sets it"
+        return "tells a process its rank, and the launch sets it"
     if name in _OF_BASH:
-        return "belongs to the shell, and would not reach the rank as it is written"
+        return "belongs to the shell and would not reach the rank unchanged"
     if name.startswith("MOEDSL_"):
         return "belongs to the script of the job"
     return None
@@ -59,5 +59,5 @@ def refused(rule: Rule) -> Diagnostic | None:
     what = "a secret by its name" if secrets.is_secret_name(rule.name) else secrets.value_kind(value)
     if what is None:
         return None
-    help = f"take it back if it was real, and write `secrets [{rule.name}]` in the cluster: the job inherits it"
-    return error("check.secret", f"`{rule.name}` is {what}, and a file is no place for one", rule.span, help=help)
+    help = f"revoke it if it was real, and write `secrets [{rule.name}]` in the cluster: the job inherits it"
+    return error("check.secret", f"`{rule.name}` is {what}, which does not belong in a file", rule.span, help=help)

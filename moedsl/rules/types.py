@@ -100,7 +100,7 @@ class Inference:
         if not isinstance(a, ast.String):
             self._mismatch(a, have, TEXT)
         elif not is_version(a.value):
-            self._complain("check.type", f'"{a.value}" is no version', a.span, 'write `version("2.7.0")`')
+            self._complain("check.type", f'"{a.value}" is not a version', a.span, 'write `version("2.7.0")`')
 
     def _unary(self, e: ast.Unary) -> Type | None:
         op = UNARY[e.op]
@@ -206,7 +206,7 @@ class Inference:
         else:
             self._complain(
                 "check.type",
-                "nothing here says what these are",
+                "the type of these is unknown here",
                 e.span,
                 "compare with an axis or a fact: `recompute == [moe_act]`",
             )

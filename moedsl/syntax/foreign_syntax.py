@@ -96,7 +96,7 @@ def _other_name(line: Line) -> Diagnostic | None:
         return None
     last = next(w for w in reversed(line.words) if w.end <= said.end() + quoted)
     right = re.sub(r"[^a-z0-9]+", "_", said[0].lower().split("/")[-1])
-    text = f"`{said[0]}` is no name: names are words of letters, digits and _, without quotes"
+    text = f"`{said[0]}` is not a name: a name has letters, digits and _, and no quotes"
     return line.wrong(text, first, last, f"did you mean `{right}`?", right)
 
 
@@ -111,7 +111,7 @@ def _times(line: Line) -> Diagnostic | None:
         return None
     name = line.words[line.at - 1]
     right = f"{name.text} x {after[0].text}"
-    return line.wrong("a number of GPUs follows `x`", name, after[0], f"write `{right}`", right)
+    return line.wrong("write `x` before the number of GPUs", name, after[0], f"write `{right}`", right)
 
 
 def _count_first(line: Line) -> Diagnostic | None:
@@ -126,7 +126,7 @@ def _count_first(line: Line) -> Diagnostic | None:
     else:
         return None
     right = f"{name} x {rest[0]}"
-    return line.wrong("the hardware stands before its number", line.found, line.words[-1], f"write `{right}`", right)
+    return line.wrong("write the hardware first", line.found, line.words[-1], f"write `{right}`", right)
 
 
 def _nodes(line: Line) -> Diagnostic | None:
@@ -137,12 +137,12 @@ def _nodes(line: Line) -> Diagnostic | None:
     name, count = line.words[line.at - 3], line.words[line.at - 1]
     if word.startswith("gpu"):
         right = f"{name.text} x {count.text}"
-        return line.wrong("the number is of GPUs already", name, line.found, f"write `{right}`", right)
+        return line.wrong("the number already counts GPUs", name, line.found, f"write `{right}`", right)
     help = "write the number of GPUs"
     if count.text.isdecimal() and len(count.text) < 10:
         four, eight = (f"`{name.text} x {int(count.text) * n}`" for n in (4, 8))
         help = f"{help}: {count.text} nodes of 4 GPUs are {four}, of 8 {eight}"
-    text = "the number is of GPUs, not of nodes"
+    text = "the number counts GPUs, not nodes"
     return error("parse.unexpected", text, line.span(count, line.found), help=help)
 
 
@@ -156,7 +156,7 @@ def _scale_apart(line: Line) -> Diagnostic | None:
     if not line.at or scale is None or number.kind != "number" or not number.text.isdecimal():
         return None
     right = number.text + scale
-    return line.wrong("a number and its scale are one word", number, line.found, f"write `{right}`", right)
+    return line.wrong("no blank between a number and its scale", number, line.found, f"write `{right}`", right)
 
 
 def _equals(line: Line) -> Diagnostic | None:
@@ -165,7 +165,7 @@ def _equals(line: Line) -> Diagnostic | None:
     if line.at != 1 or line.found.text not in ("=", ":", "==") or not value or line.words[0].text not in _WITH_A_VALUE:
         return None
     right = f"{line.words[0].text} {value[0].text}"
-    text = f"the value of `{line.words[0].text}` follows without a sign"
+    text = f"no `=` or `:` after `{line.words[0].text}`"
     return line.wrong(text, line.words[0], value[0], f"write `{right}`", right)
 
 
@@ -179,7 +179,7 @@ def _no_equals(line: Line) -> Diagnostic | None:
         return None
     equals = " = " if line.words[0].text == "set" else "="
     right = f"{name.text}{equals}{value[0].text}"
-    return line.wrong("a value follows `=`", name, value[0], f"write `{right}`", right)
+    return line.wrong("write `=` before the value", name, value[0], f"write `{right}`", right)
 
 
 def _commas(line: Line) -> Diagnostic | None:
@@ -190,7 +190,7 @@ def _commas(line: Line) -> Diagnostic | None:
     right = _without_commas(line.written(first, last))
     fix = Fix(f"Write `{right}`", REPLACE, line.span(first, last), right)
     at = Label(line.span(line.found, line.found))
-    return error("parse.unexpected", "no comma stands between pins", at, help=f"write `{right}`", fixes=(fix,))
+    return error("parse.unexpected", "no comma between pins", at, help=f"write `{right}`", fixes=(fix,))
 
 
 def _without_commas(text: str) -> str:
@@ -211,7 +211,7 @@ def _bare_path(line: Line) -> Diagnostic | None:
     if path is None or not re.search(r"[/\\.~]", path[0]):
         return None
     span, right = Span(line.source.name, start.start, path.end()), f'"{path[0]}"'
-    return error("parse.unexpected", "a path stands in double quotes", span, help=Instead(f"write `{right}`", right))
+    return error("parse.unexpected", "write a path in double quotes", span, help=Instead(f"write `{right}`", right))
 
 
 Slip = Callable[[Line], Diagnostic | None]

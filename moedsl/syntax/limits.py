@@ -20,8 +20,8 @@ def too_deep(source: Source, pairs: Brackets) -> Diagnostic | None:
     if pairs.depth <= MAX_DEPTH:
         return None
     span = Span(source.name, pairs.deepest, pairs.deepest + 1)
-    message = f"brackets are nested {pairs.depth} deep; {MAX_DEPTH} is the most that is read"
-    return error("parse.nested", message, span, help="take parts out into `let` or into several statements")
+    message = f"brackets are nested {pairs.depth} deep; {MAX_DEPTH} is the limit"
+    return error("parse.nested", message, span, help="move parts into a `let` or into several statements")
 
 
 def too_tall(module: ast.Module) -> Diagnostic | None:
@@ -32,4 +32,4 @@ def too_tall(module: ast.Module) -> Diagnostic | None:
         if not level:
             return None
     message = f"an expression is nested more than {MAX_HEIGHT} deep"
-    return error("parse.nested", message, level[0].span, help="take parts out into `let` or into several statements")
+    return error("parse.nested", message, level[0].span, help="move parts into a `let` or into several statements")

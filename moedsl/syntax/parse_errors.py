@@ -133,7 +133,7 @@ def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:
         match = get_close_matches(word.text.lower(), sorted(known), 1, 0.7)
         if match and word.kind == "word" and word.text not in known | RESERVED:
             span = Span(stop.source.name, word.start, word.end)
-            message = f"`{word.text}` is not a word that may stand here"
+            message = f"`{word.text}` is not expected here"
             help = Instead(f"did you mean `{match[0]}`?", match[0])
             return error("parse.unexpected", message, span, help=help)
     return None
@@ -188,21 +188,21 @@ def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
     text, accepts = found.text if found else "", stop.accepts
     first = lexeme_at(stop.source.text, stop.statement)
     if found and "X" in accepts and re.fullmatch(r"x[0-9]\w*", text):
-        yield Instead(f"words are whole words: write `x {text[1:]}`", f"x {text[1:]}")
+        yield Instead(f"put a blank after `x`: write `x {text[1:]}`", f"x {text[1:]}")
     if found and "X" in accepts and found.kind == "number":
-        yield Instead(f"a number of GPUs follows `x`: write `x {text}`", f"x {text}")
+        yield Instead(f"no `x` before the number of GPUs: write `x {text}`", f"x {text}")
     if text == "=" and "EQ" in accepts:
         yield Instead("write == to compare", "==")
     if text in COMPARISONS and "PLUS" in accepts and "EQ" not in accepts:
-        yield "comparisons do not chain and no value is one: write `a < b and b < c`, or put the comparison in ( )"
+        yield "comparisons do not chain: write `a < b and b < c`, or put the comparison in ( )"
     if text in RESERVED and "NAME" in accepts:
-        yield f"`{text}` is a word of the language and cannot be a name"
+        yield f"`{text}` is a keyword and cannot be a name"
     if text in _TYPED:
         yield f"write {_TYPED[text]}"
     if text == "\u00a0":
         yield Instead("this is a no-break space: type a plain one", " ")
     if first and first.text in ("require", "prefer") and "COLON" in accepts and not accepts & {"STAR", "NAME"}:
-        yield f"a rule has a name: write `{first.text} NAME: ...`"
+        yield f"a rule needs a name: write `{first.text} NAME: ...`"
     if first and first.text in DECLARATIONS and "RBRACE" in stop.starters:
         yield f"`{first.text}` cannot stand inside this block: close it with }} first"
 

@@ -63,7 +63,7 @@ def _refused(name: str, e: Exception) -> Read:
     if isinstance(e, IsADirectoryError):
         return _failed(name, "read.directory", "is a directory", "name one .moe file in it")
     if isinstance(e, PermissionError):
-        return _failed(name, "read.denied", "may not be read", "check its permissions")
+        return _failed(name, "read.denied", "is not readable", "check its permissions")
     return _failed(name, "read.missing", f"cannot be opened: {getattr(e, 'strerror', None) or e}", "check the path")
 
 
@@ -117,7 +117,7 @@ def from_text(text: str, name: str = "<text>") -> Read:
     if len(text) > LIMIT:
         return _failed(name, "parse.too_large", f"is larger than {LIMIT // 1024} KiB", "a run file is a few lines")
     if _NOTHING.fullmatch(source.text):
-        what = "says nothing" if source.text.strip() else "is empty"
+        what = "has no statements" if source.text.strip() else "is empty"
         return _failed(
             name, "parse.empty", what, "name a model and a machine: `qwen3_30b_a3b; h100 x 16; seq 4k; fit first`"
         )

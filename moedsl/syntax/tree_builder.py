@@ -101,7 +101,7 @@ def _string(b: Builder, c: Sequence[Any]) -> ast.String:
     def unescape(match: re.Match[str]) -> str:
         if match[1] not in _ESCAPES:
             at = Span(b.file, c[0].start_pos + 1 + match.start(), c[0].start_pos + 1 + match.end())
-            b.problem("parse.string", f"`{match[0]}` is no escape", at, r"the escapes are \" \\ and \n")
+            b.problem("parse.string", f"`{match[0]}` is not an escape", at, r"the escapes are \" \\ and \n")
         return _ESCAPES.get(match[1], match[0])
 
     text = str(c[0])[1:-1]

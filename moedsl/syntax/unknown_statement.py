@@ -37,7 +37,7 @@ def no_statement(source: Source, statement: int, found: Lexeme) -> Diagnostic | 
     if word.text in (*STATEMENTS, *DECLARATIONS, *axes.PHASES) or _counted(word, value):
         return None
     help = tuple(_instead(word.text, line))
-    return error("parse.unexpected", f"`{word.text}` is no statement", line.span(word, word), help=help)
+    return error("parse.unexpected", f"`{word.text}` is not a statement", line.span(word, word), help=help)
 
 
 def _counted(word: Lexeme, value: Lexeme) -> bool:
@@ -52,18 +52,18 @@ def _instead(word: str, line: Line) -> Iterator[str]:
     meant = _statement_like(word)
     value = next((w.text for w in line.words[1:] if w.text not in ("=", ":")), "...")
     if word in axes.PINNED:
-        yield f"an axis is pinned: `pin {word}={value}`"
+        yield f"pin an axis: `pin {word}={value}`"
         return
     if word in COUNTS:
-        yield "the hardware has its number: `gb200 x 8`"
+        yield "write the number after the hardware: `gb200 x 8`"
         return
     paths = [] if meant else _fields_like(word, value)
     if meant:
         yield Instead(f"did you mean `{meant}`?", meant)
     for path in paths:
-        yield f"a field of Bridge is set by its path: `set {path} = {value}`"
+        yield f"set a field of Bridge by its path: `set {path} = {value}`"
     if not meant and not paths:
-        yield f"the statements are {', '.join(STATEMENTS)}; the name of a hardware has its number behind `x`"
+        yield f"the statements are {', '.join(STATEMENTS)}; after a hardware write `x` and the number of GPUs"
 
 
 def _statement_like(word: str) -> str | None:

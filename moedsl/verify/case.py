@@ -59,7 +59,7 @@ def read(
     if gpu is not None and gpu not in gpus:
         near = () if gpu in DEVICES else suggest(gpu, [*gpus], 0.5)
         help = " ".join((*near, f"--gpu {'|'.join(gpus)}"))
-        return failed(target, "verify.input", f"`{gpu}` is no GPU that a recipe can be judged for", help)
+        return failed(target, "verify.input", f"`{gpu}` is not a supported GPU", help)
     located = _locate(target)
     if isinstance(located, Report):
         return located
@@ -68,9 +68,9 @@ def read(
     device = DEVICES.get(gpu) if gpu else (from_plan(plan) if plan else DEVICES.get(named[2]) if named else None)
     ranks = world or plan.get("gpus") or (int(named[1]) if named else None)
     if device is None:
-        return failed(target, "verify.input", "which GPU the recipe is for is not known", f"--gpu {'|'.join(gpus)}")
+        return failed(target, "verify.input", "the recipe does not name its GPU", f"--gpu {'|'.join(gpus)}")
     if ranks is None:
-        return failed(target, "verify.input", "how many GPUs the recipe is for is not known", "--world N")
+        return failed(target, "verify.input", "the recipe does not name its number of GPUs", "--world N")
     return Case(target, source, function, plan, device, int(ranks))
 
 

@@ -154,7 +154,7 @@ def verify(
     read = [cases.read(str(path), gpu, world) for path in paths]
     wanted = [c for c in read if isinstance(c, Case)]
     if wanted and not is_installed():
-        message = f"Megatron Bridge is not installed beside {sys.executable} (Python {sys.version.split()[0]})"
+        message = f"Megatron Bridge is not installed for {sys.executable} (Python {sys.version.split()[0]})"
         return [c if isinstance(c, Report) else failed(c.file, "verify.no_bridge", message, INSTALL) for c in read]
     if not wanted:
         return [c for c in read if isinstance(c, Report)]

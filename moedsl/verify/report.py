@@ -112,12 +112,12 @@ def render(report: Report) -> str:
     lines += [f"  differs  {m.field}: planned {m.planned}, is {m.resolved}{_note(m.note)}" for m in report.mismatches]
     lines += [f"  caution  {text}" for text in report.cautions]
     lines += _replaced(report)
-    lines += [f"  stood in for: {text}" for text in report.stood_in]
+    lines += [f"  replaced by a stand-in: {text}" for text in report.stood_in]
     return "\n".join(lines + ([f"  help: {report.help}"] if report.help else []))
 
 
 _REPLACED = "  replaced by Bridge's runtime_config_update, which pretrain() calls first:"
-_ORIGINS = {"plan": "as the plan wrote it", "recipe": "as the recipe has it", "default": "a default, set by nobody"}
+_ORIGINS = {"plan": "as the plan wrote it", "recipe": "as the recipe has it", "default": "a default"}
 
 
 def _replaced(report: Report) -> Iterator[str]:

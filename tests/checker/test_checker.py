@@ -200,36 +200,36 @@ def test_did_you_mean(text: str, word: str) -> None:
 
 
 ODD_HYBRIDS = [
-    ('"MEM*EM-E"', '"MEM*EMGE"', "G is no letter of a pattern: M Mamba-2, * attention, E experts, - dense MLP"),
-    ('"MEM*EM-E"', '"MEM*|M-E"', "| is no letter of a pattern"),
+    ('"MEM*EM-E"', '"MEM*EMGE"', "G is not a letter of a pattern: M Mamba-2, * attention, E experts, - dense MLP"),
+    ('"MEM*EM-E"', '"MEM*|M-E"', "| is not a letter of a pattern"),
     ("layers 8", "layers 7", "a pattern of 8 layers, but there are 7"),
     ('"MEM*EM-E"', '"M-M*-M--"', "no layer of its pattern has experts"),
-    ("; gated", "; dense_layers 1; gated", "dense_layers does not go with a pattern, whose dense layers are -"),
+    ("; gated", "; dense_layers 1; gated", "dense_layers cannot be combined with a pattern, where - marks the dense layers"),
     ("; gated", "; window 128; gated", "the * of a pattern attends to the whole sequence"),
     ("mamba_state 128 ", "", "an M needs mamba_heads, mamba_head_dim, mamba_state and mamba_groups"),
-    ("mamba_groups 4", "mamba_groups 3", "8 Mamba heads do not fall on 3 groups"),
+    ("mamba_groups 4", "mamba_groups 3", "8 Mamba heads do not divide evenly into 3 groups"),
     ('mtp_layers 1 mtp_pattern "*E"', "mtp_layers 1", "mtp_layers and mtp_pattern go together"),
     ("mtp_layers 1 ", "", "mtp_repeated needs mtp_layers"),
-    ('layer_pattern "MEM*EM-E"; ', "", "mamba_groups, mtp_pattern: a hybrid's, which needs a layer_pattern"),
+    ('layer_pattern "MEM*EM-E"; ', "", "mamba_groups, mtp_pattern: only for a hybrid, which needs a layer_pattern"),
 ]
 
 
 ODD_DELTA_NETS = [
     ("linear_key_dim 8 ", "", "a gated delta net needs linear_key_dim"),
     ("linear_key_heads 2 linear_value_heads 4 ", "", "needs linear_key_heads, linear_value_heads"),
-    ("linear_every 2; ", "", "linear_key_dim, linear_value_dim: a gated delta net's, which needs linear_every"),
-    ("linear_value_heads 4", "linear_value_heads 3", "3 value heads are no multiple of 2 key heads"),
+    ("linear_every 2; ", "", "linear_key_dim, linear_value_dim: only for gated delta nets, which need linear_every"),
+    ("linear_value_heads 4", "linear_value_heads 3", "3 value heads are not a multiple of 2 key heads"),
     ("linear_every 2", "linear_every 1", "linear_every is more than 1"),
     ("linear_every 2", "linear_every 3", "MTP repeats the last layer, which must have full attention"),
     ("linear_every 2", "linear_every 8", "linear_every 8: none of its 4 layers has full attention"),
     ("attention_gate true", "window 128", "sees the whole sequence: no window"),
-    ("attention_gate true", "dense_layers 1", "each layer beside gated delta nets has experts"),
-    ("attention_gate true", 'layer_pattern "*E*E"', "linear_every does not go with a layer_pattern"),
+    ("attention_gate true", "dense_layers 1", "each layer of a model with gated delta nets has experts"),
+    ("attention_gate true", 'layer_pattern "*E*E"', "linear_every cannot be combined with a layer_pattern"),
     ("family qwen3_next", "family qwen3_moe", "Bridge builds gated delta nets of qwen3_next, qwen3_5_moe"),
     (
         "attention_gate true",
         "attention mla kv_lora_rank 8 qk_nope_dim 8 qk_rope_dim 8 v_head_dim 8",
-        "full attention beside gated delta nets is GQA",
+        "full attention with gated delta nets is GQA",
     ),
     (
         "attention_gate true",

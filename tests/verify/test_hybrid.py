@@ -78,7 +78,7 @@ def test_each_stage_has_the_layers_of_its_segment(name: str, reports: dict[str, 
 
 def test_the_report_names_the_kernels_that_were_stood_in_for(reports: dict[str, Report]) -> None:
     for package in ("mamba_ssm", "causal_conv1d"):
-        assert f"\n  stood in for: {package} (no kernel of it computes)" in render(reports["nano"])
+        assert f"\n  replaced by a stand-in: {package} (no kernel of it computes)" in render(reports["nano"])
 
 
 def test_the_pattern_is_no_replacement_of_bridges(reports: dict[str, Report]) -> None:

@@ -35,7 +35,7 @@ def test_the_plans_own_stand_first_and_each_line_says_whose_it_was() -> None:
     assert lines[1] == "  replaced by Bridge's runtime_config_update, which pretrain() calls first:"
     assert lines[2] == "    model.a: x (as the plan wrote it) -> y (megatron/core/z.py:4)"
     assert lines[3] == "    model.c: True (as the recipe has it) -> False"
-    assert lines[4] == "    model.b: 1 (a default, set by nobody) -> 2 (megatron/bridge/x.py:3)"
+    assert lines[4] == "    model.b: 1 (a default) -> 2 (megatron/bridge/x.py:3)"
 
 
 def test_nothing_replaced_says_nothing() -> None:

@@ -43,7 +43,7 @@ def test_bridge_accepts(name: str, reports: dict[str, Report]) -> None:
 def test_a_checkpoint_of_the_cluster_is_said(reports: dict[str, Report]) -> None:
     (text,) = stood_in(reports["elsewhere"])
     assert text.startswith("the checkpoint /on/the/cluster (not on this machine")
-    assert f"  stood in for: {text}" in render(reports["elsewhere"]).splitlines()
+    assert f"  replaced by a stand-in: {text}" in render(reports["elsewhere"]).splitlines()
     assert stood_in(reports["here"]) == []
 
 

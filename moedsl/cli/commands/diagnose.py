@@ -90,7 +90,7 @@ def _file(path: str) -> Opened:
         stream = open(path, "rb")  # noqa: SIM115, closed by run
         start = stream.peek(1 << 13)[: 1 << 13]
     except FileNotFoundError:
-        help = "check the path; text of a log is read as text when it has blanks in it"
+        help = "check the path; an argument with blanks is read as a line of a log"
         return path, None, [_wrong("read.missing", path, "does not exist", help)]
     except IsADirectoryError:
         return path, None, [_wrong("read.directory", path, "is a directory", "name one log in it")]

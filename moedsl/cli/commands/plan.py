@@ -34,9 +34,9 @@ def _unmixed(a: Namespace) -> bool:
     stops = a.stop_after not in (None, "plan")
     if stops and (a.ladder or a.lengths):
         asked = "--ladder" if a.ladder else "--lengths"
-        print(f"--stop-after prints something else than a plan: ask for it without {asked}", file=sys.stderr)
+        print(f"--stop-after does not print a plan: leave out {asked}", file=sys.stderr)
     elif a.ladder and a.lengths:
-        print("--lengths prints something else than a plan: ask for it without --ladder", file=sys.stderr)
+        print("--lengths does not print a plan: leave out --ladder", file=sys.stderr)
     else:
         return False
     return True

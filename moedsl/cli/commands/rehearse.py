@@ -62,7 +62,7 @@ def _problem(a: Namespace, made: Compiled, wanted: list[Run]) -> Diagnostic | No
         names = ", ".join(p["name"] for p in made.plans)
         return error("rehearse.no_run", f"no run is called {a.run}", help=f"--run takes one of {names}")
     if not a.dryrun and not is_installed():
-        text = f"Megatron Bridge is not installed beside {sys.executable} (Python {sys.version.split()[0]})"
+        text = f"Megatron Bridge is not installed for {sys.executable} (Python {sys.version.split()[0]})"
         return error("rehearse.no_bridge", text, help=f"{INSTALL}; --dryrun shows what would run")
     return None
 

@@ -1,4 +1,4 @@
-"""`moedsl report`: the plan as one HTML file, to look at instead of reading."""
+"""`moedsl report`: write the plan as one HTML file instead of reading."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from moedsl.syntax import ast
 from moedsl.syntax.printer import quote
 from moedsl.syntax.text_edits import Edit, disjoint, edits
 
-REASON = "say why it does not hold here"
+REASON = "explain why it does not hold here"
 """What an `allow` is given for a reason, for its author to replace."""
 
 

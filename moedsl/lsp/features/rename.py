@@ -29,7 +29,7 @@ from moedsl.syntax.text_edits import Edit, applied
 OWN = ("model", "hardware", "cluster", "profile", "run", "block", "rule", "let", "wish")
 """Kinds whose names are the user's to choose."""
 _WHY = {
-    "derived": "is the name under which Megatron Bridge is given the value",
+    "derived": "is the name that Megatron Bridge uses for the value",
     "env": "is the name of an environment variable",
     "field": "is a field of Megatron Bridge",
     "calibration": "is the name of an architecture",
@@ -85,11 +85,11 @@ def refuse_foreign(document: Document, symbol: Symbol) -> None:
     if symbol.kind in _WHY:
         raise RefusedError(f"`{symbol.name}` {_WHY[symbol.kind]}")
     if symbol.kind not in OWN:
-        raise RefusedError(f"`{name}` is a word of the language")
+        raise RefusedError(f"`{name}` is a keyword")
     if index.is_stdlib(symbol):
         raise RefusedError(f"`{name}` is declared by the stdlib, which cannot be edited here")
     if not index.declarations(document, symbol):
-        raise RefusedError(f"nothing that can be read declares `{name}`")
+        raise RefusedError(f"no readable file declares `{name}`")
 
 
 def refuse_name(new: str) -> None:
