@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from moedsl.verify.client import Server
+from tests.helpers import rotation
 
 settings.register_profile("fixed", derandomize=True)
 if os.environ.get("CI") or os.environ.get("MOEDSL_REQUIRE_ALL"):
@@ -30,6 +31,13 @@ collect_ignore = (
     else []
 )
 """The environment of Python 3.11 is the core's alone."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    took = (
+        "all cases" if rotation.ALL else f"a part, MOEDSL_SEED={rotation.seed()} draws it again, make test-all runs all"
+    )
+    terminalreporter.write_line(f"wide tests: {took}")
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.emit.artifact import files_of
 from moedsl.planner.text.plan import plan_text
+from tests.helpers import programs
 from tests.helpers.paths import EXAMPLES
-from tests.helpers.programs import compiled
 
 
 class Recipe(SingleFileSnapshotExtension):
@@ -29,18 +29,10 @@ class Plan(Recipe):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_example(example: Path, snapshot: SnapshotAssertion) -> None:
-    result = compiled(example.read_text(encoding="utf-8"), f"examples/{example.name}")
+    result = programs.example(example)
     assert not result.failed, result.diagnostics
     for plan in result.plans:
         files = files_of(plan, result.source, result.library)
         assert files["recipe.py"] == snapshot(name=plan["name"], extension_class=Recipe)
         assert files["overrides.txt"] == snapshot(name=plan["name"], extension_class=Overrides)
         assert plan_text(plan) == snapshot(name=plan["name"], extension_class=Plan)
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
-def test_the_same_input_gives_the_same_bytes(example: Path) -> None:
-    text = example.read_text(encoding="utf-8")
-    first, again = (compiled(text, f"examples/{example.name}") for _ in range(2))
-    one, two = ([files_of(p, r.source, r.library) for p in r.plans] for r in (first, again))
-    assert one == two

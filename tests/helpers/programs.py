@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,18 @@ from moedsl.verify.report import Report
 
 
 def compiled(text: str, name: str = "run.moe") -> Result:
-    """Every stage of one program."""
+    """Every stage of one program; a worker compiles a text once, and each test has plans of its own."""
+    made = _compiled(text, name)
+    return evolve(made, plans=copy.deepcopy(made.plans), diagnostics=[*made.diagnostics])
+
+
+def example(file: Path) -> Result:
+    """`compiled` of an example."""
+    return compiled(file.read_text(encoding="utf-8"), f"examples/{file.name}")
+
+
+@lru_cache(maxsize=200)
+def _compiled(text: str, name: str) -> Result:
     return compile_source(Source(name, text))
 
 

@@ -26,6 +26,7 @@ from moedsl.schema.facts import Model
 from moedsl.solver.solve import Chosen
 from moedsl.support.resources import stdlib_dir
 from tests.cli.test_imports import HEAVY, imported
+from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES, ROOT
 from tests.helpers.programs import compiled
 
@@ -34,7 +35,8 @@ GPUS = {
     "qwen3_vl_235b_a22b": 256, "deepseek_v3": 256, "kimi_k2": 512, "nemotron_3_nano": 32, "nemotron_3_super": 128,
     "nemotron_3_ultra": 512, "qwen3_next_80b_a3b": 64, "qwen35_vl_35b_a3b": 32, "qwen35_vl_397b_a17b": 512,
 }  # fmt: skip
-CELLS = [*product(GPUS, (("h100", "throughput 4k"), ("gb200", "fit 128k"), ("gb300", "throughput 32k")))]
+WHERE = (("h100", "throughput 4k"), ("gb200", "fit 128k"), ("gb300", "throughput 32k"))
+CELLS = rotation.one_of_each("rehearsals", [*product(GPUS, WHERE)], lambda cell: cell[0])
 PINNED = (
     "qwen3_30b_a3b; h100 x 64; seq 4k; batch 256; pin tp=2 pp=2 cp=2 etp=2 ep=2; fit first",
     "moonlight_16b; h100 x 64; seq 4k; batch 256; pin tp=4 etp=4 ep=4 recompute=[full]; fit first",

@@ -16,6 +16,7 @@ from moedsl.planner import experiment
 from moedsl.rules import collect, effects
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, GROUPS, UNKNOWN, WORDS
 from moedsl.rules.rule import Rule
+from tests.helpers import programs
 from tests.helpers.paths import EXAMPLES
 from tests.helpers.plans import PLANS
 
@@ -156,7 +157,7 @@ def check_said(plan: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_no_example_changes_its_experiment_unsaid(path: Path) -> None:
-    plans = compile_source(Source(str(path), path.read_text(encoding="utf-8"))).plans
+    plans = programs.example(path).plans
     assert plans
     for plan in plans:
         assert {d["effect"] for d in plan["decisions"]} <= {*GROUPS} - {UNKNOWN}
