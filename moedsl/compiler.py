@@ -17,7 +17,7 @@ from moedsl.checker.program import Program
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, error
 from moedsl.diagnostics.source import Source
 from moedsl.planner import experiment
-from moedsl.planner.build import environment, make_plan
+from moedsl.planner.build import make_plan
 from moedsl.planner.notes import notes
 from moedsl.planner.notes.merge import Said, gathered
 from moedsl.rules import library, stdlib
@@ -135,7 +135,7 @@ def _plan(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(d for d in experiment.notes(r.chosen) if d not in r.diagnostics)
     on_text = [(c, c.problem.program) for c in r.chosen if c.problem.program.data != "mock"]
     short = [
-        (p, d) for c, p in on_text for d in training_inputs.small_vocabulary(p, environment(c, c.solution.rows[0]))
+        (p, d) for c, p in on_text for d in training_inputs.small_vocabulary(p, c.environment(c.solution.rows[0].codes))
     ]
     r.diagnostics.extend(gathered(short, r.programs))
     said = [d for d in r.diagnostics if not d.is_error]

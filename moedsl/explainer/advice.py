@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from moedsl.explainer.alternatives import changes, prices
-from moedsl.rules.interpreter import evaluate, holds
+from moedsl.explainer.alternatives import prices
+from moedsl.rules.interpreter import evaluate
 from moedsl.solver.base import Base, Json
-from moedsl.solver.table import Law
+from moedsl.solver.laws import Law
 from moedsl.solver.variant import Found, Variant
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
@@ -23,18 +23,15 @@ def priced(b: Base, laws: Iterable[Law]) -> list[Json]:
 
 def _state(b: Base, law: Law) -> str:
     """Advice whose condition does not hold here, and advice that no layout decides, have no price."""
-    applies = holds(law.rule.when, b.env, b.functions)
-    applies = applies and not _vacuous(b, law)
-    held = applies and holds(law.rule.expr, b.env, b.functions)
-    if not law.needs:
-        return "not for the layout to decide" if applies and not held else "no case here"
-    return "not followed" if applies and not held else "followed" if applies else "no case here"
+    if not law.rule.holds(b.env):
+        return "not followed" if law.needs else "not for the layout to decide"
+    return "followed" if law.needs and law.rule.applies(b.env) and not _vacuous(b, law) else "no case here"
 
 
 def _vacuous(b: Base, law: Law) -> bool:
     """Whether `a => b` holds because `a` does not."""
     e = law.rule.expr
-    return isinstance(e, ast.Binary) and e.op == "=>" and not evaluate(e.left, b.env, b.functions)
+    return isinstance(e, ast.Binary) and e.op == "=>" and not evaluate(e.left, b.env)
 
 
 def _variant(law: Law, state: str) -> Variant:
@@ -48,4 +45,4 @@ def _entry(b: Base, law: Law, state: str, f: Found | None) -> Json:
         return {**entry, "price": None}
     if f.row is None:
         return {**entry, "price": {"layout": None}}
-    return {**entry, "price": {"changes": changes(b, f.row), **prices(b, f.row.step_time, f.row.peak_memory)}}
+    return {**entry, "price": {"changes": f.row.changes(b.row.codes), **prices(b, f.row.step_time, f.row.peak_memory)}}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import isnan
 from typing import Any
 
 from moedsl.explainer.tree import tree
-from moedsl.rules.interpreter import evaluate, holds
-from moedsl.rules.rule import Rule
+from moedsl.rules.interpreter import evaluate
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
-from moedsl.schema.symbols import COSTS
 from moedsl.schema.units import GIB
 from moedsl.solver.base import Base, Json
+from moedsl.solver.laws import broken
 from moedsl.solver.neighbours import Neighbour, judged
 from moedsl.solver.table import Row
 from moedsl.solver.variant import Found
@@ -41,37 +41,23 @@ def of_let(b: Base, name: str, found: Mapping[int, Found]) -> list[Json]:
 
 
 def fixed(b: Base, n: Neighbour) -> Json:
-    """The plan's layout with one value changed: what it breaks, else its prices against the plan's."""
+    """The plan's layout with one value changed: what it breaks, and its prices where a law on the mesh does not refuse
+    it before."""
+    priced = not isnan(n.peak_memory)
+    own = prices(b, float(n.step_time), float(n.peak_memory)) if priced else {}
+    return {"breaks": [] if n.refused_by is None else _breaks(b, n, priced), **own}
+
+
+def _breaks(b: Base, n: Neighbour, priced: bool) -> list[Json]:
+    """The laws that a neighbour breaks, as far as its values are known; of an isolation, those of every variant."""
     codes = {**b.row.codes, n.axis: n.code}
-    step_time, peak_memory = float(n.step_time), float(n.peak_memory)
-    if n.refused_by is None:
-        return {"breaks": [], **prices(b, step_time, peak_memory)}
-    if peak_memory == peak_memory:  # priced, so a law on prices refuses it
-        spare = float(n.spare_memory)
-        env = b.env_at(codes, peak_memory=peak_memory, spare_memory=spare, step_time=step_time, score=step_time)
-        return {"breaks": [_broken(b, r, env) for r in broken(b, env)], **prices(b, step_time, peak_memory)}
-    env = b.env_at(codes)
-    return {"breaks": [_broken(b, r, env) for r in broken(b, env)]}
-
-
-def broken(b: Base, env: Mapping[str, Any]) -> list[Rule]:
-    """The laws that a layout breaks, as far as its values are known."""
-    laws = [law for law in b.compiled.laws if not law.needs & COSTS.keys() or "peak_memory" in env]
-    return [w.rule for w in laws if _applies(b, w.rule, env) and not holds(w.rule.expr, env, b.functions)]
-
-
-def _applies(b: Base, r: Rule, env: Mapping[str, Any]) -> bool:
-    return holds(r.when, env, b.functions)
-
-
-def unfollowed(b: Base, env: Mapping[str, Any]) -> list[str]:
-    """The advice that a layout does not follow, by id."""
-    rules = (w.rule for w in (*b.compiled.advice, *b.compiled.wishes))
-    return [r.id for r in rules if _applies(b, r, env) and not holds(r.expr, env, b.functions)]
-
-
-def _broken(b: Base, r: Rule, env: Mapping[str, Any]) -> Json:
-    return {"rule": r.id, "because": r.because, "tree": tree(r.expr, env, b.functions, b.lets)}
+    seconds = float(n.step_time)
+    known = {"peak_memory": float(n.peak_memory), "spare_memory": float(n.spare_memory)}
+    values = {**known, "step_time": seconds, "score": seconds} if priced else {}
+    laws = [law for law in b.compiled.laws if priced or not law.priced]
+    rules = dict.fromkeys(w.rule for w in broken(laws, b.compiled.table([{**codes, **values}])))
+    env = b.chosen.environment(codes, values)
+    return [{"rule": r.id, "because": r.because, "tree": tree(r.expr, env, b.lets)} for r in rules]
 
 
 def prices(b: Base, step_time: float, peak_memory: float) -> Json:
@@ -86,9 +72,8 @@ def prices(b: Base, step_time: float, peak_memory: float) -> Json:
 
 def _alone(b: Base, axis: str, code: int) -> list[str]:
     """The laws that refuse a value whatever the rest of the layout is: they read nothing else of it."""
-    env = b.env_at({**b.row.codes, axis: code})
-    laws = (w for w in b.compiled.laws if w.needs <= {axis})
-    return [w.rule.id for w in laws if _applies(b, w.rule, env) and not holds(w.rule.expr, env, b.functions)]
+    table = b.compiled.table([{**b.row.codes, axis: code}])
+    return [w.rule.id for w in broken([w for w in b.compiled.laws if w.needs <= {axis}], table)]
 
 
 def best(b: Base, f: Found, asked: set[str], alone: Sequence[str] = ()) -> Json:
@@ -98,22 +83,12 @@ def best(b: Base, f: Found, asked: set[str], alone: Sequence[str] = ()) -> Json:
         return {"legal_layouts": f.legal, "least_gib": least, "refused_by": [*alone], "layout": None}
     return {
         "legal_layouts": f.legal,
-        "layout": layout(b, f.row),
-        "changes": {n: v for n, v in changes(b, f.row).items() if n not in asked},
+        "layout": f.row.layout,
+        "changes": {n: v for n, v in f.row.changes(b.row.codes).items() if n not in asked},
         **prices(b, f.row.step_time, f.row.peak_memory),
         "decided_by": decided_by(b, f.row),
-        "against_advice": sorted({*unfollowed(b, b.env_of(f.row))} - {*unfollowed(b, b.env)}),
+        "against_advice": sorted({*b.compiled.unfollowed(f.row)} - {*b.compiled.unfollowed(b.row)}),
     }
-
-
-def layout(b: Base, row: Row) -> Json:
-    """Every axis of a layout as the plan writes it."""
-    return {a.name: a.decode(row.codes[a.name]) for a in axes.AXES}
-
-
-def changes(b: Base, row: Row) -> Json:
-    """What another layout has otherwise."""
-    return {n: v for n, v in layout(b, row).items() if row.codes[n] != b.row.codes[n]}
 
 
 def decided_by(b: Base, other: Row) -> Json | None:
@@ -121,7 +96,7 @@ def decided_by(b: Base, other: Row) -> Json | None:
     env, keys = b.env_of(other), [*b.compiled.wishes, *b.compiled.ranks]
     for key, mine, theirs in zip(keys, b.row.keys, other.keys, strict=False):
         if mine != theirs:
-            here, there = (json_value(evaluate(key.expr, e, b.functions)) for e in (b.env, env))
+            here, there = (json_value(evaluate(key.expr, e)) for e in (b.env, env))
             return {"key": print_expr(key.expr), "plan": here, "other": there}
     return None
 

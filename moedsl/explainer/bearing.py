@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema.axes import json_value
@@ -29,7 +29,7 @@ def _judging(b: Base, name: str, refused: Mapping[str, list[Any]]) -> Iterable[R
     for r in b.program.rules:
         if r.kind not in _ASKED or name not in reads(b.program, r) | priced(b, r):
             continue
-        if r.id in refused or holds(r.when, b.env, b.functions):
+        if r.id in refused or r.applies(b.env):
             yield r
 
 
@@ -39,13 +39,11 @@ def priced(b: Base, r: Rule) -> frozenset[str]:
 
 
 def _rule(b: Base, r: Rule, name: str, against: list[Any]) -> Json:
-    applies = holds(r.when, b.env, b.functions)
-    held = not applies or holds(r.expr, b.env, b.functions)
     return {
         **b.cited(r),
         "text": print_expr(r.expr),
-        "applies": applies,
-        "holds": held,
+        "applies": r.applies(b.env),
+        "holds": r.holds(b.env),
         "allowed": r.id in b.program.allows,
         "wish": r.wish,
         "values": values(b, r.expr),
@@ -76,7 +74,7 @@ def _rank(b: Base, name: str) -> list[Json]:
     keys = [
         {
             "text": print_expr(key.expr),
-            "value": json_value(evaluate(key.expr, b.env, b.functions)),
+            "value": json_value(evaluate(key.expr, b.env)),
             "bears": name in closure(b.program, names(key.expr)) or key.priced,
         }
         for key in b.compiled.ranks

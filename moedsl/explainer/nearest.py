@@ -10,14 +10,12 @@ from attrs import evolve, frozen
 from moedsl.checker.program import Program
 from moedsl.explainer.tree import tree
 from moedsl.rules.ids import LetName
-from moedsl.rules.interpreter import holds
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
 from moedsl.schema.units import GIB
 from moedsl.schema.versions import PRODUCTS, as_text
-from moedsl.solver.lower import plain, with_lets
 from moedsl.solver.members import Member, without, written
 from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Row
@@ -54,10 +52,10 @@ def breaking(p: Program, gpus: int, core: Sequence[Member]) -> Nearest:
 
 
 def _at(p: Program, found: Chosen, codes: Mapping[str, int], r: Rule, row: Row | None) -> Nearest:
-    env, functions = _env(p, found, codes, row)
+    env = found.environment(codes, row.prices if row else {})
     values = {n: _said(n, env[n]) for n in sorted(names(r.expr)) if n in env}
     summary = f" ({', '.join(f'{k}={written(v)}' for k, v in values.items())})"
-    return Nearest(summary, values, _json(p, codes, row, r, env, functions))
+    return Nearest(summary, values, _json(p, codes, row, r, env))
 
 
 def _said(name: str, value: Any) -> Any:
@@ -65,13 +63,7 @@ def _said(name: str, value: Any) -> Any:
     return as_text(value) if name in PRODUCTS.values() else json_value(value)
 
 
-def _env(p: Program, found: Chosen, codes: Mapping[str, int], row: Row | None) -> tuple[Json, Json]:
-    functions = {"has_layout": lambda a, b: bool(found.cost.has_layout(a, b))}
-    prices = row.prices if row else {}
-    return with_lets(p, {**plain(codes, found.problem), **prices}, functions), functions
-
-
-def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: Json, functions: Json) -> Json:
+def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: Json) -> Json:
     """The layout, its prices where it has any, and the failing expression as a tree."""
     lets = {let.name: let.expr for let in p.of("let")}
     return {
@@ -80,7 +72,7 @@ def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: J
         "peak_gib": row.peak_memory / GIB if row else None,
         "rule": r.id,
         "because": r.because,
-        "tree": tree(r.expr, env, functions, lets),
+        "tree": tree(r.expr, env, lets),
     }
 
 
@@ -90,12 +82,12 @@ def too_large(p: Program, gpus: int) -> Nearest:
     if not found.solution.rows:
         return Nearest("", {})
     row = found.solution.rows[0]
-    env, functions = _env(p, found, row.codes, row)
+    env = found.environment(row.codes, row.prices)
     headroom = env[LetName.HEADROOM]
     peak, capacity = row.peak_memory / GIB, p.hardware.memory / GIB
     values = {"peak_gib": round(peak, 1), "capacity_gib": round(capacity, 1), "headroom": headroom}
     left = f" with {headroom:.0%} of it kept free" if headroom else ""
-    json = _first_broken(p, row, env, functions, "peak_memory")
+    json = _first_broken(p, row, env, "peak_memory")
     return Nearest(f"the nearest needs {peak:.1f} GiB of {capacity:.1f}{left}", values, json)
 
 
@@ -105,18 +97,17 @@ def too_slow(p: Program, gpus: int) -> Nearest:
     if not found.solution.rows:
         return Nearest("", {})
     row = found.solution.rows[0]
-    env, functions = _env(p, found, row.codes, row)
-    json = _first_broken(p, row, env, functions, "step_time")
+    env = found.environment(row.codes, row.prices)
+    json = _first_broken(p, row, env, "step_time")
     summary = f"the fastest takes {row.step_time:.2f} s a step"
     return Nearest(summary, {"step_time_s": round(row.step_time, 3)}, json)
 
 
-def _first_broken(p: Program, row: Row, env: Json, functions: Json, price: str) -> Json | None:
+def _first_broken(p: Program, row: Row, env: Json, price: str) -> Json | None:
     """The law on a price that the layout breaks; another price may be what lacks too."""
-    laws = [r for r in p.of("require") if r.id not in p.allows and price in names(r.expr)]
-    broken = (r for r in laws if holds(r.when, env, functions) and not holds(r.expr, env, functions))
-    law = next(broken, None)
-    return None if law is None else _json(p, row.codes, row, law, env, functions)
+    laws = (r for r in p.of("require") if r.id not in p.allows and price in names(r.expr))
+    law = next((r for r in laws if not r.holds(env)), None)
+    return None if law is None else _json(p, row.codes, row, law, env)
 
 
 def _ranked_by(p: Program, price: str, dropped: tuple[str, ...]) -> Program:

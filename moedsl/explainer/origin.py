@@ -35,7 +35,7 @@ def of_let(b: Base, name: str) -> Json:
     """Derived by its expression; pinned where the run asks for one value of it."""
     wish = next((r for r in b.program.rules if r.wish and r.name == name), None)
     rule = next(r for r in b.program.of("let") if r.name == name)
-    formula = tree(rule.expr, b.env, b.functions, b.lets)
+    formula = tree(rule.expr, b.env, b.lets)
     if wish is not None:
         return {**stated(b, wish.span), "tree": formula}
     return {**b.cited(rule), "kind": "derived", "tree": formula}
@@ -45,7 +45,7 @@ def of_fixed(b: Base, name: str) -> Json:
     """What the run states outside its layout, or what a default says for it."""
     rule = b.chosen.problem.defaults.get(name)
     if rule is not None:
-        return {**b.cited(rule), "kind": "defaulted", "tree": tree(rule.expr, b.env, b.functions, b.lets)}
+        return {**b.cited(rule), "kind": "defaulted", "tree": tree(rule.expr, b.env, b.lets)}
     statement = {"global_batch": "batch", "gpus": "hardware"}.get(name, name)
     if statement in b.program.spans:
         return stated(b, b.program.spans[statement])

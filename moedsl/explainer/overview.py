@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moedsl.explainer import advice, origin
 from moedsl.explainer.bearing import values
-from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
@@ -65,6 +65,5 @@ def _line(name: str, value: object, source: Json) -> Json:
 
 def _own(b: Base, r: Rule) -> Json:
     """A `require` of the run file; one that only prices decide is worth what the layout's prices make it."""
-    applies = holds(r.when, b.env, b.functions)
-    held = not applies or holds(r.expr, b.env, b.functions)
-    return {**b.cited(r), "text": print_expr(r.expr), "applies": applies, "holds": held, "values": values(b, r.expr)}
+    state = {"applies": r.applies(b.env), "holds": r.holds(b.env)}
+    return {**b.cited(r), "text": print_expr(r.expr), **state, "values": values(b, r.expr)}

@@ -14,12 +14,13 @@ from moedsl.schema import axes
 from moedsl.schema.gpu_counts import counts
 from moedsl.schema.units import GIB
 from moedsl.solver.fits import could_fit, fits
+from moedsl.solver.laws import Compiled
 from moedsl.solver.legal import legal_on, relaxed
 from moedsl.solver.members import Member, shown, wish_text
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.sizes import Size, nearby, read_by, sizes
 from moedsl.solver.solve import Chosen, solve
-from moedsl.solver.table import Compiled, Row
+from moedsl.solver.table import Row
 from moedsl.support.text import counted, tokens
 
 LONG = 32768
@@ -163,7 +164,7 @@ def as_json(r: Relaxation) -> dict[str, Any]:
     return {
         "change": r.text,
         "legal_layouts": r.opens,
-        "best": {a.name: a.decode(r.best.codes[a.name]) for a in axes.AXES},
+        "best": r.best.layout,
         "step_time_s": r.best.step_time,
         "peak_gib": r.best.peak_memory / GIB,
     }

@@ -14,12 +14,12 @@ from moedsl.syntax.printer import print_expr
 Json = dict[str, Any]
 
 
-def tree(expr: ast.Expr, env: Mapping[str, Any], functions: Mapping[str, Any], lets: Mapping[str, ast.Expr]) -> Json:
+def tree(expr: ast.Expr, env: Mapping[str, Any], lets: Mapping[str, ast.Expr]) -> Json:
     """``{text, value, parts}``: a part for each operand that is no constant; a `let` opens into its expression."""
     return {
         "text": print_expr(expr),
-        "value": json_value(evaluate(expr, env, functions)),
-        "parts": [tree(e, env, functions, lets) for e in _operands(expr, lets) if _varies(e, env)],
+        "value": json_value(evaluate(expr, env)),
+        "parts": [tree(e, env, lets) for e in _operands(expr, lets) if _varies(e, env)],
     }
 
 

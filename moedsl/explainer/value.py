@@ -9,7 +9,7 @@ from moedsl.cost import pipeline
 from moedsl.explainer import advice, alternatives, bearing, fields, origin
 from moedsl.explainer.tree import tree
 from moedsl.planner.build import make_plan
-from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
@@ -32,7 +32,7 @@ def explain(b: Base, name: str) -> Json | None:
     for known, one in (
         (name in axes.BY_NAME, _axis),
         (name in b.lets, _let),
-        (name in b.env or name in b.chosen.problem.defaults, _fixed),
+        (name in b.env.keys() & BUILTIN.keys(), _fixed),
         (name in b.program.sets, _set),
         (name == "pipeline_layout", _layout),
     ):
@@ -68,7 +68,7 @@ def _body(b: Base, name: str, others: list[Json]) -> Json:
     return {
         "rules": bearing.rules(b, name, alternatives.refusals(others)),
         "alternatives": others,
-        "advice": advice.priced(b, [w for w in read if holds(w.rule.when, b.env, b.functions)]),
+        "advice": advice.priced(b, [w for w in read if w.rule.applies(b.env)]),
     }
 
 
@@ -154,20 +154,20 @@ def _setting(b: Base, name: str) -> Json | None:
             continue
         rules = [r for r in b.program.of(kind) if r.name == short]
         mine = next(r for r in rules if r.id == source["rule"] and source["because"] == r.because)
-        where = {**source, "tree": tree(mine.expr, b.env, b.functions, b.lets), "when": _condition(b, mine)}
-        head = _head(b, short, evaluate(mine.expr, b.env, b.functions), doc)
+        where = {**source, "tree": tree(mine.expr, b.env, b.lets), "when": _condition(b, mine)}
+        head = _head(b, short, evaluate(mine.expr, b.env), doc)
         others = [_branch(b, r) for r in rules if r is not mine]
         return {**head, "origin": where, "rules": others, "alternatives": [], "advice": []}
     return None
 
 
 def _condition(b: Base, r: Rule) -> Json | None:
-    return None if r.when is None else tree(r.when, b.env, b.functions, b.lets)
+    return None if r.when is None else tree(r.when, b.env, b.lets)
 
 
 def _branch(b: Base, r: Rule) -> Json:
     """Another rule of the same setting: what it would say, and its condition as a tree."""
-    entry = {**b.cited(r), "text": print_expr(r.expr), "applies": holds(r.when, b.env, b.functions)}
+    entry = {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env)}
     return {**entry, "condition": _condition(b, r)}
 
 

@@ -10,13 +10,14 @@ from attrs import evolve, frozen
 
 from moedsl.checker.program import Isolation, Pin, Program, Variant
 from moedsl.rules.rule import Rule
-from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
+from moedsl.schema.operators import Column
 from moedsl.schema.symbols import COSTS
+from moedsl.solver.laws import Compiled, Law, first_broken
 from moedsl.solver.problem import Problem
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import KEEP, Chosen, solve
-from moedsl.solver.table import Compiled, Law, Row, Table
+from moedsl.solver.table import Row, Table
 
 
 @frozen
@@ -88,16 +89,16 @@ def joint_laws(arm: Arm) -> list[Law]:
 
 
 def _plain(arm: Arm, law: Law, own: frozenset[str]) -> Law:
-    return evolve(law, needs=law.needs - own, holds=lambda t: law.holds(arm.table(t)))
+    return evolve(law, needs=law.needs - own, value=lambda t: law.value(arm.table(t)))
 
 
 def _priced(arm: Arm, law: Law) -> Law:
     """A law on prices, asked once every axis is bound: the arm has prices of its own."""
 
-    def holds(t: Table) -> Column:
-        return law.holds(priced_table(arm, t, law.needs))
+    def value(t: Table) -> Column:
+        return law.value(priced_table(arm, t, law.needs))
 
-    return evolve(law, needs=law.needs | frozenset(axes.BY_NAME), holds=holds)  # type: ignore[arg-type]
+    return evolve(law, needs=law.needs | frozenset(axes.BY_NAME), value=value)  # type: ignore[arg-type]
 
 
 def priced_table(arm: Arm, t: Table, needs: frozenset[str]) -> Table:
@@ -117,6 +118,6 @@ def price(arm: Arm, row: Row) -> Row:
 
 def broken(arm: Arm, row: Row) -> Rule | None:
     """The first law that a row of another arm breaks here."""
-    t = Table({a: np.array([c]) for a, c in row.codes.items()}, arm.chosen.problem.codes, arm.chosen.compiled.lets)
-    here = priced_table(arm, t, frozenset(["spare_memory", "step_time"]))
-    return next((law.rule for law in arm.chosen.compiled.laws if not np.all(law.holds(here))), None)
+    c = arm.chosen.compiled
+    law = first_broken(c.laws, priced_table(arm, c.table([row.codes]), frozenset(["spare_memory", "step_time"])))[0]
+    return None if law is None else law.rule

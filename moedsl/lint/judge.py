@@ -10,7 +10,7 @@ from attrs import frozen
 from moedsl.lint import facts, words
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.rules import Book
-from moedsl.rules.interpreter import Functions, evaluate, holds
+from moedsl.rules.interpreter import evaluate
 from moedsl.rules.recipe_scope import COMPUTED, SECTIONS
 from moedsl.rules.rule import Rule
 from moedsl.rules.unset_fields import UNSET, known
@@ -46,7 +46,6 @@ class Verdict:
 def judge(r: Recipe, book: Book, phase: str) -> Verdict:
     """Every rule whose names all have a value."""
     env = environment(r, book, phase)
-    functions: Functions = {"has_layout": facts.splits_evenly(r)}
     lets = {let.name: let for let in (*book.run_lets, *book.lets)}
     found: list[Finding] = []
     judged: list[str] = []
@@ -54,9 +53,9 @@ def judge(r: Recipe, book: Book, phase: str) -> Verdict:
     for rule in (*book.of_recipe, *book.of_run):
         if not _is_known(rule, env, book.scope):
             unjudged.append(rule.id)
-        elif holds(rule.when, env, functions):
+        elif rule.applies(env):
             judged.append(rule.id)
-            if not holds(rule.expr, env, functions):
+            if not rule.holds(env):
                 found.append(_finding(rule, env, lets, book.scope))
     return Verdict(tuple(found), tuple(judged), tuple(unjudged))
 
@@ -65,10 +64,10 @@ def environment(r: Recipe, book: Book, phase: str) -> Environment:
     """Every known name with its plain value."""
     env: Environment = {"none": UNSET, "phase": phase, **facts.model_facts(r), **facts.hardware_facts(r)}
     env |= words.words(r) | facts.computed(r) | _fields(r, book.scope) | _variables(r, book.scope)
-    functions: Functions = {"has_layout": facts.splits_evenly(r)}
+    env["has_layout"] = facts.splits_evenly(r)
     for let in (*book.run_lets, *book.lets):
         if all(n in env or n not in book.scope for n in names(let.expr)):
-            env[let.name] = evaluate(let.expr, env, functions)
+            env[let.name] = evaluate(let.expr, env)
     return env
 
 

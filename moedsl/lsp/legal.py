@@ -11,11 +11,11 @@ from moedsl.checker.program import Pin, Program
 from moedsl.lsp.document import Solved
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.solver.laws import Compiled, Law, compile_problem, obeying
 from moedsl.solver.legal import Domains, satisfiable
 from moedsl.solver.lower import lower
-from moedsl.solver.search import apply
 from moedsl.solver.solve import make_cost
-from moedsl.solver.table import Compiled, Law, Table, compile_problem
+from moedsl.solver.table import Table
 
 WIDE = 64
 """Layouts of one value that are followed at a time."""
@@ -70,7 +70,7 @@ def _legal(c: Compiled, axis: str, codes: Sequence[int], laws: Sequence[Law]) ->
     left, cut = [*laws], set[int]()
     for name in open_:
         bound.add(name)
-        table = apply(table.grow(name, domains[name]), [w for w in left if w.needs <= bound])
+        table = obeying(table.grow(name, domains[name]), [w for w in left if w.needs <= bound])
         left = [w for w in left if not w.needs <= bound]
         table = _narrowed(table, axis, cut)
     whole = {int(code) for code in np.unique(table.axes[axis])}

@@ -21,7 +21,8 @@ from moedsl.schema import axes, versions
 from moedsl.schema.axes import json_value, said
 from moedsl.schema.units import GIB
 from moedsl.solver import neighbours
-from moedsl.solver.lower import first_of, plain, with_lets
+from moedsl.solver.laws import broken
+from moedsl.solver.lower import first_of, plain
 from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
@@ -33,7 +34,7 @@ Json = dict[str, Any]
 def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str, Source]) -> Json:
     """The whole plan of one run, with the keys of the contract."""
     p, row = chosen.problem.program, chosen.solution.rows[0]
-    env = environment(chosen, row)
+    env = chosen.environment(row.codes, row.prices)
     estimate = _estimate(chosen, row, env) | vlm_parts.parts(chosen, row, env)
     asked = answers(chosen, row, env, estimate["memory"]["verdict"] == TIGHT)
     if estimate["memory"]["verdict"] == TIGHT:
@@ -92,13 +93,6 @@ def _needs(p: Program, env: Mapping[str, Any]) -> list[Json]:
     """The least versions that the laws ask of the container, each with its law."""
     bounds = ((r, bound(r.expr, env)) for r in p.of("require") if holds(r.when, env))
     return [{"product": b[0], "at_least": b[1], "rule": r.id, "because": r.because} for r, b in bounds if b]
-
-
-def environment(chosen: Chosen, row: Row) -> dict[str, Any]:
-    """Every name of an expression with its value in one row."""
-    functions = {"has_layout": lambda pp, vpp: bool(chosen.cost.has_layout(pp, vpp))}
-    values = plain(row.codes, chosen.problem)
-    return with_lets(chosen.problem.program, {**values, **row.prices}, functions)
 
 
 def _device(p: Program) -> Json:
@@ -255,9 +249,7 @@ def _from_rule(r: Rule, value: Any, origin: str) -> Json:
 
 def _unfollowed(chosen: Chosen, row: Row) -> set[str]:
     """The advice that a layout does not follow, by id."""
-    env = environment(chosen, row)
-    rules = (law.rule for law in chosen.compiled.advice)
-    return {r.id for r in rules if holds(r.when, env) and not evaluate(r.expr, env)}
+    return {law.rule.id for law in broken(chosen.compiled.advice, chosen.compiled.at(row))}
 
 
 def _resembles(r: Rule, env: Mapping[str, Any]) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.checker.program import Pin, Program
-from moedsl.planner.build import environment
 from moedsl.planner.walls import said
 from moedsl.rules.ids import Block, LetName
 from moedsl.rules.interpreter import evaluate
@@ -45,7 +44,7 @@ def of_workflow(every: Sequence[Chosen]) -> dict[str, Json]:
 
 def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], price_folding: bool) -> Json:
     p = chosen.problem.program
-    env = environment(chosen, chosen.solution.rows[0])
+    env = chosen.environment(chosen.solution.rows[0].codes, chosen.solution.rows[0].prices)
     rank = chosen.compiled.ranks[0].rule
     blocks = (Block.LADDER,) if p.workflow else (Block.LADDER, Block.LADDER_ALONE)
     notes = [r for block in blocks for r in said(chosen.problem, block, env)]
@@ -135,7 +134,7 @@ def _against(a: Chosen, b: Chosen) -> Json:
 
 def _folding(chosen: Chosen, priced: bool) -> Json:
     """Whether the meshes are folded, and what the best layout with one shared mesh would cost against the plan."""
-    env = environment(chosen, chosen.solution.rows[0])
+    env = chosen.environment(chosen.solution.rows[0].codes, chosen.solution.rows[0].prices)
     out: Json = {"folded": not env[LetName.SHARED_MESH]}
     if not priced:
         return out

@@ -13,9 +13,9 @@ from moedsl.rules.library import Library
 from moedsl.schema import axes
 from moedsl.schema.gpu_counts import MOST_GPUS
 from moedsl.schema.symbols import VLM_WORDS
+from moedsl.solver.laws import obeyed
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Table
-from moedsl.solver.top_k import as_mask
 from moedsl.support.text import counted, tokens
 
 KINDS = {
@@ -105,8 +105,7 @@ def had(chosen: Chosen) -> list[str]:
     codes = np.arange(len(axes.PRECISION))
     table = Table({"precision": codes}, chosen.problem.codes, chosen.compiled.lets)
     laws = [w for w in chosen.compiled.laws if w.needs == {"precision"} and not w.rule.wish]
-    legal = np.logical_and.reduce([as_mask(w.holds(table), len(codes)) for w in laws] or [codes >= 0])
-    return [w for w, ok in zip(axes.PRECISION, legal, strict=True) if ok]
+    return [w for w, legal in zip(axes.PRECISION, obeyed(laws, table), strict=True) if legal]
 
 
 def _formats(chosen: Chosen, p: Program) -> Iterator[Change]:

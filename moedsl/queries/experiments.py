@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from moedsl.planner import experiment
-from moedsl.planner.build import environment
-from moedsl.queries.figures import layout
 from moedsl.rules.effects import of_rules
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.symbols import VLM_WORDS
@@ -23,7 +21,7 @@ def another(a: Chosen, b: Chosen) -> list[str]:
 def values(c: Chosen) -> dict[str, Any]:
     """What `experiment.values` says of the plan of the best layout."""
     p, row = c.problem.program, c.solution.rows[0]
-    env = environment(c, row)
+    env = c.environment(row.codes, row.prices)
     fixed = {"data": p.data, "routing": p.routing, **{n: n in p.vlm for n in VLM_WORDS}}
     plan = {
         "model": p.model.name,
@@ -33,7 +31,7 @@ def values(c: Chosen) -> dict[str, Any]:
         "task": p.task,
         "target": {"bridge": p.target},
         "batch": {n: int(env[n]) for n in ("global_batch", "seq")},
-        "layout": layout(row),
+        "layout": row.layout,
         "policy": fixed,
         "derived": _derived(c, env),
         "set": p.sets,

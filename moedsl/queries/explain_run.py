@@ -16,6 +16,7 @@ from moedsl.explainer.infeasible_report import explanation
 from moedsl.explainer.overview import overview
 from moedsl.explainer.value import explain
 from moedsl.planner.build import make_plan
+from moedsl.schema.operators import FUNCTIONS
 from moedsl.solver.base import Base, Json, based
 from moedsl.solver.legal import legal_on
 from moedsl.solver.solve import solve
@@ -109,7 +110,7 @@ def _about(b: Base, names: Sequence[str], source: Source) -> tuple[list[Json], l
 
 def _unknown(b: Base, name: str, source: Source) -> Diagnostic:
     plan = make_plan(b.chosen, [], b.sources)
-    known = [*b.env, *b.lets, *plan["derived"], *plan["env"], *fields.known(plan)]
+    known = [*(n for n in b.env if n not in FUNCTIONS), *plan["derived"], *plan["env"], *fields.known(plan)]
     text = f"the plan decides nothing called `{name}`"
     help = suggest(name, known) or "`moedsl explain FILE` lists what it decides"
     return error("explain.unknown_name", text, Span(source.name, 0, 0), help=help)

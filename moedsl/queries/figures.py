@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from attrs import frozen
 
 from moedsl.cost.bounds import bounds
 from moedsl.queries.budget import Budget, per_billion
-from moedsl.schema import axes
 from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row, Table
+from moedsl.solver.table import Row
 
 Json = dict[str, Any]
 
@@ -49,21 +46,3 @@ class Figures:
 def step_tokens(c: Chosen) -> int:
     """Tokens of one step."""
     return int(c.problem.global_batch * c.problem.values["seq"])
-
-
-def layout(row: Row) -> Json:
-    """Every axis of a layout as the plan writes it."""
-    return {a.name: a.decode(row.codes[a.name]) for a in axes.AXES}
-
-
-def changes(row: Row, other: Mapping[str, int]) -> Json:
-    """The axes in which a layout differs from another's codes, with its own values."""
-    return {n: v for n, v in layout(row).items() if row.codes[n] != other[n]}
-
-
-def unfollowed(chosen: Chosen, row: Row) -> list[str]:
-    """The wishes and the advice that a layout does not follow, by id, from the columns of its one row."""
-    c, prices = chosen.compiled, row.prices
-    columns = {n: np.array([v]) for n, v in {**row.codes, **prices}.items()}
-    table = Table(columns, chosen.problem.codes, c.lets)
-    return [law.rule.id for law in (*c.wishes, *c.advice) if not np.all(law.holds(table))]

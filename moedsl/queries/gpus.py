@@ -8,7 +8,7 @@ from attrs import evolve
 
 from moedsl.checker.program import Program
 from moedsl.queries.budget import Budget
-from moedsl.queries.figures import Figures, Json, changes, layout
+from moedsl.queries.figures import Figures, Json
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.solver.solve import Chosen, solve
 
@@ -66,5 +66,5 @@ def _points(chosen: Chosen, found: list[Chosen], budget: Budget | None) -> Itera
         row = c.solution.rows[0]
         figures = Figures(c, budget).of(row)
         at = {"plan": c.problem.gpus == chosen.problem.gpus, "on_front": row.step_time < fastest}
-        yield {**figures, "layout": layout(row), "changes": changes(row, plan), **at}
+        yield {**figures, "layout": row.layout, "changes": row.changes(plan), **at}
         fastest = min(fastest, row.step_time)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from moedsl.queries.budget import Budget
-from moedsl.queries.figures import Figures, Json, changes, layout, unfollowed
+from moedsl.queries.figures import Figures, Json
 from moedsl.queries.front import front
 from moedsl.queries.gpus import scaling
 from moedsl.queries.rank import behind
@@ -25,7 +25,7 @@ def pareto(chosen: Chosen, budget: Budget | None = None, progress: Callable[[str
     ahead = [i for i, r in enumerate(rows) if beats(r, plan)]
     for i in ahead:
         points[i] = {**points[i], "behind": behind(chosen, rows[i])}
-    own = {"on_front": not ahead, "beaten_by": ahead, "against_advice": unfollowed(chosen, plan)}
+    own = {"on_front": not ahead, "beaten_by": ahead, "against_advice": chosen.compiled.unfollowed(plan)}
     at = {**Figures(chosen, budget).of(plan), **own}
     return {"memory_time": {"points": points, "plan": at}, "gpus_time": scaling(chosen, budget, progress)}
 
@@ -41,7 +41,7 @@ def _points(chosen: Chosen, rows: tuple[Row, ...], budget: Budget | None) -> Ite
     for row in rows:
         yield {
             **figures.of(row),
-            "layout": layout(row),
-            "changes": changes(row, plan.codes),
-            "against_advice": unfollowed(chosen, row),
+            "layout": row.layout,
+            "changes": row.changes(plan.codes),
+            "against_advice": chosen.compiled.unfollowed(row),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moedsl.queries.budget import Budget
-from moedsl.queries.figures import Figures, Json, changes, layout, unfollowed
+from moedsl.queries.figures import Figures, Json
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
@@ -21,9 +21,9 @@ def top(chosen: Chosen, k: int, budget: Budget | None = None) -> list[Json]:
         {
             "rank": i,
             **figures.of(row),
-            "layout": layout(row),
-            "changes": changes(row, rows[0].codes),
-            "against_advice": unfollowed(chosen, row),
+            "layout": row.layout,
+            "changes": row.changes(rows[0].codes),
+            "against_advice": chosen.compiled.unfollowed(row),
         }
         for i, row in enumerate(rows, 1)
     ]

@@ -9,8 +9,7 @@ from attrs import frozen
 from moedsl.queries.asked import Change, changes
 from moedsl.queries.budget import Budget
 from moedsl.queries.experiments import another
-from moedsl.queries.figures import Figures, Json, layout, step_tokens
-from moedsl.queries.figures import changes as differing
+from moedsl.queries.figures import Figures, Json, step_tokens
 from moedsl.queries.gpus import held
 from moedsl.queries.top import shared
 from moedsl.rules.library import Library
@@ -34,7 +33,7 @@ def what_if(
     base = _alone(chosen)
     step = {"tokens": step_tokens(base), "global_batch": base.problem.global_batch, "seq": base.problem.values["seq"]}
     answers = _Answers(base, budget, progress)
-    first = {**_sizes(base), **Figures(base, budget).of(base.solution.rows[0]), "layout": layout(base.solution.rows[0])}
+    first = {**_sizes(base), **Figures(base, budget).of(base.solution.rows[0]), "layout": base.solution.rows[0].layout}
     lines = [answers.line(c) for c in changes(base, library)]
     p, first_key = chosen.problem.program, chosen.compiled.ranks[0]
     ranked = {"ranks_by": first_key.rule.name, "by_speed": print_expr(first_key.expr) in BY_SPEED}
@@ -72,8 +71,8 @@ class _Answers:
         return {
             **Figures(found, self.budget).of(row),
             "speedup": now.step_time / row.step_time,
-            "layout": layout(row),
-            "changes": differing(row, now.codes),
+            "layout": row.layout,
+            "changes": row.changes(now.codes),
             "another_experiment": another(self.base, found),
         }
 

@@ -1,6 +1,6 @@
 """The slow evaluator: one row, plain Python values. It explains a row, derives settings and tests the fast evaluator.
 
-A word that is no variable is itself.
+A word that is no variable is itself; a function that a problem supplies is a value like others.
 """
 
 from __future__ import annotations
@@ -13,51 +13,49 @@ from moedsl.schema.symbols import ALIASES
 from moedsl.schema.units import SCALES
 from moedsl.syntax import ast
 
-Functions = Mapping[str, Callable[..., Value]]
 
-
-def evaluate(expr: ast.Expr, env: Mapping[str, Value], functions: Functions = {}) -> Value:  # noqa: B006 - read only
+def evaluate(expr: ast.Expr, env: Mapping[str, Value]) -> Value:
     """The value of an expression for one row; total, so division by zero is 0."""
-    return _EVAL[type(expr)](expr, env, functions)
+    return _EVAL[type(expr)](expr, env)
 
 
-def holds(expr: ast.Expr | None, env: Mapping[str, Value], functions: Functions = {}) -> bool:  # noqa: B006 - read only
+def holds(expr: ast.Expr | None, env: Mapping[str, Value]) -> bool:
     """Whether a condition is true; an absent one is."""
-    return expr is None or bool(evaluate(expr, env, functions))
+    return expr is None or bool(evaluate(expr, env))
 
 
-def _name(e: ast.Name, env: Mapping[str, Value], _: Functions) -> Value:
+def _name(e: ast.Name, env: Mapping[str, Value]) -> Value:
     key = ALIASES.get(e.id, e.id)
     if key in env:
         return env[key]
     return frozenset() if key == "none" else key
 
 
-def _binary(e: ast.Binary, env: Mapping[str, Value], fs: Functions) -> Value:
-    op, left = BINARY[e.op], evaluate(e.left, env, fs)
+def _binary(e: ast.Binary, env: Mapping[str, Value]) -> Value:
+    op, left = BINARY[e.op], evaluate(e.left, env)
     if op.decided is not None and bool(left) == op.decided[0]:
         return op.decided[1]
-    return op.row(left, evaluate(e.right, env, fs))
+    return op.row(left, evaluate(e.right, env))
 
 
-def _call(e: ast.Call, env: Mapping[str, Value], fs: Functions) -> Value:
-    compute = fs.get(e.func.id) or FUNCTIONS[e.func.id].row
+def _call(e: ast.Call, env: Mapping[str, Value]) -> Value:
+    compute = env.get(e.func.id) or FUNCTIONS[e.func.id].row
     assert compute is not None, f"nothing supplies {e.func.id}"
-    return compute(*(evaluate(a, env, fs) for a in e.args))
+    return compute(*(evaluate(a, env) for a in e.args))
 
 
-def _list(e: ast.List, env: Mapping[str, Value], fs: Functions) -> Value:
+def _list(e: ast.List, env: Mapping[str, Value]) -> Value:
     """A set of words; a tuple for anything else."""
-    items = [evaluate(i, env, fs) for i in e.items]
+    items = [evaluate(i, env) for i in e.items]
     return frozenset(items) if all(isinstance(i, str) for i in items) else tuple(items)
 
 
-def _unary(e: ast.Unary, env: Mapping[str, Value], fs: Functions) -> Value:
-    return UNARY[e.op].row(evaluate(e.value, env, fs))
+def _unary(e: ast.Unary, env: Mapping[str, Value]) -> Value:
+    return UNARY[e.op].row(evaluate(e.value, env))
 
 
-def _if(e: ast.If, env: Mapping[str, Value], fs: Functions) -> Value:
-    return evaluate(e.then if evaluate(e.test, env, fs) else e.otherwise, env, fs)
+def _if(e: ast.If, env: Mapping[str, Value]) -> Value:
+    return evaluate(e.then if evaluate(e.test, env) else e.otherwise, env)
 
 
 def number(e: ast.Number) -> int | float:
@@ -66,10 +64,10 @@ def number(e: ast.Number) -> int | float:
     return int(value) if float(value).is_integer() else value
 
 
-_EVAL: dict[type, Callable[[Any, Mapping[str, Value], Functions], Value]] = {
-    ast.Number: lambda e, _, __: number(e),
-    ast.String: lambda e, _, __: e.value,
-    ast.Bool: lambda e, _, __: e.value,
+_EVAL: dict[type, Callable[[Any, Mapping[str, Value]], Value]] = {
+    ast.Number: lambda e, _: number(e),
+    ast.String: lambda e, _: e.value,
+    ast.Bool: lambda e, _: e.value,
     ast.Name: _name,
     ast.List: _list,
     ast.Call: _call,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from attrs import field, frozen
 
 from moedsl.diagnostics.source import Span
+from moedsl.rules.interpreter import holds
 from moedsl.rules.vectorizer import calls, names
 from moedsl.schema.symbols import BUILTIN, Type
 from moedsl.syntax import ast
@@ -39,6 +40,14 @@ class Rule:
     """For a `symptom`: how to make sure of the cause."""
     fix: str | None = None
     """For a `symptom`: the way out."""
+
+    def applies(self, env: Mapping[str, Any]) -> bool:
+        """Whether its condition holds for one row of plain values."""
+        return holds(self.when, env)
+
+    def holds(self, env: Mapping[str, Any]) -> bool:
+        """Whether a row obeys it: it does not apply there, or its expression holds."""
+        return not self.applies(env) or holds(self.expr, env)
 
     @property
     def is_std(self) -> bool:

@@ -11,11 +11,11 @@ from attrs import define, evolve
 from moedsl.checker.program import Program
 from moedsl.diagnostics.source import Source, Span
 from moedsl.rules.rule import Rule
-from moedsl.solver.lower import plain, with_lets
+from moedsl.solver.laws import Compiled
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import Chosen
 from moedsl.solver.space import Space
-from moedsl.solver.table import Compiled, Row
+from moedsl.solver.table import Row
 from moedsl.solver.variant import Found, Variant
 from moedsl.syntax import ast
 
@@ -44,10 +44,6 @@ class Base:
         return Space(self.compiled, self.chosen.cost, 1)
 
     @cached_property
-    def functions(self) -> dict[str, Any]:
-        return {"has_layout": lambda pp, vpp: bool(self.chosen.cost.has_layout(pp, vpp))}
-
-    @cached_property
     def lets(self) -> dict[str, ast.Expr]:
         return {r.name: r.expr for r in self.program.of("let")}
 
@@ -58,12 +54,7 @@ class Base:
 
     def env_of(self, row: Row) -> dict[str, Any]:
         """The same in another layout that the solver has priced."""
-        prices = row.prices
-        return with_lets(self.program, {**plain(row.codes, self.chosen.problem), **prices}, self.functions)
-
-    def env_at(self, codes: Mapping[str, int], **prices: float) -> dict[str, Any]:
-        """The same in any layout, by the codes of its axes; `prices` as rules call them (seconds, bytes)."""
-        return with_lets(self.program, {**plain(codes, self.chosen.problem), **prices}, self.functions)
+        return self.chosen.environment(row.codes, row.prices)
 
     def answers(self, variants: list[Variant]) -> list[Found]:
         """The best layouts of some variants of the run's own space."""

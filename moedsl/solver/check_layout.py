@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from moedsl.checker.program import Program
-from moedsl.rules.interpreter import holds
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
 from moedsl.schema.symbols import COSTS
-from moedsl.solver.lower import lower, plain, with_lets
+from moedsl.solver.lower import lower
 from moedsl.solver.problem import Problem
-from moedsl.solver.solve import make_cost
+from moedsl.solver.solve import environment, make_cost
 
 
 def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
@@ -22,18 +20,9 @@ def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
     Laws on memory and time are left out: they need prices. Raises ValueError where an axis is open.
     """
     problem = lower(program, gpus)
-    env = environment(problem)
-    functions = {"has_layout": env.pop("has_layout")}
+    env = environment(problem, make_cost(problem), pinned_row(problem))
     laws = [r for r in program.of("require") if r.id not in program.allows and not is_priced(r, program)]
-    return tuple(r for r in laws if holds(r.when, env, functions) and not holds(r.expr, env, functions))
-
-
-def environment(problem: Problem) -> dict[str, Any]:
-    """Every name of an expression with its plain value in the one layout, `has_layout` among them."""
-    cost = make_cost(problem)
-    functions = {"has_layout": lambda pp, vpp: bool(cost.has_layout(pp, vpp))}
-    values = plain(pinned_row(problem), problem)
-    return {**with_lets(problem.program, values, functions), **functions}
+    return tuple(r for r in laws if not r.holds(env))
 
 
 def pinned_row(problem: Problem) -> Mapping[str, int]:

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from moedsl.checker.program import Program
 from moedsl.schema.axes import HELD, MOVED, SIZES
+from moedsl.solver.laws import Compiled, obeying
 from moedsl.solver.legal import legal_on
-from moedsl.solver.search import LARGEST_CHUNK, Prices, Search, apply, mesh_table, policy_table
+from moedsl.solver.search import LARGEST_CHUNK, Prices, Search, mesh_table, policy_table
 from moedsl.solver.solve import solve
-from moedsl.solver.table import Compiled, Table
+from moedsl.solver.table import Table
 
 GUESSED, FIRST_ROWS = 2048, 512
 """Meshes that are priced before all others, and how many rows of the leanest of them are expanded first."""
@@ -67,7 +68,7 @@ class _Any(Search):
         if any(w.needs & {"spare_memory", "step_time", "score"} for w in laws):
             return super()._priced(table, slowest)
         table = table.with_columns(peak_memory=self.prices.memory(table)) if table.rows else table
-        return apply(table, laws)
+        return obeying(table, laws)
 
 
 def _most_divided_first(meshes: Table) -> Iterator[Index]:

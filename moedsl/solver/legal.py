@@ -13,10 +13,10 @@ from attrs import evolve
 from numpy.typing import NDArray
 
 from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.solver.laws import Compiled, Law, broken, obeying
 from moedsl.solver.lower import lower
 from moedsl.solver.members import Member, inactive, without
-from moedsl.solver.table import Compiled, Law, Table
-from moedsl.solver.top_k import as_mask
+from moedsl.solver.table import Table
 
 CHUNKS = (64, 4096, 65_536)
 """Rows that are grown at a time, by turn: a layout is found early or the space is small."""
@@ -86,9 +86,7 @@ def _some(table: Table, domains: Domains, open_: list[str], laws: list[Open]) ->
             return bool(t.rows)
         t = t.grow(open_[at], np.sort(domains[open_[at]]))
         bound, before = frozenset(open_[: at + 1]), frozenset(open_[:at])
-        for law, needs in laws:
-            if needs <= bound and not needs <= before:
-                t = t.take(as_mask(law.holds(t), t.rows))
+        t = obeying(t, [law for law, needs in laws if needs <= bound and not needs <= before])
         start = 0
         while start < t.rows:
             size = CHUNKS[min(turn, len(CHUNKS) - 1)]
@@ -97,8 +95,7 @@ def _some(table: Table, domains: Domains, open_: list[str], laws: list[Open]) ->
             start, turn = start + size, turn + 1
         return False
 
-    constant = all(bool(np.all(law.holds(table))) for law, needs in laws if not needs)
-    return constant and extend(table, 0, 0)
+    return not broken([law for law, needs in laws if not needs], table) and extend(table, 0, 0)
 
 
 def legal_on(c: Compiled) -> bool:

@@ -99,19 +99,19 @@ def _known(expr: ast.Expr, env: Mapping[str, Any]) -> bool:
     return all(n in env or n not in BUILTIN for n in names(expr))
 
 
-def with_lets(p: Program, values: Mapping[str, Any], functions: Mapping[str, Any] = {}) -> Values:
+def with_lets(p: Program, values: Mapping[str, Any]) -> Values:
     """The values and every `let` that they are enough for; one that calls an extern needs it at hand."""
     env = dict(values)
     for let in p.lets:
-        _found(let, env, functions)
+        _found(let, env)
     return env
 
 
-def _found(let: Let, env: Values, functions: Mapping[str, Any] = {}) -> bool:
+def _found(let: Let, env: Values) -> bool:
     """Whether the values are enough for a `let`, which is then one of them."""
-    enough = (not let.has_layout or "has_layout" in functions) and all(n in env for n in let.needs)
+    enough = (not let.has_layout or "has_layout" in env) and all(n in env for n in let.needs)
     if enough:
-        env[let.rule.name] = evaluate(let.rule.expr, env, functions)
+        env[let.rule.name] = evaluate(let.rule.expr, env)
     return enough
 
 

@@ -11,7 +11,7 @@ from moedsl.checker.program import Program
 from moedsl.diagnostics.source import Span
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.solver.table import Compiled
+from moedsl.solver.laws import Compiled
 from moedsl.syntax.printer import print_expr
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import log2
-from typing import Any
 
 import numpy as np
 from attrs import frozen
 
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
+from moedsl.solver.laws import Compiled, first_broken
 from moedsl.solver.lower import divisors
 from moedsl.solver.search import Prices
-from moedsl.solver.table import Compiled, Row, Table
-from moedsl.solver.top_k import as_mask
+from moedsl.solver.table import Row
 from moedsl.support.text import change
 
 
@@ -49,8 +48,8 @@ def repriced(c: Compiled, prices: Prices, row: Row) -> Neighbour:
 
 
 def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis, int]]) -> list[Neighbour]:
-    table = _table(c, row.codes, changes)
-    refused = _refused(c, table)
+    table = c.table([{**row.codes, axis.name: code} for axis, code in changes])
+    refused = first_broken([w for w in c.laws if not w.priced], table)
     legal = np.array([r is None for r in refused])
     memory, time, spare = np.full((3, len(changes)), np.nan)
     if legal.any():
@@ -59,8 +58,10 @@ def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis
         if c.asks_for_spare:
             spare[legal] = prices.spare(part)
         table = table.with_columns(peak_memory=memory, spare_memory=spare, step_time=time, score=time)
-        refused = _refused_by_price(c, table, refused)
-    return [Neighbour(a.name, v, refused[i], memory[i], time[i], spare[i]) for i, (a, v) in enumerate(changes)]
+        by_price = first_broken([w for w in c.laws if w.priced], table)
+        refused = [a or b for a, b in zip(refused, by_price, strict=True)]
+    rules = [None if law is None else law.rule.id for law in refused]
+    return [Neighbour(a.name, v, rules[i], memory[i], time[i], spare[i]) for i, (a, v) in enumerate(changes)]
 
 
 def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
@@ -70,34 +71,6 @@ def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
         return []
     values = divisors(c.problem.gpus) if axis.name in axes.SIZES else domain
     return sorted(values, key=lambda v: abs(log2(v / chosen))) if axis.kind == "int" else values
-
-
-def _table(c: Compiled, codes: Mapping[str, int], changes: list[tuple[axes.Axis, int]]) -> Table:
-    columns = {a.name: np.full(len(changes), codes[a.name], dtype=np.int64) for a in axes.AXES}
-    for i, (axis, value) in enumerate(changes):
-        columns[axis.name][i] = value
-    return Table(columns, c.problem.codes, c.lets)
-
-
-def _refused(c: Compiled, table: Table) -> list[str | None]:
-    """The first law that each row breaks, prices aside."""
-    out: list[str | None] = [None] * table.rows
-    for law in c.laws:
-        if not law.priced:
-            _mark(out, as_mask(law.holds(table), table.rows), law.rule.id)
-    return out
-
-
-def _refused_by_price(c: Compiled, table: Table, out: list[str | None]) -> list[str | None]:
-    for law in c.laws:
-        if law.priced:
-            _mark(out, as_mask(law.holds(table), table.rows), law.rule.id)
-    return out
-
-
-def _mark(out: list[str | None], holds: Any, rule: str) -> None:
-    for i in np.flatnonzero(~holds):
-        out[i] = out[i] or rule
 
 
 def effect(n: Neighbour, row: Row) -> str:

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
-from moedsl.solver.table import Compiled, Law, Mask, Row, Table
-from moedsl.solver.top_k import Kept, any_of, as_mask
+from moedsl.solver.laws import Compiled, Law, obeying
+from moedsl.solver.table import Mask, Row, Table
+from moedsl.solver.top_k import Kept, any_of
 
 FIRST_BLOCK = 2048
 """Meshes that are asked first whether they could fit."""
@@ -78,7 +79,7 @@ def mesh_table(c: Compiled, dropped: frozenset[str] = frozenset()) -> Table:
         table, bound = table.grow(name, np.sort(c.problem.domains[name])), bound | {name}
         ready = [law for law in pending if law.needs <= bound]
         pending = [law for law in pending if law not in ready]
-        table = apply(table, ready)
+        table = obeying(table, ready)
     return table
 
 
@@ -90,10 +91,10 @@ def some_layout(c: Compiled, chunk: int = 20_000) -> bool:
 
     def extend(table: Table, at: int) -> bool:
         if at == len(MESH):
-            return bool(apply(table.times(policies.axes), mixed).rows)
+            return bool(obeying(table.times(policies.axes), mixed).rows)
         table = table.grow(MESH[at], np.sort(c.problem.domains[MESH[at]]))
         before, bound = frozenset(MESH[:at]), frozenset(MESH[: at + 1])
-        table = apply(table, [w for w in laws if w.needs <= bound and (at == 0 or not w.needs <= before)])
+        table = obeying(table, [w for w in laws if w.needs <= bound and (at == 0 or not w.needs <= before)])
         size = chunk if at + 1 < len(MESH) else max(1, chunk * 4 // max(1, policies.rows))
         return any(
             extend(table.take(np.arange(i, min(i + size, table.rows))), at + 1) for i in range(0, table.rows, size)
@@ -117,20 +118,12 @@ def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArra
     return {n: distinct.axes[n] for n in names}
 
 
-def apply(table: Table, laws: Iterable[Law]) -> Table:
-    """The rows that obey every law; masks are joined first, since copying columns costs more than a condition."""
-    keep = np.ones(table.rows, dtype=bool)
-    for law in laws:
-        keep &= as_mask(law.holds(table), table.rows)
-    return table if keep.all() else table.take(keep)
-
-
 def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
     """Every combination of some policies that no law on policies alone forbids."""
     table = c.empty()
     for name in names:
         table = table.grow(name, c.problem.domains[name])
-    return apply(table, [law for law in c.laws if law.needs and law.needs <= frozenset(names)])
+    return obeying(table, [law for law in c.laws if law.needs and law.needs <= frozenset(names)])
 
 
 @frozen
@@ -209,8 +202,7 @@ class Search:
         """The meshes that fit with the policies that hold the least; their least memory becomes a column."""
         least = meshes.with_columns(peak_memory=self._least_memory(meshes))
         least = least.take(np.isfinite(least["peak_memory"]))
-        caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
-        return apply(least, caps)
+        return obeying(least, self._memory_caps())
 
     def _least_memory(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """Bytes that no policy goes below, by mesh."""
@@ -272,11 +264,11 @@ class Search:
     ) -> NDArray[np.float64]:
         rows = ideal.rows
         if law.needs <= known:
-            return _number(law.holds(ideal), rows, negate)
+            return _number(law.value(ideal), rows, negate)
         if law.needs.isdisjoint(MESH) and not law.priced:
-            return np.full(rows, _number(law.holds(policies), policies.rows, negate).min())
+            return np.full(rows, _number(law.value(policies), policies.rows, negate).min())
         if law.is_price and "spare_memory" not in law.needs:
-            return _number(law.holds(ideal), rows, False)
+            return _number(law.value(ideal), rows, False)
         return np.full(rows, 0.0 if negate else -np.inf)
 
     # ------------------------------------------------------------ expansion
@@ -317,8 +309,10 @@ class Search:
         least = functools.reduce(
             np.minimum, (self.prices.memory(table.assume(**moves)) for moves in self._frugal_moves())
         )
-        caps = [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
-        return apply(table.with_columns(peak_memory=least), caps)
+        return obeying(table.with_columns(peak_memory=least), self._memory_caps())
+
+    def _memory_caps(self) -> list[Law]:
+        return [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
 
     def _could_enter(self, held: Table, policies: Table, kept: Sequence[Kept]) -> Mask:
         """The rows that some policy of communication or launches may bring among those that are kept."""
@@ -336,7 +330,7 @@ class Search:
     def _legal(self, table: Table) -> Table:
         done = frozenset(MESH)
         laws = [w for w in self.c.laws if not w.priced and w.rule.id not in self.dropped]
-        return apply(table, [w for w in laws if not w.needs <= done and w.needs])
+        return obeying(table, [w for w in laws if not w.needs <= done and w.needs])
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
         """Rows whose prices obey the laws on prices; memory first, since it refuses most."""
@@ -347,7 +341,7 @@ class Search:
         table = table.with_columns(peak_memory=self.prices.memory(table))
         if any("spare_memory" in w.needs for w in by_memory):
             table = table.with_columns(spare_memory=self.prices.spare(table))
-        table = apply(table, by_memory)
+        table = obeying(table, by_memory)
         if not table.rows:
             return table
         time = self.prices.time(table)
@@ -355,7 +349,7 @@ class Search:
         table, time = table.take(keep), time[keep]
         table = table.with_columns(step_time=time, spare_memory=self._spare(table))
         table = table.with_columns(score=time * self._advice(table))
-        return apply(table, [w for w in laws if w not in by_memory])
+        return obeying(table, [w for w in laws if w not in by_memory])
 
     def _spare(self, table: Table) -> NDArray[np.floating[Any]]:
         if "spare_memory" in table.axes or not (table.rows and self.c.asks_for_spare):
@@ -366,11 +360,11 @@ class Search:
         """What the advice that is not followed multiplies the step time with."""
         factor: Column = np.ones(table.rows)
         for law in self.c.advice:
-            factor = factor * np.where(as_mask(law.holds(table), table.rows), 1.0, 1.0 + law.rule.worth)
+            factor = factor * np.where(law.holds(table), 1.0, 1.0 + law.rule.worth)
         return factor
 
     def _keys(self, table: Table) -> NDArray[np.float64]:
-        keys = [_number(law.holds(table), table.rows, negate) for law, negate in self._laws()]
+        keys = [_number(law.value(table), table.rows, negate) for law, negate in self._laws()]
         return np.array(keys).reshape(len(keys), table.rows)
 
     def _row(self, table: Table, keys: NDArray[np.float64], i: int) -> Row:

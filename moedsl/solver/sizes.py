@@ -12,9 +12,9 @@ from moedsl.diagnostics.source import Span
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
 from moedsl.schema.symbols import HARDWARE
+from moedsl.solver.laws import Compiled
 from moedsl.solver.lower import divisors
 from moedsl.solver.members import Member
-from moedsl.solver.table import Compiled
 from moedsl.solver.values import closure
 
 MOST = 24

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -10,10 +10,11 @@ from attrs import field, frozen
 from moedsl.checker.program import Program
 from moedsl.cost import Cost
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
-from moedsl.solver.lower import lower
+from moedsl.solver.laws import Compiled, compile_problem
+from moedsl.solver.lower import lower, plain, with_lets
 from moedsl.solver.problem import Problem
 from moedsl.solver.search import Search, Solution
-from moedsl.solver.table import Compiled, Row, compile_problem
+from moedsl.solver.table import Row
 
 KEEP = 6
 Progress = Callable[[str], None]
@@ -29,6 +30,10 @@ class Chosen:
     cost: Cost
     solution: Solution
     steps: tuple[tuple[int, Row], ...] = field(factory=tuple)
+
+    def environment(self, codes: Mapping[str, int], prices: Mapping[str, float] = {}) -> dict[str, Any]:
+        """Every name of an expression with its plain value in a layout."""
+        return environment(self.problem, self.cost, codes, prices)
 
 
 @frozen
@@ -55,6 +60,14 @@ def solve(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
     cost = make_cost(problem)
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
     return Chosen(problem, compiled, cost, Search(compiled, cost, keep).run() if keep else Solution((), 0, 0))
+
+
+def environment(
+    problem: Problem, cost: Cost, codes: Mapping[str, int], prices: Mapping[str, float] = {}
+) -> dict[str, Any]:
+    """Every name of an expression with its plain value in a layout, `has_layout` among them; prices where known."""
+    values = {**plain(codes, problem), **prices}
+    return with_lets(problem.program, {**values, "has_layout": lambda pp, vpp: bool(cost.has_layout(pp, vpp))})
 
 
 def make_cost(problem: Problem) -> Cost:

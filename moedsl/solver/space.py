@@ -16,10 +16,10 @@ from attrs import define, evolve, field, frozen
 
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.solver import swift
+from moedsl.solver.laws import Compiled, Law, obeyed
 from moedsl.solver.queue import Floats, Index, Queue, at_most
 from moedsl.solver.search import Search, mesh_table, policy_table
-from moedsl.solver.table import Compiled, Law, Mask, Row, Table
-from moedsl.solver.top_k import as_mask
+from moedsl.solver.table import Mask, Row, Table
 from moedsl.solver.variant import Found, Variant, best_of, meshes_of, policies_of, rows_of
 
 FIRST, GROWTH, MOST = 16, 4, 65_536
@@ -172,7 +172,7 @@ class Space(Search):
         out = self.bounds.copy()
         for i, (law, negate) in enumerate(self._laws()):
             if law.needs.isdisjoint(MESH) and not law.priced and law.needs:
-                value = np.broadcast_to(np.asarray(law.holds(policies), dtype=np.float64), (policies.rows,))
+                value = np.broadcast_to(np.asarray(law.value(policies), dtype=np.float64), (policies.rows,))
                 out[i] = (1.0 - value if negate else value).min()
         return out
 
@@ -209,7 +209,7 @@ class Space(Search):
             ideal = table.assume(step_time=seconds, score=seconds)
             for i, (law, _) in enumerate(self._laws()):
                 if law.is_price and "peak_memory" not in law.needs:
-                    g.bounds[i, new] = np.broadcast_to(np.asarray(law.holds(ideal), dtype=np.float64), (len(new),))
+                    g.bounds[i, new] = np.broadcast_to(np.asarray(law.value(ideal), dtype=np.float64), (len(new),))
             g.sharp[new] = True
         return _any_wants(asked, meshes)
 
@@ -225,11 +225,8 @@ class Space(Search):
         if not len(meshes):
             return np.zeros(0, dtype=bool)
         memory = self._memory_of(g, meshes)
-        keep, table = np.isfinite(memory), self.c.empty().with_columns(peak_memory=memory)
-        for law in self.c.laws:
-            if law.is_memory_cap and law.rule.id not in self.dropped:
-                keep = keep & as_mask(law.holds(table), len(meshes))
-        return keep
+        table = self.c.empty().with_columns(peak_memory=memory)
+        return np.isfinite(memory) & obeyed(self._memory_caps(), table)
 
     def _judge_in_parts(self, g: _Group, meshes: Index, asked: list[_Asked]) -> None:
         """Prices meshes, the best bounds first; those that a better row has ruled out meanwhile are left."""
@@ -278,7 +275,7 @@ def _holding(c: Compiled, policies: Table) -> Compiled:
 
 
 def _factor(law: Law, table: Table) -> Floats:
-    return np.where(as_mask(law.holds(table), table.rows), 1.0, 1.0 + law.rule.worth)
+    return np.where(law.holds(table), 1.0, 1.0 + law.rule.worth)
 
 
 def _without_key(keys: Floats, wish: int | None) -> Floats:

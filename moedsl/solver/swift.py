@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from moedsl.schema import axes
 from moedsl.schema.axes import MESH
+from moedsl.solver.laws import Law, obeyed
 from moedsl.solver.search import Search, extremes, graph_strength
-from moedsl.solver.table import Law, Mask, Table
-from moedsl.solver.top_k import as_mask
+from moedsl.solver.table import Mask, Table
 
 FASTER = tuple(n for n in axes.MOVED if axes.BY_NAME[n].least_time == "high")
 """Policies of communication of which a larger value is never slower: the laws on each decide how large it may be."""
@@ -47,12 +47,8 @@ def _fastest(search: Search, meshes: Table, policies: Table) -> tuple[dict[str, 
 
 def _allowed(search: Search, meshes: Table, values: Mapping[str, int]) -> Mask:
     """The meshes that may have these values, by the laws that read one of them and no other policy."""
-    keep = np.ones(meshes.rows, dtype=bool)
-    for name, value in values.items():
-        table = meshes.assume(**{name: value})
-        for law in _reading(search, name):
-            keep = keep & as_mask(law.holds(table), meshes.rows)
-    return keep
+    asked = ((_reading(search, name), meshes.assume(**{name: value})) for name, value in values.items())
+    return np.logical_and.reduce([obeyed(laws, table) for laws, table in asked])
 
 
 def _reading(search: Search, name: str) -> Iterable[Law]:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
-from moedsl.rules.vectorizer import Column
-from moedsl.solver.table import Law, Mask, Table
-
-if TYPE_CHECKING:
-    from moedsl.solver.table import Row
+from moedsl.solver.laws import Law
+from moedsl.solver.table import Mask, Row, Table
 
 Floats = NDArray[np.float64]
-
-
-def as_mask(value: Column, rows: int) -> Mask:
-    """A condition's column, broadcast to the rows."""
-    return np.broadcast_to(np.asarray(value, dtype=bool), (rows,))
 
 
 @define
@@ -42,7 +33,7 @@ class Kept:
         """The rows of a table that may answer the question; with `known`, as far as those axes tell."""
         if self.law is None or (known is not None and not self.law.needs <= known):
             return np.ones(table.rows, dtype=bool)
-        return as_mask(self.law.holds(table), table.rows)
+        return self.law.holds(table)
 
     def room(self, bounds: Floats) -> Mask:
         """The columns of some (keys, rows) that could be among the rows that are kept: before the worst, or beside."""

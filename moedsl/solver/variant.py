@@ -9,9 +9,9 @@ from attrs import field, frozen
 
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.solver.laws import Law
 from moedsl.solver.queue import Floats
-from moedsl.solver.table import Law, Mask, Row, Table
-from moedsl.solver.top_k import as_mask
+from moedsl.solver.table import Mask, Row, Table, as_mask
 
 POLICIES = frozenset(HELD + MOVED)
 
@@ -40,7 +40,7 @@ def rows_of(table: Table, v: Variant) -> Mask:
     keep = np.ones(table.rows, dtype=bool)
     for name, value in v.only.items():
         keep = keep & as_mask(np.equal(table[name], value), table.rows)
-    return keep if v.law is None else keep & as_mask(v.law.holds(table), table.rows)
+    return keep if v.law is None else keep & v.law.holds(table)
 
 
 def meshes_of(meshes: Table, v: Variant) -> Mask:
@@ -50,7 +50,7 @@ def meshes_of(meshes: Table, v: Variant) -> Mask:
         if name not in POLICIES:
             keep = keep & as_mask(np.equal(meshes[name], value), meshes.rows)
     if v.law is not None and v.law.needs <= frozenset(MESH):
-        keep = keep & as_mask(v.law.holds(meshes), meshes.rows)
+        keep = keep & v.law.holds(meshes)
     return keep
 
 
@@ -61,7 +61,7 @@ def policies_of(policies: Table, v: Variant) -> Mask:
         if name in POLICIES:
             keep = keep & (policies.axes[name] == value)
     if v.law is not None and v.law.needs <= POLICIES:
-        keep = keep & as_mask(v.law.holds(policies), policies.rows)
+        keep = keep & v.law.holds(policies)
     return keep
 
 

@@ -13,6 +13,7 @@ from moedsl.compiler import Result
 from moedsl.diagnostics.source import Source
 from moedsl.emit.fields import decided_fields
 from moedsl.emit.overrides import overrides_text
+from moedsl.explainer.show import text_of
 from moedsl.isolate.table import comparisons
 from moedsl.queries.explain_run import answer
 from moedsl.schema import axes
@@ -225,3 +226,12 @@ def test_an_explanation_of_a_variant_keeps_the_others_legal() -> None:
         pinned = compiled(f"{text}; pin micro_batch={a['value']}").plans
         best = a["best"]["step_time_s"] if a["best"]["layout"] else None
         assert best == (pinned[0]["estimate"]["step_time_s"] if pinned else None)
+
+
+def test_a_law_of_another_variant_is_named_where_it_refuses() -> None:
+    found = answer(
+        Source("run.moe", f"{RUN}pin dispatcher=alltoall cuda_graph=none; isolate overlap in off, on"), ["recompute"]
+    )
+    full = next(a for a in found.explanations[0]["alternatives"] if a["value"] == ["full"])
+    assert [law["rule"] for law in full["same_otherwise"]["breaks"]] == ["std.ep_overlap.no_full_recompute"]
+    assert "breaks ep_overlap.no_full_recompute" in text_of(found.explanations[0])

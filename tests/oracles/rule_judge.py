@@ -16,10 +16,10 @@ from moedsl.compiler import load_stdlib
 from moedsl.rules import collect
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
-from moedsl.solver.check_layout import environment, is_priced, pinned_row
+from moedsl.solver.check_layout import is_priced, pinned_row
 from moedsl.solver.lower import lower
 from moedsl.solver.problem import Problem
-from moedsl.solver.solve import make_cost
+from moedsl.solver.solve import environment, make_cost
 from moedsl.support.resources import stdlib_dir
 from moedsl.syntax import ast
 from tests.helpers.layouts import checked, run_text, variant
@@ -94,28 +94,28 @@ def verdict(rule: Rule, run: Run | str) -> bool | None:
         assert isinstance(rule.expr, ast.String)
         return any(re.search(rule.expr.value, line) for line in run.split("\n"))
     program, _ = _problem(run.text, run.layout["gpus"])
-    env, functions = _values(run, is_priced(rule, program))
+    env = _values(run, is_priced(rule, program))
     if rule.kind in ("require", "prefer"):
-        return holds(rule.expr, env, functions) if _bears(rule, env, functions) else None
+        return holds(rule.expr, env) if _bears(rule, env) else None
     if rule.kind == "measured":
-        return holds(rule.when, env, functions)
-    return _in_force(rule, program, env, functions)
+        return holds(rule.when, env)
+    return _in_force(rule, program, env)
 
 
-def _bears(rule: Rule, env: Mapping[str, Any], functions: Mapping[str, Any]) -> bool:
+def _bears(rule: Rule, env: Mapping[str, Any]) -> bool:
     """Whether a rule's condition holds, and the left side of its implication."""
     asks = rule.expr.left if isinstance(rule.expr, ast.Binary) and rule.expr.op == "=>" else None
-    return holds(rule.when, env, functions) and holds(asks, env, functions)
+    return holds(rule.when, env) and holds(asks, env)
 
 
-def _in_force(rule: Rule, program: Program, env: Mapping[str, Any], functions: Mapping[str, Any]) -> bool:
+def _in_force(rule: Rule, program: Program, env: Mapping[str, Any]) -> bool:
     """Whether it is the first of its name that applies, and its value can be told."""
     rivals = [r for r in program.of(rule.kind) if rule.kind == "rank" or r.name == rule.name]
     rivals.sort(key=lambda r: r.id.startswith("std."))
-    first = next((r for r in rivals if holds(r.when, env, functions)), None)
+    first = next((r for r in rivals if holds(r.when, env)), None)
     if first is None or first.span != rule.span:
         return False
-    return rule.kind == "rank" or evaluate(rule.expr, env, functions) is not None
+    return rule.kind == "rank" or evaluate(rule.expr, env) is not None
 
 
 @cache
@@ -128,18 +128,18 @@ def _problem(text: str, gpus: int) -> tuple[Program, Problem]:
 
 @cache
 def _environment(text: str, gpus: int) -> dict[str, Any]:
-    return environment(_problem(text, gpus)[1])
+    problem = _problem(text, gpus)[1]
+    return environment(problem, make_cost(problem), pinned_row(problem))
 
 
-def _values(run: Run, priced: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Every name of an expression with its value, the prices only where they are asked for; and the functions."""
+def _values(run: Run, priced: bool) -> dict[str, Any]:
+    """Every name of an expression with its value, the prices only where they are asked for."""
     gpus = run.layout["gpus"]
     env = dict(_environment(run.text, gpus))
-    functions = {"has_layout": env.pop("has_layout")}
     if priced:
         problem = _problem(run.text, gpus)[1]
         row = {n: np.array([code]) for n, code in pinned_row(problem).items()}
         cost = make_cost(problem)
         prices = {"peak_memory": cost.memory, "spare_memory": cost.spare, "step_time": cost.time}
         env |= {n: float(price(row)[0]) for n, price in prices.items()}
-    return env, functions
+    return env

@@ -167,7 +167,7 @@ def agree(e: ast.Expr, table: list[dict[str, int]]) -> None:
     columns = {**fixed, **{a.name: np.array([r[a.name] for r in table]) for a in axes.AXES}}
     fast = np.broadcast_to(Compiler(SCOPE, EXTERNS).compile(e)(columns), (len(table),))
     for value, row in zip(fast, table, strict=True):
-        slow = evaluate(e, _plain(row), FUNCTIONS)
+        slow = evaluate(e, {**_plain(row), **FUNCTIONS})
         assert _same(value, slow, t), f"{print_expr(e)}: columns say {value}, scalar {slow}, in {row}"
 
 

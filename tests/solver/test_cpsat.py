@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from ortools.sat.python import cp_model
 
+from moedsl.schema.axes import MESH
+from moedsl.solver.laws import compile_problem
 from moedsl.solver.lower import lower
 from moedsl.solver.problem import Problem
 from moedsl.solver.search import mesh_table
 from moedsl.solver.solve import make_cost
-from moedsl.solver.table import compile_problem
-from tests.solver.test_search import MESH, program
+from tests.solver.test_search import program
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,11 @@ from moedsl.diagnostics.source import Source
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
+from moedsl.solver.laws import compile_problem
 from moedsl.solver.lower import lower
 from moedsl.solver.problem import Problem
 from moedsl.solver.search import HELD, MOVED, Search, Solution, mesh_table, policy_table, some_layout
 from moedsl.solver.solve import make_cost
-from moedsl.solver.table import compile_problem
 from moedsl.solver.top_k import Kept
 from moedsl.syntax import ast
 from tests.helpers.fake_prices import FakePrices
@@ -85,7 +85,7 @@ class Naive:
 
     def __init__(self, problem: Problem, prices: Any, has_layout: Any) -> None:
         self.problem, self.prices = problem, prices
-        self.functions = {"has_layout": functools.cache(lambda pp, vpp: bool(has_layout(pp, vpp)))}
+        self.values = {**problem.values, "has_layout": functools.cache(lambda pp, vpp: bool(has_layout(pp, vpp)))}
         self.laws = [law for law in self.rules("require") if self.may_apply(law)]
         self.prefers = [law for law in self.rules("prefer") if self.may_apply(law)]
         ranks = sorted(self.rules("rank"), key=lambda x: x[2].id.startswith("std."))
@@ -99,9 +99,7 @@ class Naive:
 
     def may_apply(self, law: Law) -> bool:
         """Whether its condition is open, or fixed and true."""
-        return bool(words_of(law[0]) & {*MESH, *POLICIES, *PRICES}) or holds(
-            law[0], self.problem.values, self.functions
-        )
+        return bool(words_of(law[0]) & {*MESH, *POLICIES, *PRICES}) or holds(law[0], self.values)
 
     def about(self, names: set[str]) -> list[Law]:
         return [law for law in self.laws if (words_of(law[0]) | words_of(law[1])) & names]
@@ -111,12 +109,12 @@ class Naive:
         yield from (dict(zip(names, values, strict=True)) for values in itertools.product(*domains))
 
     def broken(self, laws: list[Law], env: dict[str, Any]) -> bool:
-        return any(holds(w, env, self.functions) and not holds(e, env, self.functions) for w, e, _ in laws)
+        return any(holds(w, env) and not holds(e, env) for w, e, _ in laws)
 
     def meshes(self) -> list[dict[str, int]]:
         """The meshes that obey every law that speaks of nothing but meshes and what is fixed."""
         other = self.about({*POLICIES, *PRICES})
-        laws, env = [law for law in self.laws if law not in other], dict(self.problem.values)
+        laws, env = [law for law in self.laws if law not in other], dict(self.values)
         return [mesh for mesh in self.product(MESH) if not self.broken(laws, env | mesh)]
 
     def legal(self) -> list[tuple[dict[str, int], dict[str, Any]]]:
@@ -129,8 +127,8 @@ class Naive:
         ]
         mixed = [law for law in self.about({*POLICIES}) if law not in priced and law not in alone]
         policies = [(codes, decoded(codes)) for codes in self.product(POLICIES)]
-        policies = [(c, d) for c, d in policies if not self.broken(alone, self.problem.values | d)]
-        rows = ((mesh | c, {**self.problem.values, **mesh, **d}) for mesh in self.meshes() for c, d in policies)
+        policies = [(c, d) for c, d in policies if not self.broken(alone, self.values | d)]
+        rows = ((mesh | c, {**self.values, **mesh, **d}) for mesh in self.meshes() for c, d in policies)
         return [(row, env) for row, env in rows if not self.broken(mixed, env)]
 
     def rows(self) -> list[tuple[tuple[float, ...], dict[str, int], float]]:
@@ -157,7 +155,7 @@ class Naive:
 
     def rank(self, row: dict[str, int], env: dict[str, Any]) -> tuple[float, ...]:
         wishes = [float(self.broken([law], env)) for law in self.prefers if law[2].wish]
-        values = [float(evaluate(k, env, self.functions)) for k in self.keys]
+        values = [float(evaluate(k, env)) for k in self.keys]
         return (*wishes, *values, *(float(row[a.name]) for a in axes.AXES))
 
     def best(self, keep: int) -> list[tuple[tuple[float, ...], dict[str, int], float]]:

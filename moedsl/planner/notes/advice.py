@@ -8,12 +8,12 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.rules.interpreter import evaluate, holds
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
+from moedsl.solver.laws import Law
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Law, Row
+from moedsl.solver.table import Row
 from moedsl.solver.top_k import Kept
 from moedsl.support.text import change
 
@@ -37,7 +37,7 @@ class Answers:
 def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> Answers:
     """Whether each advice is followed and what it would cost; and for a layout that is TIGHT what FITS would cost."""
     laws, limit = chosen.compiled.advice + chosen.compiled.wishes, _limit(chosen, row)
-    unfollowed = {law.rule.id: law for law in laws if not _followed(law, env)}
+    unfollowed = {law.rule.id: law for law in laws if not law.rule.holds(env)}
     sure = Kept(1, _certain(chosen), limit) if tight else None
     # a law on prices may be one that no layout obeys, which nothing but pricing them all would show
     asked = {n: Kept(1, law, limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
@@ -55,10 +55,6 @@ def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> An
         for law in laws
     ]
     return Answers(entries, next(iter(sure.rows), None) if sure else None, None if limit is None else NEAR)
-
-
-def _followed(law: Law, env: Mapping[str, Any]) -> bool:
-    return not holds(law.rule.when, env) or bool(evaluate(law.rule.expr, env))
 
 
 def _cost(asked: Kept | None, row: Row) -> str:
@@ -92,7 +88,7 @@ def _limit(chosen: Chosen, row: Row) -> tuple[float, ...] | None:
 def _certain(chosen: Chosen) -> Law:
     """The law that a layout FITS."""
     some = chosen.compiled.ranks[0]
-    return evolve(some, needs=frozenset(a.name for a in axes.AXES), holds=lambda t: chosen.cost.spare(t) >= 0)
+    return evolve(some, needs=frozenset(a.name for a in axes.AXES), value=lambda t: chosen.cost.spare(t) >= 0)
 
 
 def against(other: Row, row: Row) -> str:

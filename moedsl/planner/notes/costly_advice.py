@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
-import numpy as np
+from collections.abc import Iterator
 
 from moedsl.cost.bounds import FITS, bounds, fits
 from moedsl.diagnostics.model import Diagnostic, note
 from moedsl.schema import axes
+from moedsl.solver.laws import Law, broken
 from moedsl.solver.neighbours import Neighbour, judged
 from moedsl.solver.search import HELD, MOVED
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Law, Row, Table
+from moedsl.solver.table import Row
 
 ROUNDING = 1e-9
 """Share of the step time below which two layouts are as fast."""
@@ -48,16 +47,11 @@ def _codes(row: Row, n: Neighbour) -> dict[str, int]:
 
 def _left(chosen: Chosen, row: Row, n: Neighbour) -> list[Law]:
     """The advice with a weight that the row follows and its neighbour does not."""
-    here, there = _table(chosen, row.codes, row), _table(chosen, _codes(row, n), n)
-    weighty = (law for law in chosen.compiled.advice if law.rule.worth)
-    return [law for law in weighty if np.all(law.holds(here)) and not np.all(law.holds(there))]
-
-
-def _table(chosen: Chosen, codes: Mapping[str, int], priced: Row | Neighbour) -> Table:
-    """One layout as the laws read it."""
-    t = Table({a: np.array([c]) for a, c in codes.items()}, chosen.problem.codes, chosen.compiled.lets)
-    prices = ("peak_memory", "spare_memory", "step_time")
-    return t.with_columns(**{n: np.array([getattr(priced, n)]) for n in prices})
+    prices = {"peak_memory": n.peak_memory, "spare_memory": n.spare_memory, "step_time": n.step_time}
+    there = chosen.compiled.table([{**_codes(row, n), **prices}])
+    weighty = [law for law in chosen.compiled.advice if law.rule.worth]
+    ignored = broken(weighty, chosen.compiled.at(row))
+    return [law for law in broken(weighty, there) if law not in ignored]
 
 
 def _note(chosen: Chosen, row: Row, law: Law, n: Neighbour) -> Diagnostic:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from moedsl.diagnostics.model import Diagnostic, note, warning
 from moedsl.diagnostics.source import Span
 from moedsl.rules.vectorizer import names
 from moedsl.schema.axes import json_value
-from moedsl.solver.table import Compiled, Law, Row, Table
+from moedsl.solver.laws import Compiled, Law, broken
+from moedsl.solver.table import Row
 
 
 def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:
     """A note for each advice that reads nothing which the search decides and that the run goes against; a warning for
     grave advice that the chosen layout does not follow, at what the run pins of it."""
-    run = [_said(note, c, law, _of_the_run(c, law)) for law in c.advice if not law.needs and _against(law, c.empty())]
-    chosen = c.empty().assume(**row.codes, **row.prices)
-    grave = [law for law in c.advice if law.needs and law.rule.is_grave and _against(law, chosen)]
+    of_the_run = broken([law for law in c.advice if not law.needs], c.empty())
+    run = [_said(note, c, law, _of_the_run(c, law)) for law in of_the_run]
+    weighty = [law for law in c.advice if law.needs and law.rule.is_grave]
+    grave = broken(weighty, c.at(row))
     return [*run, *(_said(warning, c, law, _of_the_layout(c, law)) for law in grave)]
-
-
-def _against(law: Law, table: Table) -> bool:
-    return not np.all(law.holds(table))
 
 
 def _of_the_run(c: Compiled, law: Law) -> Span:

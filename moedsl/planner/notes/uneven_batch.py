@@ -8,9 +8,9 @@ from math import gcd
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, Instead, note, warning
 from moedsl.rules.vectorizer import names
+from moedsl.solver.laws import Compiled, Law
 from moedsl.solver.sizes import Size, nearby
 from moedsl.solver.solve import Chosen, solve
-from moedsl.solver.table import Compiled, Law
 
 AROUND = 1.0
 """Share of the batch within which another one is near: up to twice of it."""

@@ -1,0 +1,180 @@
+"""The rules of a problem compiled to laws over tables, and the one place where a law is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from attrs import frozen
+
+from moedsl.rules.rule import Rule
+from moedsl.rules.types import WORD, Inference
+from moedsl.rules.vectorizer import Compiler, Evaluate, Extern, names
+from moedsl.schema import axes
+from moedsl.schema.symbols import BUILTIN, COSTS, NUMBER, Type
+from moedsl.solver.problem import Problem
+from moedsl.solver.table import Mask, Row, Table, as_mask
+from moedsl.syntax import ast
+
+
+@frozen
+class Law:
+    """A compiled rule and the axes and prices that it needs, through the lets that it uses."""
+
+    rule: Rule
+    expr: ast.Expr
+    needs: frozenset[str]
+    value: Evaluate
+    """The column of a table that its expression is worth."""
+
+    def holds(self, table: Table) -> Mask:
+        """The rows that obey it."""
+        return as_mask(self.value(table), table.rows)
+
+    @property
+    def priced(self) -> bool:
+        return bool(self.needs & COSTS.keys())
+
+    @property
+    def is_price(self) -> bool:
+        """Whether it is a price itself, so that a bound of the price bounds it."""
+        return isinstance(self.expr, ast.Name) and self.expr.id in COSTS
+
+    @property
+    def is_memory_cap(self) -> bool:
+        """Whether it only caps memory, so that a lower bound of the memory may already refuse a row."""
+        e = self.rule.expr
+        if not (isinstance(e, ast.Binary) and e.op in ("<", "<=") and isinstance(e.left, ast.Name)):
+            return False
+        priced = (names(e.right) | names(self.rule.when)) & COSTS.keys()
+        return e.left.id == "peak_memory" and not priced and not self.needs - {"peak_memory"}
+
+
+@frozen
+class Compiled:
+    """A problem with its rules compiled."""
+
+    problem: Problem
+    lets: Mapping[str, Evaluate]
+    needs: Mapping[str, frozenset[str]]
+    laws: tuple[Law, ...]
+    advice: tuple[Law, ...]
+    wishes: tuple[Law, ...]
+    ranks: tuple[Law, ...]
+
+    @property
+    def asks_for_spare(self) -> bool:
+        """Whether any rule reads the memory that is left at the most."""
+        rules = (*self.laws, *self.advice, *self.wishes, *self.ranks)
+        return any("spare_memory" in law.needs for law in rules)
+
+    def empty(self) -> Table:
+        return Table({}, self.problem.codes, self.lets)
+
+    def table(self, rows: Sequence[Mapping[str, float]]) -> Table:
+        """Layouts by their codes, and their prices where they are known."""
+        return Table({n: np.array([r[n] for r in rows]) for n in rows[0]}, self.problem.codes, self.lets)
+
+    def at(self, row: Row) -> Table:
+        """One priced layout."""
+        return self.table([{**row.codes, **row.prices}])
+
+    def unfollowed(self, row: Row) -> list[str]:
+        """The wishes and the advice that a layout does not follow, by id."""
+        return [w.rule.id for w in broken((*self.wishes, *self.advice), self.at(row))]
+
+
+def obeyed(laws: Iterable[Law], table: Table) -> Mask:
+    """The rows that obey every law."""
+    keep = np.ones(table.rows, dtype=bool)
+    for law in laws:
+        keep &= law.holds(table)
+    return keep
+
+
+def obeying(table: Table, laws: Iterable[Law]) -> Table:
+    """The table of the rows that obey every law; masks are joined first, since copying columns costs more."""
+    return table.take(obeyed(laws, table))
+
+
+def broken(laws: Iterable[Law], table: Table) -> list[Law]:
+    """The laws that some row of a table breaks."""
+    return [law for law in laws if not law.holds(table).all()]
+
+
+def first_broken(laws: Iterable[Law], table: Table) -> list[Law | None]:
+    """The first law that each row breaks; None for a row that obeys all."""
+    out: list[Law | None] = [None] * table.rows
+    for law in laws:
+        for i in np.flatnonzero(~law.holds(table)):
+            out[i] = out[i] or law
+    return out
+
+
+_ALWAYS = frozenset(a.name for a in axes.AXES) | COSTS.keys()
+
+
+def compile_problem(problem: Problem, externs: Mapping[str, Extern]) -> Compiled:
+    """Compiles every rule; one whose condition is fixed and false is left out, one that the user allowed too."""
+    p = problem.program
+    types = _types(p.of("let"))
+    compiler = Compiler(types, externs)
+    lets = {r.name: compiler.compile(r.expr) for r in p.of("let") if types[r.name] != WORD}
+    needs = _needs(p.of("let"))
+    make = _Maker(compiler, needs, Table({}, problem.codes, lets))
+    requires = [r for r in p.of("require") if r.id not in p.allows]
+    prefers = [r for r in p.of("prefer") if r.id not in p.allows]
+    return Compiled(
+        problem, lets, needs, make.laws(requires), make.laws([r for r in prefers if not r.wish]),
+        make.laws([r for r in prefers if r.wish]), make.keys(p.of("rank")),
+    )  # fmt: skip
+
+
+def _types(lets: tuple[Rule, ...]) -> dict[str, Type]:
+    """The type of every name; a let that stands for a word is for the scalar evaluator alone."""
+    types = dict(BUILTIN)
+    for r in lets:
+        types[r.name] = Inference(types).of(r.expr) or NUMBER
+    return types
+
+
+def _needs(lets: tuple[Rule, ...]) -> dict[str, frozenset[str]]:
+    """The axes behind each let, in order of declaration."""
+    out: dict[str, frozenset[str]] = {}
+    for r in lets:
+        out[r.name] = _axes(names(r.expr), out)
+    return out
+
+
+def _axes(used: frozenset[str], lets: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    found = used & _ALWAYS
+    for n in used & lets.keys():
+        found |= lets[n]
+    return found
+
+
+@frozen
+class _Maker:
+    compiler: Compiler
+    needs: Mapping[str, frozenset[str]]
+    fixed: Table
+
+    def laws(self, rules: list[Rule]) -> tuple[Law, ...]:
+        return tuple(law for r in rules if (law := self._law(r)) is not None)
+
+    def _law(self, r: Rule) -> Law | None:
+        expr = r.expr
+        if r.when is not None:
+            when_needs = _axes(names(r.when), self.needs)
+            if not when_needs and not np.all(self.compiler.compile(r.when)(self.fixed)):
+                return None
+            expr = ast.Binary("=>", r.when, r.expr, r.span) if when_needs else expr
+        return Law(r, expr, _axes(names(expr), self.needs), self.compiler.compile(expr))
+
+    def keys(self, ranks: tuple[Rule, ...]) -> tuple[Law, ...]:
+        """The keys of the first rank whose condition holds, one law each."""
+        for r in sorted(ranks, key=lambda r: r.id.startswith("std.")):
+            if r.when is None or np.all(self.compiler.compile(r.when)(self.fixed)):
+                items = r.expr.items if isinstance(r.expr, ast.List) else (r.expr,)
+                return tuple(Law(r, i, _axes(names(i), self.needs), self.compiler.compile(i)) for i in items)
+        return ()
