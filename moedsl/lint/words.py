@@ -25,6 +25,7 @@ _MIXED = {
 """Bridge's names of mixed-precision recipes (bridge training/mixed_precision.py)."""
 _FP8 = {"blockwise": "fp8_blockwise", "tensorwise": "fp8_current", "mxfp8": "mxfp8"}
 _OVERLAP = "overlap_moe_expert_parallel_comm"
+_OFFLOADING = "fine_grained_activation_offloading"
 
 
 def words(r: Recipe) -> Words:
@@ -63,6 +64,14 @@ def _recompute(r: Recipe) -> frozenset[str]:
         return frozenset(("full",) if granularity == "full" else ())
     modules = r.get("model.recompute_modules")
     return _among("recompute", ["core_attn"] if modules is None else modules)
+
+
+def _offloaded(r: Recipe) -> frozenset[str]:
+    return (
+        _among("offload_modules", r.get("model.offload_modules") or [])
+        if r.get(f"model.{_OFFLOADING}")
+        else frozenset()
+    )
 
 
 def _graph(r: Recipe) -> frozenset[str]:
@@ -149,6 +158,7 @@ _READERS: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
         lambda r: "optimizer" if r.get("optimizer.optimizer_cpu_offload") else "none",
         ("optimizer.optimizer_cpu_offload",),
     ),
+    "offload_modules": (_offloaded, tuple(_M + n for n in (_OFFLOADING, "offload_modules"))),
     "dispatcher": (_dispatcher, (_M + "moe_token_dispatcher_type", _M + "moe_flex_dispatcher_backend")),
     "cuda_graph": (_graph, (_M + "cuda_graph_impl",)),
     "ep_overlap": (lambda r: _overlap(r, _OVERLAP), (f"comm_overlap.{_OVERLAP}",)),

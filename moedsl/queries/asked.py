@@ -18,6 +18,8 @@ from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Table
 from moedsl.support.text import counted, tokens
 
+_SETTLED = [a for a in axes.AXES if a.kind in ("enum", "flag") and not a.opened and a.name != "precision"]
+"""The axes that have one value unless the run says otherwise; precision is asked about as the run states it."""
 KINDS = {
     "gpus": "More and fewer GPUs",
     "hardware": "Other GPUs",
@@ -25,8 +27,10 @@ KINDS = {
     "precision": "Number formats",
     "freeze": "Freezing",
     "sharding": "Sharding",
+    **{a.name: a.doc[0].upper() + a.doc[1:] for a in _SETTLED if not a.is_format and a.name != "sharding"},
 }
 """Every kind of change in order, with its heading."""
+_LABELS = {"sharding fsdp": "Megatron FSDP", "sharding optimizer": "the distributed optimizer instead of FSDP"}
 
 
 @frozen
@@ -45,8 +49,8 @@ def changes(chosen: Chosen, library: Library) -> list[Change]:
     p = held(chosen)
     frozen_parts = _freezing(p) if p.model.vision is not None else ()
     return [
-        *_gpus(p), *_hardware(p, library), *_seq(p), *_precision(chosen, p), *_formats(chosen, p), *frozen_parts,
-        *_sharding(chosen, p),
+        *_gpus(p), *_hardware(p, library), *_seq(p), *_precision(chosen, p),
+        *_settled(chosen, p, formats=True), *frozen_parts, *_settled(chosen, p, formats=False),
     ]  # fmt: skip
 
 
@@ -96,8 +100,9 @@ def _seq(p: Program) -> Iterator[Change]:
 def _precision(chosen: Chosen, p: Program) -> Iterator[Change]:
     """Every other number format of the matrix products that this GPU has."""
     for word in had(chosen):
-        if word != axes.PRECISION[chosen.solution.rows[0].codes["precision"]]:
-            yield Change("precision", f"precision {word}", _pinned(evolve(p, precision=word), "precision", word))
+        code = axes.PRECISION.index(word)
+        if code != chosen.solution.rows[0].codes["precision"]:
+            yield Change("precision", f"precision {word}", _pinned(evolve(p, precision=word), "precision", code))
 
 
 def had(chosen: Chosen) -> list[str]:
@@ -108,27 +113,20 @@ def had(chosen: Chosen) -> list[str]:
     return [w for w, legal in zip(axes.PRECISION, obeyed(laws, table), strict=True) if legal]
 
 
-def _formats(chosen: Chosen, p: Program) -> Iterator[Change]:
-    for axis in ("moments", "grad_reduce"):
-        word = _other(chosen, axis)
-        yield Change("precision", f"{axis} {word}", _pinned(p, axis, word))
+def _settled(chosen: Chosen, p: Program, formats: bool) -> Iterator[Change]:
+    """Every other value of the axes of `_SETTLED` that are number formats, or of those that are not."""
+    for axis in (a for a in _SETTLED if a.is_format == formats):
+        for code in range(len(axis.words) or 2):
+            text = f"{axis.name} {axes.said(axis.decode(code))}"
+            if code != chosen.solution.rows[0].codes[axis.name]:
+                kind = "precision" if formats else axis.name
+                yield Change(kind, _LABELS.get(text, text), _pinned(p, axis.name, code))
 
 
-def _sharding(chosen: Chosen, p: Program) -> Iterator[Change]:
-    word = _other(chosen, "sharding")
-    label = "Megatron FSDP" if word == "fsdp" else "the distributed optimizer instead of FSDP"
-    yield Change("sharding", label, _pinned(p, "sharding", word))
-
-
-def _other(chosen: Chosen, axis: str) -> str:
-    """The other word of an axis that has two."""
-    return axes.BY_NAME[axis].words[1 - chosen.solution.rows[0].codes[axis]]
-
-
-def _pinned(p: Program, axis: str, word: str) -> Program:
+def _pinned(p: Program, axis: str, code: int) -> Program:
     """The program with a value pinned; it points at the hardware where the run says nothing of it."""
     span = p.pins[axis].span if axis in p.pins else p.spans.get(axis, p.spans["hardware"])
-    return evolve(p, pins={**p.pins, axis: Pin(axis, axes.BY_NAME[axis].encode(word), span)})
+    return evolve(p, pins={**p.pins, axis: Pin(axis, code, span)})
 
 
 def _freezing(p: Program) -> Iterator[Change]:

@@ -5,31 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
-
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note
+from moedsl.schema.axes import BY_NAME
 
-
-@frozen
-class Stand:
-    """What stands in for every other value of a policy, and why on a CPU; {} is the plan's value."""
-
-    value: Any
-    because: str
-
-
-INSTEAD: Mapping[str, Stand] = {
-    "precision": Stand("bf16", "lower formats are Transformer Engine's kernels, which need a GPU"),
-    "dispatcher": Stand(
-        "alltoall", "the same tokens reach the same experts, by gloo's all-to-all: the kernels of {} need GPUs"
-    ),
-    "cuda_graph": Stand([], "there are no graphs on a CPU"),
-    "delay_wgrad": Stand(False, "Transformer Engine's linears delay them"),
-    "offload": Stand("none", "all memory is the host's"),
-    "offload_modules": Stand([], "all memory is the host's"),
-    "sharding": Stand("optimizer", "Megatron FSDP needs CUDA streams: the distributed optimizer runs in its place"),
-    "moments": Stand("fp32", "lower formats are those of Transformer Engine's fused Adam"),
+OFF: Mapping[str, str] = {
+    "precision": "lower formats are Transformer Engine's kernels, which need a GPU",
+    "dispatcher": "the same tokens reach the same experts, by gloo's all-to-all: the kernels of {} need GPUs",
+    "cuda_graph": "there are no graphs on a CPU",
+    "delay_wgrad": "Transformer Engine's linears delay them",
+    "offload": "all memory is the host's",
+    "offload_modules": "all memory is the host's",
+    "sharding": "Megatron FSDP needs CUDA streams: the distributed optimizer runs in its place",
+    "moments": "lower formats are those of Transformer Engine's fused Adam",
 }
+"""Policies that a rehearsal turns off, and why on a CPU; {} is the plan's value."""
 AS_PLANNED = ("recompute", "ep_overlap", "grad_reduce")
 ALWAYS: tuple[Note, ...] = (
     Note("kernels", LEFT_OUT, "Transformer Engine, cuDNN, fused kernels", "PyTorch on the CPU", "there is no GPU"),
@@ -54,13 +43,13 @@ _PLAIN = "a rehearsal on GPUs takes the choice that needs no other package"
 
 
 def pinned(policy: Mapping[str, Any], ep: int) -> dict[str, Any]:
-    """The policies of the small run, by axis: some as planned, a stand-in for what a CPU has not.
+    """The policies of the small run, by axis: some as planned, off where a CPU has them not.
 
     Without expert parallelism, where ranks are too few for it, there is nothing to overlap.
     """
     same = {name: policy[name] for name in AS_PLANNED}
     overlap = bool(policy["ep_overlap"] and ep > 1)
-    return {**same, "ep_overlap": overlap, **{name: stand.value for name, stand in INSTEAD.items()}}
+    return {**same, "ep_overlap": overlap, **{name: BY_NAME[name].decode(BY_NAME[name].off) for name in OFF}}
 
 
 def notes(plan: Mapping[str, Any], here: Mapping[str, Any], on_gpus: bool = False) -> list[Note]:
@@ -69,8 +58,8 @@ def notes(plan: Mapping[str, Any], here: Mapping[str, Any], on_gpus: bool = Fals
     `here` are the policies of the small run.
     """
     policy = plan["policy"]
-    same = {name: Stand(here[name], "there is no expert parallelism to overlap") for name in AS_PLANNED}
-    out = [_note(name, policy[name], stand, on_gpus) for name, stand in (same | dict(INSTEAD)).items()]
+    reasons = {**dict.fromkeys(AS_PLANNED, "there is no expert parallelism to overlap"), **OFF}
+    out = [_note(n, policy[n], here[n], _PLAIN if on_gpus else why) for n, why in reasons.items()]
     out.append(Note("routing", KEPT, policy["routing"], policy["routing"]))
     if plan["task"] != "pretrain":
         out.append(
@@ -81,7 +70,5 @@ def notes(plan: Mapping[str, Any], here: Mapping[str, Any], on_gpus: bool = Fals
     return [*out, *(ON_GPUS if on_gpus else ALWAYS)]
 
 
-def _note(name: str, value: Any, stand: Stand, on_gpus: bool) -> Note:
-    if value == stand.value:
-        return Note(name, KEPT, value, value)
-    return Note(name, LEFT_OUT, value, stand.value, _PLAIN if on_gpus else stand.because.format(value))
+def _note(name: str, value: Any, here: Any, because: str) -> Note:
+    return Note(name, KEPT, value, value) if value == here else Note(name, LEFT_OUT, value, here, because.format(value))

@@ -14,11 +14,8 @@ from moedsl.schema.facts import Model
 
 def text(r: Rehearsal) -> str:
     """The run file."""
-    pins = {
-        **{a.name: r.layout[a.name] for a in axes.AXES if a.section == "layout"},
-        "micro_batch": r.micro_batch,
-        **r.policy,
-    }
+    sizes = {a.name: r.layout[a.name] for a in axes.AXES if a.section == "layout"}
+    pins = {**sizes, "micro_batch": r.micro_batch, **r.policy}
     if r.pipeline_layout:
         pins["pipeline_layout"] = r.pipeline_layout
     lines = [

@@ -7,7 +7,7 @@ from typing import Any
 
 from moedsl.planner.experiment import summary, unstated
 from moedsl.planner.memory_verdict import bounds_text
-from moedsl.schema.axes import AXES, pairs, said
+from moedsl.schema.axes import ATTENTION, AXES, EXPERTS, pairs, said
 from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.versions import as_number
 from moedsl.support.text import counted, short, table, tokens, wrapped
@@ -40,14 +40,18 @@ def _experiment(p: Json) -> str:
 
 def _meshes(p: Json) -> str:
     m = p["layout"]
+    shapes = (a.name for a in AXES if a.role == "shape" and a.section == "layout" and a.is_on(m[a.name]))
     lines = [
-        f"  attention  tp {m['tp']} x cp {m['cp']} x dp {m['dp']} x pp {m['pp']}"
-        + (f", vpp {m['vpp']}" if m["vpp"] > 1 else ""),
-        f"  experts    etp {m['etp']} x ep {m['ep']} x edp {m['edp']} x pp {m['pp']}",
+        "  attention  " + ", ".join([_product(m, ATTENTION), *(f"{n} {m[n]}" for n in shapes)]),
+        f"  experts    {_product(m, EXPERTS)}",
     ]
     if m["pipeline_layout"]:
         lines.append(f"  layers     {m['pipeline_layout']}")
     return "Meshes\n" + "\n".join(lines)
+
+
+def _product(sizes: Json, names: Sequence[str]) -> str:
+    return " x ".join(f"{n} {sizes[n]}" for n in names)
 
 
 def _batch(p: Json) -> str:
