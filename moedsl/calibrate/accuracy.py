@@ -67,7 +67,7 @@ def left_out(runs: Sequence[Measured], key: Key, progress: Progress = lambda _: 
 
 
 def summary(predictions: Sequence[Prediction]) -> Summary:
-    """Median and worst error, how many are within 20%, and whether the order is right; beside the rival."""
+    """Return median and worst error, the share within 20%, the rank correlation, and the baseline's error."""
     error = np.abs([p.error for p in predictions])
     rival = np.abs([p.rival_error for p in predictions])
     measured = np.array([_measured(p.run) for p in predictions])

@@ -35,7 +35,7 @@ class Measured:
     tokens: float | None
     """Tokens/s of a GPU, over all iterations that were counted."""
     peak: float | None
-    """GB that torch.cuda.max_memory_allocated said."""
+    """GB by torch.cuda.max_memory_allocated."""
 
     @property
     def model(self) -> str:

@@ -48,7 +48,7 @@ class Side:
     """The run's own rules, for the effects that it declares."""
     unread: tuple[str, ...] = ()
     refused: str | None = None
-    """What Bridge's runtime_config_update said where it refused the recipe."""
+    """The message of Bridge's runtime_config_update if it refused the recipe."""
     as_built: bool = False
     """Whether `fields` are a recipe's before that update."""
 
@@ -184,7 +184,7 @@ def _resolve(wanted: Sequence[Case], server: Server | None) -> list[Side | Wrong
 
 
 def resolved(wanted: Sequence[Case], answers: Sequence[Resolved]) -> list[Side | Wrong]:
-    """Recipes behind Bridge's update; all of them as built where it refuses one, so that like is compared with like."""
+    """Read recipes after Bridge's update; all as built if it refuses one, so that like is compared with like."""
     as_built = any(r.refusal for r in answers)
     return [_resolved(c, r, as_built) for c, r in zip(wanted, answers, strict=True)]
 

@@ -14,7 +14,7 @@ from moedsl.support.owned_files import hash_of
 
 
 def files_of(plan: dict[str, Any], source: Source, library: Library) -> dict[str, str]:
-    """File names to texts. The lock hashes what the user wrote and what the stdlib said."""
+    """File names to texts. The lock hashes the user's file and the stdlib."""
     std = [(n, s.text) for n, s in library.sources.items() if n.startswith("stdlib/")]
     own = [("", s.text) for n, s in library.sources.items() if not n.startswith("stdlib/")]
     inputs = {"source": hash_of(own or [("", source.text)]), "stdlib": hash_of(std)}

@@ -21,7 +21,7 @@ Value = Callable[[Words], Any]
 
 @frozen
 class Setting:
-    """One assignment of the recipe. `word` names the decision behind it; without one the plan does not decide it."""
+    """One assignment of the recipe. `word` names its decision; without one the plan does not decide it."""
 
     path: str
     value: Any

@@ -145,7 +145,7 @@ _LIBRARY_GPU = "h100"
 
 
 def command(plan: Mapping[str, Any], recipe: str) -> str:
-    """What a person types beside `overrides.txt`, where MEGATRON_BRIDGE is a checkout of Megatron Bridge."""
+    """Return the command to type in the folder of `overrides.txt`; MEGATRON_BRIDGE is a checkout of Megatron Bridge."""
     step = family(plan["family"]).step_name
     words = [SCRIPT, "--recipe", recipe, *(["--step_func", step] if step != Family().step_name else [])]
     return f"grep -v '^#' overrides.txt | xargs torchrun --nproc-per-node gpu {' '.join(words)}"

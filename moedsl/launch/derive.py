@@ -177,6 +177,6 @@ def _planned(name: str, value: Any, decision: Mapping[str, Any]) -> Setting:
 
 
 def job_name(plan: Plan) -> str:
-    """As the recipe's function is called, and behind it the run of a file with several; nothing a shell reads."""
+    """Name the job as the recipe's function, followed by the run of a file with several; without shell characters."""
     run = "" if plan["name"] == "main" else f".{plan['name']}"
     return re.sub(r"[^A-Za-z0-9_.-]", "-", function_name(plan).removesuffix("_config") + run)

@@ -34,7 +34,7 @@ class Argument:
 
 
 def files(launch: Launch, cluster: Cluster, plan: Mapping[str, Any]) -> dict[str, str]:
-    """The two texts by file name; they go beside recipe.py."""
+    """Return the two texts by file name, for the folder of recipe.py."""
     return {"launch.py": _launch_py(launch, cluster), "job.sh": _job(launch, cluster, plan)}
 
 
@@ -75,7 +75,7 @@ def _arguments(launch: Launch, cluster: Cluster) -> Iterator[Argument]:
 
 
 def _reasons(launch: Launch, name: str) -> Iterator[str]:
-    """The rules behind an argument, one short line each."""
+    """Yield the rules of an argument, one short line each."""
     of = {s.name: s for s in (*launch.settings, *launch.sbatch)}
     behind = _RENAMED.get(name, name)
     settings = launch.srun if name == "srun_args" else [of[behind]] if behind in of else []

@@ -8,11 +8,11 @@ from moedsl.launch.head_check import WRONG
 
 PREFLIGHT = "moedsl preflight: "
 SECRET = 78
-"""The exit code of a job that lacks a secret (script.py)."""
+"""The exit code of a job without one of its secrets (script.py)."""
 
 
 def explained(lines: Iterable[str]) -> str:
-    """Why a job ended before its ranks started, and what says how to mend it; nothing for any other end."""
+    """Explain why a job ended before its ranks started, and how to fix it; nothing for any other end."""
     for line in lines:
         at = line.find(PREFLIGHT)
         if at >= 0:

@@ -46,7 +46,7 @@ def gpu_word(name: str) -> str:
 
 
 def modules(plan: Plan) -> list[dict[str, str]]:
-    """The packages that the plan's dispatcher calls, beside Bridge's own."""
+    """List the packages that the plan's dispatcher calls, in addition to Bridge's own."""
     dispatcher = plan["policy"]["dispatcher"]
     if dispatcher not in _BUFFERS:
         return []

@@ -1,4 +1,4 @@
-"""Running on this machine: what it lacks, and torchrun on a launch's script."""
+"""Run on this machine: check what is missing, and start torchrun on a launch's script."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def gpus() -> int:
 
 
 def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
-    """Secrets that this shell lacks where a job inherits its environment; through ssh that is the other end's."""
+    """List secrets missing in this shell if a job inherits its environment, which through ssh is the other end's."""
     if cluster.executor != "slurm" or cluster.tunnel != "local":
         return []
     missing = [n for n in cluster.secrets if not os.environ.get(n)]

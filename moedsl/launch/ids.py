@@ -1,8 +1,8 @@
-"""Ids of experiments: a title, the first number that is free in their home, and that home's mark where it needs one.
+"""Ids of experiments: a title, the first number that is free in their home, and that home's mark if it needs one.
 
-``TITLE_3`` where an experiment's folder is the one that its jobs use, so that making it decides who has the number.
-``TITLE_3-k7f3qx`` where it is a copy behind ssh: two machines that submit to one `job_dir` know nothing of each other,
-and number their experiments alike. The mark is drawn once for each home, so a dry run prints what will be sent.
+``TITLE_3`` if an experiment's folder is the one that its jobs use, so that making it decides who has the number.
+``TITLE_3-k7f3qx`` if it is a copy reached through ssh: two machines that submit to one `job_dir` do not know each
+other, and use the same numbers. The mark is drawn once for each home, so a dry run prints what will be sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 FILE = ".mark"
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
-"""Without those that are taken for one another."""
+"""Without characters that look alike."""
 LENGTH = 6
 """Letters of a mark: a thousand homes have two alike with a chance of one in 1,800."""
 

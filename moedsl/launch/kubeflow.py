@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import nemo_run
 
 DIGITS = "000000"
-"""Stands in a manifest for the six digits that NeMo-Run puts behind a job's name (core/execution/kubeflow.py:321)."""
+"""Replaces in a manifest the six digits that NeMo-Run appends to a job's name (core/execution/kubeflow.py:321)."""
 GROUP, VERSION, PLURAL = "trainer.kubeflow.org", "v1alpha1", "trainjobs"
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -65,7 +65,7 @@ def _secret(name: str, cluster: Cluster) -> Json:
 
 
 def _pod(cluster: Cluster) -> Json:
-    """What is said of pods beside their volumes."""
+    """Return the settings of pods, except their volumes."""
     selector = {"nodeSelector": dict(cluster.node_selector)} if cluster.node_selector else {}
     account = {"serviceAccountName": cluster.service_account} if cluster.service_account else {}
     return {**selector, **account}

@@ -79,7 +79,7 @@ def print_lines(lines: Iterable[str], out: TextIO, before: str = "") -> None:
 
 
 def reason(experiment: Experiment, job: Job) -> list[str]:
-    """Why a job failed: the scheduler's word, what srun said of it, and the end of its log."""
+    """Explain why a job failed: the scheduler's word, srun's messages, and the end of its log."""
     if not job.handle:
         return ["it was not submitted"]
     said, wrote = reader(experiment, job, "sbatch*"), reader(experiment, job)

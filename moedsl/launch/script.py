@@ -117,7 +117,7 @@ def _torchrun(launch: Launch, python: str, run: str, payload: Payload) -> Iterat
 
 
 def _watched(command: str) -> Iterator[str]:
-    """The command, its signals and its end, and behind it the files are removed.
+    """Run the command, forward its signals, report its end, and then remove the files.
 
     Slurm sends a signal to the process that it started, which is this shell; where it tracks processes by their parents
     it sends it to the command as well, which gets it twice then. The shell passes it on to all of the command's process
@@ -149,7 +149,7 @@ exit "$code"
 
 
 def _binding(launch: Launch) -> Iterator[str]:
-    """What keeps a rank on the CPUs and the memory beside its GPU."""
+    """Bind a rank to the CPUs and the memory next to its GPU."""
     if not launch.ranks_per_numa_node:
         return
     yield "MOEDSL_BIND=()"

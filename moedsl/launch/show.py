@@ -52,7 +52,7 @@ def _said(s: Setting) -> str:
 
 
 def sent(s: Sent) -> str:
-    """Every file behind a line with its name."""
+    """Write every file after a line with its name."""
     below = f"{s.folder}/" if s.folder else ""
     head = [f"experiment {s.experiment}\n"] if s.experiment else []
     return "\n".join([*head, *(f"==> {below}{name}\n{text}" for name, text in s.files.items())])

@@ -1,4 +1,4 @@
-"""Which number Slurm gave to a job: NeMo-Run's own list, and what accounting says where the list lacks it.
+"""Which number Slurm gave to a job: NeMo-Run's own list, and accounting if the list does not have it.
 
 A launcher that is killed while sbatch runs has a job that it knows nothing of.
 """

@@ -25,7 +25,7 @@ TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 NOT_SUBMITTED = "NOT SUBMITTED"
 UNKNOWN = "UNKNOWN"
 END_WITHIN_S = 60.0
-"""How long a cancelled job may take to end before it is said that it has not."""
+"""How long a cancelled job may take to end before it is reported as running."""
 
 
 @frozen
@@ -103,7 +103,7 @@ class Experiment:
         return {job.id: job.handle or self._found_again(job) for job in self.of_nemo.jobs}
 
     def _found_again(self, job: Any) -> str:
-        """The handle of a job that was taken: of Kubernetes by the name that was drawn for it; of Slurm by NeMo-Run's
+        """Return the handle of a submitted job: of Kubernetes by the name that was drawn for it; of Slurm by NeMo-Run's
         list, or since accounting knows what sbatch read."""
         if isinstance(job.executor, nemo_run().KubeflowExecutor):
             return trainjobs.found(job, self.id, trainjobs.file_of(self.home, self.id))
@@ -208,7 +208,7 @@ def find(id: str) -> Experiment | Diagnostic:
 
 
 def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
-    """What `home` has under that id, or what it lacks."""
+    """Return what `home` has under that id, or an error."""
     use_home(home)
     try:
         made = nemo_run().Experiment.from_id(id)

@@ -51,7 +51,7 @@ def sequential(tasks: Sequence[Task]) -> list[Task]:
 
 
 def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str], None]) -> Submitted:
-    """Submits every task as one experiment kept below `home`, or cancels what was taken and says why.
+    """Submit every task as one experiment below `home`, or cancel what was submitted and report why.
 
     `named` is told the experiment's id before anything is submitted. Call it on the main thread: from then on Ctrl-C,
     SIGTERM and SIGHUP are noted, and answered by cancelling all of it, however often they come.
@@ -180,7 +180,7 @@ def _in_order(task: Task) -> Any:
 
 
 def _undo(experiment: store.Experiment) -> list[Diagnostic]:
-    """Cancels what was submitted; removes the folder where nothing was. What could not be cancelled is said."""
+    """Cancel what was submitted, or remove an empty folder. Report what could not be cancelled."""
     if not any(experiment.handles.values()):
         shutil.rmtree(experiment.of_nemo._exp_dir, ignore_errors=True)
         trainjobs.file_of(experiment.home, experiment.id).unlink(missing_ok=True)
@@ -210,7 +210,7 @@ def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
 
 
 def _refusal(problem: BaseException, home: Path) -> Diagnostic:
-    """What the scheduler, the connection or the disk said."""
+    """Return the message of the scheduler, the connection or the disk."""
     if isinstance(problem, OSError) and problem.errno in _OF_DISKS:
         return homes.unwritable(home, problem)
     said = _said(problem)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 LONGEST = 100
-"""Characters: a folder's name holds 255 bytes with the number and the mark behind it."""
+"""Characters: a folder's name holds 255 bytes with the number and the mark after it."""
 _SIGNS = "_.-"
 
 

@@ -60,7 +60,7 @@ _MIXER = {
     "mamba_state": "mamba_state_dim",
     "mamba_groups": "mamba_num_groups",
 }
-"""Fields that every provider has; they mean something beside a pattern."""
+"""Fields that every provider has; they are meaningful only with a pattern."""
 _VARIANT = "model.experimental_attention_variant"
 _DELTA_NET = {
     "linear_key_heads": "linear_num_key_heads",
@@ -68,7 +68,7 @@ _DELTA_NET = {
     "linear_key_dim": "linear_key_head_dim",
     "linear_value_dim": "linear_value_head_dim",
 }
-"""Fields that every provider has; they mean something beside gated delta nets."""
+"""Fields that every provider has; they are meaningful only with gated delta nets."""
 
 
 def model_facts(r: Recipe) -> Facts:
@@ -87,7 +87,7 @@ def model_facts(r: Recipe) -> Facts:
 
 
 def _hybrid(r: Recipe) -> Facts:
-    """The facts of a hybrid: its pattern without the stages, and MTP's, which stands behind a slash or in a field of
+    """The facts of a hybrid: its pattern without the stages, and MTP's, which follows a slash or is in a field of
     its own (bridge models/hybrid/hybrid_provider.py:199-214). A mixer without a number of heads is twice as wide as the
     hidden state (core ssm/mamba_mixer.py:216)."""
     main, *ahead = str(r.get(_PATTERN) or "").split("/")
@@ -112,7 +112,7 @@ def _delta_nets(r: Recipe) -> Facts:
 
 
 def _every(said: Any) -> int | None:
-    """One layer in how many has full attention, 0 where each has; None of a list where that is no number."""
+    """Return the period of layers with full attention, 0 if each has it; None for a list without a period."""
     if isinstance(said, list):
         every = said.index(0) + 1 if 0 in said else 0
         regular = every and said == [int(i % every > 0) for i in range(1, len(said) + 1)]
@@ -166,7 +166,7 @@ def hardware_facts(r: Recipe) -> Facts:
     return {**facts, "hardware": r.hardware.name}
 
 
-# ---------------------------------------------------------------- what rules of recipes ask beside fields
+# ---------------------------------------------------------------- names of recipe rules that are not fields
 
 
 def computed(r: Recipe) -> Facts:

@@ -29,7 +29,7 @@ class Finding:
     values: Mapping[str, Any]
     """What each name in the rule is worth here."""
     names: tuple[str, ...]
-    """Every name that bears on it, those of the rule itself first, then those behind its lets."""
+    """List every name that bears on it: those of the rule itself first, then those of its lets."""
 
 
 @frozen
@@ -106,7 +106,7 @@ def _finding(rule: Rule, env: Environment, lets: Mapping[str, Rule], scope: Mapp
 
 
 def _in_order(e: ast.Expr) -> Iterator[str]:
-    """The names of an expression as they are written, from the right: what a rule asks for stands behind `=>`."""
+    """List the names of an expression from the right: what a rule requires follows `=>`."""
     if isinstance(e, ast.Name):
         yield from names(e)
     for part in _parts(e):

@@ -40,7 +40,7 @@ class Ref:
 
 @frozen
 class Module:
-    """One Python file: its functions, its constants, and the names that it imports from files beside it."""
+    """One Python file: its functions, its constants, and the names that it imports from files of its folder."""
 
     path: Path
     functions: Mapping[str, ast.FunctionDef]
@@ -91,7 +91,7 @@ def _literal(node: ast.expr) -> Any:
 
 @define
 class Reader:
-    """What has been read so far. A field of `fields` is known; one that an unknown value reached is taken out again."""
+    """What has been read so far. A field of `fields` is known; one that an unknown value reached is removed."""
 
     fields: dict[str, Any] = field(factory=dict)
     places: dict[str, tuple[Place, ...]] = field(factory=dict)
@@ -102,7 +102,7 @@ class Reader:
     _stack: list[Place] = field(factory=list)
 
     def strangers(self) -> dict[str, Any]:
-        """Fields of a known section that Bridge has not."""
+        """Fields of a known section that Bridge does not have."""
         known = frozenset(field_names())
         return {n: v for n, v in self.fields.items() if "." in n and n not in known and not n.startswith("env_vars")}
 
@@ -194,7 +194,7 @@ class _Body:
         self.returned, self.done = self.value(s.value) if s.value else None, True
 
     def branch(self, s: ast.If) -> None:
-        """A branch whose test is known is taken; of another both are read, and what either sets is not known."""
+        """Follow a branch whose test is known; else read both, and whatever either sets is not known."""
         test = self.value(s.test)
         if not isinstance(test, Unknown | Ref):
             self.run(s.body if test else s.orelse)
@@ -331,7 +331,7 @@ class _Body:
         self.reader.cannot("the fields that the Hugging Face configuration gives the model", self.at(call))
 
     def function(self, name: str) -> tuple[Module, ast.FunctionDef] | None:
-        """A function of this module or of one beside it."""
+        """Find a function of this module or of one in its folder."""
         if name in self.module.functions:
             return self.module, self.module.functions[name]
         beside = self.module.imported.get(name)

@@ -28,7 +28,7 @@ class Recipe:
     hardware: Hardware
     world: int
     settled: Mapping[str, Any] = field(factory=dict)
-    """The same behind Bridge's update; empty where nobody asked it."""
+    """The same after Bridge's update; empty if the update did not run."""
     classes: Mapping[str, str] = field(factory=dict)
     """Section -> the name of the class that fills it."""
     places: Mapping[str, tuple[Place, ...]] = field(factory=dict)

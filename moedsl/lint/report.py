@@ -29,7 +29,7 @@ _BEHIND: Mapping[str, tuple[str, ...]] = {
     "experts": ("model.num_moe_experts",),
     **dict.fromkeys(_LAYOUT, ("model.pipeline_model_parallel_layout",)),
 }
-"""Name of a fact -> the field behind it."""
+"""Name of a fact -> its field."""
 
 
 @frozen
@@ -95,7 +95,7 @@ def severity(rule: Rule) -> str:
 
 
 def fields_of(name: str) -> tuple[str, ...]:
-    """The dotted fields behind a name of an expression."""
+    """List the dotted fields of a name of an expression."""
     if "." in name:
         return (name,)
     return _BEHIND.get(name) or FIELDS.get(name) or ()

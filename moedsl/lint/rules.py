@@ -27,7 +27,7 @@ class Book:
     """Laws and advice of runs, but those that need a price: a recipe has no estimate."""
     lets: tuple[Rule, ...]
     run_lets: tuple[Rule, ...]
-    """Each behind those that it uses."""
+    """Sort each after those that it uses."""
     scope: dict[str, Type]
 
 

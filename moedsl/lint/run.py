@@ -120,7 +120,7 @@ def machine(c: Case, library: Library) -> Hardware | None:
 
 
 def _facts(device: Device, library: Library) -> Hardware | None:
-    """The facts whose device name the GPU's begins with: drivers add the board behind it."""
+    """Find the facts whose device name starts the GPU's: drivers append the board."""
     known = (library.gpu(name)[0] for name in library.hardware)
     return next((f for f in known if f is not None and f.device and device.name.startswith(f.device)), None)
 

@@ -44,7 +44,7 @@ def _size(name: str) -> Callable[[Recipe], Any]:
 
 
 def _etp(r: Recipe) -> int:
-    """Unset is 1 beside expert parallelism (bridge models/transformer_config.py:87), else TP
+    """Unset is 1 with expert parallelism (bridge models/transformer_config.py:87), else TP
     (core model_parallel_config.py:507)."""
     ep, tp = r.get("model.expert_model_parallel_size") or 1, r.get("model.tensor_model_parallel_size") or 1
     return r.get("model.expert_tensor_parallel_size") or (1 if ep > 1 else tp)
@@ -75,7 +75,7 @@ def _offloaded(r: Recipe) -> frozenset[str]:
 
 
 def _graph(r: Recipe) -> frozenset[str]:
-    """What is captured; `cuda_graph_scope` is the older name of `cuda_graph_modules`, which is never set beside it."""
+    """What is captured; `cuda_graph_scope` is the older name of `cuda_graph_modules`; only one of them is set."""
     captured = graph_modules(r)
     if r.get("model.cuda_graph_impl") == "full_iteration" or "full_iteration" in captured:
         return frozenset(("full_iteration",))
@@ -195,4 +195,4 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "sharding": ("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"),
     "etp": (_M + "expert_tensor_parallel_size",),
 }
-"""Word -> the fields behind it, for the line that set it."""
+"""Word -> its fields, for the line that set it."""

@@ -53,7 +53,7 @@ def _say(news: int, text: str) -> None:
 
 
 def _run(task: worker.Task, ranks: int, news: int) -> None:
-    """The store at which ranks meet is made behind the forks: it has a thread, and no fork may find one at work."""
+    """Make the store at which ranks meet after the forks: it has a thread, and a fork must not copy a running one."""
     listen, tell = os.pipe()
     children = {_fork(task, rank, ranks, (news, listen, tell)): rank for rank in range(ranks)}
     distributed: Any = importlib.import_module("torch.distributed")

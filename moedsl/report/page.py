@@ -15,7 +15,7 @@ Json = Mapping[str, Any]
 MOST_RANKS = 1024
 """Ranks that are drawn; of a larger world the first NVLink domains."""
 MOST_MICROBATCHES = 4
-"""Microbatches drawn for each pipeline stage: behind them the pattern repeats."""
+"""Microbatches drawn for each pipeline stage: after them the pattern repeats."""
 MEMORY = ("weights", "gradients", "optimizer", "activations", "buffers")
 KINDS = {
     "dense": "dense", "moe": "MoE", "mamba": "Mamba", "attention": "attention", "delta": "delta net", "mtp": "MTP",

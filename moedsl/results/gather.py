@@ -79,7 +79,7 @@ def _wrong_run(stands: str) -> Diagnostic:
 
 
 def _of_log(path: Path) -> Run:
-    """One log; its plan lies beside it, or beside a folder that it lies in."""
+    """Read one log; its plan is in its folder or in a parent folder."""
     here = path.resolve().parent
     plans = (plan for folder in (here, here / CODE, *here.parents[:2]) if (plan := read_plan(folder / PLAN)))
     plan = next(plans, None)

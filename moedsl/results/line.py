@@ -2,7 +2,7 @@
 
 The iteration line is `training_log`'s: bridge training/utils/train_utils.py:1173-1225, which the last rank prints, and
 core's megatron/training/training.py:2844. A value is printed only where it is at least zero (train_utils.py:1208), so a
-loss that is NaN is a line without its loss. Rank 0 prints `Step Time` beside it (train_utils.py:1135), and the first
+loss that is NaN is a line without its loss. Rank 0 also prints `Step Time` (train_utils.py:1135), and the first
 rank of each data-parallel group its memory for two iterations (train_utils.py:1231), in GB; Megatron-LM in MiB
 (megatron/training/utils/common_utils.py:323).
 """
@@ -44,7 +44,7 @@ class Step:
     skipped: int
     """Iterations whose update was left out, of those that the line covers."""
     nan: int
-    """Iterations with a loss that was no number, of those."""
+    """Of those, iterations with a NaN loss."""
 
 
 @frozen
@@ -101,7 +101,7 @@ def _memory(found: re.Match[str]) -> Memory | None:
 
 
 def _fields(text: str) -> Mapping[str, float]:
-    """`name: value` between bars; what is no number is left out."""
+    """Read `name: value` between bars; values that are not numeric are left out."""
     parts = (part.rpartition(":") for part in text.split("|"))
     return {name.strip(): number for name, _, value in parts if (number := _number(value)) is not None}
 

@@ -106,7 +106,7 @@ def _attempts(steps: Iterable[Step]) -> Iterator[Attempt]:
 
 @frozen
 class Sample:
-    """One iteration line behind the warm-up, and the iterations (start, end] that it averages."""
+    """One iteration line after the warm-up, and the iterations (start, end] that it averages."""
 
     start: int
     step: Step
@@ -125,7 +125,7 @@ def iterations(attempt: Attempt) -> int:
 
 
 def _before(attempt: Attempt) -> int:
-    """The iteration before an attempt: as far before its first line as its second is behind it.
+    """The iteration before an attempt: as far before its first line as its second is after it.
 
     Of one line nobody knows how many iterations it averages, so it is taken to reach back to the start.
     """

@@ -1,4 +1,4 @@
-"""What one run measured: the median behind the warm-up, the spread, and how the run ended."""
+"""Measure one run: the median after the warm-up, the spread, and how the run ended."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _cause(log: Log, symptoms: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _not_a_number(log: Log) -> str | None:
-    """The first line that says NaN or infinity; a loss that lines had before and then lack is NaN too."""
+    """Find the first line with NaN or infinity; a loss that earlier lines had and later lines do not is NaN too."""
     for attempt in log.attempts:
         had = False
         for s in attempt:
@@ -140,7 +140,7 @@ def _not_a_number(log: Log) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------- the plan beside it
+# ---------------------------------------------------------------- its plan
 
 
 def predicted(plan: Mapping[str, Any] | None) -> Json | None:

@@ -69,7 +69,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _remark(r: Json) -> str:
-    """What a run that counts has beside its figures."""
+    """Return the remarks of a run that counts."""
     said = [f"{r['skipped_iterations']} iterations were skipped and train nothing"] if r["skipped_iterations"] else []
     if r["status"] == OK and r["symptoms"]:
         said.append("it finished, and its log says: " + "; ".join(s["because"] for s in r["symptoms"]))

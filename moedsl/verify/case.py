@@ -35,7 +35,7 @@ class Case:
     stages: bool = True
     """Whether the real model is built stage by stage."""
     question: str = "judge"
-    """judge, or resolve: only what the recipe is as built and behind Bridge's update (resolve.py)."""
+    """judge, or resolve: only the recipe as built and after Bridge's update (resolve.py)."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -63,7 +63,7 @@ class Server:
 
     @property
     def first(self) -> dict[str, Any]:
-        """What the process said once it was ready; `ready` is False where Bridge could not be imported."""
+        """The answer of the process once it was ready; `ready` is False if Bridge could not be imported."""
         if self._first is None:
             self._first = self._read() or {"ready": False, "error": self._last_words()}
         return self._first
@@ -80,7 +80,7 @@ class Server:
         return self._ask(wanted, read)
 
     def resolve(self, wanted: Sequence[Case]) -> list[Resolved]:
-        """What each recipe is as built and behind Bridge's update, in their order."""
+        """Resolve each recipe as built and after Bridge's update, in order."""
         return self._ask([evolve(c, question="resolve") for c in wanted], resolved.from_json)
 
     def _ask(self, wanted: Sequence[Case], read: Callable[[Mapping[str, Any]], T]) -> list[T]:

@@ -49,7 +49,7 @@ def _same(field: str, value: Any) -> Check:
 
 
 def _pattern(value: str) -> Check:
-    """The blocks of a hybrid's decoder, in segments; MTP's stand behind a slash, whether it was written with them."""
+    """Split a hybrid's decoder into its segments; MTP's blocks follow a slash, if they are written at all."""
     main = value.partition("/")[0]
     return PATTERN, value, lambda actual: isinstance(actual, str) and actual.partition("/")[0] == main
 

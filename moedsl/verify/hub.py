@@ -30,7 +30,7 @@ def user_cache() -> Path:
 
 
 def build(home: Path, shipped: Path, cache: Path) -> list[str]:
-    """Fills `home`: links the models of `cache`, stands in for those of `shipped` that it lacks.
+    """Fill `home`: link the models of `cache`, and add those of `shipped` that it does not have.
 
     `shipped` holds ORG--NAME/config.json and what lies beside it. Returns the names stood in for, as org/name.
     """

@@ -1,7 +1,7 @@
 """Mamba-2 without mamba_ssm and causal_conv1d, packages of kernels that need a CUDA compiler to install.
 
 Megatron-Core asks for them once, while megatron/core/ssm/mamba_mixer.py is imported (lines 61-81), and its mixer is not
-built where they lack (line 200). Stand-ins lie in their place for that import alone, so nothing else finds them: the
+built without them (line 200). Stand-ins lie in their place for that import alone, so nothing else finds them: the
 gated norm registers its real parameter, and no kernel computes.
 """
 
@@ -21,7 +21,7 @@ MIXER = "megatron.core.ssm.mamba_mixer"
 
 
 def install() -> None:
-    """Puts stand-ins where they are needed; call behind `te.install`, before anything else of megatron is imported."""
+    """Install stand-ins if needed; call after `te.install`, before anything else of megatron is imported."""
     absent = _absent()
     if absent and installed("megatron-core"):
         with _in_place({name: names for package in absent for name, names in _PACKAGES[package]().items()}):
@@ -88,7 +88,7 @@ _PACKAGES: Mapping[str, Callable[[], Mapping[str, Mapping[str, Any]]]] = {
 
 
 def _gated_norm() -> type:
-    """The norm behind the scan, as the mixer makes it (megatron/core/ssm/mamba_mixer.py:417): one weight a channel."""
+    """The norm after the scan, as the mixer makes it (megatron/core/ssm/mamba_mixer.py:417): one weight a channel."""
     import torch
 
     class RMSNorm(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""What the real Megatron Bridge said of one recipe: values first, JSON from them, text from the JSON's fields."""
+"""The real Megatron Bridge's result for one recipe: values first, JSON from them, text from the JSON's fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moedsl.diagnostics.pages import require_declared
 
 @frozen
 class Refusal:
-    """NVIDIA's code raised: its own words, and the line of its code that said them."""
+    """An exception of NVIDIA's code: its message, and the line of its code that raised it."""
 
     where: str
     """file:line below site-packages, or in the recipe."""
@@ -41,7 +41,7 @@ class Change:
     before: Any
     after: Any
     origin: str = "recipe"
-    """Who had said it: plan, recipe (or what that is built on), or default, where nobody had."""
+    """The origin of the value: plan, recipe (or what that is built on), or default if nobody set it."""
     by: str = ""
     """file:line that assigned the new value, below site-packages; "" where it is not known."""
 

@@ -27,7 +27,7 @@ class Resolved:
     built: Mapping[str, Any] = field(factory=dict)
     """Dotted field -> value as JSON has it, before runtime_config_update."""
     resolved: Mapping[str, Any] = field(factory=dict)
-    """The same behind it; as far as it came where it raised."""
+    """The same after it; as far as it came if it raised."""
     classes: Mapping[str, str] = field(factory=dict)
     """Section -> the name of the class that fills it."""
     unknown: Mapping[str, Any] = field(factory=dict)

@@ -1,6 +1,6 @@
 """Question: what NVIDIA's code refuses only once training has started, by calling the lines that would.
 
-Each function is called with objects that stop it behind the check: getting that far is a yes.
+Each function is called with objects that stop it after the check: to reach them means that the check passed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _PassedError(Exception):
 
 
 class _Stop:
-    """Any use of it means that the checks are behind."""
+    """Any use of it means that the checks have passed."""
 
     def _stop(self, *args: object) -> NoReturn:
         raise _PassedError

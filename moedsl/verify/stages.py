@@ -94,7 +94,7 @@ def _unique(model: Any, groups: Any) -> Iterator[tuple[str, int]]:
 
 
 def compare(stages: list[dict[str, Any]], plan: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[Mismatch, ...]]:
-    """Stages beside the plan's: `params` is all that a rank of the stage holds, `expert_params` those of experts."""
+    """Compare stages with the plan's: `params` are all of a rank of the stage, `expert_params` those of experts."""
     planned = (plan.get("estimate", {}).get("memory") or {}).get("stages")
     if planned is None:
         return [{"stage": s["stage"], "planned": None, "real": s} for s in stages], ()

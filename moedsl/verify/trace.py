@@ -40,7 +40,7 @@ class Trace:
         self._asked: dict[int, str | None] = {}
 
     def note(self, target: Any, name: str, value: Any) -> None:
-        """Called at an assignment; a default, and one that no line of a recipe stands behind, is not kept."""
+        """Record an assignment; not a default, and not one that no line of a recipe made."""
         frame = _caller(3)
         if frame is not None and frame.f_code.co_name == "__init__" and _is_default(target, name, value):
             return
@@ -52,7 +52,7 @@ class Trace:
             self._set[id(target), name] = places
 
     def places(self, config: Any) -> Places:
-        """The lines behind each field of `config` that was set by one."""
+        """Return the lines that set each field of `config`."""
         out: Places = {}
         for prefix, value in _sections(config):
             for f in vars(value):
@@ -61,7 +61,7 @@ class Trace:
         return out
 
     def asked(self, config: Any) -> str | None:
-        """The flex backend behind the last change of the dispatcher; None where no helper of Bridge made it."""
+        """Return the flex backend of the last change of the dispatcher; None if no helper of Bridge made it."""
         return self._asked.get(id(config.model))
 
     def _places(self, frame: FrameType | None) -> tuple[Place, ...]:

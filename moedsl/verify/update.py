@@ -66,12 +66,12 @@ def update(config: Any, decided: Collection[str] = ()) -> tuple[Change, ...]:
 
 
 def _same(name: str, before: Any, after: Any) -> bool:
-    """Behind a hybrid's pattern Bridge writes the blocks of MTP, which stand in fields of their own."""
+    """Compare two values, without the MTP blocks that Bridge appends to a hybrid's pattern."""
     return normalise(name, before) == normalise(name, after) if name == PATTERN else before == after
 
 
 def _origin(name: str, value: Any, decided: Collection[str], defaults: Mapping[str, Any]) -> str:
-    """Who had said a value: the plan, nobody, or another line of the recipe or of what it is built on."""
+    """Return who set a value: the plan, nobody, or another line of the recipe or of what it is built on."""
     if name in decided:
         return "plan"
     return "default" if name in defaults and defaults[name] == value else "recipe"

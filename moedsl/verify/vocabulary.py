@@ -1,4 +1,4 @@
-"""A recipe that leaves its vocabulary to the tokenizer, which a run would download and this machine lacks."""
+"""Handle a recipe whose vocabulary comes from a tokenizer that a run would download and this machine does not have."""
 
 from __future__ import annotations
 

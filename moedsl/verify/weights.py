@@ -1,4 +1,4 @@
-"""A checkpoint that a recipe names and this machine lacks: it lies on the cluster, so its being there is not asked."""
+"""Accept a checkpoint that a recipe names and this machine does not have, because it is on the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exception of NVIDIA's code as a Refusal: its own words and the line that said them."""
+"""Turn an exception of NVIDIA's code into a Refusal: its message and the line that raised it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Writers:
 
 
 def _place(frame: FrameType | None) -> str:
-    """The line behind an assignment: below site-packages, or a word for what stands in for a package."""
+    """Return the line of an assignment: below site-packages, or a word for what replaces a package."""
     frame = _outside(frame)
     if frame is None:
         return ""

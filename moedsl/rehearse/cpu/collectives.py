@@ -1,4 +1,4 @@
-"""What gloo takes otherwise than NCCL: split sizes as whole numbers, pieces of one size, a barrier without devices."""
+"""Differences between gloo and NCCL: split sizes as whole numbers, pieces of one size, a barrier without devices."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _with_delta_nets(ordinary: Specs) -> Specs:
 
 
 class _Norm:
-    """`norm` behind a class: Megatron-Core calls no function to build a module (core transformer/spec_utils.py:86)."""
+    """Wrap `norm` in a class: Megatron-Core calls no function to build a module (core transformer/spec_utils.py:86)."""
 
     def __new__(cls, **sizes: Any) -> Any:
         return norm(**sizes)

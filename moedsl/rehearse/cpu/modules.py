@@ -76,7 +76,7 @@ class Attention(MegatronModule):
         return torch.einsum("bhqk,kbhd->qbhd", self._softmax(scores), value).flatten(2).contiguous()
 
     def _hidden(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Which keys a query does not see: those behind it, and those before its window."""
+        """Return the keys that a query does not see: those after it, and those before its window."""
         distance = rows[:, None] - columns[None, :]
         later = distance < 0
         return later if self.window is None else later | (distance > self.window)
@@ -124,7 +124,7 @@ class Duplicated(torch.nn.Module):
 
 
 class NormedColumn(ColumnParallelLinear):
-    """A column-parallel linear behind a norm of its input, one module as Transformer Engine's.
+    """A column-parallel linear after a norm of its input, one module as in Transformer Engine.
 
     Latent attention without a q_lora_rank has it (core/transformer/multi_latent_attention.py:505).
     """
