@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from accuracy_statements import Judged, statements
 
 from moedsl.calibrate.runs import Measured
-from moedsl.calibrate.statements import Judged, statements
 from moedsl.cost.bounds import FITS, bounds
 
 FOLDER = Path(__file__).parents[1] / "stdlib/calibration"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from accuracy_left_out import Prediction, Summary, by_left, left_out, summary
 from accuracy_memory import memory
 from accuracy_tflops import tflops
 
-from moedsl.calibrate.accuracy import Prediction, Summary, by_left, left_out, summary
 from moedsl.calibrate.runs import Measured, read
 
 matplotlib.use("svg")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from optimum_standing import MOST, Standing, outside, standing
 
-from moedsl.calibrate.optimum import MOST, Standing, outside, standing
 from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source

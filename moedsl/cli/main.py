@@ -28,7 +28,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _one_blas_thread(), _no_collections():
             module = importlib.import_module(f"moedsl.cli.commands.{arguments.module}")
-        _keep_freed_pages()
         code = module.run(arguments)
         gc.freeze()  # Python is about to end, and would look at all of it once more
         return code
@@ -66,19 +65,6 @@ def _no_collections() -> Generator[None]:
         gc.freeze()
         gc.set_threshold(20_000)
         gc.enable()
-
-
-def _keep_freed_pages() -> None:
-    """Memory of freed columns is used again: given back, the kernel clears every page anew, 40 ms of a search.
-
-    glibc alone can be told (malloc.h: M_TRIM_THRESHOLD -1, M_MMAP_THRESHOLD -3); NumPy has imported ctypes.
-    """
-    if "ctypes" not in sys.modules or sys.platform != "linux":
-        return
-    tell = getattr(sys.modules["ctypes"].CDLL(None), "mallopt", None)
-    if tell is not None:
-        tell(-1, 1 << 28)
-        tell(-3, 1 << 26)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from moedsl.cost import formats, memory, placeholders
+from moedsl.cost import formats, memory
 from moedsl.cost.memory import Counts, Prices, Trained
 from moedsl.cost.rows import Floats, Table
 from moedsl.cost.taken import BEST, Taken
@@ -39,5 +39,5 @@ def prices(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, taken: 
     n = memory.counts(m, t, learns)
     hopper = taken.transposes if taken.transposes is not None else hw.arch == "hopper"
     workspaces = {"one": np.full(t.rows, taken.framework)}
-    buffers = memory.added(copies(n, t, gpus), placeholders.gradients(m, t, learns.language), workspaces)
+    buffers = memory.added(copies(n, t, gpus), memory.empty_gradients(m, t, learns.language), workspaces)
     return {**memory.held(n, t, gpus, hopper), "buffers": buffers}

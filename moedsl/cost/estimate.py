@@ -13,7 +13,6 @@ from moedsl.cost import (
     communication,
     compute,
     flops,
-    kinds,
     memory,
     outside,
     parameters,
@@ -169,13 +168,13 @@ class Cost:
         return out | {"optimizer": float(adam[0])}
 
     def work_report(self, row: Mapping[str, int]) -> dict[str, float]:
-        """Return the `compute` of `time_report` by kind of work (`kinds.KINDS`). ValueError as in there."""
+        """Return the `compute` of `time_report` by kind of work (`step.KINDS`). ValueError as in there."""
         full = self._keyed(row)
         stages = profiles.time(self.model, self._layout(full))
         t = rows.Levels.of(full, step.LAYER).table(step.LAYER, 1)
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         slowest = stages[int(np.argmax(stages @ step.matrix(self.model, priced, step.MICROBATCH, 1)[:, 0]))]
-        work = kinds.by_kind(self.model, self.hardware, t.narrow(step.SHAPE), self.seq, self._trained, self._skew)
+        work = step.by_kind(self.model, self.hardware, t.narrow(step.SHAPE), self.seq, self._trained, self._skew)
         m = float(full["microbatches"])
         return {
             kind: m * float(slowest @ step.matrix(self.model, {kind: p}, (kind,), 1)[:, 0]) for kind, p in work.items()

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import field, frozen
 
-from moedsl.cost import activations, formats, parameters, placeholders, sharded
-from moedsl.cost.blocks import kinds, with_experts
+from moedsl.cost import activations, formats, mixers, parameters, sharded
+from moedsl.cost.blocks import kinds, products, routed_width, with_experts
+from moedsl.cost.formats import BF16
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_memory
 from moedsl.cost.rows import Floats, Table
@@ -113,7 +114,7 @@ def prices(
     return {
         **held(n, t, gpus, taken.transposes if taken.transposes is not None else hw.arch == "hopper"),
         "activations": _kept(m, t, size, saved, learns, taken),
-        "buffers": added(_buffers(m, t, gpus, size, saved, n, taken), placeholders.gradients(m, t, learns.language)),
+        "buffers": added(_buffers(m, t, gpus, size, saved, n, taken), empty_gradients(m, t, learns.language)),
     }
 
 
@@ -211,3 +212,28 @@ def matrix(m: Model, priced: Mapping[str, Prices], rows: int) -> Floats:
         for name, column in prices.items():
             out[names.index(name)] += column
     return out
+
+
+def empty_gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
+    """Return the bytes by feature of `profiles.of_memory`, in BF16.
+
+    A stage has the shapes of one attention, one Mamba mixer or gated delta net, one of its experts and its shared
+    experts once, whatever its layers. The shapes of the dense layers are on the stage with these layers, by its share
+    of them.
+    """
+    tp, etp = t["tp"] * 1.0, t["etp"] * 1.0
+    linears = products(m) * (routed_width(m) * m.expert_hidden / etp + m.hidden * m.shared_expert_hidden / tp)
+    block = parameters.attention(m, t["tp"]) + linears + 2 * m.hidden * m.moe_latent  # type: ignore[arg-type]
+    if m.hybrid:
+        block = block + parameters.mamba(m, t["tp"])  # type: ignore[arg-type]
+    if m.linear:
+        mixer = mixers.delta_net(m)
+        block = block + m.hidden * (mixer.projected + mixer.inner) / tp
+    dense = products(m) * m.hidden * m.ffn_hidden / tp / max(m.dense_layers, m.layer_pattern.count("-"), 1)
+    shapes = {
+        "one": block,
+        "dense": dense,
+        "mtp": 2 * m.hidden**2 / tp,
+        "loss": parameters.table_size(m, t["tp"]) * 1.0,  # type: ignore[arg-type]
+    }
+    return {name: np.asarray(BF16 * learns * size) for name, size in shapes.items()}

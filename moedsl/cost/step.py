@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from attrs import evolve
 from numpy.typing import NDArray
 
 from moedsl.cost import activations, communication, compute, formats
@@ -216,3 +217,38 @@ def between_stages(hop: Floats, microbatch: Floats, pp: Ints, vpp: Ints, microba
 def bubble(microbatch: Floats, pp: Ints, vpp: Ints) -> Floats:
     """Return the bubble: (pp - 1) / vpp microbatches of the slowest stage, warm-up and cool-down together."""
     return microbatch * ((pp - 1) / vpp)
+
+
+KINDS = {
+    "matrix": ("linear", "mixer", "latent", "dense", "experts", "shared", "mtp", "loss"),
+    "attention": ("core",),
+    "scan": ("scan",),
+    "passes": (
+        "norm",
+        "residual",
+        "rotary",
+        "router",
+        "quantise",
+        "quantise_back",
+        "quantise_mixer",
+        "quantise_mixer_back",
+        "activation",
+        "cast",
+        "cast_back",
+        "permute",
+    ),
+    "vision": ("vision", "merger"),
+}
+"""The parts of `compute.Work` of each kind. `up` is a part of `linear`; a product carries the casts fused with it."""
+
+
+def by_kind(m: Model, hw: Hardware, shape: Table, seq: int, learns: Trained, skew: float) -> dict[str, Prices]:
+    """Return the seconds of one microbatch by kind and feature; the kinds sum to the compute of `microbatch`."""
+    whole = compute.work(m, hw, shape, seq, skew)
+    every = [part for parts in KINDS.values() for part in parts]
+    nothing = {part: np.zeros(shape.rows) for part in every}
+    return {
+        kind: computed(m, shape, evolve(whole, **(nothing | {p: getattr(whole, p) for p in parts})), learns)
+        for kind, parts in KINDS.items()
+        if m.hybrid or m.linear or kind != "scan"
+    }

@@ -1,21 +1,22 @@
-"""The edits that a symptom's `fix` names, and the proof that one of them helps a run file: applied, planned again.
+"""Find the edits that a symptom's `fix` names, and prove that one of them helps: apply it and plan again.
 
 An edit is text between backticks that is a statement of the language. It is tried with everything else as the plan had
-it, then with everything else free; the first that compiles and changes the plan is the proof.
+it, then with everything else free. The first one that compiles and changes the plan is the proof. If memory ran out, it
+must also lower the predicted peak.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, field, frozen
 
 from moedsl.compiler import Result, compile_source
-from moedsl.diagnose.relief import Judge, anything
 from moedsl.diagnostics.source import Source
 from moedsl.planner import experiment
+from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.syntax import ast
 from moedsl.syntax.parse_cache import cached_parse
@@ -23,6 +24,12 @@ from moedsl.syntax.parse_cache import cached_parse
 Plan = Mapping[str, Any]
 _QUOTED = re.compile(r"`([^`]+)`")
 _NOT_HELD = ("precision",)
+
+
+Judge = Callable[[Plan, Plan], "str | None"]
+"""Why a plan is no way out of the one before it; None where it may be one."""
+MEMORY = "memory"
+"""A symptom of this name, or whose name ends in ``_memory``, says that memory lacked."""
 
 
 @frozen
@@ -43,6 +50,21 @@ class Attempt:
     run: str
     proof: Proof | None
     failures: Mapping[str, str] = field(factory=dict)
+
+
+def judge(rule: Rule) -> Judge:
+    """How the edits of a symptom are judged."""
+    return lower_peak if rule.name == MEMORY or rule.name.endswith(f"_{MEMORY}") else anything
+
+
+def anything(_: Plan, __: Plan) -> None:
+    """Any change of the plan may help."""
+
+
+def lower_peak(before: Plan, after: Plan) -> str | None:
+    """The predicted peak of `after` has to be below that of `before`."""
+    was, now = (p["estimate"]["memory"]["peak_gib"] for p in (before, after))
+    return None if now < was else f"its peak is predicted at {now:.1f} GiB, no lower than {was:.1f}"
 
 
 def edits(fix: str | None) -> list[str]:
@@ -142,3 +164,6 @@ def figures(p: Plan) -> dict[str, float]:
     """Seconds a step and GiB at the peak."""
     e = p["estimate"]
     return {"step_time_s": e["step_time_s"], "peak_gib": e["memory"]["peak_gib"]}
+
+
+Plan = Mapping[str, Any]

@@ -1,13 +1,16 @@
-"""Plan -> Artifact: the files that `moedsl compile` writes."""
+"""Turn a plan into the files that `moedsl compile` writes, and write its lock."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from moedsl.diagnostics.source import Source
-from moedsl.emit.bridge import recipe_text
-from moedsl.emit.lock import lock_text
+from moedsl.emit.bridge import function_name, recipe_text
+from moedsl.emit.fields import decided_fields
 from moedsl.emit.overrides import overrides_text
 from moedsl.rules.library import Library
 from moedsl.support.owned_files import hash_of
@@ -24,3 +27,50 @@ def files_of(plan: dict[str, Any], source: Source, library: Library) -> dict[str
         "plan.json": json.dumps(plan, indent=2, ensure_ascii=False) + "\n",
         "moedsl.lock.json": lock_text(plan, inputs),
     }
+
+
+_RUN = ("name", "model", "hf", "hardware", "gpus", "phase", "task")
+_DECIDED = ("layout", "batch", "policy", "derived", "env", "set")
+
+
+def lock_text(plan: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+    """The lock as indented JSON. `inputs` names each input (``source``, ``stdlib``) and its hash (`write.hash_of`)."""
+    lock = {
+        "version": 1,
+        "moedsl": _own_version(),
+        "target": plan["target"],
+        "inputs": dict(sorted(inputs.items())),
+        "function": function_name(plan),
+        "decided": {key: plan[key] for key in (*_RUN, *_DECIDED)},
+        "fields": decided_fields(plan),
+        **_experiment(plan),
+    }
+    return json.dumps(lock, indent=2, ensure_ascii=False) + "\n"
+
+
+def _experiment(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What two runs must share to be one experiment; a plan from elsewhere may not say it."""
+    e = plan.get("experiment")
+    return {"experiment": {"fingerprint": e["fingerprint"], "values": e["values"]}} if e else {}
+
+
+def _own_version() -> str:
+    """The installed version; a checkout that is not installed says so."""
+    installed = _beside()
+    if installed:
+        return installed
+    from importlib.metadata import PackageNotFoundError, version  # dear, and only for an unusual installation
+
+    try:
+        return version("moedsl")
+    except PackageNotFoundError:
+        return "source"
+
+
+def _beside() -> str | None:
+    """The version that the first ``moedsl-VERSION.dist-info`` on the path has in its name."""
+    for entry in sys.path:
+        found = next(Path(entry).glob("moedsl-*.dist-info"), None) if entry else None
+        if found is not None:
+            return found.name.removeprefix("moedsl-").removesuffix(".dist-info")
+    return None

@@ -11,10 +11,10 @@ from pathlib import Path
 from attrs import frozen
 
 from moedsl.checker.clusters.facts import Cluster
-from moedsl.launch import executors, here, ids, kubeflow, store, titles
+from moedsl.launch import executors, here, homes, kubeflow, store
 from moedsl.launch.launch import Launch
-from moedsl.launch.quiet import no_input
 from moedsl.launch.script import Payload
+from moedsl.launch.shield import no_input
 
 
 @frozen
@@ -39,8 +39,8 @@ def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source:
         return _joined([_trainjob(launch, cluster, payload) for launch, payload in jobs])
     if cluster.executor == "local":
         return Sent("", "", {f"{launch.name}.sh": here.text(launch, cluster, payload) for launch, payload in jobs})
-    base, title = executors.home(cluster), titles.title([launch.name for launch, _ in jobs], source)
-    id = ids.first(title, base, ids.ending(base, cluster.tunnel == "ssh"))
+    base, title = executors.home(cluster), homes.title([launch.name for launch, _ in jobs], source)
+    id = homes.first_id(title, base, homes.id_ending(base, cluster.tunnel == "ssh"))
     files: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="moedsl-dryrun-") as temporary:
         own = Path(temporary)

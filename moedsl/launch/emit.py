@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.checker.clusters.setting import Setting
-from moedsl.launch import head, ids, kubeflow, slurm
+from moedsl.launch import head, homes, kubeflow, slurm
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import END, Payload, script
 from moedsl.megatron.values import quoted
@@ -51,8 +51,8 @@ def _launch_py(launch: Launch, cluster: Cluster) -> str:
         name=launch.name,
         cluster=cluster.name,
         cluster_line=literal(cluster.name),
-        letters=literal(ids.LETTERS),
-        length=ids.LENGTH,
+        letters=literal(homes.LETTERS),
+        length=homes.LENGTH,
         ranks=launch.world,
         home=literal(cluster.job_dir) if cluster.tunnel == "local" and cluster.job_dir else "",
         executor=launch.executor,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from moedsl.launch import logs, shield
-from moedsl.launch.explained import explained
+from moedsl.launch.logs import explained
 from moedsl.launch.store import UNKNOWN, Experiment, Job
 
 FIRST_S, LONGEST_S = 1.0, 15.0

@@ -1,10 +1,21 @@
-"""Homes: the folders in which NeMo-Run keeps experiments; a file lists those of clusters, for other processes."""
+"""Where experiments are kept and what they are called: homes, titles and ids.
+
+A home is a folder in which NeMo-Run keeps experiments; a file lists those of clusters, for other processes. An id is a
+title, the first number that is free in the home, and the home's mark if it needs one: ``TITLE_3`` if the jobs use the
+experiment's own folder, so that making the folder decides who has the number; ``TITLE_3-k7f3qx`` if it is a copy behind
+ssh, because two machines that submit to one `job_dir` number their experiments alike. The mark is drawn once for each
+home, so that a dry run prints what will be sent.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from pathlib import Path
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePath
 
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.nemo import HOME
@@ -50,3 +61,72 @@ def unwritable(home: Path, problem: OSError) -> Diagnostic:
     text = f"not submitted: nothing can be kept in {home}: {problem.strerror or problem}"
     help = f"`job_dir` of the cluster (on a login node) or {HOME} names another folder"
     return error("launch.home", text, help=help)
+
+
+LONGEST = 100
+"""Characters: a folder's name holds 255 bytes with the number and the mark after it."""
+_SIGNS = "_.-"
+
+
+def title(jobs: Sequence[str], source: str = "") -> str:
+    """Letters, digits and a few signs. One job gives its name, several the stem of the file `source`.
+
+    Where no file is named (``<text>``, ``<stdin>``), or nothing is left of its stem, it is what the names of the jobs
+    begin with alike, up to a sign.
+    """
+    if len(jobs) == 1:
+        return jobs[0]
+    stem = "" if not source or source.startswith("<") else PurePath(source).stem
+    return _plain(stem) or _shared(jobs) or "runs"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:LONGEST].strip(_SIGNS)
+
+
+def _shared(jobs: Sequence[str]) -> str:
+    """``a_16gpu_h100.main`` of ``a_16gpu_h100.main.ep_8`` and ``a_16gpu_h100.main.tp_2``."""
+    each = zip(*(re.findall(rf"[^{_SIGNS}]*[{_SIGNS}]?", job) for job in jobs), strict=False)
+    return "".join(words[0] for words in itertools.takewhile(lambda words: len(set(words)) == 1, each)).strip(_SIGNS)
+
+
+MARK_FILE = ".mark"
+MARK_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+"""Without characters that look alike."""
+MARK_LENGTH = 6
+"""Letters of a mark: a thousand homes have two alike with a chance of one in 1,800."""
+
+
+def ids(title: str, id_ending: str) -> Iterator[str]:
+    """Every id of a title, the lowest number first_id. NeMo-Run reads the title off the last ``_`` of an id."""
+    return (f"{title}_{number}{id_ending}" for number in itertools.count())
+
+
+def first_id(title: str, base: Path, id_ending: str) -> str:
+    """The first_id id of a title that no experiment below `base` has."""
+    folder = base / "experiments" / title
+    return next(id for id in ids(title, id_ending) if not (folder / id).exists())
+
+
+def id_ending(home: Path, shared: bool) -> str:
+    """What the ids of a home end in: its mark where other homes use the same folder of a cluster, else nothing."""
+    return f"-{mark(home)}" if shared else ""
+
+
+def mark(home: Path) -> str:
+    """The mark of a home, drawn when it is first_id asked for; OSError where it can be neither read nor kept."""
+    file = home / MARK_FILE
+    if not file.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        _draw(file)
+    return file.read_text(encoding="ascii").strip()
+
+
+def _draw(file: Path) -> None:
+    """Writes a mark whole or, where another process has just done so, not at all."""
+    drawn = "".join(secrets.choice(MARK_LETTERS) for _ in range(MARK_LENGTH))
+    own = file.with_name(f"{file.name}.{drawn}")
+    own.write_text(drawn, encoding="ascii")
+    with suppress(FileExistsError):
+        os.link(own, file)
+    own.unlink()

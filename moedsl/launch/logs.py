@@ -1,4 +1,4 @@
-"""What jobs have written, read where they write it."""
+"""Read what jobs have written where they write it, and explain their last lines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from attrs import define, field
 
 from moedsl.launch import pods, store
+from moedsl.launch.head_check import WRONG
 from moedsl.launch.store import Experiment, Job
 
 _SLURM_SAYS = re.compile(r"(srun|slurmstepd\S*|\S*slurm_script): ")
@@ -87,3 +88,19 @@ def reason(experiment: Experiment, job: Job) -> list[str]:
         return []
     of_slurm = [line for line in said.more(whole=True) if _SLURM_SAYS.match(line)]
     return [*of_slurm[-TAIL:], *wrote.more(whole=True)[-TAIL:]]
+
+
+PREFLIGHT = "moedsl preflight: "
+SECRET = 78
+"""The exit code of a job without one of its secrets (script.py)."""
+
+
+def explained(lines: Iterable[str]) -> str:
+    """Explain why a job ended before its ranks started, and how to fix it; nothing for any other end."""
+    for line in lines:
+        at = line.find(PREFLIGHT)
+        if at >= 0:
+            return f"it checked its machine and ended (exit code {WRONG}): moedsl diagnose '{line[at:]}'"
+        if line.startswith("secret ") and line.endswith(" is not set in this job"):
+            return f"a secret is missing (exit code {SECRET}): moedsl diagnose '{line}'"
+    return ""

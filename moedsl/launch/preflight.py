@@ -15,7 +15,7 @@ from moedsl.diagnostics.model import Diagnostic, error, note
 from moedsl.diagnostics.source import Source
 from moedsl.launch import head, nodes, places
 from moedsl.launch.launch import Launch
-from moedsl.launch.quiet import no_input
+from moedsl.launch.shield import no_input
 from moedsl.rules.library import Library
 
 SKIPPED = note("preflight.skipped", "nothing was checked: neither the recipe, nor paths, nor the cluster's GPUs")

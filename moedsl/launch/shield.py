@@ -1,13 +1,16 @@
-"""Work that signals do not cut short: they are noted meanwhile, and answered when it is done."""
+"""Protect a submission: signals are noted, standard input is empty, files are replaced in one step."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, the usual request to end, and a terminal or a connection that went."""
@@ -84,3 +87,41 @@ def raised(work: Callable[[], None]) -> BaseException | None:
     thread.start()
     thread.join()
     return problems[0] if problems else None
+
+
+@contextmanager
+def no_input() -> Generator[None]:
+    """Inside, standard input is empty: NeMo-Run's local commands (invoke) would read what is meant for others."""
+    before = sys.stdin
+    with open(os.devnull) as nothing:
+        sys.stdin = nothing
+        try:
+            yield
+        finally:
+            sys.stdin = before
+
+
+@contextmanager
+def whole_files() -> Generator[None]:
+    """Inside, each of an experiment's whole_files is replaced in one step.
+
+    NeMo-Run empties a file and then writes it (nemo_run 0.11.1 run/experiment.py:383, :405), the list of the jobs that
+    were submitted too: without it nobody finds them again.
+    """
+    with patch("nemo_run.run.experiment.open", _open, create=True):
+        yield
+
+
+def _open(path: str, mode: str = "r") -> Any:
+    return _replacing(Path(path), mode) if "w" in mode else open(path, mode)
+
+
+@contextmanager
+def _replacing(path: Path, mode: str) -> Generator[Any]:
+    own = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with own.open(mode) as file:
+            yield file
+        own.replace(path)
+    finally:
+        own.unlink(missing_ok=True)

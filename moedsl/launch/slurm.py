@@ -1,8 +1,13 @@
-"""What NeMo-Run's SlurmExecutor is given, as plain values: the run and the script that a person keeps use the same."""
+"""Slurm: the arguments of NeMo-Run's executor as plain values, and the number that Slurm gave to a job.
+
+NeMo-Run's own list has the numbers; accounting has those that are not on the list, because a launcher was killed while
+sbatch ran.
+"""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from moedsl.checker.clusters.facts import Cluster
@@ -68,3 +73,38 @@ def ssh(cluster: Cluster) -> dict[str, Any]:
     said = {"host": cluster.host, "user": cluster.user, "port": cluster.port, "identity": cluster.identity}
     expanded = said | {"identity": os.path.expanduser(cluster.identity)}
     return {n: v for n, v in expanded.items() if v} | {"job_dir": cluster.job_dir}
+
+
+_SUBMITTED = "sacct --noheader --allocations --parsable2 --starttime=now-7days --format=JobID,SubmitLine"
+"""What sbatch was called with (Slurm 21.08 and later); the script's path has the experiment's id in it."""
+
+
+def use_list(path: Path) -> None:
+    """Makes `path` NeMo-Run's list (nemo_run 0.11.1 run/torchx_backend/schedulers/slurm.py:69)."""
+    _scheduler().SLURM_JOB_DIRS = str(path)
+
+
+def listed(job_dir: str) -> str:
+    """The last number on the list for a job of that folder, or nothing (schedulers/slurm.py:495)."""
+    numbers = [number for number, (folder, _, _) in _scheduler()._get_job_dirs().items() if folder == job_dir]
+    return numbers[-1] if numbers else ""
+
+
+def accounted(tunnel: Any, script: str) -> str:
+    """The number of the last job of a week that was submitted with that script, or nothing."""
+    lines = tunnel.run(_SUBMITTED, hide=True, warn=True).stdout.splitlines()
+    pairs = (line.split("|", 1) for line in lines if "|" in line)
+    numbers = [number for number, command in pairs if command.split()[-1:] == [script]]
+    return numbers[-1] if numbers else ""
+
+
+def enlist(number: str, job_dir: str, tunnel: Any, log_folder: str) -> None:
+    """Puts a job on the list, without which NeMo-Run neither asks for it nor cancels it."""
+    if listed(job_dir) != number:
+        _scheduler()._save_job_dir(number, job_dir, tunnel, f"{log_folder}/log*")
+
+
+def _scheduler() -> Any:
+    from nemo_run.run.torchx_backend.schedulers import slurm
+
+    return slurm

@@ -18,7 +18,7 @@ from typing import Any
 from attrs import define, frozen
 
 from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.launch import connections, executors, homes, kubeflow, slurm_numbers, trainjobs
+from moedsl.launch import connections, executors, homes, kubeflow, slurm, trainjobs
 from moedsl.launch.nemo import nemo_run
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -110,9 +110,9 @@ class Experiment:
         if not isinstance(job.executor, nemo_run().SlurmExecutor):
             return ""
         script = f"{job.executor.tunnel.job_dir}/{job.id}_sbatch.sh"
-        number = slurm_numbers.listed(job.executor.job_dir) or slurm_numbers.accounted(self.tunnel(job.id), script)
+        number = slurm.listed(job.executor.job_dir) or slurm.accounted(self.tunnel(job.id), script)
         if number:
-            slurm_numbers.enlist(number, job.executor.job_dir, self.tunnel(job.id), self.log_folder(job.id))
+            slurm.enlist(number, job.executor.job_dir, self.tunnel(job.id), self.log_folder(job.id))
         return f"slurm_tunnel://nemo_run/{number}" if number else ""
 
     @property
@@ -188,7 +188,7 @@ def use_home(home: Path) -> None:
     """Makes NeMo-Run keep everything below `home`, its list of Slurm's numbers too."""
     nemo_run()
     executors.use_home(home)
-    slurm_numbers.use(home / ".slurm_jobs")
+    slurm.use_list(home / ".slurm_jobs")
 
 
 def known() -> dict[str, Path]:

@@ -14,8 +14,8 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.launch import connections, homes, ids, shield, store, trainjobs, whole
-from moedsl.launch.quiet import no_input
+from moedsl.launch import connections, homes, shield, store, trainjobs
+from moedsl.launch.shield import no_input
 
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """What the machine that submits says of its own files."""
@@ -63,7 +63,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
         return Submitted("", why_not=_unreached(tasks, problem))
     with ExitStack() as stack:
         try:
-            id = stack.enter_context(_reserved(title, home, ids.ending(home, _elsewhere(tunnels))))
+            id = stack.enter_context(_reserved(title, home, homes.id_ending(home, _elsewhere(tunnels))))
             homes.remember(home)
         except OSError as problem:
             return Submitted("", why_not=homes.unwritable(home, problem))
@@ -102,7 +102,7 @@ def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
     """
     folder = home / "experiments" / title
     folder.mkdir(parents=True, exist_ok=True)
-    id = next(id for id in ids.ids(title, ending) if _took(folder, id))
+    id = next(id for id in homes.ids(title, ending) if _took(folder, id))
     try:
         yield id
     finally:
@@ -149,7 +149,7 @@ def _experiment(tasks: Sequence[Task], title: str, id: str, tunnels: Mapping[str
 
 
 def _run(made: Any, tasks: Sequence[Task]) -> None:
-    with redirect_stdout(sys.stderr), no_input(), whole.files(), made:
+    with redirect_stdout(sys.stderr), no_input(), shield.whole_files(), made:
         for task in tasks:
             made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
         with _named_beforehand(made), connections.copying():

@@ -1,4 +1,4 @@
-"""The result of a rehearsal as JSON: what was run, what it has of the plan, what was checked, why it failed."""
+"""Write the result of a rehearsal as JSON: what was run, what it has of the plan, what was checked, why it failed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from moedsl.compiler import load_stdlib
+from moedsl.diagnose import scan
+from moedsl.diagnose import text as diagnose_text
 from moedsl.rehearse.checks import Check
 from moedsl.rehearse.cpu.config import changes
 from moedsl.rehearse.launch import Outcome
@@ -67,3 +70,15 @@ def _trained(r: Result) -> Json | None:
         "checks": [asdict(c) for c in r.checks],
         "failure": None if failure is None else {**asdict(failure), "diagnosis": r.diagnosis},
     }
+
+
+def diagnosis(prepared: Prepared, outcome: Outcome) -> dict[str, Any] | None:
+    """What the log of the rank that failed says, as `moedsl diagnose --json`; None where no rank failed."""
+    if outcome.failure is None or outcome.failure.rank is None:
+        return None
+    log = prepared.folder / f"rank_{outcome.failure.rank}.log"
+    if not log.exists():
+        return None
+    with log.open("rb") as stream:
+        report = scan.diagnose(log.name, scan.blocks(stream), scan.symptoms(load_stdlib()))
+    return diagnose_text.to_json(report, {})

@@ -1,4 +1,4 @@
-"""One rank of a rehearsal: the emitted recipe through NVIDIA's `pretrain()`, and what it saw, written as JSON.
+"""Run one rank of a rehearsal: the emitted recipe through NVIDIA's `pretrain()`; write what the rank saw as JSON.
 
 On a CPU `moedsl.rehearse.host` forks it; on GPUs torchrun starts `python -m moedsl.rehearse.worker TASK.json`.
 """
@@ -11,7 +11,8 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -69,20 +70,20 @@ def load_for_cpu() -> None:
     """Everything that a rank imports, with what stands in for a GPU. For the rest of the process and its forks."""
     import torch
 
-    from moedsl.rehearse.cpu import collectives, cuda, packages, tensors
+    from moedsl.rehearse.cpu import collectives, cuda, packages
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     cuda.stand_in()
-    tensors.stay()
+    cuda.keep_tensors()
     collectives.adapt()
     packages.load()
     for name in USED:
         importlib.import_module(name)
-    from moedsl.rehearse.cpu import layers, state
+    from moedsl.rehearse.cpu import layers
 
     layers.install()
-    state.adapt()
+    cuda.adapt_megatron()
 
 
 def _config(task: Task) -> Any:
@@ -104,8 +105,6 @@ def _pretrain(task: Task, config: Any, answer: dict[str, Any], news: Callable[[s
     from megatron.bridge.training.callbacks import CallbackManager
     from megatron.bridge.training.pretrain import pretrain
 
-    from moedsl.rehearse.seen import digests, groups, losses, parameters
-
     def started(context: Any) -> None:
         answer["groups"], answer["parameters"] = groups(), parameters(context.model)
         answer["before"] = digests(context.model)
@@ -122,6 +121,51 @@ def _pretrain(task: Task, config: Any, answer: dict[str, Any], news: Callable[[s
     callbacks.register("on_train_step_end", stepped)
     callbacks.register("on_train_end", ended)
     pretrain(config, importlib.import_module(task.step).forward_step, callbacks=callbacks)
+
+
+def groups() -> dict[str, list[int]]:
+    """The ranks of each of this rank's groups in Megatron-Core's state, by the names of `moedsl.schema.rank_groups`."""
+    import torch.distributed as dist
+    from megatron.core import parallel_state as state
+
+    made: dict[str, Any] = {
+        "TP": state.get_tensor_model_parallel_group(),
+        "CP": state.get_context_parallel_group(),
+        "DP": state.get_data_parallel_group(),
+        "DP_CP": state.get_data_parallel_group(with_context_parallel=True),
+        "PP": state.get_pipeline_model_parallel_group(),
+        "TP_CP": state.get_tensor_and_context_parallel_group(),
+        "TP_PP": state.get_model_parallel_group(),
+        "EP": state.get_expert_model_parallel_group(),
+        "ETP": state.get_expert_tensor_parallel_group(),
+        "ETP_EP": state.get_expert_tensor_and_model_parallel_group(),
+        "EDP": state.get_expert_data_parallel_group(),
+    }
+    return {name: sorted(dist.get_process_group_ranks(group)) for name, group in made.items()}
+
+
+def parameters(chunks: Sequence[Any]) -> dict[str, int]:
+    """Parameters of all virtual stages of this rank: those of experts, and the others."""
+    sizes = {"dense": 0, "expert": 0}
+    for chunk in chunks:
+        for name, parameter in chunk.named_parameters():
+            sizes["expert" if ".experts." in name else "dense"] += parameter.numel()
+    return sizes
+
+
+def digests(chunks: Sequence[Any]) -> dict[str, str]:
+    """A hash of the values of this rank's parameters: those of experts, and the others."""
+    hashes = {"dense": sha256(), "expert": sha256()}
+    for chunk in chunks:
+        for name, parameter in chunk.named_parameters():
+            kind = "expert" if ".experts." in name else "dense"
+            hashes[kind].update(parameter.detach().float().cpu().numpy().tobytes())
+    return {kind: found.hexdigest()[:16] for kind, found in hashes.items()}
+
+
+def losses(found: Mapping[str, Any] | None) -> dict[str, float]:
+    """The reduced losses of an iteration; only the last stage has any."""
+    return {name: float(value) for name, value in (found or {}).items()}
 
 
 def main(path: str) -> None:

@@ -1,4 +1,4 @@
-"""Which logs belong to which run: a log, a folder of runs, or `LOG=RUN` for logs that were made elsewhere."""
+"""Find the logs of each run: a log, a folder of runs, `LOG=RUN` for logs from elsewhere, or the id of an experiment."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.results import fetch
-from moedsl.results.log_files import CODE, PLAN, job_logs
+from moedsl.support.owned_files import written_by_us
 
 HELP = (
     "give a log, a folder that holds logs beside their plan.json, LOG=RUN with a plan.json, folder or recipe.py, "
@@ -52,7 +51,7 @@ def _one(target: str) -> list[Run] | Diagnostic:
     log, _, stands = target.rpartition("=")
     if log and Path(log).exists():
         return _paired(Path(log), stands)
-    experiment = None if "/" in target else fetch.folder(target)
+    experiment = None if "/" in target else experiment_folder(target)
     if isinstance(experiment, Diagnostic):
         return experiment
     if experiment is None:
@@ -109,3 +108,67 @@ def read_plan(path: Path) -> Mapping[str, Any] | None:
     except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) and {"layout", "batch", "gpus", "name"} <= data.keys() else None
+
+
+SUFFIXES = (".log", ".out", ".err", ".txt")
+
+
+CODE = "code"
+"""The folder below a task in which NeMo-Run ships what a job needs."""
+
+
+PLAN = "plan.json"
+
+
+def job_logs(folder: Path) -> list[Path]:
+    """Files that a job printed: not what moedsl wrote, and not what NeMo-Run ships."""
+    files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix in SUFFIXES)
+    return [p for p in files if CODE not in p.relative_to(folder).parts[:-1] and not _ours(p)]
+
+
+def has_logs(folder: Path, but: str = "") -> bool:
+    """Whether a job has printed anything there; `but` is a name that does not count."""
+    return any(p.name != but for p in job_logs(folder))
+
+
+def _ours(path: Path) -> bool:
+    with path.open("rb") as stream:
+        head = stream.read(200)
+    return head.startswith(b"# moedsl:") or written_by_us(path.name, head.decode(errors="replace")) != "foreign"
+
+
+FETCHED = "log-fetched.out"
+
+
+def experiment_folder(id: str) -> Path | Diagnostic | None:
+    """Where an experiment's jobs have their plans and logs; None where no experiment has that id.
+
+    Logs that lie on the cluster, behind an SSH tunnel or in pods, are fetched as they are now.
+    """
+    from moedsl.launch import store
+
+    home = store.known().get(id)
+    if home is None:
+        return None
+    found = home / "experiments" / id.rpartition("_")[0] / id
+    tasks = [plan.parent for plan in found.glob(f"*/{PLAN}")]
+    if tasks and all(has_logs(task, but=FETCHED) for task in tasks):
+        return found
+    wrong = store.has_nemo_run()
+    opened = wrong or store.open_experiment(home, id)
+    if isinstance(opened, Diagnostic):
+        return opened
+    for job in (job for job in opened.jobs() if job.handle):
+        _fetch(opened, job)
+    return found
+
+
+def _fetch(experiment: Any, job: Any) -> None:
+    from moedsl.launch import logs
+
+    with (Path(job.folder) / FETCHED).open("w", encoding="utf-8") as out:
+        reader = logs.reader(experiment, job)
+        if reader is not None:
+            logs.print_lines(reader.more(whole=True), out)
+        else:
+            logs.print_elsewhere(experiment, job, False, out)

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from accuracy_left_out import left_out, rank_correlation, summary
 from attrs import evolve
 
-from moedsl.calibrate.accuracy import left_out, rank_correlation, summary
 from moedsl.calibrate.fit import errors, fit
 from moedsl.calibrate.runs import Measured, read
 from moedsl.cli.main import main

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
+from optimum_standing import outside, standing
 
-from moedsl.calibrate.optimum import outside, standing
 from moedsl.compiler import compile_source
 from moedsl.cost.communication import met
 from moedsl.diagnostics.source import Source

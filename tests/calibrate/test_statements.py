@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from accuracy_statements import statements
+
 from moedsl.calibrate.runs import read
-from moedsl.calibrate.statements import statements
 from moedsl.cost.bounds import FITS, NOT, bounds
 from tests.helpers.paths import ROOT
 

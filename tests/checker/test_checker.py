@@ -204,7 +204,11 @@ ODD_HYBRIDS = [
     ('"MEM*EM-E"', '"MEM*|M-E"', "| is not a letter of a pattern"),
     ("layers 8", "layers 7", "a pattern of 8 layers, but there are 7"),
     ('"MEM*EM-E"', '"M-M*-M--"', "no layer of its pattern has experts"),
-    ("; gated", "; dense_layers 1; gated", "dense_layers cannot be combined with a pattern, where - marks the dense layers"),
+    (
+        "; gated",
+        "; dense_layers 1; gated",
+        "dense_layers cannot be combined with a pattern, where - marks the dense layers",
+    ),
     ("; gated", "; window 128; gated", "the * of a pattern attends to the whole sequence"),
     ("mamba_state 128 ", "", "an M needs mamba_heads, mamba_head_dim, mamba_state and mamba_groups"),
     ("mamba_groups 4", "mamba_groups 3", "8 Mamba heads do not divide evenly into 3 groups"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.cost import Cost, at_step, placeholders, rows
+from moedsl.cost import Cost, at_step, memory, rows
 from moedsl.cost.taken import BEST
 from moedsl.schema.axes import BY_NAME
 from tests.helpers.cost_models import hardware, model
@@ -58,9 +58,9 @@ def test_fp32_gradients_are_stepped_where_they_are() -> None:
 
 def test_empty_gradients_are_there_once_for_each_shape() -> None:
     m = model("qwen3_30b_a3b")
-    found = placeholders.gradients(m, table(), True)
+    found = memory.empty_gradients(m, table(), True)
     assert found["one"] + found["loss"] == pytest.approx(kept(0.0))
-    assert all((size == 0).all() for size in placeholders.gradients(m, table(), False).values())
+    assert all((size == 0).all() for size in memory.empty_gradients(m, table(), False).values())
 
 
 FLAGS = """

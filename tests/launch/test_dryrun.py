@@ -17,10 +17,10 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli.main import main
-from moedsl.launch import executors, ids, quote
+from moedsl.launch import executors, homes, quote
 from moedsl.launch.dryrun import dryrun, dryrun_all
-from moedsl.launch.quiet import no_input
 from moedsl.launch.script import Payload
+from moedsl.launch.shield import no_input
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS
 from tests.launch.launches import launch, plan, slurm
@@ -56,7 +56,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(executors.HOME, str(tmp_path / "nemo"))
     behind_ssh = tmp_path / "nemo" / "clusters" / "lab"
     behind_ssh.mkdir(parents=True)
-    (behind_ssh / ids.FILE).write_text("k7f3qx")
+    (behind_ssh / homes.MARK_FILE).write_text("k7f3qx")
     return tmp_path / "nemo"
 
 
@@ -93,7 +93,10 @@ def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(
         monkeypatch.setenv(executors.HOME, str(tmp_path / laptop))
         sent.append(dryrun(launch(made, on), on, SHORT).folder)
     assert sent[0] == sent[1] != sent[2]
-    assert all(re.fullmatch(rf"/shared/runs/[^/]+/[^/]+_0-[{ids.LETTERS}]{{{ids.LENGTH}}}", folder) for folder in sent)
+    assert all(
+        re.fullmatch(rf"/shared/runs/[^/]+/[^/]+_0-[{homes.MARK_LETTERS}]{{{homes.MARK_LENGTH}}}", folder)
+        for folder in sent
+    )
 
 
 def test_several_jobs_are_one_experiment() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli import main
-from moedsl.launch import executors, homes, ids, shield, store, submit, whole
+from moedsl.launch import executors, homes, shield, store, submit
 from tests.launch import slurm_launch
 
 
@@ -73,7 +73,7 @@ def test_what_is_kept_of_an_experiment_is_written_whole(home: Path, monkeypatch:
         raise KeyboardInterrupt
 
     made = store.nemo_run().Experiment("run", id="run_0", base_dir=str(home))
-    with whole.files():
+    with shield.whole_files():
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(made, "to_config", ended)
             made._save_experiment()
@@ -109,12 +109,12 @@ def test_a_mark_is_drawn_once_by_processes_that_ask_together(home: Path) -> None
 
     def ask(_: int) -> str:
         together.wait()
-        return ids.mark(home)
+        return homes.mark(home)
 
     with ThreadPoolExecutor(8) as pool:
         marks = set(pool.map(ask, range(8)))
-    assert len(marks) == 1 and re.fullmatch(f"[{ids.LETTERS}]{{{ids.LENGTH}}}", marks.pop())
-    assert [path.name for path in home.iterdir()] == [ids.FILE]
+    assert len(marks) == 1 and re.fullmatch(f"[{homes.MARK_LETTERS}]{{{homes.MARK_LENGTH}}}", marks.pop())
+    assert [path.name for path in home.iterdir()] == [homes.MARK_FILE]
 
 
 def test_clusters_behind_ssh_have_lists_of_their_own(home: Path) -> None:

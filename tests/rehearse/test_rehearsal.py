@@ -17,7 +17,8 @@ from attrs import evolve
 
 from moedsl.cli.commands import rehearse as command
 from moedsl.cli.main import main
-from moedsl.rehearse import failure
+from moedsl.diagnose import text as diagnose_text
+from moedsl.rehearse import result
 from moedsl.rehearse.checks import Check, checks
 from moedsl.rehearse.launch import Host, Outcome
 from moedsl.rehearse.prepare import Prepared, prepare
@@ -192,9 +193,9 @@ def test_a_rank_that_fails_ends_the_others_and_is_quoted(host: Host, tmp_path: P
     outcome = host.run(made, 300)
     assert outcome.failure is not None and outcome.failure.kind == "rank" and outcome.failure.status == 1
     assert any("topk" in line.lower() for line in outcome.failure.lines), outcome.failure.lines
-    said = failure.diagnosis(made, outcome)
+    said = result.diagnosis(made, outcome)
     assert said is not None and said["lines"] > 10
-    assert "the process group" not in failure.text(said)
+    assert "the process group" not in diagnose_text.text(said)
     assert ranks_alive(made) == []
 
 

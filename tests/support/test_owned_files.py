@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.emit.lock import lock_text
+from moedsl.emit.artifact import lock_text
 from moedsl.support import owned_files
 from moedsl.support.owned_files import hash_of, left_over, stamp, write_all, written_by_us
 from tests.helpers.plans import PLANS

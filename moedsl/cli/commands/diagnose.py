@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
-from moedsl.diagnose import relief, scan
+from moedsl.diagnose import edit, scan
 from moedsl.diagnose.edit import Attempt, edits, prove
 from moedsl.diagnose.gpu import remarks
 from moedsl.diagnose.text import text, to_json
@@ -58,7 +58,7 @@ def _library(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]
 
 def _proofs(report: scan.Report, source: Source) -> dict[str, list[Attempt]]:
     """For each symptom, what its edits do to the runs of the file."""
-    return {s.rule.id: prove(source, edits(s.rule.fix), relief.judge(s.rule)) for s in report.sightings}
+    return {s.rule.id: prove(source, edits(s.rule.fix), edit.judge(s.rule)) for s in report.sightings}
 
 
 Opened = tuple[str, BinaryIO | None, list[Diagnostic]]

@@ -8,7 +8,7 @@ from argparse import Namespace
 from moedsl.cli import talk
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import connections, follow, logs, pods, store
-from moedsl.launch.explained import explained
+from moedsl.launch.logs import explained
 
 
 def run(a: Namespace) -> int:

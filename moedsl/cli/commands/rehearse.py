@@ -14,14 +14,15 @@ from attrs import evolve
 from moedsl.cli import talk
 from moedsl.cli.programs import compiled
 from moedsl.compiler import Result as Compiled
+from moedsl.diagnose import text as diagnose_text
 from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.rehearse import failure, program
+from moedsl.rehearse import program
 from moedsl.rehearse.checks import checks
 from moedsl.rehearse.gpus import Gpus, available
 from moedsl.rehearse.kernels import lacking
 from moedsl.rehearse.launch import Host
 from moedsl.rehearse.prepare import Prepared, prepare
-from moedsl.rehearse.result import Result, to_json
+from moedsl.rehearse.result import Result, diagnosis, to_json
 from moedsl.rehearse.shrink import Rehearsal, shrink
 from moedsl.rehearse.text import text
 from moedsl.solver.solve import Chosen
@@ -105,7 +106,7 @@ def _one(a: Namespace, prepared: Prepared, host: Host | Gpus) -> Result:
     r = prepared.rehearsal
     outcome = host.run(prepared, a.timeout, lambda text: print(f"  {r.name}: {text}", file=sys.stderr, flush=True))
     found = checks(prepared, outcome.answers) if outcome.failure is None else ()
-    return Result(r, prepared.plan, host.device, prepared, outcome, found, failure.diagnosis(prepared, outcome))
+    return Result(r, prepared.plan, host.device, prepared, outcome, found, diagnosis(prepared, outcome))
 
 
 def _print(a: Namespace, results: list[Result]) -> int:
@@ -120,5 +121,5 @@ def _print(a: Namespace, results: list[Result]) -> int:
 
 def _said(run: dict[str, Any]) -> str:
     """What `moedsl diagnose` knows of a failing rank's log."""
-    diagnosis = run["trained"] and run["trained"]["failure"] and run["trained"]["failure"]["diagnosis"]
-    return "\n" + failure.text(diagnosis) if diagnosis else ""
+    known = run["trained"] and run["trained"]["failure"] and run["trained"]["failure"]["diagnosis"]
+    return "\n" + diagnose_text.text(known) if known else ""

@@ -161,7 +161,6 @@ def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> 
 def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
     """All jobs as one experiment; the exit code once they have ended, or, detached, once they are submitted."""
     from moedsl.cli import attended
-    from moedsl.launch import titles
     from moedsl.launch.submit import Task, sequential
 
     home = executors.home(cluster)
@@ -171,5 +170,5 @@ def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
         for j in jobs
     ]
     plans = {j.launch.name: j.plan for j in jobs}
-    named = titles.title([t.name for t in tasks], source)
+    named = homes.title([t.name for t in tasks], source)
     return attended.run(sequential(tasks) if a.sequential else tasks, named, home, a.detach, plans)

@@ -1,18 +1,20 @@
-"""torch.cuda without a GPU: streams and events that do nothing, memory that is not counted, the CPU as the device.
+"""Let the CPU answer for CUDA: streams and events that do nothing, tensors that stay, random numbers, recompute.
 
 Megatron-Core and Bridge call these unconditionally (core/pipeline_parallel/schedules.py, core/timers.py, bridge
-training/initialize.py, training/setup.py). Work is done in order on a CPU, so that no stream has to be waited for.
+training/initialize.py, training/setup.py). Work is done in order on a CPU, so no stream has to be waited for.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Self
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 
 class Idle:
@@ -60,3 +62,74 @@ def stand_in() -> None:
     cuda.set_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
     accelerator: Any = torch.accelerator
     accelerator.current_stream = lambda *args, **kwargs: SimpleNamespace(is_capturing=lambda: False)
+
+
+class _OnCpu(TorchFunctionMode):
+    """Sends what goes to cuda to the CPU, and pins no memory: there is no GPU to copy it to."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
+            return args[0]
+        if _is_cuda(kwargs.get("device")):
+            kwargs["device"] = "cpu"
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = False
+        if func is torch.Tensor.to:
+            args = (args[0], *("cpu" if _is_cuda(a) else a for a in args[1:]))
+        return func(*args, **kwargs)
+
+
+def _is_cuda(value: Any) -> bool:
+    return isinstance(value, (str, torch.device)) and str(value).startswith("cuda")
+
+
+def keep_tensors() -> None:
+    """From here on, for the rest of the process.
+
+    Megatron-Core's optimizer sorts parameters by the names of the types of CUDA tensors
+    (core/optimizer/distrib_optimizer.py, `torch.cuda.FloatTensor`).
+    """
+    tensor: Any = torch.Tensor
+    real, tensor.cuda = tensor.type, lambda self, *args, **kwargs: self
+
+    def named(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return real(self, *args, **kwargs) if args or kwargs else f"torch.cuda.{real(self).split('.')[-1]}"
+
+    tensor.type = named
+    _OnCpu().__enter__()
+
+
+def adapt_megatron() -> None:
+    """For the rest of the process."""
+    random: Any = importlib.import_module("megatron.core.tensor_parallel.random")
+    _generator(random)
+    _recompute(random)
+    for name in ("megatron.core.datasets.utils", "megatron.bridge.training.initialize"):
+        module: Any = importlib.import_module(name)
+        module.compile_helpers = lambda: None  # C++ for blended datasets: mock data needs none
+
+
+def _generator(random: Any) -> None:
+    """The generator of CUDA is the CPU's."""
+    random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
+    random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
+
+
+def _recompute(random: Any) -> None:
+    """Recompute of single modules (core/tensor_parallel/random.py:725).
+
+    It asks Transformer Engine about FP8 whether or not there is FP8, and gives recomputed tensors back through an
+    extension that it compiles on the spot (random.py:40): here their bytes are copied.
+    """
+    random.FP8GlobalStateManager = SimpleNamespace(is_fp8_enabled=lambda: False, get_fp8_recipe=lambda: None)
+    random.activation_recompute_forward = lambda **kwargs: contextlib.nullcontext()
+    random.fp8_autocast = lambda **kwargs: contextlib.nullcontext()
+    random._get_share_storage = lambda: _give_back
+
+
+def _give_back(kept: torch.Tensor, recomputed: torch.Tensor) -> None:
+    """Below the tensors, as the extension does: autograd sees no change."""
+    source = recomputed.untyped_storage()
+    kept.untyped_storage().resize_(source.nbytes())
+    kept.untyped_storage().copy_(source)
