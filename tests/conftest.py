@@ -26,7 +26,7 @@ for heard, handler in {
         signal.signal(heard, handler)
 
 collect_ignore = (
-    ["bench", "editors", "launch", "lsp", "rehearse/test_rehearsal.py", "solver/test_cpsat.py"]
+    ["bench", "editors", "launch", "lsp", "rehearse/test_rehearsal.py", "schema/test_axes.py", "solver/test_cpsat.py"]
     if sys.version_info < (3, 12)
     else []
 )

@@ -97,7 +97,7 @@ def test_pinning_everything_keeps_the_plan(name: str) -> None:
     text = next(p for p in EXAMPLES if p.stem == name).read_text(encoding="utf-8")
     d = document(text, solved=True)
     assert d.plan is not None
-    edits = [pins.edit(d, p, [*hints.UNLESS, *hints.ALWAYS]) for p in d.plan.plans]
+    edits = [pins.edit(d, p, [a.name for a in (*hints.WHERE_ON, *hints.ALWAYS)]) for p in d.plan.plans]
     for e in sorted((e for e in edits if e), key=lambda e: e.range.start.line, reverse=True):
         at, _ = d.lines.offsets(e.range)
         text = text[:at] + e.new_text + text[at:]

@@ -13,9 +13,10 @@ from moedsl.diagnostics.source import Source
 from moedsl.queries.front import _Front, front
 from moedsl.queries.pareto import beats, pareto
 from moedsl.queries.show_pareto import pareto_text
+from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.lower import lower
-from moedsl.solver.search import HELD, MOVED, Solution, combinations_of, mesh_table, policy_table
+from moedsl.solver.search import Solution, combinations_of, mesh_table, policy_table
 from moedsl.solver.solve import Chosen, make_cost, solve
 from tests.helpers.fake_prices import FakePrices
 from tests.solver.test_search import PRICES, SMALL, WHY, WIDE, Naive, program, texts

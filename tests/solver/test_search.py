@@ -23,10 +23,11 @@ from moedsl.diagnostics.source import Source
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
+from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.lower import lower
 from moedsl.solver.problem import Problem
-from moedsl.solver.search import HELD, MOVED, Search, Solution, mesh_table, policy_table, some_layout
+from moedsl.solver.search import Search, Solution, mesh_table, policy_table, some_layout
 from moedsl.solver.solve import make_cost
 from moedsl.solver.top_k import Kept
 from moedsl.syntax import ast
