@@ -15,9 +15,7 @@ from moedsl.schema.calibration import Constants, ranges
 def declaration(arch: str, fitted: Fit, runs: Sequence[Measured]) -> str:
     """``calibration ARCH { ... }``: three digits of each constant, its meaning, and whether the runs moved it."""
     gpus = ", ".join(sorted({r.gpu for r in runs}))
-    head = (
-        f"# Fitted by `moedsl calibrate` to {len(runs)} runs on {gpus}. What they say nothing of is as it was before.\n"
-    )
+    head = f"# Fitted by `moedsl calibrate` to {len(runs)} runs on {gpus}. Constants not from the runs are unchanged.\n"
     lines = [f"  watts {fitted.constants.watts:g}  # the power limit at which the shares are stated"]
     for name, r in ranges().items():
         kept = "" if name in fitted.moved else " (not from the runs)"

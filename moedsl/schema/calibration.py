@@ -33,22 +33,24 @@ class Constants:
 
     watts: float
     gemm: float = _constant(0.40, 0.85, 0.62, "share of the dense BF16 peak that a large matrix product reaches")
-    gemm8: float = _constant(0.30, 0.85, 0.60, "the same of the 8-bit peak, quantisation not counted")
-    gemm4: float = _constant(0.20, 0.70, 0.40, "the same of the 4-bit peak")
+    gemm8: float = _constant(0.30, 0.85, 0.60, "the same for the 8-bit peak, without quantisation")
+    gemm4: float = _constant(0.20, 0.70, 0.40, "the same for the 4-bit peak")
     attention: float = _constant(
-        0.25, 0.75, 0.50, "share of the BF16 peak that fused attention reaches with heads of 128, both ways"
+        0.25, 0.75, 0.50, "share of the BF16 peak that fused attention reaches with heads of 128, forward and backward"
     )
-    half_full: float = _constant(32, 1024, 192, "tokens for each expert at which a grouped product is at half", 0.5)
+    half_full: float = _constant(
+        32, 1024, 192, "tokens for each expert at which a grouped product reaches half its rate", 0.5
+    )
     stream: float = _constant(0.30, 0.90, 0.50, "share of the HBM bandwidth that passes over memory reach")
     unfused: float = _constant(
-        1.0, 5.0, 2.0, "passes of the experts' activation and casts without the fused kernel, over those with it", 0.4
+        1.0, 5.0, 2.0, "passes of expert activation and casts without the fused kernel, divided by those with it", 0.4
     )
     power: float = _constant(0.01, 1.0, 0.9, "how far the sustained clock follows the power limit: rate ~ watts^power")
     dispatch: float = _constant(0.30, 0.95, 0.75, "share of the NVLink bandwidth that HybridEP's all-to-all reaches")
     ring: float = _constant(0.40, 0.95, 0.75, "share of each bandwidth that NCCL's ring collectives reach")
     hidden: float = _constant(0.30, 0.95, 0.70, "share of expert communication that the 1F1B overlap hides")
     skew: float = _constant(
-        1.0, 1.5, 1.25, "time of the fullest rank's experts under natural routing, over balanced", 0.1
+        1.0, 1.5, 1.25, "time of the fullest rank's experts under natural routing, divided by balanced", 0.1
     )
 
 
