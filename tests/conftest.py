@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from moedsl.verify.client import Server
-from tests.helpers import rotation
+from moedsl.verify.report import Report
+from tests.helpers import bridge_process, law_recipes, rotation
+from tests.helpers.rule_cases import EVERY
 
 settings.register_profile("fixed", derandomize=True)
 if os.environ.get("CI") or os.environ.get("MOEDSL_REQUIRE_ALL"):
@@ -33,6 +38,36 @@ collect_ignore = (
 """The environment of Python 3.11 is the core's alone."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if bridge_process.FOLDER not in os.environ:  # else this is a worker of a run that has one
+        folder = Path(tempfile.mkdtemp(prefix="moedsl-tests-"))
+        os.environ[bridge_process.FOLDER] = str(folder)
+        config.add_cleanup(lambda: _removed(folder))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        from tests.helpers import schedule
+
+        schedule.longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    if config.getvalue("dist") != "loadfile":
+        return None  # another way was asked for
+    from tests.helpers import schedule
+
+    config.option.loadscopereorder = False
+    return schedule.ByFile(config, log)
+
+
+def _removed(folder: Path) -> None:
+    bridge_process.end(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    del os.environ[bridge_process.FOLDER]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     took = (
         "all cases" if rotation.ALL else f"a part, MOEDSL_SEED={rotation.seed()} draws it again, make test-all runs all"
@@ -46,3 +81,11 @@ def server() -> Iterator[Server]:
     with Server(jobs=2) as process:
         assert process.first["ready"], process.first["error"]
         yield process
+
+
+@pytest.fixture(scope="session")
+def law_reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+    """Bridge's word on every case of the laws, asked once for all files."""
+    folder = tmp_path_factory.mktemp("rules")
+    wanted = [law_recipes.asked(folder / str(i), c) for i, c in enumerate(EVERY.values())]
+    return dict(zip(EVERY, server.judge(wanted), strict=True))

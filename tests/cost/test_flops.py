@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from attrs import evolve
 
 from moedsl.cost.flops import of_step, of_token
 from moedsl.schema.facts import Model
+from tests.helpers import bridge_process
 from tests.helpers.cost_models import model
 
 NANO, SUPER, ULTRA = (model(f"nemotron_3_{size}") for size in ("nano", "super", "ultra"))
@@ -87,9 +86,7 @@ def _hybrid(m: Model) -> dict[str, Any]:
 def test_bridge_counts_the_same():
     """In a process of its own."""
     asked = [provider(*case) for case in CASES]
-    ran = subprocess.run(
-        [sys.executable, "-c", ASK], input=json.dumps(asked), capture_output=True, text=True, check=False
-    )
+    ran = bridge_process.run("-c", ASK, text=json.dumps(asked))
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout.splitlines()[-1])
     assert len(said) == len(CASES)

@@ -4,8 +4,6 @@ Transformer Engine's empty weight gradients."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from moedsl.cost import Cost, at_step, memory, rows
 from moedsl.cost.taken import BEST
 from moedsl.schema.axes import BY_NAME
+from tests.helpers import bridge_process
 from tests.helpers.cost_models import hardware, model
 
 GIB = 2**30
@@ -97,8 +96,6 @@ MIXED = (
 @pytest.mark.bridge
 def test_megatron_keeps_fp32_masters_in_every_precision_of_bridge() -> None:
     """Real OptimizerConfigs: only the optimizer that offloads leaves masters and gradients to Transformer Engine."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FLAGS, *MIXED], capture_output=True, text=True, check=False
-    )
+    done = bridge_process.run("-c", FLAGS, *MIXED)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {**dict.fromkeys(MIXED, True), "offload": False}

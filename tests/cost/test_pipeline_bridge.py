@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from moedsl.cost.pipeline import Layout, layout_for
+from tests.helpers import bridge_process
 from tests.helpers.cost_models import model
 
 pytestmark = pytest.mark.bridge
@@ -38,9 +37,7 @@ def written(key: str) -> list[Layout]:
 def test_megatron_core_reads_the_same_chunks():
     layouts = [(model(key), x) for key in KEYS for x in written(key)]
     asked = [(x.text, x.pp, m.layers, m.mtp_layers) for m, x in layouts]
-    ran = subprocess.run(
-        [sys.executable, "-c", ASK], input=json.dumps(asked), capture_output=True, text=True, check=False
-    )
+    ran = bridge_process.run("-c", ASK, text=json.dumps(asked))
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout.splitlines()[-1])
     assert len(said) == len(layouts) > 20

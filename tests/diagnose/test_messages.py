@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -15,11 +14,8 @@ from moedsl.diagnose.edit import edits
 from moedsl.diagnose.needles import needles
 from moedsl.diagnose.scan import Symptom
 from moedsl.diagnostics.source import Source
-from moedsl.verify.client import Server
 from tests.helpers.diagnose_cases import HEALTHY, REFUSED, SEEN, TABLE
-from tests.helpers.rule_cases import CASES
 from tests.oracles.wheel_messages import near, path_of
-from tests.stdlib.test_laws_bridge import asked
 
 ALL = scan.symptoms(load_stdlib())
 NAMED = {s.rule.name: s for s in ALL}
@@ -73,15 +69,6 @@ def test_what_no_wheel_holds_is_seen(name: str) -> None:
 @pytest.mark.parametrize("line", HEALTHY)
 def test_a_healthy_line_shows_nothing(line: str) -> None:
     assert found_in(line) == []
-
-
-@pytest.mark.bridge
-def test_what_bridge_refuses_is_recognised(server: Server, tmp_path: Path) -> None:
-    """The layouts that break the laws, judged by the real Bridge: its own words, in one warm process."""
-    reports = server.judge([asked(tmp_path / str(i), CASES[n]) for i, n in enumerate(REFUSED)])
-    said = {n: "\n".join(r.message for r in report.refusals) for n, report in zip(REFUSED, reports, strict=True)}
-    missed = {n: (text, found_in(text)) for n, text in said.items() if REFUSED[n] not in found_in(text)}
-    assert not missed
 
 
 def test_every_row_of_the_failure_table() -> None:

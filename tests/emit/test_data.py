@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from moedsl.emit.fields import decided_fields, sections
 from moedsl.emit.overrides import overrides
 from moedsl.megatron.data import dataset, tokenizer
 from moedsl.megatron.values import Call
+from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS
 from tests.helpers.programs import compiled, plan_of
@@ -49,8 +48,7 @@ def settings(plan: dict[str, Any]) -> dict[str, Any]:
 def ask(question: str, folder: Path, asked: Any = None) -> Any:
     """The answer of tests/oracles/ask_data.py."""
     (folder / "asked.json").write_text(json.dumps(asked))
-    command = [sys.executable, "-W", "ignore", str(ASK), question, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = bridge_process.run(str(ASK), question, str(folder))
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout)
 

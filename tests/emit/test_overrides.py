@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from moedsl.emit.fields import RESETS, decided_fields
 from moedsl.emit.overrides import LIBRARY, OTHER_GPUS, hydra, library_recipe, overrides, overrides_text
 from tests.emit.test_recipe_bridge import oracle
-from tests.helpers.paths import ROOT
+from tests.helpers import bridge_process
 from tests.helpers.plans import PLANS
 
 ODD = [
@@ -95,7 +94,8 @@ def test_the_command_in_the_file_is_one_to_type(name: str, tmp_path: Path) -> No
 @pytest.mark.bridge
 def test_bridge_has_no_recipe_to_train_with_for_another_gpu() -> None:
     """Its library, asked; what there is for other GPUs is a functional test, or lies among the benchmarks."""
-    ran = subprocess.run([sys.executable, "-c", NAMES], cwd=ROOT, capture_output=True, text=True, check=True)
+    ran = bridge_process.run("-c", NAMES)
+    assert ran.returncode == 0, ran.stderr
     names = set(ran.stdout.split())
     models = "|".join({model for model, _ in LIBRARY})
     other = re.compile(rf"({models})_(pretrain|sft)_\d+gpu_(?!h100_)\w+_config")
@@ -117,7 +117,8 @@ print(*(getattr(recipes, name).__module__.split(".")[-2] for name in sys.argv[1:
 def test_each_recipe_is_for_the_gpu_that_it_is_named_for() -> None:
     """By the folder that Bridge keeps it in: a name need not say it."""
     wanted = {**dict.fromkeys(LIBRARY.values(), "h100"), **{name: gpu for (_, _, gpu), name in OTHER_GPUS.items()}}
-    ran = subprocess.run([sys.executable, "-c", WHERE, *wanted], cwd=ROOT, capture_output=True, text=True, check=True)
+    ran = bridge_process.run("-c", WHERE, *wanted)
+    assert ran.returncode == 0, ran.stderr
     assert dict(zip(wanted, ran.stdout.split()[-len(wanted) :], strict=True)) == wanted
 
 

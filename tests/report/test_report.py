@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.report import ranks, schedule
 from moedsl.report.page import SIGN, memory, page
 from moedsl.schema import rank_groups
+from tests.helpers import bridge_process
 
 SHAPES = [(1, 1, 3), (2, 1, 4), (4, 1, 3), (4, 1, 8), (2, 2, 4), (4, 3, 8), (8, 2, 16)]
 
@@ -52,8 +51,7 @@ print(json.dumps([table(n, vpp, pp) for pp, vpp, n in json.load(sys.stdin)]))
 @pytest.mark.bridge
 def test_the_order_is_megatrons() -> None:
     shapes = [s for s in SHAPES if s[1] > 1]
-    command = [sys.executable, "-c", ASK]
-    asked = subprocess.run(command, input=json.dumps(shapes), text=True, capture_output=True, check=False)
+    asked = bridge_process.run("-c", ASK, text=json.dumps(shapes))
     assert asked.returncode == 0, asked.stderr
     for (pp, vpp, microbatches), said in zip(shapes, json.loads(asked.stdout.splitlines()[-1]), strict=True):
         table = [(chunk, m) for m, chunk in said]

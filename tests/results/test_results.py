@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from moedsl.results.compare import comparisons
 from moedsl.results.gather import Run
 from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.results.text import text as shown_as
+from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 
 STEPS = 40
@@ -60,10 +58,7 @@ JOBS: dict[str, Json] = {
 def bridge_logs() -> dict[str, str]:
     """Each job as Bridge prints it; one import of Bridge for all of them."""
     jobs = json.dumps([_floats(j) for j in JOBS.values()])
-    made = subprocess.run(
-        [sys.executable, str(ROOT / "tests/oracles/bridge_log.py")], input=jobs, capture_output=True, text=True, check=False,
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    made = bridge_process.run(str(ROOT / "tests/oracles/bridge_log.py"), text=jobs)
     assert made.returncode == 0, made.stderr[-2000:]
     return dict(zip(JOBS, json.loads(made.stdout), strict=True))
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -14,6 +11,7 @@ from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.diagnostics.source import Source
 from moedsl.solver.check_layout import violations
+from tests.helpers import bridge_process
 from tests.helpers.layouts import run_text, variant
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled, plan_of
@@ -27,11 +25,8 @@ BASE = {"model": "moonlight_16b", "hardware": "h100", "gpus": 8, "ep": 8, "ep_ov
 @pytest.fixture(scope="module")
 def answers() -> list[dict[str, Any]]:
     """Bridge's word on the grid, from one process."""
-    done = subprocess.run(
-        [sys.executable, ROOT / "tests/oracles/ask_overlap.py"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = bridge_process.run(str(ROOT / "tests/oracles/ask_overlap.py"))
+    assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 

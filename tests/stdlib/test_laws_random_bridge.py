@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from moedsl.verify import Server
+from tests.helpers.law_recipes import asked
 from tests.helpers.layouts import DEFAULTS, broken
 from tests.helpers.rule_cases import LATER, STRICTER, Case
-from tests.stdlib.test_laws_bridge import asked
 
 pytestmark = pytest.mark.bridge
 SEED, LEGAL, ILLEGAL = 11, 40, 20

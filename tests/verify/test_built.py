@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from moedsl.verify import Server
 from moedsl.verify.report import Report, render
+from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import judged
 
@@ -65,9 +63,7 @@ except Exception as error:
 
 def test_positions_of_qwen3_vl_are_counted_on_the_host() -> None:
     """A tensor whose values the host cannot read, as while a graph is captured, ends it where std.vision cites it."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", POSITIONS], capture_output=True, text=True, check=False
-    )
+    done = bridge_process.run("-c", POSITIONS)
     assert done.returncode == 0, done.stderr
     line = done.stdout.split()[-1]
     assert f'modelling_qwen3_vl/rope.py:{line}"' in RULES.read_text(encoding="utf-8")

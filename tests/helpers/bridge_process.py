@@ -1,0 +1,187 @@
+"""A Python that has imported Megatron Bridge: one process for a whole run of the tests, which forks for each script.
+
+Importing torch and Bridge costs 10 to 15 s of a core. `run` gives a script a process of its own without it: the same
+code, in a fork of a process that has only imported. It is for scripts that call `te.install` first, need no stand-in
+of `mamba`, and set no variable that an import reads; others start Python themselves.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.helpers.paths import ROOT
+
+FOLDER = "MOEDSL_TEST_FOLDER"
+"""The variable that names a folder of this run of the tests, which `tests/conftest.py` makes and removes."""
+IMPORTED = (
+    "megatron.bridge",
+    "megatron.bridge.recipes",
+    "megatron.bridge.training.config",
+    "megatron.bridge.training.comm_overlap",
+    "megatron.bridge.training.mixed_precision",
+    "megatron.core.pipeline_parallel.schedules",
+)
+START = 300
+"""Seconds after which a process that is not ready has failed."""
+
+
+def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run([sys.executable, *words], input=text)` with its output captured."""
+    given, out, err = (tempfile.TemporaryFile("w+") for _ in range(3))  # noqa: SIM115, closed below
+    with given, out, err, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        given.write(text)
+        given.seek(0)
+        line.connect(str(_started()))
+        job = {"words": words, "cwd": os.getcwd(), "environment": {**os.environ}}
+        files = array.array("i", [given.fileno(), out.fileno(), err.fileno()])
+        line.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
+        line.sendall(json.dumps(job).encode() + b"\n")
+        status = line.makefile().readline()
+        assert status, "the process that has imported Bridge ended"
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(words, int(status), out.read(), err.read())
+
+
+def _started() -> Path:
+    """The socket of the process; the first worker that needs it starts it."""
+    folder = Path(os.environ[FOLDER])
+    address = folder / "bridge"
+    with (folder / "bridge.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not address.exists():
+            with (folder / "bridge.log").open("w") as log:
+                words = [sys.executable, "-m", "tests.helpers.bridge_process", str(address)]
+                quiet = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
+                process = subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | quiet, cwd=ROOT,
+                    start_new_session=True,
+                )  # fmt: skip
+            (folder / "bridge.pid").write_text(str(process.pid))
+            end = time.monotonic() + START
+            while not address.exists():
+                assert process.poll() is None and time.monotonic() < end, (folder / "bridge.log").read_text()[-3000:]
+                time.sleep(0.05)
+    return address
+
+
+def end(folder: Path) -> None:
+    """Ends the process of a run, if one was started."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(int((folder / "bridge.pid").read_text()), signal.SIGTERM)
+
+
+# ---------------------------------------------------------------- the process
+
+
+def serve(address: Path) -> None:
+    """Imports, then forks for each script that it is asked to run."""
+    _load()
+    folder = address.parent
+    waiting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    waiting.bind(f"{address}.new")
+    waiting.listen()
+    Path(f"{address}.new").rename(address)
+    lines: dict[int, socket.socket] = {}
+    while folder.exists():  # it goes with the run
+        if select.select([waiting], [], [], 0.05)[0]:
+            line, _ = waiting.accept()
+            lines[_fork(line, waiting)] = line
+        for pid in [*lines]:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                with suppress(BrokenPipeError), lines.pop(pid) as line:
+                    line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+
+
+def _load() -> None:
+    from moedsl.verify import te
+
+    warnings.filterwarnings("ignore")
+    engine = te.install()
+    import importlib
+
+    import torch
+
+    torch.set_num_threads(1)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    te.install = lambda: engine  # a second stand-in would be another module than the one that is imported
+
+
+def _fork(line: socket.socket, waiting: socket.socket) -> int:
+    job, files = _asked(line)
+    pid = os.fork()
+    if pid:
+        for file in files:
+            os.close(file)
+        return pid
+    status = 1
+    try:
+        waiting.close()
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+        status = _script(job)
+    except BaseException:
+        traceback.print_exc()
+    with suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
+
+
+def _asked(line: socket.socket) -> tuple[Mapping[str, Any], list[int]]:
+    files = array.array("i")
+    _, more, _, _ = line.recvmsg(1, socket.CMSG_SPACE(3 * files.itemsize))
+    for level, kind, data in more:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            files.frombytes(data)
+    return json.loads(line.makefile().readline()), list(files)
+
+
+def _script(job: Mapping[str, Any]) -> int:
+    """Runs the words as Python runs its arguments: `-c CODE` or FILE; the exit status."""
+    os.chdir(job["cwd"])
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", closefd=False)
+    words = list(job["words"])
+    try:
+        if words[0] == "-c":
+            sys.argv = ["-c", *words[2:]]
+            exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            sys.argv = words
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return ended.code or 0
+        print(ended.code, file=sys.stderr)
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

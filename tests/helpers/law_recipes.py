@@ -1,0 +1,68 @@
+"""The recipe that the emitter would write of a layout, legal or not, as a case for the verifier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.compiler import load_stdlib
+from moedsl.cost import pipeline
+from moedsl.emit.bridge import function_name, recipe_text
+from moedsl.verify import case as cases
+from tests.helpers.plans import plan
+from tests.helpers.rule_cases import Case
+
+_SIZES = ("tp", "cp", "pp", "vpp", "ep", "etp")
+_POLICY = (
+    "precision", "dispatcher", "recompute", "offload", "offload_modules", "cuda_graph", "ep_overlap", "delay_wgrad", "sharding",
+    "moments", "grad_reduce",
+)  # fmt: skip
+_FIELDS = {
+    "heads": "num_attention_heads", "query_groups": "num_query_groups", "ffn_hidden": "ffn_hidden_size",
+    "shared_expert_hidden": "moe_shared_expert_intermediate_size", "expert_hidden": "moe_ffn_hidden_size",
+    "vocab": "vocab_size", "mtp_layers": "mtp_num_layers", "mamba_heads": "mamba_num_heads",
+    "linear_key_heads": "linear_num_key_heads", "linear_value_heads": "linear_num_value_heads",
+}  # fmt: skip
+"""A fact of a model that a case changes, and Megatron's field for it."""
+
+
+_OFFLOADING = {
+    "env": {"NVTE_CPU_OFFLOAD_V1": 1},
+    "derived": {"model.fine_grained_offloading_max_inflight_offloads": 1},
+}
+"""What the rules give a plan that offloads modules, so that nothing else is refused."""
+_GRAPHS = {"env": {"NCCL_GRAPH_REGISTER": 0}}
+"""And one with graphs of modules: expandable segments, which every plan has, go with no registration by NCCL."""
+
+
+def asked(folder: Path, case: Case) -> cases.Case:
+    folder.mkdir()
+    made = _plan(case)
+    (folder / "recipe.py").write_text(recipe_text(made), encoding="utf-8")
+    read = cases.read(
+        f"{folder / 'recipe.py'}:{function_name(made)}", gpu=case.layout["hardware"], world=case.layout["gpus"]
+    )
+    assert isinstance(read, cases.Case), read
+    return evolve(read, stages=case.build)
+
+
+def _plan(case: Case) -> dict[str, Any]:
+    """The plan that the emitter would get, were the layout legal."""
+    w = case.layout
+    sizes = {k: w[k] for k in _SIZES}
+    policy = {k: w[k] for k in _POLICY}
+    ranks = w["tp"] * w["cp"] * w["pp"] * w["ep"] * w["etp"]
+    made = plan(
+        w["model"], w["hardware"], ranks, {**sizes, "pipeline_layout": w["pipeline_layout"] or _layout(w)}, policy,
+        (w["global_batch"], w["micro_batch"], w["seq"]), set={f"model.{_FIELDS[k]}": v for k, v in case.facts.items()},
+    )  # fmt: skip
+    more = _OFFLOADING if w["offload_modules"] else _GRAPHS if w["cuda_graph"] else {}
+    return {**made, "gpus": w["gpus"], **more}
+
+
+def _layout(w: dict[str, Any]) -> str | None:
+    model, _ = load_stdlib().model(w["model"])
+    assert model is not None
+    return pipeline.layout_string(model, w["pp"], w["vpp"])

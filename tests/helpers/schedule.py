@@ -1,0 +1,45 @@
+"""Which worker of pytest-xdist takes which test file: the longest first, and one worker for all that share a process.
+
+A worker takes whole files, so that what a file computes once is computed once. The files that ask the real Megatron
+Bridge are one piece of work, as are those of Slurm: there is one server, and one Slurm, not one for each worker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.helpers.paths import ROOT
+
+SHARED = {
+    "bridge": ("server: Server", "law_reports:"),
+    "slurm": ("slurm: Slurm", "login_node", "from tests.launch.slurm_launch import"),
+}
+"""A name of each process that several files share, and the words of a file that asks for it."""
+LONG = ("bridge", "slurm", "tests/rehearse/test_rehearsal.py", "tests/editors/test_vscode.py")
+"""Begun first, in this order; then by the number of tests."""
+
+
+class ByFile(LoadScopeScheduling):
+    """A file is one piece of work, and so is each group of files that share a process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return piece(nodeid.partition("::")[0])
+
+
+@cache
+def piece(file: str) -> str:
+    """The name of the piece of work that a file belongs to."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return next((name for name, words in SHARED.items() if any(w in text for w in words)), file)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sorts tests in place, whole pieces of work together."""
+    pieces = [piece(item.nodeid.partition("::")[0]) for item in items]
+    size, place = Counter(pieces), {name: at for at, name in enumerate(LONG)}
+    order = {name: (place.get(name, len(LONG)), -size[name], name) for name in size}
+    items.sort(key=lambda item: order[piece(item.nodeid.partition("::")[0])])
