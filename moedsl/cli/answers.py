@@ -12,7 +12,7 @@ from moedsl.cli.programs import compiled
 from moedsl.compiler import Result
 from moedsl.queries.budget import Budget
 from moedsl.queries.figures import Figures
-from moedsl.queries.tables import budget_text
+from moedsl.queries.text import budget_text
 from moedsl.solver.solve import Chosen
 
 
@@ -90,11 +90,11 @@ def tables(a: Namespace, result: Result) -> Iterator[str]:
     """The tables that stand instead of the plans."""
     for c, p in zip(result.chosen, result.plans, strict=True):
         if a.top:
-            from moedsl.queries.show_top import top_text
+            from moedsl.queries.text import top_text
             from moedsl.queries.top import because
 
             yield top_text(p, p["top"], because(c))
         if a.pareto:
-            from moedsl.queries.show_pareto import pareto_text
+            from moedsl.queries.text import pareto_text
 
             yield pareto_text(p, p["pareto"])

@@ -8,16 +8,17 @@ from moedsl.queries.budget import Budget
 from moedsl.queries.figures import Figures, Json
 from moedsl.queries.front import front
 from moedsl.queries.gpus import scaling
-from moedsl.queries.rank import behind
+from moedsl.queries.top import shared
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
+from moedsl.syntax.printer import print_expr
 
 
 def pareto(chosen: Chosen, budget: Budget | None = None, progress: Callable[[str], None] = lambda _: None) -> Json:
     """`memory_time` (`points`, leanest first, and `plan`) and `gpus_time` (`scaling`).
 
     `plan` says whether the plan is `on_front`, what advice it leaves, and in `beaten_by` the positions of the points
-    that beat it; each of these has in `behind` the key by which the run ranks it behind (`rank.behind`).
+    that beat it; each of these has in `behind` the key by which the run ranks it behind (`behind`).
     """
     progress("looking for the layouts that none beats in memory and speed")
     rows, plan = front(chosen), chosen.solution.rows[0]
@@ -45,3 +46,19 @@ def _points(chosen: Chosen, rows: tuple[Row, ...], budget: Budget | None) -> Ite
             "changes": row.changes(plan.codes),
             "against_advice": chosen.compiled.unfollowed(row),
         }
+
+
+def behind(chosen: Chosen, row: Row) -> Json | None:
+    """The first key in which a layout differs from the plan: `rule`, `key`, its `value` and the plan's, `plan`.
+
+    A wish that is not kept counts 1, and so does a condition that holds. None where the plan is not the best by these
+    keys, since other runs share its layout.
+    """
+    if shared(chosen):
+        return None
+    laws = (*chosen.compiled.wishes, *chosen.compiled.ranks)
+    keys = zip(laws, row.keys, chosen.solution.rows[0].keys, strict=True)
+    law, value, own = next(((law, a, b) for law, a, b in keys if a != b), (None, 0.0, 0.0))
+    if law is None or value < own:
+        return None
+    return {"rule": law.rule.id, "key": print_expr(law.expr), "value": value, "plan": own}

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.queries.plot import Axis, axis
+from attrs import frozen
+
 from moedsl.schema.axes import pairs
 
 Json = Mapping[str, Any]
 WIDTH, HEIGHT, MARGIN = 1000, 260, 12
+
+
+@frozen
+class Axis:
+    """What an axis shows, from `low` to `high`; a `log` axis has equal steps for equal ratios."""
+
+    name: str
+    low: float
+    high: float
+    log: bool = False
+    digits: int = 0
+    """Decimals at its ends."""
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value is, from 0 to 1; the middle where all values are one."""
+        low, high, v = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        return 0.5 if high == low else (v - low) / (high - low)
+
+    def text(self, value: float) -> str:
+        """A value as the axis labels it."""
+        return f"{value:,.{self.digits}f}"
 
 
 def trades(p: Json) -> list[dict[str, Any]]:
@@ -23,8 +46,8 @@ def trades(p: Json) -> list[dict[str, Any]]:
 
 
 def _drawing(title: str, points: Sequence[Json], key: str, unit: str, log: bool) -> dict[str, Any]:
-    x = axis(unit, [f[key] for f in points], log=log)
-    y = axis("s a step", [f["step_time_s"] for f in points], log=True, digits=2)
+    xs, ys = [f[key] for f in points], [f["step_time_s"] for f in points]
+    x, y = Axis(unit, min(xs), max(xs), log), Axis("s a step", min(ys), max(ys), True, 2)
     dots = [_dot(f, x.share(f[key]), y.share(f["step_time_s"]), f"{x.text(f[key])} {unit}") for f in points]
     front = sorted((d["x"], d["y"]) for d in dots if d["kind"] != "plan" or key == "gpus")
     line = " ".join(f"{a:.1f},{b:.1f}" for a, b in front)

@@ -12,7 +12,7 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.queries.front import _Front, front
 from moedsl.queries.pareto import beats, pareto
-from moedsl.queries.show_pareto import pareto_text
+from moedsl.queries.text import pareto_text
 from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.lower import lower

@@ -19,7 +19,6 @@ from moedsl.queries import amounts
 from moedsl.queries.budget import Budget
 from moedsl.queries.figures import Figures
 from moedsl.queries.gpus import numbers, scaling
-from moedsl.queries.plot import HEIGHT, Mark, axis, scatter
 from moedsl.queries.top import top
 from moedsl.queries.what_if import what_if
 from tests.helpers.paths import ROOT
@@ -352,18 +351,3 @@ def test_the_report_draws_both_trades(tmp_path: Path, capsys: pytest.CaptureFixt
         text = out.read_text(encoding="utf-8")
         assert text.count("<circle") == circles and text.count('class="plan"') == (2 if circles else 0)
         assert not re.search(r'="nan|="-', text)
-
-
-# ---------------------------------------------------------------- the plot
-
-
-def test_marks_are_where_their_values_are() -> None:
-    lines = scatter(
-        axis("x", [1, 64], log=True), axis("y", [0, 11]), [Mark(1, 0), Mark(8, 11, "P"), Mark(64, 5)]
-    ).split("\n")[1 : HEIGHT + 1]
-    cells = [line.split("|")[1] for line in lines]
-    assert cells[-1] == "o" and cells[0].index("P") == 32 and cells[6].index("o") == 63
-
-
-def test_one_point_stands_in_the_middle() -> None:
-    assert "|" + " " * 32 + "o" in scatter(axis("x", [5]), axis("y", [5], log=True), [Mark(5, 5)])

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from moedsl.cli import answers, talk
 from moedsl.cli.programs import compiled
-from moedsl.queries.show_what_if import what_if_text
+from moedsl.queries.text import what_if_text
 from moedsl.queries.what_if import what_if
 from moedsl.solver.solve import Chosen
 

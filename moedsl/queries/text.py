@@ -1,0 +1,238 @@
+"""Print the answers to questions as tables, from their JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from moedsl.queries.budget import COVERS
+from moedsl.queries.changes import KINDS
+from moedsl.schema.axes import SUMMARY, pairs
+from moedsl.support.text import short, table, tokens, wrapped
+
+Json = Mapping[str, Any]
+NUMBERS = ("s a step", "tokens/s/GPU", "peak GiB", "")
+"""The headings of `numbers`."""
+
+
+def figures_table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Align figures right, the first `left` columns and the last one left."""
+    return table(rows, "l" * left + "r" * (len(rows[0]) - 1 - left) + "l")
+
+
+def whole(layout: Json) -> str:
+    """A layout in the axes that tell most of it."""
+    return pairs({n: layout[n] for n in SUMMARY if layout[n] != 1})
+
+
+def numbers(f: Json) -> tuple[str, ...]:
+    """The cells below `NUMBERS`."""
+    return f"{f['step_time_s']:.2f}", f"{f['tokens_per_s_per_gpu']:,.0f}", f"{f['peak_gib']:.1f}", f.get("verdict", "")
+
+
+def cost_head(f: Json) -> tuple[str, ...]:
+    """The headings of `cost`: of a budget where there is one, else of 10^9 tokens."""
+    if "budget" not in f:
+        return ("GPU-hours/1B",)
+    return ("days", "GPU-hours", *(("cost",) if "cost" in f["budget"] else ()))
+
+
+def cost(f: Json) -> tuple[str, ...]:
+    """What tokens cost, in cells."""
+    if "budget" not in f:
+        return (f"{f['gpu_hours_per_billion_tokens']:,.1f}",)
+    b = f["budget"]
+    return (f"{b['days']:,.1f}", f"{b['gpu_hours']:,.0f}", *((f"{b['cost']:,.0f}",) if "cost" in b else ()))
+
+
+def amount(tokens: int) -> str:
+    """A budget in its largest unit."""
+    for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
+        if tokens >= size:
+            return f"{tokens / size:g}{unit}"
+    return str(tokens)
+
+
+def budget_note(f: Json) -> list[str]:
+    """What days and GPU-hours stand for; nothing without a budget."""
+    if "budget" not in f:
+        return []
+    b = f["budget"]
+    price = f" at {b['price_per_gpu_hour']:g} a GPU-hour" if "cost" in b else ""
+    return [wrapped(f"for {amount(b['tokens'])} tokens{price}. {COVERS}")]
+
+
+def budget_text(p: Json) -> str:
+    """What the budget of a plan takes, in a paragraph of its own."""
+    b = p["budget"]
+    head = (
+        f"{p['name']}: {amount(b['tokens'])} tokens are {b['steps']:,} steps, {b['days']:,.1f} days on {p['gpus']} GPUs"
+    )
+    money = f", {b['cost']:,.0f} at {b['price_per_gpu_hour']:g} a GPU-hour" if "cost" in b else ""
+    return f"{head}, {b['gpu_hours']:,.0f} GPU-hours{money}\n{wrapped(COVERS)}\n"
+
+
+# ---------------------------------------------------------------- top
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def top_text(p: Json, found: Sequence[Json], because: Mapping[str, str]) -> str:
+    """The best layouts of a plan; a letter stands for each advice that one of them leaves."""
+    letters = _lettered(found)
+    head = ("", *NUMBERS, *cost_head(found[0]), "leaves", "layout")
+    rows = [(str(f["rank"]), *numbers(f), *cost(f), _left(f, letters), _differs(f)) for f in found]
+    lines = [f"{p['name']}: the {len(found)} best meshes on {p['gpus']} {p['hardware']}, each with its best policies"]
+    lines += [*figures_table([head, *rows]), *budget_note(found[0])]
+    return "\n".join([*lines, *_legend(letters, because)]) + "\n"
+
+
+def _differs(f: Json) -> str:
+    return whole(f["layout"]) if f["rank"] == 1 else pairs(f["changes"])
+
+
+def _lettered(found: Iterable[Json]) -> dict[str, str]:
+    """A letter, or a number once they run out, for each advice in the order in which it comes up."""
+    ids = dict.fromkeys(i for f in found for i in f["against_advice"])
+    return {i: _LETTERS[n] if n < len(_LETTERS) else str(n) for n, i in enumerate(ids)}
+
+
+def _left(f: Json, letters: Mapping[str, str]) -> str:
+    return " ".join(letters[i] for i in f["against_advice"]) or "-"
+
+
+def _legend(letters: Mapping[str, str], because: Mapping[str, str]) -> list[str]:
+    if not letters:
+        return []
+    lines = [wrapped(f"{letter}  {short(i)}: {because[i]}", "  ", "     ") for i, letter in letters.items()]
+    return ["Advice that is left", *lines]
+
+
+# ---------------------------------------------------------------- pareto
+
+MOST_POINTS = 12
+"""Points of a front that a table shows; JSON has all."""
+
+
+def pareto_text(p: Json, found: Json) -> str:
+    """Print both trade-offs, each as a table."""
+    return f"{_memory_time(p, found['memory_time'])}\n\n{_gpus_time(p, found['gpus_time'])}\n"
+
+
+def _memory_time(p: Json, m: Json) -> str:
+    points, plan = m["points"], m["plan"]
+    on = f"{p['name']}: memory against speed on {p['gpus']} {p['hardware']}"
+    head = f"{on}, {len(points)} layouts that none beats in both"
+    kept = thinned(points)
+    rows = [("", *NUMBERS, *cost_head(plan), "other than the plan")]
+    rows += [("o", *numbers(f), *cost(f), pairs(f["changes"]) or "the plan") for f in kept]
+    rows += [("P", *numbers(plan), *cost(plan), _standing(m))]
+    lines = [head, *figures_table(rows), *budget_note(plan)]
+    if len(kept) < len(points):
+        lines.append(f"  {len(kept)} of {len(points)} are shown; --json has all")
+    return "\n".join(lines)
+
+
+def _standing(m: Json) -> str:
+    """Where the plan is: on the front, or the fastest that beats it and why the run ranks that one behind."""
+    ahead = [m["points"][i] for i in m["plan"]["beaten_by"]]
+    if not ahead:
+        return "the plan, on the front"
+    fastest = min(ahead, key=lambda f: f["step_time_s"])
+    faster = 100 * (fastest["step_time_s"] / m["plan"]["step_time_s"] - 1)
+    return f"the plan; {pairs(fastest['changes'])} is {faster:+.1f}% step time{_behind(fastest, m['plan'])}"
+
+
+def _behind(point: Json, plan: Json) -> str:
+    """Why a layout that beats the plan is not it: the key that decides; of the step with its advice, that advice."""
+    decides = point["behind"]
+    if decides is None:
+        return ""
+    left = [short(i) for i in point["against_advice"] if i not in plan["against_advice"]]
+    if decides["key"] == "score" and left:
+        return f", leaving {', '.join(left)}"
+    by = f"`{decides['key']}` {decides['value']:.4g} against {decides['plan']:.4g}"
+    return f", and behind by {short(decides['rule'])}: {by}"
+
+
+def thinned(points: Sequence[Json]) -> list[Json]:
+    """At most `MOST_POINTS` of a front: both ends, and equal steps between."""
+    if len(points) <= MOST_POINTS:
+        return list(points)
+    return [points[round(i * (len(points) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
+
+
+def _gpus_time(p: Json, g: Json) -> str:
+    if not g["points"]:
+        return f"{p['name']}: no number of {p['hardware']} fits this step"
+    b = p["batch"]
+    head = (
+        f"{p['name']}: GPUs against time at {b['global_batch']} sequences of {tokens(b['seq'])} a step; "
+        f"{g['fewest']} {p['hardware']} are the fewest"
+    )
+    rows = [("GPUs", *NUMBERS, *cost_head(g["points"][0]), "", "other than the plan")]
+    rows += [(str(f["gpus"]), *numbers(f), *cost(f), _at(f), pairs(f["changes"])) for f in g["points"]]
+    lines = [head, *figures_table(rows), *budget_note(g["points"][0])]
+    if g["without"]:
+        lines.append(wrapped(f"no layout on {', '.join(map(str, g['without']))}"))
+    return "\n".join(lines)
+
+
+def _at(f: Json) -> str:
+    where = "" if f["on_front"] else "slower"
+    return f"P {where}".rstrip() if f["plan"] else where or "o"
+
+
+# ---------------------------------------------------------------- what-if
+
+ALONE = "Every line is the best layout of a compile of its own, by {rank} of the {phase} phase"
+BY_SPEED = "."
+NOT_BY_SPEED = (
+    ", which is not speed: a change may show less here than tuning would make of it; "
+    "ask with `throughput first` for the speed."
+)
+ELSEWHERE = "E: another experiment, whose loss is not to be compared with the base's; what makes it one: "
+
+
+def what_if_text(a: Json) -> str:
+    """The base, then every change in a line under the heading of its kind, or why it has no layout."""
+    s, base, solved = a["step"], a["base"], [f for f in a["lines"] if "why" not in f]
+    step = f"{s['tokens']:,} tokens a step (now {s['global_batch']} sequences of {tokens(s['seq'])})"
+    head, now, *lines = figures_table([_title(base), _now(base), *map(_line, solved)], left=2)
+    body = _grouped(a, dict(zip((f["change"] for f in solved), lines, strict=True)))
+    names = dict.fromkeys(n for f in solved for n in f["another_experiment"])
+    mark = [wrapped(ELSEWHERE + ", ".join(names))] if names else []
+    above = f"{a['name']}: what if, with the same {step}"
+    return "\n".join([above, head, now, *body, _ranked(a), *mark, *budget_note(base)]) + "\n"
+
+
+def _ranked(a: Json) -> str:
+    """What the lines are the best by, and what to ask where that is not their speed."""
+    said = ALONE.format(rank=a["ranks_by"], phase=a["phase"])
+    return wrapped(said + (BY_SPEED if a["by_speed"] else NOT_BY_SPEED))
+
+
+def _title(base: Json) -> tuple[str, ...]:
+    return ("", "", *NUMBERS, "speedup", *cost_head(base), "layout")
+
+
+def _now(base: Json) -> tuple[str, ...]:
+    what = f"now: {base['gpus']} {base['hardware']}, {tokens(base['seq'])}"
+    return (what, "", *numbers(base), "1.00x", *cost(base), whole(base["layout"]))
+
+
+def _line(f: Json) -> tuple[str, ...]:
+    mark, speed = "E" if f["another_experiment"] else "", f"{f['speedup']:.2f}x"
+    return (f["change"], mark, *numbers(f), speed, *cost(f), pairs(f["changes"]) or "the same layout")
+
+
+def _grouped(a: Json, lines: dict[str, str]) -> Iterator[str]:
+    """Every kind with its heading and its lines."""
+    for kind, heading in KINDS.items():
+        mine = [f for f in a["lines"] if f["kind"] == kind]
+        yield from [heading] if mine else []
+        yield from (lines[f["change"]] if f["change"] in lines else _refused(f) for f in mine)
+
+
+def _refused(f: Json) -> str:
+    return wrapped(f"{f['change']}: {f['why']}", "  ", "    ")
