@@ -28,7 +28,7 @@ from moedsl.syntax import ast, parse_cache
 
 STAGES = ("parse", "check", "lower", "solve", "plan")
 ABSENT = ("check.no_model", "check.no_hardware")
-"""What a statement that did not parse may have said."""
+"""Errors that may only follow from a statement that did not parse."""
 Layouts = tuple[tuple[Chosen, ...], list[Diagnostic]]
 
 

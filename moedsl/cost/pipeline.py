@@ -287,7 +287,7 @@ def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]
         (len(mtp) < 2, "all MTP layers m belong in one chunk"),
         (
             may_lack(model) or all("t" in w for w in words),
-            "a chunk without a layer t: MTP of a model with linear attention cannot be built beside one",
+            "a chunk without a layer t: with linear attention and MTP, every chunk needs a layer",
         ),
         (
             all(i // pp == vpp - 1 for i in mtp),

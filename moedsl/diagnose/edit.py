@@ -29,7 +29,7 @@ _NOT_HELD = ("precision",)
 Judge = Callable[[Plan, Plan], "str | None"]
 """Why a plan is no way out of the one before it; None where it may be one."""
 MEMORY = "memory"
-"""A symptom of this name, or whose name ends in ``_memory``, says that memory lacked."""
+"""A symptom of this name, or whose name ends in ``_memory``, is one of insufficient memory."""
 
 
 @frozen

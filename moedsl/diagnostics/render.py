@@ -25,7 +25,7 @@ def render(diagnostic: Mapping[str, Any], *, colour: bool = False) -> str:
 
 
 def render_all(diagnostics: Iterable[Mapping[str, Any]], *, colour: bool = False) -> str:
-    """Several, a blank line between them; behind more than one, how many. Ends with a newline; "" for none."""
+    """Render several with blank lines between them, and count more than one. Ends with a newline; "" for none."""
     many = list(diagnostics)
     parts = [render(d, colour=colour) for d in many] + _count(many)
     return "\n\n".join(parts) + "\n" if parts else ""

@@ -38,7 +38,7 @@ def choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Dia
 
 
 def _chosen(arms: Sequence[Arm], arm: Arm, solution: Solution) -> Chosen:
-    """An arm with the common layout; the next best are shown beside the first arm."""
+    """An arm with the common layout; the first arm also shows the next best."""
     row = price(arm, solution.rows[0])
     rest = solution.rows[1:] if arm is arms[0] else ()
     compiled = with_laws(arm.chosen.compiled, [a for a in arms if a is not arm])

@@ -96,7 +96,7 @@ def second_differences(programs: Sequence[Program], plans: Sequence[Json]) -> It
 
 
 def _second(also: Mapping[str, list[Any]], plans: Sequence[Json], span: Any) -> Diagnostic:
-    """All that an isolation changes beside its axis, a variable a line, with what each variant has."""
+    """List all that an isolation changes besides its axis, a variable a line, with each variant's value."""
     shown = {
         n: ", ".join(f"{p['isolation']['value']} {_unset(v)}" for p, v in zip(plans, values, strict=True))
         for n, values in also.items()

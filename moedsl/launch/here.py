@@ -25,7 +25,7 @@ def refusals(launches: Sequence[Launch]) -> list[Diagnostic]:
     """Why these cannot run here: too few GPUs, or packages that are not installed."""
     missing = [p for p in PACKAGES if not _has(p)]
     if missing:
-        text = f"this machine lacks {', '.join(missing)}, which a recipe imports"
+        text = f"packages missing on this machine that a recipe imports: {', '.join(missing)}"
         return [error("launch.no_packages", text, help=_ELSEWHERE)]
     have = gpus()
     wanted = max(launch.world for launch in launches)

@@ -196,7 +196,7 @@ def _count(letter: str) -> Callable[[Recipe], int]:
     return lambda r: sum(chunk.count(letter) for chunk in chunks(r))
 
 
-_SETTLED = ("behind Bridge's update",)
+_SETTLED = ("after Bridge's update",)
 """No field: known of a whole recipe alone."""
 _LAYOUT = ("model.pipeline_model_parallel_layout",)
 _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {

@@ -29,8 +29,8 @@ class Lines:
     def of(self, r: Recipe, names: tuple[str, ...]) -> tuple[Label, ...]:
         """Where each of the fields was set, each line once; else where the recipe is defined.
 
-        The recipe's own file comes first, and a line that names its field before one that only builds a section. Behind
-        the first follow the lines that called it.
+        The recipe's own file comes first, and a line that names its field before one that only builds a section. The
+        lines that called the first one follow it.
         """
         known = [(name, places) for name in names if (places := self._places(r, name))]
         told = [x for x in known if self._tells(*x)] or known

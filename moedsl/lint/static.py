@@ -1,8 +1,8 @@
-"""Reading a recipe without Megatron Bridge: what its Python assigns, as far as literals and plain helpers say it.
+"""Read a recipe without Megatron Bridge: what its Python assigns through literals and plain helpers.
 
 A statement is followed in order: assignments to `cfg.SECTION.FIELD`, through other names for `cfg` or a section,
-keyword arguments of the constructors of sections, helpers of the same module and of a module beside it that take or
-return the configuration, and branches whose test is known. What depends on anything else is not known, and said so.
+keyword arguments of the constructors of sections, helpers of the same module and of a module in its folder that take or
+return the configuration, and branches whose test is known. Anything else is reported as not known.
 """
 
 from __future__ import annotations

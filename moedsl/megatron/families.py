@@ -35,7 +35,7 @@ _QWEN3_VL = Family("megatron.bridge.models.qwen_vl.qwen3_vl_step", encoder="Qwen
 _FAMILIES = {
     "qwen3_vl_moe": _QWEN3_VL,
     "qwen3_5_moe": _QWEN3_VL,
-    "nemotron_h": Family(hybrid=True),  # transformers has it of its own, whatever code lies beside the weights
+    "nemotron_h": Family(hybrid=True),  # transformers has its own code; the code of the checkpoint is not used
     "kimi_k2": Family(remote_code=True),  # bridge recipes/kimi/h100/kimi_k2.py:99
 }
 

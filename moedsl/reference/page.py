@@ -75,7 +75,7 @@ def _rule(r: Rule, sources: dict[str, Source]) -> str:
 _STRENGTH = {
     "require": "Without it the framework would refuse or break; `allow` overrules it at your own risk.",
     "prefer": "Advice: it ranks and never cuts.",
-    "measured": "A published result, shown beside a plan that resembles it.",
+    "measured": "A published result, shown with a plan for which its conditions hold.",
     "let": "A name for an expression; any rule or wish may use it.",
     "default": "The value when nobody says otherwise; the first that applies wins.",
     "candidates": "What the solver chooses from; a pin overrides it.",

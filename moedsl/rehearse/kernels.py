@@ -1,7 +1,7 @@
-"""Models that this machine's rehearsal cannot compute, for want of packages of kernels that Megatron-Core calls.
+"""Find models that this machine cannot rehearse because packages of kernels that Megatron-Core calls are missing.
 
-A Mamba-2 mixer is kernels of mamba_ssm and causal_conv1d, which need a GPU. A gated delta net's are fla's, and beside
-them Megatron-Core has a path in PyTorch, which a rehearsal on a CPU takes (moedsl.rehearse.cpu.delta_nets).
+A Mamba-2 mixer is kernels of mamba_ssm and causal_conv1d, which need a GPU. A gated delta net's are fla's, and
+Megatron-Core also has a path in PyTorch, which a rehearsal on a CPU uses (moedsl.rehearse.cpu.delta_nets).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def lacking(models: Sequence[Model], on_gpus: bool) -> Diagnostic | None:
     """rehearse.no_kernels where layers of a model are kernels that this run has no GPU for, or not their packages."""
     for m in models:
         if "M" in m.layer_pattern + m.mtp_pattern and (not on_gpus or _absent(MAMBA)):
-            why = f"this Python lacks {_absent(MAMBA)}" if on_gpus else "there is no path of them for a CPU"
+            why = f"{_absent(MAMBA)} missing in this Python" if on_gpus else "they cannot run on a CPU"
             return _refused(f"the Mamba-2 layers of {m.name}", MAMBA, why)
         if m.linear and on_gpus and _absent(DELTA_NETS):
-            return _refused(f"the gated delta nets of {m.name}", DELTA_NETS, "this Python lacks it")
+            return _refused(f"the gated delta nets of {m.name}", DELTA_NETS, "it is missing in this Python")
     return None
 
 

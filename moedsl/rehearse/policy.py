@@ -24,7 +24,7 @@ ALWAYS: tuple[Note, ...] = (
     Note("kernels", LEFT_OUT, "Transformer Engine, cuDNN, fused kernels", "PyTorch on the CPU", "there is no GPU"),
     Note("core attention", LEFT_OUT, "Transformer Engine's, with its context-parallel ring or all-to-all",
          "softmax(QK)V over keys gathered from the context-parallel group", "Megatron-Core's own has neither"),
-    Note("communication", LEFT_OUT, "NCCL, beside the computation", "gloo, one thing after the other",
+    Note("communication", LEFT_OUT, "NCCL, at the same time as the computation", "gloo, one thing after the other",
          "overlapped schedules run as planned, and hide nothing"),
     Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model on a CPU says nothing of either"),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.support.owned_files import written_by_us
 
 HELP = (
-    "give a log, a folder that holds logs beside their plan.json, LOG=RUN with a plan.json, folder or recipe.py, "
+    "give a log, a folder with logs and their plan.json, LOG=RUN with a plan.json, folder or recipe.py, "
     "or the id of an experiment"
 )
 

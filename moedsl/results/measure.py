@@ -116,7 +116,7 @@ def _ending(log: Log, measured: bool) -> Json:
     if not log.files:
         return {"status": NOTHING, "cause": "it has no log yet", **at}
     if not measured:
-        return {"status": SHORT, "cause": "no iteration line stands behind the warm-up", **at}
+        return {"status": SHORT, "cause": "no iteration line after the warm-up", **at}
     if not finished and last is not None:
         return {"status": UNFINISHED, "cause": f"iteration {last.iteration} of {last.of} is the last", **at}
     return {"status": OK, "cause": None, **at}
@@ -135,7 +135,7 @@ def _not_a_number(log: Log) -> str | None:
         had = False
         for s in attempt:
             if not is_number(s) or (had and s.loss is None):
-                return f"the loss or a gradient is no number at iteration {s.iteration}"
+                return f"loss or gradient is NaN at iteration {s.iteration}"
             had |= s.loss is not None
     return None
 

@@ -1,8 +1,8 @@
 """Files written whole or not at all, and never over one that moedsl did not write or that someone has edited since.
 
 Each file carries a marker with the hash of its own text without the marker: a comment in its first line, or the first
-key of a JSON object. All files are staged in a hidden folder beside their places and renamed into them; what goes wrong
-on the way, an interrupt included, puts back what was there.
+key of a JSON object. All files are staged in a hidden folder next to their places and renamed into them. An error or an
+interrupt on the way restores the old files.
 """
 
 from __future__ import annotations

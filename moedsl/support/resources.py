@@ -1,4 +1,4 @@
-"""Where the grammar and the stdlib live: in an installed wheel ``moedsl/_data``, in a checkout beside the package."""
+"""Where the grammar and the stdlib live: in an installed wheel ``moedsl/_data``, in a checkout next to the package."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def stand_in(config: Any) -> tuple[str, ...]:
     if rows is None:
         return ()
     config.model.vocab_size, config.model.should_pad_vocab = rows, True
-    return (f"the tokenizer {name} (its vocabulary taken as {rows}, that of its model)",)
+    return (f"the tokenizer {name} (its vocabulary is assumed to be {rows}, that of its model)",)
 
 
 def _published(name: str | None) -> int | None:

@@ -32,7 +32,27 @@ SCOPE = (
     "stdlib/calibration/*.txt",
     "stdlib/hf/README.md",
     "moedsl/*/*.md",
-    "moedsl/schema/*.py",
+    "moedsl/*.py",
+    *(
+        f"moedsl/{package}/**/*.py"
+        for package in (
+            "calibrate",
+            "diagnose",
+            "diagnostics",
+            "diff",
+            "importer",
+            "isolate",
+            "lint",
+            "megatron",
+            "reference",
+            "rehearse",
+            "report",
+            "results",
+            "schema",
+            "support",
+            "verify",
+        )
+    ),
 )
 """Patterns of the files that are searched, below the root."""
 

@@ -118,7 +118,7 @@ def test_a_nan_is_a_line_without_its_loss(bridge_logs: dict[str, str], tmp_path:
     (tmp_path / "train.log").write_text(bridge_logs["nan"])
     (row,) = results(str(tmp_path / "train.log"), "--seq", "4096", "--gpus", "16", capsys=capsys)["runs"]
     assert row["status"] == "failed"
-    assert row["cause"] == "the loss or a gradient is no number at iteration 10"
+    assert row["cause"] == "loss or gradient is NaN at iteration 10"
 
 
 @pytest.mark.bridge
