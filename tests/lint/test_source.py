@@ -147,9 +147,9 @@ def test_the_cited_line_sets_the_field(name: str) -> None:
 @pytest.mark.parametrize(
     ("target", "gpu", "says", "help"),
     [
-        ("recipe.py", "h1oo", "`h1oo` is no GPU", "did you mean `h100`?"),
-        ("recipe.py", "a100", "`a100` is no GPU", "--gpu h100|"),
-        ("recipe.py", None, "which GPU", "--gpu h100|"),
+        ("recipe.py", "h1oo", "`h1oo` is not a supported GPU", "did you mean `h100`?"),
+        ("recipe.py", "a100", "`a100` is not a supported GPU", "--gpu h100|"),
+        ("recipe.py", None, "does not name its GPU", "--gpu h100|"),
         ("mine.moe", None, "a run file is no recipe", "moedsl check"),
         ("many.py", "h100", "one public function", "many.py:FUNCTION"),
     ],
