@@ -17,7 +17,7 @@ from attrs import evolve
 from moedsl.compiler import load_stdlib
 from moedsl.diagnostics.source import Source
 from moedsl.lint import facts, rules
-from moedsl.lint.facts import model_facts
+from moedsl.lint.facts import stdlib_facts
 from moedsl.lint.judge import judge
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.report import severity
@@ -64,7 +64,7 @@ def recipe(row: Mapping[str, Any], known: Mapping[str, list[Any]], library: Any)
     return Recipe(
         row["function"], row["function"], "recipe.py", 1, fields, hardware, row["gpus"],
         {"model.sequence_parallel": row.get("sequence_parallel", False)}, row.get("classes", {}), said,
-        row.get("asked"), bool(fields), model_facts(fields.get("model.hf_model_id"), library),
+        row.get("asked"), bool(fields), stdlib_facts(fields.get("model.hf_model_id"), library),
         dict.fromkeys(row.get("unknown", ())),
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_a_recipe_of_a_hybrid_says_the_facts_of_its_model() -> None:
         hf = r.get("model.hf_model_id")
         read = facts.model_facts(evolve(r, model=None))
         if hf in DECLARED:
-            declared = model_facts(hf, library)
+            declared = stdlib_facts(hf, library)
             assert declared is not None
             assert {n: read[n] for n in OF_HYBRIDS} == {n: declared[n] for n in OF_HYBRIDS}
             assert (read["mtp_layers"], read["mtp_pattern"], read["mtp_repeated"]) == (2, "*E", True)
@@ -136,7 +136,7 @@ def test_a_recipe_with_delta_nets_says_the_facts_of_its_model() -> None:
         hf = r.get("model.hf_model_id")
         read = facts.model_facts(evolve(r, model=None))
         if hf in LINEAR and "qwen35_text" not in name:
-            declared = model_facts(hf, library)
+            declared = stdlib_facts(hf, library)
             assert declared is not None and isinstance(r.get("model.linear_attention_freq"), list)
             assert {n: read[n] for n in OF_DELTA_NETS} == {n: declared[n] for n in OF_DELTA_NETS}
             without = hf.endswith("Instruct") and "_sft_" in name
