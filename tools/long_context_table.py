@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "long_context.md"
 RUNS = ("long_deepseek_v3_128k", "long_deepseek_v3_256k", "long_qwen3_235b_128k")
 BEGIN, END = "<!-- compared: begin -->", "<!-- compared: end -->"
-EXPERIMENT = ("precision", "moments", "grad_reduce", "sharding")
+EXPERIMENT = [a.name for a in axes.AXES if a.kind == "enum" and not a.opened]
 """Axes that keep the document's values, because they are not part of the layout."""
 LAYOUT = ("tp", "cp", "dp", "pp", "vpp", "ep", "edp")
 POLICY = ("dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap")

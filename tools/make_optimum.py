@@ -30,11 +30,10 @@ from moedsl.solver.table import Row
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "tests/data/recipe_layouts.jsonl"
 PAGE = ROOT / "docs/optimum.md"
-OPEN = ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "dispatcher", "recompute", "cuda_graph", "ep_overlap",
-        "delay_wgrad", "offload")  # fmt: skip
-HELD = ("moments", "grad_reduce", "sharding", "offload_modules")
+OPEN = [a.name for a in axes.AXES if a.opened]
+HELD = [a.name for a in axes.AXES if not a.opened and a.name != "precision"]
 """Pinned as in the recipe: the experiment, the kind of data parallelism, and what the solver never chooses."""
-WAYS = ("dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad")
+WAYS = axes.MOVED
 """How a recipe communicates and launches: most differences from the best are here."""
 FROZEN = {"qwen3_vl": "vlm freeze_language freeze_vision"}
 """Settings of these models' recipes outside the layout (bridge recipes/qwen_vl/h100/qwen3_vl.py:104-106)."""
