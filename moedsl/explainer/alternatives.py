@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from typing import Any
 
+from moedsl.explainer.context import Context, Json
 from moedsl.explainer.tree import tree
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
 from moedsl.schema.units import GIB
-from moedsl.solver.base import Base, Json
 from moedsl.solver.laws import broken
 from moedsl.solver.neighbours import Neighbour, judged
+from moedsl.solver.question import Answer
 from moedsl.solver.table import Row
-from moedsl.solver.variant import Found
 from moedsl.syntax.printer import print_expr
 
 
-def of_axis(b: Base, axis: axes.Axis, found: Mapping[int, Found]) -> list[Json]:
+def of_axis(b: Context, axis: axes.Axis, found: Mapping[int, Answer]) -> list[Json]:
     """One entry for each value but the plan's own."""
     near = {n.code: n for n in judged(b.compiled, b.chosen.cost, b.row, [(axis, v) for v in found])}
     return [
@@ -33,14 +33,14 @@ def of_axis(b: Base, axis: axes.Axis, found: Mapping[int, Found]) -> list[Json]:
     ]
 
 
-def of_let(b: Base, name: str, found: Mapping[int, Found]) -> list[Json]:
+def of_let(b: Context, name: str, found: Mapping[int, Answer]) -> list[Json]:
     """A let follows from the axes, so nothing is fixed otherwise: its other values are other layouts."""
     return [
         {"value": v, "same_otherwise": None, "best": best(b, f, set())} for v, f in found.items() if v != b.env[name]
     ]
 
 
-def fixed(b: Base, n: Neighbour) -> Json:
+def fixed(b: Context, n: Neighbour) -> Json:
     """The plan's layout with one value changed: what it breaks, and its prices where a law on the mesh does not refuse
     it before."""
     priced = not isnan(n.peak_memory)
@@ -48,7 +48,7 @@ def fixed(b: Base, n: Neighbour) -> Json:
     return {"breaks": [] if n.refused_by is None else _breaks(b, n, priced), **own}
 
 
-def _breaks(b: Base, n: Neighbour, priced: bool) -> list[Json]:
+def _breaks(b: Context, n: Neighbour, priced: bool) -> list[Json]:
     """The laws that a neighbour breaks, as far as its values are known; of an isolation, those of every variant."""
     codes = {**b.row.codes, n.axis: n.code}
     seconds = float(n.step_time)
@@ -60,7 +60,7 @@ def _breaks(b: Base, n: Neighbour, priced: bool) -> list[Json]:
     return [{"rule": r.id, "because": r.because, "tree": tree(r.expr, env, b.lets)} for r in rules]
 
 
-def prices(b: Base, step_time: float, peak_memory: float) -> Json:
+def prices(b: Context, step_time: float, peak_memory: float) -> Json:
     """Seconds and GiB, and how they compare with the plan's."""
     return {
         "step_time_s": step_time,
@@ -70,13 +70,13 @@ def prices(b: Base, step_time: float, peak_memory: float) -> Json:
     }
 
 
-def _alone(b: Base, axis: str, code: int) -> list[str]:
+def _alone(b: Context, axis: str, code: int) -> list[str]:
     """The laws that refuse a value whatever the rest of the layout is: they read nothing else of it."""
     table = b.compiled.table([{**b.row.codes, axis: code}])
     return [w.rule.id for w in broken([w for w in b.compiled.laws if w.needs <= {axis}], table)]
 
 
-def best(b: Base, f: Found, asked: set[str], alone: Sequence[str] = ()) -> Json:
+def best(b: Context, f: Answer, asked: set[str], alone: Sequence[str] = ()) -> Json:
     """The best layout of a variant against the plan's, or how near it comes to one."""
     if f.row is None:
         least = f.least_memory / GIB if f.legal and f.least_memory < float("inf") else None
@@ -91,7 +91,7 @@ def best(b: Base, f: Found, asked: set[str], alone: Sequence[str] = ()) -> Json:
     }
 
 
-def decided_by(b: Base, other: Row) -> Json | None:
+def decided_by(b: Context, other: Row) -> Json | None:
     """The first key of the ranking in which the plan's layout and another differ, with both values."""
     env, keys = b.env_of(other), [*b.compiled.wishes, *b.compiled.ranks]
     for key, mine, theirs in zip(keys, b.row.keys, other.keys, strict=False):

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from moedsl.explainer.context import Context, Json
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema.axes import json_value
 from moedsl.schema.symbols import COSTS
-from moedsl.solver.base import Base, Json
-from moedsl.solver.values import closure, reads
+from moedsl.solver.reads import closure, reads
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
 
 _ASKED = ("require", "prefer")
 
 
-def rules(b: Base, name: str, refused: Mapping[str, list[Any]]) -> list[Json]:
+def rules(b: Context, name: str, refused: Mapping[str, list[Any]]) -> list[Json]:
     """Laws, advice and the ranking that read a name; `refused` lists the alternatives that each rule is against."""
     judged = [_rule(b, r, name, refused.get(r.id, [])) for r in _judging(b, name, refused)]
     return [*judged, *_rank(b, name)]
 
 
-def _judging(b: Base, name: str, refused: Mapping[str, list[Any]]) -> Iterable[Rule]:
+def _judging(b: Context, name: str, refused: Mapping[str, list[Any]]) -> Iterable[Rule]:
     """In force in this layout, or in the way of an alternative; the allowed ones too."""
     for r in b.program.rules:
         if r.kind not in _ASKED or name not in reads(b.program, r) | priced(b, r):
@@ -33,12 +33,12 @@ def _judging(b: Base, name: str, refused: Mapping[str, list[Any]]) -> Iterable[R
             yield r
 
 
-def priced(b: Base, r: Rule) -> frozenset[str]:
+def priced(b: Context, r: Rule) -> frozenset[str]:
     """A price reads every axis, so a law on a price bears on each."""
     return frozenset(b.row.codes) if reads(b.program, r) & COSTS.keys() else frozenset()
 
 
-def _rule(b: Base, r: Rule, name: str, against: list[Any]) -> Json:
+def _rule(b: Context, r: Rule, name: str, against: list[Any]) -> Json:
     return {
         **b.cited(r),
         "text": print_expr(r.expr),
@@ -53,20 +53,22 @@ def _rule(b: Base, r: Rule, name: str, against: list[Any]) -> Json:
     }
 
 
-def values(b: Base, e: ast.Expr) -> Json:
+def values(b: Context, e: ast.Expr) -> Json:
     """What each name of an expression is worth in the layout."""
     return {n: json_value(b.env[n]) for n in sorted(names(e)) if n in b.env}
 
 
-def through(b: Base, r: Rule, name: str) -> list[str]:
+def through(b: Context, r: Rule, name: str) -> list[str]:
     """The lets that lead from a rule to a name; empty where the rule reads it itself."""
     direct = names(r.expr) | names(r.when)
     if name in direct:
         return []
-    return sorted(n for n in direct if n in COSTS or (n in b.lets and name in closure(b.program, names(b.lets[n]))))
+    return sorted(
+        n for n in direct if n in COSTS or (n in b.lets and name in closure(names(b.lets[n]), b.program.of("let")))
+    )
 
 
-def _rank(b: Base, name: str) -> list[Json]:
+def _rank(b: Context, name: str) -> list[Json]:
     """The keys of the phase, each with its value; one that reads the name, through prices too, bears on it."""
     if not b.compiled.ranks:
         return []
@@ -75,7 +77,7 @@ def _rank(b: Base, name: str) -> list[Json]:
         {
             "text": print_expr(key.expr),
             "value": json_value(evaluate(key.expr, b.env)),
-            "bears": name in closure(b.program, names(key.expr)) or key.priced,
+            "bears": name in closure(names(key.expr), b.program.of("let")) or key.priced,
         }
         for key in b.compiled.ranks
     ]

@@ -106,7 +106,7 @@ def _wishes(x: Infeasible) -> list[str]:
 
 def explanation(c: Chosen, sources: Mapping[str, Source]) -> dict[str, Any]:
     """The same as JSON: the conflict's members, the relaxations with the layouts that they open, the nearest layout."""
-    from moedsl.solver.base import place_of  # and what explains a layout that there is
+    from moedsl.explainer.context import place_of  # and what explains a layout that there is
 
     x, p = analyse(c), c.problem.program
     return {

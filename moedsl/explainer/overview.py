@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from moedsl.explainer import advice, origin
 from moedsl.explainer.bearing import values
+from moedsl.explainer.context import Context, Json
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
 from moedsl.schema.units import GIB
-from moedsl.solver.base import Base, Json
 from moedsl.solver.lower import first
 from moedsl.syntax.printer import print_expr
 
 
-def overview(b: Base) -> Json:
+def overview(b: Context) -> Json:
     """All decisions of a run with their origins, the advice table, and what the run file requires and prefers."""
     p = b.program
     return {
@@ -34,20 +34,20 @@ def overview(b: Base) -> Json:
     }
 
 
-def _axes(b: Base) -> list[Json]:
+def _axes(b: Context) -> list[Json]:
     return [_line(a.name, b.env[a.name], origin.of_axis(b, a)) for a in axes.AXES]
 
 
-def _lets(b: Base) -> list[Json]:
+def _lets(b: Context) -> list[Json]:
     return [_line(n, b.env[n], origin.of_let(b, n)) for n in axes.DERIVED]
 
 
-def _fixed(b: Base) -> list[Json]:
+def _fixed(b: Context) -> list[Json]:
     named = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data")
     return [_line(n, b.env[n], origin.of_fixed(b, n)) for n in named]
 
 
-def _settings(b: Base) -> list[Json]:
+def _settings(b: Context) -> list[Json]:
     out: list[Json] = []
     for kind in ("derive", "env"):
         for name in dict.fromkeys(r.name for r in b.program.of(kind)):
@@ -63,7 +63,7 @@ def _line(name: str, value: object, source: Json) -> Json:
     return {"name": name, "value": json_value(value), "origin": kept}
 
 
-def _own(b: Base, r: Rule) -> Json:
+def _own(b: Context, r: Rule) -> Json:
     """A `require` of the run file; one that only prices decide is worth what the layout's prices make it."""
     state = {"applies": r.applies(b.env), "holds": r.holds(b.env)}
     return {**b.cited(r), "text": print_expr(r.expr), **state, "values": values(b, r.expr)}

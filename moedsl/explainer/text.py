@@ -1,4 +1,4 @@
-"""The explanation of one value as text, read from its JSON form."""
+"""An explanation as text, read from its JSON form: of one value, of a whole run, or of why nothing fits."""
 
 from __future__ import annotations
 
@@ -6,212 +6,157 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl.explainer.tree import lines, word
-from moedsl.rules.ids import RuleId
-from moedsl.schema.axes import pairs
-from moedsl.support.text import change, short, table, tokens, wrapped
+from moedsl.explainer.value_text import paragraph, place, price, run_line, value_text
+from moedsl.schema.axes import AXES, BY_NAME, LAYOUT, SUMMARY, pairs
+from moedsl.support.text import short, table
 
 Json = Mapping[str, Any]
 
 
-def value_text(e: Json) -> str:
-    """Where the value came from, what else it could be, the price of advice, and the rules that it obeys."""
-    parts = [_head(e), _alternatives(e), _advice(e), _tight(e), _other_rules(e), _branches(e)]
+def text_of(e: Json) -> str:
+    """Print an explanation of any kind."""
+    kinds = {"overview": overview_text, "infeasible": infeasible_text, "failure": failure_text}
+    return kinds.get(e["kind"], value_text)(e)
+
+
+# ---------------------------------------------------------------- a whole run
+
+
+def overview_text(e: Json) -> str:
+    """The decisions, the run file's own rules, and the advice with its prices."""
+    parts = [
+        _head(e),
+        _decisions(e["decisions"]),
+        _own_rules(e["own_rules"]),
+        _advice(e["advice"]),
+        _allowed(e["allowed"]),
+    ]
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
-def paragraph(text: str, indent: str = "  ") -> str:
-    """Wrap a paragraph; all lines but the first hang by two blanks more."""
-    return wrapped(text, indent, indent + "  ", width=110)
-
-
-def run_line(e: Json) -> str:
-    """Which run is explained."""
-    return f"{e['run']}: {e['model']} on {e['gpus']} {e['hardware']}, {tokens(e['seq'])} tokens, {e['phase']} first"
-
-
 def _head(e: Json) -> str:
-    out = [run_line(e), ""]
-    if "field" in e and e["field"]["path"] != e["name"]:
-        out.append(f"{e['field']['path']} = {e['field']['value']}, which `{e['name']}` decides")
-    out.append(f"{e['name']} = {word(e['value'])}    {e['doc']}")
-    return "\n".join([*out, *_origin(e["origin"])])
+    plan = e["plan"]
+    return f"{run_line(e)}: {plan['step_time_s']:.2f} s a step, {plan['peak_gib']:.1f} GiB at the peak"
 
 
-def _origin(o: Json) -> list[str]:
-    at = place(o["at"]) if o.get("at") else ""
+def _decisions(decisions: Sequence[Json]) -> str:
+    rows = [(d["name"], word(d["value"]), d["origin"]["kind"], _why(d["origin"])) for d in decisions]
+    return "Decisions (`moedsl explain FILE NAME` says more of each)\n" + "\n".join(table(rows, "l"))
+
+
+def _why(o: Json) -> str:
     if o["kind"] == "pinned":
-        out = [f"  pinned at {at}: {o['at']['text']}"]
-    elif o["kind"] == "chosen":
-        out = [f"  chosen by {o['rank']} among {', '.join(word(v) for v in o['among'])}"]
-    else:
-        by = f" by {o['rule']}, {at}" if o.get("rule") else ""
-        out = [f"  {o['kind']}{by}"]
-    if o.get("because"):
-        out.append(paragraph(("candidates: " if o["kind"] == "chosen" else "because: ") + o["because"], "    "))
-        out.append(paragraph(f"cite: {'; '.join(o['cite'])}", "    ")) if o["cite"] else None
-    shown = [*lines(o["tree"], "    ")] if o.get("tree") and o["tree"]["parts"] else []
-    return [*out, *shown, *(_when(o["when"]) if o.get("when") else [])]
+        return f"{place(o['at'])}: {o['at']['text']}"
+    if o["kind"] == "chosen":
+        return f"by {short(o['rank'])} among {len(o['among'])} values"
+    return f"{o.get('because') or ''}" + (f" ({short(o['rule'])})" if o.get("rule") else "")
 
 
-def _when(condition: Json) -> list[str]:
-    first, *rest = lines(condition, "    ")
-    return [f"    when {first.strip()}", *rest]
-
-
-def place(at: Json) -> str:
-    """FILE:LINE; the file alone where the line is not known."""
-    return f"{at['file']}:{at['line']}" if at["line"] else at["file"]
-
-
-# ---------------------------------------------------------------- alternatives
-
-
-def _alternatives(e: Json) -> str:
-    if not e["alternatives"]:
-        return ""
-    rows = [("", "all else fixed", "all else chosen anew")] if e["alternatives"][0]["same_otherwise"] else []
-    rows += [(word(a["value"]), fixed(a["same_otherwise"]), best(a["best"])) for a in e["alternatives"]]
-    kept = [r if r[1] else (r[0], r[2]) for r in rows]
-    return f"Instead of {word(e['value'])}\n" + "\n".join(table(kept, "l"))
-
-
-def fixed(f: Json | None) -> str:
-    """What an alternative costs or breaks with all else as it is, as the cell of a table."""
-    if f is None:
-        return ""
-    if not f["breaks"]:
-        return cost(f)
-    first = f["breaks"][0]
-    more = f" and {len(f['breaks']) - 1} more" if len(f["breaks"]) > 1 else ""
-    over = f" ({f['peak_gib']:.0f} GiB)" if "peak_gib" in f and first["rule"] == RuleId.FITS else ""
-    return f"breaks {short(first['rule'])}{over or parts(first['tree'])}{more}"
-
-
-def parts(tree: Json) -> str:
-    """The values of an expression's names, in the order in which it reads them."""
-    seen: dict[str, str] = {}
-    todo = [tree]
-    while todo:
-        node = todo.pop(0)
-        if node["text"].replace("_", "").isalnum() and node is not tree:
-            seen.setdefault(node["text"], word(node["value"]))
-        else:
-            todo = [*node["parts"], *todo]
-    return f" ({', '.join(f'{k} {v}' for k, v in seen.items())})" if seen else ""
-
-
-def best(b: Json) -> str:
-    """The best layout with an alternative, as the cell of a table; why there is none."""
-    if b["layout"] is None:
-        return _none(b)
-    with_ = f", with {pairs(b['changes'])}" if b["changes"] else ""
-    because = b["decided_by"]
-    worse = "" if because is None or because["key"] in ("score", "step_time") else f"; {key(because)}"
-    against = f"; against {', '.join(short(r) for r in b['against_advice'])}" if b["against_advice"] else ""
-    rate = f", {100 * b['throughput_change']:+.1f}% tokens/s/GPU" if "throughput_change" in b else ""
-    return f"{cost(b)}{rate}{with_}{worse}{against}"
-
-
-def _none(b: Json) -> str:
-    if b["refused_by"]:
-        return f"{short(b['refused_by'][0])} refuses it in every layout"
-    if not b["legal_layouts"]:
-        return "no layout is legal"
-    if b["least_gib"] is None:
-        return "no layout fits"
-    least = f"the leanest needs {b['least_gib']:.0f} GiB"
-    return f"none of {b['legal_layouts']:,} meshes has a layout that is legal and fits; {least}"
-
-
-def key(d: Json) -> str:
-    """What decided: the first key of the ranking that differs."""
-    if isinstance(d["plan"], bool):
-        return f"`{d['key']}` is {word(d['other'])}, here {word(d['plan'])}"
-    return f"{d['key']} {word(d['other'])} against {word(d['plan'])}"
-
-
-def cost(p: Json) -> str:
-    """The prices of a change against the plan."""
-    return change(p["step_time_change"], p["peak_change_gib"])
-
-
-# ---------------------------------------------------------------- advice and rules
-
-
-def _advice(e: Json) -> str:
-    return advice_text([a for a in e["advice"] if a["state"] != "no case here"])
-
-
-def advice_text(advice: Sequence[Json]) -> str:
-    """A line for each advice: followed or not, and at what price."""
-    if not advice:
-        return ""
-    out = [f"  {a['state']:<12}  {short(a['rule'])}: {a['text']}{price(a)}" for a in advice]
-    notes = (paragraph(why(a), " " * 16) for a in advice)
-    return "Advice\n" + "\n".join(f"{line}\n{note}" for line, note in zip(out, notes, strict=True))
-
-
-def price(a: Json) -> str:
-    """What following an advice would cost, or what leaving it would; empty where that was not asked."""
-    p = a["price"]
-    if p is None:
-        return ""
-    if p.get("layout", 0) is None:
-        return "; nothing that the run leaves open follows it and fits"
-    with_ = f" with {pairs(p['changes'])}" if p["changes"] else ""
-    if a["state"] == "not followed":
-        return f"; following it: {cost(p)}{with_}"
-    return f"; without it: {cost(p)}{with_}" if p["changes"] else "; without it nothing changes"
-
-
-def _tight(e: Json) -> str:
-    rules = [r for r in e["rules"] if r.get("tight")]
-    return "Rules that stand in the way\n" + "\n".join(_rule(r) for r in rules) if rules else ""
-
-
-def _rule(r: Json) -> str:
-    at = place(r["at"])
-    verb = "refuses" if r["kind"] == "require" else "advises against"
-    head = f"  {r['rule']} ({at}): {r['text']}\n    {verb} {', '.join(word(v) for v in r['refuses'])}"
-    reason = paragraph(f"because: {r['because']}", "    ") if r["because"] else ""
-    cited = paragraph(f"cite: {'; '.join(r['cite'])}", "    ") if r["cite"] else ""
-    return "\n".join(x for x in (head, reason, cited) if x)
-
-
-def _other_rules(e: Json) -> str:
-    """What holds without being tight, and the ranking."""
-    out = [_loose(r) for r in e["rules"] if r["kind"] == "require" and not r["tight"]]
-    out += [_ranking(r) for r in e["rules"] if r["kind"] == "rank"]
-    return "Rules that also read it\n" + "\n".join(out) if out else ""
-
-
-def _loose(r: Json) -> str:
-    state = (
-        "allowed" if r["allowed"] else "holds" if r["holds"] else "not followed" if r["kind"] == "prefer" else "broken"
-    )
-    through = f", through {', '.join(r['through'])}" if r["through"] else ""
-    named = ", ".join(f"{k} {word(v)}" for k, v in r["values"].items())
-    return f"  {state}  {short(r['rule'])}{through}: {r['text']} ({named})\n{paragraph(why(r), '      ')}"
-
-
-def why(r: Json) -> str:
-    """A rule's reason and its sources, or where the run file states it."""
-    return f"{r['because'] or 'asked for by the run file'} ({'; '.join(r['cite']) or place(r['at'])})"
-
-
-def _ranking(r: Json) -> str:
-    keys = ", ".join(f"{k['text']} = {word(k['value'])}" for k in r["keys"] if k["bears"])
-    return f"  ranked by {r['rule']}: {keys}\n{paragraph(r['because'], '      ')}"
-
-
-def _branches(e: Json) -> str:
-    """The other rules of a setting and why they do not apply."""
+def _own_rules(rules: Sequence[Json]) -> str:
     out: list[str] = []
-    for r in (r for r in e["rules"] if "condition" in r):
-        if r["condition"] is None:
-            out.append(f"  {r['text']} otherwise: {r['because']}")
-            continue
-        state = "would hold too, but comes later" if r["applies"] else "does not apply"
-        out.append(f"  {r['text']} {state}: {r['because']}")
-        out += ["    when " + lines(r["condition"])[0], *lines(r["condition"], "    ")[1:]]
-    return "What it would be otherwise\n" + "\n".join(out) if out else ""
+    for r in rules:
+        named = ", ".join(f"{k} {word(v)}" for k, v in r["values"].items())
+        state = "holds" if r["applies"] and r["holds"] else "no case here" if r["holds"] else "broken"
+        out.append(f"  {state}  {r['text']} ({named}), {place(r['at'])}")
+        out += [paragraph(f"because: {r['because']}", "      ")] if r["because"] else []
+    return "Required by the run file\n" + "\n".join(out) if out else ""
+
+
+def _advice(advice: Sequence[Json]) -> str:
+    """Not followed first, then followed, then what has no case here in one paragraph."""
+    out: list[str] = []
+    for state in ("not followed", "followed", "not for the layout to decide"):
+        for a in (a for a in advice if a["state"] == state and not _free(a)):
+            out.append(f"  {state:<12}  {short(a['rule'])}{price(a)}")
+            why = f"{a['because'] or a['text']} ({'; '.join(a['cite']) or place(a['at'])})"
+            out += [paragraph(why, "                ")] if state != "followed" else []
+    free = [short(a["rule"]) for a in advice if _free(a)]
+    out += [paragraph(f"followed, and the plan is the same without it: {', '.join(free)}")] if free else []
+    idle = [short(a["rule"]) for a in advice if a["state"] == "no case here"]
+    out += [paragraph(f"no case here: {', '.join(idle)}")] if idle else []
+    return "Advice and its price\n" + "\n".join(out) if out else ""
+
+
+def _free(a: Json) -> bool:
+    """Whether the best layout follows an advice anyway."""
+    return a["state"] == "followed" and a["price"] is not None and a["price"].get("changes") == {}
+
+
+def _allowed(allowed: Sequence[Json]) -> str:
+    lines = [f"  {a['rule']}, {place(a['at'])}: {a['because'] or 'no reason given'}" for a in allowed]
+    return "Allowed by the run file\n" + "\n".join(lines) if lines else ""
+
+
+# ---------------------------------------------------------------- why nothing fits
+
+
+_SHOWN = (
+    *(n for n in LAYOUT if n in BY_NAME),
+    *(a.name for a in AXES if a.section != "layout" and (a.name in SUMMARY or (a.role == "held" and a.opened))),
+)
+"""The axes that tell most of a layout and of what it holds in memory."""
+
+
+def infeasible_text(e: Json) -> str:
+    """The conflict, the ways out with the best layout of each, and the nearest layout's failing expression."""
+    parts = [
+        f"{run_line(e)}\n\n{paragraph(e['message'], '')}",
+        _conflict(e),
+        *(_members(core, _HEADS[False, len(core) == 1]) for core in e["others"]),
+        _ways(e),
+        _nearest(e["nearest"]),
+    ]
+    return "\n\n".join(p for p in parts if p) + "\n"
+
+
+def failure_text(e: Json) -> str:
+    """A failure that has no analysis beyond its diagnostic."""
+    help = "\n".join(paragraph(r) for r in e["relaxations"])
+    return "\n".join(p for p in (e["message"], help) if p) + "\n"
+
+
+def _conflict(e: Json) -> str:
+    if not e["conflict"]:
+        return "Nothing that the run file adds is to blame: its model, sequence and GPUs alone leave no room"
+    return _members(e["conflict"], _HEADS[e["legal_but_for_prices"], len(e["conflict"]) == 1])
+
+
+def _members(core: Sequence[Json], head: str) -> str:
+    out: list[str] = []
+    for m in core:
+        text = f": {m['text']}" if m["kind"] in ("law", "candidates") else ""
+        out.append(f"  {m['kind']:<10}  {short(m['name'])}{text}, {place(m['at'])}")
+        out += [paragraph(f"{m['because']} ({'; '.join(m['cite'])})", " " * 14)] if m["because"] else []
+    return "\n".join([head, *out])
+
+
+_HEADS = {
+    (True, True): "This alone leaves no layout that fits",
+    (True, False): "Together these leave no layout that fits; without any one of them there is one",
+    (False, True): "This alone cannot hold",
+    (False, False): "These exclude each other; without any one of them the others can hold",
+}
+
+
+def _ways(e: Json) -> str:
+    if not e["relaxations"]:
+        what = e["together"][0]
+        return paragraph(what[0].upper() + what[1:], "")
+    out: list[str] = []
+    for w in e["relaxations"]:
+        best = pairs({k: w["best"][k] for k in _SHOWN})
+        out += [f"  {w['change']}", f"      best: {best}; {_prices(w)}"]
+    return "Any one of these leads out\n" + "\n".join(out)
+
+
+def _prices(e: Json) -> str:
+    return f"{e['peak_gib']:.1f} GiB, {e['step_time_s']:.2f} s a step"
+
+
+def _nearest(n: Json | None) -> str:
+    if n is None:
+        return ""
+    layout = pairs({k: n["layout"][k] for k in _SHOWN})
+    prices = f": {_prices(n)}" if n["peak_gib"] is not None else ""
+    head = f"Nearest layout: {layout}\n  it breaks {n['rule']}{prices}"
+    return "\n".join([head, *lines(n["tree"], "    ")])

@@ -7,6 +7,8 @@ from typing import Any
 
 from moedsl.cost import pipeline
 from moedsl.explainer import advice, alternatives, bearing, fields, origin
+from moedsl.explainer.context import Context, Json
+from moedsl.explainer.other_values import best_with, of_axis, of_let
 from moedsl.explainer.tree import tree
 from moedsl.planner.build import make_plan
 from moedsl.rules.interpreter import evaluate
@@ -16,17 +18,16 @@ from moedsl.schema.axes import json_value
 from moedsl.schema.facts import Model
 from moedsl.schema.symbols import ALIASES, BUILTIN
 from moedsl.schema.units import GIB
-from moedsl.solver.base import Base, Json
+from moedsl.solver.question import Answer, Question
+from moedsl.solver.reads import reads
 from moedsl.solver.solve import Chosen, solve
-from moedsl.solver.values import best_with, of_axis, of_let, reads
-from moedsl.solver.variant import Found, Variant
 from moedsl.syntax.printer import print_expr
 
 _DOCS = {a.name: a.doc for a in axes.FOLLOWING}
 _RESIZED = ("seq", "global_batch", "gpus")
 
 
-def explain(b: Base, name: str) -> Json | None:
+def explain(b: Context, name: str) -> Json | None:
     """One value by the plan's word, an alias, or a field of the recipe; None where nothing decided is called so."""
     name = ALIASES.get(name, name)
     for known, one in (
@@ -41,7 +42,7 @@ def explain(b: Base, name: str) -> Json | None:
     return _setting(b, name) or _field(b, name)
 
 
-def _head(b: Base, name: str, value: Any, doc: str) -> Json:
+def _head(b: Context, name: str, value: Any, doc: str) -> Json:
     p = b.program
     where = {"run": p.name, "model": p.model.name, "hardware": p.hardware.name}
     return {
@@ -58,7 +59,7 @@ def _head(b: Base, name: str, value: Any, doc: str) -> Json:
     }
 
 
-def _body(b: Base, name: str, others: list[Json]) -> Json:
+def _body(b: Context, name: str, others: list[Json]) -> Json:
     """The rules and the advice on a name."""
     read = [
         w
@@ -72,7 +73,7 @@ def _body(b: Base, name: str, others: list[Json]) -> Json:
     }
 
 
-def _axis(b: Base, name: str) -> Json:
+def _axis(b: Context, name: str) -> Json:
     axis = axes.BY_NAME[name]
     values = of_axis(b.program, axis, b.chosen.problem.gpus, b.row.codes[name])
     values = [v for v in values if v != b.row.codes[name]]
@@ -80,16 +81,16 @@ def _axis(b: Base, name: str) -> Json:
     return {**_head(b, name, b.env[name], axis.doc), "origin": origin.of_axis(b, axis), **_body(b, name, others)}
 
 
-def _let(b: Base, name: str) -> Json:
+def _let(b: Context, name: str) -> Json:
     rule = next(r for r in b.program.of("let") if r.name == name)
     values = [v for v in of_let(b, name) if v != b.env[name]]
-    found = dict(zip(values, b.answers([Variant({name: v}) for v in values]), strict=True)) if values else {}
+    found = dict(zip(values, b.answers([Question({name: v}) for v in values]), strict=True)) if values else {}
     others = alternatives.of_let(b, name, found)
     doc = _DOCS.get(name) or rule.because or ""
     return {**_head(b, name, b.env[name], doc), "origin": origin.of_let(b, name), **_body(b, name, others)}
 
 
-def _fixed(b: Base, name: str) -> Json:
+def _fixed(b: Context, name: str) -> Json:
     """What the run states outside its layout; a size is also asked about at half and at twice."""
     value = b.env[name]
     others = [_resized(b, name, v) for v in (value // 2, value * 2) if v >= 1] if name in _RESIZED else []
@@ -97,7 +98,7 @@ def _fixed(b: Base, name: str) -> Json:
     return {**_head(b, name, value, doc), "origin": origin.of_fixed(b, name), **_body(b, name, others)}
 
 
-def _layout(b: Base, name: str) -> Json:
+def _layout(b: Context, name: str) -> Json:
     """How the layers fall on the chunks: the run's own words, Megatron's even split, or the most balanced one."""
     m, pp, vpp = b.program.model, b.row.codes["pp"], b.row.codes["vpp"]
     text = pipeline.layout_string(m, pp, vpp)
@@ -121,13 +122,13 @@ def _balance(m: Model) -> str:
     return f"the split whose slowest chunk is the fastest: a layer weighs 1, the loss {loss:.1f}{ahead}{each}"
 
 
-def _resized(b: Base, name: str, value: int) -> Json:
+def _resized(b: Context, name: str, value: int) -> Json:
     gpus = value if name == "gpus" else b.chosen.problem.gpus
     kept = {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")} | {name: value}
     chosen: Chosen = solve(b.program, gpus, keep=1, seq=kept["seq"], global_batch=kept["global_batch"])
     rows = chosen.solution.rows
-    found = Found(rows[0] if rows else None, chosen.solution.legal, float("inf"))
-    there = Base(chosen, b.row, b.sources)
+    found = Answer(rows[0] if rows else None, chosen.solution.legal, float("inf"))
+    there = Context(chosen, b.row, b.sources)
     best = alternatives.best(there, found, {name}) if rows else alternatives.best(b, found, {name})
     if rows:
         here = b.env["global_batch"] * b.env["seq"] / b.chosen.problem.gpus / b.row.step_time
@@ -136,7 +137,7 @@ def _resized(b: Base, name: str, value: int) -> Json:
     return {"value": value, "same_otherwise": None, "best": {**best, "decided_by": None}}
 
 
-def _set(b: Base, name: str) -> Json:
+def _set(b: Context, name: str) -> Json:
     value = b.program.sets[name]
     where = {"kind": "pinned", "at": b.where(b.program.spans[name])}
     head = _head(b, name, value, "a field of the recipe that the run file sets, whatever a rule would derive")
@@ -144,7 +145,7 @@ def _set(b: Base, name: str) -> Json:
     return {**head, "origin": where, "rules": rules, "alternatives": [], "advice": []}
 
 
-def _setting(b: Base, name: str) -> Json | None:
+def _setting(b: Context, name: str) -> Json | None:
     """A derived setting or an environment variable, with the other rules of its name and why they do not apply."""
     named = dict.fromkeys((name, name.removeprefix("model.").removeprefix("env_vars.").removeprefix("env.")))
     docs = (("derive", "a field of the recipe"), ("env", "an environment variable of the run"))
@@ -161,17 +162,17 @@ def _setting(b: Base, name: str) -> Json | None:
     return None
 
 
-def _condition(b: Base, r: Rule) -> Json | None:
+def _condition(b: Context, r: Rule) -> Json | None:
     return None if r.when is None else tree(r.when, b.env, b.lets)
 
 
-def _branch(b: Base, r: Rule) -> Json:
+def _branch(b: Context, r: Rule) -> Json:
     """Another rule of the same setting: what it would say, and its condition as a tree."""
     entry = {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env)}
     return {**entry, "condition": _condition(b, r)}
 
 
-def _field(b: Base, name: str) -> Json | None:
+def _field(b: Context, name: str) -> Json | None:
     """A field of the recipe: the explanation of the word that decides it."""
     plan = make_plan(b.chosen, [], b.sources)
     found = fields.field(plan, name)

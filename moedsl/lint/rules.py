@@ -10,7 +10,7 @@ from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import COMPUTED, RecipeInference, environment_types, field_types
 from moedsl.rules.rule import Rule
 from moedsl.schema.symbols import NUMBER, Type
-from moedsl.solver.check_layout import reads_price
+from moedsl.solver.reads import reads_price
 
 SUBJECT = "recipe"
 ELSEWHERE = ("launch",)

@@ -12,16 +12,16 @@ from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.diagnostics.suggest import suggest
 from moedsl.explainer import fields
+from moedsl.explainer.context import Context, Json, based
 from moedsl.explainer.infeasible_report import explanation
 from moedsl.explainer.overview import overview
 from moedsl.explainer.value import explain
 from moedsl.planner.build import make_plan
 from moedsl.schema.operators import FUNCTIONS
-from moedsl.solver.base import Base, Json, based
 from moedsl.solver.legal import legal_on
 from moedsl.solver.solve import solve
 
-Run = tuple[str, Base | None, Json | None]
+Run = tuple[str, Context | None, Json | None]
 """A run's name, and its layout or why it has none."""
 
 
@@ -67,7 +67,7 @@ def _bases(source: Source, r: Result, sources: Mapping[str, Source]) -> Iterator
         return
     solved = compile_source(source, "solve")
     for c in solved.chosen:
-        yield c.problem.program.name, Base(c, c.solution.rows[0], sources), None
+        yield c.problem.program.name, Context(c, c.solution.rows[0], sources), None
     for d in solved.diagnostics:
         if d.is_error:
             yield "", None, _told(d)
@@ -81,7 +81,7 @@ def _one(p: Program, sources: Mapping[str, Source]) -> Run:
     if p.gpus is None:
         chosen, found = choose(p, lambda _: None)
         if chosen is not None:
-            return p.name, Base(chosen, chosen.solution.rows[0], sources), None
+            return p.name, Context(chosen, chosen.solution.rows[0], sources), None
         return p.name, None, _told(found[0])
     compiled = solve(p, p.gpus, keep=0)
     base = based(compiled, sources) if legal_on(compiled.compiled) else None
@@ -95,7 +95,7 @@ def _told(d: Diagnostic) -> Json:
     return {"version": 1, "kind": "failure", "message": d.message, "because": d.because, "relaxations": list(d.help)}
 
 
-def _about(b: Base, names: Sequence[str], source: Source) -> tuple[list[Json], list[Diagnostic]]:
+def _about(b: Context, names: Sequence[str], source: Source) -> tuple[list[Json], list[Diagnostic]]:
     if not names:
         return [overview(b)], []
     out, missing = list[Json](), list[Diagnostic]()
@@ -108,7 +108,7 @@ def _about(b: Base, names: Sequence[str], source: Source) -> tuple[list[Json], l
     return out, missing
 
 
-def _unknown(b: Base, name: str, source: Source) -> Diagnostic:
+def _unknown(b: Context, name: str, source: Source) -> Diagnostic:
     plan = make_plan(b.chosen, [], b.sources)
     known = [*(n for n in b.env if n not in FUNCTIONS), *plan["derived"], *plan["env"], *fields.known(plan)]
     text = f"the plan decides nothing called `{name}`"

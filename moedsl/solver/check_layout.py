@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from moedsl.checker.program import Program
 from moedsl.rules.rule import Rule
-from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
-from moedsl.schema.symbols import COSTS
 from moedsl.solver.lower import lower
 from moedsl.solver.problem import Problem
+from moedsl.solver.reads import reads_price
 from moedsl.solver.solve import environment, make_cost
 
 
@@ -21,7 +20,7 @@ def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
     """
     problem = lower(program, gpus)
     env = environment(problem, make_cost(problem), pinned_row(problem))
-    laws = [r for r in program.of("require") if r.id not in program.allows and not is_priced(r, program)]
+    laws = [r for r in program.of("require") if r.id not in program.allows and not reads_price(r, program.of("let"))]
     return tuple(r for r in laws if not r.holds(env))
 
 
@@ -31,19 +30,3 @@ def pinned_row(problem: Problem) -> Mapping[str, int]:
     if open_axes:
         raise ValueError(f"not pinned: {', '.join(open_axes)}")
     return {a.name: int(problem.domains[a.name][0]) for a in axes.AXES}
-
-
-def is_priced(rule: Rule, program: Program) -> bool:
-    """Whether a rule reads a price, directly or through a let."""
-    return reads_price(rule, program.of("let"))
-
-
-def reads_price(rule: Rule, known: Iterable[Rule]) -> bool:
-    """Whether a rule reads a price, directly or through one of the lets that are known."""
-    lets = {r.name: r for r in known}
-    used, todo = set[str](), [rule.expr, *([rule.when] if rule.when else [])]
-    while todo:
-        new = names(todo.pop()) - used
-        used |= new
-        todo += [lets[n].expr for n in new & lets.keys()]
-    return bool(used & COSTS.keys())

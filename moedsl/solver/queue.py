@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
-
-from moedsl.solver.table import Mask
 
 Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -49,12 +45,3 @@ class Queue:
         first = self._keys[0, self._rest]
         near = first <= np.partition(first, count)[count]
         return self._rest[near], self._rest[~near]
-
-
-def at_most(bounds: Floats, best: Sequence[float] | None) -> Mask:
-    """Which columns of (keys, meshes) are no worse than the first keys of a row; all where there is none yet."""
-    below, equal = np.zeros(bounds.shape[1], dtype=bool), np.ones(bounds.shape[1], dtype=bool)
-    for bound, key in zip(bounds, best or (), strict=False):
-        below |= equal & (bound < key)
-        equal &= bound == key
-    return below | equal

@@ -58,13 +58,13 @@ class Solution:
     rows: tuple[Row, ...]
     legal: int
     priced: int
-    space: Space | None = field(default=None, eq=False, repr=False)
+    space: Searched | None = field(default=None, eq=False, repr=False)
     """What was searched; None where nothing is legal."""
 
 
 @frozen
-class Space:
-    """The legal meshes of a problem, and the seconds that no policy goes below on each."""
+class Searched:
+    """What a search went over: the legal meshes, and the seconds that no policy goes below on each."""
 
     c: Compiled
     meshes: Table
@@ -146,24 +146,24 @@ class Search:
             meshes = self._could_fit(meshes)  # its least memory is a bound of the rank
         if not meshes.rows:
             return Solution((), legal, 0)
-        space = Space(self.c, meshes, self._least_time(meshes))
+        space = Searched(self.c, meshes, self._least_time(meshes))
         return evolve(self.within(space, policies), legal=legal)
 
-    def within(self, space: Space, policies: Table) -> Solution:
+    def within(self, space: Searched, policies: Table) -> Solution:
         """The best rows among the meshes of a space and some policies."""
         kept = Kept(self.keep)
         priced = self._fill(space, policies, [kept])
         return Solution(tuple(kept.rows), space.meshes.rows, priced, space)
 
-    def each(self, space: Space, kept: Sequence[Kept]) -> None:
+    def each(self, space: Searched, kept: Sequence[Kept]) -> None:
         """Fills what is kept for several questions in one pass over a space, which takes as many searches else."""
         policies = policy_table(self.c, HELD + MOVED)
-        able = [k.obeying(policies, frozenset(HELD + MOVED)) for k in kept]
+        able = [k.question.rows(policies, frozenset(HELD + MOVED)) for k in kept]
         asked = [k for k, mask in zip(kept, able, strict=True) if mask.any()]
         if space.meshes.rows and asked:
             self._fill(space, policies.take(any_of(able)), asked)
 
-    def _fill(self, space: Space, policies: Table, kept: Sequence[Kept]) -> int:
+    def _fill(self, space: Searched, policies: Table, kept: Sequence[Kept]) -> int:
         """Finds what is kept, and says how many rows were priced for it."""
         bounds = self._bounds_from(space.least_time, space.meshes, policies)
         return sum(
@@ -176,7 +176,7 @@ class Search:
     ) -> Iterator[NDArray[np.intp]]:
         """Positions of the meshes that could fit, by their bounds and in growing chunks, until what is kept, which
         grows between them, has no room for the next. Few of a large space are ever asked for their memory."""
-        able = [k.obeying(meshes, frozenset(MESH)) for k in kept]
+        able = [k.question.rows(meshes, frozenset(MESH)) for k in kept]
 
         def open_(at: NDArray[np.intp]) -> NDArray[np.intp]:
             return at[any_of([mask[at] & k.room(bounds[:, at]) for k, mask in zip(kept, able, strict=True)])]
@@ -284,7 +284,7 @@ class Search:
         keys = self._keys(table)
         order = np.lexsort([*[table.axes[a.name] for a in reversed(axes.AXES)], *keys[::-1]])
         for k in kept:
-            mine = order[k.obeying(table)[order]]
+            mine = order[k.question.rows(table)[order]]
             _, first = np.unique(table.axes["mesh"][mine], return_index=True)
             k.add([self._row(table, keys, int(i)) for i in mine[np.sort(first)][: k.size]])
         return table.rows
@@ -317,7 +317,7 @@ class Search:
     def _could_enter(self, held: Table, policies: Table, kept: Sequence[Kept]) -> Mask:
         """The rows that some policy of communication or launches may bring among those that are kept."""
         known = frozenset(MESH + HELD)
-        masks = [k.obeying(held, known) for k in kept]
+        masks = [k.question.rows(held, known) for k in kept]
         if any(k.worst is not None for k in kept):
             bounds = self._least_keys(held, known, self._least_times(held) * (1 - SLACK), policies)
             masks = [mask & k.room(bounds) for k, mask in zip(kept, masks, strict=True)]

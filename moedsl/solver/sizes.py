@@ -15,7 +15,7 @@ from moedsl.schema.symbols import HARDWARE
 from moedsl.solver.laws import Compiled
 from moedsl.solver.lower import divisors
 from moedsl.solver.members import Member
-from moedsl.solver.values import closure
+from moedsl.solver.reads import closure
 
 MOST = 24
 """Sizes that are asked about, the nearest first."""
@@ -40,7 +40,7 @@ class Size:
 def read_by(p: Program, core: Sequence[Member]) -> frozenset[str]:
     """Every name that the rules of a conflict read, directly or through lets."""
     used = frozenset[str]().union(*(names(m.rule.expr) | names(m.rule.when) for m in core if m.rule is not None))
-    return closure(p, used)
+    return closure(used, p.of("let"))
 
 
 def reads_hardware(p: Program, core: Sequence[Member]) -> bool:

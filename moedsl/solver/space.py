@@ -14,16 +14,19 @@ from functools import cached_property
 import numpy as np
 from attrs import define, evolve, field, frozen
 
+from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
-from moedsl.solver import swift
+from moedsl.solver import least_time
 from moedsl.solver.laws import Compiled, Law, obeyed
-from moedsl.solver.queue import Floats, Index, Queue, at_most
+from moedsl.solver.question import Answer, Question
+from moedsl.solver.queue import Index, Queue
 from moedsl.solver.search import Search, mesh_table, policy_table
 from moedsl.solver.table import Mask, Row, Table
-from moedsl.solver.variant import Found, Variant, best_of, meshes_of, policies_of, rows_of
+from moedsl.solver.top_k import Floats, at_most
 
 FIRST, GROWTH, MOST = 16, 4, 65_536
 """Meshes that each variant asks for in its first round, how that grows, and up to what."""
+MESHES, POLICIES = frozenset(MESH), frozenset(HELD + MOVED)
 PART, LARGEST = 16_384, 60_000
 """Expanded rows that are priced at once in the first part of a round, and at most."""
 
@@ -59,7 +62,7 @@ class _Group:
 class _Asked:
     """A variant on its way: its meshes, its place in the order of their bounds, and the best row so far."""
 
-    variant: Variant
+    question: Question
     mask: Mask
     queue: Queue
     group: _Group | None
@@ -122,10 +125,10 @@ class Space(Search):
     def _queues(self) -> dict[tuple[bytes, int | None], Queue]:
         return {}
 
-    def answers(self, variants: Sequence[Variant]) -> list[Found]:
+    def answers(self, variants: Sequence[Question]) -> list[Answer]:
         """The best row of each variant."""
         if not self.legal.rows or not self.policies.rows:
-            return [Found(None, int(meshes_of(self.legal, v).sum()), np.inf) for v in variants]
+            return [Answer(None, int(v.rows(self.legal, MESHES).sum()), np.inf) for v in variants]
         asked = [self._asked(v) for v in variants]
         groups: dict[int, list[_Asked]] = {}
         for a in asked:
@@ -135,26 +138,26 @@ class Space(Search):
                 self._visit_group(members[0].group, members)
         return [self._found(a) for a in asked]
 
-    def _found(self, a: _Asked) -> Found:
+    def _found(self, a: _Asked) -> Answer:
         legal = int(a.mask.sum())
         if a.best is not None:
-            return Found(a.best, legal, a.best.peak_memory)
+            return Answer(a.best, legal, a.best.peak_memory)
         least = self._memory_of(a.group, np.flatnonzero(a.mask)).min() if legal and a.group is not None else np.inf
-        return Found(None, legal, float(least))
+        return Answer(None, legal, float(least))
 
     # ------------------------------------------------------------ what is asked
 
-    def _asked(self, v: Variant) -> _Asked:
-        mask = meshes_of(self.legal, v)
+    def _asked(self, v: Question) -> _Asked:
+        mask = v.rows(self.legal, MESHES)
         wish = next((i for i, w in enumerate(self.c.wishes) if w.rule.id == v.dropped), None)
         key = (mask.tobytes(), wish)
         if key not in self._queues:
             self._queues[key] = Queue(_without_key(self.bounds, wish), np.flatnonzero(mask))
         return _Asked(v, mask, self._queues[key], self._group(v), wish)
 
-    def _group(self, v: Variant) -> _Group | None:
+    def _group(self, v: Question) -> _Group | None:
         """The policies of a variant; None where it has none."""
-        mask = policies_of(self.policies, v)
+        mask = v.rows(self.policies, POLICIES)
         key = mask.tobytes()
         if key not in self._groups and mask.any():
             policies, rows = self.policies.take(mask), self.legal.rows
@@ -205,7 +208,7 @@ class Space(Search):
         new = meshes[~g.sharp[meshes]]
         if len(new):
             table = self.legal.take(new)
-            seconds = swift.seconds(self, table, g.policies)
+            seconds = least_time.seconds(self, table, g.policies)
             ideal = table.assume(step_time=seconds, score=seconds)
             for i, (law, _) in enumerate(self._laws()):
                 if law.is_price and "peak_memory" not in law.needs:
@@ -253,16 +256,16 @@ class Space(Search):
 
     def _offer(self, a: _Asked, priced: _Priced) -> None:
         table, keys = self._without(priced, a)
-        at = best_of(keys, table, rows_of(table, a.variant))
+        at = _best_of(keys, table, a.question.rows(table))
         if at is not None:
             a.offer(self._row(table, keys, at))
 
     def _without(self, priced: _Priced, a: _Asked) -> tuple[Table, Floats]:
         """The rows and their keys as if one advice, or one preference of the run, had not been given."""
-        if a.variant.dropped not in priced.factors:
+        if a.question.dropped not in priced.factors:
             return priced.table, _without_key(priced.keys, a.wish)
         factor = np.ones(priced.table.rows)
-        for f in (f for id, f in priced.factors.items() if id != a.variant.dropped):
+        for f in (f for id, f in priced.factors.items() if id != a.question.dropped):
             factor = factor * f
         scored = priced.table.with_columns(score=priced.table.axes["step_time"] * factor)
         return scored, self._keys(scored)
@@ -289,3 +292,14 @@ def _without_key(keys: Floats, wish: int | None) -> Floats:
 
 def _any_wants(asked: list[_Asked], meshes: Index) -> Index:
     return meshes[np.logical_or.reduce([a.wants(meshes) for a in asked])]
+
+
+def _best_of(keys: Floats, table: Table, mask: Mask) -> int | None:
+    """The first of some rows by the keys and then by the axes; none where the mask is empty."""
+    at = np.flatnonzero(mask)
+    for column in (*keys, *(table.axes[a.name] for a in axes.AXES)):
+        if len(at) < 2:
+            break
+        values = column[at]
+        at = at[values == values.min()]
+    return int(at[0]) if len(at) else None

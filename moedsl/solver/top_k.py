@@ -8,18 +8,18 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
-from moedsl.solver.laws import Law
-from moedsl.solver.table import Mask, Row, Table
+from moedsl.solver.question import Question
+from moedsl.solver.table import Mask, Row
 
 Floats = NDArray[np.float64]
 
 
 @define
 class Kept:
-    """The best `size` rows of different meshes that obey `law`, or of all where there is none, best first."""
+    """The best `size` rows of different meshes that answer a question, best first."""
 
     size: int
-    law: Law | None = None
+    question: Question = field(factory=Question)
     limit: tuple[float, ...] | None = None
     """Keys beyond which no row is kept."""
     rows: list[Row] = field(factory=list)
@@ -29,22 +29,9 @@ class Kept:
         """The keys that a row has to reach; None where every row is kept."""
         return self.rows[-1].keys if len(self.rows) >= self.size else self.limit
 
-    def obeying(self, table: Table, known: frozenset[str] | None = None) -> Mask:
-        """The rows of a table that may answer the question; with `known`, as far as those axes tell."""
-        if self.law is None or (known is not None and not self.law.needs <= known):
-            return np.ones(table.rows, dtype=bool)
-        return self.law.holds(table)
-
     def room(self, bounds: Floats) -> Mask:
         """The columns of some (keys, rows) that could be among the rows that are kept: before the worst, or beside."""
-        worst = self.worst
-        if worst is None:
-            return np.ones(bounds.shape[1], dtype=bool)
-        below, equal = np.zeros(bounds.shape[1], dtype=bool), np.ones(bounds.shape[1], dtype=bool)
-        for bound, key in zip(bounds, worst, strict=False):
-            below |= equal & (bound < key)
-            equal &= bound == key
-        return below | equal
+        return at_most(bounds, self.worst)
 
     def add(self, found: Sequence[Row]) -> None:
         near = [r for r in found if self.limit is None or r.keys <= self.limit]
@@ -54,3 +41,12 @@ class Kept:
 def any_of(masks: Sequence[Mask]) -> Mask:
     """The rows that one of some questions is about."""
     return masks[0] if len(masks) == 1 else np.logical_or.reduce(masks)
+
+
+def at_most(bounds: Floats, worst: Sequence[float] | None) -> Mask:
+    """The columns of (keys, rows) that are no worse than the first keys of a row; all where there is no row yet."""
+    below, equal = np.zeros(bounds.shape[1], dtype=bool), np.ones(bounds.shape[1], dtype=bool)
+    for bound, key in zip(bounds, worst or (), strict=False):
+        below |= equal & (bound < key)
+        equal &= bound == key
+    return below | equal

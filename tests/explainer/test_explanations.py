@@ -14,16 +14,16 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from moedsl.checker.program import Pin, Program
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
-from moedsl.explainer.show import text_of
+from moedsl.explainer.context import Context, based
+from moedsl.explainer.text import text_of
 from moedsl.queries.explain_run import answer
 from moedsl.schema import axes
-from moedsl.solver.base import Base, based
 from moedsl.solver.legal import legal_on
 from moedsl.solver.members import members, without
+from moedsl.solver.question import Question
 from moedsl.solver.search import some_layout
 from moedsl.solver.solve import solve
 from moedsl.solver.space import Space
-from moedsl.solver.variant import Variant
 
 
 class Explanation(SingleFileSnapshotExtension):
@@ -224,7 +224,7 @@ def test_variants_agree_with_searches_of_their_own() -> None:
     p = program("qwen3_30b_a3b; h100 x 32; throughput first")
     c = solve(p, 32, keep=0)
     asked = [("ep", v) for v in (1, 4, 8)] + [("recompute", v) for v in (0, 128)] + [("offload", 1)]
-    found = Space(c.compiled, c.cost, 1).answers([Variant({a: v}) for a, v in asked])
+    found = Space(c.compiled, c.cost, 1).answers([Question({a: v}) for a, v in asked])
     for (axis, v), f in zip(asked, found, strict=True):
         q = evolve(p, pins={axis: Pin(axis, v, p.spans["hardware"])})
         rows = solve(q, 32, keep=1).solution.rows
@@ -282,7 +282,7 @@ def test_one_run_of_several() -> None:
 def test_every_decision_can_be_asked_about() -> None:
     p = program("qwen3_30b_a3b; h100 x 16")
     base = based(solve(p, 16, keep=0), {})
-    assert isinstance(base, Base)
+    assert isinstance(base, Context)
     names = [d["name"] for d in explained("qwen3_30b_a3b; h100 x 16")["decisions"]]
     for name in names:
         result = answer(Source("run.moe", "qwen3_30b_a3b; h100 x 16"), [name])

@@ -13,7 +13,7 @@ from moedsl.compiler import Result
 from moedsl.diagnostics.source import Source
 from moedsl.emit.fields import decided_fields
 from moedsl.emit.overrides import overrides_text
-from moedsl.explainer.show import text_of
+from moedsl.explainer.text import text_of
 from moedsl.isolate.table import comparisons
 from moedsl.queries.explain_run import answer
 from moedsl.schema import axes

@@ -16,9 +16,10 @@ from moedsl.compiler import load_stdlib
 from moedsl.rules import collect
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
-from moedsl.solver.check_layout import is_priced, pinned_row
+from moedsl.solver.check_layout import pinned_row
 from moedsl.solver.lower import lower
 from moedsl.solver.problem import Problem
+from moedsl.solver.reads import reads_price
 from moedsl.solver.solve import environment, make_cost
 from moedsl.support.resources import stdlib_dir
 from moedsl.syntax import ast
@@ -94,7 +95,7 @@ def verdict(rule: Rule, run: Run | str) -> bool | None:
         assert isinstance(rule.expr, ast.String)
         return any(re.search(rule.expr.value, line) for line in run.split("\n"))
     program, _ = _problem(run.text, run.layout["gpus"])
-    env = _values(run, is_priced(rule, program))
+    env = _values(run, reads_price(rule, program.of("let")))
     if rule.kind in ("require", "prefer"):
         return holds(rule.expr, env) if _bears(rule, env) else None
     if rule.kind == "measured":

@@ -278,7 +278,7 @@ def test_tables_stand_instead_of_the_plan(capsys: pytest.CaptureFixture[str]) ->
     assert code == 0 and "Decisions" not in out
     assert out.count("\n  1  ") == 1 and "days" in out and "main: 1T tokens are" in out
     code, out, _ = said(capsys, "plan", "-e", RUN, "--pareto")
-    assert code == 0 and "peak GiB" in out and out.count("+---") == 2
+    assert code == 0 and out.count("peak GiB") == 2
     code, out, _ = said(capsys, "plan", "-e", RUN, "--tokens", "1T")
     assert code == 0 and "Decisions" in out and out.rstrip().endswith("evaluation or warm-up.")
 

@@ -27,6 +27,7 @@ from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.lower import lower
 from moedsl.solver.problem import Problem
+from moedsl.solver.question import Question
 from moedsl.solver.search import Search, Solution, mesh_table, policy_table, some_layout
 from moedsl.solver.solve import make_cost
 from moedsl.solver.top_k import Kept
@@ -308,7 +309,7 @@ def test_many_questions_in_one_pass_are_many_searches(text: str) -> None:
     space = search.run().space
     assert space is not None
     alone = [evolve(search, c=evolve(search.c, laws=(*search.c.laws, law))).run().rows for law in laws]
-    kept = [Kept(KEEP, law) for law in laws]
+    kept = [Kept(KEEP, Question(law=law)) for law in laws]
     search.each(space, kept)
     assert [[r.codes for r in k.rows] for k in kept] == [[r.codes for r in a] for a in alone]
     assert len({len(rows) for rows in alone}) > 1

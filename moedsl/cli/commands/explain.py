@@ -40,7 +40,7 @@ def _page(id: str) -> int:
 
 
 def _of_run(a: Namespace, names: list[str]) -> int:
-    from moedsl.explainer.show import text_of
+    from moedsl.explainer.text import text_of
     from moedsl.queries.explain_run import answer
 
     source, found = talk.source_of(a)

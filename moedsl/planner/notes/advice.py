@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Law
+from moedsl.solver.question import Question
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
@@ -38,9 +39,9 @@ def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> An
     """Whether each advice is followed and what it would cost; and for a layout that is TIGHT what FITS would cost."""
     laws, limit = chosen.compiled.advice + chosen.compiled.wishes, _limit(chosen, row)
     unfollowed = {law.rule.id: law for law in laws if not law.rule.holds(env)}
-    sure = Kept(1, _certain(chosen), limit) if tight else None
+    sure = Kept(1, Question(law=_certain(chosen)), limit) if tight else None
     # a law on prices may be one that no layout obeys, which nothing but pricing them all would show
-    asked = {n: Kept(1, law, limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
+    asked = {n: Kept(1, Question(law=law), limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
     _fill(chosen, [*asked.values(), *([sure] if sure else [])])
     costs = {n: _cost(asked.get(n), row) for n in unfollowed}
     entries = [
@@ -73,8 +74,8 @@ def _fill(chosen: Chosen, asked: list[Kept]) -> None:
         Search(c, chosen.cost, 1).each(space, asked)
         return
     for k in asked:
-        if k.law is not None:
-            k.add(Search(evolve(c, laws=(*c.laws, k.law)), chosen.cost, 1).run().rows)
+        if k.question.law is not None:
+            k.add(Search(evolve(c, laws=(*c.laws, k.question.law)), chosen.cost, 1).run().rows)
 
 
 def _limit(chosen: Chosen, row: Row) -> tuple[float, ...] | None:

@@ -12,18 +12,18 @@ from moedsl.checker.program import Program
 from moedsl.diagnostics.source import Source, Span
 from moedsl.rules.rule import Rule
 from moedsl.solver.laws import Compiled
+from moedsl.solver.question import Answer, Question
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import Chosen
 from moedsl.solver.space import Space
 from moedsl.solver.table import Row
-from moedsl.solver.variant import Found, Variant
 from moedsl.syntax import ast
 
 Json = dict[str, Any]
 
 
 @define(slots=False)
-class Base:
+class Context:
     """A run's problem, its best layout and the sources that spans point into."""
 
     chosen: Chosen
@@ -56,7 +56,7 @@ class Base:
         """The same in another layout that the solver has priced."""
         return self.chosen.environment(row.codes, row.prices)
 
-    def answers(self, variants: list[Variant]) -> list[Found]:
+    def answers(self, variants: list[Question]) -> list[Answer]:
         """The best layouts of some variants of the run's own space."""
         return self.space.answers(variants)
 
@@ -78,12 +78,12 @@ def place_of(span: Span, sources: Mapping[str, Source]) -> Json:
     return {"file": span.file, "line": source.position(span.start)[0], "text": text}
 
 
-def based(compiled: Chosen, sources: Mapping[str, Source]) -> Base | None:
+def based(compiled: Chosen, sources: Mapping[str, Source]) -> Context | None:
     """The best layout of a problem that is only compiled; None where it has none."""
     space = Space(compiled.compiled, compiled.cost, 1)
-    (found,) = space.answers([Variant()])
+    (found,) = space.answers([Question()])
     if found.row is None:
         return None
-    base = Base(evolve(compiled, solution=Solution((found.row,), found.legal, 0)), found.row, sources)
+    base = Context(evolve(compiled, solution=Solution((found.row,), found.legal, 0)), found.row, sources)
     base.space = space
     return base

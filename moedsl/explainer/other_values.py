@@ -10,15 +10,14 @@ import numpy as np
 from attrs import evolve
 
 from moedsl.checker.program import Pin, Program
-from moedsl.rules.rule import Rule
-from moedsl.rules.vectorizer import names
+from moedsl.explainer.context import Context
 from moedsl.schema import axes
 from moedsl.schema.axes import MESH
-from moedsl.solver.base import Base
 from moedsl.solver.lower import divisors, lower
 from moedsl.solver.problem import Problem
+from moedsl.solver.question import Answer, Question
+from moedsl.solver.reads import reads
 from moedsl.solver.space import Space
-from moedsl.solver.variant import Found, Variant
 
 MOST = 12
 """Alternatives of a size that are asked about, the nearest first."""
@@ -40,7 +39,7 @@ def _tried(p: Program, axis: str, gpus: int, phase: str) -> list[int]:
     return [int(v) for v in lower(free, gpus).domains[axis]]
 
 
-def of_let(b: Base, name: str) -> list[int]:
+def of_let(b: Context, name: str) -> list[int]:
     """The values that a name takes over the legal meshes, the nearest to the plan's; none where policies decide it."""
     if not b.compiled.needs.get(name, frozenset({""})) <= frozenset(MESH):
         return []
@@ -49,20 +48,20 @@ def of_let(b: Base, name: str) -> list[int]:
     return sorted(sorted(values, key=lambda v: abs(log2(max(v, 1) / at)))[:MOST])
 
 
-def best_with(b: Base, axis: str, values: Iterable[int]) -> dict[int, Found]:
+def best_with(b: Context, axis: str, values: Iterable[int]) -> dict[int, Answer]:
     """The best layout with each value of an axis pinned, everything else chosen anew."""
     p, gpus = b.program, b.chosen.problem.gpus
     tried = [*values]
     if not tried:
         return {}
-    out: dict[int, Found] = {}
+    out: dict[int, Answer] = {}
     for problem, group in _problems(p, axis, tried, b.row.codes[axis], lambda q: lower(q, gpus, _held(b))):
         space = _space(b, problem, axis, group)
-        out |= dict(zip(group, space.answers([Variant({axis: v}) for v in group]), strict=True))
+        out |= dict(zip(group, space.answers([Question({axis: v}) for v in group]), strict=True))
     return {v: out[v] for v in tried}
 
 
-def _space(b: Base, problem: Problem, axis: str, values: list[int]) -> Space:
+def _space(b: Context, problem: Problem, axis: str, values: list[int]) -> Space:
     """The run's own space where it has the values and the same domains otherwise, else one of the values alone."""
     own = b.chosen.problem.domains
     others = all(sorted(d) == sorted(problem.domains[n]) for n, d in own.items() if n != axis)
@@ -86,7 +85,7 @@ def _problems(
     return [*groups.values()]
 
 
-def _held(b: Base) -> Mapping[str, Any]:
+def _held(b: Context) -> Mapping[str, Any]:
     """The sequence and the batch as the plan has them, whoever decided them."""
     return {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")}
 
@@ -99,20 +98,3 @@ def _settles_others(p: Program, axis: str) -> bool:
     """Whether a default or the candidates of another axis depend on this one."""
     read = [r for r in p.rules if r.kind in ("candidates", "default") and r.name != axis]
     return any(axis in reads(p, r) for r in read)
-
-
-def reads(p: Program, r: Rule) -> frozenset[str]:
-    """Every name that a rule reads, directly or through lets."""
-    return closure(p, names(r.expr) | names(r.when))
-
-
-def closure(p: Program, used: frozenset[str]) -> frozenset[str]:
-    """Names with all that the lets among them read."""
-    lets = {r.name: r.expr for r in p.of("let")}
-    todo, seen = [*used], set[str]()
-    while todo:
-        name = todo.pop()
-        if name not in seen:
-            seen.add(name)
-            todo += names(lets[name]) if name in lets else ()
-    return frozenset(seen)
