@@ -1,4 +1,4 @@
-"""What `plan` says beside a plan, or instead of it: the best layouts, both fronts, what a budget of tokens takes."""
+"""Print what `plan` adds to a plan, or prints instead: the best layouts, both fronts, the cost of a token budget."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ def _diff(commands: Commands) -> None:
 
 def _results(commands: Commands) -> None:
     parser = _command(commands, "results", "compare what runs measured, from their logs, with their plans")
-    text = "an experiment's id, a folder of runs, a log beside its plan.json, or LOG=PLAN"
+    text = "an experiment's id, a folder of runs, a log in the folder of its plan.json, or LOG=PLAN"
     parser.add_argument("paths", nargs="+", metavar="PATH", help=text)
     parser.add_argument(
         "--seq", type=_amount("length"), metavar="TOKENS", help="tokens of a sequence, if no plan gives it"

@@ -72,7 +72,7 @@ def used(rules: Iterable[Rule], scope: Iterable[str]) -> frozenset[str]:
 
 
 def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
-    """Adds what is wrong with the rules; `seen` are those whose names are taken."""
+    """Add what is wrong with the rules; `seen` are those whose names are in use."""
     for rule in rules:
         _declare(rule, scope, seen, found)
     for rule in rules:
@@ -80,7 +80,7 @@ def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], f
 
 
 def _lets_first(rules: list[Rule], scope: dict[str, Type], found: list[Diagnostic]) -> list[Rule]:
-    """The lets, each behind those that it uses, then everything else in its order."""
+    """Return the lets, each after those that it uses, then everything else in its order."""
     lets: dict[str, Rule] = {}
     for r in rules:
         if r.kind == "let":
@@ -94,7 +94,7 @@ def _lets_first(rules: list[Rule], scope: dict[str, Type], found: list[Diagnosti
 def _order(
     graph: dict[str, set[str]], lets: dict[str, Rule], scope: dict[str, Type], found: list[Diagnostic]
 ) -> list[str]:
-    """The lets' names, each behind those that it uses. A circle is reported once; then its names are numbers."""
+    """Sort the lets' names, each after those that it uses. A circle is reported once; then its names are numbers."""
     try:
         return [*TopologicalSorter(graph).static_order()]
     except CycleError as e:

@@ -48,7 +48,7 @@ class LetName(StrEnum):
 
 
 def require_known(blocks: Iterable[tuple[str, ast.RulesDecl]]) -> None:
-    """Raise where the stdlib's blocks of rules lack an id that Python names."""
+    """Raise if the stdlib's blocks of rules do not have an id that Python names."""
     members = [(f"{prefix}.{b.name.id}.", m.name.id, m) for prefix, b in blocks for m in b.members if m.name]
     lets = {name for _, name, m in members if isinstance(m, ast.Let)}
     known = {block + name for block, name, _ in members} | {block for block, _, _ in members} | lets

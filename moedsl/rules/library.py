@@ -87,7 +87,7 @@ class Library:
         table[item.name.id] = item
 
     def _shadowing(self, item: ast.Item, table: dict[str, ast.Item]) -> tuple[dict[str, Any], ...]:
-        """Where a bare name is looked up before it reaches this: a profile behind a model is out of reach."""
+        """Where a bare name is looked up before this: a profile with the name of a model is out of reach."""
         return (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
 
     def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:

@@ -61,7 +61,7 @@ def environment_types(rules: Iterable[Rule], scope: Mapping[str, Type]) -> dict[
 
 
 class RecipeInference(Inference):
-    """The checker's inference; beside it `none` for an unset field, and a word of Bridge's as a string.
+    """The checker's inference, and also `none` for an unset field, and a word of Bridge's as a string.
 
     A string keeps a word of Bridge's (`"flex"`) apart from a name of the language that is spelled alike.
     """

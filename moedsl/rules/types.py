@@ -19,7 +19,7 @@ Scope = Mapping[str, Type]
 WORD = Type("word")
 """A bare word whose meaning depends on the other side."""
 UNTYPED = (WORD, LIST)
-"""What has a type only beside something that has one."""
+"""What has a type only together with something that has one."""
 LARGEST = 2**53
 """The largest number that may be written: the two evaluators agree up to here."""
 

@@ -37,6 +37,7 @@ SCOPE = (
         f"moedsl/{package}/**/*.py"
         for package in (
             "calibrate",
+            "cli",
             "diagnose",
             "diagnostics",
             "diff",
@@ -48,6 +49,7 @@ SCOPE = (
             "rehearse",
             "report",
             "results",
+            "rules",
             "schema",
             "support",
             "verify",

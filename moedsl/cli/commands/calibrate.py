@@ -34,7 +34,7 @@ def run(a: Namespace) -> int:
 
 
 def measured(files: list[str]) -> tuple[list[Measured], bool]:
-    """The runs of all files, and whether something in them is wrong, which is said on stderr."""
+    """Read the runs of all files, and whether they have errors, which go to stderr."""
     out: list[Measured] = []
     wrong = False
     for file in files:

@@ -30,7 +30,7 @@ def run(a: Namespace) -> int:
 
 
 def _unmixed(a: Namespace) -> bool:
-    """Whether --ladder or --lengths stands beside something that prints no plan; says so on stderr."""
+    """Tell whether --ladder or --lengths comes with an option that prints no plan; report it on stderr."""
     stops = a.stop_after not in (None, "plan")
     if stops and (a.ladder or a.lengths):
         asked = "--ladder" if a.ladder else "--lengths"
