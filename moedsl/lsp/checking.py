@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import Any, Protocol
 
 from lsprotocol import types
 
 from moedsl.lsp.features import diagnostics
-from moedsl.lsp.session import Session
+from moedsl.lsp.solving import Solving
 from moedsl.lsp.turns import undisturbed
+from moedsl.lsp.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +20,15 @@ DELAY = 0.003
 """Seconds without a change before a file is checked."""
 SLOW = 0.1
 """Seconds; a file whose check takes longer waits half as long for the next change."""
+
+
+class Session(Protocol):
+    """The server as `Checking` sees it."""
+
+    files: Workspace
+    solving: Solving
+
+    def text_document_publish_diagnostics(self, params: types.PublishDiagnosticsParams) -> Any: ...
 
 
 class Checking:

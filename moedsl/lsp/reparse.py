@@ -8,8 +8,8 @@ file, the whole file is parsed: braces that do not pair, brackets that pair othe
 from __future__ import annotations
 
 import re
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cache, cached_property, lru_cache
+from typing import Any, TypeVar
 
 import attrs
 from attrs import define, field, frozen
@@ -17,11 +17,12 @@ from attrs import define, field, frozen
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp import pieces
-from moedsl.lsp.moved import moved
 from moedsl.syntax import ast, parser
 from moedsl.syntax.limits import MAX_DEPTH
 from moedsl.syntax.tokens import Brackets, brackets
 
+T = TypeVar("T")
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 Parsed = tuple[ast.Module | None, tuple[Diagnostic, ...]]
 _INSIDE: dict[type, str] = {
     ast.RulesDecl: "members", ast.RunDecl: "body", ast.ProfileDecl: "body", ast.HardwareDecl: "facts",
@@ -172,3 +173,30 @@ def _inside(items: tuple[Any, ...]) -> tuple[Any, ...] | None:
 def _odd(pairs: Brackets) -> list[int]:
     """Brackets without a partner."""
     return sorted((*pairs.unclosed, *pairs.stray))
+
+
+# ---------------------------------------------------------------- moving
+
+
+def moved(value: T, by: int) -> T:
+    """A node, a diagnostic, or a tuple of such, so many characters further on."""
+    return _moved(value, by) if by else value
+
+
+def _moved(value: Any, by: int) -> Any:
+    kind = type(value)
+    if kind is Span:
+        return Span(value.file, value.start + by, value.end + by)
+    if kind is tuple:
+        return tuple([_moved(v, by) for v in value])
+    names = _names(kind)
+    if not names:
+        return value
+    parts = [getattr(value, n) for n in names]
+    return kind(*[v if type(v) in _PLAIN else _moved(v, by) for v in parts])
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """The fields of a class in the order in which it takes them; none where it is no attrs class."""
+    return tuple(f.name for f in attrs.fields(kind)) if attrs.has(kind) else ()

@@ -12,8 +12,7 @@ from pygls import uris
 from pygls.capabilities import ServerCapabilitiesBuilder
 
 from moedsl.lsp import client
-from moedsl.lsp.checking import Checking
-from moedsl.lsp.session import Session
+from moedsl.lsp.checking import Checking, Session
 from moedsl.lsp.workspace import Workspace
 
 if TYPE_CHECKING:

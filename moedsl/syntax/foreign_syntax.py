@@ -1,4 +1,4 @@
-"""Statements that people write in the manner of other tools: each known slip, with what to write instead."""
+"""Statements written in the syntax of other tools: recognise each known form and suggest ours."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _PATH = re.compile(r"[^\s;#\"]+")
 HARDWARE = re.compile(r"[A-Za-z]+[0-9]+\w*")
 """Names such as gb200."""
 LONGEST = 1_000
-"""Words of a statement that are looked at; a longer one is no slip of a person's."""
+"""Words of a statement that are read; no person types a longer one."""
 
 
 @frozen
 class Line:
-    """A statement that cannot go on: `words` are its lexemes without white space, `at` is which of them it stops at."""
+    """A statement that does not parse: its lexemes without white space, and the index of the one that is wrong."""
 
     source: Source
     words: tuple[Lexeme, ...]
@@ -41,28 +41,28 @@ class Line:
         return self.words[self.at]
 
     def span(self, first: Lexeme, last: Lexeme) -> Span:
-        """From the one word to the end of the other."""
+        """Return the span from the first word to the last."""
         return Span(self.source.name, first.start, last.end)
 
     def written(self, first: Lexeme, last: Lexeme) -> str:
-        """The text of that, blanks included."""
+        """Return the text from the first word to the last, with blanks."""
         return self.source.text[first.start : last.end]
 
     def wrong(self, message: str, first: Lexeme, last: Lexeme, help: str, right: str) -> Diagnostic:
-        """An error about the words from `first` to `last`, which `right` may replace."""
+        """Make an error for the words from `first` to `last`, with `right` as the replacement."""
         return error("parse.unexpected", message, self.span(first, last), help=Instead(help, right))
 
 
-def slip(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
-    """What was probably meant by the statement at an offset, which cannot go on at `found`; None for no known slip."""
+def foreign_syntax(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
+    """Explain the statement at an offset, which does not parse at `found`; None for no known form."""
     line = line_of(source, statement, found)
     if line is None:
         return None
-    return next((d for d in (known(line) for known in SLIPS) if d is not None), None)
+    return next((d for d in (known(line) for known in PATTERNS) if d is not None), None)
 
 
 def line_of(source: Source, statement: int, found: Lexeme) -> Line | None:
-    """The statement at an offset, which stops at `found`; None where that is not among its first words."""
+    """Split the statement at an offset into words; None if `found` is not among its first words."""
     words = tuple(islice(_words(source.text, statement), LONGEST))
     at = next((i for i, w in enumerate(words) if w.start == found.start), None)
     return None if at is None else Line(source, words, at)
@@ -214,16 +214,8 @@ def _bare_path(line: Line) -> Diagnostic | None:
     return error("parse.unexpected", "write a path in double quotes", span, help=Instead(f"write `{right}`", right))
 
 
-Slip = Callable[[Line], Diagnostic | None]
-SLIPS: tuple[Slip, ...] = (
-    _other_name,
-    _times,
-    _count_first,
-    _nodes,
-    _scale_apart,
-    _equals,
-    _no_equals,
-    _commas,
-    _bare_path,
-)
-"""In order; the first that recognises a statement speaks."""
+Pattern = Callable[[Line], Diagnostic | None]
+PATTERNS: tuple[Pattern, ...] = (
+    _other_name, _times, _count_first, _nodes, _scale_apart, _equals, _no_equals, _commas, _bare_path,
+)  # fmt: skip
+"""In order; the first that recognises a statement answers."""

@@ -1,4 +1,4 @@
-"""What is wrong where the grammar stops: what was found, what may stand there, and what was probably meant."""
+"""Explain a parse error: what was found, what was expected, and what was probably meant."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from attrs import frozen
 
 from moedsl.diagnostics.model import REPLACE, Diagnostic, Fix, Instead, Label, error
 from moedsl.diagnostics.source import Source, Span
-from moedsl.syntax.foreign_syntax import slip
+from moedsl.syntax.foreign_syntax import foreign_syntax
 from moedsl.syntax.tokens import Lexeme, lexeme_at
-from moedsl.syntax.unknown_statement import DECLARATIONS, no_statement
+from moedsl.syntax.unknown_statement import DECLARATIONS, unknown_statement
 
 VALUES = frozenset(["NUMBER", "STRING", "NAME", "LPAREN", "LBRACKET", "MINUS", "TRUE", "FALSE", "NOT", "IF"])
 COMPARISON_TERMINALS = frozenset(["EQ", "NE", "LT", "LE", "GT", "GE", "NOT", "IN"])
@@ -38,51 +38,20 @@ RESERVED = frozenset(
     ]
 )
 WORDS = {
-    "NAME": "a name",
-    "NUMBER": "a number",
-    "STRING": "a string in double quotes",
-    "WORD": "an option",
-    "VERSION": "a version",
-    "IMPLIES": "`=>`",
-    "EQ": "`==`",
-    "NE": "`!=`",
-    "LE": "`<=`",
-    "GE": "`>=`",
-    "LT": "`<`",
-    "GT": "`>`",
-    "FLOOR": "`//`",
-    "SLASH": "`/`",
-    "STAR": "`*`",
-    "MOD": "`%`",
-    "PLUS": "`+`",
-    "MINUS": "`-`",
-    "EQUAL": "`=`",
-    "COLON": "`:`",
-    "COMMA": "`,`",
-    "LPAREN": "`(`",
-    "RPAREN": "`)`",
-    "LBRACKET": "`[`",
-    "RBRACKET": "`]`",
-    "LBRACE": "`{`",
-    "RBRACE": "`}`",
-}
-_TYPED = {
-    "&&": "and",
-    "||": "or",
-    "!": "not",
-    "&": "and",
-    "|": "or",
-    "'": '"',
-    "\u2018": '"',
-    "\u2019": '"',
-    "\u201c": '"',
-    "\u201d": '"',
-}
+    "NAME": "a name", "NUMBER": "a number", "STRING": "a string in double quotes", "WORD": "an option",
+    "VERSION": "a version", "IMPLIES": "`=>`", "EQ": "`==`", "NE": "`!=`", "LE": "`<=`", "GE": "`>=`", "LT": "`<`",
+    "GT": "`>`", "FLOOR": "`//`", "SLASH": "`/`", "STAR": "`*`", "MOD": "`%`", "PLUS": "`+`", "MINUS": "`-`",
+    "EQUAL": "`=`", "COLON": "`:`", "COMMA": "`,`", "LPAREN": "`(`", "RPAREN": "`)`", "LBRACKET": "`[`",
+    "RBRACKET": "`]`", "LBRACE": "`{`", "RBRACE": "`}`",
+}  # fmt: skip
+"""Terminals that are not keywords, in the words of a message."""
+_TYPED = {"&&": "and", "||": "or", "!": "not", "&": "and", "|": "or"} | dict.fromkeys("'\u2018\u2019\u201c\u201d", '"')
+"""What is typed for a word or a sign of the language."""
 
 
 @frozen
 class Stop:
-    """Where the parser stopped. `accepts` are terminals it could take there, `starters` at the statement's start."""
+    """Where the parser stopped: `accepts` are the terminals allowed there, `starters` those at the start."""
 
     source: Source
     statement: int
@@ -90,7 +59,7 @@ class Stop:
     offset: int
     """Offset of what cannot stand there; a newline or the end of the text is the end of the statement."""
     last: int
-    """End of the last word that was taken."""
+    """End of the last accepted word."""
     accepts: frozenset[str]
     starters: frozenset[str]
 
@@ -106,8 +75,8 @@ def unexpected(stop: Stop) -> Diagnostic:
         return error("parse.string", "this string is not closed", span, help=help)
     place = (stop.source, stop.statement, found)
     in_run = "PIN" in stop.starters
-    slipped = slip(*place) if in_run else None
-    return slipped or _mistyped(stop, found) or (no_statement(*place) if in_run else None) or _unknown(stop, found)
+    foreign = foreign_syntax(*place) if in_run else None
+    return foreign or _mistyped(stop, found) or (unknown_statement(*place) if in_run else None) or _unknown(stop, found)
 
 
 def _found(stop: Stop) -> Lexeme | None:
@@ -184,7 +153,7 @@ def _expected(left: set[str]) -> Iterator[str]:
 
 
 def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
-    """Ways out for the usual slips."""
+    """Suggest what to write for frequent mistakes."""
     text, accepts = found.text if found else "", stop.accepts
     first = lexeme_at(stop.source.text, stop.statement)
     if found and "X" in accepts and re.fullmatch(r"x[0-9]\w*", text):

@@ -1,4 +1,4 @@
-"""Statements that there are not: a word that starts none, with what it stands for in other tools."""
+"""Suggestions for unknown statements: what a word means in other tools."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_FIELDS = 3
 """Fields of Bridge that are named for one word."""
 
 
-def no_statement(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
+def unknown_statement(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
     """``sequence 128k``, ``lr 3e-4``, ``tokens 15T``: a word that starts no statement, and a value; else None."""
     line = line_of(source, statement, found)
     if line is None or line.at != 1 or line.words[0].kind != "word":
@@ -41,14 +41,14 @@ def no_statement(source: Source, statement: int, found: Lexeme) -> Diagnostic | 
 
 
 def _counted(word: Lexeme, value: Lexeme) -> bool:
-    """``h100 32``, ``gb200 x8``: hardware whose number lacks its `x`."""
+    """``h100 32``, ``gb200 x8``: hardware and a number without `x` between them."""
     return (HARDWARE.fullmatch(word.text) is not None and value.kind == "number") or bool(
         re.fullmatch(r"x[0-9]\w*", value.text)
     )
 
 
 def _instead(word: str, line: Line) -> Iterator[str]:
-    """What to write for a statement that starts with the word."""
+    """Suggest what to write instead of a statement that starts with the word."""
     meant = _statement_like(word)
     value = next((w.text for w in line.words[1:] if w.text not in ("=", ":")), "...")
     if word in axes.PINNED:
@@ -63,11 +63,11 @@ def _instead(word: str, line: Line) -> Iterator[str]:
     for path in paths:
         yield f"set a field of Bridge by its path: `set {path} = {value}`"
     if not meant and not paths:
-        yield f"the statements are {', '.join(STATEMENTS)}; after a hardware write `x` and the number of GPUs"
+        yield f"the statements are {', '.join(STATEMENTS)}; hardware has a number: `gb200 x 8`"
 
 
 def _statement_like(word: str) -> str | None:
-    """The statement that a word stands for elsewhere, starts with, or is nearly."""
+    """Find the statement that a word means in other tools, begins with, or resembles."""
     low = word.lower()
     begun = next((s for s in STATEMENTS if len(s) > 2 and low.startswith(s) and s not in ("set", "task")), None)
     return OTHER_NAMES.get(low) or begun or next(iter(get_close_matches(low, STATEMENTS, 1, 0.7)), None)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.verify.report import Refusal
-from moedsl.verify.words import is_theirs, refusal
+from moedsl.verify.report import Refusal, is_theirs, refusal
 
 UNTURNED = (
     "captured attention gets no rotary_pos_emb ({positions}): its graph is made without positions, and a replay drops "

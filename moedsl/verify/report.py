@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import asdict, field, frozen
 
 from moedsl.diagnostics.pages import require_declared
+
+LONGEST = 2000
+"""Characters of an exception that a refusal keeps."""
 
 
 @frozen
@@ -20,6 +24,19 @@ class Refusal:
     message: str
     question: str
     """recipe, update, runtime, groups or stages."""
+
+
+def refusal(error: BaseException, question: str) -> Refusal:
+    """`where` is the innermost line, below site-packages where it lies there."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{last.filename.split('site-packages/')[-1]}:{last.lineno}"
+    return Refusal(where, type(error).__name__, str(error).strip()[:LONGEST], question)
+
+
+def is_theirs(error: BaseException) -> bool:
+    """Whether the exception passed through NVIDIA's code, or Transformer Engine's, at its innermost three lines."""
+    last = traceback.extract_tb(error.__traceback__)[-3:]
+    return any("/megatron/" in f.filename or "/transformer_engine/" in f.filename for f in last)
 
 
 @frozen

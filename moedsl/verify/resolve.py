@@ -11,7 +11,7 @@ from attrs import asdict, field, frozen
 
 from moedsl.verify import gpu, trace
 from moedsl.verify.case import Case
-from moedsl.verify.report import Refusal
+from moedsl.verify.report import Refusal, refusal
 
 
 @frozen
@@ -72,7 +72,6 @@ def resolve(case: Case) -> Resolved:
 
 
 def _raised(case: Case, error: BaseException) -> Resolved:
-    from moedsl.verify.words import refusal
 
     is_file = case.source.endswith(".py")
     return Resolved(case.file, case.function, case.source if is_file else "", refusal=refusal(error, "recipe"))
@@ -87,13 +86,12 @@ def _unknown(config: Any, module: Any) -> dict[str, Any]:
 def _updated(case: Case, config: Any, function: Any, noted: trace.Trace, unknown: Mapping[str, Any]) -> Resolved:
     from megatron.bridge.training.config import runtime_config_update
 
-    from moedsl.verify import weights
+    from moedsl.verify import stand_ins
     from moedsl.verify.flat import flat, sections
-    from moedsl.verify.words import refusal
 
     built, classes, places, asked = flat(config), sections(config), noted.places(config), noted.asked(config)
     try:
-        with weights.elsewhere(config):
+        with stand_ins.checkpoint(config):
             runtime_config_update(config)
         refused = None
     except (Exception, SystemExit) as error:

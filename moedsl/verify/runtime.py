@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 from unittest.mock import patch
 
 from moedsl.verify.meta import meta_device
-from moedsl.verify.report import Refusal
-from moedsl.verify.words import refusal
+from moedsl.verify.report import Refusal, refusal
 
 
 class _PassedError(Exception):

@@ -15,11 +15,10 @@ from typing import Any, TypeVar
 from attrs import define, field
 
 from moedsl.emit.fields import decided_fields
-from moedsl.verify import built, gpu, groups, mamba, runtime, stages, update, vocabulary, weights
+from moedsl.verify import built, gpu, groups, mamba, runtime, stages, stand_ins, update
 from moedsl.verify.case import Case
 from moedsl.verify.distributed import initialise
-from moedsl.verify.report import Mismatch, Refusal, Report
-from moedsl.verify.words import is_theirs, refusal
+from moedsl.verify.report import Mismatch, Refusal, Report, is_theirs, refusal
 
 T = TypeVar("T")
 _QUIET = ("DEPRECATED", "CUDA runtime", "trust_remote_code")
@@ -88,7 +87,7 @@ def _questions(case: Case, found: _Findings) -> None:
     config, code = found.ask("recipe", lambda: update.load(case))
     found.mismatches += update.unknown_fields(config, code)
     decided = decided_fields(case.plan) if case.plan else {}
-    with weights.elsewhere(config) as elsewhere:
+    with stand_ins.checkpoint(config) as elsewhere:
         found.stood_in = (*elsewhere, *mamba.stood_in(config.model))
         found.more["changed"] = found.ask("update", lambda: update.update(config, decided))
     collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
@@ -98,7 +97,7 @@ def _questions(case: Case, found: _Findings) -> None:
     found.mismatches += update.compare(config, case, count)
     found.more["groups"], differing = groups.compare(made, config, case)
     found.mismatches += differing
-    found.stood_in += vocabulary.stand_in(config)
+    found.stood_in += stand_ins.vocabulary(config)
     if case.stages:
         _stages(case, config, collection, found)
 

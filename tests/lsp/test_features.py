@@ -9,7 +9,7 @@ from lsprotocol import types
 
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
-from moedsl.lsp import describe, pins
+from moedsl.lsp import describe, plans
 from moedsl.lsp.client import Client
 from moedsl.lsp.features import completion, diagnostics, hints, hover
 from moedsl.lsp.workspace import Workspace
@@ -97,7 +97,7 @@ def test_pinning_everything_keeps_the_plan(name: str) -> None:
     text = next(p for p in EXAMPLES if p.stem == name).read_text(encoding="utf-8")
     d = document(text, solved=True)
     assert d.plan is not None
-    edits = [pins.edit(d, p, [a.name for a in (*hints.WHERE_ON, *hints.ALWAYS)]) for p in d.plan.plans]
+    edits = [plans.pin_edit(d, p, [a.name for a in (*hints.WHERE_ON, *hints.ALWAYS)]) for p in d.plan.plans]
     for e in sorted((e for e in edits if e), key=lambda e: e.range.start.line, reverse=True):
         at, _ = d.lines.offsets(e.range)
         text = text[:at] + e.new_text + text[at:]
@@ -125,7 +125,7 @@ def test_a_second_place_is_related_and_a_way_out_is_said() -> None:
     assert "help: keep one of them" in d.message
     assert d.code_description is not None
     path, _, line = d.code_description.href.removeprefix("file://").partition("#L")
-    assert Path(path).read_text(encoding="utf-8").splitlines()[int(line) - 1] == "## check.twice"
+    assert Path(path).read_text(encoding="utf-8").splitlines()[int(line) - 1] == "## check.twice (error)"
 
 
 def test_a_refusal_links_to_the_rule_that_refuses() -> None:

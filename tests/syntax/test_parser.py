@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+import attrs
 import pytest
 from lark import Lark
 
-from moedsl.cli.stages import tree
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.source import Source, Span
 from moedsl.rules.vectorizer import calls, names
@@ -399,18 +399,19 @@ def test_the_words_found_without_the_grammar_are_the_grammars() -> None:
 
 
 def kinds(value: Any) -> list[str]:
-    """The classes in a tree's JSON, in its order."""
-    if isinstance(value, dict):
-        parts = cast(dict[str, Any], value)
-        return [parts["kind"], *(k for v in parts.values() for k in kinds(v))]
-    return [k for v in cast(list[Any], value) for k in kinds(v)] if isinstance(value, list) else []
+    """The classes of a tree, by the fields of each class."""
+    if isinstance(value, tuple):
+        return [k for v in cast(tuple[Any, ...], value) for k in kinds(v)]
+    if not attrs.has(type(value)) or isinstance(value, Span):
+        return []
+    return [type(value).__name__, *(k for f in attrs.fields(type(value)) for k in kinds(getattr(value, f.name)))]
 
 
-def test_walk_yields_every_node_of_the_json_of_the_tree_in_its_order() -> None:
+def test_walk_yields_every_node_in_the_order_of_the_fields() -> None:
     for path in stdlib_files():
         module, _ = parse(Source(path.name, path.read_text(encoding="utf-8")))
         assert module is not None
-        assert [type(n).__name__ for n in ast.walk(module)] == kinds(tree(module))
+        assert [type(n).__name__ for n in ast.walk(module)] == kinds(module)
 
 
 def test_operands_leave_out_the_name_of_a_called_function() -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from lsprotocol import types
 
+from moedsl.diagnostics import pages
 from moedsl.diagnostics.model import Diagnostic, Label
 from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp.document import Document
-from moedsl.lsp.links import page_of, rule_at
 from moedsl.lsp.workspace import Workspace
+from moedsl.support import resources
 
 SEVERITIES = {
     "error": types.DiagnosticSeverity.Error,
@@ -83,3 +84,18 @@ def _related(
 def _location(span: Span, source: Source, document: Document, files: Workspace) -> types.Location:
     lines = document.lines if source.name == document.source.name else files.lines_of(source)
     return types.Location(files.uri_of(span.file), lines.span(span))
+
+
+def page_of(id: str) -> str | None:
+    """The page of a diagnostic as a link to its heading; None for what has none, such as a rule."""
+    return f"{pages.FILE.as_uri()}#L{page.line}" if (page := pages.pages().get(id)) else None
+
+
+def rule_at(id: str, document: Document) -> str | None:
+    """A rule of the stdlib as a link to the line that declares it."""
+    kept = document.library.collected if id.startswith("std.") and not document.refused else None
+    found = next((r for r in kept.rules if r.id == id), None) if kept else None
+    if found is None:
+        return None
+    line, _ = document.library.sources[found.span.file].position(found.span.start)
+    return f"{(resources.stdlib_dir().parent / found.span.file).as_uri()}#L{line}"

@@ -7,8 +7,8 @@ from typing import Any
 
 from lsprotocol import types
 
-from moedsl.lsp import pins
 from moedsl.lsp.document import Document
+from moedsl.lsp.plans import STATEMENTS, block_of, pin_edit, written
 from moedsl.schema import axes
 from moedsl.syntax import ast
 
@@ -36,13 +36,13 @@ def _run(plan: Mapping[str, Any]) -> str:
 
 def anchor_of(document: Document, run: str) -> int | None:
     """The end of the run's statement about hardware; in a block without one, of its header."""
-    block = pins.block_of(document, run)
+    block = block_of(document, run)
     items: Any = block.body if block else document.module.items if document.module else ()
     found = next((s for s in items if _is_hardware(document, s)), None)
     if found is not None:
         return found.span.end
     if block is None:
-        return next((s.span.end for s in items if isinstance(s, pins.STATEMENTS)), None)
+        return next((s.span.end for s in items if isinstance(s, STATEMENTS)), None)
     return document.text.index("{", block.name.span.end) + 1
 
 
@@ -55,8 +55,8 @@ def _of_plan(document: Document, plan: Mapping[str, Any], anchor: int) -> Iterat
     if not any(c.problem.program.gpus for c in _chosen(document, plan)):
         yield _count(document, plan, anchor)
     for d in shown(plan):
-        text = f"{d['name']}={pins.written(d['name'], d['value'])}"
-        pin = pins.edit(document, plan, [d["name"]])
+        text = f"{d['name']}={written(d['name'], d['value'])}"
+        pin = pin_edit(document, plan, [d["name"]])
         yield _hint(document, anchor, text, _why(d), [pin] if pin else None)
     yield _hint(document, anchor, figures(plan), _figures_why(plan), None)
 
@@ -82,7 +82,7 @@ def _count(document: Document, plan: Mapping[str, Any], anchor: int) -> types.In
 
 def _line(document: Document, plan: Mapping[str, Any], anchor: int) -> types.InlayHint:
     """One of several plans of a run on one line; what each chose differs, so there is nothing to pin."""
-    values = " ".join(f"{d['name']}={pins.written(d['name'], d['value'])}" for d in shown(plan))
+    values = " ".join(f"{d['name']}={written(d['name'], d['value'])}" for d in shown(plan))
     own = str(plan["name"]).split(".", 1)[-1]
     return _hint(document, anchor, f"{own}: {values}, {figures(plan)}", _figures_why(plan), None)
 
@@ -126,5 +126,5 @@ def pin(workspace: Any, uri: str, run: str, names: list[str]) -> types.Workspace
     plan = next((p for p in plans if p["name"] == run), None)
     if document is None or plan is None:
         return None
-    found = pins.edit(document, plan, names or [d["name"] for d in shown(plan)])
+    found = pin_edit(document, plan, names or [d["name"] for d in shown(plan)])
     return types.WorkspaceEdit(changes={uri: [found]}) if found else None

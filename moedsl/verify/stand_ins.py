@@ -1,0 +1,44 @@
+"""Stand-ins for what a recipe names and this machine does not have: its checkpoint and its tokenizer's vocabulary."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+
+@contextmanager
+def checkpoint(config: Any) -> Generator[tuple[str, ...]]:
+    """Let Bridge find `checkpoint.pretrained_checkpoint` (bridge training/config.py:594); yield what was replaced."""
+    utils: Any = importlib.import_module("megatron.bridge.training.utils.checkpoint_utils")
+    named, real = config.checkpoint.pretrained_checkpoint, utils.file_exists
+    if named is None or real(named):
+        yield ()
+        return
+    with patch.object(utils, "file_exists", lambda path: path == named or real(path)):
+        yield (f"the checkpoint {named} (not on this machine: nothing of it was read)",)
+
+
+def vocabulary(config: Any) -> tuple[str, ...]:
+    """Give the model the rows of its tokenizer's own model, as setup takes the rows of the tokenizer (bridge
+    training/setup.py:681), and return what was replaced. Without a known model nothing is built."""
+    if getattr(config.model, "vocab_size", 0) is not None:
+        return ()
+    name = config.tokenizer.tokenizer_model
+    rows = config.tokenizer.vocab_size or _published(name)
+    if rows is None:
+        return ()
+    config.model.vocab_size, config.model.should_pad_vocab = rows, True
+    return (f"the tokenizer {name} (its vocabulary is assumed to be {rows}, that of its model)",)
+
+
+def _published(name: str | None) -> int | None:
+    """The vocabulary of a model's configuration, where there is one."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(name).vocab_size if name else None
+    except (OSError, ValueError, AttributeError):
+        return None
