@@ -7,7 +7,6 @@ errors. `--stop-after` prints any stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from attrs import define, evolve, field
 
@@ -18,6 +17,7 @@ from moedsl.diagnostics.model import DROP, Diagnostic, Fix, error
 from moedsl.diagnostics.source import Source
 from moedsl.planner import experiment
 from moedsl.planner.build import make_plan
+from moedsl.planner.model.plan import Plan
 from moedsl.planner.notes import notes
 from moedsl.planner.notes.merge import Said, gathered
 from moedsl.rules import library, stdlib
@@ -34,14 +34,14 @@ Layouts = tuple[tuple[Chosen, ...], list[Diagnostic]]
 
 @define
 class Result:
-    """What each stage made, as far as it came; `plans` are JSON-ready."""
+    """What each stage made, as far as it came."""
 
     source: Source
     module: ast.Module | None = None
     library: Library = field(factory=Library)
     programs: tuple[Program, ...] = ()
     chosen: tuple[Chosen, ...] = ()
-    plans: tuple[dict[str, Any], ...] = ()
+    plans: tuple[Plan, ...] = ()
     diagnostics: list[Diagnostic] = field(factory=list)
 
     @property
@@ -149,20 +149,20 @@ def _plan(r: Result, progress: Progress) -> None:
         from moedsl.planner import ladder
 
         rungs = ladder.of_workflow(r.chosen)
-        r.plans = tuple({**p, "ladder": rungs[p["name"]]} if p["name"] in rungs else p for p in r.plans)
-    if any("isolation" in p for p in r.plans):
+        r.plans = tuple(evolve(p, ladder=rungs.get(p.name)) for p in r.plans)
+    if any(p.isolation for p in r.plans):
         from moedsl.isolate import table
 
         r.diagnostics.extend(table.second_differences([p for p, _ in planned], r.plans))
 
 
-def _overridden(p: Program, plan: dict[str, Any]) -> Iterator[Diagnostic]:
+def _overridden(p: Program, plan: Plan) -> Iterator[Diagnostic]:
     """A `set` of a field that the plan decides would leave the recipe at odds with its own estimate."""
     if not p.sets:
         return
     from moedsl.emit.fields import decided_fields  # a run without `set` has no need of them
 
-    decided = decided_fields({**plan, "set": {}, "derived": {}})
+    decided = decided_fields(evolve(plan, set={}, derived={}))
     for path, value in p.sets.items():
         if path in decided and decided[path] != value:
             text = f"`{path}` follows from the plan, which makes it {decided[path]}"

@@ -16,6 +16,7 @@ from moedsl.checker.program import Program
 from moedsl.compiler import choose, compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.planner.build import make_plan
+from moedsl.planner.model.plan import Plan
 from moedsl.schema import axes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +27,6 @@ EXPERIMENT = [a.name for a in axes.AXES if a.kind == "enum" and not a.opened]
 """Axes that keep the document's values, because they are not part of the layout."""
 LAYOUT = ("tp", "cp", "dp", "pp", "vpp", "ep", "edp")
 POLICY = ("dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap")
-Plan = dict[str, Any]
 
 
 def block() -> str:
@@ -62,31 +62,32 @@ def _compared(name: str) -> str:
 
 def _layout(theirs: Plan, ours: Plan) -> Iterator[tuple[str, str, str, str]]:
     """Yield the differences, with the plan's reason for its own value."""
-    why = {d["name"]: d["because"] for d in ours["decisions"]}
+    why = {d.name: d.because or "" for d in ours.decisions}
     for part, names in (("layout", LAYOUT), ("batch", ("micro_batch", "num_microbatches")), ("policy", POLICY)):
         for n in names:
-            a, b = _word(theirs[part][n]), _word(ours[part][n])
+            value = getattr(getattr(theirs, part), n)
+            a, b = _word(value), _word(getattr(getattr(ours, part), n))
             if a != b:
-                yield n, a, b, _effect(ours, n, theirs[part][n]) if n in axes.BY_NAME else why[n]
+                yield n, a, b, _effect(ours, n, value) if n in axes.BY_NAME else why[n]
 
 
 def _effect(ours: Plan, name: str, value: Any) -> str:
     """Describe the effect of the document's value in the chosen layout, all else equal."""
-    decision = next(d for d in ours["decisions"] if d["name"] == name)
-    found = (a["effect"] for a in decision["alternatives"] if a["value"] == value)
+    decision = next(d for d in ours.decisions if d.name == name)
+    found = (a.effect for a in decision.alternatives if a.value == value)
     return f"{_word(value)} here: {next(found, 'not among what the phase tries')}"
 
 
 def _prices(theirs: Plan, ours: Plan) -> Iterator[tuple[str, str, str, str]]:
-    a, b = theirs["estimate"], ours["estimate"]
-    peaks = [e["memory"]["peak_gib"] for e in (a, b)]
+    a, b = theirs.estimate, ours.estimate
+    peaks = [e.memory.peak_gib for e in (a, b)]
     yield "peak, GiB", f"{peaks[0]:.1f}", f"{peaks[1]:.1f}", f"{peaks[1] - peaks[0]:+.1f}"
-    times = [e["step_time_s"] for e in (a, b)]
+    times = [e.step_time_s for e in (a, b)]
     yield "step, s", f"{times[0]:.2f}", f"{times[1]:.2f}", f"{100 * (times[1] / times[0] - 1):+.1f}%"
-    for part in sorted(a["breakdown"], key=lambda k: -abs(b["breakdown"][k] - a["breakdown"][k])):
-        change = b["breakdown"][part] - a["breakdown"][part]
+    for part in sorted(a.breakdown, key=lambda k: -abs(b.breakdown[k] - a.breakdown[k])):
+        change = b.breakdown[part] - a.breakdown[part]
         if abs(change) > 0.01 * times[0]:
-            yield f"of it {part}", f"{a['breakdown'][part]:.2f}", f"{b['breakdown'][part]:.2f}", f"{change:+.2f} s"
+            yield f"of it {part}", f"{a.breakdown[part]:.2f}", f"{b.breakdown[part]:.2f}", f"{change:+.2f} s"
 
 
 def _word(v: Any) -> str:

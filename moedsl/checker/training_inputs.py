@@ -51,11 +51,11 @@ def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnost
     yield warning("plan.small_vocabulary", text, p.spans["data"], help=help, cites=cites)
 
 
-def refused(plan: Mapping[str, Any]) -> Iterator[Diagnostic]:
+def refused(name: str, task: str, fields: Mapping[str, Any]) -> Iterator[Diagnostic]:
     """The same of a plan that is to be started, as an error: training would end once the model is built."""
-    named = {path for path, value in {**plan["derived"], **plan["set"]}.items() if value is not None}
-    if _lacks_weights(plan["task"], named):
-        yield error(_ID, f"run `{plan['name']}` cannot start: {_TEXT}", help=_HELP, cites=_CITES)
+    named = {path for path, value in fields.items() if value is not None}
+    if _lacks_weights(task, named):
+        yield error(_ID, f"run `{name}` cannot start: {_TEXT}", help=_HELP, cites=_CITES)
 
 
 def _lacks_weights(task: str, named: Collection[str]) -> bool:

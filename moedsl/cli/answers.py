@@ -7,6 +7,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
+from attrs import evolve
+
 from moedsl.cli import printing, talk
 from moedsl.cli.programs import compiled
 from moedsl.compiler import Result
@@ -60,7 +62,7 @@ def add(a: Namespace, result: Result) -> None:
     """Gives every plan its `top`, `pareto` and `budget`, as far as they are asked for."""
     progress, budget = talk.Progress(), budget_of(a)
     pairs = zip(result.chosen, result.plans, strict=True)
-    result.plans = tuple({**p, **_answers(a, c, budget, progress)} for c, p in pairs)
+    result.plans = tuple(evolve(p, **_answers(a, c, budget, progress)) for c, p in pairs)
 
 
 def with_fronts(result: Result) -> None:
@@ -68,7 +70,7 @@ def with_fronts(result: Result) -> None:
     from moedsl.queries.pareto import pareto
 
     pairs, progress = zip(result.chosen, result.plans, strict=True), talk.Progress()
-    result.plans = tuple({**p, "pareto": pareto(c, None, progress)} for c, p in pairs)
+    result.plans = tuple(evolve(p, pareto=pareto(c, None, progress)) for c, p in pairs)
 
 
 def _answers(a: Namespace, c: Chosen, budget: Budget | None, progress: talk.Progress) -> dict[str, Any]:
@@ -93,8 +95,8 @@ def tables(a: Namespace, result: Result) -> Iterator[str]:
             from moedsl.queries.text import top_text
             from moedsl.queries.top import because
 
-            yield top_text(p, p["top"], because(c))
+            yield top_text(p, p.top or (), because(c))
         if a.pareto:
             from moedsl.queries.text import pareto_text
 
-            yield pareto_text(p, p["pareto"])
+            yield pareto_text(p, p.pareto or {})

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from moedsl.cli import talk
 from moedsl.launch import connections, follow, store
 from moedsl.launch.submit import Task, submit
+from moedsl.planner.model.plan import Plan
 
-Plans = Mapping[str, Mapping[str, Any]]
+Plans = Mapping[str, Plan]
 
 
 def run(
@@ -39,7 +39,7 @@ def _keep(experiment: store.Experiment, plans: Plans) -> None:
     """plan.json in the folder of each job: `moedsl results` reads it with the log."""
     for job in experiment.of_nemo.jobs:
         if job.id in plans:
-            text = json.dumps(plans[job.id], indent=2, ensure_ascii=False) + "\n"
+            text = json.dumps(plans[job.id].to_json(), indent=2, ensure_ascii=False) + "\n"
             (Path(job.executor.job_dir) / "plan.json").write_text(text, encoding="utf-8")
 
 

@@ -6,9 +6,12 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from attrs import evolve
+
 from moedsl.cli import talk
 from moedsl.compiler import Result
 from moedsl.planner import sweep_table
+from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
 
 
@@ -17,7 +20,7 @@ def with_ladders(result: Result) -> None:
     from moedsl.planner import ladder
 
     pairs = zip(result.chosen, result.plans, strict=True)
-    result.plans = tuple(p if "ladder" in p else {**p, "ladder": ladder.of_run(c)} for c, p in pairs)
+    result.plans = tuple(evolve(p, ladder=p.ladder or ladder.of_run(c)) for c, p in pairs)
 
 
 def show(a: Namespace, result: Result) -> None:
@@ -32,30 +35,30 @@ def show(a: Namespace, result: Result) -> None:
         print("\n".join(_texts(result.plans)), end="")
 
 
-def _texts(plans: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _texts(plans: Sequence[Plan]) -> Iterator[str]:
     """Every plan, but of an isolation the first alone and then the variants side by side."""
     from moedsl.isolate import table
 
     for group in table.groups(plans):
         yield plan_text(group[0])
-        if "isolation" in group[0]:
+        if group[0].isolation:
             yield table.text(table.comparison(group))
     for compared in sweep_table.comparisons(plans):
         yield sweep_table.text(compared)
 
 
-def one(plans: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+def one(plans: Sequence[Plan]) -> dict[str, Any]:
     """The plan of a file with one run; of several, an object that holds them all."""
     if len(plans) == 1:
-        return plans[0]
+        return plans[0].to_json()
     compared = _compared(plans)
-    return {"version": 1, "runs": list(plans), **({"comparisons": compared} if compared else {})}
+    return {"version": 1, "runs": [p.to_json() for p in plans], **({"comparisons": compared} if compared else {})}
 
 
-def _compared(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _compared(plans: Sequence[Plan]) -> list[dict[str, Any]]:
     """The variants of each isolation, and the values of each sweep, side by side."""
     swept = sweep_table.comparisons(plans)
-    if not any("isolation" in p for p in plans):
+    if not any(p.isolation for p in plans):
         return swept
     from moedsl.isolate import table
 

@@ -16,12 +16,12 @@ from attrs import evolve, field, frozen
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.planner import experiment
+from moedsl.planner.model.plan import Plan
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.syntax import ast
 from moedsl.syntax.parse_cache import cached_parse
 
-Plan = Mapping[str, Any]
 _QUOTED = re.compile(r"`([^`]+)`")
 _NOT_HELD = ("precision",)
 
@@ -63,7 +63,7 @@ def anything(_: Plan, __: Plan) -> None:
 
 def lower_peak(before: Plan, after: Plan) -> str | None:
     """The predicted peak of `after` has to be below that of `before`."""
-    was, now = (p["estimate"]["memory"]["peak_gib"] for p in (before, after))
+    was, now = (p.estimate.memory.peak_gib for p in (before, after))
     return None if now < was else f"its peak is predicted at {now:.1f} GiB, no lower than {was:.1f}"
 
 
@@ -91,7 +91,7 @@ def prove(source: Source, wanted: Sequence[str], judge: Judge = anything) -> lis
 
 def _first(result: Result, run: str) -> Plan | None:
     """The plan of a run, or the first of those that it varies."""
-    return next((p for p in result.plans if p["name"] == run or p["name"].startswith(f"{run}.")), None)
+    return next((p for p in result.plans if p.name == run or p.name.startswith(f"{run}.")), None)
 
 
 def _runs(result: Result) -> list[str | None]:
@@ -103,7 +103,7 @@ def _runs(result: Result) -> list[str | None]:
 def _attempt(source: Source, run: str | None, before: Plan | None, wanted: Sequence[str], judge: Judge) -> Attempt:
     failures: dict[str, str] = {}
     for edit in wanted:
-        for held in (True, False) if before is not None and "." not in before["name"] else (False,):
+        for held in (True, False) if before is not None and "." not in before.name else (False,):
             after = _planned(source, run, edit, _held(before, edit) if held and before else "")
             if isinstance(after, str):
                 failures[edit] = after
@@ -133,7 +133,7 @@ def _planned(source: Source, run: str | None, edit: str, held: str) -> Plan | st
 def _held(before: Plan, edit: str) -> str:
     """Pins of everything in a plan that an edit does not speak of."""
     spoken = _spoken(edit)
-    values = {**before["layout"], **before["batch"], **before["policy"]}
+    values = experiment.settings(before.layout, before.batch, before.policy)
     pins = {a.name: values[a.name] for a in axes.AXES if a.name not in spoken and a.name not in _NOT_HELD}
     return "pin " + " ".join(f"{name}={axes.written(value)}" for name, value in pins.items())
 
@@ -157,13 +157,9 @@ def changes(before: Plan, after: Plan) -> dict[str, tuple[Any, Any]]:
 
 def _settings(p: Plan) -> dict[str, Any]:
     """The words of the language that a plan gives a value, then the user's own fields."""
-    return experiment.settings(p, ("layout", "batch", "policy")) | dict(p["set"])
+    return experiment.settings(p.layout, p.batch, p.policy) | dict(p.set)
 
 
 def figures(p: Plan) -> dict[str, float]:
     """Seconds a step and GiB at the peak."""
-    e = p["estimate"]
-    return {"step_time_s": e["step_time_s"], "peak_gib": e["memory"]["peak_gib"]}
-
-
-Plan = Mapping[str, Any]
+    return {"step_time_s": p.estimate.step_time_s, "peak_gib": p.estimate.memory.peak_gib}

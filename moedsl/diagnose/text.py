@@ -47,7 +47,7 @@ def _proof(p: Proof) -> Json:
         "edit": p.edit,
         "all_else_as_before": p.held,
         "changes": changed,
-        "layout": p.after["layout"],
+        "layout": p.after.layout.to_json(),
         "before": before,
         "after": figures(p.after),
     }

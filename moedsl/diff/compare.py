@@ -9,6 +9,7 @@ from moedsl.compiler import load_stdlib
 from moedsl.diff.sources import Side
 from moedsl.diff.verdict import refusals, strangers, verdict
 from moedsl.planner import experiment
+from moedsl.planner.model.plan import Plan
 from moedsl.rules.effects import EXPERIMENT, GROUPS, UNKNOWN, Effects, is_known, of_rules
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
@@ -30,7 +31,7 @@ def compare(a: Side, b: Side) -> dict[str, Any]:
     """
     effects = _effects(a, b)
     by_words = a.plan is not None and b.plan is not None
-    left, right = (_words(a), _words(b)) if by_words else (a.fields, b.fields)
+    left, right = (_words(a, a.plan), _words(b, b.plan)) if a.plan and b.plan else (a.fields, b.fields)
     names = _names(left, right, by_words, a, b)
     pairs = {n: (left.get(n, ABSENT), right.get(n, ABSENT)) for n in names}
     lines = [_line(n, *pair, effects, a) for n, pair in pairs.items() if not _same(*pair)]
@@ -54,8 +55,7 @@ def compare(a: Side, b: Side) -> dict[str, Any]:
 
 def _side(s: Side) -> dict[str, Any]:
     said = {"name": s.name, "how": s.how, "unread": list(s.unread), "refused": s.refused}
-    found = s.plan.get("experiment") if s.plan else None
-    return {**said, "fingerprint": found["fingerprint"]} if found else said
+    return {**said, "fingerprint": s.plan.experiment.fingerprint} if s.plan else said
 
 
 def _effects(a: Side, b: Side) -> Effects:
@@ -71,16 +71,15 @@ def _effects(a: Side, b: Side) -> Effects:
 # ---------------------------------------------------------------- what is compared
 
 
-def _words(s: Side) -> dict[str, Any]:
+def _words(s: Side, p: Plan) -> dict[str, Any]:
     """A plan on one level: words of the language, derived and set fields, environment."""
-    p = s.plan or {}
-    out = {n: p[n] for n in _HEAD} | {"target": p["target"]["bridge"]}
-    words = experiment.settings(p, ("batch", "layout", "policy"))
+    out = {n: getattr(p, n) for n in _HEAD} | {"target": p.target.bridge}
+    words = experiment.settings(p.batch, p.layout, p.policy)
     out |= {n: v for n, v in words.items() if n not in _SKIPPED}
-    out |= {experiment.path_of(n): v for n, v in p["derived"].items()} | dict(p["set"])
+    out |= {experiment.path_of(n): v for n, v in p.derived.items()} | dict(p.set)
     if s.chosen is not None:
         out[_FACTS] = experiment.fingerprint({}, experiment.facts_of(s.chosen.problem.program.model))
-    return out | {f"env_vars.{n}": v for n, v in p["env"].items()}
+    return out | {f"env_vars.{n}": v for n, v in p.env.items()}
 
 
 def _names(left: Json, right: Json, by_words: bool, a: Side, b: Side) -> list[str]:
@@ -120,8 +119,8 @@ def _alone(name: str, value: Any, side: Side) -> str | None:
     """What this one change would do to A's step time and memory."""
     if side.chosen is not None and name in axes.BY_NAME:
         return _priced(side.chosen, name, value)
-    decided = (d for d in (side.plan or {}).get("decisions", ()) if d["name"] == name)
-    found = (x["effect"] for d in decided for x in d["alternatives"] if x["value"] == value)
+    decided = (d for d in (side.plan.decisions if side.plan else ()) if d.name == name)
+    found = (x.effect for d in decided for x in d.alternatives if x.value == value)
     return next(found, None)
 
 
@@ -132,7 +131,8 @@ def _priced(c: Chosen, name: str, value: Any) -> str | None:
 
 
 def _benchmarks(values: Json, effects: Effects) -> list[dict[str, Any]]:
-    return experiment.benchmarks({n: v for n, v in values.items() if v != ABSENT}, effects)
+    known = {n: v for n, v in values.items() if v != ABSENT}
+    return [b.to_json() for b in experiment.benchmarks(known, effects)]
 
 
 # ---------------------------------------------------------------- prices
@@ -144,8 +144,9 @@ def _estimates(a: Side, b: Side) -> dict[str, Any] | None:
     """The estimates of two plans side by side; useful tokens are what batches of different sizes compare by."""
     if a.plan is None or b.plan is None:
         return None
-    pairs = {n: [s["estimate"][n] for s in (a.plan, b.plan)] for n in _ESTIMATES}
-    peak = [s["estimate"]["memory"]["peak_gib"] for s in (a.plan, b.plan)]
-    tokens = [s["batch"]["global_batch"] * s["batch"]["seq"] for s in (a.plan, b.plan)]
+    plans = (a.plan, b.plan)
+    pairs = {n: [getattr(p.estimate, n) for p in plans] for n in _ESTIMATES}
+    peak = [p.estimate.memory.peak_gib for p in plans]
+    tokens = [p.batch.global_batch * p.batch.seq for p in plans]
     hours = [1e9 / (3600 * rate) for rate in pairs["tokens_per_s_per_gpu"]]
     return {**pairs, "peak_gib": peak, "tokens_per_step": tokens, "gpu_hours_per_1e9_tokens": hours}

@@ -7,9 +7,11 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from moedsl.emit.dataset import dataset, is_mock
 from moedsl.emit.fields import decided_fields
-from moedsl.megatron.data import CHOICES, dataset, is_mock
+from moedsl.megatron.data import CHOICES
 from moedsl.megatron.values import stages
+from moedsl.planner.model.plan import Plan
 
 Json = Mapping[str, Any]
 LAYOUT = "model.pipeline_model_parallel_layout"
@@ -19,11 +21,11 @@ _UNSTABLE = (".timers",)
 """Objects that a run makes for itself."""
 
 
-def of_plan(plan: Json) -> dict[str, Any]:
+def of_plan(plan: Plan) -> dict[str, Any]:
     """The fields that a plan decides, and what is as good as one: the dataset's class, mock data, the environment."""
     made = {n: v for n, v in decided_fields(plan).items() if not n.startswith("env_vars.")}
-    own = {n: v for n, v in plan["set"].items() if "." in n and n not in CHOICES}
-    env = {f"env_vars.{n}": v for n, v in plan["env"].items()}
+    own = {n: v for n, v in plan.set.items() if "." in n and n not in CHOICES}
+    env = {f"env_vars.{n}": v for n, v in plan.env.items()}
     return _plain({"dataset": dataset(plan).name, "dataset.mock": is_mock(plan), **made, **env, **own})
 
 

@@ -16,6 +16,7 @@ from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source
 from moedsl.diagnostics.suggest import suggest
 from moedsl.diff.fields import of_overrides, of_plan, of_recipe
+from moedsl.planner.model.plan import Plan
 from moedsl.rules.rule import Rule
 from moedsl.solver.solve import Chosen
 from moedsl.syntax import reader
@@ -25,7 +26,6 @@ from moedsl.verify.client import Server, is_installed
 from moedsl.verify.report import Report
 from moedsl.verify.resolve import Resolved
 
-Json = Mapping[str, Any]
 HELP = "give a .moe file (FILE:run), a compiled folder, plan.json, recipe.py, module:function or overrides"
 _WORDS = "overrides are words such as `model.seq_length=4096`"
 
@@ -41,7 +41,7 @@ class Side:
     """Bridge's fields by dotted path, comparable with those of another side."""
     whole: bool = False
     """Whether every field of the configuration is in `fields`."""
-    plan: Json | None = None
+    plan: Plan | None = None
     chosen: Chosen | None = None
     """What the solver found, where this side was planned just now."""
     rules: tuple[Rule, ...] = ()
@@ -119,7 +119,7 @@ def _of_source(source: Source, target: str, name: str) -> Side | Wrong:
     if result.failed:
         errors = tuple(d for d in result.diagnostics if d.is_error)
         return Wrong(errors, {**result.library.sources, source.name: source})
-    names = [p["name"] for p in result.plans]
+    names = [p.name for p in result.plans]
     if not name and len(names) > 1:
         help = tuple(f"write `{target}:{n}`" for n in names[:3])
         return _wrong(f"{target} has {len(names)} runs: {', '.join(names)}", help)
@@ -143,15 +143,16 @@ def _of_folder(folder: Path, target: str, options: Options) -> Found:
 
 def _of_plan_file(path: Path, target: str) -> Side | Wrong:
     try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
         return _unreadable(path, e, HELP)
     except ValueError as e:
         return _wrong(f"{path} cannot be read as JSON: {e}")
-    if not isinstance(plan, dict) or not {"layout", "batch", "policy", "estimate"} <= plan.keys():
-        return _wrong(
-            f"{path} is not the plan of one run", "write one with `moedsl plan FILE --json` or `moedsl compile`"
-        )
+    try:
+        plan = Plan.from_json(data)
+    except ValueError as e:
+        text = f"{path} is not the plan of one run: {e}"
+        return _wrong(text, "write one with `moedsl plan FILE --json` or `moedsl compile`")
     return Side(target, "plan", of_plan(plan), plan=plan)
 
 

@@ -6,17 +6,17 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import function_name, recipe_text
 from moedsl.emit.fields import decided_fields
 from moedsl.emit.overrides import overrides_text
+from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library
 from moedsl.support.owned_files import hash_of
 
 
-def files_of(plan: dict[str, Any], source: Source, library: Library) -> dict[str, str]:
+def files_of(plan: Plan, source: Source, library: Library) -> dict[str, str]:
     """File names to texts. The lock hashes the user's file and the stdlib."""
     std = [(n, s.text) for n, s in library.sources.items() if n.startswith("stdlib/")]
     own = [("", s.text) for n, s in library.sources.items() if not n.startswith("stdlib/")]
@@ -24,7 +24,7 @@ def files_of(plan: dict[str, Any], source: Source, library: Library) -> dict[str
     return {
         "recipe.py": recipe_text(plan),
         "overrides.txt": overrides_text(plan),
-        "plan.json": json.dumps(plan, indent=2, ensure_ascii=False) + "\n",
+        "plan.json": json.dumps(plan.to_json(), indent=2, ensure_ascii=False) + "\n",
         "moedsl.lock.json": lock_text(plan, inputs),
     }
 
@@ -33,25 +33,20 @@ _RUN = ("name", "model", "hf", "hardware", "gpus", "phase", "task")
 _DECIDED = ("layout", "batch", "policy", "derived", "env", "set")
 
 
-def lock_text(plan: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+def lock_text(plan: Plan, inputs: Mapping[str, str]) -> str:
     """The lock as indented JSON. `inputs` names each input (``source``, ``stdlib``) and its hash (`write.hash_of`)."""
+    whole = plan.to_json()
     lock = {
         "version": 1,
         "moedsl": _own_version(),
-        "target": plan["target"],
+        "target": whole["target"],
         "inputs": dict(sorted(inputs.items())),
         "function": function_name(plan),
-        "decided": {key: plan[key] for key in (*_RUN, *_DECIDED)},
+        "decided": {key: whole[key] for key in (*_RUN, *_DECIDED)},
         "fields": decided_fields(plan),
-        **_experiment(plan),
+        "experiment": {"fingerprint": plan.experiment.fingerprint, "values": plan.experiment.values},
     }
     return json.dumps(lock, indent=2, ensure_ascii=False) + "\n"
-
-
-def _experiment(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """What two runs must share to be one experiment; a plan from elsewhere may not say it."""
-    e = plan.get("experiment")
-    return {"experiment": {"fingerprint": e["fingerprint"], "values": e["values"]}} if e else {}
 
 
 def _own_version() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from attrs import frozen
 from moedsl.emit import fields
 from moedsl.megatron.families import family
 from moedsl.megatron.values import Call, Dtype, parts, python
+from moedsl.planner.model.decisions import Decision
+from moedsl.planner.model.plan import Plan
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -53,44 +55,44 @@ class Line:
     comment: bool = False
 
 
-def function_name(plan: Mapping[str, Any]) -> str:
+def function_name(plan: Plan) -> str:
     """As Bridge names its own (bridge recipes/utils/naming.py:34): ``MODEL_TASK_Ngpu_HARDWARE_PRECISION_config``."""
-    name = f"{plan['model']}_{plan['task']}_{plan['gpus']}gpu_{plan['hardware']}_{plan['policy']['precision']}_config"
+    name = f"{plan.model}_{plan.task}_{plan.gpus}gpu_{plan.hardware}_{plan.policy.precision}_config"
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
-def recipe_text(plan: Mapping[str, Any]) -> str:
+def recipe_text(plan: Plan) -> str:
     """The recipe's source. The same plan gives the same bytes; nothing of Bridge or torch is imported to write it."""
     sections = fields.sections(plan)
     settings = [s for _, group in sections for s in group]
     values = [p for s in settings for p in parts(s.value)]
-    kin, sft = family(plan["family"]), plan["task"] == "sft"
+    kin, sft = family(plan.family), plan.task == "sft"
     return _template().render(
-        title=_plain(f"{plan['model']}: {plan['task']} on {plan['gpus']} x {plan['hardware']}"),
-        target=_plain(str(plan["target"]["bridge"])),
+        title=_plain(f"{plan.model}: {plan.task} on {plan.gpus} x {plan.hardware}"),
+        target=_plain(str(plan.target.bridge)),
         function=function_name(plan),
         launch=_launch(plan),
-        imports=_imports(values, flex=plan["policy"]["dispatcher"] != "alltoall"),
+        imports=_imports(values, flex=plan.policy.dispatcher != "alltoall"),
         torch=any(isinstance(v, Dtype) for v in values),
-        hf=python(plan["hf"]),
+        hf=python(plan.hf),
         remote_code=kin.remote_code,
-        backend=python(plan["policy"]["dispatcher"]),
-        flex=plan["policy"]["dispatcher"] != "alltoall",
+        backend=python(plan.policy.dispatcher),
+        flex=plan.policy.dispatcher != "alltoall",
         sft=sft,
-        fsdp=plan["policy"]["sharding"] == "fsdp",
-        weights="checkpoint.pretrained_checkpoint" in plan["set"],
+        fsdp=plan.policy.sharding == "fsdp",
+        weights="checkpoint.pretrained_checkpoint" in plan.set,
         checkpoints=_checkpoints(plan),
         sections=[(title, _lines(plan, group)) for title, group in sections],
-        env=[_env(plan, name, value) for name, value in plan["env"].items()],
+        env=[_env(plan, name, value) for name, value in plan.env.items()],
         step=kin.step,
         entry="finetune" if sft else "pretrain",
     )
 
 
-def _checkpoints(plan: Mapping[str, Any]) -> str | None:
+def _checkpoints(plan: Plan) -> str | None:
     """Where a run saves, and looks for what to go on from; None where it keeps nothing."""
-    saved = plan["set"].get("checkpoint.save")
-    if saved is None and plan["policy"]["data"] == "mock":
+    saved = plan.set.get("checkpoint.save")
+    if saved is None and plan.policy.data == "mock":
         return None
     return python(saved or f"nemo_experiments/{function_name(plan)}/checkpoints")
 
@@ -99,10 +101,10 @@ _NSYS = "nsys profile -s none -t nvtx,cuda --capture-range=cudaProfilerApi --cap
 """As Megatron's own `use_nsys_profiler` wants it (megatron/training/config/common_config.py:29)."""
 
 
-def _launch(plan: Mapping[str, Any]) -> str:
+def _launch(plan: Plan) -> str:
     """The command of a node; Nsight's capture starts and stops with the profiled steps."""
     run = "torchrun --nproc-per-node gpu recipe.py"
-    nsys = {**plan["derived"], **plan["set"]}.get("profiling.use_nsys_profiler")
+    nsys = {**plan.derived, **plan.set}.get("profiling.use_nsys_profiler")
     return f"{_NSYS} \\\n        {run}" if nsys else run
 
 
@@ -131,7 +133,7 @@ def _imports(values: Iterable[Any], *, flex: bool) -> list[tuple[str, list[str]]
     return [(m, sorted(n for n in wanted if wanted[n] == m)) for m in modules]
 
 
-def _lines(plan: Mapping[str, Any], group: Iterable[fields.Setting]) -> list[Line]:
+def _lines(plan: Plan, group: Iterable[fields.Setting]) -> list[Line]:
     """Statements, each run of one decision under a comment with its value, its origin and its reason."""
     out: list[Line] = []
     told: str | None = None
@@ -155,25 +157,25 @@ def _assignment(setting: fields.Setting) -> str:
     return f"cfg.{setting.path} = {setting.value.name}(\n{inside})"
 
 
-def _reasons(plan: Mapping[str, Any], word: str) -> list[str]:
+def _reasons(plan: Plan, word: str) -> list[str]:
     """What was decided and why, one short line; and a note where a reader could go wrong."""
-    lines = [_reason(d) for d in plan["decisions"] if d["name"] == word]
+    lines = [_reason(d) for d in plan.decisions if d.name == word]
     quiet = {"dispatcher": "alltoall", "routing": "natural"}
-    noted = word in _NOTES and plan["policy"][word] != quiet[word]
+    noted = word in _NOTES and getattr(plan.policy, word) != quiet[word]
     return [*lines, _NOTES[word]] if noted else lines
 
 
-def _reason(decision: Mapping[str, Any]) -> str:
-    value = decision["value"]
+def _reason(decision: Decision) -> str:
+    value = decision.value
     said = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-    because = _plain(decision.get("because") or "")
-    text = _plain(f"{decision['name']} {said} ({decision['origin']})") + (f": {because}" if because else "")
+    because = _plain(decision.because or "")
+    text = _plain(f"{decision.name} {said} ({decision.origin})") + (f": {because}" if because else "")
     return textwrap.shorten(text, _WIDTH - 2, placeholder=" ...")
 
 
-def _env(plan: Mapping[str, Any], name: str, value: Any) -> tuple[list[str], str]:
+def _env(plan: Plan, name: str, value: Any) -> tuple[list[str], str]:
     """The comment lines and the dictionary entry of one environment variable."""
-    reasons = [_reason(d) for d in plan["decisions"] if d["name"] in (name, f"env.{name}")]
+    reasons = [_reason(d) for d in plan.decisions if d.name in (name, f"env.{name}")]
     return reasons, f"{python(name)}: {python(value)},"
 
 

@@ -11,11 +11,33 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.megatron.data import CHOICES, dataset, is_mock, masks_tokens, tokenizer
+from moedsl.emit.dataset import dataset, is_mock, masks_tokens, tokenizer
+from moedsl.megatron.data import CHOICES
 from moedsl.megatron.families import family
 from moedsl.megatron.values import Call, Dtype, normalise
+from moedsl.planner.model.plan import Batch, Layout, Plan, Policy
 
-Words = Mapping[str, Any]
+
+@frozen
+class Words:
+    """A plan with the few facts that several rows share."""
+
+    task: str
+    layout: Layout
+    batch: Batch
+    policy: Policy
+    by_name: Mapping[str, Any]
+    """Every value of the layout, the batch and the policy."""
+    mock: bool
+    vision: bool
+    hybrid: bool
+    no_mtp: bool
+    dataset: Call
+    masks_tokens: bool
+    profiling: bool
+    precision_facts: Precision
+
+
 Value = Callable[[Words], Any]
 
 
@@ -42,7 +64,7 @@ class Row:
 
     def setting(self, words: Words) -> Setting:
         """The field with its value for a plan's words."""
-        value = self.value(words) if self.value else words[self.word or ""]
+        value = self.value(words) if self.value else words.by_name[self.word or ""]
         return Setting(self.path, value, self.word, self.why)
 
 
@@ -93,47 +115,42 @@ def _const(value: Any) -> Value:
     return lambda w: value
 
 
-def _many(word: str) -> Value:
-    """A size of 1 is written as None: virtual stages."""
-    return lambda w: w[word] if w[word] > 1 else None
-
-
 def _flex(w: Words) -> bool:
-    return w["dispatcher"] != "alltoall"
+    return w.policy.dispatcher != "alltoall"
 
 
 def _full(w: Words) -> bool:
-    return "full" in w["recompute"]
+    return "full" in w.policy.recompute
 
 
 def _selective(w: Words) -> bool:
-    return bool(w["recompute"]) and not _full(w)
+    return bool(w.policy.recompute) and not _full(w)
 
 
 def _whole_graph(w: Words) -> bool:
-    return "full_iteration" in w["cuda_graph"]
+    return "full_iteration" in w.policy.cuda_graph
 
 
 def _graph_impl(w: Words) -> str:
-    return "full_iteration" if _whole_graph(w) else "transformer_engine" if w["cuda_graph"] else "none"
+    return "full_iteration" if _whole_graph(w) else "transformer_engine" if w.policy.cuda_graph else "none"
 
 
 def _paged(w: Words) -> bool:
     """A whole-iteration graph holds no dropless expert shapes: HybridEP with paged stashing makes them static."""
-    return _whole_graph(w) and w["dispatcher"] == "hybridep"
+    return _whole_graph(w) and w.policy.dispatcher == "hybridep"
 
 
 def _fsdp(w: Words) -> bool:
-    return w["sharding"] == "fsdp"
+    return w.policy.sharding == "fsdp"
 
 
 def _offload(w: Words) -> bool:
-    return w["offload"] == "optimizer"
+    return w.policy.offload == "optimizer"
 
 
 def _aware(w: Words) -> bool:
     """Only the precision-aware optimizer keeps moments in BF16, and the hybrid CPU optimizer reuses its code path."""
-    return w["moments"] != "fp32" or _offload(w)
+    return w.policy.moments != "fp32" or _offload(w)
 
 
 def _overlap(w: Words) -> bool:
@@ -141,20 +158,20 @@ def _overlap(w: Words) -> bool:
 
     Not where a batch may leave the vision tower without gradients (bridge recipes/qwen_vl/h100/qwen3_vl.py:123).
     """
-    return _fsdp(w) or not w["vision"]
+    return _fsdp(w) or not w.vision
 
 
 def _gathers(w: Words) -> bool:
     """FSDP gathers MXFP8 parameters; of NVIDIA's recipes with FSDP none does in another FP8 format."""
-    return w["precision_facts"].fp8_param_gather and (w["precision"] == "mxfp8" or not _fsdp(w))
+    return w.precision_facts.fp8_param_gather and (w.policy.precision == "mxfp8" or not _fsdp(w))
 
 
 def _moment(w: Words) -> Dtype:
-    return Dtype("float32" if w["moments"] == "fp32" else "bfloat16")
+    return Dtype("float32" if w.policy.moments == "fp32" else "bfloat16")
 
 
 def _main_grads(w: Words) -> Dtype:
-    return Dtype("bfloat16" if _aware(w) and w["grad_reduce"] == "bf16" else "float32")
+    return Dtype("bfloat16" if _aware(w) and w.policy.grad_reduce == "bf16" else "float32")
 
 
 def _per_token(w: Words) -> bool:
@@ -163,44 +180,44 @@ def _per_token(w: Words) -> bool:
     Bridge demands the loss per token under context parallelism only (bridge training/config.py:1450); here the mesh
     does not change what is learned (core pipeline_parallel/schedules.py:331).
     """
-    return w["masks_tokens"]
+    return w.masks_tokens
 
 
 def _fact(name: str) -> Value:
-    return lambda w: getattr(w["precision_facts"], name)
+    return lambda w: getattr(w.precision_facts, name)
 
 
 def _mixed(w: Words) -> Call:
-    return Call(_MIXED, w["precision_facts"].factory)
+    return Call(_MIXED, w.precision_facts.factory)
 
 
 def _from_jsonl(w: Words) -> bool:
-    return w["dataset"].name == "GPTSFTDatasetConfig"
+    return w.dataset.name == "GPTSFTDatasetConfig"
 
 
 def _validation_batch(w: Words) -> int:
     """A microbatch for each replica (bridge training/config.py:1335, training/eval.py:145); virtual stages take PP of
     them together (core pipeline_parallel/schedules.py:1134).
     """
-    return w["micro_batch"] * w["dp"] * (w["pp"] if w["vpp"] > 1 else 1)
+    return w.batch.micro_batch * w.layout.dp * (w.layout.pp if w.layout.vpp > 1 else 1)
 
 
 def _hybrid(w: Words) -> bool:
-    return w["hybrid"]
+    return w.hybrid
 
 
 def _segmented(w: Words) -> bool:
     """Where a hybrid's pattern says its stages (core models/hybrid/hybrid_layer_allocation.py:372); Bridge writes the
     blocks of MTP behind it (bridge models/hybrid/hybrid_provider.py:207).
     """
-    return w["hybrid"] and bool(w["pipeline_layout"])
+    return w.hybrid and bool(w.layout.pipeline_layout)
 
 
 def _without_mtp(w: Words) -> bool:
     """Where the run file sets no depth of MTP: the last stage has MTP wherever there is a pattern for it, with a depth
     of 0 too (core models/hybrid/hybrid_model.py:215, core transformer/multi_token_prediction.py:653).
     """
-    return w["hybrid"] and w["no_mtp"]
+    return w.hybrid and w.no_mtp
 
 
 _FUSED = "the provider allows flash-attn alone, a package of its own (bridge models/hybrid/hybrid_provider.py:144)"
@@ -215,11 +232,15 @@ SECTIONS = (
             Row("sequence_parallel", "model.sequence_parallel"),
             Row("cp", "model.context_parallel_size"),
             Row("pp", "model.pipeline_model_parallel_size"),
-            Row("vpp", "model.virtual_pipeline_model_parallel_size", _many("vpp")),
+            Row(
+                "vpp",
+                "model.virtual_pipeline_model_parallel_size",
+                lambda w: w.layout.vpp if w.layout.vpp > 1 else None,
+            ),
             Row(
                 "pipeline_layout",
                 "model.pipeline_model_parallel_layout",
-                lambda w: None if w["hybrid"] else w["pipeline_layout"],
+                lambda w: None if w.hybrid else w.layout.pipeline_layout,
             ),
             Row("pipeline_layout", "model.hybrid_layer_pattern", when=_segmented),
             Row("ep", "model.expert_model_parallel_size"),
@@ -230,7 +251,7 @@ SECTIONS = (
         "Batch and sequence",
         (
             Row("seq", "model.seq_length"),
-            Row("data", "dataset", lambda w: w["dataset"]),
+            Row("data", "dataset", lambda w: w.dataset),
             Row("seq", "dataset.seq_length"),
             Row("micro_batch", "train.micro_batch_size"),
             Row("global_batch", "train.global_batch_size"),
@@ -242,10 +263,14 @@ SECTIONS = (
         "Experts: dispatcher and router",
         (
             Row("dispatcher", "model.moe_token_dispatcher_type", lambda w: "flex" if _flex(w) else "alltoall"),
-            Row("dispatcher", "model.moe_flex_dispatcher_backend", lambda w: w["dispatcher"] if _flex(w) else None),
-            Row("dispatcher", "model.moe_flex_dispatcher_num_sms", lambda w: _SMS[w["dispatcher"]], _flex),
+            Row(
+                "dispatcher",
+                "model.moe_flex_dispatcher_backend",
+                lambda w: w.policy.dispatcher if _flex(w) else None,
+            ),
+            Row("dispatcher", "model.moe_flex_dispatcher_num_sms", lambda w: _SMS[w.policy.dispatcher], _flex),
             Row("dispatcher", "model.moe_shared_expert_overlap", _const(False)),
-            Row("routing", "model.moe_router_force_load_balancing", lambda w: w["routing"] == "balanced"),
+            Row("routing", "model.moe_router_force_load_balancing", lambda w: w.policy.routing == "balanced"),
         ),
     ),
     Section(
@@ -261,22 +286,30 @@ SECTIONS = (
             Row(
                 "recompute",
                 "model.recompute_granularity",
-                lambda w: "full" if _full(w) else "selective" if w["recompute"] else None,
+                lambda w: "full" if _full(w) else "selective" if w.policy.recompute else None,
             ),
-            Row("recompute", "model.recompute_modules", lambda w: list(w["recompute"]) if _selective(w) else []),
+            Row("recompute", "model.recompute_modules", lambda w: list(w.policy.recompute) if _selective(w) else []),
             Row("recompute", "model.recompute_method", lambda w: "uniform" if _full(w) else None),
             Row("recompute", "model.recompute_num_layers", lambda w: 1 if _full(w) else None),
-            Row("offload_modules", "model.fine_grained_activation_offloading", lambda w: bool(w["offload_modules"])),
-            Row("offload_modules", "model.offload_modules", lambda w: list(w["offload_modules"])),
+            Row(
+                "offload_modules",
+                "model.fine_grained_activation_offloading",
+                lambda w: bool(w.policy.offload_modules),
+            ),
+            Row("offload_modules", "model.offload_modules", lambda w: list(w.policy.offload_modules)),
         ),
     ),
     Section(
         "CUDA graphs",
         (
             Row("cuda_graph", "model.cuda_graph_impl", _graph_impl),
-            Row("cuda_graph", "model.cuda_graph_modules", lambda w: [] if _whole_graph(w) else list(w["cuda_graph"])),
-            Row("cuda_graph", "model.use_te_rng_tracker", lambda w: bool(w["cuda_graph"])),
-            Row("cuda_graph", "rng.te_rng_tracker", lambda w: bool(w["cuda_graph"])),
+            Row(
+                "cuda_graph",
+                "model.cuda_graph_modules",
+                lambda w: [] if _whole_graph(w) else list(w.policy.cuda_graph),
+            ),
+            Row("cuda_graph", "model.use_te_rng_tracker", lambda w: bool(w.policy.cuda_graph)),
+            Row("cuda_graph", "rng.te_rng_tracker", lambda w: bool(w.policy.cuda_graph)),
             Row("cuda_graph", "rerun_state_machine.check_for_nan_in_loss", lambda w: not _whole_graph(w)),
             Row("cuda_graph", "ddp.check_for_nan_in_grad", lambda w: not _whole_graph(w)),
             # bridge perf_recipes/qwen/common.py:36
@@ -301,17 +334,17 @@ SECTIONS = (
             Row(
                 "precision",
                 "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag",
-                lambda w: w["precision"] == "mxfp8" and not _fsdp(w),
+                lambda w: w.policy.precision == "mxfp8" and not _fsdp(w),
             ),
             Row("precision", "mixed_precision.first_last_layers_bf16", _fact("first_last_layers_bf16")),
             Row("precision", "mixed_precision.fp4", _fact("fp4")),
             Row(
                 "precision",
                 "mixed_precision.fp4_param_gather",
-                lambda w: w["precision_facts"].fp4_param_gather and not _fsdp(w),
+                lambda w: w.precision_facts.fp4_param_gather and not _fsdp(w),
             ),
-            Row("grad_reduce", "mixed_precision.grad_reduce_in_fp32", lambda w: w["grad_reduce"] == "fp32"),
-            Row("grad_reduce", "ddp.grad_reduce_in_fp32", lambda w: w["grad_reduce"] == "fp32"),
+            Row("grad_reduce", "mixed_precision.grad_reduce_in_fp32", lambda w: w.policy.grad_reduce == "fp32"),
+            Row("grad_reduce", "ddp.grad_reduce_in_fp32", lambda w: w.policy.grad_reduce == "fp32"),
         ),
     ),
     Section(
@@ -341,7 +374,7 @@ SECTIONS = (
                 lambda w: "optim_grads_params" if _fsdp(w) else "no_shard",
             ),
             Row("sharding", "checkpoint.ckpt_format", lambda w: "fsdp_dtensor" if _fsdp(w) else "torch_dist"),
-            Row("sharding", "model.init_model_with_meta_device", lambda w: _fsdp(w) and not w["vision"]),
+            Row("sharding", "model.init_model_with_meta_device", lambda w: _fsdp(w) and not w.vision),
             Row("sharding", "ddp.keep_fp8_transpose_cache", _const(False), _fsdp),
             Row("moments", "optimizer.optimizer", _const("adam")),
             Row("moments", "optimizer.use_precision_aware_optimizer", _aware),
@@ -357,7 +390,7 @@ SECTIONS = (
     Section(
         "Vision",
         tuple(
-            Row(f"freeze_{ours}", f"model.freeze_{theirs}", when=lambda w: w["vision"])
+            Row(f"freeze_{ours}", f"model.freeze_{theirs}", when=lambda w: w.vision)
             for ours, theirs in (
                 ("vision", "vision_model"),
                 ("projection", "vision_projection"),
@@ -367,15 +400,15 @@ SECTIONS = (
     ),
     Section(
         "Profiling",
-        (Row(None, "profiling", _const(Call(_CONFIG, "ProfilingConfig")), when=lambda w: w["profiling"]),),
+        (Row(None, "profiling", _const(Call(_CONFIG, "ProfilingConfig")), when=lambda w: w.profiling),),
     ),
     Section(
         "Length of the run: a short one on mock data, else Bridge's own defaults; change them freely",
         (
-            Row(None, "train.train_iters", lambda w: 50 if w["mock"] else 1000 if w["task"] == "sft" else 300000),
-            Row(None, "scheduler.lr_warmup_iters", lambda w: 10 if w["mock"] else 50 if w["task"] == "sft" else 500),
-            Row(None, "validation.eval_iters", lambda w: 0 if w["mock"] else 32),
-            Row(None, "validation.eval_interval", lambda w: 100 if w["task"] == "sft" else 500),
+            Row(None, "train.train_iters", lambda w: 50 if w.mock else 1000 if w.task == "sft" else 300000),
+            Row(None, "scheduler.lr_warmup_iters", lambda w: 10 if w.mock else 50 if w.task == "sft" else 500),
+            Row(None, "validation.eval_iters", lambda w: 0 if w.mock else 32),
+            Row(None, "validation.eval_interval", lambda w: 100 if w.task == "sft" else 500),
             Row(None, "validation.eval_global_batch_size", _validation_batch, _from_jsonl, _WHOLE_BATCH),
         ),
     ),
@@ -393,23 +426,27 @@ RESETS = {
 """Fields that Bridge's own recipes set and that contradict a decided one; AutoBridge leaves them so."""
 
 
-def words(plan: Mapping[str, Any]) -> Words:
-    """The plan's words on one level, with the few facts that several rows share."""
-    shared = {
-        "task": plan["task"],
-        "mock": is_mock(plan),
-        "vision": family(plan["family"]).vision,
-        "hybrid": family(plan["family"]).hybrid,
-        "no_mtp": not plan["set"].get("model.mtp_num_layers", True),
-        "dataset": dataset(plan),
-        "masks_tokens": masks_tokens(plan),
-        "profiling": any(path.startswith("profiling.") for path in (*plan.get("derived", ()), *plan.get("set", ()))),
-        "precision_facts": _PRECISION[plan["policy"]["precision"]],
-    }
-    return {**plan["layout"], **plan["batch"], **plan["policy"], **shared}
+def words(plan: Plan) -> Words:
+    """The words of a plan."""
+    kin = family(plan.family)
+    return Words(
+        task=plan.task,
+        layout=plan.layout,
+        batch=plan.batch,
+        policy=plan.policy,
+        by_name={**plan.layout.to_json(), **plan.batch.to_json(), **plan.policy.to_json()},
+        mock=is_mock(plan),
+        vision=kin.vision,
+        hybrid=kin.hybrid,
+        no_mtp=not plan.set.get("model.mtp_num_layers", True),
+        dataset=dataset(plan),
+        masks_tokens=masks_tokens(plan),
+        profiling=any(path.startswith("profiling.") for path in (*plan.derived, *plan.set)),
+        precision_facts=_PRECISION[plan.policy.precision],
+    )
 
 
-def sections(plan: Mapping[str, Any]) -> list[tuple[str, list[Setting]]]:
+def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:
     """Every assignment of the recipe under its heading, in order; the user's own `set` statements come last."""
     known = words(plan)
     out = [(s.title, [r.setting(known) for r in s.rows if r.when(known)]) for s in SECTIONS]
@@ -417,12 +454,12 @@ def sections(plan: Mapping[str, Any]) -> list[tuple[str, list[Setting]]]:
     derived = {path: Setting(path, value, word) for word, path, value in _derived(plan)}
     out = [(title, [derived.pop(s.path, s) for s in settings]) for title, settings in out]
     out.append(("Derived", list(derived.values())))
-    own = {p: v for p, v in plan.get("set", {}).items() if p not in CHOICES}  # those are in the dataset
+    own = {p: v for p, v in plan.set.items() if p not in CHOICES}  # those are in the dataset
     out.append(("Set by the run file", [Setting(p, _spelled(v), "set") for p, v in own.items()]))
     return [(title, settings) for title, settings in out if settings]
 
 
-def decided_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
+def decided_fields(plan: Plan) -> dict[str, Any]:
     """Each field that the plan decides, by path, in the form of `values.normalise`: plain JSON, so a lock can hold it.
 
     What `normalise` makes of the resolved configuration's value must equal it. The tokenizer's vocabulary is the
@@ -439,9 +476,9 @@ def comparable(setting: Setting) -> bool:
     return plain and not setting.path.startswith("env_vars.")
 
 
-def _derived(plan: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+def _derived(plan: Plan) -> Iterator[tuple[str, str, Any]]:
     """`derive` rules name a field of the model by Megatron's own name, or any other by its whole path."""
-    for word, value in plan.get("derived", {}).items():
+    for word, value in plan.derived.items():
         yield word, word if "." in word else f"model.{word}", _spelled(value)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from moedsl.emit import fields
 from moedsl.megatron.families import Family, family
 from moedsl.megatron.values import Call, Dtype, Ref
+from moedsl.planner.model.plan import Plan
 
 _PRECISION = Call(
     "megatron.bridge.training.mixed_precision",
@@ -65,22 +66,22 @@ OTHER_GPUS = {
 """The same for another GPU, where Bridge has one."""
 
 
-def library_recipe(plan: Mapping[str, Any]) -> str | None:
+def library_recipe(plan: Plan) -> str | None:
     """The library recipe that the overrides change; None where Bridge ships none for this model and task."""
-    model, task = plan["model"], plan["task"]
-    return OTHER_GPUS.get((model, task, plan["hardware"])) or LIBRARY.get((model, task))
+    model, task = plan.model, plan.task
+    return OTHER_GPUS.get((model, task, plan.hardware)) or LIBRARY.get((model, task))
 
 
-def overrides(plan: Mapping[str, Any]) -> list[str]:
+def overrides(plan: Plan) -> list[str]:
     """Every assignment as a Hydra override, unquoted for the shell, in the recipe's order."""
     out = [f"{path}={hydra(value)}" for path, value in fields.RESETS.items()]
     plain = [s for _, group in fields.sections(plan) for s in group]
     for setting in plain:
         out += _override(setting.path, setting.value)
-    return out + [f"++env_vars.{name}={hydra(value)}" for name, value in plan["env"].items()]
+    return out + [f"++env_vars.{name}={hydra(value)}" for name, value in plan.env.items()]
 
 
-def overrides_text(plan: Mapping[str, Any]) -> str:
+def overrides_text(plan: Plan) -> str:
     """One override a line, quoted for a shell; comments at the top say how to use them."""
     return "\n".join([*(f"# {line}" for line in _usage(plan)), *map(shlex.quote, overrides(plan))]) + "\n"
 
@@ -144,18 +145,18 @@ SCRIPT = '"$MEGATRON_BRIDGE"/scripts/training/run_recipe.py'
 _LIBRARY_GPU = "h100"
 
 
-def command(plan: Mapping[str, Any], recipe: str) -> str:
+def command(plan: Plan, recipe: str) -> str:
     """Return the command to type in the folder of `overrides.txt`; MEGATRON_BRIDGE is a checkout of Megatron Bridge."""
-    step = family(plan["family"]).step_name
+    step = family(plan.family).step_name
     words = [SCRIPT, "--recipe", recipe, *(["--step_func", step] if step != Family().step_name else [])]
     return f"grep -v '^#' overrides.txt | xargs torchrun --nproc-per-node gpu {' '.join(words)}"
 
 
-def _usage(plan: Mapping[str, Any]) -> list[str]:
-    recipe, bridge = library_recipe(plan), plan["target"]["bridge"]
+def _usage(plan: Plan) -> list[str]:
+    recipe, bridge = library_recipe(plan), plan.target.bridge
     if recipe is None:
         return [
-            f"Megatron Bridge {bridge} ships no recipe of this model for {plan['task']}: give these to",
+            f"Megatron Bridge {bridge} ships no recipe of this model for {plan.task}: give these to",
             "run_recipe.py with a recipe of your own, or run recipe.py beside this file.",
         ]
     return [
@@ -167,13 +168,13 @@ def _usage(plan: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _other_gpu(plan: Mapping[str, Any], recipe: str) -> list[str]:
+def _other_gpu(plan: Plan, recipe: str) -> list[str]:
     """Why the recipe is one for another GPU, where it is."""
-    if recipe in OTHER_GPUS.values() or plan["hardware"] == _LIBRARY_GPU:
+    if recipe in OTHER_GPUS.values() or plan.hardware == _LIBRARY_GPU:
         return []
     return [
-        f"That one is for {_LIBRARY_GPU}: of this model, Bridge {plan['target']['bridge']} has no recipe to train "
-        f"with for {plan['hardware']},",
+        f"That one is for {_LIBRARY_GPU}: of this model, Bridge {plan.target.bridge} has no recipe to train "
+        f"with for {plan.hardware},",
         "only benchmarks and functional tests where it has any, and what those set beside the plan would stay.",
-        f"Parallelism, batch, precision, dispatcher, recompute and environment below are those for {plan['hardware']}.",
+        f"Parallelism, batch, precision, dispatcher, recompute and environment below are those for {plan.hardware}.",
     ]

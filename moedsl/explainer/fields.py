@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from attrs import frozen
 
 from moedsl.emit.fields import RESETS, sections
 from moedsl.megatron.values import python
+from moedsl.planner.model.plan import Plan
 
 
 @frozen
@@ -20,7 +18,7 @@ class Field:
     word: str | None
 
 
-def field(plan: Mapping[str, Any], name: str) -> Field | None:
+def field(plan: Plan, name: str) -> Field | None:
     """The field of a plan's recipe by its path, or by the end of it (``tensor_model_parallel_size``)."""
     found = [s for _, settings in sections(plan) for s in settings if _names(s.path, name)]
     if found:
@@ -33,6 +31,6 @@ def _names(path: str, name: str) -> bool:
     return path == name or path.endswith("." + name)
 
 
-def known(plan: Mapping[str, Any]) -> list[str]:
+def known(plan: Plan) -> list[str]:
     """Every path that the recipe sets."""
     return [s.path for _, settings in sections(plan) for s in settings]

@@ -9,53 +9,59 @@ from typing import Any
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, warning
 from moedsl.emit.fields import decided_fields
+from moedsl.planner.model.plan import Member, Plan
 from moedsl.schema import axes
 from moedsl.support.text import table, wrapped
 
 Json = Mapping[str, Any]
 
 
-def groups(plans: Sequence[Json]) -> list[list[Json]]:
+def groups(plans: Sequence[Plan]) -> list[list[Plan]]:
     """Plans in their order; those of one isolation together, any other alone."""
-    out: dict[str, list[Json]] = {}
+    out: dict[str, list[Plan]] = {}
     for p in plans:
-        of = p.get("isolation")
-        out.setdefault(f"{of['of']}:{of['axis']}" if of else p["name"], []).append(p)
+        of = p.isolation
+        out.setdefault(f"{of.of}:{of.axis}" if of else p.name, []).append(p)
     return list(out.values())
 
 
-def comparisons(plans: Sequence[Json]) -> list[dict[str, Any]]:
+def comparisons(plans: Sequence[Plan]) -> list[dict[str, Any]]:
     """One comparison for each isolation among the plans."""
-    return [comparison(g) for g in groups(plans) if g[0].get("isolation")]
+    return [comparison(g) for g in groups(plans) if g[0].isolation]
 
 
-def comparison(plans: Sequence[Json]) -> dict[str, Any]:
+def comparison(plans: Sequence[Plan]) -> dict[str, Any]:
     """The variants with their estimates, what follows from the axis, and what else differs.
 
     `fields` are the recipe's fields that differ, by path, a value for each variant; `follows` are values of the plan
     that the axis decides; `also` are environment variables that differ, which are a second difference.
     """
-    first = plans[0]
+    member = _member(plans[0])
     return {
-        "of": first["isolation"]["of"],
-        "axis": first["isolation"]["axis"],
-        "variants": [_variant(p, first) for p in plans],
+        "of": member.of,
+        "axis": member.axis,
+        "variants": [_variant(p, plans[0]) for p in plans],
         "fields": differing([decided_fields(p) for p in plans]),
         "follows": differing([_follows(p) for p in plans]),
-        "also": differing([p["env"] for p in plans]),
+        "also": differing([p.env for p in plans]),
         "measured": _measured(plans),
     }
 
 
-def _variant(p: Json, first: Json) -> dict[str, Any]:
-    e = p["estimate"]
+def _member(p: Plan) -> Member:
+    assert p.isolation is not None
+    return p.isolation
+
+
+def _variant(p: Plan, first: Plan) -> dict[str, Any]:
+    e = p.estimate
     return {
-        "name": p["name"],
-        "value": p["isolation"]["value"],
-        "step_time_s": e["step_time_s"],
-        "tokens_per_s_per_gpu": e["tokens_per_s_per_gpu"],
-        "speedup": e["tokens_per_s_per_gpu"] / first["estimate"]["tokens_per_s_per_gpu"],
-        "peak_gib": e["memory"]["peak_gib"],
+        "name": p.name,
+        "value": _member(p).value,
+        "step_time_s": e.step_time_s,
+        "tokens_per_s_per_gpu": e.tokens_per_s_per_gpu,
+        "speedup": e.tokens_per_s_per_gpu / first.estimate.tokens_per_s_per_gpu,
+        "peak_gib": e.memory.peak_gib,
     }
 
 
@@ -66,10 +72,11 @@ def differing(each: Sequence[Json]) -> dict[str, list[Any]]:
     return {k: v for k, v in columns.items() if any(x != v[0] for x in v)}
 
 
-def _follows(p: Json) -> dict[str, Any]:
+def _follows(p: Plan) -> dict[str, Any]:
     """The plan's values that are not the isolated axis itself."""
-    own = _parts(p["isolation"]["axis"])
-    values = {"gpus": p["gpus"], **p["layout"], **p["batch"], **p["policy"], **p["derived"]}
+    own = _parts(_member(p).axis)
+    sections = (s.to_json() for s in (p.layout, p.batch, p.policy))
+    values = {"gpus": p.gpus} | {k: v for s in sections for k, v in s.items()} | dict(p.derived)
     return {k: v for k, v in values.items() if k not in own}
 
 
@@ -79,38 +86,38 @@ def _parts(axis: str) -> set[str]:
     return set(next(iter(words.values()))) if words else {{"batch": "global_batch"}.get(axis, axis)}
 
 
-def _measured(plans: Sequence[Json]) -> list[Json]:
+def _measured(plans: Sequence[Plan]) -> list[Json]:
     """What was measured of any of the variants, each once."""
-    return list({m["rule"]: m for p in plans for m in p["measured"]}.values())
+    return list({m.rule: m.to_json() for p in plans for m in p.measured}.values())
 
 
-def second_differences(programs: Sequence[Program], plans: Sequence[Json]) -> Iterator[Diagnostic]:
+def second_differences(programs: Sequence[Program], plans: Sequence[Plan]) -> Iterator[Diagnostic]:
     """One warning for each isolation that changes the environment too: a rule makes it depend on the axis."""
-    spans = {p["name"]: q.isolate.span for q, p in zip(programs, plans, strict=True) if q.isolate}
+    spans = {p.name: q.isolate.span for q, p in zip(programs, plans, strict=True) if q.isolate}
     for group in groups(plans):
-        if not group[0].get("isolation"):
+        if not group[0].isolation:
             continue
         also = comparison(group)["also"]
         if also:
-            yield _second(also, group, spans[group[0]["name"]])
+            yield _second(also, group, spans[group[0].name])
 
 
-def _second(also: Mapping[str, list[Any]], plans: Sequence[Json], span: Any) -> Diagnostic:
+def _second(also: Mapping[str, list[Any]], plans: Sequence[Plan], span: Any) -> Diagnostic:
     """List all that an isolation changes besides its axis, a variable a line, with each variant's value."""
     shown = {
-        n: ", ".join(f"{p['isolation']['value']} {_unset(v)}" for p, v in zip(plans, values, strict=True))
+        n: ", ".join(f"{_member(p).value} {_unset(v)}" for p, v in zip(plans, values, strict=True))
         for n, values in also.items()
     }
     (name, value), many = next(iter(shown.items())), len(also) > 1
     what = f"{len(also)} variables of the environment follow it" if many else f"{name} is {value}"
-    text = f"`{plans[0]['isolation']['axis']}` is not the only difference: {what}"
+    text = f"`{_member(plans[0]).axis}` is not the only difference: {what}"
     held = "one fixed, set it" if many else f"it fixed, set {name}"
     help = f"each variant runs as it would alone; to hold {held} in the launcher, whose value wins"
     because = _reasons(also, plans)
     return warning("plan.second_difference", text, span, because=because, help=help, values=shown if many else {})
 
 
-def _reasons(also: Mapping[str, list[Any]], plans: Sequence[Json]) -> str:
+def _reasons(also: Mapping[str, list[Any]], plans: Sequence[Plan]) -> str:
     """Why the variants have what they have, with the names of the variables where there are several."""
     names: dict[str, list[str]] = {}
     for n, values in also.items():
@@ -118,7 +125,7 @@ def _reasons(also: Mapping[str, list[Any]], plans: Sequence[Json]) -> str:
     return "; ".join(f"{', '.join(ns)} {why}" if len(also) > 1 else why for why, ns in names.items())
 
 
-def _why(name: str, values: Sequence[Any], plans: Sequence[Json]) -> str:
+def _why(name: str, values: Sequence[Any], plans: Sequence[Plan]) -> str:
     """The reason of each value that a variant sets, each reason once."""
     of: dict[str, list[str]] = {}
     for p, v in zip(plans, values, strict=True):
@@ -127,8 +134,8 @@ def _why(name: str, values: Sequence[Any], plans: Sequence[Json]) -> str:
     return "; ".join(f"{', '.join(dict.fromkeys(vs))}: {reason}" for reason, vs in of.items())
 
 
-def _reason(p: Json, name: str) -> str:
-    return next((d["because"] for d in p["decisions"] if d["name"] == name), "")
+def _reason(p: Plan, name: str) -> str:
+    return next((d.because or "" for d in p.decisions if d.name == name), "")
 
 
 def _unset(value: Any) -> str:

@@ -16,6 +16,8 @@ from moedsl.checker.clusters.setting import Setting
 from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.emit.bridge import function_name
 from moedsl.launch.launch import Launch
+from moedsl.planner.model.decisions import Decision
+from moedsl.planner.model.plan import Plan
 from moedsl.rules.ids import RuleId
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.library import Library
@@ -23,15 +25,13 @@ from moedsl.rules.rule import Rule
 from moedsl.rules.unset_fields import UNSET
 from moedsl.schema.axes import SETS
 from moedsl.schema.facts import Hardware
-from moedsl.schema.symbols import HARDWARE
-
-Plan = Mapping[str, Any]
+from moedsl.schema.symbols import HARDWARE, VLM_WORDS
 
 
 def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | None, list[Diagnostic]]:
     """The launch of a plan (docs/internals.md) on a cluster; None with errors, and warnings where advice is broken."""
     book, found = rules.read(library)
-    hardware, more = library.gpu(plan["hardware"])
+    hardware, more = library.gpu(plan.hardware)
     found += more
     if hardware is None or any(d.is_error for d in found):
         return None, found
@@ -48,13 +48,13 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
 def names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[str, Any]:
     """What each name of an expression is worth; a field of Bridge that the run does not set is unset."""
     unset = dict.fromkeys(book.scope, UNSET)
-    facts = {n: getattr(hardware, n) for n in HARDWARE if hasattr(hardware, n)} | {"hardware": plan["hardware"]}
-    policy = {n: frozenset(v) if n in SETS else v for n, v in plan["policy"].items()}
-    frozen = frozenset(n for n, v in plan["policy"].items() if n.startswith("freeze_") and v)
-    run = {n: plan[n] for n in ("gpus", "phase", "task")} | {"vlm": frozen}
-    data = "mock" if plan["policy"]["data"] == "mock" else "real"
-    known = unset | facts | plan["layout"] | plan["batch"] | policy | run | {"data": data}
-    return known | dict(plan["set"]) | rules.values(cluster)
+    facts = {n: getattr(hardware, n) for n in HARDWARE if hasattr(hardware, n)} | {"hardware": plan.hardware}
+    policy = {n: frozenset(v) if n in SETS else v for n, v in plan.policy.to_json().items()}
+    frozen = frozenset(n for n in VLM_WORDS if getattr(plan.policy, n))
+    run = {"gpus": plan.gpus, "phase": plan.phase, "task": plan.task, "vlm": frozen}
+    data = "mock" if plan.policy.data == "mock" else "real"
+    known = unset | facts | plan.layout.to_json() | plan.batch.to_json() | policy | run | {"data": data}
+    return known | dict(plan.set) | rules.values(cluster)
 
 
 @define
@@ -136,7 +136,7 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
         cluster=cluster.name,
         executor=cluster.executor,
         nodes=int(of["nodes"]),
-        gpus_per_node=min(int(of["gpus_per_node"]), int(plan["gpus"])),
+        gpus_per_node=min(int(of["gpus_per_node"]), int(plan.gpus)),
         tasks_per_node=int(of["tasks_per_node"]),
         ranks_per_node=int(of["ranks_per_node"]),
         ranks_per_numa_node=_number(applied, "ranks_per_numa_node"),
@@ -165,18 +165,17 @@ def _option(name: str, prefix: str) -> str:
 
 def _environment(plan: Plan, cluster: Cluster, of_launch: Mapping[str, Setting]) -> list[Setting]:
     """Every variable once, sorted: the cluster's over the launch rules', and those over the plan's."""
-    why = {d["name"]: d for d in plan["decisions"]}
-    planned = {n: _planned(n, v, why.get(n) or why.get(f"env.{n}") or {}) for n, v in plan["env"].items()}
+    why = {d.name: d for d in plan.decisions}
+    planned = {n: _planned(n, v, why.get(n) or why.get(f"env.{n}")) for n, v in plan.env.items()}
     stated = {n: Setting(n, v, "cluster", None, f"stated by cluster {cluster.name}") for n, v in cluster.env.items()}
     return [s for _, s in sorted({**planned, **of_launch, **stated}.items())]
 
 
-def _planned(name: str, value: Any, decision: Mapping[str, Any]) -> Setting:
-    cites = tuple(decision.get("cite", ()))
-    return Setting(name, value, "plan", decision.get("rule"), decision.get("because"), cites)
+def _planned(name: str, value: Any, d: Decision | None) -> Setting:
+    return Setting(name, value, "plan", d.rule, d.because, d.cite) if d else Setting(name, value, "plan", None, None)
 
 
 def job_name(plan: Plan) -> str:
     """Name the job as the recipe's function, followed by the run of a file with several; without shell characters."""
-    run = "" if plan["name"] == "main" else f".{plan['name']}"
+    run = "" if plan.name == "main" else f".{plan.name}"
     return re.sub(r"[^A-Za-z0-9_.-]", "-", function_name(plan).removesuffix("_config") + run)

@@ -16,6 +16,7 @@ from moedsl.launch import head, homes, kubeflow, slurm
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import END, Payload, script
 from moedsl.megatron.values import quoted
+from moedsl.planner.model.plan import Plan
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -33,12 +34,12 @@ class Argument:
     value: str
 
 
-def files(launch: Launch, cluster: Cluster, plan: Mapping[str, Any]) -> dict[str, str]:
+def files(launch: Launch, cluster: Cluster, plan: Plan) -> dict[str, str]:
     """Return the two texts by file name, for the folder of recipe.py."""
     return {"launch.py": _launch_py(launch, cluster), "job.sh": _job(launch, cluster, plan)}
 
 
-def _job(launch: Launch, cluster: Cluster, plan: Mapping[str, Any]) -> str:
+def _job(launch: Launch, cluster: Cluster, plan: Plan) -> str:
     """The job's script with a line in place of the recipe, and the check of the job's first seconds in it."""
     own = evolve(cluster, python=cluster.python or "python3")
     text = script(launch, own, head.with_head(Payload({"recipe.py": f"{FILES_LINE}\n"}), plan, launch, own))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -14,8 +13,8 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.launch import Launch
 from moedsl.launch.quote import word
 from moedsl.launch.script import Payload
+from moedsl.planner.model.plan import Plan
 
-Plan = Mapping[str, Any]
 PROGRAM, EXPECTED = "preflight.py", "preflight.json"
 _BUFFERS = {"deepep": "Buffer", "hybridep": "HybridEPBuffer"}
 """What Megatron-Core imports from deep_ep for each backend (core transformer/moe/fused_a2a.py:11, :271)."""
@@ -32,12 +31,19 @@ def with_head(payload: Payload, plan: Plan, launch: Launch, cluster: Cluster) ->
 
 def expected(plan: Plan, launch: Launch) -> dict[str, Any]:
     """What head_check.py reads."""
-    device = plan["device"]
-    gpu = {"count": launch.ranks_per_node, "name": gpu_word(device["name"]), "capability": list(device["capability"]),
-           "memory": device["memory"]}  # fmt: skip
-    needs = [{k: n[k] for k in ("product", "at_least", "because")} for n in plan.get("needs", ())]
-    return {"target": dict(plan["target"]), "needs": needs, "modules": modules(plan), "gpus": gpu, "paths": paths(plan),
-            "hf": plan["hf"]}  # fmt: skip
+    device = plan.device
+    gpu = {"count": launch.ranks_per_node, "name": gpu_word(device.name), "capability": list(device.capability),
+           "memory": device.memory}  # fmt: skip
+    needs = [{"product": n.product, "at_least": n.at_least, "because": n.because} for n in plan.needs]
+    target = plan.target.to_json()
+    return {
+        "target": target,
+        "needs": needs,
+        "modules": modules(plan),
+        "gpus": gpu,
+        "paths": paths(plan),
+        "hf": plan.hf,
+    }
 
 
 def gpu_word(name: str) -> str:
@@ -47,7 +53,7 @@ def gpu_word(name: str) -> str:
 
 def modules(plan: Plan) -> list[dict[str, str]]:
     """List the packages that the plan's dispatcher calls, in addition to Bridge's own."""
-    dispatcher = plan["policy"]["dispatcher"]
+    dispatcher = plan.policy.dispatcher
     if dispatcher not in _BUFFERS:
         return []
     return [{"module": "deep_ep", "attribute": _BUFFERS[dispatcher], "because": f"dispatcher={dispatcher}"}]
@@ -58,7 +64,7 @@ def paths(plan: Plan) -> list[str]:
 
     A run that loads from where it saves starts afresh where nothing is there yet.
     """
-    data = [] if plan["policy"]["data"] == "mock" else [plan["policy"]["data"]]
-    load, save, pretrained = (plan["set"].get(f"checkpoint.{n}") for n in ("load", "save", "pretrained_checkpoint"))
+    data = [] if plan.policy.data == "mock" else [plan.policy.data]
+    load, save, pretrained = (plan.set.get(f"checkpoint.{n}") for n in ("load", "save", "pretrained_checkpoint"))
     read = [str(p) for p in (load if load != save else None, pretrained) if p]
     return list(dict.fromkeys([*data, *read]))

@@ -16,10 +16,10 @@ from moedsl.diagnostics.source import Source
 from moedsl.launch import head, nodes, places
 from moedsl.launch.launch import Launch
 from moedsl.launch.shield import no_input
+from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library
 
 SKIPPED = note("preflight.skipped", "nothing was checked: neither the recipe, nor paths, nor the cluster's GPUs")
-Plan = dict[str, Any]
 Progress = Callable[[str], object]
 
 
@@ -50,7 +50,7 @@ def before(
 
 def saved(plan: Plan) -> list[str]:
     """Where the run keeps its checkpoints, if it says a place of its own; else that is the job's folder."""
-    folder = plan["set"].get("checkpoint.save")
+    folder = plan.set.get("checkpoint.save")
     return [folder] if isinstance(folder, str) and folder.startswith("/") else []
 
 
@@ -67,10 +67,10 @@ def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Pr
         return [note("preflight.no_bridge", text, help=INSTALL)]
     progress("asking the real Megatron Bridge about the recipe (about ten seconds)")
     with tempfile.TemporaryDirectory(prefix="moedsl-") as temporary:
-        folders = [_written(plan, Path(temporary) / plan["name"], source, library) for plan in plans]
+        folders = [_written(plan, Path(temporary) / plan.name, source, library) for plan in plans]
         reports = oracle.verify(folders, 2)
     pairs = zip(plans, reports, strict=True)
-    return [_refused(plan["name"], r) for plan, r in pairs if not r.ok]
+    return [_refused(plan.name, r) for plan, r in pairs if not r.ok]
 
 
 def _written(plan: Plan, folder: Path, source: Source, library: Library) -> str:
@@ -108,7 +108,7 @@ def slurm(
         text = f"the nodes of cluster {cluster.name} are not known: sinfo says {words}"
         return [error("preflight.nodes", text, help=nodes.HELP)]
     known = nodes.of_sinfo(said.stdout, cluster.partition)
-    found = [d for j in jobs for d in nodes.judge(known, j.launch, j.plan["hardware"], nodes.place(cluster))]
+    found = [d for j in jobs for d in nodes.judge(known, j.launch, j.plan.hardware, nodes.place(cluster))]
     return _once(found) + places.missing(there, paths, cluster, written)
 
 
@@ -148,7 +148,7 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
         text = f"the API server of cluster {cluster.name} cannot be asked: {problem}"
         return [error("preflight.tunnel", text, help="try `kubectl get nodes`")]
     known = nodes.of_kubernetes(listed.items, dict(cluster.node_selector))
-    return _once([d for j in jobs for d in nodes.judge(known, j.launch, j.plan["hardware"], nodes.place(cluster))])
+    return _once([d for j in jobs for d in nodes.judge(known, j.launch, j.plan.hardware, nodes.place(cluster))])
 
 
 def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:

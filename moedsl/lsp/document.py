@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
@@ -12,6 +12,7 @@ from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.lsp.client import Client
 from moedsl.lsp.positions import Lines
+from moedsl.planner.model.plan import Plan
 
 if TYPE_CHECKING:  # the compiler is imported once the client has its answer to `initialize`
     from moedsl.checker.program import Program
@@ -46,7 +47,7 @@ class Solved:
 
     chosen: tuple[Chosen, ...]
     """The layouts; as many as `plans`."""
-    plans: tuple[dict[str, Any], ...]
+    plans: tuple[Plan, ...]
     """JSON-ready, as `moedsl plan --json` has them; empty where nothing is legal."""
     diagnostics: tuple[Diagnostic, ...]
     """What solving and planning found, without what parse and check had said."""

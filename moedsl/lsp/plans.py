@@ -11,13 +11,13 @@ from moedsl.diagnostics.source import Span
 from moedsl.lsp import legal
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import text_edits
+from moedsl.planner.model.plan import Plan
 from moedsl.schema import axes
 from moedsl.solver.members import shown
 from moedsl.solver.solve import Chosen
 from moedsl.syntax import ast
 from moedsl.syntax.text_edits import Edit, added, run_block
 
-Plan = Mapping[str, Any]
 STATEMENTS: tuple[type, ...] = ast.Stmt.__args__  # type: ignore[attr-defined]
 """The classes of a run's statements."""
 
@@ -26,7 +26,7 @@ def of_runs(document: Document) -> dict[str, list[Plan]]:
     """The plans of each run of a file, several where it varies something; empty while nothing is solved."""
     out: dict[str, list[Plan]] = {}
     for plan in document.plan.plans if document.plan is not None else ():
-        out.setdefault(plan["name"].split(".")[0], []).append(plan)
+        out.setdefault(plan.name.split(".")[0], []).append(plan)
     return out
 
 
@@ -103,17 +103,17 @@ def pinned(values: Mapping[str, Any]) -> str:
     return "pin " + " ".join(f"{n}={written(n, v)}" for n, v in values.items())
 
 
-def pin_edit(document: Document, plan: Mapping[str, Any], names: Iterable[str]) -> types.TextEdit | None:
+def pin_edit(document: Document, plan: Plan, names: Iterable[str]) -> types.TextEdit | None:
     """Pins decisions of a plan in the run that it is of; None where none of them is open or the run is not there.
 
     What the run pins already and what is no axis is left out.
     """
-    decisions = {d["name"]: d for d in plan["decisions"]}
-    wanted = [n for n in names if n in axes.BY_NAME and n in decisions and decisions[n]["origin"] != "pinned"]
+    decisions = {d.name: d for d in plan.decisions}
+    wanted = [n for n in names if n in axes.BY_NAME and n in decisions and decisions[n].origin != "pinned"]
     if not wanted or document.refused or document.module is None:
         return None
-    pin = pinned({n: decisions[n]["value"] for n in wanted})
-    return text_edits(document, [added(pin, plan["name"], document.source, document.module)])[0]
+    pin = pinned({n: decisions[n].value for n in wanted})
+    return text_edits(document, [added(pin, plan.name, document.source, document.module)])[0]
 
 
 def block_of(document: Document, run: str) -> ast.RunDecl | None:

@@ -4,41 +4,43 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, note
+from moedsl.planner.model.decisions import Benchmark, Decision, Experiment
+from moedsl.planner.model.plan import Batch, Layout, Policy
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
 from moedsl.schema import axes
 from moedsl.schema.facts import Model
 from moedsl.solver.solve import Chosen
 
-Json = Mapping[str, Any]
 LENGTH = 12
 """Hexadecimal digits of a fingerprint: enough that two experiments of a project do not meet by chance."""
-_SECTIONS = ("batch", "policy", "layout")
-_ALONE = ("model", "task", "phase", "gpus", "hardware")
 
 
-def values(plan: Json, effects: Effects) -> dict[str, Any]:
-    """Every value of a plan that is no matter of execution alone, by word or by Bridge field.
+def values(
+    p: Program, gpus: int, words: Mapping[str, Any], derived: Mapping[str, Any], effects: Effects
+) -> dict[str, Any]:
+    """Every value of a run that is no matter of execution alone, by word or by Bridge field.
 
-    A field of the user's `set` that no effect names is here too: it may change what is learned.
+    `words` are those of layout, batch and policy. A field of the user's `set` that no effect names is here too: it may
+    change what is learned.
     """
-    words = {n: plan[n] for n in _ALONE} | settings(plan)
-    words |= {"target": plan["target"]["bridge"]}
-    frozen = {n for n, v in words.items() if n.startswith("freeze_") and not v}
-    out = {n: v for n, v in words.items() if n not in frozen and effects.word(n, v) in (EXPERIMENT, BENCHMARK)}
-    fields = {path_of(n): v for n, v in plan["derived"].items()} | dict(plan["set"])
+    alone = {"model": p.model.name, "task": p.task, "phase": p.phase, "gpus": gpus, "hardware": p.hardware.name}
+    named = alone | {n: v for n, v in words.items() if n in WORDS} | {"target": p.target}
+    frozen = {n for n, v in named.items() if n.startswith("freeze_") and not v}
+    out = {n: v for n, v in named.items() if n not in frozen and effects.word(n, v) in (EXPERIMENT, BENCHMARK)}
+    fields = {path_of(n): v for n, v in derived.items()} | dict(p.sets)
     return out | {n: v for n, v in fields.items() if effects.field(n) != EXECUTION}
 
 
-def settings(plan: Json, sections: Sequence[str] = _SECTIONS) -> dict[str, Any]:
-    """The words of the language that the sections of a plan give a value; what else stands there is commentary."""
-    return {n: v for s in sections for n, v in plan[s].items() if n in WORDS}
+def settings(*sections: Layout | Batch | Policy) -> dict[str, Any]:
+    """The words of the language that sections of a plan give a value; what else stands there is commentary."""
+    return {n: v for s in sections for n, v in s.to_json().items() if n in WORDS}
 
 
 def path_of(word: str) -> str:
@@ -46,7 +48,7 @@ def path_of(word: str) -> str:
     return word if "." in word else f"model.{word}"
 
 
-def fingerprint(found: Json, facts: str = "") -> str:
+def fingerprint(found: Mapping[str, Any], facts: str = "") -> str:
     """A short hash of the values and of the model's facts, the same on every machine."""
     text = json.dumps([facts, dict(found)], sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
@@ -57,46 +59,36 @@ def facts_of(model: Model) -> str:
     return json.dumps(attrs.asdict(model), sort_keys=True, default=str)
 
 
-def experiment(plan: Json, p: Program) -> dict[str, Any]:
-    """The JSON of a plan's experiment: values, fingerprint, who said each, and what makes it a benchmark."""
-    effects = of_rules(p.of("effect"))
-    found = values(plan, effects)
-    who = {n: _origin(n, plan, {*p.spans, *p.vlm}) for n in found}
-    return {
-        "values": found,
-        "fingerprint": fingerprint(found, facts_of(p.model)),
-        "origins": who,
-        "benchmark": benchmarks(found, effects),
-    }
+def experiment(
+    c: Chosen, words: Mapping[str, Any], derived: Mapping[str, Any], decisions: Sequence[Decision]
+) -> Experiment:
+    """A plan's experiment: values, fingerprint, who said each, and what makes it a benchmark."""
+    p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
+    found = values(p, c.problem.gpus, words, derived, effects)
+    decided = {d.name: d.origin for d in decisions}
+    origins = {n: _origin(n, p, decided) for n in found}
+    return Experiment(found, fingerprint(found, facts_of(p.model)), origins, benchmarks(found, effects))
 
 
-def benchmarks(found: Json, effects: Effects) -> list[dict[str, Any]]:
+def benchmarks(found: Mapping[str, Any], effects: Effects) -> tuple[Benchmark, ...]:
     """The values that make a run a benchmark, and why."""
-    names = [n for n, v in found.items() if effects.is_benchmark(n, v)]
-    return [{"name": n, "value": found[n], "because": effects.reason(n, found[n])} for n in names]
+    return tuple(Benchmark(n, v, effects.reason(n, v)) for n, v in found.items() if effects.is_benchmark(n, v))
 
 
-def _origin(name: str, plan: Json, stated: Collection[str]) -> str:
+def _origin(name: str, p: Program, decided: Mapping[str, str]) -> str:
     """pinned, defaulted, derived or chosen."""
-    if name in plan["set"]:
+    if name in p.sets:
         return "pinned"
-    decided = {d["name"]: d["origin"] for d in plan["decisions"]}
-    said = "pinned" if name in stated else "defaulted"
-    return decided.get(name) or decided.get(name.removeprefix("model.")) or said
+    stated = "pinned" if name in {*p.spans, *p.vlm} else "defaulted"
+    return decided.get(name) or decided.get(name.removeprefix("model.")) or stated
 
 
-def with_effects(decisions: Sequence[Json], p: Program) -> list[dict[str, Any]]:
-    """The decisions of a plan, each with the effect of changing it."""
-    effects = of_rules(p.of("effect"))
-    return [{**d, "effect": decision_effect(d, p, effects)} for d in decisions]
-
-
-def decision_effect(d: Json, p: Program, effects: Effects) -> str:
+def decision_effect(name: str, value: Any, p: Program, effects: Effects) -> str:
     """The effect of one decision: a word of the language, a derived field or an environment variable."""
-    if any(r.name == d["name"] for r in p.of("env")):
-        return effects.field(f"env_vars.{d['name']}")
-    derived = any(r.name == d["name"] for r in p.of("derive"))
-    return effects.field(path_of(d["name"])) if derived else effects.word(d["name"], d["value"])
+    if any(r.name == name for r in p.of("env")):
+        return effects.field(f"env_vars.{name}")
+    derived = any(r.name == name for r in p.of("derive"))
+    return effects.field(path_of(name)) if derived else effects.word(name, value)
 
 
 # ---------------------------------------------------------------- what is said about it
@@ -170,16 +162,16 @@ def _sweep_changes(group: Sequence[Chosen]) -> Iterator[Diagnostic]:
         yield note("plan.sweep_experiment", text, p.spans["sweep"], help=help)
 
 
-def summary(e: Json) -> str:
+def summary(e: Experiment) -> str:
     """The experiment in one line, as a person must keep it between runs."""
-    v = dict(e["values"])
+    v = dict(e.values)
     batch = f"batch {v.pop('global_batch', '?')} x {v.pop('seq', '?')} tokens"
     head = [str(v.pop("model", "")), str(v.pop("task", "")), batch, str(v.pop("precision", ""))]
     rest = [n if value is True else f"{n.removeprefix('model.')} {axes.said(value)}" for n, value in v.items()]
     return ", ".join(x for x in (*head, *rest) if x)
 
 
-def unstated(e: Json) -> str:
+def unstated(e: Experiment) -> str:
     """The values that a default or a rule gives and the run file does not state, in one line."""
-    names = [n for n, origin in e["origins"].items() if origin in ("defaulted", "derived")]
-    return ", ".join(f"{n.removeprefix('model.')} {axes.said(e['values'][n])}" for n in names)
+    names = [n for n, origin in e.origins.items() if origin in ("defaulted", "derived")]
+    return ", ".join(f"{n.removeprefix('model.')} {axes.said(e.values[n])}" for n in names)

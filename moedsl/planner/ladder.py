@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from attrs import evolve
 
 from moedsl.checker.program import Pin, Program
-from moedsl.planner.walls import said
+from moedsl.planner.model.ladder import Folding, Gain, Ladder, NextPhase, Opened, RanksBy
+from moedsl.planner.walls import note, said
 from moedsl.rules.ids import Block, LetName
-from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen, solve
 from moedsl.syntax import ast
 
-Json = dict[str, Any]
 AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("throughput",), "throughput": ()}
 """The phases ahead, up to the first that may change the layout."""
 
 
-def of_run(chosen: Chosen) -> Json:
+def of_run(chosen: Chosen) -> Ladder:
     """The ladder of a plan whose file has no other phase: the next one is solved for it."""
     p, gpus = chosen.problem.program, chosen.problem.gpus
     ahead = [solve(evolve(p, phase=phase, gpus=gpus), gpus, keep=1) for phase in AFTER[p.phase] if phase != "profile"]
     return _ladder(chosen, None, {c.problem.program.phase: c for c in ahead}, price_folding=True)
 
 
-def of_workflow(every: Sequence[Chosen]) -> dict[str, Json]:
+def of_workflow(every: Sequence[Chosen]) -> dict[str, Ladder]:
     """The ladder of each run of a file's workflows, by name; the phases are solved already."""
-    out: dict[str, Json] = {}
+    out: dict[str, Ladder] = {}
     for chosen in (c for c in every if c.problem.program.workflow is not None):
         p = chosen.problem.program
         mine = [c for c in every if c.problem.program.workflow == p.workflow]
@@ -42,7 +40,7 @@ def of_workflow(every: Sequence[Chosen]) -> dict[str, Json]:
     return out
 
 
-def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], price_folding: bool) -> Json:
+def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], price_folding: bool) -> Ladder:
     p = chosen.problem.program
     env = chosen.environment(chosen.solution.rows[0].codes, chosen.solution.rows[0].prices)
     rank = chosen.compiled.ranks[0].rule
@@ -50,20 +48,16 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
     notes = [r for block in blocks for r in said(chosen.problem, block, env)]
     steps = ((phase, ahead.get(phase)) for phase in AFTER[p.phase])
     settled = p.phase == "profile" and before is not None  # the layout is that of scale
-    return {
-        "phase": p.phase,
-        "ranks_by": {"rule": rank.id, "because": rank.because, "cite": list(rank.cites)},
-        "open": [_axis(chosen, a) for a in axes.AXES if _is_open(chosen, a) and not settled],
-        "held": [_axis(chosen, a) for a in axes.AXES if _is_held(chosen, a)],
-        "from": None if before is None else _gain(before, chosen),
-        "next": [_next(chosen, phase, c) for phase, c in steps],
-        "folding": _folding(chosen, price_folding and not env[LetName.SHARED_MESH]),
-        "notes": [_note(r, env) for r in notes],
-    }
-
-
-def _note(r: Rule, env: Any) -> Json:
-    return {"rule": r.id, "says": evaluate(r.expr, env), "because": r.because, "cite": list(r.cites)}
+    return Ladder(
+        phase=p.phase,
+        ranks_by=RanksBy(rank.id, rank.because, rank.cites),
+        open=tuple(_axis(chosen, a) for a in axes.AXES if _is_open(chosen, a) and not settled),
+        held=tuple(_axis(chosen, a) for a in axes.AXES if _is_held(chosen, a)),
+        from_=evolve(_gain(before, chosen), phase=before.problem.program.phase) if before else None,
+        next=tuple(_next(chosen, phase, c) for phase, c in steps),
+        folding=_folding(chosen, price_folding and not env[LetName.SHARED_MESH]),
+        notes=tuple(note(r, env) for r in notes),
+    )
 
 
 # ---------------------------------------------------------------- what a phase may change
@@ -79,67 +73,62 @@ def _is_held(c: Chosen, axis: axes.Axis) -> bool:
     return not _is_open(c, axis) and isinstance(origin, Rule) and origin.kind == "candidates"
 
 
-def _axis(c: Chosen, axis: axes.Axis) -> Json:
+def _axis(c: Chosen, axis: axes.Axis) -> Opened:
     """The values that an axis may take, and the rule that says so; without one, whatever the laws allow."""
     origin = c.problem.origins[axis.name]
     rule = origin if isinstance(origin, Rule) else None
-    return {
-        "axis": axis.name,
-        "values": [axis.decode(int(v)) for v in c.problem.domains[axis.name]],
-        "rule": rule.id if rule else None,
-        "because": rule.because if rule else "every value that the laws allow",
-        "cite": list(rule.cites) if rule else [],
-        "advice": rule is not None,
-    }
+    return Opened(
+        axis=axis.name,
+        values=tuple(axis.decode(int(v)) for v in c.problem.domains[axis.name]),
+        rule=rule.id if rule else None,
+        because=rule.because if rule else "every value that the laws allow",
+        cite=rule.cites if rule else (),
+        advice=rule is not None,
+    )
 
 
 # ---------------------------------------------------------------- what the next one would try
 
 
-def _next(chosen: Chosen, phase: str, other: Chosen | None) -> Json:
+def _next(chosen: Chosen, phase: str, other: Chosen | None) -> NextPhase:
     """A phase ahead. Profiling changes nothing; a phase that finds no layout says so with `solved` false."""
     if phase == "profile":
-        return {"phase": phase, "opens": [], "solved": True, **_against(chosen, chosen)}
-    if other is None or not other.solution.rows:
-        return {"phase": phase, "opens": [], "solved": False}
-    return {"phase": phase, "opens": [*_opened(chosen, other)], "solved": True, **_against(chosen, other)}
+        other, opens = chosen, ()
+    elif other is None or not other.solution.rows:
+        return NextPhase(phase, (), solved=False)
+    else:
+        opens = tuple(_opened(chosen, other))
+    g = _gain(chosen, other)
+    return NextPhase(phase, opens, True, g.changes, g.step_time_s, g.peak_gib, g.speedup)
 
 
-def _opened(now: Chosen, then: Chosen) -> Iterator[Json]:
+def _opened(now: Chosen, then: Chosen) -> Iterator[Opened]:
     """The axes with values that the later phase adds."""
     for axis in axes.AXES:
         have = {*map(int, now.problem.domains[axis.name])}
         added = [axis.decode(int(v)) for v in then.problem.domains[axis.name] if int(v) not in have]
         if added and not isinstance(now.problem.origins[axis.name], Pin):
-            yield {**_axis(then, axis), "values": added}
+            yield evolve(_axis(then, axis), values=tuple(added))
 
 
-def _gain(before: Chosen, now: Chosen) -> Json:
-    return {"phase": before.problem.program.phase, **_against(before, now)}
-
-
-def _against(a: Chosen, b: Chosen) -> Json:
+def _gain(a: Chosen, b: Chosen) -> Gain:
     """What changes from one phase's layout to another's, and what it buys."""
     old, new = a.solution.rows[0], b.solution.rows[0]
-    return {
-        "changes": {x.name: x.decode(new.codes[x.name]) for x in axes.AXES if old.codes[x.name] != new.codes[x.name]},
-        "step_time_s": new.step_time,
-        "peak_gib": new.peak_memory / GIB,
-        "speedup": old.step_time / new.step_time,
-    }
+    changes = {x.name: x.decode(new.codes[x.name]) for x in axes.AXES if old.codes[x.name] != new.codes[x.name]}
+    speedup = old.step_time / new.step_time
+    return Gain(changes=changes, step_time_s=new.step_time, peak_gib=new.peak_memory / GIB, speedup=speedup)
 
 
 # ---------------------------------------------------------------- parallel folding
 
 
-def _folding(chosen: Chosen, priced: bool) -> Json:
+def _folding(chosen: Chosen, priced: bool) -> Folding:
     """Whether the meshes are folded, and what the best layout with one shared mesh would cost against the plan."""
     env = chosen.environment(chosen.solution.rows[0].codes, chosen.solution.rows[0].prices)
-    out: Json = {"folded": not env[LetName.SHARED_MESH]}
     if not priced:
-        return out
+        return Folding(not env[LetName.SHARED_MESH])
     best = solve(_with_shared_mesh(chosen.problem.program), chosen.problem.gpus, keep=1)
-    return {**out, "shared_mesh": _against(chosen, best) if best.solution.rows else None}
+    return Folding(not env[LetName.SHARED_MESH], _gain(chosen, best) if best.solution.rows else None)
 
 
 def _with_shared_mesh(p: Program) -> Program:

@@ -2,64 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from moedsl.cost import Cost
-from moedsl.cost.bounds import bounds
+from moedsl.cost import StageMemory, outside
+from moedsl.cost.bounds import Spread, bounds
+from moedsl.cost.memory import KINDS
 from moedsl.cost.outside import HELD_BACK
+from moedsl.planner.model.estimate import Certain, Memory, Outside, Range, Stage
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
+from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 from moedsl.support.text import wrapped
 
-Json = dict[str, Any]
 
-
-def memory_bounds(cost: Cost, row: Row) -> Json:
-    """The keys that `estimate.memory` has beside the best figure; GiB."""
+def memory(chosen: Chosen, row: Row, headroom: float, certain: Certain | None) -> Memory:
+    """The memory of the most loaded rank and of each stage; `headroom` is the share that the phase keeps free."""
+    cost, capacity = chosen.cost, chosen.problem.program.hardware.memory / GIB
     b = bounds(cost, {name: int(code) for name, code in row.codes.items()})
     beside = b.beside
-    return {
-        "lower_gib": b.least / GIB,
-        "upper_gib": b.most / GIB,
-        "visible_gib": b.visible / GIB,
-        "verdict": b.verdict,
-        "because": b.because,
-        "unknown": [_range(s.name, s.least, s.most, s.because) for s in b.spread],
-        "unused_gib": b.most * HELD_BACK / GIB,
-        "outside": {
-            "lower_gib": beside[0] / GIB,
-            "upper_gib": beside[1] / GIB,
-            "parts": [_range(p.name, p.least, p.most, p.because) for p in b.outside],
-        },
-    }
+    return Memory(
+        peak_gib=row.peak_memory / GIB,
+        capacity_gib=capacity,
+        allowed_gib=capacity * (1 - headroom),
+        stages=tuple(_stage(s) for s in cost.memory_report(row.codes)),
+        covers=cost.covers["memory"],
+        lower_gib=b.least / GIB,
+        upper_gib=b.most / GIB,
+        visible_gib=b.visible / GIB,
+        verdict=b.verdict,
+        because=b.because,
+        unknown=tuple(map(_range, b.spread)),
+        unused_gib=b.most * HELD_BACK / GIB,
+        outside=Outside(beside[0] / GIB, beside[1] / GIB, tuple(map(_range, b.outside))),
+        certain=certain,
+    )
 
 
-def _range(name: str, least: float, most: float, because: str) -> Json:
-    return {"name": name, "lower_gib": least / GIB, "upper_gib": most / GIB, "because": because}
+def _stage(s: StageMemory) -> Stage:
+    sizes = (getattr(s, k) / GIB for k in (*KINDS, "total"))
+    return Stage(s.stage, dict(s.layers), s.params + s.expert_params, s.expert_params, *sizes)
 
 
-def _certain_text(said: Json | None) -> list[str]:
+def _range(s: Spread | outside.Part) -> Range:
+    return Range(s.name, s.least / GIB, s.most / GIB, s.because)
+
+
+def _certain_text(said: Certain | None) -> list[str]:
     """What a layout that FITS would cost, of a plan that is TIGHT."""
     if said is None:
         return []
-    if said["layout"] is None:
-        near = "" if said["within"] is None else f" and that is within {said['within']:.0%} of this"
+    if said.layout is None:
+        near = "" if said.within is None else f" and that is within {said.within:.0%} of this"
         return [f"nothing FITS that the run leaves open{near}"]
-    changes = ", ".join(f"{name} {axes.written(value)}" for name, value in said["layout"]["changes"].items())
-    return [f"the nearest that FITS: {said['layout']['against_plan']}, with {changes}"]
+    changes = ", ".join(f"{name} {axes.written(value)}" for name, value in said.layout.changes.items())
+    return [f"the nearest that FITS: {said.layout.against_plan}, with {changes}"]
 
 
-def bounds_text(m: Json) -> str:
+def bounds_text(m: Memory) -> str:
     """The verdict, what moves the figure, and what lies outside torch."""
-    out = m["outside"]
-    parts = ", ".join(f"{p['name']} {p['lower_gib']:.1f} to {p['upper_gib']:.1f}" for p in out["parts"])
-    seen = [u for u in m["unknown"] if max(-u["lower_gib"], u["upper_gib"]) >= 0.05]
-    moves = ", ".join(f"{u['name']} {u['lower_gib']:+.1f} to {u['upper_gib']:+.1f}" for u in seen)
+    out = m.outside
+    parts = ", ".join(f"{p.name} {p.lower_gib:.1f} to {p.upper_gib:.1f}" for p in out.parts)
+    seen = [u for u in m.unknown if max(-u.lower_gib, u.upper_gib) >= 0.05]
+    moves = ", ".join(f"{u.name} {u.lower_gib:+.1f} to {u.upper_gib:+.1f}" for u in seen)
     lines = [
-        f"{m['verdict']}: {m['because']}",
-        f"{m['lower_gib']:.1f} to {m['upper_gib']:.1f} GiB: {moves}",
-        f"outside torch {out['lower_gib']:.1f} to {out['upper_gib']:.1f} GiB: {parts}",
-        *_certain_text(m.get("certain")),
+        f"{m.verdict}: {m.because}",
+        f"{m.lower_gib:.1f} to {m.upper_gib:.1f} GiB: {moves}",
+        f"outside torch {out.lower_gib:.1f} to {out.upper_gib:.1f} GiB: {parts}",
+        *_certain_text(m.certain),
     ]
     return "\n".join(wrapped(s, "  ", "    ") for s in lines)

@@ -8,9 +8,9 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.checker.program import Program
-from moedsl.cost import Cost
+from moedsl.cost import Cost, tower
 from moedsl.cost.memory import KINDS
-from moedsl.cost.tower import Part
+from moedsl.planner.model.estimate import Freeze, Part, VisionNote
 from moedsl.rules.ids import LetName, RuleId
 from moedsl.schema.facts import Model
 from moedsl.schema.symbols import VLM_WORDS
@@ -18,10 +18,8 @@ from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 
-Json = dict[str, Any]
 
-
-def parts(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
+def parts(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> dict[str, Any]:
     """What a VLM's `estimate` adds: `useful_share`, `useful_tokens_per_s_per_gpu`, `parts`, `freeze` and `vision_note`.
 
     A text model has the useful tokens alone, all of them.
@@ -32,9 +30,9 @@ def parts(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
     if p.model.vision is None:
         return useful
     found = chosen.cost.parts_report(row.codes)
-    freeze = [_frozen(chosen.cost, row, word) for word in VLM_WORDS]
+    freeze = tuple(_frozen(chosen.cost, row, word) for word in VLM_WORDS)
     note = _note(p, found, row.step_time, float(env[LetName.VISION_SHARE_FLOOR]))
-    return {**useful, "parts": [_part(f, row.step_time) for f in found], "freeze": freeze, "vision_note": note}
+    return {**useful, "parts": tuple(_part(f, row.step_time) for f in found), "freeze": freeze, "vision_note": note}
 
 
 def useful_share(m: Model, seq: int) -> float:
@@ -49,23 +47,16 @@ def useful_rate(chosen: Chosen, row: Row) -> float:
     return share * float(chosen.cost.tokens_per_second_per_gpu(row.step_time))
 
 
-def _part(part: Part, step_time: float) -> Json:
-    sizes = {f"{k}_gib": part.bytes[k] / GIB for k in KINDS}
-    seconds = {"time_s": part.seconds, "share": part.seconds / step_time}
-    return {"part": part.name, "params": part.params, **sizes, "total_gib": part.total / GIB, **seconds}
+def _part(part: tower.Part, step_time: float) -> Part:
+    sizes = {f"{k}_gib": part.bytes[k] / GIB for k in KINDS} | {"total_gib": part.total / GIB}
+    return Part(part.name, part.params, **sizes, time_s=part.seconds, share=part.seconds / step_time)
 
 
-def _frozen(cost: Cost, row: Row, word: str) -> Json:
+def _frozen(cost: Cost, row: Row, word: str) -> Freeze:
     """What freezing one part buys on the plan's own layout: frozen against trained, whichever the run says."""
     with_it, without = (_priced(cost, row, freeze) for freeze in (cost.freeze | {word}, cost.freeze - {word}))
     gib, seconds = (with_it[0] - without[0]) / GIB, with_it[1] / without[1] - 1
-    return {
-        "name": word,
-        "frozen": word in cost.freeze,
-        "peak_gib": gib,
-        "step_time": seconds,
-        "effect": f"{gib:+.1f} GiB, {100 * seconds:+.1f}% step time",
-    }
+    return Freeze(word, word in cost.freeze, gib, seconds, f"{gib:+.1f} GiB, {100 * seconds:+.1f}% step time")
 
 
 def _priced(cost: Cost, row: Row, freeze: frozenset[str]) -> tuple[float, float]:
@@ -76,10 +67,10 @@ def _priced(cost: Cost, row: Row, freeze: frozenset[str]) -> tuple[float, float]
     return float(other.memory(row.codes)[0]), float(other.time(row.codes)[0])
 
 
-def _note(p: Program, found: list[Part], step_time: float, floor: float) -> Json | None:
+def _note(p: Program, found: list[tower.Part], step_time: float, floor: float) -> VisionNote | None:
     """The rule on an encoder that dominates, where encoder and projector take more of the step than its floor."""
     share = sum(f.seconds for f in found[:-1]) / step_time
     rule = next((r for r in p.rules if r.id == RuleId.FROZEN_ENCODER), None)
     if rule is None or share < floor:
         return None
-    return {"rule": rule.id, "share": share, "because": rule.because, "fix": rule.fix, "cite": list(rule.cites)}
+    return VisionNote(rule.id, share, rule.because, rule.fix, rule.cites)

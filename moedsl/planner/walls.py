@@ -14,6 +14,19 @@ import numpy as np
 from attrs import frozen
 
 from moedsl.cost.compute import RATE
+from moedsl.planner.model.estimate import Estimate
+from moedsl.planner.model.walls import (
+    BoughtBack,
+    CommunicationWall,
+    Compute,
+    HostWall,
+    MemoryWall,
+    Mfu,
+    Note,
+    Try,
+    WallFix,
+    Walls,
+)
 from moedsl.rules.ids import Block, LetName
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
@@ -27,7 +40,6 @@ from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 from moedsl.syntax import ast
 
-Json = dict[str, Any]
 WALLS = ("memory", "communication", "host", "compute")
 BESIDE = (Block.WALLS, Block.LADDER, Block.LADDER_ALONE)
 """Blocks whose `measured` members are said beside the walls and the ladder, not as results of a like run."""
@@ -43,25 +55,23 @@ BACK = tuple(n for n in axes.HELD if not axes.BY_NAME[n].is_format)
 """What buys memory back."""
 
 
-def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Json) -> Json:
-    """`walls` of the plan's JSON: the four, the dominant one, where the platform usually stands, and the fixes."""
-    by = {
-        "memory": _memory(chosen, row, estimate),
-        "communication": _communication(estimate),
-        "host": {"share": estimate["breakdown"]["launch"] / estimate["step_time_s"]},
-        "compute": _compute(chosen, row, estimate),
-    }
-    dominant = _dominant(by, float(env[LetName.WALL_FLOOR]))
-    notes = [_note(r, env) for r in said(chosen.problem, Block.WALLS, env)]
-    usual = next((n for n in notes if n["says"] in WALLS), None)
-    return {
-        **by,
-        "dominant": dominant,
-        "usual": usual,
-        "fixes": _fixes(chosen, row, env),
-        "notes": [n for n in notes if n["says"] not in WALLS],
-        "mfu": _mfu(chosen, env, estimate),
-    }
+def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate) -> Walls:
+    """The walls of a plan: the four, the dominant one, where the platform usually stands, and the fixes."""
+    memory, communication = _memory(chosen, row, estimate), _communication(estimate)
+    host = HostWall(estimate.breakdown["launch"] / estimate.step_time_s)
+    lost = {"memory": memory.paid, "communication": communication.share, "host": host.share}
+    notes = [note(r, env) for r in said(chosen.problem, Block.WALLS, env)]
+    return Walls(
+        memory=memory,
+        communication=communication,
+        host=host,
+        compute=_compute(chosen, row, estimate),
+        dominant=_dominant(lost, float(env[LetName.WALL_FLOOR])),
+        usual=next((n for n in notes if n.says in WALLS), None),
+        fixes=_fixes(chosen, row, env),
+        notes=tuple(n for n in notes if n.says not in WALLS),
+        mfu=_mfu(chosen, env, estimate),
+    )
 
 
 def said(problem: Problem, block: str, env: Mapping[str, Any]) -> list[Rule]:
@@ -69,30 +79,31 @@ def said(problem: Problem, block: str, env: Mapping[str, Any]) -> list[Rule]:
     return [r for r in problem.program.of("measured") if r.id.startswith(block) and holds(r.when, env)]
 
 
-def _note(r: Rule, env: Mapping[str, Any]) -> Json:
-    return {"rule": r.id, "says": evaluate(r.expr, env), "because": r.because, "cite": list(r.cites)}
+def note(r: Rule, env: Mapping[str, Any]) -> Note:
+    """What a `measured` member says of a row with the values `env`."""
+    return Note(r.id, evaluate(r.expr, env), r.because, r.cites)
 
 
 # ---------------------------------------------------------------- the walls
 
 
-def _memory(chosen: Chosen, row: Row, estimate: Json) -> Json:
+def _memory(chosen: Chosen, row: Row, estimate: Estimate) -> MemoryWall:
     """Share of capacity at the peak, and what is bought back for how much of the step."""
-    m = estimate["memory"]
+    m = estimate.memory
     bought = [*_without(chosen, row, BACK), *_distributed(chosen, row)]
-    paid = sum(max(b["paid_s"], 0.0) for b in bought)
+    paid = sum(max(b.paid_s, 0.0) for b in bought)
     graphs = _without(chosen, row, ("cuda_graph",))
-    return {
-        "share": m["peak_gib"] / m["capacity_gib"],
-        "allowed": m["allowed_gib"] / m["capacity_gib"],
-        "bought_back": bought,
-        "paid_s": paid,
-        "paid": paid / estimate["step_time_s"],
-        "graphs_gib": -graphs[0]["gib"] if graphs else 0.0,
-    }
+    return MemoryWall(
+        share=m.peak_gib / m.capacity_gib,
+        allowed=m.allowed_gib / m.capacity_gib,
+        bought_back=tuple(bought),
+        paid_s=paid,
+        paid=paid / estimate.step_time_s,
+        graphs_gib=-graphs[0].gib if graphs else 0.0,
+    )
 
 
-def _without(chosen: Chosen, row: Row, names: Sequence[str]) -> list[Json]:
+def _without(chosen: Chosen, row: Row, names: Sequence[str]) -> list[BoughtBack]:
     """What each policy that is on saves, in GiB, and takes, in seconds: the same layout without it, laws aside."""
     on = [n for n in names if row.codes[n] != axes.BY_NAME[n].off]
     if not on:
@@ -102,17 +113,17 @@ def _without(chosen: Chosen, row: Row, names: Sequence[str]) -> list[Json]:
         columns[name][i] = axes.BY_NAME[name].off
     memory, time = chosen.cost.memory(columns), chosen.cost.time(columns)
     return [
-        {
-            "by": name,
-            "value": axes.BY_NAME[name].decode(row.codes[name]),
-            "gib": float(memory[i] - row.peak_memory) / GIB,
-            "paid_s": row.step_time - float(time[i]),
-        }
+        BoughtBack(
+            by=name,
+            value=axes.BY_NAME[name].decode(row.codes[name]),
+            gib=float(memory[i] - row.peak_memory) / GIB,
+            paid_s=row.step_time - float(time[i]),
+        )
         for i, name in enumerate(on)
     ]
 
 
-def _distributed(chosen: Chosen, row: Row) -> Iterator[Json]:
+def _distributed(chosen: Chosen, row: Row) -> Iterator[BoughtBack]:
     """What the distributed optimizer saves on the most loaded stage; it moves as much as an all-reduce would."""
     if axes.BY_NAME["sharding"].decode(row.codes["sharding"]) != "optimizer":
         return
@@ -122,44 +133,38 @@ def _distributed(chosen: Chosen, row: Row) -> Iterator[Json]:
     held = stage.params * dense + stage.expert_params * expert
     whole = stage.optimizer / held * (stage.params + stage.expert_params) if held else 0.0
     if whole > stage.optimizer:
-        yield {"by": "sharding", "value": "optimizer", "gib": (whole - stage.optimizer) / GIB, "paid_s": 0.0}
+        yield BoughtBack("sharding", "optimizer", (whole - stage.optimizer) / GIB, 0.0)
 
 
-def _communication(estimate: Json) -> Json:
+def _communication(estimate: Estimate) -> CommunicationWall:
     """Exposed seconds by kind; the pipeline's bubble apart from its messages too."""
-    parts, step = estimate["breakdown"], estimate["step_time_s"]
+    parts, step = estimate.breakdown, estimate.step_time_s
     seconds = {kind: sum(parts[name] for name in names) for kind, names in LINKS.items()}
-    return {
-        "share": sum(seconds.values()) / step,
-        "seconds": seconds,
-        "bubble_s": parts["bubble"],
-        "shares": {kind: s / step for kind, s in seconds.items()},
-    }
+    return CommunicationWall(sum(seconds.values()) / step, seconds, parts["bubble"], _shares(seconds, step))
 
 
-def _compute(chosen: Chosen, row: Row, estimate: Json) -> Json:
+def _shares(seconds: Mapping[str, float], step: float) -> dict[str, float]:
+    return {kind: s / step for kind, s in seconds.items()}
+
+
+def _compute(chosen: Chosen, row: Row, estimate: Estimate) -> Compute:
     """What computes for the first time, by kind of work, and the optimizer."""
-    step = estimate["step_time_s"]
-    seconds = {**chosen.cost.work_report(row.codes), "optimizer": estimate["breakdown"]["optimizer"]}
-    return {
-        "share": sum(seconds.values()) / step,
-        "seconds": seconds,
-        "shares": {kind: s / step for kind, s in seconds.items()},
-    }
+    step = estimate.step_time_s
+    seconds = {**chosen.cost.work_report(row.codes), "optimizer": estimate.breakdown["optimizer"]}
+    return Compute(sum(seconds.values()) / step, seconds, _shares(seconds, step))
 
 
-def _dominant(by: Mapping[str, Json], floor: float) -> str:
+def _dominant(lost: Mapping[str, float], floor: float) -> str:
     """The wall that takes most of the step besides compute, if it takes a stated share of it; else compute."""
-    lost = {"memory": by["memory"]["paid"], **{w: by[w]["share"] for w in ("communication", "host")}}
     worst = max(lost, key=lambda w: lost[w])
     return worst if lost[worst] >= floor else "compute"
 
 
-def _mfu(chosen: Chosen, env: Mapping[str, Any], estimate: Json) -> Json:
+def _mfu(chosen: Chosen, env: Mapping[str, Any], estimate: Estimate) -> Mfu:
     """Model FLOPs over the dense peak of the run's precision, and over that of BF16."""
-    peaks, rate = chosen.problem.program.hardware.tflops, estimate["model_tflops_per_gpu"]
+    peaks, rate = chosen.problem.program.hardware.tflops, estimate.model_tflops_per_gpu
     peak = peaks.get(RATE[env["precision"]], peaks["bf16"])
-    return {"precision": env["precision"], "share": rate / peak, "of_bf16": rate / peaks["bf16"]}
+    return Mfu(env["precision"], rate / peak, rate / peaks["bf16"])
 
 
 # ---------------------------------------------------------------- the fixes
@@ -183,38 +188,38 @@ def table(rules: Sequence[Rule]) -> list[Fix]:
     ]
 
 
-def _fixes(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> Json:
+def _fixes(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> dict[str, WallFix]:
     """By wall: how to recognise it, what helps, and what each of it would do to this very layout."""
     fixes = table(chosen.problem.program.rules)
     tried = _tried(chosen, env, tuple(dict.fromkeys(a for f in fixes for a in f.axes)))
     near = neighbours.judged(chosen.compiled, chosen.cost, row, tried)
     effects = {r.name: evaluate(r.expr, {}) for r in chosen.problem.program.of("effect")}
     return {
-        f.wall: {
-            "rule": f.rule.id,
-            "looks": f.rule.because,
-            "confirm": f.rule.confirm,
-            "fix": f.rule.fix,
-            "cite": list(f.rule.cites),
-            "here": [_here(a, near, row, f.wall, effects) for a in f.axes if any(n.axis == a for n in near)],
-        }
+        f.wall: WallFix(
+            rule=f.rule.id,
+            looks=f.rule.because,
+            confirm=f.rule.confirm,
+            fix=f.rule.fix,
+            cite=f.rule.cites,
+            here=tuple(_here(a, near, row, f.wall, effects) for a in f.axes if any(n.axis == a for n in near)),
+        )
         for f in fixes
     }
 
 
-def _here(axis: str, near: Sequence[Neighbour], row: Row, wall: str, effects: Mapping[str, str]) -> Json:
+def _here(axis: str, near: Sequence[Neighbour], row: Row, wall: str, effects: Mapping[str, str]) -> Try:
     """The best that changing one axis does: the most memory for its time at the memory wall, else the shortest step."""
     mine = [n for n in near if n.axis == axis]
     legal = [n for n in mine if n.refused_by is None]
     best = min(legal or mine[:1], key=lambda n: -_frugality(n, row) if wall == "memory" else n.step_time)
     less = best.peak_memory < row.peak_memory if wall == "memory" else best.step_time < row.step_time
-    return {
-        "axis": axis,
-        "value": axes.BY_NAME[axis].decode(best.code),
-        "helps": best.refused_by is None and bool(less),
-        "against_plan": neighbours.effect(best, row),
-        "changes": effects.get(axis, "execution"),
-    }
+    return Try(
+        axis=axis,
+        value=axes.BY_NAME[axis].decode(best.code),
+        helps=best.refused_by is None and bool(less),
+        against_plan=neighbours.effect(best, row),
+        changes=effects.get(axis, "execution"),
+    )
 
 
 def _frugality(n: Neighbour, row: Row) -> float:
@@ -235,7 +240,7 @@ def _tried(chosen: Chosen, env: Mapping[str, Any], names: Sequence[str]) -> list
     return out
 
 
-def _settled(env: Mapping[str, Any]) -> Json:
+def _settled(env: Mapping[str, Any]) -> dict[str, Any]:
     """The plan's own axes, for conditions that ask for them."""
     return {a.name: env[a.name] for a in axes.AXES}
 

@@ -22,21 +22,9 @@ def values(c: Chosen) -> dict[str, Any]:
     """What `experiment.values` says of the plan of the best layout."""
     p, row = c.problem.program, c.solution.rows[0]
     env = c.environment(row.codes, row.prices)
+    sizes = {n: int(env[n]) for n in ("global_batch", "seq")}
     fixed = {"data": p.data, "routing": p.routing, **{n: n in p.vlm for n in VLM_WORDS}}
-    plan = {
-        "model": p.model.name,
-        "hardware": p.hardware.name,
-        "gpus": c.problem.gpus,
-        "phase": p.phase,
-        "task": p.task,
-        "target": {"bridge": p.target},
-        "batch": {n: int(env[n]) for n in ("global_batch", "seq")},
-        "layout": row.layout,
-        "policy": fixed,
-        "derived": _derived(c, env),
-        "set": p.sets,
-    }
-    return experiment.values(plan, of_rules(p.of("effect")))
+    return experiment.values(p, c.problem.gpus, sizes | fixed | row.layout, _derived(c, env), of_rules(p.of("effect")))
 
 
 def _derived(c: Chosen, env: dict[str, Any]) -> dict[str, Any]:

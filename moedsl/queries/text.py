@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from moedsl.planner.model.plan import Plan
 from moedsl.queries.budget import COVERS
 from moedsl.queries.changes import KINDS
 from moedsl.schema.axes import SUMMARY, pairs
@@ -62,12 +63,10 @@ def budget_note(f: Json) -> list[str]:
     return [wrapped(f"for {amount(b['tokens'])} tokens{price}. {COVERS}")]
 
 
-def budget_text(p: Json) -> str:
+def budget_text(p: Plan) -> str:
     """What the budget of a plan takes, in a paragraph of its own."""
-    b = p["budget"]
-    head = (
-        f"{p['name']}: {amount(b['tokens'])} tokens are {b['steps']:,} steps, {b['days']:,.1f} days on {p['gpus']} GPUs"
-    )
+    b = p.budget or {}
+    head = f"{p.name}: {amount(b['tokens'])} tokens are {b['steps']:,} steps, {b['days']:,.1f} days on {p.gpus} GPUs"
     money = f", {b['cost']:,.0f} at {b['price_per_gpu_hour']:g} a GPU-hour" if "cost" in b else ""
     return f"{head}, {b['gpu_hours']:,.0f} GPU-hours{money}\n{wrapped(COVERS)}\n"
 
@@ -77,12 +76,12 @@ def budget_text(p: Json) -> str:
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def top_text(p: Json, found: Sequence[Json], because: Mapping[str, str]) -> str:
+def top_text(p: Plan, found: Sequence[Json], because: Mapping[str, str]) -> str:
     """The best layouts of a plan; a letter stands for each advice that one of them leaves."""
     letters = _lettered(found)
     head = ("", *NUMBERS, *cost_head(found[0]), "leaves", "layout")
     rows = [(str(f["rank"]), *numbers(f), *cost(f), _left(f, letters), _differs(f)) for f in found]
-    lines = [f"{p['name']}: the {len(found)} best meshes on {p['gpus']} {p['hardware']}, each with its best policies"]
+    lines = [f"{p.name}: the {len(found)} best meshes on {p.gpus} {p.hardware}, each with its best policies"]
     lines += [*figures_table([head, *rows]), *budget_note(found[0])]
     return "\n".join([*lines, *_legend(letters, because)]) + "\n"
 
@@ -114,14 +113,14 @@ MOST_POINTS = 12
 """Points of a front that a table shows; JSON has all."""
 
 
-def pareto_text(p: Json, found: Json) -> str:
+def pareto_text(p: Plan, found: Json) -> str:
     """Print both trade-offs, each as a table."""
     return f"{_memory_time(p, found['memory_time'])}\n\n{_gpus_time(p, found['gpus_time'])}\n"
 
 
-def _memory_time(p: Json, m: Json) -> str:
+def _memory_time(p: Plan, m: Json) -> str:
     points, plan = m["points"], m["plan"]
-    on = f"{p['name']}: memory against speed on {p['gpus']} {p['hardware']}"
+    on = f"{p.name}: memory against speed on {p.gpus} {p.hardware}"
     head = f"{on}, {len(points)} layouts that none beats in both"
     kept = thinned(points)
     rows = [("", *NUMBERS, *cost_head(plan), "other than the plan")]
@@ -162,13 +161,13 @@ def thinned(points: Sequence[Json]) -> list[Json]:
     return [points[round(i * (len(points) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
 
 
-def _gpus_time(p: Json, g: Json) -> str:
+def _gpus_time(p: Plan, g: Json) -> str:
     if not g["points"]:
-        return f"{p['name']}: no number of {p['hardware']} fits this step"
-    b = p["batch"]
+        return f"{p.name}: no number of {p.hardware} fits this step"
+    b = p.batch
     head = (
-        f"{p['name']}: GPUs against time at {b['global_batch']} sequences of {tokens(b['seq'])} a step; "
-        f"{g['fewest']} {p['hardware']} are the fewest"
+        f"{p.name}: GPUs against time at {b.global_batch} sequences of {tokens(b.seq)} a step; "
+        f"{g['fewest']} {p.hardware} are the fewest"
     )
     rows = [("GPUs", *NUMBERS, *cost_head(g["points"][0]), "", "other than the plan")]
     rows += [(str(f["gpus"]), *numbers(f), *cost(f), _at(f), pairs(f["changes"])) for f in g["points"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from moedsl.planner.model.plan import Plan
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note
 from moedsl.schema.axes import BY_NAME
 
@@ -52,19 +53,17 @@ def pinned(policy: Mapping[str, Any], ep: int) -> dict[str, Any]:
     return {**same, "ep_overlap": overlap, **{name: BY_NAME[name].decode(BY_NAME[name].off) for name in OFF}}
 
 
-def notes(plan: Mapping[str, Any], here: Mapping[str, Any], on_gpus: bool = False) -> list[Note]:
+def notes(plan: Plan, here: Mapping[str, Any], on_gpus: bool = False) -> list[Note]:
     """What became of each policy, of the task and of the data; what no rehearsal has comes last.
 
     `here` are the policies of the small run.
     """
-    policy = plan["policy"]
+    policy = plan.policy.to_json()
     reasons = {**dict.fromkeys(AS_PLANNED, "there is no expert parallelism to overlap"), **OFF}
     out = [_note(n, policy[n], here[n], _PLAIN if on_gpus else why) for n, why in reasons.items()]
     out.append(Note("routing", KEPT, policy["routing"], policy["routing"]))
-    if plan["task"] != "pretrain":
-        out.append(
-            Note("task", LEFT_OUT, plan["task"], "pretrain", "fine-tuning starts from weights of the real sizes")
-        )
+    if plan.task != "pretrain":
+        out.append(Note("task", LEFT_OUT, plan.task, "pretrain", "fine-tuning starts from weights of the real sizes"))
     if policy["data"] != "mock":
         out.append(Note("data", LEFT_OUT, policy["data"], "mock", "the data and its tokenizer are the cluster's"))
     return [*out, *(ON_GPUS if on_gpus else ALWAYS)]

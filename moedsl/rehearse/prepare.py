@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from attrs import asdict, evolve, frozen
 
@@ -17,6 +15,7 @@ from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.emit.artifact import files_of
 from moedsl.emit.bridge import function_name
+from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import hf, program
 from moedsl.rehearse.shrink import Rehearsal
 from moedsl.support.owned_files import write_all
@@ -33,7 +32,7 @@ class Prepared:
     folder: Path
     rehearsal: Rehearsal
     """Its model's `hf` is a folder now."""
-    plan: Mapping[str, Any]
+    plan: Plan
     """The small run's, as `moedsl plan --json`."""
     iterations: int
     parameters: tuple[Parameters, ...]

@@ -10,6 +10,7 @@ from attrs import asdict, frozen
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose import scan
 from moedsl.diagnose import text as diagnose_text
+from moedsl.planner.model.plan import Plan
 from moedsl.rehearse.checks import Check
 from moedsl.rehearse.cpu.config import changes
 from moedsl.rehearse.launch import Outcome
@@ -25,7 +26,7 @@ class Result:
     """One rehearsal. `outcome` is None where it was only shown; `diagnosis` is of the log of a rank that failed."""
 
     rehearsal: Rehearsal
-    plan: Mapping[str, Any]
+    plan: Plan
     """The plan that was rehearsed."""
     device: str
     """cpu or gpu."""
@@ -50,7 +51,7 @@ def to_json(r: Result) -> Json:
         "device": r.device,
         "ranks": small.ranks,
         "layout": {**small.layout, "pipeline_layout": small.pipeline_layout},
-        "plan": {k: r.plan["layout"][k] for k in (*small.layout, "pipeline_layout")},
+        "plan": {k: getattr(r.plan.layout, k) for k in (*small.layout, "pipeline_layout")},
         "batch": {name: getattr(small, name) for name in names},
         **{kind.replace(" ", "_"): [n.to_json() for n in small.notes if n.kind == kind] for kind in KINDS},
         "replaced": [asdict(c) for c in changes(small.model.linear)] if r.device == "cpu" else [],

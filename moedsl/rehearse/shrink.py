@@ -8,6 +8,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from moedsl.cost import pipeline
+from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import meshes, policy, stages, widths
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
 from moedsl.schema.facts import Model
@@ -55,52 +56,50 @@ class Rehearsal:
         return self.micro_batch * self.num_microbatches * self.layout["dp"]
 
 
-def shrink(
-    plan: Mapping[str, Any], model: Model, ranks: int = RANKS, hardware: str = "", on_gpus: bool = False
-) -> Rehearsal:
+def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_gpus: bool = False) -> Rehearsal:
     """The rehearsal of a plan (docs/internals.md) of `model` on at most `ranks` processes. Pure.
 
     `hardware` stands in where the plan's own is not in the stdlib. The small model's `hf`, the folder of its
     config.json, is empty until there is one.
     """
-    big = plan["layout"]
-    sizes = meshes.smallest(big, ranks)
-    vpp = 2 if big["vpp"] > 1 and sizes["pp"] > 1 else 1
+    big = plan.layout
+    sizes = meshes.smallest(big.to_json(), ranks)
+    vpp = 2 if big.vpp > 1 and sizes["pp"] > 1 else 1
     layers, pattern, layout = _shortened(plan, model, sizes["pp"], vpp)
     seq = SEQ * sizes["cp"] * sizes["tp"]
     small = widths.narrow(model, f"{model.name}_rehearsal", sizes, layers, seq, pattern)
-    text = layout if big["pipeline_layout"] and sizes["pp"] > 1 else None
-    batch = plan["batch"]
+    text = layout if big.pipeline_layout and sizes["pp"] > 1 else None
+    batch = plan.batch
     made = Rehearsal(
-        name=plan["name"],
+        name=plan.name,
         model=small,
-        hardware=hardware or plan["hardware"],
+        hardware=hardware or plan.hardware,
         layout={**sizes, "vpp": vpp},
         pipeline_layout=text,
         seq=seq,
-        micro_batch=min(batch["micro_batch"], 2),
-        num_microbatches=_microbatches(batch["num_microbatches"], sizes["pp"]),
-        policy=policy.pinned(plan["policy"], sizes["ep"]),
-        routing=plan["policy"]["routing"],
-        sets={k: v for k, v in plan.get("set", {}).items() if not k.startswith(NOT_CARRIED)},
+        micro_batch=min(batch.micro_batch, 2),
+        num_microbatches=_microbatches(batch.num_microbatches, sizes["pp"]),
+        policy=policy.pinned(plan.policy.to_json(), sizes["ep"]),
+        routing=plan.policy.routing,
+        sets={k: v for k, v in plan.set.items() if not k.startswith(NOT_CARRIED)},
     )
     return _with_notes(made, plan, model, on_gpus)
 
 
-def _shortened(plan: Mapping[str, Any], model: Model, pp: int, vpp: int) -> tuple[int, str, str]:
+def _shortened(plan: Plan, model: Model, pp: int, vpp: int) -> tuple[int, str, str]:
     """Layers, a hybrid's pattern, and the layout in Megatron's letters."""
     if model.hybrid:
-        parts = stages.segments((plan["layout"]["pipeline_layout"] or model.layer_pattern).split("|"), pp)
+        parts = stages.segments((plan.layout.pipeline_layout or model.layer_pattern).split("|"), pp)
         return len("".join(parts)), "".join(parts), "|".join(parts)
     chunks = stages.shortened(_layout(plan, model), pp, vpp, int(model.dense_layers > 0 or model.linear))
     chunks = stages.paired(chunks) if model.linear else chunks
     return sum(c.layers for c in chunks), "", stages.text(chunks)
 
 
-def _layout(plan: Mapping[str, Any], model: Model) -> pipeline.Layout:
+def _layout(plan: Plan, model: Model) -> pipeline.Layout:
     """The plan's chunks; a plan has a layout."""
-    layout = plan["layout"]
-    text, pp, vpp = layout["pipeline_layout"], layout["pp"], layout["vpp"]
+    layout = plan.layout
+    text, pp, vpp = layout.pipeline_layout, layout.pp, layout.vpp
     found = pipeline.parse_layout(text, model, pp, vpp)[0] if text else pipeline.layout_for(model, pp, vpp)
     assert found is not None, f"a plan without a layout: {text}"
     return found
@@ -112,22 +111,22 @@ def _microbatches(planned: int, pp: int) -> int:
     return 1 if planned == 1 else max(pp, most - most % pp)
 
 
-def _with_notes(r: Rehearsal, plan: Mapping[str, Any], model: Model, on_gpus: bool) -> Rehearsal:
-    big, batch = plan["layout"], plan["batch"]
+def _with_notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Rehearsal:
+    big, batch = plan.layout, plan.batch
     own = [
-        *meshes.notes(big, {a: r.layout[a] for a in meshes.AXES}),
-        _virtual(big["vpp"], r.layout["vpp"]),
-        sized("pipeline layout", big["pipeline_layout"] or "even", r.pipeline_layout or "even"),
-        sized("sequence_parallel", big["sequence_parallel"], r.layout["tp"] > 1),
-        sized("seq", batch["seq"], r.seq),
-        sized("micro_batch", batch["micro_batch"], r.micro_batch),
-        sized("num_microbatches", batch["num_microbatches"], r.num_microbatches),
-        sized("global_batch", batch["global_batch"], r.global_batch),
+        *meshes.notes(big.to_json(), {a: r.layout[a] for a in meshes.AXES}),
+        _virtual(big.vpp, r.layout["vpp"]),
+        sized("pipeline layout", big.pipeline_layout or "even", r.pipeline_layout or "even"),
+        sized("sequence_parallel", big.sequence_parallel, r.layout["tp"] > 1),
+        sized("seq", batch.seq, r.seq),
+        sized("micro_batch", batch.micro_batch, r.micro_batch),
+        sized("num_microbatches", batch.num_microbatches, r.num_microbatches),
+        sized("global_batch", batch.global_batch, r.global_batch),
         *widths.notes(model, r.model),
         *_sets(plan, r),
     ]
-    if r.hardware != plan["hardware"]:
-        own.append(Note("hardware", LEFT_OUT, plan["hardware"], r.hardware, "its declaration is in the run file"))
+    if r.hardware != plan.hardware:
+        own.append(Note("hardware", LEFT_OUT, plan.hardware, r.hardware, "its declaration is in the run file"))
     if model.linear and not on_gpus:
         own.append(policy.DELTA_NETS)
     return evolve(r, notes=(*own, *policy.notes(plan, r.policy, on_gpus)))
@@ -139,11 +138,11 @@ def _virtual(planned: int, here: int) -> Note:
     return sized("vpp", planned, here)
 
 
-def _sets(plan: Mapping[str, Any], r: Rehearsal) -> list[Note]:
+def _sets(plan: Plan, r: Rehearsal) -> list[Note]:
     """Each `set` of the run file."""
     return [
         Note(f"set {k}", KEPT, v, r.sets[k])
         if k in r.sets
         else Note(f"set {k}", LEFT_OUT, v, None, "files, lengths and formats of the cluster's run")
-        for k, v in plan.get("set", {}).items()
+        for k, v in plan.set.items()
     ]

@@ -8,10 +8,11 @@ from typing import Any
 
 import jinja2
 
+from moedsl.planner.model.estimate import Stage
+from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
 from moedsl.report import ranks, schedule, trades
 
-Json = Mapping[str, Any]
 MOST_RANKS = 1024
 """Ranks that are drawn; of a larger world the first NVLink domains."""
 MOST_MICROBATCHES = 4
@@ -26,7 +27,7 @@ SIGN = '<meta name="generator" content="moedsl report">'
 COLOURS = ("#3b6fb6", "#7aa6d6", "#c9803a", "#5a9a5a", "#a9a9a9", "#8a6bb0", "#c0504d", "#d8b24a", "#4aa3a3", "#6b6b6b")
 
 
-def page(plans: Sequence[Json]) -> str:
+def page(plans: Sequence[Plan]) -> str:
     """One HTML document for all plans of a file; nothing in it is loaded from elsewhere."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True
@@ -34,42 +35,41 @@ def page(plans: Sequence[Json]) -> str:
     return environment.get_template("page.html.j2").render(plans=[_view(p) for p in plans])
 
 
-def _view(p: Json) -> dict[str, Any]:
+def _view(p: Plan) -> dict[str, Any]:
     return {
         "plan": p,
         "text": plan_text(p),
         "memory": memory(p),
-        "time": bars(p["estimate"]["breakdown"], p["estimate"]["step_time_s"]),
+        "time": bars(p.estimate.breakdown, p.estimate.step_time_s),
         "timeline": timeline(p),
         "trades": trades.trades(p),
         "meshes": meshes(p),
     }
 
 
-def memory(p: Json) -> dict[str, Any]:
+def memory(p: Plan) -> dict[str, Any]:
     """Stacked bars, a stage each, in shares of the widest of capacity and peak."""
-    m = p["estimate"]["memory"]
-    widest = max(m["capacity_gib"], *(s["total_gib"] for s in m["stages"]))
+    m = p.estimate.memory
+    widest = max(m.capacity_gib, *(s.total_gib for s in m.stages))
     rows = [
-        {"stage": s["stage"], "layers": _layers(s), "total": s["total_gib"], "parts": [*_stack(s, widest)]}
-        for s in m["stages"]
+        {"stage": s.stage, "layers": _layers(s), "total": s.total_gib, "parts": [*_stack(s, widest)]} for s in m.stages
     ]
-    lines = {name: m[f"{name}_gib"] / widest * 100 for name in ("capacity", "allowed")}
+    lines = {name: gib / widest * 100 for name, gib in (("capacity", m.capacity_gib), ("allowed", m.allowed_gib))}
     legend = [{"name": k, "colour": c} for k, c in zip(MEMORY, COLOURS, strict=False)]
-    sizes = {"peak": m["peak_gib"], "capacity": m["capacity_gib"], "verdict": m["verdict"]}
+    sizes = {"peak": m.peak_gib, "capacity": m.capacity_gib, "verdict": m.verdict}
     return {"rows": rows, "lines": lines, "legend": legend, **sizes}
 
 
-def _layers(stage: Json) -> str:
+def _layers(stage: Stage) -> str:
     """What a stage holds in words: ``3 dense, 12 MoE``; where all have experts, by what differs."""
-    said = {**KINDS, "moe": "attention"} if "delta" in stage["layers"] else KINDS
-    return ", ".join(f"{n} {said[kind]}" for kind, n in stage["layers"].items())
+    said = {**KINDS, "moe": "attention"} if "delta" in stage.layers else KINDS
+    return ", ".join(f"{n} {said[kind]}" for kind, n in stage.layers.items())
 
 
-def _stack(stage: Json, widest: float) -> Iterator[dict[str, Any]]:
+def _stack(stage: Stage, widest: float) -> Iterator[dict[str, Any]]:
     at = 0.0
     for kind, colour in zip(MEMORY, COLOURS, strict=False):
-        size = stage[f"{kind}_gib"]
+        size = getattr(stage, f"{kind}_gib")
         yield {"name": kind, "gib": size, "left": at / widest * 100, "width": size / widest * 100, "colour": colour}
         at += size
 
@@ -80,12 +80,12 @@ def bars(parts: Mapping[str, float], whole: float) -> list[dict[str, Any]]:
     return [{"name": k.replace("_", " "), "seconds": v, "share": v / whole * 100} for k, v in shown]
 
 
-def timeline(p: Json) -> dict[str, Any] | None:
+def timeline(p: Plan) -> dict[str, Any] | None:
     """The first microbatches of the schedule, in shares of their time; None without a pipeline."""
-    pp, vpp = p["layout"]["pp"], p["layout"]["vpp"]
+    pp, vpp = p.layout.pp, p.layout.vpp
     if pp == 1:
         return None
-    every = p["batch"]["num_microbatches"]
+    every = p.batch.num_microbatches
     drawn = min(every, MOST_MICROBATCHES * pp)
     slots = schedule.timeline(pp, vpp, drawn)
     end = max(s.end for s in slots)
@@ -105,11 +105,11 @@ def timeline(p: Json) -> dict[str, Any] | None:
     return {"boxes": boxes, "rows": pp, "drawn": drawn, "every": every, "idle": schedule.idle(slots), "whole": whole}
 
 
-def meshes(p: Json) -> dict[str, Any]:
+def meshes(p: Plan) -> dict[str, Any]:
     """Both meshes over nodes and NVLink domains; the groups of rank 0 are marked."""
-    node, whole = p["device"]["gpus_per_node"], p["device"]["nvlink_domain"]
-    domain = ranks.used(p["layout"], node, whole)
-    world = ranks.place(p["layout"], p["gpus"], node, domain)
+    node, whole = p.device.gpus_per_node, p.device.nvlink_domain
+    domain = ranks.used(p.layout.to_json(), node, whole)
+    world = ranks.place(p.layout.to_json(), p.gpus, node, domain)
     drawn = world[: max(MOST_RANKS // domain, 1) * domain]
     panels = [
         _panel(drawn, names, title) for names, title in ((ranks.ATTENTION, "attention"), (ranks.EXPERTS, "experts"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
+from moedsl.planner.model.plan import Plan
 from moedsl.schema.axes import pairs
 
 Json = Mapping[str, Any]
@@ -35,11 +36,11 @@ class Axis:
         return f"{value:,.{self.digits}f}"
 
 
-def trades(p: Json) -> list[dict[str, Any]]:
+def trades(p: Plan) -> list[dict[str, Any]]:
     """Both drawings; none for a plan that was not asked for `pareto`."""
-    if "pareto" not in p:
+    if p.pareto is None:
         return []
-    memory, gpus = p["pareto"]["memory_time"], p["pareto"]["gpus_time"]["points"]
+    memory, gpus = p.pareto["memory_time"], p.pareto["gpus_time"]["points"]
     lean = [*memory["points"], {**memory["plan"], "changes": {}, "plan": True}]
     drawn = [_drawing("Memory against speed", lean, "peak_gib", "GiB on the most loaded rank", log=False)]
     return drawn + ([_drawing("GPUs against time", gpus, "gpus", "GPUs", log=True)] if gpus else [])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.planner.model.plan import Plan
 from moedsl.support.owned_files import written_by_us
 
 HELP = (
@@ -24,7 +25,7 @@ class Run:
 
     name: str
     logs: tuple[Path, ...]
-    plan: Mapping[str, Any] | None = None
+    plan: Plan | None = None
     recipe: str | None = None
     """A recipe that stands for the plan, as `verify` takes it."""
 
@@ -70,7 +71,7 @@ def _paired(log: Path, stands: str) -> list[Run] | Diagnostic:
     if file.suffix != ".json" or not file.is_file():
         return [Run(str(log), logs, recipe=stands)] if Path(stands.partition(":")[0]).exists() else _wrong_run(stands)
     plan = read_plan(file)
-    return _wrong_run(stands) if plan is None else [Run(plan["name"], logs, plan)]
+    return _wrong_run(stands) if plan is None else [Run(plan.name, logs, plan)]
 
 
 def _wrong_run(stands: str) -> Diagnostic:
@@ -82,7 +83,7 @@ def _of_log(path: Path) -> Run:
     here = path.resolve().parent
     plans = (plan for folder in (here, here / CODE, *here.parents[:2]) if (plan := read_plan(folder / PLAN)))
     plan = next(plans, None)
-    return Run(plan["name"] if plan else str(path), (path,), plan)
+    return Run(plan.name if plan else str(path), (path,), plan)
 
 
 def _below(folder: Path) -> Iterator[Run]:
@@ -94,20 +95,19 @@ def _below(folder: Path) -> Iterator[Run]:
         groups.setdefault(root, []).append(log)
     for root, logs in groups.items():
         plan = read_plan(roots[root]) if root in roots else None
-        yield Run(plan["name"] if plan else str(root), tuple(logs), plan)
+        yield Run(plan.name if plan else str(root), tuple(logs), plan)
 
 
 def _root(plan: Path) -> Path:
     return plan.parent.parent if plan.parent.name == CODE else plan.parent
 
 
-def read_plan(path: Path) -> Mapping[str, Any] | None:
+def read_plan(path: Path) -> Plan | None:
     """The plan of one run; None where the file is not there or is none."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return Plan.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) and {"layout", "batch", "gpus", "name"} <= data.keys() else None
 
 
 SUFFIXES = (".log", ".out", ".err", ".txt")

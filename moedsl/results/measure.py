@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.planner.model.plan import Plan
 from moedsl.results.gather import Run
 from moedsl.results.line import Step, is_number
 from moedsl.results.log import Attempt, Log, Sample, iterations, samples
@@ -143,24 +144,22 @@ def _not_a_number(log: Log) -> str | None:
 # ---------------------------------------------------------------- its plan
 
 
-def predicted(plan: Mapping[str, Any] | None) -> Json | None:
+def predicted(plan: Plan | None) -> Json | None:
     """The plan's figures for what is measured."""
-    if plan is None or "estimate" not in plan:
+    if plan is None:
         return None
-    e = plan["estimate"]
-    rate = e.get("useful_tokens_per_s_per_gpu", e["tokens_per_s_per_gpu"])
+    e = plan.estimate
     return {
-        "step_time_s": e["step_time_s"],
-        "useful_tokens_per_s_per_gpu": rate,
-        "tflops_per_gpu": e["model_tflops_per_gpu"],
-        "peak_gib": e["memory"]["peak_gib"],
+        "step_time_s": e.step_time_s,
+        "useful_tokens_per_s_per_gpu": e.useful_tokens_per_s_per_gpu,
+        "tflops_per_gpu": e.model_tflops_per_gpu,
+        "peak_gib": e.memory.peak_gib,
     }
 
 
-def _belongs(plan: Mapping[str, Any] | None) -> Json:
+def _belongs(plan: Plan | None) -> Json:
     """Which sweep or isolation the run is a value of, and which experiment it is."""
     if plan is None:
         return {}
-    of = plan.get("sweep") or plan.get("isolation")
-    experiment = plan.get("experiment")
-    return {**({"value_of": of} if of else {}), **({"experiment": experiment["fingerprint"]} if experiment else {})}
+    of = plan.sweep or plan.isolation
+    return {**({"value_of": of.to_json()} if of else {}), "experiment": plan.experiment.fingerprint}

@@ -8,6 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.planner.model.plan import Plan
 from moedsl.results.gather import Run
 
 
@@ -64,10 +65,9 @@ def _one(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] | Diagn
     return Numbers(int(seq), int(gpus), batch, known.get("useful_share", 1.0), source)
 
 
-def _of_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
-    share = plan.get("estimate", {}).get("useful_share", 1.0)
-    batch = plan["batch"]
-    return {"seq": batch["seq"], "gpus": plan["gpus"], "global_batch": batch["global_batch"], "useful_share": share}
+def _of_plan(p: Plan) -> dict[str, Any]:
+    sizes = {"seq": p.batch.seq, "gpus": p.gpus, "global_batch": p.batch.global_batch}
+    return {**sizes, "useful_share": p.estimate.useful_share}
 
 
 def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any] | Diagnostic]:

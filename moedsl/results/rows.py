@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.planner.model.plan import Plan
 from moedsl.results.compare import RATE
 from moedsl.results.measure import OK, UNFINISHED
 from moedsl.schema.axes import AXES, POLICY, written
@@ -16,38 +17,37 @@ _LAYOUT = [a.name for a in AXES if a.section == "layout"]
 _POLICY = [n for n in POLICY if n != "precision"]
 
 
-def lines(pairs: Sequence[tuple[Json | None, Json]]) -> str:
+def lines(pairs: Sequence[tuple[Plan | None, Json]]) -> str:
     """JSON lines of the plans with their results; runs without a plan or without figures have none."""
     rows = [_line(plan, r) for plan, r in pairs if plan and r[RATE] and r["status"] in (OK, UNFINISHED)]
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _line(plan: Json, r: Json) -> dict[str, Any]:
+def _line(plan: Plan, r: Json) -> dict[str, Any]:
     """Calibration counts every token, useful or not."""
     row = {"id": r["name"], "run": run_text(plan), "tokens_per_s_per_gpu": r[RATE]["median"] / r["useful_share"]}
     return row if r["peak_gib"] is None else {**row, "peak_gb": r["peak_gib"] * GIB / 1e9}
 
 
-def run_text(plan: Json) -> str:
+def run_text(plan: Plan) -> str:
     """The run file that states and pins all that the plan decided."""
-    batch, policy = plan["batch"], plan["policy"]
-    frozen = [w for w in ("vision", "projection", "language") if policy.get(f"freeze_{w}")]
+    batch, policy = plan.batch, plan.policy
+    frozen = [w for w in ("vision", "projection", "language") if getattr(policy, f"freeze_{w}")]
     words = [
-        f"model {plan['model']}",
-        f"{plan['hardware']} x {plan['gpus']}",
-        f"{plan['phase']} first",
-        f"seq {batch['seq']}",
-        f"batch {batch['global_batch']}",
-        f"micro_batch {batch['micro_batch']}",
-        f"precision {policy['precision']}",
-        f"task {plan['task']}",
-        f"routing {policy['routing']}",
+        f"model {plan.model}",
+        f"{plan.hardware} x {plan.gpus}",
+        f"{plan.phase} first",
+        f"seq {batch.seq}",
+        f"batch {batch.global_batch}",
+        f"micro_batch {batch.micro_batch}",
+        f"precision {policy.precision}",
+        f"task {plan.task}",
+        f"routing {policy.routing}",
         *([f"vlm {' '.join(f'freeze_{w}' for w in frozen)}"] if frozen else []),
         "pin " + " ".join(f"{k}={written(v)}" for k, v in _pins(plan)),
     ]
     return "; ".join(words)
 
 
-def _pins(plan: Json) -> list[tuple[str, Any]]:
-    policy = plan["policy"]
-    return [(k, plan["layout"][k]) for k in _LAYOUT] + [(k, policy[k]) for k in _POLICY if k in policy]
+def _pins(plan: Plan) -> list[tuple[str, Any]]:
+    return [(k, getattr(plan.layout, k)) for k in _LAYOUT] + [(k, getattr(plan.policy, k)) for k in _POLICY]

@@ -12,11 +12,11 @@ from typing import Any
 from attrs import asdict, frozen
 
 from moedsl.diagnostics.suggest import suggest
+from moedsl.planner.model.plan import Plan
 from moedsl.verify.gpu import DEVICES, Device, from_plan
 from moedsl.verify.report import Report, failed
 
 _NAMED = re.compile(r"_(\d+)gpu_([a-z]+\d+)_")
-_NEVER: dict[str, Any] = {}
 
 
 @frozen
@@ -26,8 +26,8 @@ class Case:
     file: str
     source: str
     function: str
-    plan: Mapping[str, Any]
-    """plan.json, or empty: then nothing is compared."""
+    plan: Plan | None
+    """plan.json; where there is none, nothing is compared."""
     device: Device
     world: int
     seconds: float = 300.0
@@ -38,13 +38,14 @@ class Case:
     """judge, or resolve: only the recipe as built and after Bridge's update (resolve.py)."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self, filter=lambda a, _: a.name != "plan"), "plan": self.plan and self.plan.to_json()}
 
 
 def from_json(data: Mapping[str, Any]) -> Case:
     device: dict[str, Any] = dict(data["device"])
     device["capability"] = tuple(device["capability"])
-    values: dict[str, Any] = {**data, "device": Device(**device)}
+    plan = Plan.from_json(data["plan"]) if data["plan"] else None
+    values: dict[str, Any] = {**data, "device": Device(**device), "plan": plan}
     return Case(**values)
 
 
@@ -66,7 +67,7 @@ def read(
     source, function, plan = located
     named = _NAMED.search(function)
     device = DEVICES.get(gpu) if gpu else (from_plan(plan) if plan else DEVICES.get(named[2]) if named else None)
-    ranks = world or plan.get("gpus") or (int(named[1]) if named else None)
+    ranks = world or (plan.gpus if plan else None) or (int(named[1]) if named else None)
     if device is None:
         return failed(target, "verify.input", "the recipe does not name its GPU", f"--gpu {'|'.join(gpus)}")
     if ranks is None:
@@ -74,13 +75,13 @@ def read(
     return Case(target, source, function, plan, device, int(ranks))
 
 
-def _locate(target: str) -> tuple[str, str, Mapping[str, Any]] | Report:
+def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
     """Source, function and plan; a failed Report where there is no such recipe."""
     head, _, name = target.partition(":")
     path = Path(head)
     if not path.exists():
         if name and re.fullmatch(r"\w+(\.\w+)+", head):
-            return head, name, _NEVER
+            return head, name, None
         return failed(
             target, "verify.input", "no such file", "name a directory that moedsl compile wrote, or a recipe.py"
         )
@@ -94,9 +95,11 @@ def _locate(target: str) -> tuple[str, str, Mapping[str, Any]] | Report:
     if function is None:
         help = f"name the function: {head}:FUNCTION"
         return failed(target, "verify.input", "not a Python file with one public function ending in _config", help)
-    plan = _plan(path.parent / "plan.json")
-    if plan is None:
-        return failed(target, "verify.input", f"{path.parent / 'plan.json'} is not a plan")
+    beside = path.parent / "plan.json"
+    try:
+        plan = Plan.from_json(json.loads(beside.read_text(encoding="utf-8"))) if beside.exists() else None
+    except ValueError as e:
+        return failed(target, "verify.input", f"{beside} is not a plan: {e}")
     return str(path.resolve()), function, plan
 
 
@@ -109,13 +112,3 @@ def _function(path: Path) -> str | None:
     public = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
     wanted = [n for n in public if n.endswith("_config")] or public
     return wanted[0] if len(wanted) == 1 else None
-
-
-def _plan(path: Path) -> Mapping[str, Any] | None:
-    if not path.exists():
-        return _NEVER
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return None
-    return data if isinstance(data, dict) and "layout" in data else None

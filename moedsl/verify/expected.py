@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from moedsl.planner.model.plan import Batch, Layout, Plan, Policy
 
 Check = tuple[str, Any, Callable[[Any], bool]]
 """Dotted field, what the plan says, and whether a resolved value agrees."""
@@ -19,12 +21,12 @@ _OBJECTS = {
 """What the resolved configuration has where a run file sets a field by a word, as `flat` writes an object."""
 
 
-def checks(plan: Mapping[str, Any]) -> Iterator[Check]:
+def checks(plan: Plan) -> Iterator[Check]:
     """Every decided value of `plan` (docs/internals.md, Plan JSON) as checks on the config after Bridge's update.
 
     The user's own `set` has the last word on a field, whatever else decided it.
     """
-    own = plan.get("set", {})
+    own = plan.set
     for check in _decided(plan):
         if check[0] not in own:
             yield check
@@ -35,11 +37,11 @@ def checks(plan: Mapping[str, Any]) -> Iterator[Check]:
             yield _same(field, _OBJECTS.get(field, {}).get(value, value))
 
 
-def _decided(plan: Mapping[str, Any]) -> Iterator[Check]:
-    yield from _layout(plan["layout"])
-    yield from _batch(plan["batch"])
-    yield from _policy(plan.get("policy", {}))
-    for word, value in plan.get("derived", {}).items():
+def _decided(plan: Plan) -> Iterator[Check]:
+    yield from _layout(plan.layout)
+    yield from _batch(plan.batch)
+    yield from _policy(plan.policy)
+    for word, value in plan.derived.items():
         yield _same(word if "." in word else f"model.{word}", value)
 
 
@@ -54,7 +56,7 @@ def _pattern(value: str) -> Check:
     return PATTERN, value, lambda actual: isinstance(actual, str) and actual.partition("/")[0] == main
 
 
-def _set(field: str, value: list[Any]) -> Check:
+def _set(field: str, value: Sequence[str]) -> Check:
     return field, value, lambda actual: isinstance(actual, list) and set(actual) == set(value)
 
 
@@ -67,14 +69,14 @@ _SIZES = {
 }
 
 
-def _layout(layout: Mapping[str, Any]) -> Iterator[Check]:
+def _layout(layout: Layout) -> Iterator[Check]:
     for word, field in _SIZES.items():
-        yield _same(f"model.{field}", layout[word])
-    yield _same("data_parallel_size", layout["dp"])
-    vpp = layout["vpp"] or 1
+        yield _same(f"model.{field}", getattr(layout, word))
+    yield _same("data_parallel_size", layout.dp)
+    vpp = layout.vpp
     yield "model.virtual_pipeline_model_parallel_size", vpp, lambda actual: (actual or 1) == vpp
-    yield _same("model.sequence_parallel", layout["sequence_parallel"])
-    yield from _stages(layout.get("pipeline_layout"))
+    yield _same("model.sequence_parallel", layout.sequence_parallel)
+    yield from _stages(layout.pipeline_layout)
 
 
 def _stages(text: str | None) -> Iterator[Check]:
@@ -86,12 +88,12 @@ def _stages(text: str | None) -> Iterator[Check]:
         yield _pattern(text)
 
 
-def _batch(batch: Mapping[str, Any]) -> Iterator[Check]:
-    yield _same("train.global_batch_size", batch["global_batch"])
-    yield _same("train.micro_batch_size", batch["micro_batch"])
-    yield _same("num_microbatches", batch["num_microbatches"])
-    yield _same("model.seq_length", batch["seq"])
-    yield _same("dataset.seq_length", batch["seq"])
+def _batch(batch: Batch) -> Iterator[Check]:
+    yield _same("train.global_batch_size", batch.global_batch)
+    yield _same("train.micro_batch_size", batch.micro_batch)
+    yield _same("num_microbatches", batch.num_microbatches)
+    yield _same("model.seq_length", batch.seq)
+    yield _same("dataset.seq_length", batch.seq)
 
 
 _NUMBERS: dict[str, dict[str, Any]] = {
@@ -111,60 +113,51 @@ _FLAGS = {
 }
 
 
-def _policy(policy: Mapping[str, Any]) -> Iterator[Check]:
+def _policy(policy: Policy) -> Iterator[Check]:
     yield _same("model.bf16", True)
-    for field, value in _NUMBERS.get(str(policy.get("precision")), {}).items():
+    for field, value in _NUMBERS[policy.precision].items():
         yield _same(field, value)
-    yield from _dispatcher(policy.get("dispatcher"))
-    yield from _recompute(policy.get("recompute"))
-    yield from _graphs(policy.get("cuda_graph"))
+    yield from _dispatcher(policy.dispatcher)
+    yield from _recompute(policy.recompute)
+    yield from _graphs(policy.cuda_graph)
     yield from _optimizer(policy)
-    if policy.get("routing"):
-        yield _same("model.moe_router_force_load_balancing", policy["routing"] == "balanced")
+    yield _same("model.moe_router_force_load_balancing", policy.routing == "balanced")
     for word, field in _FLAGS.items():
-        if policy.get(word):
+        if getattr(policy, word):
             yield _same(f"model.{field}", True)
 
 
-def _optimizer(policy: Mapping[str, Any]) -> Iterator[Check]:
-    if policy.get("grad_reduce"):
-        yield _same("ddp.grad_reduce_in_fp32", policy["grad_reduce"] == "fp32")
-    if policy.get("moments"):
-        yield _same("optimizer.exp_avg_dtype", _DTYPES[policy["moments"]])
-    if policy.get("sharding"):
-        yield _same("ddp.use_distributed_optimizer", True)
-        yield _same("ddp.use_megatron_fsdp", policy["sharding"] == "fsdp")
-    if policy.get("offload"):
-        yield _same("optimizer.optimizer_cpu_offload", policy["offload"] == "optimizer")
-    if policy.get("offload_modules"):
+def _optimizer(policy: Policy) -> Iterator[Check]:
+    yield _same("ddp.grad_reduce_in_fp32", policy.grad_reduce == "fp32")
+    yield _same("optimizer.exp_avg_dtype", _DTYPES[policy.moments])
+    yield _same("ddp.use_distributed_optimizer", True)
+    yield _same("ddp.use_megatron_fsdp", policy.sharding == "fsdp")
+    yield _same("optimizer.optimizer_cpu_offload", policy.offload == "optimizer")
+    if policy.offload_modules:
         yield _same("model.fine_grained_activation_offloading", True)
-        yield _set("model.offload_modules", policy["offload_modules"])
+        yield _set("model.offload_modules", policy.offload_modules)
 
 
-def _dispatcher(word: str | None) -> Iterator[Check]:
-    if word in ("alltoall", "allgather"):
+def _dispatcher(word: str) -> Iterator[Check]:
+    if word == "alltoall":
         yield _same("model.moe_token_dispatcher_type", word)
-    elif word:
+    else:
         yield _same("model.moe_token_dispatcher_type", "flex")
         yield _same("model.moe_flex_dispatcher_backend", word)
 
 
-def _recompute(modules: list[str] | None) -> Iterator[Check]:
-    if modules is None:
-        return
-    if modules in ([], ["full"]):
+def _recompute(modules: Sequence[str]) -> Iterator[Check]:
+    if [*modules] in ([], ["full"]):
         yield _same("model.recompute_granularity", "full" if modules else None)
         return
     yield _same("model.recompute_granularity", "selective")
     yield _set("model.recompute_modules", modules)
 
 
-def _graphs(modules: list[str] | None) -> Iterator[Check]:
-    if modules is None:
-        return
+def _graphs(modules: Sequence[str]) -> Iterator[Check]:
     if not modules:
         yield _same("model.cuda_graph_impl", "none")
-    elif modules == ["full_iteration"]:
+    elif [*modules] == ["full_iteration"]:
         yield "model.cuda_graph_impl", "full_iteration", lambda actual: actual in ("full_iteration", "local")
     else:
         yield _set("model.cuda_graph_modules", modules)

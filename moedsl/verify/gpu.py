@@ -13,6 +13,8 @@ from typing import Any
 
 from attrs import frozen
 
+from moedsl.planner.model.plan import Plan
+
 
 @frozen
 class Device:
@@ -38,13 +40,10 @@ DEVICES: Mapping[str, Device] = {
 """By the name that NVIDIA's recipes use. A plan for other hardware brings its own `device`."""
 
 
-def from_plan(plan: Mapping[str, Any]) -> Device | None:
-    """The plan's `device` {name, capability [major, minor], memory bytes, sms}, else the one that `hardware` names."""
-    device = plan.get("device")
-    if device:
-        major, minor = device["capability"]
-        return Device(device["name"], (int(major), int(minor)), int(device["memory"]), int(device["sms"]))
-    return DEVICES.get(str(plan.get("hardware")))
+def from_plan(plan: Plan) -> Device:
+    """The GPU that a plan is for."""
+    d = plan.device
+    return Device(d.name, (d.capability[0], d.capability[1]), d.memory, d.sms)
 
 
 def answer(device: Device, world: int, rank: int) -> None:

@@ -37,7 +37,7 @@ def layout_of(config: Any, world: int) -> dict[str, int]:
 
 def compare(made: Made, config: Any, case: Case) -> tuple[dict[str, Any], tuple[Mismatch, ...]]:
     """Each family {count, sizes, matches}, and a mismatch for each that differs, with the first group that does."""
-    layout: Mapping[str, Any] = case.plan.get("layout") or layout_of(config, case.world)
+    layout: Mapping[str, Any] = case.plan.layout.to_json() if case.plan else layout_of(config, case.world)
     wanted = rank_groups.groups(layout, config.dist.use_tp_pp_dp_mapping)
     real = {NAMES[name]: sorted(lists) for name, lists in made.items() if name in NAMES}
     report = {name: _describe(lists, wanted[name]) for name, lists in sorted(real.items())}

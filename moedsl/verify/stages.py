@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
+from moedsl.planner.model.plan import Plan
 from moedsl.verify import mamba
 from moedsl.verify.case import Case
 from moedsl.verify.distributed import initialise
@@ -93,10 +94,10 @@ def _unique(model: Any, groups: Any) -> Iterator[tuple[str, int]]:
                 yield part.key, prod(part.global_shape)
 
 
-def compare(stages: list[dict[str, Any]], plan: Mapping[str, Any]) -> tuple[list[dict[str, Any]], tuple[Mismatch, ...]]:
+def compare(stages: list[dict[str, Any]], plan: Plan | None) -> tuple[list[dict[str, Any]], tuple[Mismatch, ...]]:
     """Compare stages with the plan's: `params` are all of a rank of the stage, `expert_params` those of experts."""
-    planned = (plan.get("estimate", {}).get("memory") or {}).get("stages")
-    if planned is None:
+    planned = plan.estimate.memory.stages if plan else ()
+    if not planned:
         return [{"stage": s["stage"], "planned": None, "real": s} for s in stages], ()
     out: list[Mismatch] = []
     if len(planned) != len(stages):
@@ -104,10 +105,10 @@ def compare(stages: list[dict[str, Any]], plan: Mapping[str, Any]) -> tuple[list
     pairs: list[dict[str, Any]] = []
     for want, real in zip(planned, stages, strict=False):
         counted = {"params": real["dense"] + real["expert"], "expert_params": real["expert"]}
-        pairs.append({"stage": real["stage"], "planned": {name: want[name] for name in counted}, "real": real})
+        pairs.append({"stage": real["stage"], "planned": {name: getattr(want, name) for name in counted}, "real": real})
         out += [
-            Mismatch(f"stages[{real['stage']}].{name}", want[name], value)
+            Mismatch(f"stages[{real['stage']}].{name}", getattr(want, name), value)
             for name, value in counted.items()
-            if want[name] != value
+            if getattr(want, name) != value
         ]
     return pairs, tuple(out)

@@ -13,6 +13,7 @@ from typing import Any
 
 from moedsl.emit.fields import decided_fields
 from moedsl.megatron.values import normalise
+from moedsl.planner.model.plan import Plan
 from moedsl.verify.case import Case
 from moedsl.verify.expected import PATTERN, checks
 from moedsl.verify.flat import LAYOUT, defaults_of, flat, layout, unknown
@@ -85,27 +86,28 @@ def unknown_fields(config: Any, code: CodeType) -> tuple[Mismatch, ...]:
 
 def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mismatch, ...]:
     """The plan's decided values against the updated config."""
-    if not case.plan:
+    plan = case.plan
+    if plan is None:
         return ()
     resolved = flat(config) | {
         "data_parallel_size": config.data_parallel_size,
         "num_microbatches": num_microbatches,
     }
     out: list[Mismatch] = []
-    for field, planned, agrees in checks(case.plan):
+    for field, planned, agrees in checks(plan):
         planned = layout(planned) if field == LAYOUT else planned
         if field not in resolved:
             out.append(Mismatch(field, planned, None, "no such field"))
         elif not (resolved[field] == planned or agrees(resolved[field])):
             out.append(Mismatch(field, planned, resolved[field]))
     known = {m.field for m in out}
-    out += [m for m in _emitted(config, case) if m.field not in known]
-    return (*out, *_environment(config, case))
+    out += [m for m in _emitted(config, plan) if m.field not in known]
+    return (*out, *_environment(config, plan))
 
 
-def _emitted(config: Any, case: Case) -> Iterator[Mismatch]:
+def _emitted(config: Any, plan: Plan) -> Iterator[Mismatch]:
     """What the emitter says that the plan decides, field by field (emit/fields.py)."""
-    for field, planned in decided_fields(case.plan).items():
+    for field, planned in decided_fields(plan).items():
         if not _has(config, field):
             yield Mismatch(field, planned, None, "no such field")
         elif (resolved := normalise(field, attrgetter(field)(config))) != planned:
@@ -120,9 +122,9 @@ def _has(config: Any, field: str) -> bool:
     return True
 
 
-def _environment(config: Any, case: Case) -> list[Mismatch]:
+def _environment(config: Any, plan: Plan) -> list[Mismatch]:
     prefix = "env_vars."
-    own = {n.removeprefix(prefix): v for n, v in case.plan.get("set", {}).items() if n.startswith(prefix)}
-    planned = {**case.plan.get("env", {}), **own}
+    own = {n.removeprefix(prefix): v for n, v in plan.set.items() if n.startswith(prefix)}
+    planned = {**plan.env, **own}
     has = {name: str(value) for name, value in config.env_vars.items()}
     return [Mismatch(f"env_vars.{n}", v, has.get(n)) for n, v in planned.items() if has.get(n) != str(v)]

@@ -15,6 +15,7 @@ from moedsl.diff.fields import of_overrides, of_plan, of_recipe
 from moedsl.diff.sources import Side, sides
 from moedsl.diff.text import text
 from moedsl.planner.experiment import settings
+from moedsl.results.gather import read_plan
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
 from moedsl.verify.case import Case
 from moedsl.verify.client import Server
@@ -190,7 +191,8 @@ def test_every_setting_of_a_plan_is_a_word() -> None:
     for program in ("qwen3_vl_30b_a3b; h100 x 16; seq 64k", "deepseek_v3; gb200 x 256"):
         (side,) = sides((), [program])
         assert isinstance(side, Side) and side.plan is not None
-        left = {n for s in ("batch", "layout", "policy") for n in side.plan[s]} - {*settings(side.plan)}
+        sections = (side.plan.batch, side.plan.layout, side.plan.policy)
+        left = {n for s in sections for n in s.to_json()} - {*settings(*sections)}
         assert left <= {"against_4k"}
 
 
@@ -279,8 +281,8 @@ def test_a_run_that_goes_on_from_its_own_checkpoints_is_no_other() -> None:
 
 
 def test_a_plan_of_mock_data_says_so(compiled: Path) -> None:
-    plan = json.loads((compiled / "tuned" / "plan.json").read_text(encoding="utf-8"))
-    assert of_plan(plan)["dataset.mock"] is True
+    plan = read_plan(compiled / "tuned" / "plan.json")
+    assert plan is not None and of_plan(plan)["dataset.mock"] is True
 
 
 # ---------------------------------------------------------------- the command

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
+from moedsl.emit.dataset import dataset, tokenizer
 from moedsl.emit.fields import decided_fields, sections
 from moedsl.emit.overrides import overrides
-from moedsl.megatron.data import dataset, tokenizer
 from moedsl.megatron.values import Call
+from moedsl.planner.model.plan import Plan
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
-from tests.helpers.plans import PLANS
+from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import compiled, plan_of
 
 ASK = ROOT / "tests/oracles/ask_data.py"
@@ -40,7 +40,7 @@ def ids(text: str) -> list[str]:
     return [d.id for d in compiled(text).diagnostics]
 
 
-def settings(plan: dict[str, Any]) -> dict[str, Any]:
+def settings(plan: Plan) -> dict[str, Any]:
     """What the recipe assigns, by path; the last of each."""
     return {s.path: s.value for _, group in sections(plan) for s in group}
 
@@ -88,11 +88,11 @@ def test_it_is_not_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_recipe_says_where_weights_come_from() -> None:
-    plan = copy.deepcopy(PLANS["qwen3_30b_h100_sft"])
+    plan = PLANS["qwen3_30b_h100_sft"]
     nothing = "cfg.checkpoint.pretrained_checkpoint = None"
     assert nothing in recipe_text(plan) and "AutoBridge.import_ckpt" in recipe_text(plan)
     assert "fsdp_dtensor and no imported" not in recipe_text(plan)
-    plan["set"], plan["policy"]["sharding"] = {"checkpoint.pretrained_checkpoint": "/base"}, "fsdp"
+    plan = changed(plan, set={"checkpoint.pretrained_checkpoint": "/base"}, policy={"sharding": "fsdp"})
     text = recipe_text(plan)
     assert nothing not in text and 'cfg.checkpoint.pretrained_checkpoint = "/base"' in text
     assert "convert-torch-dist-to-fsdp-dtensor" in text

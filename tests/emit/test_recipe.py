@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import subprocess
 import sys
 from typing import Any
@@ -15,8 +14,9 @@ from hypothesis import strategies as st
 from moedsl.emit.bridge import function_name, recipe_text
 from moedsl.emit.fields import decided_fields
 from moedsl.megatron import values
+from moedsl.planner.model.plan import Plan
 from tests.helpers.paths import ROOT
-from tests.helpers.plans import PLANS
+from tests.helpers.plans import PLANS, changed
 
 BASE = PLANS["qwen3_30b_h100_real_data"]
 ANY = st.text(min_size=0, max_size=30)
@@ -58,7 +58,7 @@ def test_names_are_bridges_own() -> None:
 
 
 def test_same_plan_same_bytes() -> None:
-    assert recipe_text(copy.deepcopy(BASE)) == recipe_text(BASE)
+    assert recipe_text(changed(BASE)) == recipe_text(BASE)
 
 
 def test_the_users_own_settings_come_last() -> None:
@@ -69,7 +69,7 @@ def test_the_users_own_settings_come_last() -> None:
     assert decided_fields(BASE)["optimizer.main_params_dtype"] == "torch.float32"
 
 
-def checkpoints(plan: dict[str, Any]) -> tuple[Any, Any]:
+def checkpoints(plan: Plan) -> tuple[Any, Any]:
     """Where a recipe saves and loads, from the one call that says so."""
     calls = (n for n in ast.walk(ast.parse(recipe_text(plan))) if isinstance(n, ast.Call))
     (call,) = (c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "CheckpointConfig")
@@ -83,7 +83,7 @@ def test_a_run_goes_on_from_where_it_saves() -> None:
     own = f"nemo_experiments/{function_name(BASE)}/checkpoints"
     assert checkpoints(BASE) == (own, own)
     for plan in (BASE, mock):
-        assert checkpoints({**plan, "set": {"checkpoint.save": "/shared/run"}}) == ("/shared/run", "/shared/run")
+        assert checkpoints(changed(plan, set={"checkpoint.save": "/shared/run"})) == ("/shared/run", "/shared/run")
 
 
 def test_reasons_and_warnings_stand_beside_what_they_explain() -> None:
@@ -95,10 +95,9 @@ def test_reasons_and_warnings_stand_beside_what_they_explain() -> None:
 
 @given(because=ANY, path=ANY, word=ANY, hf=ANY)
 def test_no_text_of_the_user_becomes_code(because: str, path: str, word: str, hf: str) -> None:
-    plan = copy.deepcopy(BASE)
-    plan["decisions"][0]["because"] = because
-    plan["policy"]["data"], plan["hf"] = f"/{path}", hf
-    plan["set"] = {"model.moe_router_dtype": word}
+    first, *rest = BASE.to_json()["decisions"]
+    own = {"decisions": [{**first, "because": because}, *rest], "set": {"model.moe_router_dtype": word}}
+    plan = changed(BASE, policy={"data": f"/{path}"}, hf=hf, **own)
     tree = ast.parse(recipe_text(plan))
     assert [type(n) for n in tree.body] == [type(n) for n in ast.parse(recipe_text(BASE)).body]
     strings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}

@@ -13,6 +13,7 @@ import pytest
 
 from moedsl.emit.bridge import function_name, recipe_text
 from moedsl.emit.fields import decided_fields
+from moedsl.planner.model.plan import Plan
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS
 
@@ -30,7 +31,7 @@ def oracle(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return json.loads(ran.stdout)
 
 
-def recipe_job(plan: dict[str, Any], folder: Path, on_gpu: bool) -> dict[str, Any]:
+def recipe_job(plan: Plan, folder: Path, on_gpu: bool) -> dict[str, Any]:
     file = folder / f"{function_name(plan)}_{len(list(folder.iterdir()))}.py"
     file.write_text(recipe_text(plan))
     return {

@@ -71,7 +71,7 @@ def answers(folder: Path) -> dict[str, Any]:
     """Everything that has to know an axis, asked once."""
     from moedsl.compiler import compile_source
     from moedsl.diagnostics.source import Source
-    from moedsl.queries import asked, top
+    from moedsl.queries import changes, top
     from moedsl.reference import page
     from moedsl.results.rows import run_text
     from moedsl.syntax.keywords import words
@@ -84,7 +84,7 @@ def answers(folder: Path) -> dict[str, Any]:
     done = compile_source(Source("run.moe", RULES + RUN))
     (plan,), (chosen,) = done.plans, done.chosen
     return {
-        "plan": plan,
+        "plan": plan.to_json(),
         "text": _printed("plan", folder / "run.moe"),
         "loud": _printed("plan", folder / "loud.moe"),
         "loud plan": json.loads(_printed("plan", "--json", folder / "loud.moe")),
@@ -98,8 +98,8 @@ def answers(folder: Path) -> dict[str, Any]:
             d.message for d in compile_source(Source("sweep.moe", RULES + RUN + files["sweep"])).diagnostics
         ],
         "isolate": _printed("plan", folder / "isolate.moe"),
-        "what_if": [c.label for c in asked.changes(chosen, done.library)],
-        "headings": asked.KINDS,
+        "what_if": [c.label for c in changes.changes(chosen, done.library)],
+        "headings": changes.KINDS,
         "top": [x["layout"] for x in top.top(chosen, 2)],
         "calibration": run_text(plan),
         "words": words().to_json(),

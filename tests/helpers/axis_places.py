@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from moedsl.compiler import load_stdlib
 from moedsl.cost import memory, step
 from moedsl.emit.fields import decided_fields
 from moedsl.lint import words
+from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import meshes, policy
 from moedsl.rules.collect import of_library
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.verify import expected
 from tests.helpers.paths import ROOT
+from tests.helpers.plans import changed
 
-Plan = Mapping[str, Any]
 Answer = Callable[[Plan], object]
 
 
@@ -48,12 +47,10 @@ def _deciding(plan: Plan, answer: Answer) -> set[str]:
 
 
 def _changed(plan: Plan, axis: axes.Axis) -> Iterable[Plan]:
-    now = axis.encode(plan[axis.section][axis.name])
+    now = axis.encode(getattr(getattr(plan, axis.section), axis.name))
     codes = (2, 3) if axis.kind == "int" else range(len(axis.words) or 2)
     for code in (c for c in codes if c != now):
-        other = deepcopy({**plan})
-        other[axis.section][axis.name] = axis.decode(code)
-        yield other
+        yield changed(plan, **{axis.section: {axis.name: axis.decode(code)}})
 
 
 def _documented() -> set[str]:

@@ -10,8 +10,9 @@ from attrs import evolve
 from moedsl.compiler import load_stdlib
 from moedsl.cost import pipeline
 from moedsl.emit.bridge import function_name, recipe_text
+from moedsl.planner.model.plan import Plan
 from moedsl.verify import case as cases
-from tests.helpers.plans import plan
+from tests.helpers.plans import changed, plan
 from tests.helpers.rule_cases import Case
 
 _SIZES = ("tp", "cp", "pp", "vpp", "ep", "etp")
@@ -48,7 +49,7 @@ def asked(folder: Path, case: Case) -> cases.Case:
     return evolve(read, stages=case.build)
 
 
-def _plan(case: Case) -> dict[str, Any]:
+def _plan(case: Case) -> Plan:
     """The plan that the emitter would get, were the layout legal."""
     w = case.layout
     sizes = {k: w[k] for k in _SIZES}
@@ -59,7 +60,7 @@ def _plan(case: Case) -> dict[str, Any]:
         (w["global_batch"], w["micro_batch"], w["seq"]), set={f"model.{_FIELDS[k]}": v for k, v in case.facts.items()},
     )  # fmt: skip
     more = _OFFLOADING if w["offload_modules"] else _GRAPHS if w["cuda_graph"] else {}
-    return {**made, "gpus": w["gpus"], **more}
+    return changed(made, gpus=w["gpus"], **more)
 
 
 def _layout(w: dict[str, Any]) -> str | None:

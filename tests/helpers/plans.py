@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from attrs import asdict
+
+from moedsl.planner.model.plan import Plan
+from moedsl.schema import axes
+from moedsl.verify.gpu import DEVICES
+
 _LAYOUT = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "etp": 1, "sequence_parallel": False, "pipeline_layout": None}
 _POLICY = {
     "precision": "bf16",
@@ -22,6 +28,31 @@ _POLICY = {
     "freeze_vision": False,
     "freeze_projection": False,
     "freeze_language": False,
+}
+_DECISION: dict[str, Any] = {"cite": [], "alternatives": [], "effect": "execution"}
+_MEMORY = dict.fromkeys(
+    ("peak_gib", "capacity_gib", "allowed_gib", "lower_gib", "upper_gib", "visible_gib", "unused_gib"), 0.0
+)
+_TEXTS = {"covers": "", "verdict": "FITS", "because": ""}
+_OUTSIDE = {"lower_gib": 0.0, "upper_gib": 0.0, "parts": []}
+_RATES = ("step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "useful_share", "useful_tokens_per_s_per_gpu")
+_ESTIMATE = {
+    "memory": {**_MEMORY, **_TEXTS, "stages": [], "unknown": [], "outside": _OUTSIDE},
+    **dict.fromkeys(_RATES, 1.0),
+    "breakdown": {},
+    "covers": {"step_time": ""},
+}
+_SHARES: dict[str, Any] = {"share": 0.0, "seconds": {}, "shares": {}}
+_WALLS = {
+    "memory": {**dict.fromkeys(("share", "allowed", "paid_s", "paid", "graphs_gib"), 0.0), "bought_back": []},
+    "communication": {**_SHARES, "bubble_s": 0.0},
+    "host": {"share": 0.0},
+    "compute": _SHARES,
+    "dominant": "compute",
+    "usual": None,
+    "fixes": {},
+    "notes": [],
+    "mfu": {"precision": "bf16", "share": 0.0, "of_bf16": 0.0},
 }
 _MODELS = {
     "qwen3_30b_a3b": ("Qwen/Qwen3-30B-A3B", "qwen3_moe"),
@@ -49,57 +80,75 @@ def plan(
     policy: dict[str, Any] | None = None,
     batch: tuple[int, int, int] = (256, 1, 4096),
     **more: Any,
-) -> dict[str, Any]:
+) -> Plan:
     """A whole plan from what makes it special. `batch` is global batch, microbatch, sequence length."""
     hf, kin = _MODELS[model]
-    full = {**_LAYOUT, **layout}
+    full: dict[str, Any] = {**_off("layout"), **_LAYOUT, **layout}
     full["dp"] = gpus // (full["tp"] * full["cp"] * full["pp"])
     full["edp"] = gpus // (full["etp"] * full["ep"] * full["pp"])
     full["sequence_parallel"] = full["tp"] > 1
-    settled = {**_POLICY, **(policy or {})}
+    settled: dict[str, Any] = {**_off("policy"), **_POLICY, **(policy or {})}
     size, micro, seq = batch
-    return {
-        "version": 1,
-        "name": "main",
-        "model": model,
-        "hf": hf,
-        "family": kin,
-        "hardware": hardware,
-        "gpus": gpus,
-        "phase": "fit",
-        "task": "pretrain",
-        "target": {"bridge": "0.6.2"},
-        "layout": full,
-        "batch": {
-            "global_batch": size,
-            "micro_batch": micro,
-            "num_microbatches": size // (micro * full["dp"]),
-            "seq": seq,
-        },
-        "policy": settled,
-        "derived": {"moe_router_dtype": "fp32"},
-        "env": {"TORCH_NCCL_HIGH_PRIORITY": 1, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-        "set": {},
-        "decisions": [
-            {
-                "name": "tp",
-                "value": full["tp"],
-                "origin": "chosen",
-                "rule": "std.mesh",
-                "because": "the smallest that fits",
+    device = DEVICES[hardware]
+    decided = [
+        ("tp", full["tp"], "chosen", "std.mesh", "the smallest that fits"),
+        ("dispatcher", settled["dispatcher"], "chosen", None, "fit first"),
+        ("recompute", settled["recompute"], "pinned", None, None),
+    ]
+    return Plan.from_json(
+        {
+            "version": 1,
+            "name": "main",
+            "model": model,
+            "hf": hf,
+            "family": kin,
+            "hardware": hardware,
+            "gpus": gpus,
+            "phase": "fit",
+            "task": "pretrain",
+            "target": {"bridge": "0.6.2"},
+            "needs": [],
+            "device": {**asdict(device), "capability": [*device.capability], "gpus_per_node": 8, "nvlink_domain": 8},
+            "layout": full,
+            "batch": {
+                "global_batch": size,
+                "micro_batch": micro,
+                "num_microbatches": size // (micro * full["dp"]),
+                "seq": seq,
             },
-            {"name": "dispatcher", "value": settled["dispatcher"], "origin": "chosen", "because": "fit first"},
-            {"name": "recompute", "value": settled["recompute"], "origin": "pinned", "because": None},
-        ],
-        **more,
-    }
+            "policy": settled,
+            "derived": {"moe_router_dtype": "fp32"},
+            "env": {"TORCH_NCCL_HIGH_PRIORITY": 1, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+            "set": {},
+            "estimate": _ESTIMATE,
+            "walls": _WALLS,
+            "decisions": [
+                {"name": n, "value": v, "origin": o, "rule": r, "because": b, **_DECISION} for n, v, o, r, b in decided
+            ],
+            **{key: [] for key in ("advice", "allowed", "measured", "diagnostics", "alternatives", "steps")},
+            "search": {"legal_layouts": 0, "rows_priced": 0},
+            "experiment": {"values": {}, "fingerprint": "", "origins": {}, "benchmark": []},
+            **more,
+        }
+    )
+
+
+def _off(section: str) -> dict[str, Any]:
+    return {a.name: a.decode(a.off) for a in axes.AXES if a.section == section}
+
+
+def changed(p: Plan, **values: Any) -> Plan:
+    """The plan with other values: those of a section are merged into it, any other key is replaced."""
+    data = p.to_json()
+    merged = {k: {**data[k], **v} if k in ("layout", "batch", "policy", "estimate") else v for k, v in values.items()}
+    return Plan.from_json(data | merged)
 
 
 _TE_GRAPH = ["attn", "moe_router", "moe_preprocess"]
 _OVERLAP = {"ep_overlap": True, "delay_wgrad": True}
 _SUPER_HALVES = "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EM|EMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME"
 
-PLANS: dict[str, dict[str, Any]] = {
+PLANS: dict[str, Plan] = {
     "qwen3_30b_h100_bf16": plan("qwen3_30b_a3b", "h100", 16, {"ep": 16}, {"recompute": ["moe_act", "layernorm"]}),
     "qwen3_30b_h100_fp8_full_recompute": plan(
         "qwen3_30b_a3b",

@@ -6,13 +6,13 @@ import copy
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve
 
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.emit.artifact import files_of
+from moedsl.planner.model.plan import Plan
 from moedsl.support.owned_files import write_all
 from moedsl.verify import Server
 from moedsl.verify import case as cases
@@ -36,7 +36,7 @@ def _compiled(text: str, name: str) -> Result:
     return compile_source(Source(name, text))
 
 
-def plan_of(text: str) -> dict[str, Any]:
+def plan_of(text: str) -> Plan:
     """The plan of a program with one run that must compile."""
     result = compiled(text)
     assert not result.failed, result.diagnostics

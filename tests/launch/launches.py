@@ -12,6 +12,7 @@ from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import derive
 from moedsl.launch.launch import Launch
+from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library
 from moedsl.syntax import ast
 from moedsl.syntax.parser import parse
@@ -55,17 +56,17 @@ def slurm(hardware: str, more: str = "") -> Cluster:
     return cluster(f"{SLURM.format(hardware=hardware)}; {more}" if more else SLURM.format(hardware=hardware))
 
 
-def plan(hardware: str, gpus: int, layout: dict[str, Any], **policy: Any) -> dict[str, Any]:
+def plan(hardware: str, gpus: int, layout: dict[str, Any], **policy: Any) -> Plan:
     """A plan of Qwen3-235B with that layout."""
     return plans.plan("qwen3_235b_a22b", hardware, gpus, layout, policy)
 
 
-def launch(made: dict[str, Any], on: Cluster) -> Launch:
+def launch(made: Plan, on: Cluster) -> Launch:
     derived, found = derive(made, on, library())
     assert derived is not None, found
     return derived
 
 
-def ids(made: dict[str, Any], on: Cluster) -> list[tuple[str, str]]:
+def ids(made: Plan, on: Cluster) -> list[tuple[str, str]]:
     """Severity and id of what deriving says."""
     return [(d.severity, d.id) for d in derive(made, on, library())[1]]

@@ -15,6 +15,7 @@ from moedsl.launch import executors
 from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task
+from moedsl.planner.model.plan import Plan
 from tests.launch import run_files
 
 PAYLOADS = Path(__file__).parent / "payloads"
@@ -36,7 +37,7 @@ cluster here {{
 class Planned:
     """One run of a file and what launches it."""
 
-    plan: dict[str, Any]
+    plan: Plan
     launch: Launch
     cluster: Cluster
 

@@ -21,6 +21,7 @@ from moedsl.launch import slurm as arguments
 from moedsl.launch.derive import derive
 from moedsl.launch.launch import to_json
 from moedsl.schema.operators import segment
+from tests.helpers.plans import changed
 from tests.launch.launches import cluster, ids, launch, library, plan, slurm
 
 TABLE = json.loads(Path(__file__).with_name("data").joinpath("recipe_variables.json").read_text())
@@ -157,7 +158,7 @@ def test_what_the_cluster_states_replaces_an_argument() -> None:
 
 
 def test_a_signal_where_the_run_handles_it() -> None:
-    made = plan("h100", 16, {"ep": 8}) | {"set": {"train.exit_signal_handler": True}}
+    made = changed(plan("h100", 16, {"ep": 8}), set={"train.exit_signal_handler": True})
     assert arguments.arguments(launch(made, slurm("h100")), slurm("h100"))["signal"] == "TERM@60"
 
 
@@ -174,7 +175,7 @@ def test_every_argument_is_one_of_nemo_runs() -> None:
     import nemo_run
 
     on = slurm("gb200", 'container "x"; mounts ["/a:/b"]; secrets [S]; qos q; sbatch { comment "x" }')
-    made = launch(plan("gb200", 64, {"ep": 8}) | {"set": {"train.exit_signal_handler": True}}, on)
+    made = launch(changed(plan("gb200", 64, {"ep": 8}), set={"train.exit_signal_handler": True}), on)
     known = {f.name for f in dataclasses.fields(nemo_run.SlurmExecutor)}
     assert set(arguments.arguments(made, on)) <= known
     built = executors.executor(made, on, Path("/shared/runs"))
@@ -203,7 +204,7 @@ def test_variables_of_recipes_that_register_buffers_or_offload(group: dict[str, 
     fields = {"ddp.nccl_ub": "nccl_ub", "model.fine_grained_activation_offloading": "offload"}
     stated = {path: True for path, word in fields.items() if group["fields"][word]}
     planned = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "NCCL_GRAPH_REGISTER": 0, "NCCL_NVLS_ENABLE": 0}
-    made = launch(plan("h100", 16, {"ep": 8}) | {"set": stated, "env": planned}, slurm("h100")).variables
+    made = launch(changed(plan("h100", 16, {"ep": 8}), set=stated, env=planned), slurm("h100")).variables
     assert {n: made.get(n, "") for n in group["env"]} == group["env"]
     assert group["recipes"] >= 10
 
@@ -263,5 +264,5 @@ def test_json_has_the_contracts_keys() -> None:
 
 
 def test_a_job_is_named_as_its_recipe_and_its_run() -> None:
-    made = plan("h100", 16, {"ep": 8}) | {"name": "main.micro_batch_2"}
+    made = changed(plan("h100", 16, {"ep": 8}), name="main.micro_batch_2")
     assert derivation.job_name(made) == "qwen3_235b_a22b_pretrain_16gpu_h100_bf16.main.micro_batch_2"

@@ -22,7 +22,7 @@ from moedsl.launch.dryrun import dryrun, dryrun_all
 from moedsl.launch.script import Payload
 from moedsl.launch.shield import no_input
 from tests.helpers.paths import ROOT
-from tests.helpers.plans import PLANS
+from tests.helpers.plans import PLANS, changed
 from tests.launch.launches import launch, plan, slurm
 
 CONTAINER = 'container "nvcr.io/nvidia/nemo:26.02"; mounts ["/lustre:/lustre"]; secrets [HF_TOKEN]'
@@ -36,7 +36,7 @@ LAUNCHES: dict[str, tuple[dict[str, Any], Cluster]] = {
     "gb200_ssh": (PLANS["qwen3_235b_gb200_whole_graph_nvfp4"], slurm("gb200", f"{CONTAINER}; {SSH}")),
     "one_gpu": (plan("h200", 1, {"ep": 1}), slurm("h200", "request none; qos low; time 30")),
     "stated": (
-        plan("b300", 16, {"ep": 16}) | {"set": {"train.exit_signal_handler": True, "ddp.nccl_ub": True}},
+        changed(plan("b300", 16, {"ep": 16}), set={"train.exit_signal_handler": True, "ddp.nccl_ub": True}),
         slurm(
             "b300", 'srun_args ["--mpi=none"]; sbatch { reservation "our own" }; env { A "x y" }; job_name_prefix "me."'
         ),
@@ -101,7 +101,7 @@ def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(
 
 def test_several_jobs_are_one_experiment() -> None:
     on = slurm("h100")
-    jobs = [launch(plan("h100", 16, {"ep": 8}) | {"name": n}, on) for n in ("a", "b")]
+    jobs = [launch(changed(plan("h100", 16, {"ep": 8}), name=n), on) for n in ("a", "b")]
     sent = dryrun_all([(j, SHORT) for j in jobs], on, "runs/two of them.moe")
     assert len(sent.files) == 4 and sent.experiment == "two-of-them_0"
     assert all(f"two-of-them/{sent.experiment}/" in text for n, text in sent.files.items() if "sbatch" in n)

@@ -19,6 +19,7 @@ from moedsl.launch import nodes, places, preflight
 from moedsl.launch.nodes import Node
 from moedsl.launch.preflight import Checked
 from moedsl.rules.library import Library
+from tests.helpers.plans import changed
 from tests.launch import run_files
 from tests.launch.kube_api import Api
 from tests.launch.slurm_cluster import Slurm
@@ -159,7 +160,7 @@ def test_a_run_stops_before_it_is_submitted(
 def test_a_recipe_that_bridge_refuses(two_nodes: Planned) -> None:
     """A global batch that data parallelism does not divide."""
     result = compile_source(Source("run.moe", MOE.format(gpus=8, pins="tp=2 pp=2 ep=2")))
-    plan = {**result.plans[0], "batch": {**result.plans[0]["batch"], "global_batch": 65}}
+    plan = changed(result.plans[0], batch={"global_batch": 65})
     said: list[str] = []
     (found,) = preflight.bridge([plan], result.source, result.library, said.append)
     assert found.id == "preflight.bridge"

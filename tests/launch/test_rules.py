@@ -18,6 +18,7 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import derive
 from moedsl.rules.rule import Rule
+from tests.helpers.plans import changed
 from tests.launch.launches import cluster, launch, library, plan, slurm
 
 Job = tuple[dict[str, Any], Cluster]
@@ -43,7 +44,7 @@ class Derived:
 
 def job(gpus: int = 16, facts: str = "", ep: int = 8, on: str = "h100", field: str = "") -> Job:
     """A job of GPUs `on` a Slurm cluster of the same with those facts; the recipe sets `field` to true."""
-    return plan(on, gpus, {"ep": ep}) | {"set": {field: True} if field else {}}, slurm(on, facts)
+    return changed(plan(on, gpus, {"ep": ep}), set={field: True} if field else {}), slurm(on, facts)
 
 
 def elsewhere(hardware: str) -> Job:
@@ -59,7 +60,7 @@ def wide(ep: int, dispatcher: str) -> Job:
 def corpus(fields: dict[str, str]) -> Job:
     """A job on a corpus of its own that sets those fields."""
     given, on = job()
-    return given | {"policy": given["policy"] | {"data": "/data/corpus"}, "set": fields}, on
+    return changed(given, policy={"data": "/data/corpus"}, set=fields), on
 
 
 H100 = job()

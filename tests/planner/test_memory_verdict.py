@@ -8,6 +8,7 @@ import pytest
 
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
+from moedsl.planner.model.estimate import Certain
 from moedsl.planner.text.plan import plan_text
 from moedsl.schema import axes
 
@@ -40,7 +41,7 @@ def test_nothing_that_fits_is_said_as_such() -> None:
     """Of a run that leaves nothing open."""
     text = "qwen3_next_80b_a3b; h100 x 128; seq 32k"
     tight = plan(f"{text}; pin {pins(plan(text), {})}")
-    assert tight["estimate"]["memory"]["certain"] == {"within": None, "layout": None}
+    assert tight.estimate.memory.certain == Certain(within=None, layout=None)
     assert "nothing FITS that the run leaves open\n" in plan_text(tight)
 
 

@@ -35,7 +35,7 @@ def test_its_pin_gives_its_figures(text: str) -> None:
     before = plan(text)
     assert before["layout"]["pipeline_layout"] is None
     (found,) = shown(before)
-    policy = {n: v for n, v in before["policy"].items() if n in ("recompute", "cuda_graph", "dispatcher")}
+    policy = {n: v for n, v in before.policy.to_json().items() if n in ("recompute", "cuda_graph", "dispatcher")}
     words = " ".join(
         f"{n}=[{', '.join(v)}]" if isinstance(v, list) and v else f"{n}={v or 'none'}" for n, v in policy.items()
     )

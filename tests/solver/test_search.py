@@ -324,7 +324,7 @@ TWICE = """
 import json, sys
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
-print(json.dumps(compile_source(Source("run.moe", sys.argv[1])).plans))
+print(json.dumps([p.to_json() for p in compile_source(Source("run.moe", sys.argv[1])).plans]))
 """
 
 

@@ -18,6 +18,7 @@ from moedsl.verify.case import Case
 from moedsl.verify.report import Report
 from tests.helpers.cost_models import model
 from tests.helpers.paths import ROOT
+from tests.helpers.plans import changed
 from tests.helpers.programs import judged, plan_of
 
 pytestmark = pytest.mark.bridge
@@ -125,10 +126,9 @@ def test_nvidias_own_recipe_is_refused_once_the_model_is_built(recipe: str, serv
 @pytest.mark.parametrize("layout", ["Et*16|t*16|t*16|mL", "Et*16|t*16|t*16m|L", "E|t*16|t*16|t*16mL"])
 def test_a_chunk_without_a_layer_is_refused_beside_mtp(layout: str, server: Server, tmp_path: Path) -> None:
     """Whichever chunk it is: Bridge asks for MTP's layer in each (bridge models/gpt_provider.py:343)."""
-    plan = plan_of("qwen3_next_80b_a3b; h100 x 64; pin pp=4 vpp=1 ep=8")
-    plan["layout"] |= {"pipeline_layout": layout}
+    plan = changed(plan_of("qwen3_next_80b_a3b; h100 x 64; pin pp=4 vpp=1 ep=8"), layout={"pipeline_layout": layout})
     (tmp_path / "recipe.py").write_text(recipe_text(plan))
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "plan.json").write_text(json.dumps(plan.to_json()))
     case = cases.read(str(tmp_path))
     assert isinstance(case, Case), case
     (report,) = server.judge([case])

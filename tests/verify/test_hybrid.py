@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import subprocess
 import sys
@@ -14,13 +13,14 @@ import pytest
 from moedsl.cost import parameters
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.fields import decided_fields
+from moedsl.planner.model.plan import Plan
 from moedsl.verify import Server
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.report import Report, render
 from tests.helpers.cost_models import model
 from tests.helpers.paths import ROOT
-from tests.helpers.plans import PLANS
+from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import judged, plan_of
 
 pytestmark = pytest.mark.bridge
@@ -86,19 +86,19 @@ def test_the_pattern_is_no_replacement_of_bridges(reports: dict[str, Report]) ->
     assert {c.field for r in reports.values() for c in r.changed if c.origin == "plan"} <= {"dataset.split"}
 
 
-def one_judged(server: Server, folder: Path, plan: dict[str, Any], text: str = "") -> Report:
+def one_judged(server: Server, folder: Path, plan: Plan, text: str = "") -> Report:
     """A plan's recipe, or another text in its place, through the real Bridge."""
     folder.mkdir(exist_ok=True)
     (folder / "recipe.py").write_text(text or recipe_text(plan))
-    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "plan.json").write_text(json.dumps(plan.to_json()))
     case = cases.read(str(folder))
     assert isinstance(case, Case), case
     (report,) = server.judge([case])
     return report
 
 
-def with_layout(plan: dict[str, Any], **layout: Any) -> dict[str, Any]:
-    return {**copy.deepcopy(plan), "layout": {**plan["layout"], **layout}}
+def with_layout(plan: Plan, **layout: Any) -> Plan:
+    return changed(plan, layout=layout)
 
 
 def test_a_moved_cut_moves_the_layers(server: Server, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ REFUSED = {
 def test_bridge_refuses(why: str, server: Server, tmp_path: Path) -> None:
     layout, policy, words = REFUSED[why]
     plan = with_layout(HALVES, **layout)
-    plan["policy"] |= policy
+    plan = changed(plan, policy=policy)
     report = one_judged(server, tmp_path / "refused", plan)
     assert report.verdict == "refused", report.to_json()
     assert any(words in r.message for r in report.refusals), report.refusals
@@ -161,8 +161,7 @@ def test_bridge_refuses(why: str, server: Server, tmp_path: Path) -> None:
 
 def test_an_overlapped_schedule_is_refused(server: Server, tmp_path: Path) -> None:
     """Bridge's own checks let it pass: the model has no plan of its layers to overlap."""
-    plan = copy.deepcopy(FULL)
-    plan["policy"] |= {"ep_overlap": True, "recompute": [], "cuda_graph": []}
+    plan = changed(FULL, policy={"ep_overlap": True, "recompute": [], "cuda_graph": []})
     report = one_judged(server, tmp_path / "overlapped", plan)
     assert [r.question for r in report.refusals] == ["overlap"], report.to_json()
     assert "build_schedule_plan" in report.refusals[0].message
@@ -170,7 +169,7 @@ def test_an_overlapped_schedule_is_refused(server: Server, tmp_path: Path) -> No
 
 def test_more_tensor_parallel_ranks_than_groups_are_refused(server: Server, tmp_path: Path) -> None:
     plan = with_layout(FULL, tp=16, sequence_parallel=True, dp=1)
-    plan["batch"]["num_microbatches"] = plan["batch"]["global_batch"]
+    plan = changed(plan, batch={"num_microbatches": plan.batch.global_batch})
     report = one_judged(server, tmp_path / "wide", plan)
     assert any("ngroups must be evenly divisible by tp_size" in r.message for r in report.refusals), report.to_json()
 

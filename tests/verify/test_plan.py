@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 import pytest
 
 from moedsl.emit.bridge import recipe_text
+from moedsl.planner.model.plan import Plan
 from moedsl.verify import Report, Server, render
 from moedsl.verify import case as cases
-from tests.helpers.plans import PLANS
+from tests.helpers.plans import PLANS, changed
 
 pytestmark = pytest.mark.bridge
 Judge = Callable[[dict[str, Any], dict[str, Any]], Report]
@@ -25,9 +25,9 @@ STAGES = [{"stage": 0, "params": 1_541_093_376 + 1_811_939_328, "expert_params":
 def judge(server: Server, tmp_path: Path) -> Judge:
     """Judges the recipe of one plan against another."""
 
-    def answer(emitted: dict[str, Any], plan: dict[str, Any]) -> Report:
+    def answer(emitted: Plan, plan: Plan) -> Report:
         (tmp_path / "recipe.py").write_text(recipe_text(emitted))
-        (tmp_path / "plan.json").write_text(json.dumps(plan))
+        (tmp_path / "plan.json").write_text(json.dumps(plan.to_json()))
         case = cases.read(str(tmp_path))
         assert isinstance(case, cases.Case)
         return server.judge([case])[0]
@@ -35,14 +35,10 @@ def judge(server: Server, tmp_path: Path) -> Judge:
     return answer
 
 
-def changed(section: str, key: str, value: Any) -> dict[str, Any]:
-    plan = copy.deepcopy(BASE)
-    plan[section][key] = value
-    return plan
-
-
-def with_stages(stages: list[dict[str, Any]]) -> dict[str, Any]:
-    return {**copy.deepcopy(BASE), "estimate": {"memory": {"stages": stages}}}
+def with_stages(stages: list[dict[str, Any]]) -> Plan:
+    sizes = {f"{k}_gib": 0.0 for k in ("weights", "gradients", "optimizer", "activations", "buffers", "total")}
+    memory = BASE.estimate.memory.to_json() | {"stages": [{**s, "layers": {}, **sizes} for s in stages]}
+    return changed(BASE, estimate={"memory": memory})
 
 
 def test_the_plan_comes_through(judge: Judge) -> None:
@@ -70,20 +66,19 @@ def test_one_parameter_off_is_found(judge: Judge) -> None:
     ],
 )
 def test_a_wrong_value_is_found(section: str, key: str, value: Any, field: str, judge: Judge) -> None:
-    report = judge(BASE, changed(section, key, value))
+    report = judge(BASE, changed(BASE, **{section: {**BASE.to_json()[section], key: value}}))
     assert field in {m.field for m in report.mismatches}, render(report)
 
 
 def test_wrong_groups_are_found_with_the_first_that_differs(judge: Judge) -> None:
-    plan = copy.deepcopy(BASE)
-    plan["layout"] |= {"ep": 8, "edp": 2}
+    plan = changed(BASE, layout={"ep": 8, "edp": 2})
     found = {m.field: m for m in judge(BASE, plan).mismatches}
     assert {"groups.EP", "groups.EDP", "model.expert_model_parallel_size"} <= set(found)
     assert found["groups.EP"].planned == "2 groups"
 
 
 def test_a_dispatcher_that_the_gpu_lacks_falls_back_and_is_found(judge: Judge) -> None:
-    plan = {**copy.deepcopy(BASE), "hardware": "gb200"}
-    plan["policy"]["dispatcher"] = "deepep"
+    plan = changed(BASE, hardware="gb200", device=PLANS["qwen3_235b_gb200_mxfp8_overlap"].device.to_json())
+    plan = changed(plan, policy={"dispatcher": "deepep"})
     report = judge(plan, plan)
     assert any(m.field.startswith("model.moe_token_dispatcher_type") for m in report.mismatches) or report.refusals

@@ -39,7 +39,7 @@ def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], 
         return {}, found
     derived = [(p, *derive(p, cluster, result.library)) for p in result.plans]
     found += [d for _, _, more in derived for d in more if d not in found]
-    return {p["name"]: emit.files(made, cluster, p) for p, made, _ in derived if made is not None}, found
+    return {p.name: emit.files(made, cluster, p) for p, made, _ in derived if made is not None}, found
 
 
 def _write(a: Namespace, result: Result) -> int:
@@ -47,8 +47,8 @@ def _write(a: Namespace, result: Result) -> int:
     folder, files = Path(a.output), dict[str, str]()
     launches, found = _launches(a, result)
     for plan in result.plans:
-        below = f"{plan['name']}/" if len(result.plans) > 1 else ""
-        made = files_of(plan, result.source, result.library) | launches.get(plan["name"], {})
+        below = f"{plan.name}/" if len(result.plans) > 1 else ""
+        made = files_of(plan, result.source, result.library) | launches.get(plan.name, {})
         files |= {below + name: text for name, text in made.items()}
     talk.say(found, result.library.sources)
     if any(d.is_error for d in found):

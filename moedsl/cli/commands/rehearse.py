@@ -16,6 +16,7 @@ from moedsl.cli.programs import compiled
 from moedsl.compiler import Result as Compiled
 from moedsl.diagnose import text as diagnose_text
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import program
 from moedsl.rehearse.checks import checks
 from moedsl.rehearse.gpus import Gpus, available
@@ -29,14 +30,14 @@ from moedsl.solver.solve import Chosen
 from moedsl.verify.client import INSTALL, is_installed
 from moedsl.verify.gpu import from_plan
 
-Run = tuple[Chosen, dict[str, Any]]
+Run = tuple[Chosen, Plan]
 
 
 def run(a: Namespace) -> int:
     made, code = compiled(a, "plan")
     if made is None or code:
         return code
-    wanted = [(c, p) for c, p in zip(made.chosen, made.plans, strict=True) if a.run in (None, p["name"])]
+    wanted = [(c, p) for c, p in zip(made.chosen, made.plans, strict=True) if a.run in (None, p.name)]
     problem = _problem(a, made, wanted)
     if problem is not None:
         return _refused(a, [problem])
@@ -60,7 +61,7 @@ def run(a: Namespace) -> int:
 
 def _problem(a: Namespace, made: Compiled, wanted: list[Run]) -> Diagnostic | None:
     if not wanted:
-        names = ", ".join(p["name"] for p in made.plans)
+        names = ", ".join(p.name for p in made.plans)
         return error("rehearse.no_run", f"no run is called {a.run}", help=f"--run takes one of {names}")
     if not a.dryrun and not is_installed():
         text = f"Megatron Bridge is not installed for {sys.executable} (Python {sys.version.split()[0]})"
@@ -78,7 +79,7 @@ def _refused(a: Namespace, found: list[Diagnostic]) -> int:
 def _shrunk(made: Compiled, run: Run, ranks: int, on_gpus: bool) -> Rehearsal:
     """Hardware that the run file declares is not there in the small run's file: another of its architecture is."""
     chosen, plan = run
-    own = made.library.hardware[plan["hardware"]].span
+    own = made.library.hardware[plan.hardware].span
     shipped = own is not None and own.file.startswith("stdlib/")
     instead = "h100" if chosen.problem.program.hardware.arch == "hopper" else "b200"
     return shrink(plan, chosen.problem.program.model, ranks, "" if shipped else instead, on_gpus)

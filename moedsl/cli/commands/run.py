@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import Any
 
 from attrs import evolve, frozen
 
@@ -22,13 +21,14 @@ from moedsl.launch import executors, head, here, homes, quote, show, store
 from moedsl.launch.derive import derive
 from moedsl.launch.launch import Launch, to_json
 from moedsl.launch.script import Payload
+from moedsl.planner.model.plan import Plan
 
 
 @frozen
 class Job:
     """One plan on its way: what it needs and what its ranks run."""
 
-    plan: dict[str, Any]
+    plan: Plan
     launch: Launch
     payload: Payload
 
@@ -80,13 +80,13 @@ def _asked(cluster: str | None) -> str:
 
 def _jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job], list[Diagnostic]]:
     """The job of each run, or of the one that is asked for."""
-    names = [p["name"] for p in result.plans]
+    names = [p.name for p in result.plans]
     if only is not None and only not in names:
         help = suggest(only, names) or (f"there are {', '.join(names)}",)
         return [], [error("launch.no_run", f"no run is called `{only}`", help=help)]
     jobs: list[Job] = []
     found: list[Diagnostic] = []
-    for plan in (p for p in result.plans if only in (None, p["name"])):
+    for plan in (p for p in result.plans if only in (None, p.name)):
         launch, more = derive(plan, cluster, result.library)
         found += [d for d in more if d not in found]
         if launch is not None:
@@ -103,7 +103,8 @@ def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagn
     held = [quote.refusal(t, bool(cluster.container)) for j in jobs for t in j.payload.files.values()]
     found = [d for d in held if d is not None and cluster.executor == "slurm"][:1]
     if not dryrun:
-        found += [d for j in jobs for d in training_inputs.refused(j.plan)]
+        for p in (j.plan for j in jobs):
+            found += training_inputs.refused(p.name, p.task, {**p.derived, **p.set})
     if cluster.executor == "local" and not dryrun:
         found += here.refusals([j.launch for j in jobs])
     if cluster.executor != "local" and not dryrun:

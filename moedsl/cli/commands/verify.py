@@ -50,8 +50,8 @@ def _compiled(file: str, stack: ExitStack) -> list[tuple[str, str]] | None:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
     out: list[tuple[str, str]] = []
     for plan in result.plans:
-        talk.say(write_all(folder / plan["name"], files_of(plan, source, result.library)), {})
-        out.append((f"{file}:{plan['name']}" if len(result.plans) > 1 else file, str(folder / plan["name"])))
+        talk.say(write_all(folder / plan.name, files_of(plan, source, result.library)), {})
+        out.append((f"{file}:{plan.name}" if len(result.plans) > 1 else file, str(folder / plan.name)))
     return out
 
 

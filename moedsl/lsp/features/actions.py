@@ -133,10 +133,10 @@ def _allows(document: Document, run: str) -> Iterator[Offer]:
     """Advice that a plan does not follow: with a reason it is not advised again."""
     seen: set[str] = set()
     for plan in plans.of_runs(document).get(run, ()):
-        for advice in plan["advice"]:
-            if not advice["followed"] and advice["rule"] not in seen:
-                seen.add(advice["rule"])
-                yield from _allow(document, run, advice["rule"], None)
+        for advice in plan.advice:
+            if not advice.followed and advice.rule not in seen:
+                seen.add(advice.rule)
+                yield from _allow(document, run, advice.rule, None)
 
 
 def _allow(document: Document, run: str, rule: str, d: Diagnostic | None) -> Iterator[Offer]:

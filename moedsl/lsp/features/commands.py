@@ -25,7 +25,7 @@ def show_plan(workspace: Workspace, uri: str, run: str | None = None) -> dict[st
         return None
     made = _plans(document, run)
     text = "\n".join(map(plan_text, made)) or _why_none(document)
-    return {"uri": uri, "run": run, "text": text, "plans": [dict(p) for p in made]}
+    return {"uri": uri, "run": run, "text": text, "plans": [p.to_json() for p in made]}
 
 
 def show_report(workspace: Workspace, uri: str, run: str | None = None) -> dict[str, Any] | None:

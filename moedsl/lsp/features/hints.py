@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from lsprotocol import types
 
 from moedsl.lsp.document import Document
 from moedsl.lsp.plans import STATEMENTS, block_of, pin_edit, written
+from moedsl.planner.model.decisions import Decision
+from moedsl.planner.model.plan import Plan
 from moedsl.schema import axes
 from moedsl.syntax import ast
 
@@ -24,14 +26,14 @@ def answer(document: Document, params: types.InlayHintParams) -> list[types.Inla
     counts = [sum(_run(p) == _run(q) for q in plans) for p in plans]
     out: list[types.InlayHint] = []
     for plan, alike in zip(plans, counts, strict=True):
-        anchor = anchor_of(document, plan["name"])
+        anchor = anchor_of(document, plan.name)
         if anchor is not None and start <= anchor <= end:
             out += _of_plan(document, plan, anchor) if alike == 1 else [_line(document, plan, anchor)]
     return out
 
 
-def _run(plan: Mapping[str, Any]) -> str:
-    return str(plan["name"]).split(".")[0]
+def _run(plan: Plan) -> str:
+    return plan.name.split(".")[0]
 
 
 def anchor_of(document: Document, run: str) -> int | None:
@@ -50,59 +52,56 @@ def _is_hardware(document: Document, s: Any) -> bool:
     return isinstance(s, ast.HardwareStmt) or (isinstance(s, ast.BareStmt) and s.name.id in document.library.hardware)
 
 
-def _of_plan(document: Document, plan: Mapping[str, Any], anchor: int) -> Iterator[types.InlayHint]:
+def _of_plan(document: Document, plan: Plan, anchor: int) -> Iterator[types.InlayHint]:
     """One hint for each decision, then the memory and the speed."""
     if not any(c.problem.program.gpus for c in _chosen(document, plan)):
         yield _count(document, plan, anchor)
     for d in shown(plan):
-        text = f"{d['name']}={written(d['name'], d['value'])}"
-        pin = pin_edit(document, plan, [d["name"]])
+        text = f"{d.name}={written(d.name, d.value)}"
+        pin = pin_edit(document, plan, [d.name])
         yield _hint(document, anchor, text, _why(d), [pin] if pin else None)
     yield _hint(document, anchor, figures(plan), _figures_why(plan), None)
 
 
-def shown(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def shown(plan: Plan) -> list[Decision]:
     """The decisions worth a hint: the mesh, and policies that are not what nobody would ask about."""
-    of_name = {d["name"]: d for d in plan["decisions"] if d["origin"] != "pinned"}
-    on = [a for a in WHERE_ON if a.name in of_name and a.is_on(of_name[a.name]["value"])]
+    of_name = {d.name: d for d in plan.decisions if d.origin != "pinned"}
+    on = [a for a in WHERE_ON if a.name in of_name and a.is_on(of_name[a.name].value)]
     return [of_name[a.name] for a in (*ALWAYS, *on) if a.name in of_name]
 
 
-def _chosen(document: Document, plan: Mapping[str, Any]) -> list[Any]:
+def _chosen(document: Document, plan: Plan) -> list[Any]:
     chosen = document.plan.chosen if document.plan else ()
-    return [c for c in chosen if c.problem.program.name == plan["name"]]
+    return [c for c in chosen if c.problem.program.name == plan.name]
 
 
-def _count(document: Document, plan: Mapping[str, Any], anchor: int) -> types.InlayHint:
+def _count(document: Document, plan: Plan, anchor: int) -> types.InlayHint:
     """The number of GPUs that the solver found."""
-    text = f"x {plan['gpus']}"
+    text = f"x {plan.gpus}"
     at = document.lines.range(anchor, anchor)
     return _hint(document, anchor, text, "the fewest that work", [types.TextEdit(at, " " + text)])
 
 
-def _line(document: Document, plan: Mapping[str, Any], anchor: int) -> types.InlayHint:
+def _line(document: Document, plan: Plan, anchor: int) -> types.InlayHint:
     """One of several plans of a run on one line; what each chose differs, so there is nothing to pin."""
-    values = " ".join(f"{d['name']}={written(d['name'], d['value'])}" for d in shown(plan))
-    own = str(plan["name"]).split(".", 1)[-1]
+    values = " ".join(f"{d.name}={written(d.name, d.value)}" for d in shown(plan))
+    own = plan.name.split(".", 1)[-1]
     return _hint(document, anchor, f"{own}: {values}, {figures(plan)}", _figures_why(plan), None)
 
 
-def figures(plan: Mapping[str, Any]) -> str:
+def figures(plan: Plan) -> str:
     """Memory and speed: ``155 of 173 GiB, 1,213 tok/s/GPU``."""
-    memory, estimate = plan["estimate"]["memory"], plan["estimate"]
-    return (
-        f"{memory['peak_gib']:.0f} of {memory['capacity_gib']:.0f} GiB, "
-        f"{estimate['tokens_per_s_per_gpu']:,.0f} tok/s/GPU"
-    )
+    memory, estimate = plan.estimate.memory, plan.estimate
+    return f"{memory.peak_gib:.0f} of {memory.capacity_gib:.0f} GiB, {estimate.tokens_per_s_per_gpu:,.0f} tok/s/GPU"
 
 
-def _why(d: Mapping[str, Any]) -> str:
-    return f"{d['origin']}: {d['because']}" if d.get("because") else str(d["origin"])
+def _why(d: Decision) -> str:
+    return f"{d.origin}: {d.because}" if d.because else d.origin
 
 
-def _figures_why(plan: Mapping[str, Any]) -> str:
-    estimate = plan["estimate"]
-    return f"{estimate['step_time_s']:.2f} s a step; {estimate['memory']['verdict']}, most loaded rank"
+def _figures_why(plan: Plan) -> str:
+    estimate = plan.estimate
+    return f"{estimate.step_time_s:.2f} s a step; {estimate.memory.verdict}, most loaded rank"
 
 
 def _hint(
@@ -123,8 +122,8 @@ def pin(workspace: Any, uri: str, run: str, names: list[str]) -> types.Workspace
     """The command ``moedsl.pin``: pins decisions of a run; all that are shown where `names` is empty."""
     document = workspace.document(uri)
     plans = document.plan.plans if document and document.plan else ()
-    plan = next((p for p in plans if p["name"] == run), None)
+    plan = next((p for p in plans if p.name == run), None)
     if document is None or plan is None:
         return None
-    found = pin_edit(document, plan, names or [d["name"] for d in shown(plan)])
+    found = pin_edit(document, plan, names or [d.name for d in shown(plan)])
     return types.WorkspaceEdit(changes={uri: [found]}) if found else None

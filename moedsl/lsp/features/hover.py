@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from lsprotocol import types
 
@@ -13,6 +12,7 @@ from moedsl.lsp.document import Document
 from moedsl.lsp.offers_run import hardware_doc, model_doc
 from moedsl.lsp.place import place
 from moedsl.megatron import fields
+from moedsl.planner.model.decisions import Decision
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.symbols import ALIASES
@@ -119,16 +119,14 @@ def _decided(a: Around, name: str) -> Iterator[str]:
     plans = a.document.plan.plans if a.document.plan else ()
     run = next((b.name for b in a.at.blocks if b.keyword == "run"), "")
     for plan in plans:
-        own: str = plan["name"]
-        if not run or own.split(".")[0] == run:
-            yield from (_decision(d, own) for d in plan["decisions"] if d["name"] == name)
+        if not run or plan.name.split(".")[0] == run:
+            yield from (_decision(d, plan.name) for d in plan.decisions if d.name == name)
 
 
-def _decision(d: Mapping[str, Any], run: str) -> str:
-    lines = [f"**{d['name']} = {value(d['value'])}** in {run}: {d['origin']}"]
-    lines += [f"because: {d['because']}"] if d.get("because") else []
-    cites = d.get("cite") or ()
-    lines += [f"cite: {c}" for c in ([cites] if isinstance(cites, str) else cites)]
+def _decision(d: Decision, run: str) -> str:
+    lines = [f"**{d.name} = {value(d.value)}** in {run}: {d.origin}"]
+    lines += [f"because: {d.because}"] if d.because else []
+    lines += [f"cite: {c}" for c in d.cite]
     return "\n\n".join(lines)
 
 

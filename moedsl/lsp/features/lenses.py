@@ -24,8 +24,8 @@ def _lenses(document: Document, run: str, made: list[plans.Plan]) -> Iterator[ty
 
 def title(made: list[plans.Plan]) -> str:
     """The first plan of a run in a few words, and how many others it has."""
-    first, e = made[0], made[0]["estimate"]
-    text = f"{first['gpus']} {first['hardware']}, {_seconds(e['step_time_s'])} s a step, {e['memory']['verdict']}"
+    first, e = made[0], made[0].estimate
+    text = f"{first.gpus} {first.hardware}, {_seconds(e.step_time_s)} s a step, {e.memory.verdict}"
     return text + (f" ({len(made)} plans)" if len(made) > 1 else "")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from moedsl.planner.model.decisions import Advice
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Law
@@ -18,7 +19,6 @@ from moedsl.solver.table import Row
 from moedsl.solver.top_k import Kept
 from moedsl.support.text import change
 
-Json = dict[str, Any]
 NEAR = 0.1
 """How far behind a layout may rank that is named for its memory."""
 
@@ -27,7 +27,7 @@ NEAR = 0.1
 class Answers:
     """What one more pass over the space says beside a plan."""
 
-    advice: list[Json]
+    advice: tuple[Advice, ...]
     """Every advice and every preference of the run, in their order."""
     certain: Row | None
     """Of a layout that is TIGHT, the best that FITS `within` its step."""
@@ -44,18 +44,9 @@ def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> An
     asked = {n: Kept(1, Question(law=law), limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
     _fill(chosen, [*asked.values(), *([sure] if sure else [])])
     costs = {n: _cost(asked.get(n), row) for n in unfollowed}
-    entries = [
-        {
-            "rule": law.rule.id,
-            "followed": law.rule.id not in costs,
-            "because": law.rule.because,
-            "cite": list(law.rule.cites),
-            "worth": law.rule.worth,
-            "cost": costs.get(law.rule.id),
-        }
-        for law in laws
-    ]
-    return Answers(entries, next(iter(sure.rows), None) if sure else None, None if limit is None else NEAR)
+    rules = [law.rule for law in laws]
+    entries = [Advice(r.id, r.id not in costs, r.because, r.cites, r.worth, costs.get(r.id)) for r in rules]
+    return Answers(tuple(entries), next(iter(sure.rows), None) if sure else None, None if limit is None else NEAR)
 
 
 def _cost(asked: Kept | None, row: Row) -> str:

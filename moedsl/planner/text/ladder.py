@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
+from moedsl.planner.model.ladder import Folding, Gain, Ladder, NextPhase, Opened
+from moedsl.planner.model.plan import Plan
 from moedsl.schema.axes import pairs, said
+from moedsl.support.record import ABSENT
 from moedsl.support.text import wrapped
 
-Json = Mapping[str, Any]
 NAMES = {"throughput": "retune (throughput first)"}
 
 
-def ladder_text(p: Json) -> str:
+def ladder_text(p: Plan) -> str:
     """The section `Ladder` of a plan; empty for a plan without one."""
-    if "ladder" not in p:
+    if p.ladder is None:
         return ""
-    return "Ladder\n" + "\n".join(_lines(p["ladder"]))
+    return "Ladder\n" + "\n".join(_lines(p.ladder))
 
 
-def _lines(ladder: Json) -> Iterator[str]:
-    what = ladder["ranks_by"]["because"] if ladder["open"] else "nothing to choose"
-    yield wrapped(f"{_name(ladder['phase'])}: {what}", "  ", "    ")
-    if ladder["from"]:
-        yield f"  since {_name(ladder['from']['phase'])}: {_gain(ladder['from'])}"
-    for verb, kind in (("may change", "open"), ("holds", "held")):
-        for because, entries in _by_reason(ladder[kind]).items():
+def _lines(ladder: Ladder) -> Iterator[str]:
+    what = ladder.ranks_by.because if ladder.open else "nothing to choose"
+    yield wrapped(f"{_name(ladder.phase)}: {what}", "  ", "    ")
+    if ladder.from_:
+        yield f"  since {_name(ladder.from_.phase or '')}: {_gain(ladder.from_)}"
+    for verb, opened in (("may change", ladder.open), ("holds", ladder.held)):
+        for because, entries in _by_reason(opened).items():
             axes = "; ".join(_entry(e) for e in entries)
             yield wrapped(f"{verb} {axes} ({because})", "    ", "      ")
-    for step in ladder["next"]:
+    for step in ladder.next:
         yield from _step(step)
-    yield from _folding(ladder["folding"])
-    for note in ladder["notes"]:
-        yield wrapped(f"{note['says']}: {note['because']}", "  ", "    ")
+    yield from _folding(ladder.folding)
+    for note in ladder.notes:
+        yield wrapped(f"{note.says}: {note.because}", "  ", "    ")
 
 
-def _by_reason(entries: Iterable[Json]) -> dict[str, list[Json]]:
+def _by_reason(entries: Iterable[Opened]) -> dict[str, list[Opened]]:
     """Axes that one rule opens or holds stand together."""
-    out: dict[str, list[Json]] = {}
+    out: dict[str, list[Opened]] = {}
     for entry in entries:
         out.setdefault(_because(entry), []).append(entry)
     return out
@@ -47,44 +48,45 @@ def _name(phase: str) -> str:
     return NAMES.get(phase, phase)
 
 
-def _entry(entry: Json) -> str:
+def _entry(entry: Opened) -> str:
     """An axis with its values; where no rule lists them, by its name."""
-    return f"{entry['axis']} {_values(entry)}" if entry["advice"] else entry["axis"]
+    return f"{entry.axis} {_values(entry)}" if entry.advice else entry.axis
 
 
-def _because(entry: Json) -> str:
-    return f"advice: {entry['because']}" if entry["advice"] else entry["because"]
+def _because(entry: Opened) -> str:
+    return f"advice: {entry.because}" if entry.advice else entry.because or ""
 
 
-def _values(entry: Json) -> str:
-    return ", ".join(map(said, entry["values"]))
+def _values(entry: Opened) -> str:
+    return ", ".join(map(said, entry.values))
 
 
-def _step(step: Json) -> Iterator[str]:
+def _step(step: NextPhase) -> Iterator[str]:
     """One phase ahead."""
-    if not step["solved"]:
-        yield f"  next {_name(step['phase'])}: no layout of it fits"
+    if not step.solved:
+        yield f"  next {_name(step.phase)}: no layout of it fits"
         return
-    if step["phase"] == "profile":
+    if step.phase == "profile":
         yield "  next profile: this layout, unchanged, with the profiler on for a few steps"
         return
-    opens = "; ".join(f"{o['axis']} {_values(o)}" for o in step["opens"]) or "nothing new"
-    yield wrapped(f"next {_name(step['phase'])} may also try {opens}", "  ", "    ")
+    opens = "; ".join(f"{o.axis} {_values(o)}" for o in step.opens) or "nothing new"
+    yield wrapped(f"next {_name(step.phase)} may also try {opens}", "  ", "    ")
     yield f"    predicted: {_gain(step)}"
 
 
-def _gain(step: Json) -> str:
-    changes = pairs(step["changes"])
+def _gain(step: Gain | NextPhase) -> str:
+    changes = pairs(step.changes or {})
     with_ = f" with {changes}" if changes else ", nothing changed"
-    return f"{step['step_time_s']:.2f} s a step, {step['speedup']:.2f}x as fast, {step['peak_gib']:.1f} GiB{with_}"
+    speed = f"{step.step_time_s or 0:.2f} s a step, {step.speedup or 0:.2f}x as fast"
+    return f"{speed}, {step.peak_gib or 0:.1f} GiB{with_}"
 
 
-def _folding(folding: Json) -> Iterator[str]:
-    if "shared_mesh" not in folding:
+def _folding(folding: Folding) -> Iterator[str]:
+    shared = folding.shared_mesh
+    if shared is ABSENT:
         return
-    shared = folding["shared_mesh"]
     if shared is None:
         yield "  parallel folding: no layout with one mesh for attention and experts fits"
         return
-    slower = (1 / shared["speedup"] - 1) * 100
+    slower = (1 / shared.speedup - 1) * 100
     yield f"  parallel folding: one mesh for attention and experts would be {slower:+.1f}% step time"

@@ -1,21 +1,24 @@
-"""The plan as text, read from its JSON form: what a person reads before spending money on it."""
+"""The plan as text: what a person reads before spending money on it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from attrs import evolve
+
 from moedsl.planner.experiment import summary, unstated
 from moedsl.planner.memory_verdict import bounds_text
+from moedsl.planner.model.decisions import Alternative
+from moedsl.planner.model.estimate import Stage
+from moedsl.planner.model.plan import Layout, Need, Plan
 from moedsl.schema.axes import ATTENTION, AXES, EXPERTS, pairs, said
 from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.versions import as_number
 from moedsl.support.text import counted, short, table, tokens, wrapped
 
-Json = Mapping[str, Any]
 
-
-def plan_text(p: Json) -> str:
+def plan_text(p: Plan) -> str:
     """One plan: the layout first, then what it needs, how fast it goes, and why."""
     above = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _decisions(p), _experiment(p)]
     beside = [_walls(p), _parts(p), _ladder(p), _steps(p), _alternatives(p), _short_twin(p)]
@@ -23,71 +26,73 @@ def plan_text(p: Json) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _head(p: Json) -> str:
-    task = "" if p["task"] == "pretrain" else f", {p['task']}"
-    what = f"{p['model']} on {p['gpus']} {p['hardware']}, {tokens(p['batch']['seq'])} tokens"
-    return f"{p['name']}: {what}, {p['phase']} first{task}"
+def _head(p: Plan) -> str:
+    task = "" if p.task == "pretrain" else f", {p.task}"
+    what = f"{p.model} on {p.gpus} {p.hardware}, {tokens(p.batch.seq)} tokens"
+    return f"{p.name}: {what}, {p.phase} first{task}"
 
 
-def _experiment(p: Json) -> str:
+def _experiment(p: Plan) -> str:
     """What must stay equal between runs that are compared; what makes this one a benchmark stands out."""
-    e = p["experiment"]
-    lines = [f"Experiment {e['fingerprint']}: keep these equal between runs that you compare", wrapped(summary(e))]
+    e = p.experiment
+    lines = [f"Experiment {e.fingerprint}: keep these equal between runs that you compare", wrapped(summary(e))]
     lines += [wrapped(f"not stated, so by a default or a rule: {unstated(e)}")] if unstated(e) else []
-    lines += [wrapped(f"BENCHMARK ONLY, {b['name']} {said(b['value'])}: {b['because']}") for b in e["benchmark"]]
+    lines += [wrapped(f"BENCHMARK ONLY, {b.name} {said(b.value)}: {b.because}") for b in e.benchmark]
     return "\n".join(lines)
 
 
-def _meshes(p: Json) -> str:
-    m = p["layout"]
-    shapes = (a.name for a in AXES if a.role == "shape" and a.section == "layout" and a.is_on(m[a.name]))
+def _meshes(p: Plan) -> str:
+    m = p.layout
+    shapes = (a.name for a in AXES if a.role == "shape" and a.section == "layout" and a.is_on(getattr(m, a.name)))
     lines = [
-        "  attention  " + ", ".join([_product(m, ATTENTION), *(f"{n} {m[n]}" for n in shapes)]),
+        "  attention  " + ", ".join([_product(m, ATTENTION), *(f"{n} {getattr(m, n)}" for n in shapes)]),
         f"  experts    {_product(m, EXPERTS)}",
     ]
-    if m["pipeline_layout"]:
-        lines.append(f"  layers     {m['pipeline_layout']}")
+    if m.pipeline_layout:
+        lines.append(f"  layers     {m.pipeline_layout}")
     return "Meshes\n" + "\n".join(lines)
 
 
-def _product(sizes: Json, names: Sequence[str]) -> str:
-    return " x ".join(f"{n} {sizes[n]}" for n in names)
+def _product(m: Layout, names: Sequence[str]) -> str:
+    return " x ".join(f"{n} {getattr(m, n)}" for n in names)
 
 
-def _batch(p: Json) -> str:
-    b = p["batch"]
-    step = f"{b['global_batch']} sequences ({b['global_batch'] * b['seq'] / 2**20:.3g} Mi tokens) a step"
-    micro = f"{counted(b['num_microbatches'], 'microbatch')} of {b['micro_batch']}"
-    lines = [f"Batch\n  {step}: {micro} on each of {p['layout']['dp']} replicas"]
-    lines += [wrapped(b["against_4k"]["text"])] if "against_4k" in b else []
+def _batch(p: Plan) -> str:
+    b = p.batch
+    step = f"{b.global_batch} sequences ({b.global_batch * b.seq / 2**20:.3g} Mi tokens) a step"
+    micro = f"{counted(b.num_microbatches, 'microbatch')} of {b.micro_batch}"
+    lines = [f"Batch\n  {step}: {micro} on each of {p.layout.dp} replicas"]
+    lines += [wrapped(b.against_4k.text)] if b.against_4k else []
     return "\n".join(lines)
 
 
-def _short_twin(p: Json) -> str:
+def _short_twin(p: Plan) -> str:
     """What a long run has otherwise than the same run at 4K tokens."""
-    if "against_4k" not in p:
+    if p.against_4k is None:
         return ""
-    changed = p["against_4k"]["changes"]
-    lines = table([(c["name"], f"{said(c['here'])}, at 4k {said(c['at_4k'])}") for c in changed], "l")
+    changed = p.against_4k.changes
+    lines = table([(c.name, f"{said(c.here)}, at 4k {said(c.at_4k)}") for c in changed], "l")
     return "Other than at 4k tokens, where the same run would choose these again\n" + "\n".join(lines)
 
 
-def _policy(p: Json) -> str:
-    q = p["policy"]
+def _policy(p: Plan) -> str:
+    q = p.policy
     policies = sorted((a for a in AXES if a.section == "policy"), key=lambda a: (a.quiet, a.place, a.role != "moved"))
-    words = [a for a in policies if not a.quiet or (a.kind != "flag" and a.is_on(q[a.name]))]
-    flags = [n for n in VLM_WORDS if q[n]] + [a.name for a in policies if a.quiet and a.kind == "flag" and q[a.name]]
-    return "Policy\n  " + ", ".join([*(f"{a.name} {said(q[a.name])}" for a in words), *flags])
+    words = [a for a in policies if not a.quiet or (a.kind != "flag" and a.is_on(getattr(q, a.name)))]
+    flags = [n for n in VLM_WORDS if getattr(q, n)] + [
+        a.name for a in policies if a.quiet and a.kind == "flag" and getattr(q, a.name)
+    ]
+    return "Policy\n  " + ", ".join([*(f"{a.name} {said(getattr(q, a.name))}" for a in words), *flags])
 
 
-def _memory(p: Json) -> str:
-    m = p["estimate"]["memory"]
-    share = 100 * m["peak_gib"] / m["capacity_gib"]
+def _memory(p: Plan) -> str:
+    m = p.estimate.memory
+    share = 100 * m.peak_gib / m.capacity_gib
     lines = [
-        f"Memory  {m['peak_gib']:.1f} of {m['capacity_gib']:.1f} GiB ({share:.0f}%) on the most loaded rank; "
-        f"{p['phase']} allows {m['allowed_gib']:.1f}",
+        f"Memory  {m.peak_gib:.1f} of {m.capacity_gib:.1f} GiB ({share:.0f}%) on the most loaded rank; "
+        f"{p.phase} allows {m.allowed_gib:.1f}",
         bounds_text(m),
-        _stages(m["stages"]),
+        _stages(m.stages),
     ]
     return "\n".join(lines)
 
@@ -95,123 +100,119 @@ def _memory(p: Json) -> str:
 _COLUMNS = ("stage", "parameters", "weights", "gradients", "optimizer", "activations", "buffers", "total GiB")
 
 
-def _stages(stages: Sequence[Json]) -> str:
+def _stages(stages: Sequence[Stage]) -> str:
     """A table with a line for each run of equal stages."""
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for first, last, s in _runs(stages):
         name = str(first) if first == last else f"{first}-{last}"
         sizes = (
-            f"{s[k + '_gib']:.1f}" for k in ("weights", "gradients", "optimizer", "activations", "buffers", "total")
+            f"{getattr(s, k + '_gib'):.1f}"
+            for k in ("weights", "gradients", "optimizer", "activations", "buffers", "total")
         )
-        rows.append((name, f"{s['params'] / 1e9:.2f}B", *sizes))
+        rows.append((name, f"{s.params / 1e9:.2f}B", *sizes))
     return "\n".join(table(rows))
 
 
-def _runs(stages: Sequence[Json]) -> Iterable[tuple[int, int, Json]]:
-    groups: list[tuple[int, int, Json]] = []
+def _runs(stages: Sequence[Stage]) -> Iterable[tuple[int, int, Stage]]:
+    groups: list[tuple[int, int, Stage]] = []
     for s in stages:
-        if groups and {**groups[-1][2], "stage": 0} == {**s, "stage": 0}:
-            groups[-1] = (groups[-1][0], s["stage"], groups[-1][2])
+        if groups and evolve(groups[-1][2], stage=s.stage) == s:
+            groups[-1] = (groups[-1][0], s.stage, groups[-1][2])
         else:
-            groups.append((s["stage"], s["stage"], s))
+            groups.append((s.stage, s.stage, s))
     return groups
 
 
-def _time(p: Json) -> str:
-    e = p["estimate"]
-    rates = f"{e['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU, {e['model_tflops_per_gpu']:.0f} model TFLOPS/GPU"
-    head = f"Speed  {e['step_time_s']:.2f} s a step, {rates}"
-    parts = sorted(((v, k) for k, v in e["breakdown"].items() if v > 0), reverse=True)
-    lines = [f"  {k.replace('_', ' '):<24}{v:8.3f} s {100 * v / e['step_time_s']:5.1f}%" for v, k in parts]
+def _time(p: Plan) -> str:
+    e = p.estimate
+    rates = f"{e.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {e.model_tflops_per_gpu:.0f} model TFLOPS/GPU"
+    head = f"Speed  {e.step_time_s:.2f} s a step, {rates}"
+    parts = sorted(((v, k) for k, v in e.breakdown.items() if v > 0), reverse=True)
+    lines = [f"  {k.replace('_', ' '):<24}{v:8.3f} s {100 * v / e.step_time_s:5.1f}%" for v, k in parts]
     return "\n".join([head, *lines])
 
 
-def _parts(p: Json) -> str:
+def _parts(p: Plan) -> str:
     from moedsl.planner.text.vlm_parts import parts_text
 
     return parts_text(p)
 
 
-def _walls(p: Json) -> str:
+def _walls(p: Plan) -> str:
     from moedsl.planner.text.walls import walls_text
 
     return walls_text(p)
 
 
-def _ladder(p: Json) -> str:
+def _ladder(p: Plan) -> str:
     from moedsl.planner.text.ladder import ladder_text
 
     return ladder_text(p)
 
 
-def _needs(p: Json) -> str:
+def _needs(p: Plan) -> str:
     """The container that the run needs: of each product the highest of the least versions, with its reason."""
-    least: dict[str, Json] = {}
-    for n in p["needs"]:
-        if n["product"] not in least or as_number(n["at_least"]) > as_number(least[n["product"]]["at_least"]):
-            least[n["product"]] = n
-    lines = [wrapped(f"{n['product']} {n['at_least']} or later: {n['because']} ({n['rule']})") for n in least.values()]
+    least: dict[str, Need] = {}
+    for n in p.needs:
+        if n.product not in least or as_number(n.at_least) > as_number(least[n.product].at_least):
+            least[n.product] = n
+    lines = [wrapped(f"{n.product} {n.at_least} or later: {n.because} ({n.rule})") for n in least.values()]
     return "Container\n" + "\n".join(lines) if lines else ""
 
 
-def _covers(p: Json) -> str:
-    e = p["estimate"]
-    return f"What the estimates cover\n{wrapped(e['memory']['covers'])}\n{wrapped(e['covers']['step_time'])}"
+def _covers(p: Plan) -> str:
+    e = p.estimate
+    return f"What the estimates cover\n{wrapped(e.memory.covers)}\n{wrapped(e.covers.step_time)}"
 
 
-def _steps(p: Json) -> str:
-    if not p["steps"]:
+def _steps(p: Plan) -> str:
+    if not p.steps:
         return ""
     lines = [
-        f"  {s['gpus']} GPUs: {s['step_time_s']:.2f} s a step, {s['speedup']:.2f}x as fast{_with(s['changes'])}"
-        for s in p["steps"]
+        f"  {s.gpus} GPUs: {s.step_time_s:.2f} s a step, {s.speedup:.2f}x as fast{_with(s.changes)}" for s in p.steps
     ]
     return "More GPUs, same batch\n" + "\n".join(lines)
 
 
-def _with(changes: Json) -> str:
+def _with(changes: Mapping[str, Any]) -> str:
     return f", with {pairs(changes)}" if changes else ""
 
 
-def _decisions(p: Json) -> str:
+def _decisions(p: Plan) -> str:
     """Settings first, then what only goes into the environment."""
     lines = table(
         [
-            (d["name"], said(d["value"]), d["origin"] + (" (advice)" if d.get("advice") else ""), d["because"] or "")
-            for d in p["decisions"]
-            if d["name"] not in p["env"]
+            (d.name, said(d.value), d.origin + (" (advice)" if d.advice else ""), d.because or "")
+            for d in p.decisions
+            if d.name not in p.env
         ],
         "l",
     )
-    shown = (d for d in p["decisions"] if d["name"] in p["env"])
-    env = table([(d["name"], said(d["value"]), d["because"] or "") for d in shown], "l")
+    shown = (d for d in p.decisions if d.name in p.env)
+    env = table([(d.name, said(d.value), d.because or "") for d in shown], "l")
     return "Decisions\n" + "\n".join(lines) + ("\n\nEnvironment\n" + "\n".join(env) if env else "")
 
 
-def _advice(p: Json) -> str:
+def _advice(p: Plan) -> str:
     """What is not followed and what following it would cost, then the rest in one paragraph."""
-    lines = [
-        f"  not followed  {a['rule']}: {a['because']}; following it: {a['cost']}"
-        for a in p["advice"]
-        if not a["followed"]
-    ]
-    lines += [f"  allowed       {a['rule']}: {a['because'] or 'no reason given'}" for a in p["allowed"]]
-    followed = [short(a["rule"]) for a in p["advice"] if a["followed"]]
+    lines = [f"  not followed  {a.rule}: {a.because}; following it: {a.cost}" for a in p.advice if not a.followed]
+    lines += [f"  allowed       {a.rule}: {a.because or 'no reason given'}" for a in p.allowed]
+    followed = [short(a.rule) for a in p.advice if a.followed]
     lines += [wrapped(f"followed, or without a case here: {', '.join(followed)}")] if followed else []
     return "Advice\n" + "\n".join(lines) if lines else ""
 
 
-def _measured(p: Json) -> str:
-    lines = [wrapped(f"{m['result']}: {m['because']} ({'; '.join(m['cite'])})") for m in p["measured"]]
+def _measured(p: Plan) -> str:
+    lines = [wrapped(f"{m.result}: {m.because} ({'; '.join(m.cite)})") for m in p.measured]
     return "Measured elsewhere, on a run that resembles this one\n" + "\n".join(lines) if lines else ""
 
 
-def _alternatives(p: Json) -> str:
-    others = [*([p["rebalanced"]] if "rebalanced" in p else []), *p["alternatives"]]
-    lines = [f"  {pairs(a['changes'])}: {a['against_plan']}{_against(a)}" for a in others]
+def _alternatives(p: Plan) -> str:
+    others = [*([p.rebalanced] if p.rebalanced else []), *p.alternatives]
+    lines = [f"  {pairs(a.changes)}: {a.against_plan}{_against(a)}" for a in others]
     return "Next best\n" + "\n".join(lines) if lines else ""
 
 
-def _against(alternative: Json) -> str:
-    rules = [short(r) for r in alternative["against_advice"]]
+def _against(alternative: Alternative) -> str:
+    rules = [short(r) for r in alternative.against_advice]
     return f" (against {', '.join(rules)})" if rules else ""

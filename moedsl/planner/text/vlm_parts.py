@@ -2,51 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from moedsl.planner.model.estimate import Freeze, Part, VisionNote
+from moedsl.planner.model.plan import Plan
 from moedsl.rules.ids import RuleId
+from moedsl.support.record import ABSENT, Absent
 from moedsl.support.text import table, wrapped
 
-Json = Mapping[str, Any]
 _SIZES = ("weights", "gradients", "optimizer", "activations", "buffers", "total")
 
 
-def parts_text(p: Json) -> str:
+def parts_text(p: Plan) -> str:
     """The section of a VLM's plan; empty for a text model."""
-    e = p["estimate"]
-    if "parts" not in e:
+    e = p.estimate
+    if e.parts is None:
         return ""
-    rate, share = e["useful_tokens_per_s_per_gpu"], 100 * e["useful_share"]
+    rate, share = e.useful_tokens_per_s_per_gpu, 100 * e.useful_share
     head = f"Parts  {rate:,.0f} useful tokens/s/GPU: {share:.1f}% of a sequence trains the decoder, the rest is image"
-    lines = [head, *_mock(p), *_table(e["parts"]), *_note(e["vision_note"])]
-    return "\n".join([*lines, *map(_frozen, e["freeze"])])
+    lines = [head, *_mock(p), *_table(e.parts), *_note(e.vision_note)]
+    return "\n".join([*lines, *map(_frozen, e.freeze or ())])
 
 
-def _mock(p: Json) -> list[str]:
+def _mock(p: Plan) -> list[str]:
     """The rule on mock data, where the run has it."""
-    found = [m for m in p["measured"] if m["rule"] == RuleId.MOCK_DATA]
-    return [wrapped(f"data is mock: {m['result']}") for m in found]
+    found = [m for m in p.measured if m.rule == RuleId.MOCK_DATA]
+    return [wrapped(f"data is mock: {m.result}") for m in found]
 
 
-def _table(parts: Sequence[Json]) -> list[str]:
+def _table(parts: Sequence[Part]) -> list[str]:
     """GiB on a rank of the first stage, and its seconds a step."""
     rows: list[tuple[str, ...]] = [("part", "parameters", *_SIZES[:-1], "total GiB", "s a step", "share")]
     for part in parts:
-        sizes = (f"{part[f'{k}_gib']:.2f}" for k in _SIZES)
-        time = (f"{part['time_s']:.3f}", f"{100 * part['share']:.1f}%")
-        rows.append((part["part"], f"{part['params'] / 1e9:.2f}B", *sizes, *time))
+        sizes = (f"{getattr(part, f'{k}_gib'):.2f}" for k in _SIZES)
+        time = (f"{part.time_s:.3f}", f"{100 * part.share:.1f}%")
+        rows.append((part.part, f"{part.params / 1e9:.2f}B", *sizes, *time))
     return table(rows)
 
 
-def _note(note: Json | None) -> list[str]:
-    if note is None:
+def _note(note: VisionNote | Absent | None) -> list[str]:
+    if note is None or note is ABSENT:
         return []
-    text = f"{100 * note['share']:.0f}% of the step is vision: {note['because']}; {note['fix']}"
+    text = f"{100 * note.share:.0f}% of the step is vision: {note.because}; {note.fix}"
     return [wrapped(text)]
 
 
-def _frozen(f: Json) -> str:
+def _frozen(f: Freeze) -> str:
     """What a frozen part buys, or would buy."""
-    verb = "buys" if f["frozen"] else "would buy"
-    return f"  {f['name']} {verb}: {f['effect']}"
+    verb = "buys" if f.frozen else "would buy"
+    return f"  {f.name} {verb}: {f.effect}"

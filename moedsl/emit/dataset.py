@@ -1,0 +1,134 @@
+"""The dataset and tokenizer of a run: which of Bridge's dataset configurations, and what it is told.
+
+Mock data is Bridge's own for text and for images. A path is a Megatron blend (pretraining text), a folder of JSONL
+(fine-tuning text) or an Energon dataset (images).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from moedsl.megatron.data import BUILDERS, CHOICES, PREPROCESSING
+from moedsl.megatron.families import family
+from moedsl.megatron.values import Call, Ref
+from moedsl.planner.model.plan import Plan
+
+_CONFIG = "megatron.bridge.training.config"
+
+
+def is_mock(plan: Plan) -> bool:
+    """Whether a plan trains on random tokens."""
+    return plan.policy.data == "mock"
+
+
+def dataset(plan: Plan) -> Call:
+    """The dataset configuration to build; every one of them carries the plan's sequence length."""
+    seq, path = plan.batch.seq, plan.policy.data
+    if family(plan.family).vision:
+        return _mock_images(plan, seq) if is_mock(plan) else _energon(plan, seq, path)
+    if plan.task == "sft" and not is_mock(plan):
+        return _jsonl(seq, path, plan.set.get(PREPROCESSING, "prompts"))
+    return _gpt(seq, None if is_mock(plan) else [path])
+
+
+def masks_tokens(plan: Plan) -> bool:
+    """Whether a rank may hold only masked tokens: fine-tuning and image datasets.
+
+    Bridge then wants the loss per token under context parallelism (bridge training/config.py:1438).
+    """
+    return dataset(plan).name != "GPTDatasetConfig"
+
+
+def tokenizer(plan: Plan) -> Mapping[str, Any]:
+    """Tokenizer fields by name. The model keeps its published vocabulary: the plan counted its parameters."""
+    kept = {"use_tokenizer_vocab_size": False}
+    if is_mock(plan) or family(plan.family).vision:
+        return {
+            "tokenizer_type": "NullTokenizer",
+            "tokenizer_model": None,
+            "vocab_size": Ref("model.vocab_size"),
+            **kept,
+        }
+    return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": plan.hf, **_trusted(plan), **kept}
+
+
+def _trusted(plan: Plan) -> Mapping[str, Any]:
+    """Code of the model's repository, where a rule or the run has `tokenizer.trust_remote_code`.
+
+    Bridge's validation makes that field anew from these keywords, so alone it would be off again (bridge
+    training/config.py:1277, training/tokenizers/config.py:98).
+    """
+    trusts = {**plan.derived, **plan.set}.get("tokenizer.trust_remote_code")
+    return {"hf_tokenizer_kwargs": {"trust_remote_code": trusts}} if trusts is not None else {}
+
+
+def _gpt(seq: int, paths: list[str] | None) -> Call:
+    # bridge recipes/common.py:90, but for the split: with its 9999,8,2 a corpus below some 2,500 documents has none to
+    # test or to validate on, and Megatron adds up epochs of no tokens for ever (core datasets/gpt_dataset.py:693);
+    # 99,1,0 builds from about 50 documents on, and asks for no test set
+    return Call(
+        _CONFIG,
+        "GPTDatasetConfig",
+        {
+            "seq_length": seq,
+            "data_path": paths,
+            "random_seed": 1234,
+            "split": "99,1,0",
+            "reset_attention_mask": False,
+            "reset_position_ids": False,
+            "eod_mask_loss": False,
+            "num_dataset_builder_threads": 1,
+            "data_sharding": True,
+            "dataloader_type": "single",
+            "skip_getting_attention_mask_from_dataset": True,
+        },
+    )
+
+
+def _jsonl(seq: int, path: str, preprocessing: str) -> Call:
+    return Call(
+        BUILDERS,
+        "GPTSFTDatasetConfig",
+        {
+            "seq_length": seq,
+            "dataset_root": path,
+            "preprocessing": CHOICES[PREPROCESSING][preprocessing],
+            "dataset_kwargs": {"pad_to_max_length": True},
+            "do_test": False,
+        },
+    )
+
+
+def _mock_images(plan: Plan, seq: int) -> Call:
+    # bridge recipes/qwen_vl/h100/qwen3_vl.py:109
+    return Call(
+        BUILDERS,
+        "MockVLMSFTDatasetConfig",
+        {
+            "seq_length": seq,
+            "hf_processor_path": plan.hf,
+            "dataloader_type": "single",
+            "num_workers": 1,
+            "data_sharding": True,
+            "pin_memory": True,
+            "persistent_workers": False,
+            "pad_to_max_length": True,
+        },
+    )
+
+
+def _energon(plan: Plan, seq: int, path: str) -> Call:
+    encoder = family(plan.family).encoder or ""
+    return Call(
+        BUILDERS,
+        "EnergonDatasetConfig",
+        {
+            "path": path,
+            "seq_length": seq,
+            "micro_batch_size": plan.batch.micro_batch,
+            "num_workers": 2,
+            "pad_to_max_length": True,
+            "task_encoder": Call(BUILDERS, encoder, {"hf_processor_path": plan.hf}),
+        },
+    )

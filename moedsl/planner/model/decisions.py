@@ -1,0 +1,132 @@
+"""What a plan decided: values with origins and reasons, advice, other layouts, and the experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.support.record import ABSENT, Absent, Record
+
+
+@frozen
+class OtherValue(Record):
+    """Another value of an axis, and its effect on this layout."""
+
+    value: Any
+    effect: str
+
+
+@frozen(kw_only=True)
+class Decision(Record):
+    """One value of the plan and why it is so."""
+
+    name: str
+    value: Any
+    origin: str
+    """pinned, defaulted, derived or chosen."""
+    rule: str | None
+    because: str | None
+    cite: tuple[str, ...]
+    alternatives: tuple[OtherValue, ...]
+    advice: bool | None = None
+    """Of an axis: whether the value is advice, and neither law nor pin."""
+    among: str | Absent | None = ABSENT
+    """Of an axis: the rule that gives the advice."""
+    effect: str
+    """What changing it changes: execution, experiment or benchmark."""
+
+
+@frozen
+class Advice(Record):
+    """One advice of the rules."""
+
+    rule: str
+    followed: bool
+    """Whether the layout follows it or it does not apply."""
+    because: str | None
+    cite: tuple[str, ...]
+    worth: float | None
+    """Share of the step that following it is worth."""
+    cost: str | None
+    """What following it would cost; null where it is followed."""
+
+
+@frozen
+class Allowed(Record):
+    """A rule that the run file suspends."""
+
+    rule: str
+    because: str | None
+
+
+@frozen
+class Measured(Record):
+    """A published result of a run like this one."""
+
+    rule: str
+    result: Any
+    because: str | None
+    cite: tuple[str, ...]
+
+
+@frozen
+class Alternative(Record):
+    """Another layout."""
+
+    changes: Mapping[str, Any]
+    """Axes that differ from the plan, with their values."""
+    against_advice: tuple[str, ...]
+    """Advice that the plan follows and this does not."""
+    step_time_s: float
+    useful_tokens_per_s_per_gpu: float
+    peak_gib: float
+    against_plan: str
+
+
+@frozen
+class MoreGpus(Record):
+    """The best layout on more GPUs with the same batch."""
+
+    gpus: int
+    step_time_s: float
+    speedup: float
+    changes: Mapping[str, Any]
+
+
+@frozen
+class Benchmark(Record):
+    """A value that makes the run a benchmark, since its model is of no use."""
+
+    name: str
+    value: Any
+    because: str | None
+
+
+@frozen
+class Experiment(Record):
+    """What two runs must share for their losses to be compared."""
+
+    values: Mapping[str, Any]
+    fingerprint: str
+    """Hash of the values and of the architecture."""
+    origins: Mapping[str, str]
+    """pinned, defaulted, derived or chosen, by name."""
+    benchmark: tuple[Benchmark, ...]
+
+
+@frozen
+class Difference(Record):
+    """An axis that the same run at 4k tokens has otherwise."""
+
+    name: str
+    at_4k: Any
+    here: Any
+
+
+@frozen
+class Compared4k(Record):
+    """The layout against that of the same run at 4k tokens."""
+
+    changes: tuple[Difference, ...]

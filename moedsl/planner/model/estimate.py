@@ -1,0 +1,172 @@
+"""What a plan is estimated to take: memory by stage, time by part of the step, and a VLM's parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.support.record import ABSENT, Absent, Record
+
+
+@frozen
+class Stage(Record):
+    """One pipeline stage on its most loaded rank."""
+
+    stage: int
+    """Position in the pipeline, from 0."""
+    layers: Mapping[str, int]
+    """Number of layers by kind."""
+    params: int
+    """Parameters on a rank."""
+    expert_params: int
+    """Of these the routed experts'."""
+    weights_gib: float
+    gradients_gib: float
+    optimizer_gib: float
+    activations_gib: float
+    buffers_gib: float
+    total_gib: float
+
+
+@frozen
+class Range(Record):
+    """A term that is known only within bounds."""
+
+    name: str
+    lower_gib: float
+    """Low case, GiB; of an uncertain term relative to its best estimate."""
+    upper_gib: float
+    """High case, GiB."""
+    because: str
+
+
+@frozen
+class Outside(Record):
+    """Memory that torch does not allocate: CUDA, NCCL, DeepEP."""
+
+    lower_gib: float
+    upper_gib: float
+    parts: tuple[Range, ...]
+
+
+@frozen
+class CertainLayout(Record):
+    """The best layout that FITS."""
+
+    changes: Mapping[str, Any]
+    """Axes that differ from the plan, with their values."""
+    peak_gib: float
+    step_time_s: float
+    against_plan: str
+
+
+@frozen
+class Certain(Record):
+    """What a layout that FITS would cost, of a plan that is TIGHT."""
+
+    within: float | None
+    """How much longer its step may be, as a share; null where the phase does not rank by time first."""
+    layout: CertainLayout | None
+
+
+@frozen
+class Memory(Record):
+    """The memory of the most loaded rank, GiB."""
+
+    peak_gib: float
+    """Best estimate of the peak."""
+    capacity_gib: float
+    """Nominal memory of the GPU."""
+    allowed_gib: float
+    """What the phase lets a layout use."""
+    stages: tuple[Stage, ...]
+    covers: str
+    """What the estimate includes."""
+    lower_gib: float
+    """Low case of the peak with what lies outside torch."""
+    upper_gib: float
+    """High case of the peak with what lies outside torch."""
+    visible_gib: float
+    """Memory that the GPU shows to programs."""
+    verdict: str
+    """FITS, TIGHT or DOES NOT FIT."""
+    because: str
+    unknown: tuple[Range, ...]
+    """Uncertain terms."""
+    unused_gib: float
+    """Memory that torch's allocator holds unused in the high case."""
+    outside: Outside
+    certain: Certain | None = None
+    """Only of a plan that is TIGHT."""
+
+
+@frozen
+class Covers(Record):
+    """What the estimate of time includes."""
+
+    step_time: str
+
+
+@frozen
+class Part(Record):
+    """One part of a VLM on a rank of the first stage."""
+
+    part: str
+    params: int
+    weights_gib: float
+    gradients_gib: float
+    optimizer_gib: float
+    activations_gib: float
+    buffers_gib: float
+    total_gib: float
+    time_s: float
+    """Seconds of a step."""
+    share: float
+    """Of the step."""
+
+
+@frozen
+class Freeze(Record):
+    """What freezing a part of a VLM buys on this layout, against training it."""
+
+    name: str
+    frozen: bool
+    """Whether the run freezes it."""
+    peak_gib: float
+    step_time: float
+    """Change of the step as a share."""
+    effect: str
+
+
+@frozen
+class VisionNote(Record):
+    """What to do where the vision encoder takes a large share of the step."""
+
+    rule: str
+    share: float
+    because: str | None
+    fix: str | None
+    cite: tuple[str, ...]
+
+
+@frozen
+class Estimate(Record):
+    """Predicted memory and speed."""
+
+    memory: Memory
+    step_time_s: float
+    """Seconds of a step."""
+    tokens_per_s_per_gpu: float
+    model_tflops_per_gpu: float
+    breakdown: Mapping[str, float]
+    """Seconds of a step by what takes them."""
+    covers: Covers
+    useful_share: float
+    """Share of a sequence that trains the decoder."""
+    useful_tokens_per_s_per_gpu: float
+    parts: tuple[Part, ...] | None = None
+    """A VLM's encoder, projector and decoder."""
+    freeze: tuple[Freeze, ...] | None = None
+    vision_note: VisionNote | Absent | None = ABSENT

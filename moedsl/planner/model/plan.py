@@ -1,0 +1,233 @@
+"""Plan: everything that was decided for one run. `plan.json` is its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.planner.model.decisions import (
+    Advice,
+    Allowed,
+    Alternative,
+    Compared4k,
+    Decision,
+    Experiment,
+    Measured,
+    MoreGpus,
+)
+from moedsl.planner.model.estimate import Estimate
+from moedsl.planner.model.ladder import Ladder
+from moedsl.planner.model.walls import Walls
+from moedsl.schema import axes
+from moedsl.support.record import Record
+
+VERSION = 1
+
+
+def _with_axes(*names: str) -> Any:
+    """Give a section a field for each axis of `moedsl/schema/axes.py`, in that order, before its other fields."""
+
+    def fields(_: type, declared: list[Any]) -> list[Any]:
+        by_name = {f.name: f for f in declared}
+        every = [by_name.pop(n, None) or declared[0].evolve(name=n, alias=n, type=None) for n in names]
+        return [*every, *by_name.values()]
+
+    return fields
+
+
+@frozen
+class Target(Record):
+    """The software that the recipe is for."""
+
+    bridge: str
+    """Release of Megatron Bridge."""
+    torch: str | None = None
+    """Of the container, where the run states it."""
+    transformer_engine: str | None = None
+    """Of the container, where the run states it."""
+
+
+@frozen
+class Need(Record):
+    """The least version of a product in the container."""
+
+    product: str
+    at_least: str
+    rule: str
+    because: str | None
+
+
+@frozen
+class Device(Record):
+    """The GPU, as Bridge asks for it."""
+
+    name: str
+    capability: tuple[int, ...]
+    """CUDA compute capability, major and minor."""
+    memory: int
+    """Bytes."""
+    sms: int
+    """Streaming multiprocessors."""
+    gpus_per_node: int
+    nvlink_domain: int
+    """GPUs that NVLink connects."""
+
+
+@frozen(field_transformer=_with_axes(*axes.LAYOUT))
+class Layout(Record):
+    """The parallel layout: sizes of the meshes of attention and experts."""
+
+    tp: int
+    """Tensor parallel size."""
+    cp: int
+    """Context parallel size."""
+    dp: int
+    """Data parallel size."""
+    pp: int
+    """Pipeline parallel size."""
+    vpp: int
+    """Virtual pipeline stages of a rank."""
+    ep: int
+    """Expert parallel size."""
+    etp: int
+    """Tensor parallel size of the experts."""
+    edp: int
+    """Data parallel size of the experts."""
+    sequence_parallel: bool
+    pipeline_layout: str | None
+    """Layers of each stage as Megatron writes them; null where they divide evenly."""
+
+
+@frozen
+class Against4k(Record):
+    """The batch against that of the same run at 4k tokens with as many tokens a step."""
+
+    seq: int
+    dp: int
+    num_microbatches: int
+    global_batch: int
+    accumulation_for_same_batch: int
+    """Microbatches here for as many sequences."""
+    batch_for_same_accumulation: int
+    """Sequences here for as many microbatches."""
+    text: str
+
+
+@frozen(field_transformer=_with_axes("global_batch", *axes.BATCH))
+class Batch(Record):
+    """The batch of a step."""
+
+    global_batch: int
+    """Sequences of a step."""
+    micro_batch: int
+    """Sequences of a microbatch."""
+    num_microbatches: int
+    """Of each replica in a step."""
+    seq: int
+    """Tokens of a sequence."""
+    against_4k: Against4k | None = None
+
+
+@frozen(field_transformer=_with_axes(*axes.POLICY))
+class Policy(Record):
+    """How the layout computes, communicates and holds its state."""
+
+    precision: str
+    dispatcher: str
+    recompute: Sequence[str]
+    """Modules whose activations are recomputed; full is every layer."""
+    offload: str
+    offload_modules: Sequence[str]
+    cuda_graph: Sequence[str]
+    """Modules that run as CUDA graphs."""
+    ep_overlap: bool
+    delay_wgrad: bool
+    sharding: str
+    """optimizer: the distributed optimizer; fsdp: Megatron FSDP."""
+    moments: str
+    """Number format of Adam's moments."""
+    grad_reduce: str
+    """Number format of the gradient reduction."""
+    data: str
+    routing: str
+    freeze_vision: bool
+    freeze_projection: bool
+    freeze_language: bool
+
+
+@frozen
+class Search(Record):
+    """How much was searched."""
+
+    legal_layouts: int
+    rows_priced: int
+
+
+@frozen
+class Member(Record):
+    """The value that a run of an isolation or a sweep has."""
+
+    of: str
+    """The run of the file."""
+    axis: str
+    value: str
+
+
+@frozen(kw_only=True)
+class Plan(Record):
+    """Everything that was decided for one run, with what it costs and why."""
+
+    version: int
+    name: str
+    model: str
+    hf: str
+    """Hugging Face id."""
+    family: str
+    hardware: str
+    gpus: int
+    phase: str
+    """fit, scale, profile or throughput."""
+    task: str
+    """pretrain or sft."""
+    target: Target
+    needs: tuple[Need, ...]
+    device: Device
+    layout: Layout
+    batch: Batch
+    policy: Policy
+    derived: Mapping[str, Any]
+    """Bridge fields that follow from the layout."""
+    env: Mapping[str, Any]
+    """Environment variables of the job."""
+    set: Mapping[str, Any]
+    """Bridge fields that the run file sets."""
+    estimate: Estimate
+    walls: Walls
+    decisions: tuple[Decision, ...]
+    advice: tuple[Advice, ...]
+    allowed: tuple[Allowed, ...]
+    measured: tuple[Measured, ...]
+    diagnostics: Sequence[Mapping[str, Any]]
+    """Warnings and notes, as `moedsl check --json` prints them."""
+    alternatives: tuple[Alternative, ...]
+    """The next best layouts."""
+    rebalanced: Alternative | None = None
+    """The same layout with balanced pipeline stages, where that is faster."""
+    steps: tuple[MoreGpus, ...]
+    """What more GPUs would buy."""
+    search: Search
+    isolation: Member | None = None
+    sweep: Member | None = None
+    experiment: Experiment
+    against_4k: Compared4k | None = None
+    """Only from 32k tokens on."""
+    ladder: Ladder | None = None
+    """With --ladder, and of a workflow."""
+    top: Sequence[Mapping[str, Any]] | None = None
+    """With --top: the best layouts."""
+    pareto: Mapping[str, Any] | None = None
+    """With --pareto: memory against speed, and GPUs against time."""
+    budget: Mapping[str, Any] | None = None
+    """With --tokens: steps, days, GPU-hours and cost."""

@@ -1,0 +1,102 @@
+"""Record: a frozen class that is written to JSON and read back by its fields, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from functools import cache
+from types import UnionType
+from typing import Any, Final, Self, Union, get_args, get_origin, get_type_hints
+
+import attrs
+
+
+class Absent(Enum):
+    """The value of a key that is not there, where null means something else."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+
+
+@attrs.frozen
+class Record:
+    """Its JSON has a key for each field. A field with the default None or ABSENT is left out while it has it.
+
+    A field whose key is a word of Python has an underscore behind it.
+    """
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary that `json.dumps` takes."""
+        values = ((f, getattr(self, f.name)) for f in attrs.fields(type(self)))
+        return {f.name.rstrip("_"): _plain(v) for f, v in values if not (v is f.default and v in (None, ABSENT))}
+
+    def __getitem__(self, key: str) -> Any:
+        """A field by its key, for those that still read a plan like a dictionary."""
+        if key not in self:
+            raise KeyError(key)
+        return getattr(self, key if hasattr(self, key) else f"{key}_")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.keys()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return getattr(self, key, default)
+
+    def keys(self) -> list[str]:
+        fields = attrs.fields(type(self))
+        values = ((f, getattr(self, f.name)) for f in fields)
+        return [f.name.rstrip("_") for f, v in values if not (v is f.default and v in (None, ABSENT))]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The record whose `to_json` is `data`; keys that it does not know are ignored.
+
+        Raises ValueError where a key is missing or an object is something else.
+        """
+        if not isinstance(data, Mapping):
+            raise ValueError(f"{cls.__name__} is not an object")
+        hints, values = type_hints(cls), dict[str, Any]()
+        for f in attrs.fields(cls):
+            key = f.name.rstrip("_")
+            if key in data:
+                values[f.name] = _read(hints.get(f.name, Any), data[key])
+            elif f.default is attrs.NOTHING:
+                raise ValueError(f"{cls.__name__} has no `{key}`")
+        return cls(**values)
+
+
+@cache
+def type_hints(cls: type[Record]) -> dict[str, Any]:
+    """The evaluated annotations of a record's fields."""
+    return get_type_hints(cls)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_json()
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _read(hint: Any, data: Any) -> Any:
+    """A value of JSON as an annotation has it."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        inner = [a for a in args if a not in (type(None), Absent)]
+        return data if data is None or len(inner) > 1 else _read(inner[0], data)
+    if isinstance(hint, type) and issubclass(hint, Record):
+        return hint.from_json(data)
+    if origin is tuple:
+        return tuple(_read(args[0], v) for v in _expect(data, list))
+    if origin in (dict, Mapping):
+        return {k: _read(args[1], v) for k, v in _expect(data, dict).items()}
+    return _expect(data, list) if origin is Sequence else data
+
+
+def _expect(data: Any, kind: type) -> Any:
+    if not isinstance(data, kind):
+        raise ValueError(f"{data!r} is not a JSON {'array' if kind is list else 'object'}")
+    return data
