@@ -24,8 +24,8 @@ def priced(b: Context, laws: Iterable[Law]) -> list[Json]:
 def _state(b: Context, law: Law) -> str:
     """Advice whose condition does not hold here, and advice that no layout decides, have no price."""
     if not law.rule.holds(b.env):
-        return "not followed" if law.needs else "not for the layout to decide"
-    return "followed" if law.needs and law.rule.applies(b.env) and not _vacuous(b, law) else "no case here"
+        return "not followed" if law.needs else "independent of the layout"
+    return "followed" if law.needs and law.rule.applies(b.env) and not _vacuous(b, law) else "not applicable"
 
 
 def _vacuous(b: Context, law: Law) -> bool:

@@ -17,7 +17,7 @@ from moedsl.solver.sizes import reads_hardware, sizes
 from moedsl.solver.solve import Chosen
 from moedsl.syntax.printer import print_expr
 
-LACKS = "no layout leaves the most loaded rank within the memory of its GPU"
+LACKS = "in every layout the most loaded rank needs more memory than its GPU has"
 
 
 def diagnostic(x: Infeasible) -> Diagnostic:
@@ -42,7 +42,7 @@ def message(x: Infeasible) -> str:
         return f"no layout of {_where(x)} is legal: {collision(x, x.core)}{x.near.summary}{more}"
     within = f" with {', '.join(wishes)}" if wishes else ""
     if x.too_slow:
-        return f"no layout of {_where(x)} is as fast as wished{within}: {x.near.summary}"
+        return f"no layout of {_where(x)} is as fast as required{within}: {x.near.summary}"
     return f"no layout of {_where(x)} fits{within or ' in memory'}: {x.near.summary}"
 
 

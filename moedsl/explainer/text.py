@@ -41,7 +41,7 @@ def _head(e: Json) -> str:
 
 def _decisions(decisions: Sequence[Json]) -> str:
     rows = [(d["name"], word(d["value"]), d["origin"]["kind"], _why(d["origin"])) for d in decisions]
-    return "Decisions (`moedsl explain FILE NAME` says more of each)\n" + "\n".join(table(rows, "l"))
+    return "Decisions (`moedsl explain FILE NAME` explains one)\n" + "\n".join(table(rows, "l"))
 
 
 def _why(o: Json) -> str:
@@ -56,24 +56,24 @@ def _own_rules(rules: Sequence[Json]) -> str:
     out: list[str] = []
     for r in rules:
         named = ", ".join(f"{k} {word(v)}" for k, v in r["values"].items())
-        state = "holds" if r["applies"] and r["holds"] else "no case here" if r["holds"] else "broken"
+        state = "holds" if r["applies"] and r["holds"] else "not applicable" if r["holds"] else "broken"
         out.append(f"  {state}  {r['text']} ({named}), {place(r['at'])}")
         out += [paragraph(f"because: {r['because']}", "      ")] if r["because"] else []
     return "Required by the run file\n" + "\n".join(out) if out else ""
 
 
 def _advice(advice: Sequence[Json]) -> str:
-    """Not followed first, then followed, then what has no case here in one paragraph."""
+    """Not followed first, then followed, then what has not applicable in one paragraph."""
     out: list[str] = []
-    for state in ("not followed", "followed", "not for the layout to decide"):
+    for state in ("not followed", "followed", "independent of the layout"):
         for a in (a for a in advice if a["state"] == state and not _free(a)):
             out.append(f"  {state:<12}  {short(a['rule'])}{price(a)}")
             why = f"{a['because'] or a['text']} ({'; '.join(a['cite']) or place(a['at'])})"
             out += [paragraph(why, "                ")] if state != "followed" else []
     free = [short(a["rule"]) for a in advice if _free(a)]
-    out += [paragraph(f"followed, and the plan is the same without it: {', '.join(free)}")] if free else []
-    idle = [short(a["rule"]) for a in advice if a["state"] == "no case here"]
-    out += [paragraph(f"no case here: {', '.join(idle)}")] if idle else []
+    out += [paragraph(f"followed, and dropping it changes nothing: {', '.join(free)}")] if free else []
+    idle = [short(a["rule"]) for a in advice if a["state"] == "not applicable"]
+    out += [paragraph(f"not applicable: {', '.join(idle)}")] if idle else []
     return "Advice and its price\n" + "\n".join(out) if out else ""
 
 
@@ -117,7 +117,7 @@ def failure_text(e: Json) -> str:
 
 def _conflict(e: Json) -> str:
     if not e["conflict"]:
-        return "Nothing that the run file adds is to blame: its model, sequence and GPUs alone leave no room"
+        return "The model, the sequence and the GPUs alone leave no layout that fits"
     return _members(e["conflict"], _HEADS[e["legal_but_for_prices"], len(e["conflict"]) == 1])
 
 
@@ -146,7 +146,7 @@ def _ways(e: Json) -> str:
     for w in e["relaxations"]:
         best = pairs({k: w["best"][k] for k in _SHOWN})
         out += [f"  {w['change']}", f"      best: {best}; {_prices(w)}"]
-    return "Any one of these leads out\n" + "\n".join(out)
+    return "Any one of these changes opens a layout\n" + "\n".join(out)
 
 
 def _prices(e: Json) -> str:

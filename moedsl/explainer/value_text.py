@@ -69,7 +69,7 @@ def place(at: Json) -> str:
 def _alternatives(e: Json) -> str:
     if not e["alternatives"]:
         return ""
-    rows = [("", "all else fixed", "all else chosen anew")] if e["alternatives"][0]["same_otherwise"] else []
+    rows = [("", "all else fixed", "all else re-optimized")] if e["alternatives"][0]["same_otherwise"] else []
     rows += [(word(a["value"]), fixed(a["same_otherwise"]), best(a["best"])) for a in e["alternatives"]]
     kept = [r if r[1] else (r[0], r[2]) for r in rows]
     return f"Instead of {word(e['value'])}\n" + "\n".join(table(kept, "l"))
@@ -119,7 +119,7 @@ def _none(b: Json) -> str:
         return "no layout is legal"
     if b["least_gib"] is None:
         return "no layout fits"
-    least = f"the leanest needs {b['least_gib']:.0f} GiB"
+    least = f"the smallest needs {b['least_gib']:.0f} GiB"
     return f"none of {b['legal_layouts']:,} meshes has a layout that is legal and fits; {least}"
 
 
@@ -139,7 +139,7 @@ def cost(p: Json) -> str:
 
 
 def _advice(e: Json) -> str:
-    return advice_text([a for a in e["advice"] if a["state"] != "no case here"])
+    return advice_text([a for a in e["advice"] if a["state"] != "not applicable"])
 
 
 def advice_text(advice: Sequence[Json]) -> str:
@@ -157,7 +157,7 @@ def price(a: Json) -> str:
     if p is None:
         return ""
     if p.get("layout", 0) is None:
-        return "; nothing that the run leaves open follows it and fits"
+        return "; no fitting layout follows this"
     with_ = f" with {pairs(p['changes'])}" if p["changes"] else ""
     if a["state"] == "not followed":
         return f"; following it: {cost(p)}{with_}"
@@ -166,7 +166,7 @@ def price(a: Json) -> str:
 
 def _tight(e: Json) -> str:
     rules = [r for r in e["rules"] if r.get("tight")]
-    return "Rules that stand in the way\n" + "\n".join(_rule(r) for r in rules) if rules else ""
+    return "Rules against the alternatives\n" + "\n".join(_rule(r) for r in rules) if rules else ""
 
 
 def _rule(r: Json) -> str:
@@ -196,7 +196,7 @@ def _loose(r: Json) -> str:
 
 def why(r: Json) -> str:
     """A rule's reason and its sources, or where the run file states it."""
-    return f"{r['because'] or 'asked for by the run file'} ({'; '.join(r['cite']) or place(r['at'])})"
+    return f"{r['because'] or 'stated in the run file'} ({'; '.join(r['cite']) or place(r['at'])})"
 
 
 def _ranking(r: Json) -> str:

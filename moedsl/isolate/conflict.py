@@ -50,7 +50,7 @@ def _apart(p: Program, arms: Sequence[Arm], best: dict[str, Row]) -> Diagnostic:
     reasons = [(a, b, broken(b, best[a.variant.label])) for a in arms for b in arms if a is not b]
     said = [(a, b, rule) for a, b, rule in reasons if rule is not None]
     words = " and ".join(f"`{a.variant.label}`" for a in arms)
-    text = f"no layout of {p.model.name} on {arms[0].chosen.problem.gpus} {p.hardware.name} suits {words} alike"
+    text = f"no single layout of {p.model.name} on {arms[0].chosen.problem.gpus} {p.hardware.name} works for {words}"
     labels = [Label(p.isolate.span, "one layout for all of these")] if p.isolate else []
     labels += [Label(r.span, "required here") for r in dict.fromkeys(rule for *_, rule in said)]
     help = tuple(_reason(a, b, best[a.variant.label], rule) for a, b, rule in said)

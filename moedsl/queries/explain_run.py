@@ -111,6 +111,6 @@ def _about(b: Context, names: Sequence[str], source: Source) -> tuple[list[Json]
 def _unknown(b: Context, name: str, source: Source) -> Diagnostic:
     plan = make_plan(b.chosen, [], b.sources)
     known = [*(n for n in b.env if n not in FUNCTIONS), *plan.derived, *plan.env, *fields.known(plan)]
-    text = f"the plan decides nothing called `{name}`"
+    text = f"the plan has no value called `{name}`"
     help = suggest(name, known) or "`moedsl explain FILE` lists what it decides"
     return error("explain.unknown_name", text, Span(source.name, 0, 0), help=help)

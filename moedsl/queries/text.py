@@ -104,7 +104,7 @@ def _legend(letters: Mapping[str, str], because: Mapping[str, str]) -> list[str]
     if not letters:
         return []
     lines = [wrapped(f"{letter}  {short(i)}: {because[i]}", "  ", "     ") for i, letter in letters.items()]
-    return ["Advice that is left", *lines]
+    return ["Advice not followed", *lines]
 
 
 # ---------------------------------------------------------------- pareto
@@ -121,7 +121,7 @@ def pareto_text(p: Plan, found: Json) -> str:
 def _memory_time(p: Plan, m: Json) -> str:
     points, plan = m["points"], m["plan"]
     on = f"{p.name}: memory against speed on {p.gpus} {p.hardware}"
-    head = f"{on}, {len(points)} layouts that none beats in both"
+    head = f"{on}, {len(points)} layouts on the Pareto front"
     kept = thinned(points)
     rows = [("", *NUMBERS, *cost_head(plan), "other than the plan")]
     rows += [("o", *numbers(f), *cost(f), pairs(f["changes"]) or "the plan") for f in kept]
@@ -184,13 +184,10 @@ def _at(f: Json) -> str:
 
 # ---------------------------------------------------------------- what-if
 
-ALONE = "Every line is the best layout of a compile of its own, by {rank} of the {phase} phase"
+ALONE = "Each line is a compile of its own: its best layout by {rank} of the {phase} phase"
 BY_SPEED = "."
-NOT_BY_SPEED = (
-    ", which is not speed: a change may show less here than tuning would make of it; "
-    "ask with `throughput first` for the speed."
-)
-ELSEWHERE = "E: another experiment, whose loss is not to be compared with the base's; what makes it one: "
+NOT_BY_SPEED = ", not by speed: write `throughput first` to compare the speed of tuned layouts."
+ELSEWHERE = "E: a different experiment, whose loss cannot be compared with the base's; it differs in: "
 
 
 def what_if_text(a: Json) -> str:

@@ -45,4 +45,4 @@ def shared(chosen: Chosen) -> bool:
 def because(chosen: Chosen) -> dict[str, str]:
     """Why each advice and each wish is given, by id."""
     laws = (*chosen.compiled.wishes, *chosen.compiled.advice)
-    return {law.rule.id: law.rule.because or "wished by the run file" for law in laws}
+    return {law.rule.id: law.rule.because or "preferred by the run file" for law in laws}
