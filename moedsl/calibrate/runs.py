@@ -129,14 +129,14 @@ def _one(line: str, number: int, folder: Path, span: Span) -> Measured | Sequenc
     try:
         data = json.loads(line)
     except ValueError as e:
-        return [_wrong(span, f"this line is no JSON: {e}")]
+        return [_wrong(span, f"this line is not JSON: {e}")]
     if not isinstance(data, dict) or not ("run" in data or "file" in data):
         return [_wrong(span, "this line has no `run` and no `file`")]
     name, text = f"run {data.get('id', number)}", data.get("run")
     if text is None:
         file = folder / data["file"]
         if not file.is_file():
-            return [_wrong(span, f"`{data['file']}` is no file")]
+            return [_wrong(span, f"`{data['file']}` is not a file")]
         name, text = str(file), file.read_text(encoding="utf-8")
     result = compile_source(Source(name, text), "check")
     if result.failed or len(result.programs) != 1:
@@ -154,7 +154,7 @@ def _measured(data: dict[str, Any], p: Program, id: str, span: Span) -> Measured
         return [_wrong(span, "no layout of the run fits; pin the one that was measured")]
     cost = make_cost(problem)
     if not cost.has_layout(row["pp"], row["vpp"]):
-        return [_wrong(span, f"the layers do not fall on pp={row['pp']} x vpp={row['vpp']}")]
+        return [_wrong(span, f"the layers cannot be split over pp={row['pp']} x vpp={row['vpp']}")]
     tokens = data.get("tokens_per_s_per_gpu")
     if tokens is None and data.get("step_time_s"):
         tokens = float(cost.tokens_per_second_per_gpu(data["step_time_s"]))

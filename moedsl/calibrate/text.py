@@ -39,4 +39,4 @@ def changes(before: Constants, fitted: Fit) -> Iterator[str]:
 def verdict(runs: Sequence[Measured], before: Constants, fitted: Fit) -> str:
     """The median error over the runs, with the constants before and after."""
     was, now = (float(np.median(np.abs(np.expm1(-errors(runs, c))))) for c in (before, fitted.constants))
-    return f"median error of the estimate {was:.1%} -> {now:.1%} over {len(runs)} runs (the fit has seen them)"
+    return f"median error of the estimate {was:.1%} -> {now:.1%} over {len(runs)} runs (those of the fit)"

@@ -64,7 +64,7 @@ def anything(_: Plan, __: Plan) -> None:
 def lower_peak(before: Plan, after: Plan) -> str | None:
     """The predicted peak of `after` has to be below that of `before`."""
     was, now = (p.estimate.memory.peak_gib for p in (before, after))
-    return None if now < was else f"its peak is predicted at {now:.1f} GiB, no lower than {was:.1f}"
+    return None if now < was else f"the predicted peak is {now:.1f} GiB, not below {was:.1f}"
 
 
 def edits(fix: str | None) -> list[str]:
@@ -108,7 +108,7 @@ def _attempt(source: Source, run: str | None, before: Plan | None, wanted: Seque
             if isinstance(after, str):
                 failures[edit] = after
             elif before is not None and not changes(before, after):
-                failures[edit] = "the plan says so already"
+                failures[edit] = "the plan already has it"
                 break
             elif before is not None and (why := judge(before, after)) is not None:
                 failures[edit] = why
@@ -127,7 +127,7 @@ def _planned(source: Source, run: str | None, edit: str, held: str) -> Plan | st
     plan = _first(result, name)
     if plan is not None and not result.failed:
         return plan
-    return next((d.message for d in result.diagnostics if d.is_error), "it gives no plan")
+    return next((d.message for d in result.diagnostics if d.is_error), "it has no plan")
 
 
 def _held(before: Plan, edit: str) -> str:

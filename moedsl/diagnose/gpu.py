@@ -35,5 +35,5 @@ def _sentence(total: float, planned: dict[str, float], library: Library) -> str:
     facts = (library.gpu(name)[0] for name in sorted(library.hardware))
     like = _near(total, {f.name: f.memory for f in facts if f is not None})
     own = " or ".join(f"{n} with {m / GIB:.0f} GiB" for n, m in planned.items())
-    of = f", as {' or '.join(like)} has" if like else ""
-    return f"the GPU of the log has {total / GIB:.2f} GiB{of}, and the run file is for {own}: they are not the same run"
+    of = f", like {' or '.join(like)}" if like else ""
+    return f"the GPU of the log has {total / GIB:.2f} GiB{of}; the run file is for {own}: these are different runs"

@@ -102,7 +102,7 @@ def _proved_word(run: Json) -> str:
 def _run_text(run: Json) -> str:
     if run["proof"] is None:
         tried = "; ".join(f"`{edit}`: {why}" for edit, why in run["failures"].items())
-        return f"{run['run']}: {tried or 'no statement of a run file mends this'}"
+        return f"{run['run']}: {tried or 'no statement of a run file fixes this'}"
     p = run["proof"]
     how = ", all else as before" if p["all_else_as_before"] else ""
     return f"{run['run']}: with `{p['edit']}`{how}, it compiles: {_became(p)}"

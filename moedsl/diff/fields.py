@@ -60,7 +60,7 @@ def _override(word: str) -> Iterator[tuple[str, Any]]:
     name, equals, value = word.partition("=")
     name = name.lstrip("+~")
     if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", name):
-        raise ValueError(f"`{word}` is no override")
+        raise ValueError(f"`{word}` is not an override")
     target = re.search(r"_target_:\s*([\w.]+)", value)
     if target is None:
         yield name, _scalar(value)

@@ -14,7 +14,7 @@ Json = Mapping[str, Any]
 TITLES = {
     EXPERIMENT: "Changes the experiment",
     BENCHMARK: "Benchmark-only",
-    UNKNOWN: "Unknown: no effect names it",
+    UNKNOWN: "Unknown: no rule states its effect",
     EXECUTION: "Changes only how it runs",
 }
 _ENV = "env_vars."
@@ -82,7 +82,7 @@ def _estimates(d: Json) -> str:
         for n, title, form in _ROWS
     ]
     differs = e["tokens_per_step"][0] != e["tokens_per_step"][1]
-    note = ["  a step is another number of tokens: compare by useful tokens, not by step time"] if differs else []
+    note = ["  steps have different numbers of tokens: compare by useful tokens, not by step time"] if differs else []
     return "\n".join(["Estimated", *(line.rstrip() for line in lines), *note])
 
 
@@ -93,7 +93,7 @@ def _change(pair: Sequence[float]) -> str:
 def _notes(d: Json) -> str:
     lines = [
         f"{d['compared']} {d['by']} compared"
-        + (f"; {d['one_sided']} that one side alone says are left out" if d["one_sided"] else "")
+        + (f"; {d['one_sided']} stated by one side only are left out" if d["one_sided"] else "")
     ]
     lines += [f"{s.upper()}: {line}" for s in ("a", "b") for line in d[s]["unread"]]
     return "\n".join(lines)

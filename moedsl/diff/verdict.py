@@ -42,7 +42,7 @@ def strangers(names: Iterable[str], effects: Effects) -> dict[str, str | None]:
 
 def _no_fields(unknown: Mapping[str, str | None]) -> Iterator[str]:
     for name, near in unknown.items():
-        yield f"`{name}` is no field of Bridge's" + (f": did you mean `{near}`?" if near else "")
+        yield f"`{name}` is not a field of Bridge" + (f": did you mean `{near}`?" if near else "")
 
 
 def refusals(a: Side, b: Side) -> Iterator[str]:
@@ -64,17 +64,17 @@ def _says(
     shared = _names_of(bench["a"]) & _names_of(bench["b"])
     for side in only:
         why = ", ".join(f"{x['name']} {axes.said(x['value'])}" for x in bench[side] if x["name"] not in shared)
-        yield f"{side.upper()} is benchmark-only ({why}): its speed is no proxy, its loss is meaningless"
+        yield f"{side.upper()} is benchmark-only ({why}): its speed is not that of training, its loss is meaningless"
     if same is False and (groups[EXPERIMENT] or not only):
         yield "different experiments: do not compare losses"
     elif same is None and not groups[UNKNOWN]:
-        yield "whether it is the same experiment is not known: a name above is no field"
+        yield "it is unknown whether this is the same experiment: a name above is not a field"
     elif same is None:
-        count = len(groups[UNKNOWN])
-        yield f"whether it is the same experiment is not known: no effect names {count} of the fields that differ"
+        unknown = f"no rule states the effect of {len(groups[UNKNOWN])} of the fields that differ"
+        yield f"it is unknown whether this is the same experiment: {unknown}"
     elif same and groups[EXECUTION]:
         yield "the same experiment, run differently"
     elif same:
-        yield "nothing that was compared differs"
+        yield "no difference in what was compared"
     if shared:
-        yield f"both are benchmarks by {', '.join(sorted(shared))}: neither loss means anything"
+        yield f"both are benchmarks by {', '.join(sorted(shared))}: neither loss is meaningful"

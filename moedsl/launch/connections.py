@@ -48,7 +48,7 @@ def connect(tunnel: Any) -> None:
 
 def why_not(problem: BaseException) -> str:
     """What kept a session from being opened; NeMo-Run's tunnel gives up with SystemExit where nothing let it in."""
-    return "it takes neither a key nor a password" if isinstance(problem, SystemExit) else str(problem)
+    return "it accepts neither a key nor a password" if isinstance(problem, SystemExit) else str(problem)
 
 
 def try_it(user: str, host: str) -> str:
@@ -82,7 +82,7 @@ def copy(session: Any, source: str, target: str) -> None:
             stdin.write(_archive(Path(source)))
         said = channel.makefile_stderr("rb").read().decode(errors="replace").strip()
         if channel.recv_exit_status():
-            raise OSError(f"{target} on {session.host} takes no files: {said}")
+            raise OSError(f"{target} on {session.host} is not writable: {said}")
 
 
 def _archive(folder: Path) -> bytes:

@@ -108,8 +108,8 @@ _HELP: Mapping[str, str] = {
     RuleId.LAUNCH_WHOLE_NODES: "ask for a multiple of a node's GPUs",
     RuleId.LAUNCH_ENOUGH_NODES: "plan with fewer GPUs, or raise `nodes` of the cluster if it allows more",
     RuleId.CHECKPOINTS_OUTLIVE: 'write `set checkpoint.save = "/a/folder"`; the recipe loads from there too',
-    RuleId.SEGMENT_HYBRIDEP: "pin a smaller ep, take another number of nodes, or pin dispatcher=alltoall",
-    RuleId.SEGMENT_EXPERT_GROUPS: "pin a smaller ep, or take another number of nodes",
+    RuleId.SEGMENT_HYBRIDEP: "pin a smaller ep, use another number of nodes, or pin dispatcher=alltoall",
+    RuleId.SEGMENT_EXPERT_GROUPS: "pin a smaller ep, or use another number of nodes",
 }
 
 

@@ -36,8 +36,8 @@ def refusals(launches: Sequence[Launch]) -> list[Diagnostic]:
 
 
 _ELSEWHERE = (
-    "submit it with `--cluster NAME`, or look at it with `--dryrun`; `moedsl rehearse` runs it small on CPUs, models "
-    "with Mamba layers aside"
+    "submit it with `--cluster NAME`, or show it with `--dryrun`; `moedsl rehearse` runs a small version on CPUs, "
+    "but no Mamba layers"
 )
 
 
@@ -62,7 +62,7 @@ def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
     missing = [n for n in cluster.secrets if not os.environ.get(n)]
     if not missing:
         return []
-    text = f"cluster {cluster.name} wants the secrets {', '.join(missing)}, and this shell does not have them"
+    text = f"cluster {cluster.name} needs the secrets {', '.join(missing)}, which are not set in this shell"
     return [error("launch.no_secret", text, help=f"export {missing[0]}=... in the shell that submits")]
 
 

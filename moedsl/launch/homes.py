@@ -52,13 +52,13 @@ def refusal(home: Path) -> Diagnostic | None:
     """Why NeMo-Run cannot keep experiments there: it puts the path into commands unquoted."""
     if re.fullmatch(r"[A-Za-z0-9/._~+@%=-]+", str(home)):
         return None
-    text = f"experiments would be kept in {str(home)!r}, and NeMo-Run puts that path into commands unquoted"
-    return error("launch.home", text, help=f"set {HOME} to a folder without blanks or signs of the shell")
+    text = f"the folder of experiments is {str(home)!r}, and NeMo-Run does not quote it in commands"
+    return error("launch.home", text, help=f"set {HOME} to a folder without blanks and shell characters")
 
 
 def unwritable(home: Path, problem: OSError) -> Diagnostic:
     """What a folder of experiments says that takes no file."""
-    text = f"not submitted: nothing can be kept in {home}: {problem.strerror or problem}"
+    text = f"not submitted: {home} is not writable: {problem.strerror or problem}"
     help = f"`job_dir` of the cluster (on a login node) or {HOME} names another folder"
     return error("launch.home", text, help=help)
 

@@ -122,7 +122,7 @@ def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | 
     size = len(command(launch, cluster, payload)[2])
     if size < LIMIT:
         return None
-    text = f"the job's script has {size:,} bytes, and one argument of a process at most {LIMIT:,}"
+    text = f"the job's script has {size:,} bytes; the limit of one process argument is {LIMIT:,}"
     return error("launch.too_long", text, help="put large files of the run into the image or onto a volume")
 
 
@@ -173,9 +173,8 @@ def context_refusal(cluster: Cluster) -> Diagnostic | None:
         return error("launch.kube_context", text, help="set KUBECONFIG to its file, or keep it in ~/.kube/config")
     if cluster.context in ("", current["name"]):
         return None
-    message = (
-        f"cluster {cluster.name} is context {cluster.context}, and the kubeconfig's current one is {current['name']}"
-    )
+    has = f"the current context of the kubeconfig is {current['name']}"
+    message = f"cluster {cluster.name} uses context {cluster.context}; {has}"
     return error("launch.kube_context", message, help=f"kubectl config use-context {cluster.context}")
 
 

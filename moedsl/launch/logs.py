@@ -100,7 +100,7 @@ def explained(lines: Iterable[str]) -> str:
     for line in lines:
         at = line.find(PREFLIGHT)
         if at >= 0:
-            return f"it checked its machine and ended (exit code {WRONG}): moedsl diagnose '{line[at:]}'"
+            return f"the preflight check failed (exit code {WRONG}): moedsl diagnose '{line[at:]}'"
         if line.startswith("secret ") and line.endswith(" is not set in this job"):
             return f"a secret is missing (exit code {SECRET}): moedsl diagnose '{line}'"
     return ""

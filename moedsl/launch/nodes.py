@@ -76,7 +76,7 @@ def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> l
     right = [n for n in nodes if not n.types or hardware in n.types]
     if not right:
         types = ", ".join(sorted({t for n in nodes for t in n.types}))
-        text = f"the plan is for {hardware}, and the GPUs of {place} are {types}"
+        text = f"the plan is for {hardware}; the GPUs of {place} are {types}"
         return [error("preflight.gpu_type", text, help="name another partition or cluster, or plan for its GPUs")]
     fit = [n for n in right if n.gpus is None or n.gpus >= launch.gpus_per_node]
     if len(fit) < launch.nodes:
@@ -84,7 +84,11 @@ def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> l
     up = sum(n.up for n in fit)
     if up < launch.nodes:
         text = f"the job waits: of {len(fit)} nodes of {place} that fit it {up} are up, and it takes {launch.nodes}"
-        return [warning("preflight.nodes_down", text, help="ask who runs the cluster when they come back")]
+        return [
+            warning(
+                "preflight.nodes_down", text, help="ask the operators of the cluster when the other nodes come back"
+            )
+        ]
     return []
 
 

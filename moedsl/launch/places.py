@@ -33,7 +33,7 @@ def in_claim(path: str, cluster: Cluster) -> bool:
 
 def _unmounted(path: str, cluster: Cluster) -> Diagnostic:
     targets = ", ".join(m.split(":")[1] for m in cluster.mounts) or "nothing"
-    text = f"{path} is in no mount of cluster {cluster.name}: its container sees {targets} of the outside"
+    text = f"{path} is in no mount of cluster {cluster.name}; its container mounts {targets}"
     return error("preflight.path", text, help=f'add it to the cluster: mounts ["{path}:{path}"]')
 
 
@@ -73,13 +73,13 @@ def missing(output: str, paths: Sequence[str], cluster: Cluster, written: Sequen
 
 
 def _unwritable(path: str, cluster: Cluster) -> Diagnostic:
-    text = f"{path} takes no checkpoints on cluster {cluster.name}: this account may not write there"
-    help = "name another folder in `checkpoint.save`; --no-preflight where only the compute nodes see it"
+    text = f"{path} is not writable on cluster {cluster.name}, so no checkpoint can be saved"
+    help = "name another folder in `checkpoint.save`; use --no-preflight if only the compute nodes see it"
     return error("preflight.path", text, help=help)
 
 
 def _missing(path: str, cluster: Cluster) -> Diagnostic:
     there = outside(path, cluster)
     where = "" if there == path else f" (it is {there} outside the container)"
-    help = "correct the path; --no-preflight where only the compute nodes see it"
+    help = "correct the path; use --no-preflight if only the compute nodes see it"
     return error("preflight.path", f"{path} is not there on cluster {cluster.name}{where}", help=help)

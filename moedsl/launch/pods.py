@@ -26,8 +26,8 @@ def no_kubectl() -> Diagnostic | None:
     """What is wrong where no log can be read."""
     if which("kubectl"):
         return None
-    help = "install it and call this again: the job goes on without it"
-    return error("launch.no_kubectl", "kubectl is not installed, and it reads the logs of pods", help=help)
+    help = "install it and run this again; the job continues without it"
+    return error("launch.no_kubectl", "kubectl is not installed; it is needed to read the logs of pods", help=help)
 
 
 def print_logs(
@@ -99,7 +99,7 @@ def waits(executor: nemo_run.KubeflowExecutor, job: str) -> str:
         api: Any = executor._core_v1_api  # pyright: ignore[reportPrivateUsage]
         pods = api.list_namespaced_pod(executor.namespace, label_selector=f"{JOBSET}={job}").items
     except ApiException as answer:
-        return f"its pods are not shown: {answer.reason}"
+        return f"its pods cannot be listed: {answer.reason}"
     except HTTPError:
         return "the API server does not answer"
     return waiting(pods, executor.num_nodes)
@@ -108,12 +108,12 @@ def waits(executor: nemo_run.KubeflowExecutor, job: str) -> str:
 def waiting(pods: Sequence[Any], nodes: int) -> str:
     """The same of pods as the kubernetes package gives them."""
     if len(pods) < nodes:
-        return f"waits for its pods: {len(pods)} of {nodes} are made"
+        return f"waiting for pods: {len(pods)} of {nodes} exist"
     idle = [pod for pod in pods if not _has_started(pod)]
     if not idle:
         return ""
     reasons = ", ".join(sorted({_reason(pod) for pod in idle}))
-    return f"waits for {len(idle)} of {len(pods)} pods: {reasons}"
+    return f"waiting for {len(idle)} of {len(pods)} pods: {reasons}"
 
 
 def _has_started(pod: Any) -> bool:

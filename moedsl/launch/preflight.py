@@ -19,7 +19,7 @@ from moedsl.launch.shield import no_input
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library
 
-SKIPPED = note("preflight.skipped", "nothing was checked: neither the recipe, nor paths, nor the cluster's GPUs")
+SKIPPED = note("preflight.skipped", "preflight skipped: recipe, paths and the cluster's GPUs are not checked")
 Progress = Callable[[str], object]
 
 
@@ -63,7 +63,7 @@ def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Pr
     from moedsl.verify.client import INSTALL, is_installed
 
     if not is_installed():
-        text = "no Megatron Bridge is installed here, so none was asked about the recipe"
+        text = "Megatron Bridge is not installed here, so it has not checked the recipe"
         return [note("preflight.no_bridge", text, help=INSTALL)]
     progress("asking the real Megatron Bridge about the recipe (about ten seconds)")
     with tempfile.TemporaryDirectory(prefix="moedsl-") as temporary:
@@ -86,8 +86,8 @@ def _refused(name: str, report: Any) -> Diagnostic:
         f"{m.field} is {m.resolved}, planned {m.planned}" for m in report.mismatches
     ]
     cites = tuple(f"bridge {r.where}" for r in report.refusals)
-    text = f"Megatron Bridge does not take the recipe of {name}: {'; '.join(said) or report.message}"
-    return error("preflight.bridge", text, cites=cites, help="`moedsl verify` of the run file says more")
+    text = f"Megatron Bridge refuses the recipe of {name}: {'; '.join(said) or report.message}"
+    return error("preflight.bridge", text, cites=cites, help="`moedsl verify` of the run file gives details")
 
 
 # ---------------------------------------------------------------- clusters
@@ -142,10 +142,10 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
         config.load_kube_config(context=cluster.context or None)
         listed: Any = client.CoreV1Api().list_node()
     except ApiException as answer:
-        text = f"the nodes of cluster {cluster.name} were not asked: the API server says {answer.reason}"
+        text = f"the nodes of cluster {cluster.name} cannot be listed: the API server answers {answer.reason}"
         return [note("preflight.unasked", text, help="the job checks its GPUs itself in its first seconds")]
     except (config.ConfigException, HTTPError) as problem:
-        text = f"the API server of cluster {cluster.name} cannot be asked: {problem}"
+        text = f"the API server of cluster {cluster.name} cannot be reached: {problem}"
         return [error("preflight.tunnel", text, help="try `kubectl get nodes`")]
     known = nodes.of_kubernetes(listed.items, dict(cluster.node_selector))
     return _once([d for j in jobs for d in nodes.judge(known, j.launch, j.plan.hardware, nodes.place(cluster))])

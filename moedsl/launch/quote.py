@@ -58,5 +58,5 @@ def refusal(text: str, has_container: bool) -> Diagnostic | None:
     """Why a file's text could not reach the job as it is: NeMo-Run would replace a path in it."""
     if has_container or RUNDIR not in text:
         return None
-    message = f"the recipe names {RUNDIR}, which NeMo-Run replaces by the job's own folder where there is no container"
+    message = f"the recipe names {RUNDIR}, which NeMo-Run replaces by the job's own folder if there is no container"
     return error("launch.reserved_path", message, help="use another path, or give the cluster a container")

@@ -28,7 +28,7 @@ def noted() -> Generator[list[int]]:
     def note(number: int, _: Any) -> None:
         signals.append(number)
         with suppress(OSError):  # of a terminal that went
-            print("interrupted: finishing the submission, to cancel all of it", file=sys.stderr, flush=True)
+            print("interrupted: finishing the submission, then cancelling all its jobs", file=sys.stderr, flush=True)
 
     heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in heard}

@@ -213,11 +213,11 @@ def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
     try:
         made = nemo_run().Experiment.from_id(id)
     except FileNotFoundError as missing:
-        text = f"{id} was ended before it was written: {Path(str(missing.filename)).name} is missing"
-        return error("launch.no_experiment", text, help="nothing of it was submitted; its folder may go")
+        text = f"{id} is incomplete: its launcher was killed before {Path(str(missing.filename)).name} was written"
+        return error("launch.no_experiment", text, help="no job was submitted; delete its folder")
     except (ValueError, zlib.error) as problem:
-        text = f"what NeMo-Run keeps of {id} cannot be read: {str(problem) or type(problem).__name__}"
-        return error("launch.no_experiment", text, help="ask the scheduler itself whether a job of it goes on")
+        text = f"NeMo-Run's files of {id} cannot be read: {str(problem) or type(problem).__name__}"
+        return error("launch.no_experiment", text, help="ask the scheduler whether one of its jobs still runs")
     made.clean_mode = True
     for tunnel in _tunnels(made):
         without_input(tunnel)

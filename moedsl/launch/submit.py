@@ -192,13 +192,13 @@ def _undo(experiment: store.Experiment) -> list[Diagnostic]:
 def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
     """Which jobs go on although they were cancelled."""
     left = [f"{job.name} ({job.number})" for job in jobs if not job.ended]
-    text = f"after {store.END_WITHIN_S:.0f} s these have not ended: {', '.join(left)}"
+    text = f"these jobs have not ended after {store.END_WITHIN_S:.0f} s: {', '.join(left)}"
     return error("launch.not_cancelled", text, help=f"moedsl cancel {id}") if left else None
 
 
 def _uncancelled(id: str, problem: BaseException) -> Diagnostic:
     """What kept jobs from being asked to end."""
-    text = f"not all of {id} is cancelled: {_said(problem) or type(problem).__name__}"
+    text = f"some jobs of {id} are not cancelled: {_said(problem) or type(problem).__name__}"
     return error("launch.not_cancelled", text, help=f"moedsl cancel {id}")
 
 

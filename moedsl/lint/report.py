@@ -111,7 +111,7 @@ def _cite(where: str) -> str:
 def _unknown(r: Recipe, lines: Lines) -> Iterator[Diagnostic]:
     """Attributes that the recipe set and nothing reads."""
     for name, value in r.unknown.items():
-        text = f"`{name}` is no field of Bridge's: setting it to {value} does nothing"
+        text = f"`{name}` is not a field of Bridge: setting it to {value} does nothing"
         yield warning("lint.unknown_field", text, *lines.of(r, (name,)), help=meant(name))
 
 

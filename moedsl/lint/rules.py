@@ -71,7 +71,7 @@ def _own(library: Library, found: list[Diagnostic]) -> list[Rule]:
 
 def _add(rule: Rule, out: dict[str, Rule], found: list[Diagnostic]) -> None:
     if rule.kind not in KINDS:
-        text = f"a recipe is judged; `{rule.kind}` decides something for a run"
+        text = f"`{rule.kind}` decides something for a run, and a recipe is only judged"
         found.append(error("check.recipe_member", text, rule.span, help=f"one of {', '.join(KINDS)}"))
     elif rule.id in out:
         first = Label(out[rule.id].span, "first here")

@@ -53,7 +53,7 @@ def _read(target: str, gpu: str | None, world: int | None, library: Library) -> 
     path = target.partition(":")[0]
     if path.endswith(".moe"):
         help = f"`moedsl check {path}` judges it, and `moedsl verify {path}` asks Bridge about its recipe"
-        return failed(target, "verify.input", "a run file is no recipe", help)
+        return failed(target, "verify.input", "a run file is not a recipe", help)
     return cases.read(target, gpu, world, judged_for(library))
 
 

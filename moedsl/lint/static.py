@@ -22,9 +22,7 @@ def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, 
     """The recipe that the source describes; a diagnostic where there is no such function to read."""
     module = Module.of(Path(c.source)) if c.source.endswith(".py") else None
     if module is None or c.function not in module.functions:
-        text = (
-            f"{c.file}: there is no function `{c.function}` to read, and Megatron Bridge is not installed to import it"
-        )
+        text = f"{c.file}: no function `{c.function}` in the source, and Megatron Bridge is not installed to import it"
         return None, (error("lint.source", text, help="name it as FILE:function, or install Bridge"),)
     reader = Reader()
     reader.call(module, module.functions[c.function], {})

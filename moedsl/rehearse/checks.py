@@ -97,7 +97,7 @@ def replicas(prepared: Prepared, answers: Answers) -> Check:
     for kind, family in (("dense", "DP_CP"), ("expert", "EDP")):
         differing = [g for g in planned[family] if len({after[r][kind] for r in g if r in after}) > 1]
         wrong += [f"{family} group {g}: {kind} parameters differ after training" for g in differing]
-    says = "parameters are alike in every DP x CP and EDP group after the last step, and not as before the first"
+    says = "parameters are equal within each DP x CP and EDP group after the last step, and changed since the first"
     return Check("replicas", not wrong and len(answers) == prepared.rehearsal.ranks, says, tuple(wrong))
 
 

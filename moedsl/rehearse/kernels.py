@@ -38,6 +38,6 @@ def _refused(layers: str, packages: Sequence[str], why: str) -> Diagnostic:
     named = " and ".join(packages)
     return error(
         "rehearse.no_kernels",
-        f"{layers} are kernels of {named}, and {why}",
-        help=f"--dryrun shows what would run; it takes a GPU and a container that has {named}",
+        f"{layers} need the kernels of {named}; {why}",
+        help=f"--dryrun shows what would run; to run it, use a GPU and a container with {named}",
     )

@@ -14,10 +14,10 @@ OFF: Mapping[str, str] = {
     "dispatcher": "the same tokens reach the same experts, by gloo's all-to-all: the kernels of {} need GPUs",
     "cuda_graph": "there are no graphs on a CPU",
     "delay_wgrad": "Transformer Engine's linears delay them",
-    "offload": "all memory is the host's",
-    "offload_modules": "all memory is the host's",
+    "offload": "all memory is host memory",
+    "offload_modules": "all memory is host memory",
     "sharding": "Megatron FSDP needs CUDA streams: the distributed optimizer runs in its place",
-    "moments": "lower formats are those of Transformer Engine's fused Adam",
+    "moments": "lower formats need Transformer Engine's fused Adam",
 }
 """Policies that a rehearsal turns off, and why on a CPU; {} is the plan's value."""
 AS_PLANNED = ("recompute", "ep_overlap", "grad_reduce")
@@ -25,22 +25,22 @@ ALWAYS: tuple[Note, ...] = (
     Note("kernels", LEFT_OUT, "Transformer Engine, cuDNN, fused kernels", "PyTorch on the CPU", "there is no GPU"),
     Note("core attention", LEFT_OUT, "Transformer Engine's, with its context-parallel ring or all-to-all",
          "softmax(QK)V over keys gathered from the context-parallel group", "Megatron-Core's own has neither"),
-    Note("communication", LEFT_OUT, "NCCL, at the same time as the computation", "gloo, one thing after the other",
-         "overlapped schedules run as planned, and hide nothing"),
-    Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model on a CPU says nothing of either"),
+    Note("communication", LEFT_OUT, "NCCL, overlapped with the computation", "gloo, one operation after the other",
+         "overlapped schedules run as planned, but hide nothing"),
+    Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model on a CPU shows neither"),
 )  # fmt: skip
 """What no rehearsal on a CPU has, whatever the plan."""
 DELTA_NETS = Note(
     "gated delta nets", LEFT_OUT, "fla's convolution, scan and norm of queries and keys",
-    "Megatron-Core's own convolution and scan in PyTorch, and a norm of moedsl's", "fla's kernels need a GPU",
+    "Megatron-Core's own convolution and scan in PyTorch, and moedsl's own norm", "fla's kernels need a GPU",
 )  # fmt: skip
 """What a rehearsal on a CPU has not of a model with them."""
 ON_GPUS: tuple[Note, ...] = (
-    Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model says nothing of either"),
+    Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model shows neither"),
     Note("between nodes", LEFT_OUT, "the cluster's network", None, "every rank is on this machine"),
 )
 """What no rehearsal on this machine's GPUs has."""
-_PLAIN = "a rehearsal on GPUs takes the choice that needs no other package"
+_PLAIN = "a rehearsal on GPUs uses the option that needs no other package"
 
 
 def pinned(policy: Mapping[str, Any], ep: int) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def notes(plan: Plan, here: Mapping[str, Any], on_gpus: bool = False) -> list[No
     if plan.task != "pretrain":
         out.append(Note("task", LEFT_OUT, plan.task, "pretrain", "fine-tuning starts from weights of the real sizes"))
     if policy["data"] != "mock":
-        out.append(Note("data", LEFT_OUT, policy["data"], "mock", "the data and its tokenizer are the cluster's"))
+        out.append(Note("data", LEFT_OUT, policy["data"], "mock", "the data and its tokenizer are on the cluster"))
     return [*out, *(ON_GPUS if on_gpus else ALWAYS)]
 
 

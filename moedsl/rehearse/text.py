@@ -93,8 +93,8 @@ def _failure(r: Json) -> str:
 def _why(failure: Json) -> str:
     rank, status = failure["rank"], failure["status"]
     if failure["kind"] == "timeout":
-        return f"Not finished in time, and ended. The last lines of rank {rank}, the first that has no answer:"
+        return f"Stopped at the time limit. Last lines of rank {rank}, the first without an answer:"
     if failure["kind"] == "start":
-        return "The process that imports Megatron Bridge ended. Its last lines:"
+        return "The process that imports Megatron Bridge exited. Its last lines:"
     how = f"by signal {-status}" if status < 0 else f"with exit code {status}"
     return f"Rank {rank} ended {how}, and the others were ended. Its last lines:"

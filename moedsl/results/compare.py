@@ -49,7 +49,7 @@ def _comparison(of: str, axis: str, rows: Sequence[Json]) -> dict[str, Any]:
 
 
 def candidates(rows: Sequence[Json]) -> list[Candidate]:
-    """The runs that measured something, those of one name together."""
+    """The runs that have a measurement, those of one name together."""
     by_name: dict[str, list[Json]] = {}
     for r in rows:
         if r["status"] in (OK, UNFINISHED) and r[RATE]:

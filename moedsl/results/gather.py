@@ -56,7 +56,7 @@ def _one(target: str) -> list[Run] | Diagnostic:
     if isinstance(experiment, Diagnostic):
         return experiment
     if experiment is None:
-        return _wrong(f"{target} is not there, and no experiment has that id")
+        return _wrong(f"{target} is neither a file nor the id of an experiment")
     return list(_below(experiment)) or _wrong(f"{target} has no log: none of its jobs has started")
 
 
@@ -75,7 +75,7 @@ def _paired(log: Path, stands: str) -> list[Run] | Diagnostic:
 
 
 def _wrong_run(stands: str) -> Diagnostic:
-    return _wrong(f"{stands} is no plan.json, no folder with one and no recipe.py")
+    return _wrong(f"{stands} is neither a plan.json, nor a folder with one, nor a recipe.py")
 
 
 def _of_log(path: Path) -> Run:

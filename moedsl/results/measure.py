@@ -119,7 +119,7 @@ def _ending(log: Log, measured: bool) -> Json:
     if not measured:
         return {"status": SHORT, "cause": "no iteration line after the warm-up", **at}
     if not finished and last is not None:
-        return {"status": UNFINISHED, "cause": f"iteration {last.iteration} of {last.of} is the last", **at}
+        return {"status": UNFINISHED, "cause": f"the log ends at iteration {last.iteration} of {last.of}", **at}
     return {"status": OK, "cause": None, **at}
 
 
@@ -127,7 +127,7 @@ def _cause(log: Log, symptoms: Sequence[Mapping[str, Any]]) -> str:
     if symptoms:
         return f"{symptoms[0]['because']} ({symptoms[0]['id']})"
     errors = [r.last_error[1] for r in log.reports if r.last_error]
-    return errors[0] if errors else "its launcher says that it failed"
+    return errors[0] if errors else "its launcher reports a failure"
 
 
 def _not_a_number(log: Log) -> str | None:

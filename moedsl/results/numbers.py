@@ -58,7 +58,7 @@ def _one(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] | Diagn
     seq, gpus = given.seq or known.get("seq"), given.gpus or known.get("gpus")
     if seq is None or gpus is None:
         missing = " and ".join(w for w, v in (("length", seq), ("number of GPUs", gpus)) if v is None)
-        text = f"{run.name}: no plan says the {missing}, so its tokens are not known"
+        text = f"{run.name}: unknown {missing}, so tokens cannot be counted"
         return error("results.numbers", text, help="give --seq, --gpus and --global-batch, or LOG=PLAN")
     batch = given.global_batch or known.get("global_batch")
     source = "plan" if run.plan else "recipe" if run.recipe else "given"

@@ -26,9 +26,7 @@ def _comparison(c: Json, rows: Sequence[Json]) -> Iterator[str]:
     yield from (_paragraph(f"{label(r)}: {_remark(r)}") for r in rows if _remark(r))
     yield _paragraph(verdict(c, rows))
     if not c["same_experiment"]:
-        yield _paragraph(
-            "these runs are not the same experiment: `moedsl diff` of their plans says in what they differ"
-        )
+        yield _paragraph("these runs are different experiments: `moedsl diff` of their plans shows how")
 
 
 def label(row: Json) -> str:
@@ -72,7 +70,7 @@ def _remark(r: Json) -> str:
     """Return the remarks of a run that counts."""
     said = [f"{r['skipped_iterations']} iterations were skipped and train nothing"] if r["skipped_iterations"] else []
     if r["status"] == OK and r["symptoms"]:
-        said.append("it finished, and its log says: " + "; ".join(s["because"] for s in r["symptoms"]))
+        said.append("finished, with these symptoms in its log: " + "; ".join(s["because"] for s in r["symptoms"]))
     return "; ".join(said)
 
 
@@ -80,14 +78,14 @@ def verdict(c: Json, rows: Sequence[Json]) -> str:
     """Who wins, by how much, and whether that is more than the steps differ among themselves."""
     names = {r["name"]: label(r) for r in rows}
     if c["winner"] is None:
-        return "no run measured anything"
+        return "no run has a measurement"
     if c["runner_up"] is None:
-        return f"only {_called(c, names[c['winner']])} measured something"
+        return f"only {_called(c, names[c['winner']])} has a measurement"
     lead = f"{_called(c, names[c['winner']])} leads {names[c['runner_up']]} by {c['difference']:.1%}"
     if not c["beyond_spread"]:
-        return f"{lead}, which is within the spread: the middle halves of their steps meet. Run longer, or each again"
-    once = ", but each ran once, on machines of its own" if c["runs_of_each"] == 1 else ""
-    return f"{lead}, more than the spread: the middle halves of their steps lie apart{once}"
+        return f"{lead}, within the spread: the middle halves of their steps overlap. Run longer, or repeat each run"
+    once = "; each ran once, on its own machines" if c["runs_of_each"] == 1 else ""
+    return f"{lead}, beyond the spread: the middle halves of their steps do not overlap{once}"
 
 
 def _called(c: Json, name: str) -> str:

@@ -109,11 +109,11 @@ def test_rank_correlation_knows_ties() -> None:
 @pytest.mark.parametrize(
     "line, why",
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ('{"tokens_per_s_per_gpu": 5}', "no `run`"),
         ('{"run": "qwen3_30b; h100 x 16"}', "does not compile"),
         ('{"run": "qwen3_30b_a3b; h100"}', "no number of GPUs"),
-        ('{"file": "nowhere.moe"}', "is no file"),
+        ('{"file": "nowhere.moe"}', "is not a file"),
         ('{"run": "deepseek_v3; h100 x 8"}', "no layout of the run fits"),
     ],
 )

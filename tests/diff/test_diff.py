@@ -89,7 +89,7 @@ def test_a_benchmark_is_no_proxy() -> None:
     d = of_texts('data "corpus"', 'data "corpus"; routing balanced')
     assert names(d, BENCHMARK) == {"routing"} and d["verdict"]["benchmark_only"] == ["b"]
     assert d["verdict"]["says"] == [
-        "B is benchmark-only (routing balanced): its speed is no proxy, its loss is meaningless"
+        "B is benchmark-only (routing balanced): its speed is not that of training, its loss is meaningless"
     ]
 
 
@@ -221,7 +221,7 @@ def test_an_override_of_no_field_is_doubted_beside_a_run() -> None:
 def test_overrides_of_a_plan_name_fields_alone(compiled: Path) -> None:
     for side in (f.parent.name for f in compiled.glob("*/overrides.txt")):
         d = diff(str(compiled / side / "overrides.txt"), str(compiled / side))
-        assert not any("is no field" in line for line in d["verdict"]["says"])
+        assert not any("is not a field" in line for line in d["verdict"]["says"])
 
 
 def test_what_nobody_set_is_off_and_alike_values_are_told_apart() -> None:
@@ -298,7 +298,7 @@ def test_a_plan_of_mock_data_says_so(compiled: Path) -> None:
         ([str(EXAMPLES / "several_runs.moe") + ":tunde", "-e", RUN], "did you mean `tuned`?"),
         ([str(EXAMPLES), "-e", RUN], "recipe.py"),
         ([str(EXAMPLES / "sft.moe"), "-e", "qwen3_30b_a3c; h100 x 8"], "qwen3_30b_a3b"),
-        (["model.a=1 b", "-e", RUN], "`b` is no override"),
+        (["model.a=1 b", "-e", RUN], "`b` is not an override"),
         (["no_recipe.py", "-e", RUN], "no such file"),
         (["none/overrides.txt", "-e", RUN], "none/overrides.txt does not exist"),
         (["none/plan.json", "-e", RUN], "none/plan.json does not exist"),

@@ -220,8 +220,8 @@ def test_a_log_is_followed_from_pods_that_wait_to_the_jobs_end(machines: Machine
         second.start()
         done = followed.result()
     assert done["code"] == 0, done
-    assert "waits for 2 of 2 pods: ImagePullBackOff: as the test wants" in done["err"]
-    assert "waits for 1 of 2 pods: ImagePullBackOff" in done["err"]
+    assert "waiting for 2 of 2 pods: ImagePullBackOff: as the test wants" in done["err"]
+    assert "waiting for 1 of 2 pods: ImagePullBackOff" in done["err"]
     assert sorted(re.findall(r"rank \d was here", done["out"])) == [f"rank {rank} was here" for rank in range(4)]
     assert shell.state(id) == "SUCCEEDED"
 

@@ -147,7 +147,7 @@ def test_a_run_stops_before_it_is_submitted(
     assert main(["run", str(file), "--cluster"]) == 1
     said = capsys.readouterr()
     assert "preflight.gpu_type" in said.err
-    assert "the plan is for gb200, and the GPUs of partition h100 are h100" in said.err
+    assert "the plan is for gb200; the GPUs of partition h100 are h100" in said.err
     assert "note[preflight.no_bridge]" in said.err
     assert slurm.ask("squeue", "-h") == ""
     assert not list(login_node.glob("experiments/*/*"))

@@ -62,7 +62,7 @@ def test_a_sweep_of_three_has_one_table(login_node: Path, run_file: Path, capsys
 
 def test_an_id_that_nobody_has(login_node: Path, capsys: Any) -> None:
     assert main(["results", "nothing_0"]) == 1
-    assert "no experiment has that id" in capsys.readouterr().err
+    assert "is neither a file nor the id of an experiment" in capsys.readouterr().err
 
 
 def test_a_job_that_ends_in_its_first_seconds_says_why(login_node: Path, run_file: Path, capsys: Any) -> None:
@@ -70,7 +70,7 @@ def test_a_job_that_ends_in_its_first_seconds_says_why(login_node: Path, run_fil
     assert main(["run", str(run_file), "--cluster"]) == 1
     said = capsys.readouterr()
     assert "moedsl preflight: CUDA's driver cannot be loaded" in said.err
-    assert "it checked its machine and ended (exit code 79): moedsl diagnose 'moedsl preflight:" in said.err
+    assert "the preflight check failed (exit code 79): moedsl diagnose 'moedsl preflight:" in said.err
     assert "Exited with exit code 79" in said.err
     assert main(["logs", said.out.split()[0]]) == 0
     assert "exit code 79" in capsys.readouterr().err

@@ -187,5 +187,5 @@ def test_a_login_node_that_lets_nobody_in_is_said(
     for more in ([], ["--no-preflight"]):
         assert main.main(["run", str(path), "--cluster", *more]) == 1
         said = capsys.readouterr().err
-        assert "no connection to 127.0.0.1" in said and "it takes neither a key nor a password" in said
+        assert "no connection to 127.0.0.1" in said and "it accepts neither a key nor a password" in said
         assert "ssh-add" in said

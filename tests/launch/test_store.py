@@ -52,7 +52,7 @@ def test_a_file_that_is_not_whole_is_said(home: Path, capsys: pytest.CaptureFixt
     kept(home, "run_0")
     (home / "experiments" / "run" / "run_0" / "_CONFIG").write_text(text)
     assert main.main(["jobs"]) == 0
-    assert "what NeMo-Run keeps of run_0 cannot be read: " in capsys.readouterr().err
+    assert "NeMo-Run's files of run_0 cannot be read: " in capsys.readouterr().err
 
 
 def test_results_of_what_never_ran_are_not_empty(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_results_of_what_never_ran_are_not_empty(home: Path, capsys: pytest.Capt
     assert "run_0 has no log: none of its jobs has started" in capsys.readouterr().err
     (home / "experiments" / "run" / "run_0" / "_CONFIG").write_text("")
     assert main.main(["results", "run_0"]) == 1
-    assert "what NeMo-Run keeps of run_0 cannot be read" in capsys.readouterr().err
+    assert "NeMo-Run's files of run_0 cannot be read" in capsys.readouterr().err
 
 
 def test_what_is_kept_of_an_experiment_is_written_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_the_newest_experiments_are_listed(home: Path, capsys: pytest.CaptureFix
     for number in range(3):
         kept(home, f"run_{number}")
     assert main.main(["jobs", "--last", "2"]) == 0
-    assert capsys.readouterr().err.count("was ended before it was written") == 2
+    assert capsys.readouterr().err.count("is incomplete: its launcher was killed before") == 2
     for wrong in ("0", "-1", "x", "1.5"):
         with pytest.raises(SystemExit):
             main.main(["jobs", "--last", wrong])
@@ -211,5 +211,5 @@ def test_a_full_disk_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(store.nemo_run().Experiment, "_save_jobs", full)
     done = submit.submit([a_task(home)], "run", home, print)
     assert done.why_not is not None
-    assert done.why_not.message == f"not submitted: nothing can be kept in {home}: No space left on device"
+    assert done.why_not.message == f"not submitted: {home} is not writable: No space left on device"
     assert list((home / "experiments" / "run").iterdir()) == []

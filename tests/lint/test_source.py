@@ -150,7 +150,7 @@ def test_the_cited_line_sets_the_field(name: str) -> None:
         ("recipe.py", "h1oo", "`h1oo` is not a supported GPU", "did you mean `h100`?"),
         ("recipe.py", "a100", "`a100` is not a supported GPU", "--gpu h100|"),
         ("recipe.py", None, "does not name its GPU", "--gpu h100|"),
-        ("mine.moe", None, "a run file is no recipe", "moedsl check"),
+        ("mine.moe", None, "a run file is not a recipe", "moedsl check"),
         ("many.py", "h100", "one public function", "many.py:FUNCTION"),
     ],
 )

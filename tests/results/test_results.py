@@ -254,13 +254,13 @@ def test_logs_from_elsewhere_take_a_plan_or_a_recipe(
 def test_a_folder_without_its_numbers_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.log").write_text("nothing\n")
     for words, text in (
-        ([str(tmp_path)], "no plan says the length and number of GPUs"),
-        ([str(tmp_path / "no.log")], "is not there"),
+        ([str(tmp_path)], "unknown length and number of GPUs"),
+        ([str(tmp_path / "no.log")], "is neither a file"),
     ):
         assert main(["results", *words]) == 1
         assert text in capsys.readouterr().err
     assert main(["results", str(tmp_path), "--seq", "4096", "--gpus", "16"]) == 1
-    assert "no run measured anything" in capsys.readouterr().out
+    assert "no run has a measurement" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- laws of the comparison

@@ -1,4 +1,4 @@
-"""`moedsl results PATH...`: what runs measured. Exit 1 where an input is wrong or no run measured anything."""
+"""`moedsl results PATH...`: what runs measured. Exit 1 where an input is wrong or no run has a measurement."""
 
 from __future__ import annotations
 
