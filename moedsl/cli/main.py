@@ -350,6 +350,10 @@ def _models(commands: Commands) -> None:
     add.add_argument("--force", action="store_true", help="overwrite the file")
 
 
+def _schema(commands: Commands) -> None:
+    _command(commands, "schema", "print the JSON Schema of plan.json")
+
+
 def _hardware(commands: Commands) -> None:
     parser = _command(commands, "hardware", "list the hardware that a run may name")
     parser.add_argument("--json", action="store_true")
@@ -383,6 +387,7 @@ _COMMANDS: Mapping[str, Callable[[Commands], None]] = {
     "logs": _submitted,
     "cancel": _submitted,
     "hardware": _hardware,
+    "schema": _schema,
     "explain": _explain,
     "lsp": _lsp,
 }

@@ -1,0 +1,83 @@
+"""The JSON Schema of plan.json is made from the classes of a plan, and every plan keeps it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from moedsl.cli.main import main
+from moedsl.planner.model.plan import Plan
+from tests.helpers.plans import PLANS
+from tests.helpers.programs import compiled
+from tools import make_plan_schema
+
+RUNS = {
+    "text": "qwen3_30b_a3b; h100 x 16; fit first",
+    "vlm": "qwen3_vl_30b_a3b; h100 x 16; seq 64k; vlm freeze_vision",
+    "workflow": "qwen3_30b_a3b; h100 x 16; workflow",
+    "sweep": "qwen3_30b_a3b; h100 x 16; sweep micro_batch in 1, 2",
+    "isolation": "qwen3_30b_a3b; h100 x 16; isolate dispatcher in alltoall, deepep",
+    "set": "qwen3_30b_a3b; h100 x 16; set train.train_iters = 7",
+}
+
+
+@pytest.fixture(scope="module")
+def validator() -> Draft202012Validator:
+    made = make_plan_schema.schema()
+    Draft202012Validator.check_schema(made)
+    return Draft202012Validator(made)
+
+
+def wrong(validator: Draft202012Validator, data: Any) -> list[str]:
+    return [f"{e.json_path}: {e.message}" for e in validator.iter_errors(data)]
+
+
+def test_the_shipped_file_is_up_to_date() -> None:
+    assert make_plan_schema.FILE.read_text(encoding="utf-8") == make_plan_schema.text()
+
+
+def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == make_plan_schema.schema()
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_plans_keep_it_and_come_back_from_json(run: str, validator: Draft202012Validator) -> None:
+    plans = compiled(RUNS[run]).plans
+    assert plans
+    for plan in plans:
+        text = json.dumps(plan.to_json())
+        assert wrong(validator, json.loads(text)) == []
+        assert json.dumps(Plan.from_json(json.loads(text)).to_json()) == text
+
+
+def test_answers_beside_a_plan_keep_it(validator: Draft202012Validator, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--json", "--ladder", "--top", "2", "--pareto", "--tokens", "1T", "--price", "2"]
+    assert main(["plan", "-e", RUNS["text"], *asked]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {"ladder", "top", "pareto", "budget"} <= data.keys() and wrong(validator, data) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gpus": "many"}, "$.gpus"),
+        ({"colour": 1}, "colour"),
+        ({"layout": {}}, "$.layout"),
+        ({"ladder": None}, "$.ladder"),
+    ],
+)
+def test_what_is_no_plan_breaks_it(change: dict[str, Any], said: str, validator: Draft202012Validator) -> None:
+    data = PLANS["qwen3_30b_h100_bf16"].to_json()
+    assert wrong(validator, data) == []
+    (found, *_) = wrong(validator, data | change)
+    assert said in found
+
+
+@pytest.mark.parametrize("data", [[], {"version": 1}, {"layout": 3}])
+def test_what_is_no_plan_is_not_read(data: Any) -> None:
+    with pytest.raises(ValueError, match=r"Plan (has no|is not)"):
+        Plan.from_json(data)
