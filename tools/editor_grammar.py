@@ -16,7 +16,7 @@ from typing import Any
 from lark import Lark, Token, Tree
 
 from moedsl.support.resources import grammar_file
-from moedsl.syntax.keywords import words
+from moedsl.syntax.keywords import keywords
 
 LEXICAL = {"NAME": "name", "NUMBER": "number", "WORD": "word", "VERSION": "version"}
 """Terminals that src/scanner.c finds, and the one rule of each."""
@@ -53,9 +53,9 @@ def _literals() -> dict[str, str]:
     return out
 
 
-def keywords() -> tuple[str, ...]:
+def coloured_words() -> tuple[str, ...]:
     """List every word of the grammar once, in the order of the scanner's symbols."""
-    w = words()
+    w = keywords()
     return tuple(
         dict.fromkeys((*w.statements, *w.declarations, *w.members, *w.links, *w.clauses, *w.operators, *w.constants))
     )
@@ -65,7 +65,7 @@ def externals() -> tuple[str, ...]:
     """List the names of the scanner's tokens, in order."""
     brackets = (f"_{name.lower()}" for name in SCANNED)
     lexical = ("_scanned_number" if rule == "number" else rule for rule in LEXICAL.values())
-    return (*lexical, "_newline", "_continuation", *brackets, *(f"_{word}_word" for word in keywords()))
+    return (*lexical, "_newline", "_continuation", *brackets, *(f"_{word}_word" for word in coloured_words()))
 
 
 # ---------------------------------------------------------------- which rules may be empty
@@ -149,7 +149,7 @@ def _alternatives(rule: str) -> tuple[str, ...]:
 
 def starters() -> tuple[str, ...]:
     """List the words at the start of statements, declarations and members."""
-    w = words()
+    w = keywords()
     return tuple(dict.fromkeys((*w.statements, *w.declarations, *w.members)))
 
 
@@ -165,6 +165,6 @@ def members() -> tuple[str, ...]:
 
 def claused() -> tuple[str, ...]:
     """List the rules of statements whose clauses may be on separate lines."""
-    clauses = {"_clauses", *words().clauses}
+    clauses = {"_clauses", *keywords().clauses}
     named = {name: {str(t) for t in body.scan_values(lambda _: True)} for name, body in _rules().items()}
     return tuple(name for name in (*_alternatives("_stmt"), *members()) if named[name] & clauses)

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from moedsl.syntax.keywords import words
+from moedsl.syntax.keywords import keywords
 
-W = words()
+W = keywords()
 NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"
 WORD = r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*"
 END = r"(?![\w.])"

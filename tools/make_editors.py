@@ -20,7 +20,7 @@ import editor_textmate
 import editors_fetch
 import jinja2
 
-from moedsl.syntax.keywords import words
+from moedsl.syntax.keywords import keywords
 
 ROOT = Path(__file__).resolve().parents[1]
 EDITORS = ROOT / "editors"
@@ -33,7 +33,7 @@ def regenerated() -> dict[Path, str]:
     """Return every generated file except tree-sitter's parser, with its current text."""
     textmate = EDITORS / "vscode" / "syntaxes" / "moe.tmLanguage.json"
     return {
-        EDITORS / "words.json": _json(words().to_json()),
+        EDITORS / "words.json": _json(keywords().to_json()),
         textmate: _json(editor_textmate.grammar()),
     } | _rendered()
 
@@ -46,7 +46,7 @@ def _rendered() -> dict[Path, str]:
     loader = jinja2.FileSystemLoader(TEMPLATES)
     environment = jinja2.Environment(loader=loader, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     environment.filters["pattern"] = pattern
-    values = {"words": words(), "grammar": editor_grammar}
+    values = {"words": keywords(), "grammar": editor_grammar}
     names = sorted(path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*.j2"))
     return {EDITORS / name.removesuffix(".j2"): environment.get_template(name).render(values) for name in names}
 

@@ -10,11 +10,11 @@ from moedsl.compiler import Result, compile_source
 
 def compiled(a: Namespace, stop_after: str) -> tuple[Result | None, int]:
     """The result of the stages and the exit code so far; diagnostics are out already."""
-    source, found = talk.source_of(a)
+    source, diagnostics = talk.source_of(a)
     if source is None:
         if a.json:
-            talk.print_json(talk.failed_json(found, {}))
-        talk.say(found, {})
+            talk.print_json(talk.failed_json(diagnostics, {}))
+        talk.say(diagnostics, {})
         return None, 1
     result = compile_source(source, stop_after, talk.Progress())
     if a.json and result.failed:

@@ -28,9 +28,9 @@ def source_of(a: Namespace) -> tuple[Source | None, tuple[Diagnostic, ...]]:
     return reader.read(a.file)
 
 
-def say(found: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
+def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
     """Diagnostics as text, on stderr."""
-    data = [to_json(d, sources) for d in found]
+    data = [to_json(d, sources) for d in diagnostics]
     if data:
         print(render_all(data, colour=sys.stderr.isatty()), file=sys.stderr)
 
@@ -40,9 +40,9 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def failed_json(found: Iterable[Diagnostic], sources: Mapping[str, Source]) -> dict[str, Any]:
+def failed_json(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> dict[str, Any]:
     """What a command with --json prints when there is no plan."""
-    return {"version": 1, "diagnostics": [to_json(d, sources) for d in found]}
+    return {"version": 1, "diagnostics": [to_json(d, sources) for d in diagnostics]}
 
 
 class Progress:

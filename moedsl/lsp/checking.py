@@ -51,7 +51,7 @@ class Checking:
         self._schedule(uri)
 
     def closed(self, uri: str) -> None:
-        """A file was closed: what it said is taken back, and its text is the disk's again."""
+        """Clear the diagnostics of a closed file, and its text is the disk's again."""
         timer = self._timers.pop(uri, None)
         if timer is not None:
             timer.cancel()

@@ -50,7 +50,7 @@ class Solved:
     plans: tuple[Plan, ...]
     """JSON-ready, as `moedsl plan --json` has them; empty where nothing is legal."""
     diagnostics: tuple[Diagnostic, ...]
-    """What solving and planning found, without what parse and check had said."""
+    """What solving and planning found, without those of parse and check."""
 
 
 @frozen(slots=False, eq=False)

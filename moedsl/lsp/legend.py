@@ -20,4 +20,4 @@ QUICK_FIX, FIX_ALL = types.CodeActionKind.QuickFix.value, types.CodeActionKind.S
 ACTIONS = types.CodeActionOptions([QUICK_FIX, PIN, ALLOW, FIX_ALL])
 
 SHOW_PLAN, SHOW_REPORT = "moedsl.showPlan", "moedsl.showReport"
-"""The commands behind the lenses."""
+"""The commands that the lenses run."""

@@ -8,9 +8,9 @@ from functools import partial
 from moedsl.checker.check import PRECISIONS
 from moedsl.lsp import describe, expressions, facts, offers_axes, offers_rules, offers_run
 from moedsl.lsp.around import Around, Offer
-from moedsl.lsp.states import keywords
+from moedsl.lsp.states import terminal_words
 from moedsl.schema import axes, symbols
-from moedsl.syntax import keywords as words
+from moedsl.syntax import keywords
 
 
 def offers(a: Around) -> list[Offer]:
@@ -24,7 +24,7 @@ def offers(a: Around) -> list[Offer]:
 
 
 def _units(a: Around) -> Iterator[Offer]:
-    """Behind a plain number what it may count; the grammar takes number and unit for one word."""
+    """After a plain number what it may count; the grammar takes number and unit for one word."""
     if not a.said or not a.said[-1].isdigit():
         return
     name = a.said[-2] if len(a.said) > 1 else ""
@@ -40,12 +40,12 @@ def _keywords(a: Around) -> Iterator[Offer]:
     skip = _meaningless(a)
     for terminal in sorted(a.at.accepts):
         word = terminal.lower()
-        if word in keywords() and word not in skip:
+        if word in terminal_words() and word not in skip:
             yield _keyword(word)
 
 
 def _meaningless(a: Around) -> set[str]:
-    """`x` follows hardware alone, `first` a phase alone, though the grammar takes them behind any name."""
+    """`x` follows hardware alone, `first` a phase alone, though the grammar takes them after any name."""
     if not a.said:
         return {"first", "x"}
     hidden = {"if", "not", "true", "false"} if _is_plain(a) else set[str]()
@@ -62,7 +62,7 @@ def _is_plain(a: Around) -> bool:
 
 def _keyword(word: str) -> Offer:
     form = describe.keywords().get(word, ("", ""))[0].replace("`", "")
-    kind = "Operator" if word in words.words().operators else "Keyword"
+    kind = "Operator" if word in keywords.keywords().operators else "Keyword"
     return Offer(word, kind, form, partial(describe.keyword, word), snippet=SNIPPETS.get(word))
 
 

@@ -12,7 +12,7 @@ from moedsl.schema import axes
 
 
 def pin(a: Around) -> Iterator[Offer]:
-    """Names that are not pinned yet, and behind `=` the values of the name."""
+    """Names that are not pinned yet, and after `=` the values of the name."""
     name, inside = _binding(a.said)
     if name is not None:
         yield from _values(a, name, inside)
@@ -79,7 +79,7 @@ def _already(said: Sequence[str]) -> dict[str, int]:
 
 
 def swept(a: Around) -> Iterator[Offer]:
-    """What may be gone through, and behind `in` its values."""
+    """What may be gone through, and after `in` its values."""
     if len(a.said) == 1:
         composites = axes.COMPOSITES if a.said[0] == "isolate" else {}
         for name in (*axes.BY_NAME, *SWEEPABLE, *composites):

@@ -30,7 +30,7 @@ def _rule_doc(a: Around, r: Rule) -> str:
 
 
 def set_field(a: Around) -> Iterator[Offer]:
-    """The fields of Bridge, and behind `=` the words of their types."""
+    """The fields of Bridge, and after `=` the words of their types."""
     if len(a.said) == 1:
         for f in fields.fields().values():
             yield Offer(f.path, "Field", f.type, partial(describe.field, f), insert=f"{f.path} = ")
@@ -92,7 +92,7 @@ def named_expression(a: Around) -> Iterator[Offer]:
 
 
 def let(a: Around) -> Iterator[Offer]:
-    """The name is the writer's; behind it an expression."""
+    """The name is the writer's; after it an expression."""
     if len(a.said) > 1:
         yield from expression(a)
 
@@ -122,7 +122,7 @@ def effect(a: Around) -> Iterator[Offer]:
 
 
 def rules(a: Around) -> Iterator[Offer]:
-    """Behind `of` what a block may judge, behind `when` an expression."""
+    """After `of` what a block may judge, after `when` an expression."""
     if a.said[-1] == "of":
         yield Offer("recipe", "Keyword", "existing recipes")
     elif "when" in a.said:

@@ -52,7 +52,7 @@ def hardware_doc(known: Analysis, name: str) -> str | None:
 
 
 def choice(options: Sequence[str], detail: str) -> Callable[[Around], Iterator[Offer]]:
-    """One of a few words behind the statement's own."""
+    """One of a few words after the statement's own."""
 
     def one(a: Around) -> Iterator[Offer]:
         if len(a.said) == 1:
@@ -76,7 +76,7 @@ def sizes(a: Around) -> Iterator[Offer]:
 
 
 def vlm(a: Around) -> Iterator[Offer]:
-    """The options that are not said yet."""
+    """The options that are not stated yet."""
     for word in (*symbols.VLM_WORDS, "fsdp", "3d"):
         if word not in a.said:
             yield Offer(word, "EnumMember", "an option of vlm")
@@ -97,7 +97,7 @@ def target(a: Around) -> Iterator[Offer]:
 
 
 def run(a: Around) -> Iterator[Offer]:
-    """Behind `from`, the other runs of the file."""
+    """After `from`, the other runs of the file."""
     if a.said[-1] == "from":
         own = a.said[1] if len(a.said) > 2 else ""
         items = a.known.module.items if a.known.module else ()
@@ -106,7 +106,7 @@ def run(a: Around) -> Iterator[Offer]:
 
 
 def files(a: Around) -> Iterator[Offer]:
-    """The .moe files and folders beside the file."""
+    """The .moe files and folders next to the file."""
     folder = os.path.join(os.path.dirname(a.document.source.name), os.path.dirname(a.at.string or ""))
     try:
         entries = sorted(os.scandir(folder), key=lambda e: e.name)

@@ -1,4 +1,4 @@
-"""The statements of a text as ranges that parse by themselves, whatever stands before and behind them.
+"""The statements of a text as ranges that parse by themselves, whatever stands before and after them.
 
 A range ends at a newline outside of all brackets that no clause (`because`, `cite`, ...) follows. There the parser is
 where it is at the start of a text or of a block, so what it makes of a range depends on nothing else.

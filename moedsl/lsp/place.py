@@ -23,7 +23,7 @@ _NOTHING = re.compile(r"(?:\s|#[^\n]*)*")
 
 @frozen
 class Block:
-    """An open ``{``: what it is a block of, and the name behind that."""
+    """An open ``{``: what it is a block of, and the name after that."""
 
     keyword: str
     name: str
@@ -122,12 +122,12 @@ def place(text: str, offset: int) -> Place:
 def _accepts(text: str, scan: _Scan, blocks: tuple[Block, ...], start: int) -> frozenset[str]:
     """What may stand there; on a fresh line, also a clause of the statement before."""
     headers = "".join(f"{_header(b, i)} {{\n" for i, b in enumerate(blocks))
-    accepts = states.behind(headers + text[scan.statement : start])
+    accepts = states.accepted_after(headers + text[scan.statement : start])
     fresh = scan.statement and text[scan.statement - 1] == "\n" and not text[scan.statement : start].strip()
     if not fresh or _NOTHING.fullmatch(text, scan.before, scan.statement):
         return accepts
-    clauses = {c.upper() for c in keywords.words().clauses}
-    return accepts | (states.behind(headers + text[scan.before : scan.statement].rstrip()) & clauses)
+    clauses = {c.upper() for c in keywords.keywords().clauses}
+    return accepts | (states.accepted_after(headers + text[scan.before : scan.statement].rstrip()) & clauses)
 
 
 def _header(block: Block, depth: int) -> str:
@@ -140,7 +140,7 @@ def _blocks(text: str, found: list[tuple[int, int]]) -> tuple[Block, ...]:
     for statement, opened in found:
         said = _said(text[statement : opened - 1], statement)
         first = said[0].text if said else ""
-        declared = first in keywords.words().declarations
+        declared = first in keywords.keywords().declarations
         name = said[1].text if declared and len(said) > 1 else ""
         last = said[-1].text if said else "x"
         blocks.append(Block(first if declared and not blocks else ("run" if not blocks else last), name))

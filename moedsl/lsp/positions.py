@@ -65,7 +65,7 @@ class Lines:
         return bisect_right(self.starts, offset) - 1
 
     def position(self, offset: int) -> types.Position:
-        """An offset as a position; offsets behind the text are its end."""
+        """An offset as a position; offsets after the text are its end."""
         offset = min(max(offset, 0), len(self.text))
         line = self.line_of(offset)
         start = self.starts[line]
@@ -73,7 +73,7 @@ class Lines:
         return types.Position(line, units + self._mark(line))
 
     def offset(self, position: types.Position) -> int:
-        """A position as an offset. Behind a line it is the line's end, behind the text the text's, as LSP has it."""
+        """A position as an offset. After a line it is the line's end, after the text the text's, as LSP has it."""
         line = position.line
         if line < 0 or line >= len(self.starts):
             return 0 if line < 0 else len(self.text)

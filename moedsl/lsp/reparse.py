@@ -152,7 +152,7 @@ class _Reading:
 
 
 def _parsed(name: str, head: str, text: str) -> Piece:
-    """A range by itself behind a newline, in a block of its own where it stands in one."""
+    """A range by itself after a newline, in a block of its own where it stands in one."""
     inside = len(head) > 1
     whole = f"{head}{text}}}\n" if inside else head + text
     module, found = parser.parse(Source(name, whole))

@@ -1,4 +1,4 @@
-"""The solver beside the server: one thread, one job for each file, and a text that changes makes its job void."""
+"""The solver in a thread of its own, one job for each file, and a text that changes makes its job void."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _solve(job: Job, document: Document) -> Solved | None:
 
 
 def solve(analysis: Analysis, progress: Callable[[str], None] = lambda _: None) -> Solved:
-    """The compiler's stages behind the check."""
+    """The compiler's stages after the check."""
     from moedsl import compiler
 
     result = compiler.Result(analysis.source, analysis.module, analysis.library, analysis.programs)

@@ -1,4 +1,4 @@
-"""What the grammar accepts behind a prefix, by walking the parser's own tables over the words; nothing is built.
+"""What the grammar accepts after a prefix, by walking the parser's own tables over the words; nothing is built.
 
 A prefix that does not parse is repaired: a missing word is inserted or a superfluous one dropped, whichever lets the
 following words parse.
@@ -12,14 +12,14 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.syntax import keywords as words
+from moedsl.syntax import keywords
 from moedsl.syntax.parse_errors import WORDS
 from moedsl.syntax.parser import tables
 from moedsl.syntax.tokens import Lexeme, lexemes
 
 Stack = tuple[int, ...]
 AHEAD = 4
-"""Words that have to parse behind a repair."""
+"""Words that have to parse after a repair."""
 INSERTED = ("NAME", "NUMBER", "STRING", "EQUAL", "COLON", "COMMA", "RBRACKET", "RPAREN", "NEWLINE")
 """What a repair may insert, the likeliest first."""
 _SYMBOLS = {text.strip("`"): name for name, text in WORDS.items() if text.startswith("`")}
@@ -36,7 +36,7 @@ class Table:
     """The action that shifts, as the table has it."""
 
     def take(self, stack: Stack, terminal: str) -> Stack | None:
-        """The stack behind a terminal, or None where it cannot stand."""
+        """The stack after a terminal, or None where it cannot stand."""
         while True:
             found = self.states[stack[-1]].get(terminal)
             if found is None:
@@ -60,9 +60,9 @@ def table() -> Table:
 
 
 @cache
-def keywords() -> frozenset[str]:
+def terminal_words() -> frozenset[str]:
     """Every word with a terminal of its own."""
-    w = words.words()
+    w = keywords.keywords()
     groups = (w.statements, w.declarations, w.members, w.clauses, w.links, w.operators, w.constants)
     return frozenset(word for group in groups for word in group)
 
@@ -70,7 +70,7 @@ def keywords() -> frozenset[str]:
 def terminals(word: Lexeme) -> Iterator[str]:
     """What a word may be to the grammar, the likeliest first."""
     if word.kind == "word":
-        yield from (word.text.upper() for _ in [0] if word.text in keywords())
+        yield from (word.text.upper() for _ in [0] if word.text in terminal_words())
         yield from ("NAME", "WORD", "VERSION")
     elif word.kind == "number":
         yield from ("NUMBER", "WORD", "VERSION")
@@ -82,8 +82,8 @@ def terminals(word: Lexeme) -> Iterator[str]:
         yield _SYMBOLS[word.text]
 
 
-def behind(prefix: str) -> frozenset[str]:
-    """The terminals that can stand behind a text, which a whole word ends. Linear in its length."""
+def accepted_after(prefix: str) -> frozenset[str]:
+    """The terminals that can stand after a text, which a whole word ends. Linear in its length."""
     found = list(_words(prefix))
     stack: Stack = (table().start,)
     at = 0
@@ -104,7 +104,7 @@ def _words(text: str) -> Iterator[Lexeme]:
         if word.kind == "newline":
             waiting = waiting or (word if not depth else None)
             continue
-        if waiting is not None and word.text not in words.words().clauses:
+        if waiting is not None and word.text not in keywords.keywords().clauses:
             yield waiting
         waiting = None
         depth = max(0, depth + (word.text in "([") - (word.text in ")]")) if len(word.text) == 1 else depth

@@ -66,7 +66,7 @@ class _Session:
     server: Server
 
     def initialize(self, params: types.InitializeParams) -> None:
-        """What the client said of itself and of its folders."""
+        """Read the capabilities and the folders of the client."""
         encoding = ServerCapabilitiesBuilder.choose_position_encoding(params.capabilities)
         roots = _paths(params.workspace_folders or ())
         if not roots and params.root_uri:

@@ -37,15 +37,15 @@ def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Dia
 
     Blocks `of` something else, as of a recipe, are for those who judge that.
     """
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     scope = dict(BUILTIN)
     rules: list[Rule] = []
     for prefix, block in blocks:
         if block.subject is None:
-            rules += [read_rule(prefix, block, member, found) for member in block.members]
-    rules = _lets_first(rules, scope, found)
-    _checked(rules, scope, {}, found)
-    return tuple(rules), scope, found
+            rules += [read_rule(prefix, block, member, diagnostics) for member in block.members]
+    rules = _lets_first(rules, scope, diagnostics)
+    _checked(rules, scope, {}, diagnostics)
+    return tuple(rules), scope, diagnostics
 
 
 def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
@@ -58,12 +58,14 @@ def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], lis
         return collect(library.rules)
     if not own:
         return kept.rules, dict(kept.scope), []
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     scope = dict(kept.scope)
-    rules = _lets_first([*kept.rules, *(read_rule(prefix, block, m, found) for prefix, block, m in own)], scope, found)
+    rules = _lets_first(
+        [*kept.rules, *(read_rule(prefix, block, m, diagnostics) for prefix, block, m in own)], scope, diagnostics
+    )
     known, taken = {*map(id, kept.rules)}, {_key(r): r for r in kept.rules if r.kind in UNIQUE}
-    _checked([r for r in rules if id(r) not in known], scope, taken, found)
-    return tuple(rules), scope, found
+    _checked([r for r in rules if id(r) not in known], scope, taken, diagnostics)
+    return tuple(rules), scope, diagnostics
 
 
 def used(rules: Iterable[Rule], scope: Iterable[str]) -> frozenset[str]:
@@ -71,28 +73,28 @@ def used(rules: Iterable[Rule], scope: Iterable[str]) -> frozenset[str]:
     return frozenset(scope).union(*(names(r.expr) | names(r.when) for r in rules))
 
 
-def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
+def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], diagnostics: list[Diagnostic]) -> None:
     """Add what is wrong with the rules; `seen` are those whose names are in use."""
     for rule in rules:
-        _declare(rule, scope, seen, found)
+        _declare(rule, scope, seen, diagnostics)
     for rule in rules:
-        _check(rule, scope, found)
+        _check(rule, scope, diagnostics)
 
 
-def _lets_first(rules: list[Rule], scope: dict[str, Type], found: list[Diagnostic]) -> list[Rule]:
+def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Diagnostic]) -> list[Rule]:
     """Return the lets, each after those that it uses, then everything else in its order."""
     lets: dict[str, Rule] = {}
     for r in rules:
         if r.kind == "let":
             lets.setdefault(r.name, r)
     graph = {n: {u for u in names(r.expr) if u in lets} for n, r in lets.items()}
-    order = _order(graph, lets, scope, found)
+    order = _order(graph, lets, scope, diagnostics)
     again = [r for r in rules if r.kind == "let" and lets[r.name] is not r and r.name in order]
     return [*(lets[n] for n in order), *again, *(r for r in rules if r.kind != "let")]
 
 
 def _order(
-    graph: dict[str, set[str]], lets: dict[str, Rule], scope: dict[str, Type], found: list[Diagnostic]
+    graph: dict[str, set[str]], lets: dict[str, Rule], scope: dict[str, Type], diagnostics: list[Diagnostic]
 ) -> list[str]:
     """Sort the lets' names, each after those that it uses. A circle is reported once; then its names are numbers."""
     try:
@@ -101,23 +103,23 @@ def _order(
         circle: list[str] = e.args[1]
         text = f"these lets depend on each other: {', '.join(circle[1:])}"
         labels = [Label(lets[n].span, "part of the cycle") for n in dict.fromkeys(circle[1:-1])]
-        found.append(
+        diagnostics.append(
             error("check.circular", text, lets[circle[0]].span, *labels, help="remove one of these references")
         )
         scope |= dict.fromkeys(circle, NUMBER)
         rest = {n: needs - {*circle} for n, needs in graph.items() if n not in circle}
-        return _order(rest, lets, scope, found)
+        return _order(rest, lets, scope, diagnostics)
 
 
-def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, found: list[Diagnostic]) -> Rule:
+def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: list[Diagnostic]) -> Rule:
     """A member of a block, its condition joined to the block's; one without a reason or a source is an error."""
     name = m.name.id if m.name else "unnamed"
-    _reasoned(m, name, found)
+    _reasoned(m, name, diagnostics)
     when = _both(block.when, getattr(m, "when", None))
     because = m.because.value if m.because else None
     return Rule(
         f"{prefix}.{block.name.id}.{name}", type(m).__name__.lower(), name, m.expr, when, because,
-        tuple(cite_text(c) for c in m.cites), m.name.span if m.name else m.span, worth(m, found),
+        tuple(cite_text(c) for c in m.cites), m.name.span if m.name else m.span, worth(m, diagnostics),
         confirm=_text(m, "confirm"), fix=_text(m, "fix"),
     )  # fmt: skip
 
@@ -127,17 +129,17 @@ def _text(m: ast.Member, clause: str) -> str | None:
     return value.value if value else None
 
 
-def _reasoned(m: ast.Member, name: str, found: list[Diagnostic]) -> None:
+def _reasoned(m: ast.Member, name: str, diagnostics: list[Diagnostic]) -> None:
     """A rule says why and on whose word; a `let` is a name, not a rule."""
     clauses = {"because": m.because, "cite": m.cites}
     missing = [word for word, said in clauses.items() if not said]
     if missing and not isinstance(m, ast.Let):
         text = f"rule `{name}` has no {' and no '.join(f'`{w}`' for w in missing)}"
         help = 'give a reason and a source: `because "..." cite docs "where"`'
-        found.append(error("check.no_reason", text, m.name.span if m.name else m.span, help=help))
+        diagnostics.append(error("check.no_reason", text, m.name.span if m.name else m.span, help=help))
 
 
-def worth(m: ast.Member, found: list[Diagnostic]) -> float:
+def worth(m: ast.Member, diagnostics: list[Diagnostic]) -> float:
     """A `prefer`'s worth as a share of the step time, at most all of it."""
     if not isinstance(m, ast.Prefer):
         return 0.0
@@ -145,7 +147,7 @@ def worth(m: ast.Member, found: list[Diagnostic]) -> float:
         return DEFAULT_WORTH
     if m.worth.unit not in (None, "%") or number(m.worth) > 1:
         text = f"`worth {m.worth.text}` is not a share of the step time"
-        found.append(error("check.unit", text, m.worth.span, help="write `worth 2%`, 100% at most"))
+        diagnostics.append(error("check.unit", text, m.worth.span, help="write `worth 2%`, 100% at most"))
     return float(number(m.worth))
 
 
@@ -155,18 +157,18 @@ def _both(a: ast.Expr | None, b: ast.Expr | None) -> ast.Expr | None:
     return ast.Binary("and", a, b, a.span)
 
 
-def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
+def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diagnostics: list[Diagnostic]) -> None:
     """Laws, advice and lets have a name of their own; a let's type is known before its use."""
     if rule.kind in UNIQUE:
         key = _key(rule)
         if key in seen:
             first = Label(seen[key].span, "first here")
             name = rule.name if rule.kind == "effect" else rule.id
-            found.append(error("check.twice", f"`{name}` is declared twice", rule.span, first))
+            diagnostics.append(error("check.twice", f"`{name}` is declared twice", rule.span, first))
             return
         seen[key] = rule
     if rule.kind == "let":
-        _declare_let(rule, scope, seen, found)
+        _declare_let(rule, scope, seen, diagnostics)
 
 
 def _key(rule: Rule) -> str:
@@ -174,7 +176,7 @@ def _key(rule: Rule) -> str:
     return f"effect {rule.name}" if rule.kind == "effect" else rule.id
 
 
-def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], found: list[Diagnostic]) -> None:
+def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diagnostics: list[Diagnostic]) -> None:
     """A let's name is free: no fact, axis, word or function, and no other let."""
     if rule.name in scope or rule.name in FUNCTIONS or rule.name in WORDS:
         first = [
@@ -183,93 +185,93 @@ def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], foun
             if r.kind == "let" and r.name == rule.name and r is not rule
         ]
         text = f"`{rule.name}` already means something else"
-        found.append(error("check.twice", text, rule.span, *first, help="give it another name"))
+        diagnostics.append(error("check.twice", text, rule.span, *first, help="give it another name"))
         return
     scope[rule.name] = Inference(scope).of(rule.expr) or NUMBER
 
 
-def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
-    inference = Inference(scope, found)
+def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
+    inference = Inference(scope, diagnostics)
     inference.condition(rule.when)
     if rule.kind in ("require", "prefer"):
         inference.condition(rule.expr)
     elif rule.kind in ("let", "derive", "env"):
         inference.of(rule.expr)
-        _check_variable(rule, found)
+        _check_variable(rule, diagnostics)
     elif rule.kind in ("default", "candidates"):
-        _check_choice(rule, inference, found)
+        _check_choice(rule, inference, diagnostics)
     elif rule.kind == "measured":
         inference.value(rule.expr, TEXT)
     elif rule.kind == "rank":
         _check_rank(rule, inference)
     elif rule.kind == "symptom":
-        _check_pattern(rule, found)
+        _check_pattern(rule, diagnostics)
     elif rule.kind == "effect":
-        _check_effect(rule, found)
+        _check_effect(rule, diagnostics)
 
 
-def _check_variable(rule: Rule, found: list[Diagnostic]) -> None:
+def _check_variable(rule: Rule, diagnostics: list[Diagnostic]) -> None:
     """A variable of the recipe reaches the ranks, and the recipe is a file."""
     if rule.kind == "env" and not rule.is_std:
         from moedsl.rules import launch_variables
 
-        found += filter(None, [launch_variables.refused(rule)])
+        diagnostics += filter(None, [launch_variables.refused(rule)])
 
 
-def _check_pattern(rule: Rule, found: list[Diagnostic]) -> None:
+def _check_pattern(rule: Rule, diagnostics: list[Diagnostic]) -> None:
     """A symptom is a regular expression that a line of a log is searched for."""
     assert isinstance(rule.expr, ast.String)
     try:
         re.compile(rule.expr.value)
     except re.error as e:
         text = f"this is not a regular expression: {e}"
-        found.append(error("check.pattern", text, rule.expr.span, help=r"write `\\(` for a bracket in the log"))
+        diagnostics.append(error("check.pattern", text, rule.expr.span, help=r"write `\\(` for a bracket in the log"))
 
 
-def _check_effect(rule: Rule, found: list[Diagnostic]) -> None:
+def _check_effect(rule: Rule, diagnostics: list[Diagnostic]) -> None:
     """One of three words, of a name that means something; the stdlib's names are checked by its tests."""
     assert isinstance(rule.expr, ast.Name)
     if rule.expr.id not in EFFECTS:
         text = f"an effect is one of {', '.join(EFFECTS)}, not `{rule.expr.id}`"
-        found.append(error("check.unknown_word", text, rule.expr.span, help=suggest(rule.expr.id, [*EFFECTS])))
+        diagnostics.append(error("check.unknown_word", text, rule.expr.span, help=suggest(rule.expr.id, [*EFFECTS])))
     if not rule.id.startswith("std."):
-        _check_effect_name(rule, found)
+        _check_effect_name(rule, diagnostics)
 
 
-def _check_effect_name(rule: Rule, found: list[Diagnostic]) -> None:
+def _check_effect_name(rule: Rule, diagnostics: list[Diagnostic]) -> None:
     from moedsl.rules import effects  # reads the table of Bridge's fields
 
     if effects.is_known(rule.name):
         return
     text = f"`{rule.name}` is neither a keyword nor a field of Bridge"
     help = suggest(rule.name, sorted(effects.known_names())) or ("write the section before the field: `model.qk_clip`",)
-    found.append(error("check.unknown_field", text, rule.span, help=help))
+    diagnostics.append(error("check.unknown_field", text, rule.span, help=help))
 
 
-def _check_choice(rule: Rule, inference: Inference, found: list[Diagnostic]) -> None:
+def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic]) -> None:
     """Defaults and candidates: values of an axis (or of what else has a default) that are known before the search."""
     known = AXES if rule.kind == "candidates" else AXES | {n: RUN[n] for n in DEFAULTED}
     want = known.get(rule.name)
     if want is None:
         help = suggest(rule.name, [*known]) or (f"one of {', '.join(known)}",)
-        found.append(error("check.unknown_axis", f"`{rule.name}` is not an axis", rule.span, help=help))
+        diagnostics.append(error("check.unknown_axis", f"`{rule.name}` is not an axis", rule.span, help=help))
         return
     items = rule.expr.items if rule.kind == "candidates" and isinstance(rule.expr, ast.List) else (rule.expr,)
     if rule.kind == "candidates" and not (isinstance(rule.expr, ast.List) and rule.expr.items):
         text = "candidates are a list of at least one value"
-        found.append(error("check.type", text, rule.expr.span, help="write `candidates vpp = [1, 2, 4]`"))
+        diagnostics.append(error("check.type", text, rule.expr.span, help="write `candidates vpp = [1, 2, 4]`"))
         return
     for item in items:
         inference.value(item, want)
-        _check_early(item, found)
-        _check_size(item, want, found)
+        _check_early(item, diagnostics)
+        _check_size(item, want, diagnostics)
 
 
-def _check_early(item: ast.Expr, found: list[Diagnostic]) -> None:
+def _check_early(item: ast.Expr, diagnostics: list[Diagnostic]) -> None:
     late = sorted(names(item) & (AXES.keys() | COSTS.keys()))
     if late:
         text = f"`{late[0]}` has no value before the search"
-        found.append(
+        diagnostics.append(
             error(
                 "check.too_late",
                 text,
@@ -279,9 +281,9 @@ def _check_early(item: ast.Expr, found: list[Diagnostic]) -> None:
         )
 
 
-def _check_size(item: ast.Expr, want: Type, found: list[Diagnostic]) -> None:
+def _check_size(item: ast.Expr, want: Type, diagnostics: list[Diagnostic]) -> None:
     if want == NUMBER and isinstance(item, ast.Number) and not (isinstance(number(item), int) and number(item) >= 1):
-        found.append(error("check.size", "a size is a whole number of at least 1", item.span))
+        diagnostics.append(error("check.size", "a size is a whole number of at least 1", item.span))
 
 
 def _check_rank(rule: Rule, inference: Inference) -> None:

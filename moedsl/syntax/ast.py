@@ -91,7 +91,7 @@ def operands(e: Expr) -> tuple[Expr, ...]:
 class Number(Node):
     """`text` is as written (``128k``); `value` has the multiplier applied; `unit` is GB, GiB, GB/s, TFLOPS, % or None.
 
-    `k`, `M` and `G` directly behind the digits are binary multipliers (1024, 1024**2, 1024**3) and not units.
+    `k`, `M` and `G` directly after the digits are binary multipliers (1024, 1024**2, 1024**3) and not units.
     """
 
     value: int | float
@@ -455,7 +455,7 @@ class Rank(Conditional):
 
 @node
 class Measured(Conditional):
-    """``measured NAME: "result" [when EXPR]``: a published result and the conditions it was taken under."""
+    """``measured NAME: "result" [when EXPR]``: a published result and the conditions of the measurement."""
 
 
 @node

@@ -55,7 +55,7 @@ class _Word:
 
 @define
 class _Line:
-    """Statements that share a line, and the comment behind them. Without statements: a comment, or a blank line."""
+    """Statements that share a line, and the comment after them. Without statements: a comment, or a blank line."""
 
     statements: list[list[_Word]] = field(factory=list)
     comment: str | None = None
@@ -81,7 +81,7 @@ class _Reader:
         return self.words[self.at] if self.at < len(self.words) else None
 
     def block(self) -> _Block:
-        """Up to the closing bracket, which is taken, or the end."""
+        """Up to the closing bracket, included, or the end."""
         block, line, newlines = _Block(), _Line(), 0
         while (word := self.peek()) is not None and word.text != "}":
             if word.kind == "newline":
@@ -132,7 +132,7 @@ class _Reader:
         return word.kind == "semicolon" or word.text == "}"
 
     def _clause_follows(self) -> bool:
-        """Whether the next word, behind newlines and comments, is a clause of the present statement."""
+        """Whether the next word, after newlines and comments, is a clause of the present statement."""
         rest = (self.words[i] for i in range(self.at, len(self.words)))
         following = next((x for x in rest if x.kind not in ("space", "newline", "comment")), None)
         return following is not None and following.text in CLAUSES
@@ -142,7 +142,7 @@ class _Reader:
 
 
 def _rows(entries: list[_Line], indent: int) -> list[str]:
-    """The rows of a block; comments behind adjacent lines are aligned."""
+    """The rows of a block; comments after adjacent lines are aligned."""
     rows: list[str] = []
     behind: dict[int, str] = {}
     for line in entries:
@@ -242,7 +242,7 @@ def _space(words: list[_Word], i: int) -> str:
 
 
 def _is_unary(words: list[_Word], i: int) -> bool:
-    """Whether the minus at `i` has no left operand; behind the first word of a statement it is a value's sign."""
+    """Whether the minus at `i` has no left operand; after the first word of a statement it is a value's sign."""
     if i < 2:
         return True
     before = words[i - 1]

@@ -23,7 +23,7 @@ _SYMBOL = re.compile(r'^([A-Z_]+): "([^"]+)"', re.MULTILINE)
 
 
 @frozen
-class Words:
+class Keywords:
     """Every list is in the order of its source, without repeats. A word may be in several: `model` starts a statement
     and a declaration, `micro_batch` is a statement and an axis."""
 
@@ -67,32 +67,32 @@ class Words:
 
 
 @cache
-def words() -> Words:
+def keywords() -> Keywords:
     """The words of the grammar that this moedsl reads."""
     text = grammar_file().read_text(encoding="utf-8")
     rules = {m[1]: m[2] for m in _RULE.finditer(text)}
-    keywords = {m[1]: m[3] for m in _KEYWORD.finditer(text)}
-    return Words(**_keywords(text, rules, keywords), **_symbols(text), **_names())
+    by_terminal = {m[1]: m[3] for m in _KEYWORD.finditer(text)}
+    return Keywords(**_keywords(text, rules, by_terminal), **_symbols(text), **_names())
 
 
-def _keywords(text: str, rules: dict[str, str], keywords: dict[str, str]) -> dict[str, tuple[str, ...]]:
+def _keywords(text: str, rules: dict[str, str], by_terminal: dict[str, str]) -> dict[str, tuple[str, ...]]:
     declarations = [rules[name] for name in _alternatives(rules["_decl"])]
     members = [rules[name] for name in _alternatives(rules["_member"])]
     starts = {"statements": [rules[name] for name in _alternatives(rules["_stmt"])], "members": members}
-    found = {key: _first(bodies, keywords) for key, bodies in (starts | {"declarations": declarations}).items()}
+    found = {key: _first(bodies, by_terminal) for key, bodies in (starts | {"declarations": declarations}).items()}
     reserved = _reserved(text)
     clauses = tuple(m[3] for m in _KEYWORD.finditer(text) if m["lines"])
     constants = tuple(w.lower() for w in _terminals(rules["bool"]))
     started = {w for group in found.values() for w in group}
     return found | {
-        "facts_blocks": _first((b for b in declarations if "_facts" in b), keywords),
-        "rules_blocks": _first((b for b in declarations if "_member" in b), keywords),
-        "run_blocks": _first((b for b in declarations if "_body" in b), keywords),
+        "facts_blocks": _first((b for b in declarations if "_facts" in b), by_terminal),
+        "rules_blocks": _first((b for b in declarations if "_member" in b), by_terminal),
+        "run_blocks": _first((b for b in declarations if "_body" in b), by_terminal),
         "named": _unique(
-            keywords[m[1]] for b in declarations + members if (m := re.match(r"\s*([A-Z_]+) \(?name\b", b))
+            by_terminal[m[1]] for b in declarations + members if (m := re.match(r"\s*([A-Z_]+) \(?name\b", b))
         ),
         "clauses": clauses,
-        "links": (*(w for w in keywords.values() if w not in {*started, *reserved, *clauses}), "in"),
+        "links": (*(w for w in by_terminal.values() if w not in {*started, *reserved, *clauses}), "in"),
         "operators": tuple(w for w in reserved if w not in {*clauses, *constants}),
         "constants": constants,
         "reserved": reserved,
@@ -107,10 +107,10 @@ def _terminals(body: str) -> list[str]:
     return re.findall(r"\b[A-Z_]{2,}\b", body)
 
 
-def _first(bodies: Iterable[str], keywords: dict[str, str]) -> tuple[str, ...]:
+def _first(bodies: Iterable[str], by_terminal: dict[str, str]) -> tuple[str, ...]:
     """The keyword that each rule starts with, where it starts with one."""
     starts = (re.match(r"\s*([A-Z_]+)\b", body) for body in bodies)
-    return _unique(keywords[m[1]] for m in starts if m)
+    return _unique(by_terminal[m[1]] for m in starts if m)
 
 
 def _reserved(text: str) -> tuple[str, ...]:

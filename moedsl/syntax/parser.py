@@ -1,7 +1,7 @@
 """Source -> ast.Module. The only module that imports Lark; `cache.py` keeps its results so that most starts do not.
 
 Lark's LALR parser is driven token by token. Where a statement does not parse, one error is reported, the parser goes
-back to where the statement began, and reading goes on behind it; three wrong statements give three errors.
+back to where the statement began, and reading goes on after it; three wrong statements give three errors.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class _Parse:
     # ------------------------------------------------------------ recovery
 
     def recover(self, e: UnexpectedInput) -> None:
-        """Reports the error of the present statement and moves behind it, or closes the block that was never closed."""
+        """Reports the error of the present statement and moves after it, or closes the block that was never closed."""
         stop = self.stop(e)
         _builder.problems[:] = [p for p in _builder.problems if p.labels[0].span.start < self.statement]
         opened = self.unclosed_block(stop)
@@ -240,7 +240,7 @@ class _Parse:
         return stray(self.source, stop.offset) if stop.offset in self.pairs.stray else unexpected(stop)
 
     def boundary(self, offset: int) -> int:
-        """Where the statement ends: a newline, ``;`` or ``}`` outside its brackets, at the error or behind it."""
+        """Where the statement ends: a newline, ``;`` or ``}`` outside its brackets, at the error or after it."""
         text, at = self.source.text, self.statement
         while at < len(text):
             for word in lexemes(text, at):

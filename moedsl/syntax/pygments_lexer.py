@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pygments.lexer import RegexLexer, bygroups, default, words
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Whitespace
 
-from moedsl.syntax.keywords import words as language
+from moedsl.syntax.keywords import keywords as language
 
 _W = language()
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"

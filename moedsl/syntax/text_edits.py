@@ -1,6 +1,6 @@
 """From a `Fix` to the edits of a text that make it, and the text that they give.
 
-Statements join and leave a text as a person would write them: with their line, or with the `;` beside them.
+Statements join and leave a text as a person would write them: with their line, or with the `;` next to them.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _dropped(place: Any, source: Source) -> Edit:
 
 
 def added(statement: str, run: str, source: Source, module: ast.Module) -> Edit:
-    """A statement behind the last one of a run's block; of a run without a block, behind the last at the top level."""
+    """A statement after the last one of a run's block; of a run without a block, after the last at the top level."""
     block = run_block(module, run)
     body = block.body if block is not None else [i for i in module.items if isinstance(i, ast.Stmt)]
     if body:
@@ -155,6 +155,6 @@ def _behind(end: int, start: int, statement: str, source: Source) -> Edit:
 
 
 def _inside(block: ast.RunDecl, source: Source) -> Span:
-    """Behind the brace that opens an empty block."""
+    """After the brace that opens an empty block."""
     opened = next(o for o, closed in brackets(source.text).partner.items() if closed == block.span.end - 1)
     return Span(source.name, opened + 1, opened + 1)

@@ -190,7 +190,7 @@ def _many(cls: type[Any], first: int) -> Rule:
 
 
 def _named(cls: type[Any], first: int = 2) -> Rule:
-    """A class with a name and the nodes behind it: ``hardware NAME { ... }``."""
+    """A class with a name and the nodes after it: ``hardware NAME { ... }``."""
     return lambda b, c: cls(c[first - 1], _nodes(c[first:]), b.span(c))
 
 
@@ -260,7 +260,7 @@ def _run(b: Builder, c: Sequence[Any]) -> ast.RunDecl:
 
 
 def _over(cls: type[Any]) -> Rule:
-    """``sweep NAME in A, B``: a name and the values behind ``in``."""
+    """``sweep NAME in A, B``: a name and the values after ``in``."""
     return lambda b, c: cls(c[1], _nodes(c[3:]), b.span(c))
 
 

@@ -44,6 +44,7 @@ SCOPE = (
             "importer",
             "isolate",
             "lint",
+            "lsp",
             "megatron",
             "reference",
             "rehearse",
@@ -52,6 +53,7 @@ SCOPE = (
             "rules",
             "schema",
             "support",
+            "syntax",
             "verify",
         )
     ),

@@ -12,7 +12,7 @@ from lark import Lark
 
 from moedsl.schema.axes import AXES
 from moedsl.support.resources import grammar_file
-from moedsl.syntax.keywords import words
+from moedsl.syntax.keywords import keywords
 from moedsl.syntax.parse_errors import DECLARATIONS, RESERVED
 from moedsl.syntax.tree_builder import UNITS
 from tests.helpers.paths import ROOT
@@ -38,17 +38,17 @@ def test_a_drifted_file_is_named() -> None:
 
 def test_every_terminal_of_the_grammar_is_a_word() -> None:
     lark = Lark(grammar_file().read_text(encoding="utf-8"), parser="lalr", start="module")
-    known = {w.upper() for group in KEYWORDS for w in getattr(words(), group)}
+    known = {w.upper() for group in KEYWORDS for w in getattr(keywords(), group)}
     lexical = {"NAME", "WORD", "VERSION", "STRING", "NUMBER", "NEWLINE", "SEMICOLON"}
-    keywords = {t.name for t in lark.terminals if t.pattern.type == "re" and not t.name.startswith("__")}
-    assert keywords - lexical - known == set()
+    terminals = {t.name for t in lark.terminals if t.pattern.type == "re" and not t.name.startswith("__")}
+    assert terminals - lexical - known == set()
     assert known - {t.name for t in lark.terminals} == set()
     symbols = {json.loads(f'"{t.pattern.value}"') for t in lark.terminals if t.pattern.type == "str"}
-    assert set(words().symbols) == symbols | {";"}
+    assert set(keywords().symbols) == symbols | {";"}
 
 
 def test_the_lists_are_the_compilers() -> None:
-    w = words()
+    w = keywords()
     assert set(w.reserved) == RESERVED
     assert set(w.declarations) == DECLARATIONS
     assert w.units == UNITS
@@ -59,18 +59,18 @@ def test_the_lists_are_the_compilers() -> None:
 
 @pytest.mark.parametrize("group", KEYWORDS)
 def test_no_list_is_empty_or_says_a_word_twice(group: str) -> None:
-    found = getattr(words(), group)
+    found = getattr(keywords(), group)
     assert found
     assert len(found) == len(set(found))
 
 
 def test_words_json_is_what_a_person_can_read() -> None:
     written = json.loads((ROOT / "editors" / "words.json").read_text(encoding="utf-8"))
-    assert written == words().to_json()
+    assert written == keywords().to_json()
     assert all(re.fullmatch(r"\S+", word) for group in written.values() for word in group)
 
 
 def test_words_need_no_lark() -> None:
-    code = "import sys, moedsl.syntax.keywords as w; w.words(); sys.exit('lark' in sys.modules)"
+    code = "import sys, moedsl.syntax.keywords as w; w.keywords(); sys.exit('lark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

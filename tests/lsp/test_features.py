@@ -74,7 +74,7 @@ def test_hover_without_markdown_is_plain() -> None:
 
 
 def test_every_keyword_of_the_grammar_is_explained() -> None:
-    w = keywords.words()
+    w = keywords.keywords()
     known = {*w.statements, *w.declarations, *w.members, *w.clauses, *w.links, *w.operators, *w.constants}
     assert {*describe.keywords()} == known
     assert all(form.startswith("`") and meaning for form, meaning in describe.keywords().values())

@@ -14,7 +14,7 @@ from moedsl.lsp.features import actions as actions_
 from moedsl.lsp.features import folding, formatting, lenses, links, references, symbols, tokens
 from moedsl.lsp.legend import MODIFIERS, TYPES
 from moedsl.syntax.formatter import layout
-from moedsl.syntax.keywords import words
+from moedsl.syntax.keywords import keywords
 from moedsl.syntax.parser import parse
 from tests.helpers.paths import EXAMPLES
 from tests.lsp import lsp_nav as nav
@@ -145,10 +145,10 @@ def test_tokens_mean_what_the_legend_says() -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_tokens_agree_with_the_words_of_the_grammar(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    known = words()
-    keywords = {*known.statements, *known.declarations, *known.members, *known.clauses, *known.links, *known.operators}
+    known = keywords()
+    words = {*known.statements, *known.declarations, *known.members, *known.clauses, *known.links, *known.operators}
     for covered, kind, _ in all_tokens(text):
-        assert kind != "keyword" or covered in keywords | {*known.constants}
+        assert kind != "keyword" or covered in words | {*known.constants}
         assert kind != "function" or covered in known.functions
         assert covered not in known.axes or kind in ("variable", "keyword")
         assert (kind == "comment") == covered.startswith("#")

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from moedsl.diagnostics.source import Source
 from moedsl.syntax import parser
-from moedsl.syntax.keywords import words
+from moedsl.syntax.keywords import keywords
 from moedsl.syntax.tokens import Lexeme, brackets, lexemes
 from tests.helpers.paths import ROOT
 
@@ -69,7 +69,7 @@ class _Recording(parser._Parse):
         super().feed(token)
         taken = self.parser.parser_state.value_stack[-1]
         if str(taken).split():
-            before = str(taken).rindex(taken.type.lower()) if taken.type.lower() in words().clauses else 0
+            before = str(taken).rindex(taken.type.lower()) if taken.type.lower() in keywords().clauses else 0
             self.taken[taken.start_pos + before] = taken.type
 
 
@@ -101,7 +101,7 @@ def _kind(found: list[Lexeme], i: int, taken: dict[int, str]) -> str:
 
 
 def _keyword(text: str, terminal: str) -> str:
-    w = words()
+    w = keywords()
     assert terminal == text.upper(), (text, terminal)
     kinds = {"clause": w.clauses, "wordop": w.operators, "constant": w.constants, "link": w.links}
     return next((kind for kind, group in kinds.items() if text in group), "keyword")
@@ -109,7 +109,7 @@ def _keyword(text: str, terminal: str) -> str:
 
 def _name(found: list[Lexeme], i: int, taken: dict[int, str]) -> str:
     """The name behind the first word of a declaration, else what the text alone says."""
-    w, text = words(), found[i].text
+    w, text = keywords(), found[i].text
     before = found[i - 1] if i else None
     after = found[i + 1].text if i + 1 < len(found) else ""
     if before and taken.get(before.start) == before.text.upper() and _declares(before.text, after):
@@ -121,7 +121,7 @@ def _name(found: list[Lexeme], i: int, taken: dict[int, str]) -> str:
 
 def _declares(word: str, after: str) -> bool:
     """`model m {` does, `model m` is a statement."""
-    w = words()
+    w = keywords()
     return word in (*w.rules_blocks, *w.run_blocks) or (word in w.facts_blocks and after == "{")
 
 

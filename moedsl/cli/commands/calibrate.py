@@ -17,9 +17,9 @@ SIGN = "# Fitted by `moedsl calibrate`"
 
 
 def run(a: Namespace) -> int:
-    found = refusals(Path(a.output), "calibrate", lambda text: text.startswith(SIGN), a.force) if a.output else []
-    if found:
-        talk.say(found, {})
+    diagnostics = refusals(Path(a.output), "calibrate", lambda text: text.startswith(SIGN), a.force) if a.output else []
+    if diagnostics:
+        talk.say(diagnostics, {})
         return 1
     runs, failed = measured(a.files)
     speed = [r for r in runs if r.tokens]
@@ -38,10 +38,10 @@ def measured(files: list[str]) -> tuple[list[Measured], bool]:
     out: list[Measured] = []
     wrong = False
     for file in files:
-        source, runs, found = read(Path(file))
+        source, runs, diagnostics = read(Path(file))
         out += runs
-        talk.say(found, {source.name: source})
-        wrong |= any(d.is_error for d in found)
+        talk.say(diagnostics, {source.name: source})
+        wrong |= any(d.is_error for d in diagnostics)
     return out, wrong
 
 
@@ -60,9 +60,9 @@ def _write(said: str, output: str | None) -> int:
         print(said, end="")
         return 0
     path = Path(output)
-    found = write(path, said)
-    talk.say(found, {})
-    if found:
+    diagnostics = write(path, said)
+    talk.say(diagnostics, {})
+    if diagnostics:
         return 1
     print(f'wrote {output}; a run takes it with `use "{path.name}"`', file=sys.stderr)
     return 0

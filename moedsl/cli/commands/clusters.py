@@ -21,30 +21,30 @@ from moedsl.syntax.parse_cache import cached_parse
 
 
 def run(a: Namespace) -> int:
-    known, found = load_stdlib(), list[Diagnostic]()
+    known, diagnostics = load_stdlib(), list[Diagnostic]()
     if a.file is not None:
-        found += _use(known, a.file)
+        diagnostics += _use(known, a.file)
     all_, more = clusters.known(known)
     read = {n: declared.read(k.decl, known) for n, k in all_.items()}
-    found += [*known.diagnostics, *more, *(d for _, wrong in read.values() for d in wrong)]
+    diagnostics += [*known.diagnostics, *more, *(d for _, wrong in read.values() for d in wrong)]
     made = {n: c for n, (c, _) in read.items() if c is not None}
     if a.json:
         talk.print_json([_json(c, all_[n]) for n, c in made.items()])
     else:
         _table(made, all_)
-    talk.say(found, known.sources)
-    return int(any(d.is_error for d in found))
+    talk.say(diagnostics, known.sources)
+    return int(any(d.is_error for d in diagnostics))
 
 
 def _use(known: Library, file: str) -> list[Diagnostic]:
     """Adds the clusters of a run file and of what it uses."""
-    source, found = reader.read(file)
+    source, diagnostics = reader.read(file)
     if source is None:
-        return [*found]
+        return [*diagnostics]
     module, more = cached_parse(source)
     if module is not None:
         library.use(known, source, module, cached_parse)
-    return [*found, *more]
+    return [*diagnostics, *more]
 
 
 def _json(c: Cluster, k: Known) -> dict[str, object]:

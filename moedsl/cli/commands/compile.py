@@ -34,28 +34,28 @@ def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], 
     from moedsl.launch import emit
     from moedsl.launch.derive import derive
 
-    cluster, found = known.choose(result.library, a.cluster or "")
+    cluster, diagnostics = known.choose(result.library, a.cluster or "")
     if cluster is None:
-        return {}, found
+        return {}, diagnostics
     derived = [(p, *derive(p, cluster, result.library)) for p in result.plans]
-    found += [d for _, _, more in derived for d in more if d not in found]
-    return {p.name: emit.files(made, cluster, p) for p, made, _ in derived if made is not None}, found
+    diagnostics += [d for _, _, more in derived for d in more if d not in diagnostics]
+    return {p.name: emit.files(made, cluster, p) for p, made, _ in derived if made is not None}, diagnostics
 
 
 def _write(a: Namespace, result: Result) -> int:
     """One folder, or one below it for each of several runs: all of them or none."""
     folder, files = Path(a.output), dict[str, str]()
-    launches, found = _launches(a, result)
+    launches, diagnostics = _launches(a, result)
     for plan in result.plans:
         below = f"{plan.name}/" if len(result.plans) > 1 else ""
         made = files_of(plan, result.source, result.library) | launches.get(plan.name, {})
         files |= {below + name: text for name, text in made.items()}
-    talk.say(found, result.library.sources)
-    if any(d.is_error for d in found):
+    talk.say(diagnostics, result.library.sources)
+    if any(d.is_error for d in diagnostics):
         return 1
-    found = write_all(folder, files, a.force)
-    if found:
-        talk.say(found, {})
+    diagnostics = write_all(folder, files, a.force)
+    if diagnostics:
+        talk.say(diagnostics, {})
         return 1
     talk.say(left_over(folder, files), {})
     for where in dict.fromkeys((folder / name).parent for name in files):

@@ -43,9 +43,9 @@ def _of_run(a: Namespace, names: list[str]) -> int:
     from moedsl.explainer.text import text_of
     from moedsl.queries.explain_run import answer
 
-    source, found = talk.source_of(a)
+    source, diagnostics = talk.source_of(a)
     if source is None:
-        talk.say(found, {})
+        talk.say(diagnostics, {})
         return 1
     result = answer(source, names, a.run)
     if a.json:

@@ -17,12 +17,12 @@ def run(a: Namespace) -> int:
 
 
 def _one(file: str, check: bool) -> int:
-    source, found = reader.read(file)
+    source, diagnostics = reader.read(file)
     if source is None:
-        talk.say(found, {})
+        talk.say(diagnostics, {})
         return 1
-    text, found = format_source(source)
-    talk.say(found, {source.name: source})
+    text, diagnostics = format_source(source)
+    talk.say(diagnostics, {source.name: source})
     if text is None:
         return 1
     if file == "-" and not check:
@@ -31,7 +31,7 @@ def _one(file: str, check: bool) -> int:
         print(f"would change {file}", file=sys.stderr)
         return 1
     elif text != source.text:
-        found = write(Path(file), text)
-        talk.say(found, {})
-        return int(bool(found))
+        diagnostics = write(Path(file), text)
+        talk.say(diagnostics, {})
+        return int(bool(diagnostics))
     return 0

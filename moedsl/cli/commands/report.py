@@ -15,18 +15,18 @@ from moedsl.support.atomic_file import refusals, write
 def run(a: Namespace) -> int:
     a.json = False
     path = Path(a.output)
-    found = refusals(path, "report", lambda text: SIGN in text[:400], a.force)
-    if found:
-        talk.say(found, {})
+    diagnostics = refusals(path, "report", lambda text: SIGN in text[:400], a.force)
+    if diagnostics:
+        talk.say(diagnostics, {})
         return 1
     result, code = compiled(a, "plan")
     if result is None or code:
         return code
     if a.pareto:
         answers.with_fronts(result)
-    found = write(path, page(result.plans))
-    talk.say(found, {})
-    if found:
+    diagnostics = write(path, page(result.plans))
+    talk.say(diagnostics, {})
+    if diagnostics:
         return 1
     print(f"wrote {path}", file=sys.stderr)
     return 0

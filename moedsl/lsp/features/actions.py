@@ -37,7 +37,7 @@ class Offer:
 
 
 def answer(workspace: Workspace, params: types.CodeActionParams) -> list[types.CodeAction] | None:
-    """The actions of a range, those that the client asked for alone where it said which."""
+    """The actions of a range, those that the client asked for if it named some."""
     document = workspace.document(params.text_document.uri)
     if document is None or document.refused:
         return None

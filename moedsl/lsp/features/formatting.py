@@ -24,7 +24,7 @@ MOST = 4_000_000
 
 
 def whole(document: Document, _: types.DocumentFormattingParams) -> list[types.TextEdit]:
-    """The edits that lay the file out; none where it is laid out or does not parse."""
+    """The edits that lay the file out; none if it is formatted already or does not parse."""
     return text_edits(document, edits(document.source))
 
 

@@ -1,4 +1,4 @@
-"""Inlay hints: what the solver chose, beside the machines of each run; accepting one pins it."""
+"""Inlay hints: what the solver chose, next to the machines of each run; accepting one pins it."""
 
 from __future__ import annotations
 

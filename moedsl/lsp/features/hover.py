@@ -35,7 +35,7 @@ def answer(document: Document, params: types.HoverParams) -> types.Hover | None:
 
 
 def _word(document: Document, offset: int) -> Lexeme | None:
-    """The word that an offset lies in or behind."""
+    """The word that an offset lies in or after."""
     line = document.lines.line_of(offset)
     start, end = document.lines.starts[line], document.lines.end(line)
     for x in lexemes(document.text[start:end]):

@@ -1,4 +1,4 @@
-"""Code lenses: over each run what the solver made of it, with the plan and the report behind them."""
+"""Code lenses: over each run what the solver made of it, which open the plan and the report."""
 
 from __future__ import annotations
 

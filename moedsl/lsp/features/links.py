@@ -1,6 +1,6 @@
 """Links in a file: what a `use` names, web addresses, and the lines of NVIDIA's code that a rule cites.
 
-Code is linked where its package is installed beside moedsl; nothing of it is imported.
+Code is linked where its package is installed with moedsl; nothing of it is imported.
 """
 
 from __future__ import annotations

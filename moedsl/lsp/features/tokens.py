@@ -15,7 +15,7 @@ from moedsl.lsp.document import Document
 from moedsl.lsp.legend import TYPES
 from moedsl.lsp.names import Occurrence
 from moedsl.lsp.positions import Lines
-from moedsl.syntax.keywords import words
+from moedsl.syntax.keywords import keywords
 from moedsl.syntax.tokens import Lexeme, lexemes
 
 _OF_KIND = {
@@ -106,7 +106,7 @@ def _word(word: Lexeme, places: Sequence[Occurrence]) -> Iterator[Token]:
 
 @cache
 def _keywords() -> frozenset[str]:
-    known = words()
+    known = keywords()
     groups = (known.statements, known.declarations, known.members, known.clauses, known.links, known.operators)
     return frozenset(w for group in (*groups, known.constants) for w in group)
 
