@@ -62,7 +62,8 @@ def compile_source(source: Source, stop_after: str = "plan", progress: Progress 
 def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _: None) -> Result:
     """Runs further stages on what the earlier ones made, in place; whatever is refused ends it."""
     for stage in stages:
-        _STEPS[stage](result, progress)
+        if stage in _STEPS:
+            _STEPS[stage](result, progress)
         if result.failed and stage != "parse":
             break
     return result
@@ -171,14 +172,10 @@ def _overridden(p: Program, plan: Plan) -> Iterator[Diagnostic]:
             yield error("plan.set_decided", text, p.spans[path], help=help, fixes=drop)
 
 
-def _lower(_: Result, __: Progress) -> None:
-    """Lowering depends on the number of GPUs, so `choose` asks for it as it goes."""
-
-
 _STEPS: dict[str, Callable[[Result, Progress], None]] = {
     "parse": _parse,
     "check": _check,
-    "lower": _lower,
     "solve": _solve,
     "plan": _plan,
 }
+"""The stages but `lower`: it depends on the number of GPUs, so that solving asks for it as it goes."""

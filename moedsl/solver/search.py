@@ -83,26 +83,6 @@ def mesh_table(c: Compiled, dropped: frozenset[str] = frozenset()) -> Table:
     return table
 
 
-def some_layout(c: Compiled, chunk: int = 20_000) -> bool:
-    """Whether any mesh and policy obey the laws, prices aside. Depth first: a space with few laws is not built."""
-    laws = [law for law in c.laws if not law.priced]
-    mixed = [w for w in laws if w.needs & frozenset(HELD + MOVED) and w.needs & frozenset(MESH)]
-    policies = _project(policy_table(c, HELD + MOVED), frozenset[str]().union(*(w.needs for w in mixed)))
-
-    def extend(table: Table, at: int) -> bool:
-        if at == len(MESH):
-            return bool(obeying(table.times(policies.axes), mixed).rows)
-        table = table.grow(MESH[at], np.sort(c.problem.domains[MESH[at]]))
-        before, bound = frozenset(MESH[:at]), frozenset(MESH[: at + 1])
-        table = obeying(table, [w for w in laws if w.needs <= bound and (at == 0 or not w.needs <= before)])
-        size = chunk if at + 1 < len(MESH) else max(1, chunk * 4 // max(1, policies.rows))
-        return any(
-            extend(table.take(np.arange(i, min(i + size, table.rows))), at + 1) for i in range(0, table.rows, size)
-        )
-
-    return bool(policies.rows) and extend(c.empty(), 0)
-
-
 def _project(policies: Table, axes_: frozenset[str]) -> Table:
     """The distinct combinations of the policies that matter."""
     names = [n for n in policies.axes if n in axes_] or [HELD[0]]

@@ -21,9 +21,9 @@ from moedsl.schema import axes
 from moedsl.solver.legal import legal_on
 from moedsl.solver.members import members, without
 from moedsl.solver.question import Question
-from moedsl.solver.search import some_layout
 from moedsl.solver.solve import solve
 from moedsl.solver.space import Space
+from tests.oracles.some_layout import some_layout
 
 
 class Explanation(SingleFileSnapshotExtension):

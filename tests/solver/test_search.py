@@ -28,11 +28,12 @@ from moedsl.solver.laws import compile_problem
 from moedsl.solver.lower import lower
 from moedsl.solver.problem import Problem
 from moedsl.solver.question import Question
-from moedsl.solver.search import Search, Solution, mesh_table, policy_table, some_layout
+from moedsl.solver.search import Search, Solution, mesh_table, policy_table
 from moedsl.solver.solve import make_cost
 from moedsl.solver.top_k import Kept
 from moedsl.syntax import ast
 from tests.helpers.fake_prices import FakePrices
+from tests.oracles.some_layout import some_layout
 
 MESH = ("pp", "vpp", "tp", "cp", "etp", "ep", "micro_batch")
 POLICIES = tuple(a.name for a in axes.AXES if a.name not in MESH)

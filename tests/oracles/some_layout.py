@@ -1,0 +1,38 @@
+"""Whether any layout is legal, by growing every mesh: the judge of the solver's own question, which groups laws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.solver.laws import Compiled, Law, obeying
+from moedsl.solver.search import combinations_of, policy_table
+from moedsl.solver.table import Table
+
+
+def some_layout(c: Compiled, chunk: int = 20_000) -> bool:
+    """Whether any mesh and policy obey the laws, prices aside. Depth first: a space with few laws is not built."""
+    laws = [law for law in c.laws if not law.priced]
+    mixed = [w for w in laws if w.needs & frozenset(HELD + MOVED) and w.needs & frozenset(MESH)]
+    policies = _distinct(policy_table(c, HELD + MOVED), mixed)
+
+    def extend(table: Table, at: int) -> bool:
+        if at == len(MESH):
+            return bool(obeying(table.times(policies.axes), mixed).rows)
+        table = table.grow(MESH[at], np.sort(c.problem.domains[MESH[at]]))
+        before, bound = frozenset(MESH[:at]), frozenset(MESH[: at + 1])
+        table = obeying(table, [w for w in laws if w.needs <= bound and (at == 0 or not w.needs <= before)])
+        size = chunk if at + 1 < len(MESH) else max(1, chunk * 4 // max(1, policies.rows))
+        return any(
+            extend(table.take(np.arange(i, min(i + size, table.rows))), at + 1) for i in range(0, table.rows, size)
+        )
+
+    return bool(policies.rows) and extend(c.empty(), 0)
+
+
+def _distinct(policies: Table, laws: Sequence[Law]) -> Table:
+    """The combinations of the policies that some laws read, each once."""
+    read = tuple(n for n in policies.axes if any(n in law.needs for law in laws)) or HELD[:1]
+    return Table(combinations_of(policies, read), {}, {}) if policies.rows else policies
