@@ -17,8 +17,9 @@ from attrs import evolve
 from moedsl.diagnostics.model import Diagnostic, Label, error, warning
 from moedsl.diagnostics.source import Source, Span
 from moedsl.importer.families import FAMILIES, INEXPRESSIBLE, NAMES, PLUMBING, SIGNS
-from moedsl.importer.fields import Family, Fields, Only, Rule, show
+from moedsl.importer.fields import Fields, show
 from moedsl.importer.ignored_fields import HARMLESS
+from moedsl.importer.rules import Family, Only, Rule
 from moedsl.importer.writer import Value, write
 
 Result = tuple[str | None, tuple[Diagnostic, ...]]

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moedsl.importer.fields import (
-    Alternating,
+from moedsl.importer.layers import Alternating, Every, Indexes, Length, Pattern
+from moedsl.importer.rules import (
     Const,
     Else,
-    Every,
     Family,
     Flag,
     HeadDim,
-    Indexes,
     Int,
-    Length,
     Only,
-    Pattern,
     Positions,
     Product,
     Repeated,
     Rule,
     Times,
-)
+)  # fmt: skip
 
 _CORE: Mapping[str, Rule] = {
     "layers": Int("num_hidden_layers"),

@@ -7,7 +7,8 @@ from typing import Any
 
 import attrs
 
-from moedsl.importer.fields import Const, Family, Int, Pattern, Repeated, Rule, Times
+from moedsl.importer.layers import Pattern
+from moedsl.importer.rules import Const, Family, Int, Repeated, Rule, Times
 from moedsl.schema.facts import Model, Vision
 
 WIDTH = 100

@@ -9,7 +9,8 @@ from typing import Any
 
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.importer.families import FAMILIES
-from moedsl.importer.fields import LETTERS, Alternating, Every, Flag, HeadDim, Int, Length, Pattern, Product
+from moedsl.importer.layers import LETTERS, Alternating, Every, Length, Pattern
+from moedsl.importer.rules import Flag, HeadDim, Int, Product
 from moedsl.schema.facts import Model
 from moedsl.support.resources import stdlib_dir
 from moedsl.verify import hub

@@ -1,0 +1,178 @@
+"""Rules for the facts about which layers are of which kind: dense, windowed, linear, or blocks of a hybrid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.importer.fields import Fields, is_int, show
+
+LETTERS: Mapping[str, str] = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
+"""Megatron's letter for each kind of block that a configuration lists."""
+
+
+class OneKey:
+    """A rule that reads one key."""
+
+    __slots__ = ()
+    key: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,)
+
+
+@frozen
+class Indexes(OneKey):
+    """A list of layer numbers."""
+
+    key: str
+
+    def read(self, fields: Fields) -> tuple[int, ...]:
+        value = fields.get(self.key)
+        if isinstance(value, list) and all(is_int(v) and v >= 0 for v in value):
+            return tuple(value)
+        fields.refuse("import.wrong_type", self.key, f"expected a list of layer numbers, got {show(value)}")
+        return ()
+
+
+@frozen
+class Alternating(OneKey):
+    """`layer_types` that alternate windowed and full attention, a windowed layer first; absent means so too."""
+
+    key: str = "layer_types"
+    layers: str = "num_hidden_layers"
+
+    def read(self, fields: Fields) -> int:
+        value, layers = fields.get(self.key), fields.config.get(self.layers)
+        pair = ["sliding_attention", "full_attention"]
+        if value is not None and not (isinstance(layers, int) and _alternates(value, pair, layers)):
+            fields.refuse("import.unsupported_value", self.key, "windowed and full attention must alternate")
+        return 2
+
+
+def _alternates(value: Any, pair: list[str], layers: int) -> bool:
+    return isinstance(value, list) and len(value) == layers and all(v == pair[i % 2] for i, v in enumerate(value))
+
+
+@frozen
+class Every:
+    """One layer in so many has full attention, the others linear attention: a number, a list of the layers' kinds, or
+    both.
+
+    Hugging Face's classes make the list of the number, the last of each so many layers full
+    (Qwen3NextConfig.__post_init__), and newer ones write the list alone.
+    """
+
+    key: str = "full_attention_interval"
+    listed: str = "layer_types"
+    layers: str = "num_hidden_layers"
+    keys: tuple[str, ...] = ("full_attention_interval", "layer_types")
+
+    def settled(self, config: Mapping[str, Any]) -> Every:
+        """The same, citing the keys that `config` has."""
+        said = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
+        return evolve(self, keys=said or self.keys)
+
+    def read(self, fields: Fields) -> int:
+        said, kinds = fields.get(self.key), fields.get(self.listed)
+        if said is None and kinds is None:
+            fields.refuse("import.missing_field", self.key, f"missing, and {self.listed} too: one of them is needed")
+        every = None if said is None else fields.integer(self.key, 2, None, None)
+        listed = None if kinds is None else self._listed(kinds, fields)
+        if every and listed and every != listed:
+            fields.refuse("import.unsupported_value", self.key, f"{every}, but {self.listed} has one in {listed}")
+        return every or listed or 2
+
+    def _listed(self, kinds: Any, fields: Fields) -> int:
+        """The number that a list means; 0 after a refusal."""
+        layers = fields.config.get(self.layers)
+        every = kinds.index("full_attention") + 1 if isinstance(kinds, list) and "full_attention" in kinds else 0
+        if every > 1 and layers == len(kinds) and kinds == _mostly_linear(every, len(kinds)):
+            return every
+        why = f"{show(kinds)}: only a list of {show(layers)} kinds that has linear_attention, but for full_attention"
+        fields.refuse("import.unsupported_value", self.listed, f"{why} in the last of each group, is supported")
+        return 0
+
+
+def _mostly_linear(every: int, layers: int) -> list[str]:
+    return ["linear_attention" if i % every else "full_attention" for i in range(1, layers + 1)]
+
+
+@frozen
+class Pattern:
+    """A hybrid's blocks as Megatron's letters: a word of letters, or a list of the blocks' kinds.
+
+    Hugging Face's class reads either and writes the list (NemotronHConfig.__post_init__). `depths` is the key without
+    which there are none of these blocks.
+    """
+
+    word: str
+    listed: str
+    depths: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.word, self.listed)
+
+    def settled(self, config: Mapping[str, Any]) -> Pattern:
+        """The same, citing the one key that `config` has."""
+        both = (self.word, self.listed)
+        said = [key for key in both if config.get(key) is not None]
+        return self if len(said) != 1 else Pattern(said[0], said[0], self.depths)
+
+    def read(self, fields: Fields) -> str:
+        read = {key: _letters(fields, key) for key in self.keys}
+        said = {key: letters for key, letters in read.items() if letters is not None}
+        if self.depths and not fields.config.get(self.depths):
+            return ""
+        if not said:
+            fields.refuse("import.missing_field", self.word, f"missing, and {self.listed} too: one of them is needed")
+        if len(set(said.values())) > 1:
+            fields.refuse("import.unsupported_value", self.word, f"contradicts {self.listed}")
+        return next(iter(said.values()), "")
+
+
+def _letters(fields: Fields, key: str) -> str | None:
+    """The letters that one key says; "" after a refusal, None where it says nothing."""
+    value = fields.get(key)
+    if value is None:
+        return None
+    kinds = [LETTERS.get(v) if isinstance(v, str) else None for v in value] if isinstance(value, list) else None
+    letters = value if kinds is None else "".join(k or "?" for k in kinds)
+    if not isinstance(letters, str) or not letters:
+        fields.refuse("import.wrong_type", key, f"expected a pattern of blocks, got {show(value)}")
+        return ""
+    strange = sorted({v for v in value if v not in (LETTERS.values() if kinds is None else LETTERS)}, key=str)
+    if strange:
+        known = ", ".join(LETTERS.values() if kinds is None else LETTERS)
+        said = ", ".join(show(v) for v in strange)
+        fields.refuse("import.unsupported_value", key, f"{said}: only blocks of {known} are supported")
+    return "" if strange else letters
+
+
+@frozen
+class Length:
+    """How many blocks a pattern has; a number that says so too must agree."""
+
+    pattern: Pattern
+    count: str = "num_hidden_layers"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.pattern.keys
+
+    def settled(self, config: Mapping[str, Any]) -> Length:
+        """The same, citing the one key that `config` has."""
+        return Length(self.pattern.settled(config), self.count)
+
+    def read(self, fields: Fields) -> int:
+        letters = self.pattern.read(fields)
+        if fields.get(self.count) is None or not letters:
+            return max(1, len(letters))
+        said = fields.integer(self.count, 1, None, None)
+        if said != len(letters):
+            fields.refuse("import.unsupported_value", self.count, f"{said}, but the pattern has {len(letters)} blocks")
+        return said
