@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import function_name, recipe_text
@@ -27,6 +28,21 @@ def files_of(plan: Plan, source: Source, library: Library) -> dict[str, str]:
         "plan.json": json.dumps(plan.to_json(), indent=2, ensure_ascii=False) + "\n",
         "moedsl.lock.json": lock_text(plan, inputs),
     }
+
+
+def files_of_runs(
+    plans: Sequence[Plan],
+    source: Source,
+    library: Library,
+    more: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Paths to texts: of several plans each in a folder of its name. `more` are further files, by the plan's name."""
+    out: dict[str, str] = {}
+    for plan in plans:
+        below = f"{plan.name}/" if len(plans) > 1 else ""
+        made = {**files_of(plan, source, library), **more.get(plan.name, {})}
+        out |= {below + name: text for name, text in made.items()}
+    return out
 
 
 _RUN = ("name", "model", "hf", "hardware", "gpus", "phase", "task")

@@ -11,7 +11,7 @@ from moedsl.cli.printing import show
 from moedsl.cli.programs import compiled
 from moedsl.compiler import Result
 from moedsl.diagnostics.model import Diagnostic
-from moedsl.emit.artifact import files_of
+from moedsl.emit.artifact import files_of_runs
 from moedsl.support.owned_files import left_over, write_all
 
 
@@ -44,12 +44,9 @@ def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], 
 
 def _write(a: Namespace, result: Result) -> int:
     """One folder, or one below it for each of several runs: all of them or none."""
-    folder, files = Path(a.output), dict[str, str]()
+    folder = Path(a.output)
     launches, diagnostics = _launches(a, result)
-    for plan in result.plans:
-        below = f"{plan.name}/" if len(result.plans) > 1 else ""
-        made = files_of(plan, result.source, result.library) | launches.get(plan.name, {})
-        files |= {below + name: text for name, text in made.items()}
+    files = files_of_runs(result.plans, result.source, result.library, launches)
     talk.say(diagnostics, result.library.sources)
     if any(d.is_error for d in diagnostics):
         return 1

@@ -24,6 +24,7 @@ from moedsl.schema import axes
 from moedsl.support.record import Record
 
 VERSION = 1
+_MESHES = (("attention", axes.ATTENTION), ("experts", axes.EXPERTS))
 
 
 def _with_axes(*names: str) -> Any:
@@ -231,3 +232,13 @@ class Plan(Record):
     """With --pareto: memory against speed, and GPUs against time."""
     budget: Mapping[str, Any] | None = None
     """With --tokens: steps, days, GPU-hours and cost."""
+
+    def _repr_html_(self) -> str:
+        """Show the plan in a notebook."""
+        from moedsl.planner.model import html  # a command line has no use for it
+
+        sizes = self.layout
+        meshes = [(title, "  ".join(f"{n} {getattr(sizes, n)}" for n in names)) for title, names in _MESHES]
+        batch = f"{self.batch.global_batch} x {self.batch.seq} tokens, {self.batch.num_microbatches} microbatches"
+        title = f"{self.name}: {self.model} on {self.gpus} {self.hardware}, {self.phase} first"
+        return html.page(title, [*meshes, ("batch", batch)], self.estimate, self.decisions)

@@ -1,0 +1,1 @@
+"""The Python API that `moedsl/__init__.py` re-exports."""

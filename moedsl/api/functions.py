@@ -1,0 +1,70 @@
+"""Functions of the API: a program in, typed values out. A program is its text, or the path of a .moe file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from moedsl.api.results import Checked, Compiled, Explained, Planned
+from moedsl.compiler import Result, compile_source
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
+from moedsl.syntax import reader
+
+
+def check(program: str | Path) -> Checked:
+    """Check a program; the search runs too, since a run for which nothing fits is an error."""
+    found = plan(program)
+    return Checked(diagnostics=found.diagnostics, sources=found.sources)
+
+
+def plan(program: str | Path) -> Planned:
+    """Plan every run of a program."""
+    source, found = _read(program)
+    if source is None:
+        return Planned(diagnostics=found)
+    result = compile_source(source)
+    plans = () if result.failed else result.plans
+    return Planned(plans=plans, diagnostics=tuple(result.diagnostics), sources=_sources(result))
+
+
+def compile(program: str | Path, folder: str | Path | None = None, *, force: bool = False) -> Compiled:
+    """Plan every run of a program and make its recipe, overrides, plan and lock.
+
+    Writes them only where a `folder` is named; `force` overwrites files that moedsl did not write.
+    """
+    source, found = _read(program)
+    if source is None:
+        return Compiled(diagnostics=found)
+    from moedsl.emit.artifact import files_of_runs
+
+    result = compile_source(source)
+    found = tuple(result.diagnostics)
+    if result.failed:
+        return Compiled(diagnostics=found, sources=_sources(result))
+    files = files_of_runs(result.plans, result.source, result.library)
+    if folder is not None:
+        from moedsl.support.owned_files import write_all
+
+        found += tuple(write_all(Path(folder), files, force))
+    return Compiled(plans=result.plans, files=files, diagnostics=found, sources=_sources(result))
+
+
+def explain(program: str | Path, *names: str, run: str | None = None) -> Explained:
+    """Explain values such as `tp` or a field of Bridge, or the whole plan; of a run for which nothing fits, why."""
+    source, found = _read(program)
+    if source is None:
+        return Explained(diagnostics=found)
+    from moedsl.queries.explain_run import answer
+
+    made = answer(source, names, run)
+    return Explained(explanations=made.explanations, diagnostics=made.diagnostics, sources=made.sources)
+
+
+def _read(program: str | Path) -> tuple[Source | None, tuple[Diagnostic, ...]]:
+    if isinstance(program, Path) or (program.endswith(".moe") and Path(program).is_file()):
+        return reader.read(program)
+    return reader.from_text(program)
+
+
+def _sources(result: Result) -> dict[str, Source]:
+    return {**result.library.sources, result.source.name: result.source}

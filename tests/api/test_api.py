@@ -1,0 +1,112 @@
+"""The Python API: what `import moedsl` gives, before and after the packages below it are imported."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import moedsl
+from moedsl.cli.main import main
+from tests.helpers.paths import ROOT
+
+RUN = "qwen3_30b_a3b; h100 x 16; fit first"
+PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```output\n(.*?)```", PAGE, re.DOTALL)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    main([*words])
+    return capsys.readouterr().out
+
+
+def test_no_package_hides_a_public_name() -> None:
+    """Importing a package sets the attribute of its name."""
+    assert not {m.name for m in pkgutil.iter_modules(moedsl.__path__)} & {*moedsl.__all__}
+
+
+def test_importing_moedsl_imports_nothing_more() -> None:
+    code = (
+        "import sys, moedsl; before = {m for m in sys.modules if m.startswith('moedsl')}; "
+        "assert before == {'moedsl'}, before; import moedsl.planner, moedsl.checker, moedsl.explainer, moedsl.compiler; "
+        f"assert moedsl.plan({RUN!r}).ok and callable(moedsl.check) and callable(moedsl.explain); "
+        "assert not {'torch', 'nemo_run', 'pygls'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", moedsl.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(moedsl, name).__doc__ and name in dir(moedsl)
+
+
+def test_another_name_is_none() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'plans'"):
+        getattr(moedsl, "plans")  # noqa: B009
+
+
+def test_a_plan_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    made = moedsl.plan(RUN)
+    assert made.text == str(made) == printed(capsys, "plan", "-e", RUN)
+    assert made.plan is not None and made.plan.to_json() == json.loads(printed(capsys, "plan", "--json", "-e", RUN))
+
+
+def test_a_program_is_a_text_or_a_path(tmp_path: Path) -> None:
+    file = tmp_path / "run.moe"
+    file.write_text(RUN, encoding="utf-8")
+    assert moedsl.plan(file).plans == moedsl.plan(str(file)).plans == moedsl.plan(RUN).plans
+    missing = moedsl.plan(tmp_path / "none.moe")
+    assert not missing.ok and missing.plan is None and [d.id for d in missing.diagnostics] == ["read.missing"]
+
+
+@pytest.mark.parametrize("text", ["", "modl x; h100", "qwen3_235b_a22b; h100 x 8"])
+def test_a_mistake_is_a_diagnostic(text: str) -> None:
+    for made in (moedsl.plan(text), moedsl.compile(text), moedsl.check(text), moedsl.explain(text)):
+        assert not made.ok or isinstance(made, moedsl.Explained)
+        assert all(isinstance(d, moedsl.Diagnostic) for d in made.diagnostics)
+        assert made._repr_html_().startswith("<pre>")
+    assert moedsl.plan(text).plans == () and not moedsl.compile(text).files
+
+
+def test_compile_writes_only_where_a_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = moedsl.compile(RUN)
+    assert made.ok and not [*tmp_path.iterdir()]
+    assert moedsl.compile(RUN, tmp_path / "out").ok
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {*made.files}
+    (tmp_path / "out" / "recipe.py").write_text("mine", encoding="utf-8")
+    assert not moedsl.compile(RUN, tmp_path / "out").ok
+    assert moedsl.compile(RUN, tmp_path / "out", force=True).ok
+
+
+def test_an_explanation_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(ROOT / "examples" / "smoke.moe")
+    assert moedsl.explain(file, "tp").text == printed(capsys, "explain", file, "tp")
+
+
+def test_a_plan_shows_itself_without_scripts() -> None:
+    made = moedsl.plan(RUN)
+    assert made.plan is not None
+    html = made._repr_html_()
+    assert "<script" not in html and html.count("stage ") == len(made.plan.estimate.memory.stages)
+    assert all(d.name in html for d in made.plan.decisions) and made.plan.estimate.memory.verdict in html
+
+
+@pytest.mark.parametrize(("code", "output"), EXAMPLES)
+def test_an_example_of_the_page_prints_what_it_says(code: str, output: str) -> None:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(code, {})
+    assert out.getvalue() == output
+
+
+def test_every_example_of_the_page_is_run() -> None:
+    assert len(EXAMPLES) == PAGE.count("```python") == PAGE.count("```output")
