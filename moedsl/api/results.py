@@ -62,7 +62,7 @@ class Planned(Checked):
         return self.text or self.messages
 
     def _repr_html_(self) -> str:
-        shown = "".join(p._repr_html_() for p in self.plans)
+        shown = "".join(p.html() for p in self.plans)
         return shown + (f"<pre>{escape(self.messages)}</pre>" if self.diagnostics else "")
 
 

@@ -233,8 +233,8 @@ class Plan(Record):
     budget: Mapping[str, Any] | None = None
     """With --tokens: steps, days, GPU-hours and cost."""
 
-    def _repr_html_(self) -> str:
-        """Show the plan in a notebook."""
+    def html(self) -> str:
+        """Show the plan as HTML, as a notebook does."""
         from moedsl.planner.model import html  # a command line has no use for it
 
         sizes = self.layout
@@ -242,3 +242,5 @@ class Plan(Record):
         batch = f"{self.batch.global_batch} x {self.batch.seq} tokens, {self.batch.num_microbatches} microbatches"
         title = f"{self.name}: {self.model} on {self.gpus} {self.hardware}, {self.phase} first"
         return html.page(title, [*meshes, ("batch", batch)], self.estimate, self.decisions)
+
+    _repr_html_ = html
