@@ -280,7 +280,7 @@ def test_an_interrupted_submission_leaves_nothing(
         os.killpg(process.pid, signal.SIGINT)
     out, said = process.communicate()
     assert process.returncode == 130, said
-    assert "nothing of it is left" in said
+    assert "all submitted jobs were cancelled" in said
     assert queued(slurm) == []
     assert moedsl("jobs", out.strip(), "--json") == 0
     jobs = json.loads(capsys.readouterr().out)["experiments"][0]["jobs"]

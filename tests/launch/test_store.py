@@ -42,7 +42,7 @@ def test_an_unknown_id_is_met_with_the_nearest(home: Path, capsys: pytest.Captur
 def test_what_was_ended_before_it_was_written_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept(home, "qwen3_30b_0")
     assert main.main(["jobs", "qwen3_30b_0"]) == 1
-    assert "_CONFIG is missing" in capsys.readouterr().err
+    assert "was killed before _CONFIG was written" in capsys.readouterr().err
     assert main.main(["jobs"]) == 0
 
 
