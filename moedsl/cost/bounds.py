@@ -56,15 +56,13 @@ class Bounds:
     @property
     def because(self) -> str:
         """Write the sum of the verdict as text."""
-        (least, most), (low, high), shown = (
-            self.needed,
-            self.beside,
-            f"of the {_gib(self.visible)} GiB that the GPU shows",
-        )
+        (least, most), (low, high), visible = self.needed, self.beside, _gib(self.visible)
         if self.verdict == NOT:
-            return f"at the least {_gib(self.least)} GiB in torch and {_gib(low)} outside it: {_gib(least)} {shown}"
-        held = f"{_gib(self.most * HELD_BACK)} that its allocator holds unused"
-        return f"at the most {_gib(self.most)} GiB in torch, {held} and {_gib(high)} outside it: {_gib(most)} {shown}"
+            parts = f"{_gib(self.least)} in torch, {_gib(low)} outside torch"
+            return f"best case {_gib(least)} GiB; the GPU has {visible}: {parts}"
+        held = f"{_gib(self.most * HELD_BACK)} held unused by its allocator"
+        parts = f"{_gib(self.most)} in torch, {held}, {_gib(high)} outside torch"
+        return f"worst case {_gib(most)} GiB; the GPU has {visible}: {parts}"
 
 
 def bounds(cost: Cost, row: Mapping[str, int]) -> Bounds:

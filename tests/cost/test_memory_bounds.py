@@ -134,7 +134,7 @@ def test_what_is_too_large_does_not_fit() -> None:
     b = qwen(gpus=8, ep=8)
     assert b.verdict == NOT
     assert b.least + b.beside[0] > b.visible
-    assert f"of the {b.visible / GIB:.1f} GiB that the GPU shows" in b.because
+    assert f"; the GPU has {b.visible / GIB:.1f}: " in b.because
 
 
 def test_the_gpu_shows_more_than_its_data_sheet_in_powers_of_ten() -> None:

@@ -55,7 +55,7 @@ def _cost(asked: Kept | None, row: Row) -> str:
     if asked.rows:
         return against(asked.rows[0], row)
     within = "" if asked.limit is None else f" within {NEAR:.0%} of the step"
-    return f"nothing that the run leaves open follows it and fits{within}"
+    return f"no fitting layout follows this{within}"
 
 
 def _fill(chosen: Chosen, asked: list[Kept]) -> None:

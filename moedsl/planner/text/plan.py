@@ -72,7 +72,7 @@ def _short_twin(p: Plan) -> str:
         return ""
     changed = p.against_4k.changes
     lines = table([(c.name, f"{said(c.here)}, at 4k {said(c.at_4k)}") for c in changed], "l")
-    return "Other than at 4k tokens, where the same run would choose these again\n" + "\n".join(lines)
+    return "Differs from the plan at 4k\n" + "\n".join(lines)
 
 
 def _policy(p: Plan) -> str:
@@ -198,7 +198,7 @@ def _advice(p: Plan) -> str:
     lines = [f"  not followed  {a.rule}: {a.because}; following it: {a.cost}" for a in p.advice if not a.followed]
     lines += [f"  allowed       {a.rule}: {a.because or 'no reason given'}" for a in p.allowed]
     followed = [short(a.rule) for a in p.advice if a.followed]
-    lines += [wrapped(f"followed, or without a case here: {', '.join(followed)}")] if followed else []
+    lines += [wrapped(f"followed or not applicable: {', '.join(followed)}")] if followed else []
     return "Advice\n" + "\n".join(lines) if lines else ""
 
 
