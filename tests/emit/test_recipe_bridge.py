@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 from moedsl.emit.bridge import function_name, recipe_text
 from moedsl.emit.fields import decided_fields
 from moedsl.planner.model.plan import Plan
+from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS
 
@@ -23,10 +21,7 @@ ORACLE = ROOT / "tests/oracles/emit_oracle.py"
 
 def oracle(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Answers of the real Bridge, in the order of the jobs."""
-    path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-    ran = subprocess.run(
-        [sys.executable, str(ORACLE)], input=json.dumps(jobs), capture_output=True, text=True, env=path, check=False
-    )
+    ran = bridge_process.run(str(ORACLE), text=json.dumps(jobs))
     assert ran.returncode == 0, ran.stderr[-4000:]
     return json.loads(ran.stdout)
 

@@ -93,8 +93,8 @@ def end(folder: Path) -> None:
 
 def serve(address: Path) -> None:
     """Imports, then forks for each script that it is asked to run."""
-    _load()
     folder = address.parent
+    _load(folder / "hf")
     waiting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     waiting.bind(f"{address}.new")
     waiting.listen()
@@ -111,10 +111,12 @@ def serve(address: Path) -> None:
                     line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
-def _load() -> None:
-    from moedsl.verify import te
+def _load(home: Path) -> None:
+    from moedsl.verify import hub, te
 
     warnings.filterwarnings("ignore")
+    hub.build(home, ROOT / "stdlib" / "hf", home / "none")
+    os.environ.update(hub.environment(home))  # read while transformers is imported
     engine = te.install()
     import importlib
 

@@ -19,7 +19,8 @@ from moedsl.solver.lower import lower
 from moedsl.solver.search import Solution, combinations_of, mesh_table, policy_table
 from moedsl.solver.solve import Chosen, make_cost, solve
 from tests.helpers.fake_prices import FakePrices
-from tests.solver.test_search import PRICES, SMALL, WHY, WIDE, Naive, program, texts
+from tests.helpers.small_programs import SMALL, WHY, WIDE, program, texts
+from tests.oracles.naive_search import PRICES, Naive
 
 Prices = set[tuple[float, float]]
 
