@@ -22,7 +22,7 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.schema import axes
 from moedsl.solver.check_layout import pinned_row, violations
-from moedsl.solver.lower import lower
+from moedsl.solver.problem import lower
 from moedsl.solver.search import Search
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Row

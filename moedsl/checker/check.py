@@ -12,9 +12,8 @@ from moedsl.checker import overrides, phases, training_inputs, vlm_options
 from moedsl.checker.program import Allow, Isolation, Pin, Program
 from moedsl.checker.run_draft import Draft, runs
 from moedsl.cost import pipeline
-from moedsl.diagnostics.model import ADD, Diagnostic, Fix, Instead, error, note
+from moedsl.diagnostics.model import ADD, Diagnostic, Fix, Instead, error, note, suggest
 from moedsl.diagnostics.source import Span
-from moedsl.diagnostics.suggest import suggest
 from moedsl.megatron import fields
 from moedsl.rules import collect
 from moedsl.rules.declarations import cite_text

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from moedsl.checker.program import Isolation, Variant
-from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.diagnostics.suggest import suggest
+from moedsl.diagnostics.model import Diagnostic, error, suggest
 from moedsl.schema import axes
 from moedsl.syntax import ast
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.diagnostics.model import Diagnostic, Instead, error
+from moedsl.diagnostics.model import Diagnostic, Instead, error, suggest
 from moedsl.diagnostics.source import Span
-from moedsl.diagnostics.suggest import suggest
-from moedsl.megatron import field_types, fields
+from moedsl.megatron import fields
 from moedsl.megatron.field_suggestions import all_sections, meant
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.facts import Model
@@ -50,15 +49,15 @@ def as_set(model: Model, sets: Mapping[str, Any]) -> Model:
 def _of_another_type(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
     """A value of another kind than the field's fails when the recipe is built, on the cluster."""
     field = fields.lookup(path, fields.versions()[-1])
-    takes = None if field is None or value is field.default else field_types.refused(field.type, value)
+    takes = None if field is None or value is field.default else fields.refused(field.type, value)
     if takes is not None:
-        help = f"write {takes}, as in `{field_types.example(path, takes)}`"
+        help = f"write {takes}, as in `{fields.example(path, takes)}`"
         yield error("check.type", f"`{path}` takes {takes}", span, help=help)
 
 
 def _no_choice(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
     """A field that takes words of this language, and another value."""
-    from moedsl.megatron.data import CHOICES  # a run without `set` has no need of it
+    from moedsl.megatron.families import CHOICES  # a run without `set` has no need of it
 
     words = [*CHOICES.get(path, ())]
     if words and value not in words:

@@ -12,8 +12,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, Label, error
-from moedsl.diagnostics.suggest import suggest
+from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, Label, error, suggest
 from moedsl.rules.library import Library
 from moedsl.schema import axes
 from moedsl.syntax import ast

@@ -30,7 +30,7 @@ def no_folder(p: Program) -> Iterator[Diagnostic]:
     """An error for each `set` that is of a folder of JSONL, in a run that reads none."""
     if not p.sets or (p.task == "sft" and p.data != "mock" and p.model.vision is None):
         return
-    from moedsl.megatron.data import CHOICES
+    from moedsl.megatron.families import CHOICES
 
     for path in (path for path in p.sets if path in CHOICES):
         text = f"`{path}` is of the folder of JSONL that a text model is fine-tuned on, and this run reads none"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from moedsl.checker.program import Pin
-from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Label, error, warning
-from moedsl.diagnostics.suggest import suggest
+from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Label, error, suggest, warning
 from moedsl.schema import axes
 from moedsl.schema.facts import Model
 from moedsl.schema.symbols import VLM_WORDS

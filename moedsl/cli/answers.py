@@ -10,10 +10,9 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.cli import printing, talk
-from moedsl.cli.programs import compiled
+from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
-from moedsl.queries.budget import Budget
-from moedsl.queries.figures import Figures
+from moedsl.queries.figures import Budget, Figures
 from moedsl.queries.text import budget_text
 from moedsl.solver.solve import Chosen
 

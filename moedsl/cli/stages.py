@@ -10,8 +10,7 @@ from moedsl.checker.program import Pin
 from moedsl.compiler import Result
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.solver.lower import lower
-from moedsl.solver.problem import Problem
+from moedsl.solver.problem import Problem, lower
 from moedsl.solver.solve import Chosen
 from moedsl.syntax.printer import print_expr
 

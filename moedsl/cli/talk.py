@@ -1,4 +1,4 @@
-"""What the commands share: reading a program, printing diagnostics, progress on stderr."""
+"""What the commands share: reading a program, running the stages, printing diagnostics and progress."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.render import render_all
 from moedsl.diagnostics.source import Source
@@ -54,3 +55,18 @@ class Progress:
     def __call__(self, text: str) -> None:
         if time.monotonic() - self._start > QUIET_FOR:
             print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def compiled(a: Namespace, stop_after: str) -> tuple[Result | None, int]:
+    """The result of the stages and the exit code so far; diagnostics are out already."""
+    source, diagnostics = source_of(a)
+    if source is None:
+        if a.json:
+            print_json(failed_json(diagnostics, {}))
+        say(diagnostics, {})
+        return None, 1
+    result = compile_source(source, stop_after, Progress())
+    if a.json and result.failed:
+        print_json(failed_json(result.diagnostics, result.library.sources))
+    say(result.diagnostics, {**result.library.sources, source.name: source})
+    return result, int(result.failed)

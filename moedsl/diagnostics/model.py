@@ -1,4 +1,4 @@
-"""Diagnostics: a user's mistake as a value. The JSON form comes first; every renderer reads it."""
+"""A diagnostic: its labels, its help, its fixes, and suggestions for a mistyped word."""
 
 from __future__ import annotations
 
@@ -135,3 +135,11 @@ def _label(label: Label, sources: Mapping[str, Source]) -> dict[str, Any]:
             "source": source.line(line),
         }
     return out
+
+
+def suggest(word: str, known: list[str], least: float = 0.6) -> tuple[str, ...]:
+    """A did-you-mean for a word, or nothing; `least` is difflib's share of letters that must agree."""
+    import difflib  # only a mistake has need of it
+
+    near = difflib.get_close_matches(word, known, 1, least)
+    return (Instead(f"did you mean `{near[0]}`?", near[0]),) if near else ()

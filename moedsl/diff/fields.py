@@ -9,7 +9,7 @@ from typing import Any
 
 from moedsl.emit.dataset import dataset, is_mock
 from moedsl.emit.fields import decided_fields
-from moedsl.megatron.data import CHOICES
+from moedsl.megatron.families import CHOICES
 from moedsl.megatron.values import stages
 from moedsl.planner.model.plan import Plan
 

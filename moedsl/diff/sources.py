@@ -12,9 +12,8 @@ from typing import Any
 from attrs import field, frozen
 
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.model import Diagnostic, error, suggest
 from moedsl.diagnostics.source import Source
-from moedsl.diagnostics.suggest import suggest
 from moedsl.diff.fields import of_overrides, of_plan, of_recipe
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.rule import Rule

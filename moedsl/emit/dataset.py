@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.megatron.data import BUILDERS, CHOICES, PREPROCESSING
-from moedsl.megatron.families import family
+from moedsl.megatron.families import BUILDERS, CHOICES, PREPROCESSING, family
 from moedsl.megatron.values import Call, Ref
 from moedsl.planner.model.plan import Plan
 

@@ -12,8 +12,7 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.emit.dataset import dataset, is_mock, masks_tokens, tokenizer
-from moedsl.megatron.data import CHOICES
-from moedsl.megatron.families import family
+from moedsl.megatron.families import CHOICES, family
 from moedsl.megatron.values import Call, Dtype, normalise
 from moedsl.planner.model.plan import Batch, Layout, Plan, Policy
 

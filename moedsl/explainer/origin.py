@@ -8,7 +8,7 @@ from moedsl.explainer.context import Context, Json
 from moedsl.explainer.tree import tree
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.solver.lower import first
+from moedsl.solver.problem import first
 
 
 def of_axis(b: Context, axis: axes.Axis) -> Json:

@@ -13,8 +13,7 @@ from moedsl.checker.program import Pin, Program
 from moedsl.explainer.context import Context
 from moedsl.schema import axes
 from moedsl.schema.axes import MESH
-from moedsl.solver.lower import divisors, lower
-from moedsl.solver.problem import Problem
+from moedsl.solver.problem import Problem, divisors, lower
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.reads import reads
 from moedsl.solver.space import Space

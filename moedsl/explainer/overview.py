@@ -10,7 +10,7 @@ from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
 from moedsl.schema.units import GIB
-from moedsl.solver.lower import first
+from moedsl.solver.problem import first
 from moedsl.syntax.printer import print_expr
 
 

@@ -15,7 +15,7 @@ from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.isolate import conflict
 from moedsl.isolate.arms import Arm, compile_arms, price, search, with_laws
-from moedsl.planner.notes import gpu_count
+from moedsl.planner.notes import run
 from moedsl.schema.gpu_counts import counts
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import Chosen
@@ -32,7 +32,7 @@ def choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Dia
         arms = compile_arms(p, gpus)
         solution = search(arms)
         if solution.rows:
-            notes = [gpu_count.smallest(p, gpus)] if found and gpus else []
+            notes = [run.smallest(p, gpus)] if found and gpus else []
             return tuple(_chosen(arms, arm, solution) for arm in arms), notes
     return (), conflict.conflict(p, compile_arms(p, p.gpus or p.hardware.gpus_per_node))
 

@@ -1,4 +1,4 @@
-"""Plan and cluster -> launch: the rules `of launch`, applied in their order; what they refuse is a diagnostic."""
+"""A launch, decided: nodes, ranks, environment and the scheduler's arguments, each with its rule."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-from attrs import define, field
+from attrs import define, field, frozen
 
 from moedsl.checker.clusters import arguments, rules
+from moedsl.checker.clusters.arguments import Setting
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.checker.clusters.rules import Book
-from moedsl.checker.clusters.setting import Setting
 from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.emit.bridge import function_name
-from moedsl.launch.launch import Launch
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.ids import RuleId
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.library import Library
+from moedsl.rules.recipe_scope import UNSET
 from moedsl.rules.rule import Rule
-from moedsl.rules.unset_fields import UNSET
 from moedsl.schema.axes import SETS
 from moedsl.schema.facts import Hardware
 from moedsl.schema.symbols import HARDWARE, VLM_WORDS
@@ -179,3 +178,53 @@ def job_name(plan: Plan) -> str:
     """Name the job as the recipe's function, followed by the run of a file with several; without shell characters."""
     run = "" if plan.name == "main" else f".{plan.name}"
     return re.sub(r"[^A-Za-z0-9_.-]", "-", function_name(plan).removesuffix("_config") + run)
+
+
+@frozen
+class Launch:
+    """One job on one cluster. Nothing in it depends on the machine that submits it."""
+
+    name: str
+    """Of the job and of its experiment: letters, digits, ``_``, ``.`` and ``-``."""
+    cluster: str
+    executor: str
+    nodes: int
+    gpus_per_node: int
+    """GPUs that the job takes on each node."""
+    tasks_per_node: int
+    """Processes that the scheduler starts on each node."""
+    ranks_per_node: int
+    ranks_per_numa_node: int
+    """Consecutive local ranks that share a NUMA node; 0 binds nothing."""
+    segment: int
+    """Nodes of a segment that lies in one NVLink domain; 0 asks for none."""
+    environment: tuple[Setting, ...]
+    srun: tuple[Setting, ...]
+    sbatch: tuple[Setting, ...]
+    settings: tuple[Setting, ...]
+    """Everything else that was derived, `nodes` and the like, with its rule."""
+    secrets: tuple[str, ...]
+
+    @property
+    def world(self) -> int:
+        """Ranks of the job."""
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of every rank."""
+        return {s.name: s.text for s in self.environment}
+
+
+def to_json(launch: Launch) -> dict[str, Any]:
+    """The contract's form (docs/internals.md, launch)."""
+    out = attrs.asdict(launch, recurse=False, filter=lambda a, _: a.name not in _SETTINGS)
+    return out | {n: [_setting(s) for s in getattr(launch, n)] for n in _SETTINGS} | {"secrets": list(launch.secrets)}
+
+
+_SETTINGS = ("environment", "srun", "sbatch", "settings")
+
+
+def _setting(s: Setting) -> Mapping[str, Any]:
+    out = attrs.asdict(s, recurse=False)
+    return {k: v for k, v in out.items() if k != "cites"} | {"cite": list(s.cites)}

@@ -12,7 +12,7 @@ from attrs import frozen
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import executors, here, homes, kubeflow, store
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
 from moedsl.launch.shield import no_input
 

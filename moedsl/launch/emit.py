@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
+from moedsl.checker.clusters.arguments import Setting
 from moedsl.checker.clusters.facts import Cluster
-from moedsl.checker.clusters.setting import Setting
 from moedsl.launch import head, homes, kubeflow, slurm
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from moedsl.launch.script import END, Payload, script
 from moedsl.megatron.values import quoted
 from moedsl.planner.model.plan import Plan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import kubeflow, slurm
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from moedsl.launch.nemo import HOME
 from moedsl.launch.script import Payload, script
 

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.checker.clusters.facts import Cluster
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from moedsl.launch.quote import word
 from moedsl.launch.script import Payload
 from moedsl.planner.model.plan import Plan

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload, script
 from moedsl.support.text import counted
 

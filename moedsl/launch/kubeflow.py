@@ -18,7 +18,7 @@ from unittest.mock import patch
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import nemo
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload, script
 
 if TYPE_CHECKING:

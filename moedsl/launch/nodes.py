@@ -10,7 +10,7 @@ from attrs import frozen
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error, warning
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 
 SINFO = "sinfo --noheader --Node --format='%P|%N|%G|%t|%f'"
 """Partition (the default one with a star), node, its generic resources, state and features."""

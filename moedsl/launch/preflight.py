@@ -14,7 +14,7 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error, note
 from moedsl.diagnostics.source import Source
 from moedsl.launch import head, nodes, places
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from moedsl.launch.shield import no_input
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library

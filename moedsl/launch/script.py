@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from attrs import field, frozen
 
+from moedsl.checker.clusters.arguments import Setting
 from moedsl.checker.clusters.facts import Cluster
-from moedsl.checker.clusters.setting import Setting
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from moedsl.launch.quote import ascii_source, document, export, word
 
 END = "MOEDSL_END_OF_FILE"

@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from moedsl.checker.clusters.arguments import Setting
 from moedsl.checker.clusters.facts import Cluster
-from moedsl.checker.clusters.setting import Setting
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from moedsl.launch.quote import word
 
 _PARAMETERS = ("exclusive", "mem", "signal")

@@ -15,7 +15,7 @@ from moedsl.lint.recipe import Recipe
 from moedsl.lint.words import graph_modules
 from moedsl.megatron.values import stages
 from moedsl.rules.library import Library
-from moedsl.rules.unset_fields import known
+from moedsl.rules.recipe_scope import known
 from moedsl.schema.symbols import HARDWARE, MODEL, POSITIONS
 
 Facts = dict[str, Any]

@@ -11,9 +11,8 @@ from moedsl.lint import facts, words
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.rules import Book
 from moedsl.rules.interpreter import evaluate
-from moedsl.rules.recipe_scope import COMPUTED, SECTIONS
+from moedsl.rules.recipe_scope import COMPUTED, SECTIONS, UNSET, known
 from moedsl.rules.rule import Rule
-from moedsl.rules.unset_fields import UNSET, known
 from moedsl.rules.vectorizer import names
 from moedsl.schema.symbols import Type
 from moedsl.syntax import ast

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from lsprotocol import types
 
 from moedsl.lsp.features import diagnostics
-from moedsl.lsp.solving import Solving
-from moedsl.lsp.turns import undisturbed
+from moedsl.lsp.solving import Solving, undisturbed
 from moedsl.lsp.workspace import Workspace
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.solver.laws import Compiled, Law, compile_problem, obeying
 from moedsl.solver.legal import Domains, satisfiable
-from moedsl.solver.lower import lower
+from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 from moedsl.solver.table import Table
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from moedsl.checker.check import PRECISIONS
-from moedsl.lsp import describe, expressions, facts, offers_axes, offers_rules, offers_run
-from moedsl.lsp.around import Around, Offer
+from moedsl.lsp import describe, facts, offers_axes, offers_rules, offers_run
+from moedsl.lsp.place import Around, Offer
 from moedsl.lsp.states import terminal_words
 from moedsl.schema import axes, symbols
 from moedsl.syntax import keywords
@@ -28,7 +28,7 @@ def _units(a: Around) -> Iterator[Offer]:
     if not a.said or not a.said[-1].isdigit():
         return
     name = a.said[-2] if len(a.said) > 1 else ""
-    known = facts.units(a.at.block, name) or expressions.units_of_other_side(a.said[:-1])
+    known = facts.units(a.at.block, name) or offers_rules.units_of_other_side(a.said[:-1])
     yield from (Offer(u, "Unit", "unit") for u in (("%",) if name == "worth" else known))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from moedsl.checker.check import SWEEPABLE
 from moedsl.lsp import describe, legal
-from moedsl.lsp.around import Around, Offer
+from moedsl.lsp.place import Around, Offer
 from moedsl.schema import axes
 
 

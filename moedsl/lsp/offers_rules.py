@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from moedsl.lsp import describe, expressions, facts
-from moedsl.lsp.around import Around, Offer
+from moedsl.lsp import describe, facts
 from moedsl.lsp.offers_axes import axis_detail
+from moedsl.lsp.place import Around, Offer
 from moedsl.megatron import fields
-from moedsl.megatron.data import CHOICES
+from moedsl.megatron.families import CHOICES
 from moedsl.rules.collect import EFFECTS
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
+from moedsl.schema import axes, symbols
 from moedsl.schema.operators import FUNCTIONS
+from moedsl.schema.symbols import BUILTIN
+from moedsl.schema.symbols import Type as Kind
 
 
 def allow(a: Around) -> Iterator[Offer]:
@@ -77,9 +79,9 @@ def expression(a: Around) -> Iterator[Offer]:
     if a.said[-1] == "worth":
         yield from (Offer(f"{n}%", "Value", "of the step time") for n in (1, 2, 5))
         return
-    for word in expressions.words_of_other_side(a.said):
+    for word in words_of_other_side(a.said):
         yield Offer(word, "EnumMember", "compared here")
-    for name, detail in expressions.names_of(a.rules):
+    for name, detail in names_of(a.rules):
         kind = "Function" if name in FUNCTIONS else "Variable"
         snippet = f"{name}($0)" if kind == "Function" else None
         yield Offer(name, kind, detail, partial(describe.name, name), snippet=snippet)
@@ -127,3 +129,45 @@ def rules(a: Around) -> Iterator[Offer]:
         yield Offer("recipe", "Keyword", "existing recipes")
     elif "when" in a.said:
         yield from expression(a)
+
+
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
+
+
+def names_of(rules: Iterable[Rule]) -> Iterator[tuple[str, str]]:
+    """Every name that an expression may use, with what it is: axes, lets, what the run fixes, facts, functions."""
+    for name, axis in axes.BY_NAME.items():
+        yield name, axis.doc
+    for r in rules:
+        if r.kind == "let":
+            yield r.name, r.because or "a let"
+    for name, kind in BUILTIN.items():
+        if name not in axes.BY_NAME:
+            yield name, str(kind)
+    for name, function in FUNCTIONS.items():
+        yield name, function.doc
+
+
+def words_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
+    """The words that the value being written is compared with: those of the name on the other side."""
+    at = next((i for i in range(len(said) - 1, 0, -1) if said[i] in COMPARISONS), None)
+    if at is None or any(w in ("and", "or", "=>", "then", "else") for w in said[at:]):
+        return ()
+    before = said[at - 1] if said[at - 1] != "not" else said[at - 2]
+    kind = BUILTIN.get(symbols.ALIASES.get(before, before))
+    return _words(kind) if kind is not None and _is_open(said[at + 1 :]) else ()
+
+
+def units_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
+    """The units of a number that is compared with bytes."""
+    bytes_ = len(said) > 1 and said[-1] in COMPARISONS and said[-2] in ("peak_memory", "memory")
+    return ("GiB", "GB", "TiB", "TB") if bytes_ else ()
+
+
+def _is_open(rest: Sequence[str]) -> bool:
+    """Whether a value still has to come: nothing was written, or a list is open."""
+    return not rest or (rest[0] == "[" and "]" not in rest)
+
+
+def _words(kind: Kind) -> tuple[str, ...]:
+    return ("true", "false") if kind.kind == "flag" else (*kind.words, *(("none",) if kind.kind == "set" else ()))

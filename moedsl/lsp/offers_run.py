@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from moedsl.lsp import describe
-from moedsl.lsp.around import Around, Offer
 from moedsl.lsp.document import Analysis
+from moedsl.lsp.place import Around, Offer
 from moedsl.megatron import fields
 from moedsl.schema import axes, symbols
 from moedsl.schema.versions import PRODUCTS

@@ -1,16 +1,16 @@
-"""Where a cursor stands: the word being typed, the statement and the blocks around it, and what may stand there.
-
-Statements before the present one are not read: only the headers of the open blocks and the statement count for the
-grammar, so that a question costs the same at the end of a long file.
-"""
+"""Where a cursor stands: the word, the statement and the blocks around it, and what is known there."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from attrs import frozen
+from attrs import field, frozen
 
+from moedsl.checker.program import Program
 from moedsl.lsp import states
+from moedsl.lsp.document import Analysis, Document
+from moedsl.rules.rule import Rule
 from moedsl.syntax import keywords
 from moedsl.syntax.tokens import Lexeme, brackets, lexemes
 
@@ -151,3 +151,47 @@ def _said(text: str, at: int) -> tuple[Lexeme, ...]:
     """The words of a text that starts at an offset; neither blanks nor line ends."""
     kinds = ("space", "newline", "comment")
     return tuple(Lexeme(w.kind, w.text, w.start + at) for w in lexemes(text) if w.kind not in kinds)
+
+
+Doc = Callable[[], str | None]
+
+
+@frozen
+class Offer:
+    """One thing that may be written. `kind` is a name of LSP's CompletionItemKind."""
+
+    label: str
+    kind: str
+    detail: str = ""
+    doc: Doc | None = field(default=None, repr=False)
+    insert: str | None = None
+    """What is written instead of the label."""
+    snippet: str | None = None
+    """The same for a client that knows snippets."""
+
+
+@frozen
+class Around:
+    """The place and what is known of its file."""
+
+    document: Document
+    known: Analysis
+    at: Place
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        return self.at.texts
+
+    @property
+    def program(self) -> Program | None:
+        """The run that the place is in, as far as it could be read."""
+        name = next((b.name for b in self.at.blocks if b.keyword == "run"), "")
+        programs = [p for p in self.known.programs if not name or p.name.split(".")[0] == name]
+        return programs[0] if programs else None
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Every rule of a run: the stdlib's and the file's own."""
+        if self.program is not None:
+            return self.program.rules
+        return self.known.library.collected.rules if self.known.library.collected else ()

@@ -16,8 +16,7 @@ from pygls.protocol.language_server import LanguageServerProtocol, lsp_method
 from moedsl.lsp import legend, sync
 from moedsl.lsp.checking import Checking
 from moedsl.lsp.document import Document, Solved
-from moedsl.lsp.solving import Solving
-from moedsl.lsp.turns import undisturbed
+from moedsl.lsp.solving import Solving, undisturbed
 from moedsl.lsp.workspace import Workspace
 
 log = logging.getLogger(__name__)

@@ -1,12 +1,15 @@
-"""The solver in a thread of its own, one job for each file, and a text that changes makes its job void."""
+"""The solver's thread of the server: one job a file, void when its text changes; an answer goes first."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import queue
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from attrs import define, field
 
@@ -124,3 +127,23 @@ def solve(analysis: Analysis, progress: Callable[[str], None] = lambda _: None) 
     result = compiler.Result(analysis.source, analysis.module, analysis.library, analysis.programs)
     compiler.advance(result, compiler.STAGES[2:], progress)
     return Solved(result.chosen, result.plans, tuple(result.diagnostics))
+
+
+SHORT, LONG = 0.001, 0.2
+"""Seconds that a thread computes before it gives way to another: at rest, and while an answer is made."""
+
+
+@contextmanager
+def undisturbed() -> Generator[None]:
+    """Inside, the solver waits for the server's thread to be done, and garbage is left for later.
+
+    Python would else give each thread the same share, and a collection in the midst of a check makes it half as long
+    again.
+    """
+    sys.setswitchinterval(LONG)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        sys.setswitchinterval(SHORT)

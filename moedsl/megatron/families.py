@@ -1,8 +1,12 @@
-"""What a recipe must know about a Hugging Face model family, by its `model_type`."""
+"""What a recipe must know about a Hugging Face model family, and the fields of the dataset that a word sets."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from attrs import frozen
+
+from moedsl.megatron.values import Call
 
 _GPT_STEP = "megatron.bridge.training.gpt_step"
 
@@ -43,3 +47,20 @@ _FAMILIES = {
 def family(model_type: str) -> Family:
     """The family's facts; a family without a line here is a text model that transformers knows."""
     return _FAMILIES.get(model_type, Family())
+
+
+BUILDERS = "megatron.bridge.data.builders"
+"""The module of Bridge's dataset configurations."""
+PREPROCESSING = "dataset.preprocessing"
+CHOICES: Mapping[str, Mapping[str, Call]] = {
+    PREPROCESSING: {
+        # what Bridge makes of None (bridge data/builders/gpt_sft.py:71), and asks new callers to say (:105)
+        "prompts": Call(
+            BUILDERS,
+            "PromptCompletionSFTPreprocessingConfig",
+            {"prompt_column": "input", "completion_column": "output", "separator": " "},
+        ),
+        "chat": Call(BUILDERS, "ChatSFTPreprocessingConfig"),
+    }
+}
+"""Fields that a run file sets by a word, and what the dataset is given for it; the first is what no word means."""

@@ -9,8 +9,7 @@ from collections.abc import Collection
 
 from attrs import frozen
 
-from moedsl.diagnostics.model import Instead
-from moedsl.diagnostics.suggest import suggest
+from moedsl.diagnostics.model import Instead, suggest
 from moedsl.megatron.fields import field_names, sections
 
 SHOWN = 3

@@ -1,8 +1,10 @@
-"""Which fields the real ConfigContainer has, to check `set` without Bridge; tools/bridge_fields.py writes the data."""
+"""The fields of the real ConfigContainer and their types, to check `set` without Bridge."""
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
@@ -55,3 +57,75 @@ def field_names(version: str = LATEST) -> list[str]:
 def lookup(path: str, version: str = LATEST) -> Field | None:
     """The field at a dotted path such as ``model.moe_router_dtype``, or None."""
     return fields(version).get(path)
+
+
+_SPLIT = re.compile(r"^(?:Optional|Union)\[(.*)\]$")
+_NONE = ("None", "NoneType")
+WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text", "list": "a list"}
+EXAMPLES = dict(zip(WORDS.values(), ("true", "100", "3e-4", '"text"', "[1, 2]"), strict=True))
+_LISTS = ("list", "List", "tuple", "Tuple", "set")
+
+
+def refused(type: str, value: Any) -> str | None:
+    """What a field of a type takes, in words, where it does not take a value; None where it may."""
+    kinds = alternatives(type)
+    if any(_takes(k, value) for k in kinds):
+        return None
+    said = dict.fromkeys(w for k in kinds for w in _words(k))
+    return " or ".join(said)
+
+
+def alternatives(type: str) -> list[str]:
+    """What a type may be: the parts of an Optional or a Union."""
+    found = _SPLIT.match(type)
+    if found is None:
+        parts = _parts(type, "|")
+        return [type] if len(parts) == 1 else [a for p in parts for a in alternatives(p)]
+    inner = [a for p in _parts(found[1], ",") for a in alternatives(p)]
+    return [*inner, "None"] if type.startswith("Optional") else inner
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    """A text split where no bracket is open."""
+    out, depth = [""], 0
+    for char in text:
+        depth += (char == "[") - (char == "]")
+        if char == separator and not depth:
+            out.append("")
+        else:
+            out[-1] += char
+    return [p.strip() for p in out]
+
+
+def _takes(kind: str, value: Any) -> bool:
+    if kind in _NONE:
+        return value is None
+    if kind.startswith("Literal["):
+        return value in _literals(kind)
+    if kind.split("[")[0] in _LISTS:
+        return isinstance(value, list)
+    if kind not in WORDS:
+        return True
+    if kind == "float":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind == "int":
+        return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
+    return isinstance(value, {"bool": bool, "str": str}.get(kind, list))
+
+
+def _words(kind: str) -> tuple[str, ...]:
+    if kind in _NONE:
+        return ("none",)
+    if kind.startswith("Literal["):
+        return tuple(f'"{v}"' if isinstance(v, str) else str(v) for v in _literals(kind))
+    return (WORDS["list"],) if kind.split("[")[0] in _LISTS else (WORDS.get(kind, kind),)
+
+
+def _literals(kind: str) -> list[Any]:
+    return list(ast.literal_eval(kind.removeprefix("Literal")))
+
+
+def example(path: str, takes: str) -> str:
+    """A `set` of a field with a value of the first kind of what it `takes`, as `refused` says it."""
+    first = next((e for w, e in EXAMPLES.items() if takes.startswith(w)), takes.split(" or ")[0])
+    return f"set {path} = {first}"

@@ -28,8 +28,8 @@ from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.units import GIB
 from moedsl.solver import neighbours
 from moedsl.solver.laws import broken
-from moedsl.solver.lower import first_of, plain
 from moedsl.solver.neighbours import Neighbour
+from moedsl.solver.problem import first_of, plain
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 

@@ -33,9 +33,8 @@ from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
 from moedsl.solver import neighbours
-from moedsl.solver.lower import divisors, with_lets
 from moedsl.solver.neighbours import Neighbour
-from moedsl.solver.problem import Problem
+from moedsl.solver.problem import Problem, divisors, with_lets
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 from moedsl.syntax import ast

@@ -8,7 +8,7 @@ from moedsl.planner import experiment
 from moedsl.rules.effects import of_rules
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.symbols import VLM_WORDS
-from moedsl.solver.lower import first
+from moedsl.solver.problem import first
 from moedsl.solver.solve import Chosen
 
 

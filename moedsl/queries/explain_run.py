@@ -8,9 +8,8 @@ from attrs import field, frozen
 
 from moedsl.checker.program import Program
 from moedsl.compiler import Result, choose, compile_source
-from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.model import Diagnostic, error, suggest
 from moedsl.diagnostics.source import Source, Span
-from moedsl.diagnostics.suggest import suggest
 from moedsl.explainer import fields
 from moedsl.explainer.context import Context, Json, based
 from moedsl.explainer.infeasible_report import explanation

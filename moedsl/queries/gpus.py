@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from attrs import evolve
 
 from moedsl.checker.program import Program
-from moedsl.queries.budget import Budget
-from moedsl.queries.figures import Figures, Json
+from moedsl.queries.figures import Budget, Figures, Json
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.solver.solve import Chosen, solve
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from moedsl.queries.budget import Budget
-from moedsl.queries.figures import Figures, Json
+from moedsl.queries.figures import Budget, Figures, Json
 from moedsl.queries.front import front
 from moedsl.queries.gpus import scaling
 from moedsl.queries.top import shared

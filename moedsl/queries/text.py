@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.planner.model.plan import Plan
-from moedsl.queries.budget import COVERS
 from moedsl.queries.changes import KINDS
+from moedsl.queries.figures import COVERS
 from moedsl.schema.axes import SUMMARY, pairs
 from moedsl.support.text import short, table, tokens, wrapped
 

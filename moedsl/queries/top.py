@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moedsl.queries.budget import Budget
-from moedsl.queries.figures import Figures, Json
+from moedsl.queries.figures import Budget, Figures, Json
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from moedsl.queries.budget import Budget
 from moedsl.queries.changes import Change, changes
 from moedsl.queries.experiments import another
-from moedsl.queries.figures import Figures, Json, step_tokens
+from moedsl.queries.figures import Budget, Figures, Json, step_tokens
 from moedsl.queries.gpus import held
 from moedsl.queries.top import shared
 from moedsl.rules.library import Library

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from moedsl.diagnostics.model import suggest
 from moedsl.diagnostics.pages import pages
 from moedsl.diagnostics.source import Source
-from moedsl.diagnostics.suggest import suggest
 from moedsl.rules import collect as rules
 from moedsl.rules import documents
 from moedsl.rules.library import Library

@@ -9,7 +9,7 @@ from attrs import evolve, field, frozen
 
 from moedsl.cost import pipeline
 from moedsl.planner.model.plan import Plan
-from moedsl.rehearse import meshes, policy, stages, widths
+from moedsl.rehearse import policy, shapes, widths
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
 from moedsl.schema.facts import Model
 
@@ -63,7 +63,7 @@ def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_
     config.json, is empty until there is one.
     """
     big = plan.layout
-    sizes = meshes.smallest(big.to_json(), ranks)
+    sizes = shapes.smallest(big.to_json(), ranks)
     vpp = 2 if big.vpp > 1 and sizes["pp"] > 1 else 1
     layers, pattern, layout = _shortened(plan, model, sizes["pp"], vpp)
     seq = SEQ * sizes["cp"] * sizes["tp"]
@@ -89,11 +89,11 @@ def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_
 def _shortened(plan: Plan, model: Model, pp: int, vpp: int) -> tuple[int, str, str]:
     """Layers, a hybrid's pattern, and the layout in Megatron's letters."""
     if model.hybrid:
-        parts = stages.segments((plan.layout.pipeline_layout or model.layer_pattern).split("|"), pp)
+        parts = shapes.segments((plan.layout.pipeline_layout or model.layer_pattern).split("|"), pp)
         return len("".join(parts)), "".join(parts), "|".join(parts)
-    chunks = stages.shortened(_layout(plan, model), pp, vpp, int(model.dense_layers > 0 or model.linear))
-    chunks = stages.paired(chunks) if model.linear else chunks
-    return sum(c.layers for c in chunks), "", stages.text(chunks)
+    chunks = shapes.shortened(_layout(plan, model), pp, vpp, int(model.dense_layers > 0 or model.linear))
+    chunks = shapes.paired(chunks) if model.linear else chunks
+    return sum(c.layers for c in chunks), "", shapes.text(chunks)
 
 
 def _layout(plan: Plan, model: Model) -> pipeline.Layout:
@@ -114,7 +114,7 @@ def _microbatches(planned: int, pp: int) -> int:
 def _with_notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Rehearsal:
     big, batch = plan.layout, plan.batch
     own = [
-        *meshes.notes(big.to_json(), {a: r.layout[a] for a in meshes.AXES}),
+        *shapes.notes(big.to_json(), {a: r.layout[a] for a in shapes.AXES}),
         _virtual(big.vpp, r.layout["vpp"]),
         sized("pipeline layout", big.pipeline_layout or "even", r.pipeline_layout or "even"),
         sized("sequence_parallel", big.sequence_parallel, r.layout["tp"] > 1),

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 
-from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.diagnostics.suggest import suggest
+from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.interpreter import number
 from moedsl.rules.library import Library

@@ -8,8 +8,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.diagnostics.suggest import suggest
+from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
 from moedsl.rules.interpreter import number
 from moedsl.schema.calibration import Constants, first_guess, outside
 from moedsl.schema.facts import Hardware, Model, Vision

@@ -11,9 +11,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
 from moedsl.diagnostics.source import Source, Span
-from moedsl.diagnostics.suggest import suggest
 from moedsl.rules import library
 from moedsl.rules.interpreter import number
 from moedsl.rules.library import Library

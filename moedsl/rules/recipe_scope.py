@@ -1,12 +1,13 @@
-"""The names of a recipe rule and their types: Bridge's fields, the environment, the words of a run, and a few more."""
+"""What rules see of a recipe: its fields, and a value for each that nobody set."""
 
 from __future__ import annotations
 
 import ast as python
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from moedsl.diagnostics.suggest import suggest
+from moedsl.diagnostics.model import suggest
 from moedsl.megatron.fields import LATEST, fields
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
@@ -82,3 +83,35 @@ class RecipeInference(Inference):
 
 def _is_none(e: ast.Expr) -> bool:
     return isinstance(e, ast.Name) and e.id == "none"
+
+
+class Unset(float):
+    """Not a number to arithmetic and comparisons; `none` to an equality."""
+
+    def __new__(cls) -> Unset:
+        return super().__new__(cls, "nan")
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is None or other == "none"
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(None)
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "none"
+
+    __str__ = __repr__
+
+
+UNSET = Unset()
+
+
+def known(value: Any) -> Any:
+    """A field's value as expressions see it: None is unset."""
+    return UNSET if value is None else value

@@ -7,9 +7,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from moedsl.diagnostics.model import Diagnostic, Instead, error
+from moedsl.diagnostics.model import Diagnostic, Instead, error, suggest
 from moedsl.diagnostics.source import Span
-from moedsl.diagnostics.suggest import suggest
 from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, SAME, SET, UNARY
 from moedsl.schema.symbols import ALIASES, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
 from moedsl.schema.versions import is_version

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from moedsl.checker.program import Program
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.solver.lower import lower
-from moedsl.solver.problem import Problem
+from moedsl.solver.problem import Problem, lower
 from moedsl.solver.reads import reads_price
 from moedsl.solver.solve import environment, make_cost
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.solver.laws import Compiled, Law, broken, obeying
-from moedsl.solver.lower import lower
 from moedsl.solver.members import Member, inactive, without
+from moedsl.solver.problem import lower
 from moedsl.solver.table import Table
 
 CHUNKS = (64, 4096, 65_536)

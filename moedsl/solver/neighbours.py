@@ -11,7 +11,7 @@ from attrs import frozen
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Compiled, first_broken
-from moedsl.solver.lower import divisors
+from moedsl.solver.problem import divisors
 from moedsl.solver.search import Prices
 from moedsl.solver.table import Row
 from moedsl.support.text import change

@@ -1,8 +1,8 @@
-"""The space to search: a program on a number of GPUs, and a domain for each axis."""
+"""The space to search, and how a program becomes one: facts as scalars, a domain for each axis."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,15 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from moedsl.checker.program import Pin, Program
-from moedsl.rules.rule import Rule
+from moedsl.cost.pipeline import pieces
+from moedsl.rules.ids import LetName
+from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.rule import Let, Rule
+from moedsl.rules.vectorizer import names, safe
+from moedsl.schema import axes, versions
+from moedsl.schema.batch_shapes import shapes
+from moedsl.schema.symbols import BUILTIN, HARDWARE, MODEL, Type
+from moedsl.syntax import ast
 
 
 @frozen
@@ -29,3 +37,172 @@ class Problem:
     """What gave each axis its domain."""
     defaults: Mapping[str, Rule | None]
     """What gave each defaulted value that is not an axis."""
+
+
+Values = dict[str, Any]
+
+
+def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
+    """The problem of one program on `gpus` GPUs. `overrides` replaces fixed values, for a relaxation."""
+    values, rules = _defaulted(program, _fixed(program, gpus), overrides)
+    defaults = {name: rules[name] for name in ("seq", "global_batch")}
+    domains: dict[str, NDArray[np.int64]] = {}
+    origins: dict[str, Rule | Pin | None] = {}
+    known = _Known(program, values)
+    for axis in reversed(axes.AXES):
+        domains[axis.name], origins[axis.name] = _domain(program, axis, gpus, known.env)
+        known.add(_settled(axis, domains[axis.name]))
+    return Problem(program, gpus, values["global_batch"], values, _encode(values), domains, origins, defaults)
+
+
+def _fixed(p: Program, gpus: int) -> Values:
+    values: Values = {n: getattr(p.model, n) for n in MODEL if hasattr(p.model, n)}
+    values |= {n: getattr(p.hardware, n) for n in HARDWARE if hasattr(p.hardware, n)}
+    values |= {"model": p.model.name, "has_vision": p.model.vision is not None, "hybrid": p.model.hybrid}
+    values |= {"hardware": p.hardware.name}
+    values |= _vision(p)
+    values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
+    return values | {"data": "mock" if p.data == "mock" else "real", "shapes": shapes(p.sets)}
+
+
+def _vision(p: Program) -> Values:
+    """What the laws ask of the vision tower; 0 without one."""
+    v = p.model.vision
+    return {
+        "vision_heads": v.heads if v else 0,
+        "vision_ffn_hidden": v.ffn_hidden if v else 0,
+        "deepstack_layers": len(v.deepstack) if v else 0,
+    }
+
+
+def _defaulted(p: Program, values: Values, overrides: Mapping[str, Any]) -> tuple[Values, dict[str, Rule | None]]:
+    """The values with those that a default may give, and what gave them; None where the run states one."""
+    said = {"seq": overrides.get("seq", p.seq), "global_batch": overrides.get("global_batch", p.batch)}
+    said |= {name: p.versions.get(name) for name in versions.PRODUCTS.values()}
+    known, origins = _Known(p, {**values, "gpus": p.batch_gpus or values["gpus"]}), dict[str, Rule | None]()
+    for name, stated in said.items():
+        origins[name] = None if stated else first_of(p.named("default", name), known.env)
+        rule = origins[name]
+        assert stated or rule is not None, f"the stdlib gives no default for {name}"
+        value = stated if rule is None else int(evaluate(rule.expr, known.env))
+        known.add({name: value})
+        values = {**values, name: value}
+    return values, origins
+
+
+class _Known:
+    """The values so far, and every `let` that they are enough for."""
+
+    def __init__(self, p: Program, values: Mapping[str, Any]) -> None:
+        self.env: Values = {}
+        self._open: list[Let] = list(p.lets)
+        self.add(values)
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        self.env |= values
+        self._open = [let for let in self._open if not _found(let, self.env)] if values else self._open
+
+
+def first(p: Program, kind: str, name: str, values: Mapping[str, Any]) -> Rule | None:
+    """The first rule of a kind for a name whose condition holds; the user's own come before the stdlib's."""
+    return first_of(p.named(kind, name), with_lets(p, values)) if p.named(kind, name) else None
+
+
+def first_of(rules: Iterable[Rule], env: Mapping[str, Any]) -> Rule | None:
+    """The first rule whose condition is known and holds where the lets have their values already."""
+    return next((r for r in rules if r.when is None or (_known(r.when, env) and holds(r.when, env))), None)
+
+
+def _known(expr: ast.Expr, env: Mapping[str, Any]) -> bool:
+    """Whether every variable of an expression has a value."""
+    return all(n in env or n not in BUILTIN for n in names(expr))
+
+
+def with_lets(p: Program, values: Mapping[str, Any]) -> Values:
+    """The values and every `let` that they are enough for; one that calls an extern needs it at hand."""
+    env = dict(values)
+    for let in p.lets:
+        _found(let, env)
+    return env
+
+
+def _found(let: Let, env: Values) -> bool:
+    """Whether the values are enough for a `let`, which is then one of them."""
+    enough = (not let.has_layout or "has_layout" in env) and all(n in env for n in let.needs)
+    if enough:
+        env[let.rule.name] = evaluate(let.rule.expr, env)
+    return enough
+
+
+def _domain(p: Program, axis: axes.Axis, gpus: int, env: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
+    """The codes that an axis may take, best advice first, and who says so; `env` has the lets."""
+    if axis.name in p.pins:
+        return np.array([p.pins[axis.name].code], dtype=np.int64), p.pins[axis.name]
+    if axis.name == "precision":
+        return _precision(p, axis, env)
+    if axis.name == "vpp" and p.pipeline_layout is not None:
+        return np.array(divisors(len(pieces(p.pipeline_layout, p.model)[0])), dtype=np.int64), None
+    for kind in ("candidates", "default"):
+        rule = first_of(p.named(kind, axis.name), env)
+        if rule is not None:
+            return _codes(axis, rule, env), rule
+    return _natural(axis, gpus), None
+
+
+def _settled(axis: axes.Axis, domain: NDArray[np.int64]) -> Values:
+    """An axis with one value is as good as a fact to the conditions of the axes that follow: policies come first."""
+    if len(domain) != 1:
+        return {}
+    value = axis.decode(int(domain[0]))
+    return {axis.name: frozenset(value) if isinstance(value, list) else value}
+
+
+def _codes(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.int64]:
+    items = rule.expr.items if rule.kind == "candidates" and isinstance(rule.expr, ast.List) else (rule.expr,)
+    codes = dict.fromkeys(axis.encode(evaluate(i, env)) for i in items)
+    return np.array(list(codes), dtype=np.int64)
+
+
+def _precision(p: Program, axis: axes.Axis, env: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
+    """`fp8` is what the documents recommend for the GPU, `auto` every candidate, unsaid the default; else bf16."""
+    if p.precision == "fp8":
+        rule = next(r for r in p.of("let") if r.name == LetName.FP8_HERE)
+        return np.array([axis.encode(env[LetName.FP8_HERE])]), rule
+    rule = first_of(p.named("candidates" if p.precision == "auto" else "default", "precision"), env)
+    return (_codes(axis, rule, env), rule) if rule is not None else (np.zeros(1, dtype=np.int64), None)
+
+
+def _natural(axis: axes.Axis, gpus: int) -> NDArray[np.int64]:
+    """Every value that could divide the GPUs, or every word; of a set, nothing and each member alone."""
+    if axis.kind == "int":
+        return np.array(divisors(gpus) if axis.name in axes.SIZES else [1], dtype=np.int64)
+    if axis.kind == "set":
+        return np.array([0, *(1 << i for i in range(len(axis.words)))], dtype=np.int64)
+    return np.arange(2 if axis.kind == "flag" else len(axis.words), dtype=np.int64)
+
+
+def divisors(n: int) -> list[int]:
+    """All divisors, ascending."""
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d != n]
+
+
+def _encode(values: Values) -> Values:
+    """Words and sets as the integers that columns hold; text stays text."""
+    return {n: encode(v, BUILTIN[n]) for n, v in values.items()}
+
+
+def encode(value: Any, type_: Type) -> Any:
+    """One plain value as a column's."""
+    if type_.kind == "enum":
+        return type_.words.index(value)
+    if type_.kind == "set":
+        return sum(1 << type_.words.index(w) for w in value)
+    return safe(value)
+
+
+def plain(row: Mapping[str, int], problem: Problem) -> Values:
+    """A row of codes as plain values, with everything that is the same in every row."""
+    decoded = {a.name: a.decode(row[a.name]) for a in axes.AXES}
+    sets = {n: frozenset(v) for n, v in decoded.items() if isinstance(v, list)}
+    return {**problem.values, **decoded, **sets}

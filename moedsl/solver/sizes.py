@@ -13,8 +13,8 @@ from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
 from moedsl.schema.symbols import HARDWARE
 from moedsl.solver.laws import Compiled
-from moedsl.solver.lower import divisors
 from moedsl.solver.members import Member
+from moedsl.solver.problem import divisors
 from moedsl.solver.reads import closure
 
 MOST = 24

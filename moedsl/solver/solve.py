@@ -11,8 +11,7 @@ from moedsl.checker.program import Program
 from moedsl.cost import Cost
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.solver.laws import Compiled, compile_problem
-from moedsl.solver.lower import lower, plain, with_lets
-from moedsl.solver.problem import Problem
+from moedsl.solver.problem import Problem, lower, plain, with_lets
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.table import Row
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from moedsl.diagnostics.model import Diagnostic, Instead, error
 from moedsl.diagnostics.source import Source
-from moedsl.megatron import field_types, fields
+from moedsl.megatron import fields
 from moedsl.schema import axes
 from moedsl.syntax.foreign_syntax import HARDWARE, STATEMENTS, Line, line_of
 from moedsl.syntax.tokens import Lexeme
@@ -77,7 +77,7 @@ def _fields_like(word: str, value: str) -> list[str]:
     """The fields of Bridge with that name, else those whose name ends with it; none where those are many."""
     known = fields.fields(fields.versions()[-1])
     number = number_value(value)
-    fit = [p for p, f in known.items() if isinstance(number, str) or field_types.refused(f.type, number[0]) is None]
+    fit = [p for p, f in known.items() if isinstance(number, str) or fields.refused(f.type, number[0]) is None]
     exact = [p for p in fit if p.split(".")[-1] == word.lower()]
     ends = [p for p in fit if p.endswith(f"_{word.lower()}")]
     return exact[:MOST_FIELDS] or (ends if len(ends) < MOST_FIELDS else [])

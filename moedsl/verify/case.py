@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from moedsl.diagnostics.suggest import suggest
+from moedsl.diagnostics.model import suggest
 from moedsl.planner.model.plan import Plan
 from moedsl.verify.gpu import DEVICES, Device, from_plan
 from moedsl.verify.report import Report, failed

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-from moedsl.verify import gpu, trace
+from moedsl.verify import assignments, gpu
 from moedsl.verify.case import Case
 from moedsl.verify.report import Refusal, refusal
 
@@ -65,8 +65,8 @@ def resolve(case: Case) -> Resolved:
         config = function()
     except (Exception, SystemExit) as error:
         return _raised(case, error)
-    noted = trace.Trace(inspect.getsourcefile(function) or case.source)
-    with trace.watching(noted, config):
+    noted = assignments.Trace(inspect.getsourcefile(function) or case.source)
+    with assignments.watching(noted, config):
         config = function()
     return _updated(case, config, function, noted, _unknown(config, module))
 
@@ -83,7 +83,7 @@ def _unknown(config: Any, module: Any) -> dict[str, Any]:
     return dict(flat.unknown(config, update.code_of(module)))
 
 
-def _updated(case: Case, config: Any, function: Any, noted: trace.Trace, unknown: Mapping[str, Any]) -> Resolved:
+def _updated(case: Case, config: Any, function: Any, noted: assignments.Trace, unknown: Mapping[str, Any]) -> Resolved:
     from megatron.bridge.training.config import runtime_config_update
 
     from moedsl.verify import stand_ins

@@ -10,7 +10,7 @@ from typing import Any
 from moedsl.planner.model.plan import Plan
 from moedsl.verify import mamba
 from moedsl.verify.case import Case
-from moedsl.verify.distributed import initialise
+from moedsl.verify.groups import initialise
 from moedsl.verify.meta import meta_device
 from moedsl.verify.report import Mismatch
 

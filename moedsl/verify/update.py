@@ -14,12 +14,11 @@ from typing import Any
 from moedsl.emit.fields import decided_fields
 from moedsl.megatron.values import normalise
 from moedsl.planner.model.plan import Plan
+from moedsl.verify.assignments import Writers, watching
 from moedsl.verify.case import Case
 from moedsl.verify.expected import PATTERN, checks
 from moedsl.verify.flat import LAYOUT, defaults_of, flat, layout, unknown
 from moedsl.verify.report import Change, Mismatch
-from moedsl.verify.trace import watching
-from moedsl.verify.writers import Writers
 
 
 def load(case: Case) -> tuple[Any, CodeType]:

@@ -17,7 +17,7 @@ from attrs import define, field
 from moedsl.emit.fields import decided_fields
 from moedsl.verify import built, gpu, groups, mamba, runtime, stages, stand_ins, update
 from moedsl.verify.case import Case
-from moedsl.verify.distributed import initialise
+from moedsl.verify.groups import initialise
 from moedsl.verify.report import Mismatch, Refusal, Report, is_theirs, refusal
 
 T = TypeVar("T")

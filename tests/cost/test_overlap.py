@@ -11,7 +11,7 @@ from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
 from moedsl.diagnostics.source import Source
-from moedsl.solver.lower import lower
+from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 
 QWEN = {"ep": 16, "micro_batch": 1, "dispatcher": 0, "cuda_graph": 0, "grad_reduce": 1}

@@ -9,7 +9,7 @@ from moedsl.cost import memory, step
 from moedsl.emit.fields import decided_fields
 from moedsl.lint import words
 from moedsl.planner.model.plan import Plan
-from moedsl.rehearse import meshes, policy
+from moedsl.rehearse import policy, shapes
 from moedsl.rules.collect import of_library
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
@@ -30,7 +30,7 @@ def unknown(plan: Plan) -> dict[str, list[str]]:
         "moedsl/emit/fields.py": _deciding(plan, decided_fields),
         "moedsl/lint/words.py": words.FIELDS,
         "moedsl/verify/expected.py": _deciding(plan, lambda p: [check[:2] for check in expected.checks(p)]),
-        "moedsl/rehearse/": {*meshes.AXES, "vpp", "micro_batch", *policy.OFF, *policy.AS_PLANNED},
+        "moedsl/rehearse/": {*shapes.AXES, "vpp", "micro_batch", *policy.OFF, *policy.AS_PLANNED},
         "docs/language.md": _documented(),
     }
     return {place: [a.name for a in axes.AXES if a.name not in {*names}] for place, names in known.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from moedsl.checker.clusters.facts import Cluster
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from tests.launch import run_files
 
 RUN = """

@@ -10,8 +10,7 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import load_stdlib
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
-from moedsl.launch.derive import derive
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch, derive
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library
 from moedsl.syntax import ast

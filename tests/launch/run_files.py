@@ -8,8 +8,7 @@ from moedsl.checker.clusters import cluster as clusters
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
-from moedsl.launch.derive import derive
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch, derive
 
 
 def launched(text: str, name: str) -> tuple[dict[str, Any], Launch, Cluster]:

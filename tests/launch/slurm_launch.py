@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import executors
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task
 from moedsl.planner.model.plan import Plan

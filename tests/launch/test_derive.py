@@ -18,8 +18,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.launch import derive as derivation
 from moedsl.launch import executors
 from moedsl.launch import slurm as arguments
-from moedsl.launch.derive import derive
-from moedsl.launch.launch import to_json
+from moedsl.launch.derive import derive, to_json
 from moedsl.schema.operators import segment
 from tests.helpers.plans import changed
 from tests.launch.launches import cluster, ids, launch, library, plan, slurm

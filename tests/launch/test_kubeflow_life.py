@@ -20,7 +20,7 @@ from attrs import evolve
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import kubeflow, store, trainjobs
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
 from tests.helpers.paths import ROOT
 from tests.launch import kube_launch

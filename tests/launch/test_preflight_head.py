@@ -17,8 +17,7 @@ from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose import scan
 from moedsl.diagnostics.source import Source
 from moedsl.launch import head, head_check
-from moedsl.launch.derive import derive
-from moedsl.launch.launch import Launch
+from moedsl.launch.derive import Launch, derive
 from moedsl.launch.script import Payload, script
 
 HERE = Path(__file__).resolve().parent

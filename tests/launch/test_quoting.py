@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli.main import main
 from moedsl.launch import quote
+from moedsl.launch.derive import Launch
 from moedsl.launch.dryrun import dryrun
-from moedsl.launch.launch import Launch
 from moedsl.launch.script import Payload, script
 from moedsl.rules import launch_variables
 from tests.launch.launches import STEP, launch, plan, read, slurm

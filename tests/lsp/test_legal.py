@@ -14,7 +14,7 @@ from moedsl.lsp import analysis, legal
 from moedsl.schema import axes
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.legal import satisfiable
-from moedsl.solver.lower import lower
+from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 from moedsl.syntax import reader
 from tests.helpers.paths import ROOT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.megatron import field_types, fields
+from moedsl.megatron import fields
 from tests.helpers.paths import ROOT
 
 
@@ -39,7 +39,7 @@ def test_what_bridge_gives_a_field_itself_is_of_its_type() -> None:
     """Bridge declares some fields without None and gives them None; a `set` of the default is taken anyway."""
     plain = [f for f in fields.fields().values() if f.default not in (None, "required", "factory")]
     assert len(plain) > 400
-    assert not [(f, r) for f in plain if (r := field_types.refused(f.type, f.default)) is not None]
+    assert not [(f, r) for f in plain if (r := fields.refused(f.type, f.default)) is not None]
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_what_bridge_gives_a_field_itself_is_of_its_type() -> None:
     ],
 )
 def test_a_type_takes_what_python_would_hold_in_it(type: str, value: object, takes: str | None) -> None:
-    assert field_types.refused(type, value) == takes
+    assert fields.refused(type, value) == takes

@@ -17,8 +17,7 @@ from moedsl.rules import collect
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.solver.check_layout import pinned_row
-from moedsl.solver.lower import lower
-from moedsl.solver.problem import Problem
+from moedsl.solver.problem import Problem, lower
 from moedsl.solver.reads import reads_price
 from moedsl.solver.solve import environment, make_cost
 from moedsl.support.resources import stdlib_dir

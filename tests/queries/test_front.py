@@ -15,7 +15,7 @@ from moedsl.queries.pareto import beats, pareto
 from moedsl.queries.text import pareto_text
 from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.laws import compile_problem
-from moedsl.solver.lower import lower
+from moedsl.solver.problem import lower
 from moedsl.solver.search import Solution, combinations_of, mesh_table, policy_table
 from moedsl.solver.solve import Chosen, make_cost, solve
 from tests.helpers.fake_prices import FakePrices

@@ -16,8 +16,7 @@ from moedsl.cli.main import main
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.queries import amounts
-from moedsl.queries.budget import Budget
-from moedsl.queries.figures import Figures
+from moedsl.queries.figures import Budget, Figures
 from moedsl.queries.gpus import numbers, scaling
 from moedsl.queries.top import top
 from moedsl.queries.what_if import what_if

@@ -18,7 +18,7 @@ from moedsl.compiler import compile_source
 from moedsl.cost.pipeline import layout_for, parse_layout
 from moedsl.diagnostics.source import Source
 from moedsl.importer.config import declaration
-from moedsl.rehearse import hf, kernels, meshes, prepare, program, stages
+from moedsl.rehearse import hf, kernels, prepare, program, shapes
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, SHRUNK
 from moedsl.rehearse.shrink import RANKS, Rehearsal, shrink
 from moedsl.schema import axes
@@ -80,7 +80,7 @@ def keeps_its_shape(plan: dict[str, Any], r: Rehearsal) -> None:
     """An axis of 1 stays 1; a larger one stays larger, or is said to be left out and what would keep it."""
     left_out = {n.what for n in r.notes if n.kind == LEFT_OUT}
     assert r.ranks <= RANKS
-    for axis in (*meshes.AXES, "vpp"):
+    for axis in (*shapes.AXES, "vpp"):
         big, small = plan["layout"][axis], r.layout[axis]
         assert (small <= big and (small > 1) == (big > 1)) or axis in left_out, axis
     assert prod(r.layout[a] for a in ("tp", "cp", "dp")) == prod(r.layout[a] for a in ("etp", "ep", "edp"))
@@ -147,17 +147,17 @@ def test_any_number_of_ranks_makes_a_legal_run(text: str, ranks: int) -> None:
     is_what_was_asked(small_plan(r), r)
 
 
-sizes = st.fixed_dictionaries({a: st.sampled_from([1, 1, 2, 3, 4]) for a in meshes.AXES})
+sizes = st.fixed_dictionaries({a: st.sampled_from([1, 1, 2, 3, 4]) for a in shapes.AXES})
 
 
 @settings(deadline=None)
 @given(sizes, st.sampled_from([1, 2, 4, 8]))
 def test_an_axis_is_given_up_only_where_ranks_do_not_suffice(plan: dict[str, int], ranks: int) -> None:
-    found = meshes.smallest(plan, ranks)
-    lost = {a for a in meshes.AXES if plan[a] > 1 and found[a] == 1}
-    assert all(1 <= found[a] <= plan[a] for a in meshes.AXES)
+    found = shapes.smallest(plan, ranks)
+    lost = {a for a in shapes.AXES if plan[a] > 1 and found[a] == 1}
+    assert all(1 <= found[a] <= plan[a] for a in shapes.AXES)
     assert prod(found[a] for a in ("tp", "cp", "dp")) == prod(found[a] for a in ("etp", "ep", "edp"))
-    whole = [c for c in candidates(plan, ranks) if all((c[a] > 1) == (plan[a] > 1) for a in meshes.AXES)]
+    whole = [c for c in candidates(plan, ranks) if all((c[a] > 1) == (plan[a] > 1) for a in shapes.AXES)]
     assert bool(whole) == (not lost)
     if whole:
         assert prod(found[a] for a in ("pp", "tp", "cp", "dp")) == min(
@@ -167,17 +167,17 @@ def test_an_axis_is_given_up_only_where_ranks_do_not_suffice(plan: dict[str, int
 
 def candidates(plan: dict[str, int], ranks: int) -> list[dict[str, int]]:
     """Every pair of meshes, by brute force."""
-    values = [range(1, min(plan[a], ranks) + 1) for a in meshes.AXES]
-    made = (dict(zip(meshes.AXES, v, strict=True)) for v in product(*values))
+    values = [range(1, min(plan[a], ranks) + 1) for a in shapes.AXES]
+    made = (dict(zip(shapes.AXES, v, strict=True)) for v in product(*values))
     return [c for c in made if c["pp"] <= 2 and c["tp"] * c["cp"] * c["dp"] == c["ep"] * c["etp"] * c["edp"]
             and c["pp"] * c["tp"] * c["cp"] * c["dp"] <= ranks]  # fmt: skip
 
 
 def test_a_lost_axis_says_what_would_keep_it() -> None:
     plan = {"pp": 2, "ep": 4, "tp": 2, "cp": 2, "etp": 1, "dp": 2, "edp": 2}
-    notes = {n.what: n for n in meshes.notes(plan, meshes.smallest(plan, 8))}
+    notes = {n.what: n for n in shapes.notes(plan, shapes.smallest(plan, 8))}
     assert notes["dp"].kind == LEFT_OUT and notes["dp"].because == "--ranks 16 keeps every axis"
-    assert all(n.kind == KEPT for n in meshes.notes(plan, meshes.smallest(plan, 16)) if plan[n.what] == n.here)
+    assert all(n.kind == KEPT for n in shapes.notes(plan, shapes.smallest(plan, 16)) if plan[n.what] == n.here)
 
 
 def stdlib_model(name: str) -> Model:
@@ -190,7 +190,7 @@ def test_an_uneven_layout_stays_uneven(text: str) -> None:
     model = stdlib_model("deepseek_v3")
     layout = parse_layout(text, model, 4, 4)[0]
     assert layout is not None
-    chunks = stages.shortened(layout, 2, 2, 1)
+    chunks = shapes.shortened(layout, 2, 2, 1)
     assert [c.embedding for c in chunks] == [True, False, False, False] and [c.loss for c in chunks][-1]
     assert [c.mtp for c in chunks] == [0, 0, 0, 1]
     assert len({c.layers for c in chunks}) > 1
@@ -206,7 +206,7 @@ def test_an_uneven_layout_stays_uneven(text: str) -> None:
     (["MM", "E-", "*E"], 2, ["M", "*E-"]),
 ])  # fmt: skip
 def test_a_hybrids_stages_keep_their_kinds_of_layer(parts: list[str], pp: int, small: list[str]) -> None:
-    assert stages.segments(parts, pp) == small
+    assert shapes.segments(parts, pp) == small
 
 
 @pytest.mark.bridge
@@ -243,7 +243,7 @@ def test_delta_nets_need_their_package_on_gpus_alone(monkeypatch: pytest.MonkeyP
 def test_an_even_layout_stays_even() -> None:
     layout = layout_for(stdlib_model("qwen3_30b_a3b"), 4, 3)
     assert layout is not None and layout.text is None
-    assert {c.layers for c in stages.shortened(layout, 2, 2, 0)} == {1}
+    assert {c.layers for c in shapes.shortened(layout, 2, 2, 0)} == {1}
 
 
 @pytest.mark.parametrize("name", GPUS)

@@ -18,7 +18,7 @@ from moedsl.rules.types import LIST, WORD, Inference
 from moedsl.rules.vectorizer import Compiler
 from moedsl.schema import axes, operators
 from moedsl.schema.symbols import AXES, BUILTIN, FLAG, NUMBER, TEXT, Type
-from moedsl.solver.lower import encode
+from moedsl.solver.problem import encode
 from moedsl.syntax import ast
 from moedsl.syntax.parser import parse
 from moedsl.syntax.printer import print_expr

@@ -6,7 +6,7 @@ import pytest
 
 from moedsl.schema.axes import MESH
 from moedsl.solver.laws import compile_problem
-from moedsl.solver.lower import lower
+from moedsl.solver.problem import lower
 from moedsl.solver.search import mesh_table
 from moedsl.solver.solve import make_cost
 from tests.helpers.small_programs import program

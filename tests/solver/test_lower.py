@@ -13,8 +13,7 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.solver.lower import divisors, lower
-from moedsl.solver.problem import Problem
+from moedsl.solver.problem import Problem, divisors, lower
 
 
 def problem(text: str, gpus: int = 64) -> Problem:

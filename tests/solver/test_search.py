@@ -17,7 +17,7 @@ from moedsl.checker.program import Program
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.laws import compile_problem
-from moedsl.solver.lower import lower
+from moedsl.solver.problem import lower
 from moedsl.solver.question import Question
 from moedsl.solver.search import Search, Solution, mesh_table, policy_table
 from moedsl.solver.solve import make_cost

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from moedsl.verify.assignments import STAND_IN, Writers, watching
 from moedsl.verify.flat import defaults_of
 from moedsl.verify.report import Change, Report, from_json, render
-from moedsl.verify.trace import watching
-from moedsl.verify.writers import STAND_IN, Writers
 
 CHANGES = (
     Change("model.b", 1, 2, "default", "megatron/bridge/x.py:3"),

@@ -1,15 +1,37 @@
-"""What a rule of a launch may give srun and sbatch, and which variables may be set on the launching machine itself."""
+"""Variables and arguments of a launch: what set each, and which values are refused."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from moedsl.checker.clusters.setting import Setting
+from attrs import frozen
+
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.megatron import secrets
 from moedsl.rules import launch_variables
 from moedsl.rules.rule import Rule
 from moedsl.syntax import ast
+
+
+@frozen
+class Setting:
+    """One derived value: its name, its text, and why it is so."""
+
+    name: str
+    value: Any
+    """A number, a text, or true for an option without a value."""
+    origin: str
+    """rule (of a launch), plan (the recipe sets the same) or cluster (its declaration says so)."""
+    rule: str | None
+    because: str | None
+    cites: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The value as a variable or an option writes it."""
+        return str(int(self.value)) if isinstance(self.value, bool) else str(self.value)
+
 
 DERIVED_SBATCH = (
     "job-name", "nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gres", "account", "partition", "qos", "time",

@@ -10,8 +10,7 @@ from attrs import frozen
 
 from moedsl.checker.clusters import arguments, facts
 from moedsl.checker.clusters.facts import Cluster, Kind
-from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.diagnostics.suggest import suggest
+from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
 from moedsl.megatron import secrets
 from moedsl.rules import launch_variables
 from moedsl.rules.interpreter import number

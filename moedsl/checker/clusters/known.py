@@ -11,8 +11,7 @@ from attrs import frozen
 from moedsl.checker.clusters import cluster as declared
 from moedsl.checker.clusters import rules
 from moedsl.checker.clusters.facts import Cluster
-from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.diagnostics.suggest import suggest
+from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
 from moedsl.rules.library import Library
 from moedsl.syntax import ast, parse_cache, reader
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from moedsl.cli import talk
 from moedsl.cli.printing import show
-from moedsl.cli.programs import compiled
+from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.emit.artifact import files_of_runs

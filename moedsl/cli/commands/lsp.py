@@ -17,10 +17,10 @@ def run(_: Namespace) -> int:
         print("the language server needs pygls: pip install 'moedsl[lsp]'", file=sys.stderr)
         return 1
     logging.basicConfig(stream=sys.stderr, level=os.environ.get("MOEDSL_LSP_LOG", "WARNING"))
-    from moedsl.lsp import server, turns
+    from moedsl.lsp import server, solving
 
     wire = sys.stdout.buffer
     sys.stdout = sys.stderr  # only the protocol may write there
-    sys.setswitchinterval(turns.SHORT)
+    sys.setswitchinterval(solving.SHORT)
     server.make(own_version()).start_io(sys.stdin.buffer, wire)
     return 0

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from moedsl.cli import talk
 from moedsl.cli.printing import show, with_ladders
-from moedsl.cli.programs import compiled
+from moedsl.cli.talk import compiled
 
 
 def run(a: Namespace) -> int:
@@ -45,7 +45,7 @@ def _unmixed(a: Namespace) -> bool:
 def _lengths(a: Namespace) -> int:
     """What each length needs; of the file only what it says counts, since its own GPUs may be too few."""
     from moedsl.queries import lengths
-    from moedsl.solver.lower import lower
+    from moedsl.solver.problem import lower
 
     result, code = compiled(a, "check")
     if result is None or code:

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.cli import talk
-from moedsl.cli.programs import compiled
+from moedsl.cli.talk import compiled
 from moedsl.compiler import Result as Compiled
 from moedsl.diagnose import text as diagnose_text
 from moedsl.diagnostics.model import Diagnostic, error

@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from moedsl.cli import answers, talk
-from moedsl.cli.programs import compiled
+from moedsl.cli.talk import compiled
 from moedsl.report.page import SIGN, page
 from moedsl.support.atomic_file import refusals, write
 

@@ -12,14 +12,12 @@ from moedsl.checker import training_inputs
 from moedsl.checker.clusters import known
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli import talk
-from moedsl.cli.programs import compiled
+from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
-from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.diagnostics.suggest import suggest
+from moedsl.diagnostics.model import Diagnostic, error, suggest
 from moedsl.emit.bridge import recipe_text
 from moedsl.launch import executors, head, here, homes, quote, show, store
-from moedsl.launch.derive import derive
-from moedsl.launch.launch import Launch, to_json
+from moedsl.launch.derive import Launch, derive, to_json
 from moedsl.launch.script import Payload
 from moedsl.planner.model.plan import Plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from moedsl.cli import answers, talk
-from moedsl.cli.programs import compiled
+from moedsl.cli.talk import compiled
 from moedsl.queries.text import what_if_text
 from moedsl.queries.what_if import what_if
 from moedsl.solver.solve import Chosen

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from lsprotocol import types
 
 from moedsl.lsp import describe
-from moedsl.lsp.around import Around, Offer
 from moedsl.lsp.client import Client
 from moedsl.lsp.document import Document
 from moedsl.lsp.offers import offers
-from moedsl.lsp.place import Place, place
+from moedsl.lsp.place import Around, Offer, Place, place
 
 Written = Callable[[str], types.TextEdit | types.InsertReplaceEdit]
 MOST = 150

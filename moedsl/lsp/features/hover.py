@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from lsprotocol import types
 
 from moedsl.lsp import describe, facts
-from moedsl.lsp.around import Around
 from moedsl.lsp.document import Document
 from moedsl.lsp.offers_run import hardware_doc, model_doc
-from moedsl.lsp.place import place
+from moedsl.lsp.place import Around, place
 from moedsl.megatron import fields
 from moedsl.planner.model.decisions import Decision
 from moedsl.rules.rule import Rule

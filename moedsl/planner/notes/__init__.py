@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from moedsl.diagnostics.model import Diagnostic
-from moedsl.planner.notes import gpu_count
-from moedsl.planner.notes.costly_advice import idle_advice
-from moedsl.planner.notes.ignored_advice import unheeded
-from moedsl.planner.notes.no_proxy import no_proxy
-from moedsl.planner.notes.uneven_batch import uneven_batch
+from moedsl.planner.notes import run
+from moedsl.planner.notes.ignored_advice import idle_advice, unheeded
+from moedsl.planner.notes.run import no_proxy, uneven_batch
 from moedsl.solver.solve import Chosen
 
 
 def notes(c: Chosen) -> list[Diagnostic]:
     """Notes on the number of GPUs, on the batch and on advice that the chosen layout ignores."""
     p = c.problem.program
-    gpus = [gpu_count.smallest(p, c.problem.gpus)] if p.gpus is None else gpu_count.whole_nodes(p, p.gpus)
+    gpus = [run.smallest(p, c.problem.gpus)] if p.gpus is None else run.whole_nodes(p, p.gpus)
     return [*gpus, *no_proxy(c.problem), *unheeded(c.compiled, c.solution.rows[0]), *uneven_batch(c), *idle_advice(c)]

@@ -1,8 +1,4 @@
-"""Which line of a recipe set each field: every assignment to a section of the ConfigContainer, while it is built.
-
-A value may be set by the recipe, by a helper of its module, or by the recipe that it starts from; each is a frame of a
-file that is not part of the framework itself.
-"""
+"""Record which line of a recipe, and which line of the framework, assigned each field."""
 
 from __future__ import annotations
 
@@ -11,8 +7,51 @@ import inspect
 import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
+
+OWN = str(Path(__file__).parents[1])
+STAND_IN = "moedsl's stand-in"
+
+
+class Writers:
+    """The last assignment of every object and name; `trace.watching` tells it. Objects are kept with their names."""
+
+    def __init__(self) -> None:
+        self._by: dict[tuple[int, str], str] = {}
+        self._seen: dict[int, Any] = {}
+
+    def note(self, target: Any, name: str, _: Any) -> None:
+        """Called at an assignment, two calls above this one."""
+        self._seen[id(target)] = target
+        self._by[id(target), name] = _place(inspect.currentframe())
+
+    def of(self, config: Any, field: str) -> str:
+        """``megatron/core/x.py:12`` of a dotted field, or of the section that holds it; "" where none assigned it."""
+        section, _, name = field.rpartition(".")
+        holder = getattr(config, section) if section else config
+        return self._by.get((id(holder), name)) or self._by.get((id(config), section), "")
+
+
+def _place(frame: FrameType | None) -> str:
+    """Return the line of an assignment: below site-packages, or a word for what replaces a package."""
+    frame = _outside(frame)
+    if frame is None:
+        return ""
+    file = frame.f_code.co_filename
+    if file.startswith(OWN):
+        return STAND_IN
+    return f"{file.split('site-packages/')[-1]}:{frame.f_lineno}"
+
+
+def _outside(frame: FrameType | None) -> FrameType | None:
+    """The first frame that is neither this recorder nor a constructor that Python generated."""
+    recorder = (__file__, str(Path(__file__).with_name("trace.py")))
+    while frame is not None and (frame.f_code.co_filename in recorder or frame.f_code.co_filename.startswith("<")):
+        frame = frame.f_back
+    return frame
+
 
 Place = tuple[str, int]
 """File and line, counted from 1."""

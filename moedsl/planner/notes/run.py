@@ -1,4 +1,4 @@
-"""A batch whose divisors keep data parallelism down: said before the plan is read, with near batches that would not."""
+"""Note what the run itself decides: the number of GPUs, mock data, a batch with few divisors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,49 @@ from math import gcd
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, Instead, note, warning
+from moedsl.rules.ids import RuleId
+from moedsl.rules.interpreter import holds
 from moedsl.rules.vectorizer import names
 from moedsl.solver.laws import Compiled, Law
+from moedsl.solver.problem import Problem
 from moedsl.solver.sizes import Size, nearby
 from moedsl.solver.solve import Chosen, solve
+from moedsl.syntax import ast
+
+
+def whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:
+    """A note where the GPUs of a run are more than a node and not whole nodes."""
+    node = p.hardware.gpus_per_node
+    if gpus <= node or gpus % node == 0:
+        return []
+    text = f"{gpus} GPUs are not whole nodes of {node}"
+    whole = f"{p.hardware.name} x {(gpus // node + 1) * node}"
+    help = Instead(f"write `{whole}`", whole)
+    return [note("plan.partial_node", text, p.spans["hardware"], help=help)]
+
+
+def smallest(p: Program, gpus: int) -> Diagnostic:
+    """Says that the number of GPUs is the solver's."""
+    text = f"{gpus} {p.hardware.name} are the fewest GPUs that work, of what divides a node and whole nodes"
+    help = Instead(f"write `{p.hardware.name} x {gpus}` to keep it", f"{p.hardware.name} x {gpus}")
+    return note("plan.smallest", text, p.spans["hardware"], help=help)
+
+
+RULES = (RuleId.MOCK_DATA,)
+"""`measured` members whose condition the run alone decides."""
+
+
+def no_proxy(problem: Problem) -> list[Diagnostic]:
+    """A note for each rule of RULES whose condition the run meets."""
+    p = problem.program
+    rules = (r for r in p.of("measured") if r.id in RULES and holds(r.when, problem.values))
+    where = p.spans.get("data") or p.spans.get("vlm") or p.spans.get("model") or p.spans["hardware"]
+    return [
+        note("plan.no_proxy", r.expr.value, where, help='name real images: `data "path"`')
+        for r in rules
+        if isinstance(r.expr, ast.String)
+    ]
+
 
 AROUND = 1.0
 """Share of the batch within which another one is near: up to twice of it."""
