@@ -74,7 +74,7 @@ def answers(folder: Path) -> dict[str, Any]:
     from moedsl.queries import changes, top
     from moedsl.reference import page
     from moedsl.results.rows import run_text
-    from moedsl.syntax.keywords import words
+    from moedsl.syntax.keywords import keywords
     from tests.helpers import axis_places
 
     files = {"run": "", "loud": "pin echo=strong pace=2 tint=on\n", "sweep": "sweep echo in none, strong\n"}
@@ -102,7 +102,7 @@ def answers(folder: Path) -> dict[str, Any]:
         "headings": changes.KINDS,
         "top": [x["layout"] for x in top.top(chosen, 2)],
         "calibration": run_text(plan),
-        "words": words().to_json(),
+        "words": keywords().to_json(),
         "unknown": axis_places.unknown(plan),
         **_editor(),
     }
