@@ -32,7 +32,7 @@ def everything(text: str) -> list[types.Diagnostic]:
 
 
 HOVERS = {
-    "mod|el qwen3_30b_a3b": "What is trained",
+    "mod|el qwen3_30b_a3b": "The model to train",
     "qwen3_235b|_a22b": "128 experts, top 8",
     "gb2|00 x 8": "4 GPUs a node, 72 in an NVLink domain",
     "f|it first": "a phase",
@@ -45,7 +45,7 @@ HOVERS = {
     "model m {\n  gpus_per_node 3\n  exp|ert_hidden 3 }": "a fact of a model",
     "cluster c {\n  laun|cher srun": "one process a GPU",
     "calibration hopper {\n  ske|w 1.2": "natural routing",
-    'require few: tp <= 2 bec|ause "x"': "Why.",
+    'require few: tp <= 2 bec|ause "x"': "The reason.",
     'qwen3_30b_a3b; h100 x 8\nrequire fe|w: tp <= 2 because "we like it"': "we like it",
     "vlm; reference_v|lm": "a profile",
 }

@@ -314,11 +314,11 @@ def test_below_the_table_stands_what_its_lines_are_the_best_by(
     "words, help",
     [
         (("--top", "0"), "write --top 10"), (("--tokens", "10X"), "write 10T"), (("--price", "2"), "write --tokens 10T"),
-        (("--tokens", "1T", "--price", "x"), "write a number"), (("--lengths", "--top", "3"), "without --top"),
-        (("--stop-after", "solve", "--pareto"), "without --top"),
-        (("--stop-after", "solve", "--ladder"), "without --ladder"),
-        (("--stop-after", "check", "--lengths"), "without --lengths"),
-        (("--lengths", "--ladder"), "without --ladder"),
+        (("--tokens", "1T", "--price", "x"), "write a number"), (("--lengths", "--top", "3"), "leave out --top"),
+        (("--stop-after", "solve", "--pareto"), "leave out --top"),
+        (("--stop-after", "solve", "--ladder"), "leave out --ladder"),
+        (("--stop-after", "check", "--lengths"), "leave out --lengths"),
+        (("--lengths", "--ladder"), "leave out --ladder"),
     ],
 )  # fmt: skip
 def test_a_mistake_has_a_way_out(words: tuple[str, ...], help: str, capsys: pytest.CaptureFixture[str]) -> None:
