@@ -307,7 +307,7 @@ def test_below_the_table_stands_what_its_lines_are_the_best_by(
     last_line = max(out.rindex(f" {v} ") for v in ("FITS", "TIGHT") if f" {v} " in out)
     below = " ".join(out[last_line:].split())
     assert f"of the {phase} phase" in below
-    assert ("`throughput first` for the speed" in below) == (not by_speed)
+    assert ("`throughput first` to compare the speed" in below) == (not by_speed)
 
 
 @pytest.mark.parametrize(
