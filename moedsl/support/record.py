@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, Final, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Self, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 import attrs
 
@@ -18,19 +18,39 @@ class Absent(Enum):
 
 
 ABSENT: Final = Absent.ABSENT
+AnyRecord = TypeVar("AnyRecord", bound="Record")
 
 
-@attrs.frozen
+@dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
+def record(cls: type[AnyRecord]) -> type[AnyRecord]:
+    """Make a frozen attrs class with the methods of `Record`: methods of its own would be compiled at every start."""
+    return attrs.frozen(cls, eq=False, repr=False)
+
+
 class Record:
     """Its JSON has a key for each field. A field with the default None or ABSENT is left out while it has it.
 
     A field whose key is a word of Python has an underscore behind it.
     """
 
+    __slots__ = ()
+
     def to_json(self) -> dict[str, Any]:
         """A dictionary that `json.dumps` takes."""
         values = ((f, getattr(self, f.name)) for f in attrs.fields(type(self)))
         return {f.name.rstrip("_"): _plain(v) for f, v in values if not (v is f.default and v in (None, ABSENT))}
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return all(getattr(self, f.name) == getattr(other, f.name) for f in attrs.fields(type(self)))
+
+    def __hash__(self) -> int:
+        return hash((self.__class__, *(getattr(self, f.name) for f in attrs.fields(type(self)))))
+
+    def __repr__(self) -> str:
+        values = (f"{f.name}={getattr(self, f.name)!r}" for f in attrs.fields(type(self)))
+        return f"{type(self).__name__}({', '.join(values)})"
 
     def __getitem__(self, key: str) -> Any:
         """A field by its key, for those that still read a plan like a dictionary."""

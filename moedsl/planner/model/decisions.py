@@ -7,10 +7,10 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.support.record import ABSENT, Absent, Record
+from moedsl.support.record import ABSENT, Absent, Record, record
 
 
-@frozen
+@record
 class OtherValue(Record):
     """Another value of an axis, and its effect on this layout."""
 
@@ -18,7 +18,7 @@ class OtherValue(Record):
     effect: str
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class Decision(Record):
     """One value of the plan and why it is so."""
 
@@ -38,7 +38,7 @@ class Decision(Record):
     """What changing it changes: execution, experiment or benchmark."""
 
 
-@frozen
+@record
 class Advice(Record):
     """One advice of the rules."""
 
@@ -53,7 +53,7 @@ class Advice(Record):
     """What following it would cost; null where it is followed."""
 
 
-@frozen
+@record
 class Allowed(Record):
     """A rule that the run file suspends."""
 
@@ -61,7 +61,7 @@ class Allowed(Record):
     because: str | None
 
 
-@frozen
+@record
 class Measured(Record):
     """A published result of a run like this one."""
 
@@ -71,7 +71,7 @@ class Measured(Record):
     cite: tuple[str, ...]
 
 
-@frozen
+@record
 class Alternative(Record):
     """Another layout."""
 
@@ -85,7 +85,7 @@ class Alternative(Record):
     against_plan: str
 
 
-@frozen
+@record
 class MoreGpus(Record):
     """The best layout on more GPUs with the same batch."""
 
@@ -95,7 +95,7 @@ class MoreGpus(Record):
     changes: Mapping[str, Any]
 
 
-@frozen
+@record
 class Benchmark(Record):
     """A value that makes the run a benchmark, since its model is of no use."""
 
@@ -104,7 +104,7 @@ class Benchmark(Record):
     because: str | None
 
 
-@frozen
+@record
 class Experiment(Record):
     """What two runs must share for their losses to be compared."""
 
@@ -116,7 +116,7 @@ class Experiment(Record):
     benchmark: tuple[Benchmark, ...]
 
 
-@frozen
+@record
 class Difference(Record):
     """An axis that the same run at 4k tokens has otherwise."""
 
@@ -125,7 +125,7 @@ class Difference(Record):
     here: Any
 
 
-@frozen
+@record
 class Compared4k(Record):
     """The layout against that of the same run at 4k tokens."""
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
-
-from moedsl.support.record import ABSENT, Absent, Record
+from moedsl.support.record import ABSENT, Absent, Record, record
 
 
-@frozen
+@record
 class Stage(Record):
     """One pipeline stage on its most loaded rank."""
 
@@ -30,7 +28,7 @@ class Stage(Record):
     total_gib: float
 
 
-@frozen
+@record
 class Range(Record):
     """A term that is known only within bounds."""
 
@@ -42,7 +40,7 @@ class Range(Record):
     because: str
 
 
-@frozen
+@record
 class Outside(Record):
     """Memory that torch does not allocate: CUDA, NCCL, DeepEP."""
 
@@ -51,7 +49,7 @@ class Outside(Record):
     parts: tuple[Range, ...]
 
 
-@frozen
+@record
 class CertainLayout(Record):
     """The best layout that FITS."""
 
@@ -62,7 +60,7 @@ class CertainLayout(Record):
     against_plan: str
 
 
-@frozen
+@record
 class Certain(Record):
     """What a layout that FITS would cost, of a plan that is TIGHT."""
 
@@ -71,7 +69,7 @@ class Certain(Record):
     layout: CertainLayout | None
 
 
-@frozen
+@record
 class Memory(Record):
     """The memory of the most loaded rank, GiB."""
 
@@ -102,14 +100,14 @@ class Memory(Record):
     """Only of a plan that is TIGHT."""
 
 
-@frozen
+@record
 class Covers(Record):
     """What the estimate of time includes."""
 
     step_time: str
 
 
-@frozen
+@record
 class Part(Record):
     """One part of a VLM on a rank of the first stage."""
 
@@ -127,7 +125,7 @@ class Part(Record):
     """Of the step."""
 
 
-@frozen
+@record
 class Freeze(Record):
     """What freezing a part of a VLM buys on this layout, against training it."""
 
@@ -140,7 +138,7 @@ class Freeze(Record):
     effect: str
 
 
-@frozen
+@record
 class VisionNote(Record):
     """What to do where the vision encoder takes a large share of the step."""
 
@@ -151,7 +149,7 @@ class VisionNote(Record):
     cite: tuple[str, ...]
 
 
-@frozen
+@record
 class Estimate(Record):
     """Predicted memory and speed."""
 

@@ -8,10 +8,10 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.planner.model.walls import Note
-from moedsl.support.record import ABSENT, Absent, Record
+from moedsl.support.record import ABSENT, Absent, Record, record
 
 
-@frozen
+@record
 class RanksBy(Record):
     """The rule by which a phase ranks layouts."""
 
@@ -20,7 +20,7 @@ class RanksBy(Record):
     cite: tuple[str, ...]
 
 
-@frozen
+@record
 class Opened(Record):
     """An axis and the values that a phase allows it."""
 
@@ -33,7 +33,7 @@ class Opened(Record):
     """Whether a rule narrows the values, and not the laws alone."""
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class Gain(Record):
     """Another layout against the one before it."""
 
@@ -46,7 +46,7 @@ class Gain(Record):
     speedup: float
 
 
-@frozen
+@record
 class NextPhase(Record):
     """A phase ahead; without figures where no layout of it fits."""
 
@@ -59,7 +59,7 @@ class NextPhase(Record):
     speedup: float | None = None
 
 
-@frozen
+@record
 class Folding(Record):
     """Whether attention and experts have meshes of their own."""
 
@@ -68,7 +68,7 @@ class Folding(Record):
     """The best layout with one mesh for both; null where none fits."""
 
 
-@frozen
+@record
 class Ladder(Record):
     """One phase of the workflow, the one before it and those ahead."""
 

@@ -21,7 +21,7 @@ from moedsl.planner.model.estimate import Estimate
 from moedsl.planner.model.ladder import Ladder
 from moedsl.planner.model.walls import Walls
 from moedsl.schema import axes
-from moedsl.support.record import Record
+from moedsl.support.record import Record, record
 
 VERSION = 1
 _MESHES = (("attention", axes.ATTENTION), ("experts", axes.EXPERTS))
@@ -38,7 +38,7 @@ def _with_axes(*names: str) -> Any:
     return fields
 
 
-@frozen
+@record
 class Target(Record):
     """The software that the recipe is for."""
 
@@ -50,7 +50,7 @@ class Target(Record):
     """Of the container, where the run states it."""
 
 
-@frozen
+@record
 class Need(Record):
     """The least version of a product in the container."""
 
@@ -60,7 +60,7 @@ class Need(Record):
     because: str | None
 
 
-@frozen
+@record
 class Device(Record):
     """The GPU, as Bridge asks for it."""
 
@@ -76,7 +76,7 @@ class Device(Record):
     """GPUs that NVLink connects."""
 
 
-@frozen(field_transformer=_with_axes(*axes.LAYOUT))
+@frozen(eq=False, repr=False, field_transformer=_with_axes(*axes.LAYOUT))
 class Layout(Record):
     """The parallel layout: sizes of the meshes of attention and experts."""
 
@@ -101,7 +101,7 @@ class Layout(Record):
     """Layers of each stage as Megatron writes them; null where they divide evenly."""
 
 
-@frozen
+@record
 class Against4k(Record):
     """The batch against that of the same run at 4k tokens with as many tokens a step."""
 
@@ -116,7 +116,7 @@ class Against4k(Record):
     text: str
 
 
-@frozen(field_transformer=_with_axes("global_batch", *axes.BATCH))
+@frozen(eq=False, repr=False, field_transformer=_with_axes("global_batch", *axes.BATCH))
 class Batch(Record):
     """The batch of a step."""
 
@@ -131,7 +131,7 @@ class Batch(Record):
     against_4k: Against4k | None = None
 
 
-@frozen(field_transformer=_with_axes(*axes.POLICY))
+@frozen(eq=False, repr=False, field_transformer=_with_axes(*axes.POLICY))
 class Policy(Record):
     """How the layout computes, communicates and holds its state."""
 
@@ -158,7 +158,7 @@ class Policy(Record):
     freeze_language: bool
 
 
-@frozen
+@record
 class Search(Record):
     """How much was searched."""
 
@@ -166,7 +166,7 @@ class Search(Record):
     rows_priced: int
 
 
-@frozen
+@record
 class Member(Record):
     """The value that a run of an isolation or a sweep has."""
 
@@ -176,7 +176,7 @@ class Member(Record):
     value: str
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class Plan(Record):
     """Everything that was decided for one run, with what it costs and why."""
 

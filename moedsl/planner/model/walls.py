@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
-
-from moedsl.support.record import Record
+from moedsl.support.record import Record, record
 
 
-@frozen
+@record
 class Note(Record):
     """What a rule says of a run like this one."""
 
@@ -20,7 +18,7 @@ class Note(Record):
     cite: tuple[str, ...]
 
 
-@frozen
+@record
 class BoughtBack(Record):
     """Memory that one policy saves, and what it costs."""
 
@@ -32,7 +30,7 @@ class BoughtBack(Record):
     """Seconds of the step."""
 
 
-@frozen
+@record
 class MemoryWall(Record):
     """Shares are of the GPU's memory, but `paid` of the step."""
 
@@ -49,7 +47,7 @@ class MemoryWall(Record):
     """Memory of CUDA graphs."""
 
 
-@frozen
+@record
 class CommunicationWall(Record):
     """Exposed communication by the parallelism that causes it."""
 
@@ -61,7 +59,7 @@ class CommunicationWall(Record):
     shares: Mapping[str, float]
 
 
-@frozen
+@record
 class HostWall(Record):
     """Time that the GPU waits for kernel launches."""
 
@@ -69,7 +67,7 @@ class HostWall(Record):
     """Of the step."""
 
 
-@frozen
+@record
 class Compute(Record):
     """Time of kernels by kind of work."""
 
@@ -79,7 +77,7 @@ class Compute(Record):
     shares: Mapping[str, float]
 
 
-@frozen
+@record
 class Try(Record):
     """What changing one axis does to this layout."""
 
@@ -91,7 +89,7 @@ class Try(Record):
     """execution, experiment or benchmark."""
 
 
-@frozen
+@record
 class WallFix(Record):
     """How a wall is recognised and what helps."""
 
@@ -103,7 +101,7 @@ class WallFix(Record):
     here: tuple[Try, ...]
 
 
-@frozen
+@record
 class Mfu(Record):
     """Model FLOPs utilisation."""
 
@@ -114,7 +112,7 @@ class Mfu(Record):
     """Of the dense peak in BF16."""
 
 
-@frozen
+@record
 class Walls(Record):
     """Which wall the plan stands at."""
 
