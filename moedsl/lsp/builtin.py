@@ -15,7 +15,7 @@ _QUOTED = {
     "word": ("schema/axes", "schema/symbols", "checker/check"),
     "given": ("schema/symbols",),
     "cost": ("schema/symbols",),
-    "function": ("schema/symbols",),
+    "function": ("schema/operators",),
     "fact": ("schema/symbols",),
 }
 """Kinds whose names are strings, and the modules that are searched for them, in order."""

@@ -19,6 +19,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.launch import head, head_check
 from moedsl.launch.derive import Launch, derive
 from moedsl.launch.script import Payload, script
+from tests.helpers.plans import changed
 
 HERE = Path(__file__).resolve().parent
 RUN = """
@@ -157,8 +158,8 @@ def test_no_bridge_at_all(container: Container) -> None:
 
 
 def test_a_package_that_is_too_old(container: Container, job: Job) -> None:
-    needs = [{"product": "torch", "at_least": "2.12", "because": "of a test"}]
-    container.job = ({**job[0], "needs": needs}, *job[1:])
+    needs = [{"product": "torch", "at_least": "2.12", "rule": "house.torch", "because": "of a test"}]
+    container.job = (changed(job[0], needs=needs), *job[1:])
     stops(container, "torch is 2.11.0 here, and the plan needs 2.12: of a test")
 
 
@@ -175,7 +176,7 @@ def test_a_dispatcher_whose_extension_does_not_load(container: Container) -> Non
 
 
 def test_hybridep_needs_its_branch_of_deep_ep(container: Container, job: Job) -> None:
-    plan = {**job[0], "policy": {**job[0]["policy"], "dispatcher": "hybridep"}}
+    plan = changed(job[0], policy={"dispatcher": "hybridep"})
     container.job = (plan, *job[1:])
     stops(container, "deep_ep has no HybridEPBuffer, and dispatcher=hybridep needs it")
     container.module("deep_ep", "class Buffer: pass\nclass HybridEPBuffer: pass\n")

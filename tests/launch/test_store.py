@@ -197,7 +197,7 @@ def test_a_folder_that_takes_no_file_is_said(home: Path, tmp_path: Path) -> None
     (tmp_path / "file").touch()
     done = submit.submit([a_task(home)], "run", tmp_path / "file" / "runs", print)
     assert done.why_not is not None and done.why_not.id == "launch.home"
-    assert f"{tmp_path}/file/runs: Not a directory" in done.why_not.message
+    assert f"{tmp_path}/file/runs is not writable: Not a directory" in done.why_not.message
     assert homes.known() == [tmp_path / "file" / "runs"], "this process's own; no other process looks there"
     assert not (tmp_path / "state").exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_a_short_plan_is_not_compared() -> None:
 def test_pins_of_the_length_do_not_bind_its_twin() -> None:
     p = program(DEEPSEEK.replace("h100 x 256", "h100 x 512"))
     codes = solve(p, 512, keep=1).solution.rows[0].codes
-    found = compare_4k.twin(p, 512, codes, {"global_batch": 16, "seq": 262144})
+    found = compare_4k.twin(p, 512, codes, SimpleNamespace(global_batch=16, seq=262144))
     assert found is not None and found.codes["cp"] < 64 == codes["cp"]
     assert found.codes["precision"] == codes["precision"]
 
