@@ -17,7 +17,7 @@ from moedsl.verify.report import Mismatch, Refusal, Report, from_json
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def recipe():\n    pass\n", "which GPU"),
+        ("def recipe():\n    pass\n", "does not name its GPU"),
         ("def a_config():\n    pass\ndef b_config():\n    pass\n", "one public function"),
         ("def (", "one public function"),
         ("\0\0", "one public function"),
@@ -42,7 +42,7 @@ def test_gpu_and_world_are_read_from_the_functions_name(tmp_path: Path) -> None:
     (tmp_path / "recipe.py").write_text("def qwen_pretrain_256gpu_gb200_bf16_config():\n    pass\n")
     case = cases.read(str(tmp_path))
     assert isinstance(case, cases.Case)
-    assert (case.world, case.device.name, dict(case.plan)) == (256, "NVIDIA GB200", {})
+    assert (case.world, case.device.name, case.plan) == (256, "NVIDIA GB200", None)
     assert cases.from_json(json.loads(json.dumps(case.to_json()))) == case
 
 
