@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED, SIZES
-from moedsl.solver.search import Search, combinations_of, mesh_table, policy_table
+from moedsl.solver.search import Search
+from moedsl.solver.space import combinations_of
 from moedsl.solver.table import Table
 
 CHUNK = 30_000
@@ -52,15 +53,15 @@ def outside(search: Search, row: Mapping[str, int]) -> dict[str, str]:
 
 def standing(search: Search, row: Mapping[str, int]) -> Standing | None:
     """Where a row of the space stands; None where it is not feasible."""
-    return _Field(search.c, search.prices, search.keep, search.dropped).standing(row)
+    return _Field(search.c, search.prices, search.keep).standing(row)
 
 
 class _Field(Search):
     """A search that counts what is ahead of one row."""
 
     def standing(self, row: Mapping[str, int]) -> Standing | None:
-        meshes = self._could_fit(mesh_table(self.c, self.dropped))
-        policies = policy_table(self.c, HELD + MOVED)
+        meshes = self._could_fit(self.legal)
+        policies = self.policies
         mine = np.logical_and.reduce([meshes.axes[n] == row[n] for n in MESH])
         table, keys = self._feasible(meshes.take(mine), policies)
         if not table.rows:

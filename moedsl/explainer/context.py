@@ -13,9 +13,8 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.rules.rule import Rule
 from moedsl.solver.laws import Compiled
 from moedsl.solver.question import Answer, Question
-from moedsl.solver.search import Solution
+from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
-from moedsl.solver.space import Space
 from moedsl.solver.table import Row
 from moedsl.syntax import ast
 
@@ -39,9 +38,9 @@ class Context:
         return self.chosen.compiled
 
     @cached_property
-    def space(self) -> Space:
-        """The run's own space; what one question finds there the next one knows."""
-        return Space(self.compiled, self.chosen.cost, 1)
+    def search(self) -> Search:
+        """The search of the run's own space."""
+        return self.chosen.search
 
     @cached_property
     def lets(self) -> dict[str, ast.Expr]:
@@ -58,7 +57,7 @@ class Context:
 
     def answers(self, variants: list[Question]) -> list[Answer]:
         """The best layouts of some variants of the run's own space."""
-        return self.space.answers(variants)
+        return self.search.answers(variants)
 
     def where(self, span: Span) -> Json:
         """A place as ``{file, line, text}``; the line counts from 1."""
@@ -80,10 +79,5 @@ def place_of(span: Span, sources: Mapping[str, Source]) -> Json:
 
 def based(compiled: Chosen, sources: Mapping[str, Source]) -> Context | None:
     """The best layout of a problem that is only compiled; None where it has none."""
-    space = Space(compiled.compiled, compiled.cost, 1)
-    (found,) = space.answers([Question()])
-    if found.row is None:
-        return None
-    base = Context(evolve(compiled, solution=Solution((found.row,), found.legal, 0)), found.row, sources)
-    base.space = space
-    return base
+    solution = Search(compiled.compiled, compiled.cost, 1).run()
+    return Context(evolve(compiled, solution=solution), solution.rows[0], sources) if solution.rows else None

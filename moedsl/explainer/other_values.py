@@ -16,7 +16,7 @@ from moedsl.schema.axes import MESH
 from moedsl.solver.problem import Problem, divisors, lower
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.reads import reads
-from moedsl.solver.space import Space
+from moedsl.solver.search import Search
 
 MOST = 12
 """Alternatives of a size that are asked about, the nearest first."""
@@ -42,7 +42,7 @@ def of_let(b: Context, name: str) -> list[int]:
     """The values that a name takes over the legal meshes, the nearest to the plan's; none where policies decide it."""
     if not b.compiled.needs.get(name, frozenset({""})) <= frozenset(MESH):
         return []
-    values = [int(v) for v in np.unique(np.asarray(b.space.legal[name])) if float(v).is_integer()]
+    values = [int(v) for v in np.unique(np.asarray(b.search.legal[name])) if float(v).is_integer()]
     at = max(1, int(b.env[name]))
     return sorted(sorted(values, key=lambda v: abs(log2(max(v, 1) / at)))[:MOST])
 
@@ -55,19 +55,19 @@ def best_with(b: Context, axis: str, values: Iterable[int]) -> dict[int, Answer]
         return {}
     out: dict[int, Answer] = {}
     for problem, group in _problems(p, axis, tried, b.row.codes[axis], lambda q: lower(q, gpus, _held(b))):
-        space = _space(b, problem, axis, group)
-        out |= dict(zip(group, space.answers([Question({axis: v}) for v in group]), strict=True))
+        search = _search(b, problem, axis, group)
+        out |= dict(zip(group, search.answers([Question({axis: v}) for v in group]), strict=True))
     return {v: out[v] for v in tried}
 
 
-def _space(b: Context, problem: Problem, axis: str, values: list[int]) -> Space:
-    """The run's own space where it has the values and the same domains otherwise, else one of the values alone."""
+def _search(b: Context, problem: Problem, axis: str, values: list[int]) -> Search:
+    """The run's own search where it has the values and the same domains otherwise, else one of the values alone."""
     own = b.chosen.problem.domains
     others = all(sorted(d) == sorted(problem.domains[n]) for n, d in own.items() if n != axis)
     if others and {*values} <= {*own[axis].tolist()}:
-        return b.space
+        return b.search
     domains = {**problem.domains, axis: np.array(values, dtype=np.int64)}
-    return Space(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost, 1)
+    return Search(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost, 1)
 
 
 def _problems(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.solver.search import HELD, LARGEST_CHUNK, MOVED, SLACK, Search, mesh_table, policy_table
+from moedsl.solver.search import LARGEST_CHUNK, SLACK, Search
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row, Table
 
@@ -33,16 +33,14 @@ class _Front(Search):
     """A search that keeps what is not dominated, where the other keeps the best of one order."""
 
     def front(self) -> list[Row]:
-        meshes, policies = mesh_table(self.c, self.dropped), policy_table(self.c, HELD + MOVED)
-        if not meshes.rows or not policies.rows:
+        if not self.legal.rows or not self.policies.rows:
             return []
-        meshes = self._could_fit(meshes)
         found: list[Row] = []
-        for part in self._parts(meshes, policies, found):
-            held = self._could_hold(self._held(part, policies))
+        for part in self._parts(self._could_fit(self.legal), self.policies, found):
+            held = self._could_hold(self._held(part, self.policies))
             if held.rows:
                 held = _undominated(held, held["peak_memory"], self._least_times(held), found)
-            found[:] = _front_of([*found, *self._rows(self._moved(held, policies))])
+            found[:] = _front_of([*found, *self._rows(self._moved(held, self.policies))])
         return found
 
     def _parts(self, meshes: Table, policies: Table, found: list[Row]) -> Iterator[Table]:

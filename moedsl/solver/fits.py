@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.checker.program import Program
-from moedsl.schema.axes import HELD, MOVED, SIZES
+from moedsl.schema.axes import SIZES
+from moedsl.solver.bounds import Prices
 from moedsl.solver.laws import Compiled, obeying
 from moedsl.solver.legal import legal_on
-from moedsl.solver.search import LARGEST_CHUNK, Prices, Search, mesh_table, policy_table
+from moedsl.solver.search import LARGEST_CHUNK, Search
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
 
@@ -41,14 +42,12 @@ class _Any(Search):
     """A search that stops at its first row."""
 
     def possible(self) -> bool:
-        meshes = mesh_table(self.c)
-        return bool(meshes.rows) and bool(self._could_fit(meshes).rows)
+        return bool(self.legal.rows) and bool(self._could_fit(self.legal).rows)
 
     def found(self) -> bool:
-        meshes, policies = mesh_table(self.c), policy_table(self.c, HELD + MOVED)
-        if not meshes.rows or not policies.rows:
+        if not self.legal.rows or not self.policies.rows:
             return False
-        return any(self._some(meshes.take(part), policies) for part in _most_divided_first(meshes))
+        return any(self._some(self.legal.take(part), self.policies) for part in _most_divided_first(self.legal))
 
     def _some(self, meshes: Table, policies: Table) -> bool:
         """Whether any row of some meshes fits, the leanest meshes first."""
@@ -64,7 +63,7 @@ class _Any(Search):
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
         """Rows are asked for their seconds only where a law caps those."""
-        laws = [w for w in self.c.laws if w.priced and w.rule.id not in self.dropped]
+        laws = [w for w in self.c.laws if w.priced]
         if any(w.needs & {"spare_memory", "step_time", "score"} for w in laws):
             return super()._priced(table, slowest)
         table = table.with_columns(peak_memory=self.prices.memory(table)) if table.rows else table

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -21,9 +22,12 @@ from numpy.typing import NDArray
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
 from moedsl.solver.laws import Compiled, Law, obeying
+from moedsl.solver.question import Answer, Question
+from moedsl.solver.space import combinations_of, mesh_table, policy_table
 from moedsl.solver.table import Mask, Row, Table
-from moedsl.solver.top_k import Kept, any_of
+from moedsl.solver.top_k import Floats, Kept, any_of, ignoring
 
 FIRST_BLOCK = 2048
 """Meshes that are asked first whether they could fit."""
@@ -31,24 +35,13 @@ FIRST_CHUNK, LARGEST_CHUNK = 8192, 120_000
 """Expanded rows in the first chunk, and the most meshes or rows at a time."""
 SPREAD = 12
 """Of a large space the first chunk has a row for so many meshes: more of them lie below the best."""
-GROWTH = 4
-"""How blocks and chunks grow."""
+GROWTH, MORE = 4, 2
+"""How blocks grow, and each question's share of a chunk."""
+POLICIES = frozenset(HELD + MOVED)
 
 FSDP = axes.BY_NAME["sharding"].encode("fsdp")
-Domains = Mapping[str, NDArray[np.int64]]
-Price = Literal["least_memory", "least_time"]
 SLACK = 1e-9
 """Share by which rounding may lift a bound above the price that it bounds."""
-
-
-class Prices(Protocol):
-    """What the search asks of a cost model: bytes and seconds for whole columns."""
-
-    def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
-
-    def spare(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
-
-    def time(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
 
 @frozen
@@ -58,119 +51,115 @@ class Solution:
     rows: tuple[Row, ...]
     legal: int
     priced: int
-    space: Searched | None = field(default=None, eq=False, repr=False)
-    """What was searched; None where nothing is legal."""
-
-
-@frozen
-class Searched:
-    """What a search went over: the legal meshes, and the seconds that no policy goes below on each."""
-
-    c: Compiled
-    meshes: Table
-    least_time: NDArray[np.floating[Any]]
-
-
-def mesh_table(c: Compiled, dropped: frozenset[str] = frozenset()) -> Table:
-    """All legal meshes. `dropped` are ids of laws to leave out."""
-    table, bound = c.empty(), frozenset[str]()
-    pending = [law for law in c.laws if not law.priced and law.rule.id not in dropped]
-    for name in MESH:
-        table, bound = table.grow(name, np.sort(c.problem.domains[name])), bound | {name}
-        ready = [law for law in pending if law.needs <= bound]
-        pending = [law for law in pending if law not in ready]
-        table = obeying(table, ready)
-    return table
-
-
-def _project(policies: Table, axes_: frozenset[str]) -> Table:
-    """The distinct combinations of the policies that matter."""
-    names = [n for n in policies.axes if n in axes_] or [HELD[0]]
-    if not policies.rows:
-        return policies
-    _, first = np.unique(np.stack([policies.axes[n] for n in names]), axis=1, return_index=True)
-    return policies.take(np.sort(first))
-
-
-def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
-    """The columns of some policies, each combination once."""
-    distinct = _project(policies, frozenset(names))
-    return {n: distinct.axes[n] for n in names}
-
-
-def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
-    """Every combination of some policies that no law on policies alone forbids."""
-    table = c.empty()
-    for name in names:
-        table = table.grow(name, c.problem.domains[name])
-    return obeying(table, [law for law in c.laws if law.needs and law.needs <= frozenset(names)])
+    search: Search | None = field(default=None, eq=False, repr=False)
+    """What found them; it answers more questions about the same space."""
 
 
 @frozen
 class Search:
-    """One solve: keeps the best `keep` meshes; `dropped` are ids of laws to leave out."""
+    """The search of one space. `run` keeps the best `keep` meshes."""
 
     c: Compiled
     prices: Prices
     keep: int
-    dropped: frozenset[str] = frozenset()
+
+    @cached_property
+    def legal(self) -> Table:
+        """Every mesh that obeys the laws on meshes."""
+        return mesh_table(self.c)
+
+    @cached_property
+    def policies(self) -> Table:
+        """Every combination of policies that obeys the laws on policies."""
+        return policy_table(self.c, HELD + MOVED)
+
+    @cached_property
+    def _meshes(self) -> Table:
+        """The legal meshes to search. Where the rank reads the memory, they have their least memory, its bound."""
+        by_memory = self.legal.rows and any("peak_memory" in law.needs for law, _ in self._laws())
+        return self._could_fit(self.legal) if by_memory else self.legal
+
+    @cached_property
+    def _seconds(self) -> NDArray[np.floating[Any]]:
+        """Seconds that no policy goes below, by mesh."""
+        return self._least_time(self._meshes)
 
     def run(self) -> Solution:
         """The best rows of different meshes, best first."""
-        meshes = mesh_table(self.c, self.dropped)
-        policies = policy_table(self.c, HELD + MOVED)
-        if not meshes.rows or not policies.rows:
-            return Solution((), meshes.rows, 0)
-        legal = meshes.rows
-        if any("peak_memory" in law.needs for law, _ in self._laws()):
-            meshes = self._could_fit(meshes)  # its least memory is a bound of the rank
-        if not meshes.rows:
-            return Solution((), legal, 0)
-        space = Searched(self.c, meshes, self._least_time(meshes))
-        return evolve(self.within(space, policies), legal=legal)
-
-    def within(self, space: Searched, policies: Table) -> Solution:
-        """The best rows among the meshes of a space and some policies."""
         kept = Kept(self.keep)
-        priced = self._fill(space, policies, [kept])
-        return Solution(tuple(kept.rows), space.meshes.rows, priced, space)
+        priced = self.fill([kept])
+        return Solution(tuple(kept.rows), self.legal.rows, priced, self)
 
-    def each(self, space: Searched, kept: Sequence[Kept]) -> None:
-        """Fills what is kept for several questions in one pass over a space, which takes as many searches else."""
-        policies = policy_table(self.c, HELD + MOVED)
-        able = [k.question.rows(policies, frozenset(HELD + MOVED)) for k in kept]
+    def fill(self, kept: Sequence[Kept]) -> int:
+        """Finds the best rows for several questions in one pass; how many rows were priced."""
+        able = [k.question.rows(self.policies, POLICIES) for k in kept]
         asked = [k for k, mask in zip(kept, able, strict=True) if mask.any()]
-        if space.meshes.rows and asked:
-            self._fill(space, policies.take(any_of(able)), asked)
-
-    def _fill(self, space: Searched, policies: Table, kept: Sequence[Kept]) -> int:
-        """Finds what is kept, and says how many rows were priced for it."""
-        bounds = self._bounds_from(space.least_time, space.meshes, policies)
+        if not self._meshes.rows or not asked:
+            return 0
+        policies = self.policies.take(any_of(able))
+        bounds = self._bounds_from(self._seconds, self._meshes, policies)
         return sum(
-            self._expand(space.meshes.take(at), policies, kept)
-            for at in self._promising(space.meshes, bounds, policies, kept)
+            self._expand(self._meshes.take(at), policies, asked)
+            for at in self._promising(self._meshes, bounds, policies, asked)
         )
 
+    def answers(self, questions: Sequence[Question]) -> list[Answer]:
+        """The best row of each question. Questions with the same policies are answered in one pass."""
+        wishes = {w.rule.id: i for i, w in enumerate(self.c.wishes)}
+        kept = [Kept(1, q, ignored=wishes.get(q.dropped or "")) for q in questions]
+        groups: dict[bytes, list[Kept]] = {}
+        for k in kept:
+            groups.setdefault(k.question.rows(self.policies, POLICIES).tobytes(), []).append(k)
+        for group in groups.values():
+            self.fill(group)
+        return [self._answer(k) for k in kept]
+
+    def _answer(self, k: Kept) -> Answer:
+        mine, policies = k.question.rows(self.legal, frozenset(MESH)), k.question.rows(self.policies, POLICIES)
+        legal = int(mine.sum())
+        if k.rows or not legal or not policies.any():
+            return Answer(k.rows[0] if k.rows else None, legal, k.rows[0].peak_memory if k.rows else np.inf)
+        seen = {n: np.unique(column[policies]) for n, column in self.policies.axes.items()}
+        problem = evolve(self.c.problem, domains={**self.c.problem.domains, **seen})
+        lean = Search(evolve(self.c, problem=problem), self.prices, 1)
+        return Answer(None, legal, float(lean._least_memory(self.legal.take(mine)).min()))
+
     def _promising(
-        self, meshes: Table, bounds: NDArray[np.float64], policies: Table, kept: Sequence[Kept]
+        self, meshes: Table, bounds: Floats, policies: Table, kept: Sequence[Kept]
     ) -> Iterator[NDArray[np.intp]]:
         """Positions of the meshes that could fit, by their bounds and in growing chunks, until what is kept, which
         grows between them, has no room for the next. Few of a large space are ever asked for their memory."""
         able = [k.question.rows(meshes, frozenset(MESH)) for k in kept]
 
-        def open_(at: NDArray[np.intp]) -> NDArray[np.intp]:
-            return at[any_of([mask[at] & k.room(bounds[:, at]) for k, mask in zip(kept, able, strict=True)])]
+        def open_(at: NDArray[np.intp]) -> NDArray[np.bool_]:
+            """(questions, meshes): which mesh could bring a better row to which question."""
+            return np.array([mask[at] & k.room(bounds[:, at]) for k, mask in zip(kept, able, strict=True)])
 
-        chunk = max(FIRST_CHUNK, meshes.rows // SPREAD)
+        share = max(FIRST_CHUNK, meshes.rows // SPREAD) / policies.rows / len(kept)
         for block in _in_order(bounds):
             if not any(k.room(bounds[:, block[:1]])[0] for k in kept):
                 return
-            left = open_(block)
+            left = block[open_(block).any(axis=0)]
             left = self._fitting(meshes, left) if len(left) else left
+            if len(left) > share:
+                self._sharpen(bounds, meshes, left, policies)
             while len(left):
-                step = max(1, chunk // policies.rows)
-                yield left[:step]
-                left, chunk = open_(left[step:]), min(chunk * GROWTH, LARGEST_CHUNK)
+                mine = open_(left)
+                left, mine = left[mine.any(axis=0)], mine[mine.any(axis=1)][:, mine.any(axis=0)]
+                if len(left):
+                    share = min(share, LARGEST_CHUNK / policies.rows / len(mine))
+                    now = (mine & (np.cumsum(mine, axis=1) <= max(1, share))).any(axis=0)
+                    yield left[now]
+                    left, share = left[~now], share * MORE
+
+    def _sharpen(self, bounds: Floats, meshes: Table, at: NDArray[np.intp], policies: Table) -> None:
+        """Raises the bounds of some meshes to the least seconds that the laws on single policies leave them."""
+        table = meshes.take(at)
+        seconds = least_seconds(self.c, self.prices, table, policies) * (1 - SLACK)
+        ideal = table.assume(step_time=seconds, score=seconds)
+        for i, (law, _) in enumerate(self._laws()):
+            if law.is_price and not law.needs & {"peak_memory", "spare_memory"}:
+                bounds[i, at] = _number(law.value(ideal), len(at), False)
 
     def _fitting(self, meshes: Table, at: NDArray[np.intp]) -> NDArray[np.intp]:
         """Of some positions those whose mesh could fit."""
@@ -219,17 +208,17 @@ class Search:
         graph = max((int(v) for v in d["cuda_graph"]), key=graph_strength)
         return ({**some, "cuda_graph": graph} for some in extremes(d, "least_time", names, but="cuda_graph"))
 
-    def _bounds(self, meshes: Table, policies: Table) -> NDArray[np.float64]:
+    def _bounds(self, meshes: Table, policies: Table) -> Floats:
         """A row for each key, a column for each mesh; never above the true key."""
         return self._bounds_from(self._least_time(meshes), meshes, policies)
 
-    def _bounds_from(self, time: NDArray[np.floating[Any]], meshes: Table, policies: Table) -> NDArray[np.float64]:
+    def _bounds_from(self, time: NDArray[np.floating[Any]], meshes: Table, policies: Table) -> Floats:
         """`_bounds` where the least times are known."""
         return self._least_keys(meshes, frozenset(MESH), time, policies)
 
     def _least_keys(
         self, table: Table, known: frozenset[str], time: NDArray[np.floating[Any]], policies: Table
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """A row for each key, a column for each row of a table that has the axes `known` and takes at least `time`."""
         ideal = table.assume(step_time=time, score=time)
         keys = [self._bound(law, negate, ideal, known, policies) for law, negate in self._laws()]
@@ -239,9 +228,7 @@ class Search:
         """The user's own preferences first (violated is 1), then the keys of the phase."""
         return [(w, True) for w in self.c.wishes] + [(k, False) for k in self.c.ranks]
 
-    def _bound(
-        self, law: Law, negate: bool, ideal: Table, known: frozenset[str], policies: Table
-    ) -> NDArray[np.float64]:
+    def _bound(self, law: Law, negate: bool, ideal: Table, known: frozenset[str], policies: Table) -> Floats:
         rows = ideal.rows
         if law.needs <= known:
             return _number(law.value(ideal), rows, negate)
@@ -261,13 +248,24 @@ class Search:
         table = self._moved(held.take(self._could_enter(held, policies, kept)), policies, self._slowest(kept))
         if not table.rows:
             return 0
-        keys = self._keys(table)
+        for dropped in dict.fromkeys(k.question.dropped for k in kept):
+            self._keep(self._without(table, dropped), [k for k in kept if k.question.dropped == dropped])
+        return table.rows
+
+    def _keep(self, table: Table, kept: Sequence[Kept]) -> None:
+        """Adds the best row of each mesh to what is kept for questions that drop the same advice."""
+        keys = ignoring(self._keys(table), kept[0].ignored)
         order = np.lexsort([*[table.axes[a.name] for a in reversed(axes.AXES)], *keys[::-1]])
         for k in kept:
             mine = order[k.question.rows(table)[order]]
             _, first = np.unique(table.axes["mesh"][mine], return_index=True)
             k.add([self._row(table, keys, int(i)) for i in mine[np.sort(first)][: k.size]])
-        return table.rows
+
+    def _without(self, table: Table, dropped: str | None) -> Table:
+        """Rows with the score that they would have if one advice had not been given."""
+        if not any(law.rule.id == dropped for law in self.c.advice):
+            return table
+        return table.with_columns(score=table.axes["step_time"] * self._advice(table, dropped))
 
     def _held(self, part: Table, policies: Table) -> Table:
         """Meshes with every policy that decides what is held; `mesh` is the position of their mesh."""
@@ -292,7 +290,7 @@ class Search:
         return obeying(table.with_columns(peak_memory=least), self._memory_caps())
 
     def _memory_caps(self) -> list[Law]:
-        return [w for w in self.c.laws if w.is_memory_cap and w.rule.id not in self.dropped]
+        return [w for w in self.c.laws if w.is_memory_cap]
 
     def _could_enter(self, held: Table, policies: Table, kept: Sequence[Kept]) -> Mask:
         """The rows that some policy of communication or launches may bring among those that are kept."""
@@ -309,12 +307,12 @@ class Search:
 
     def _legal(self, table: Table) -> Table:
         done = frozenset(MESH)
-        laws = [w for w in self.c.laws if not w.priced and w.rule.id not in self.dropped]
+        laws = [w for w in self.c.laws if not w.priced]
         return obeying(table, [w for w in laws if not w.needs <= done and w.needs])
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
         """Rows whose prices obey the laws on prices; memory first, since it refuses most."""
-        laws = [w for w in self.c.laws if w.priced and w.rule.id not in self.dropped]
+        laws = [w for w in self.c.laws if w.priced]
         by_memory = [w for w in laws if not w.needs & {"step_time", "score"}]
         if not table.rows:
             return table
@@ -336,24 +334,24 @@ class Search:
             return np.asarray(table.axes.get("spare_memory", np.full(table.rows, np.nan)))
         return self.prices.spare(table)
 
-    def _advice(self, table: Table) -> Column:
+    def _advice(self, table: Table, dropped: str | None = None) -> Column:
         """What the advice that is not followed multiplies the step time with."""
         factor: Column = np.ones(table.rows)
-        for law in self.c.advice:
+        for law in (w for w in self.c.advice if w.rule.id != dropped):
             factor = factor * np.where(law.holds(table), 1.0, 1.0 + law.rule.worth)
         return factor
 
-    def _keys(self, table: Table) -> NDArray[np.float64]:
+    def _keys(self, table: Table) -> Floats:
         keys = [_number(law.value(table), table.rows, negate) for law, negate in self._laws()]
         return np.array(keys).reshape(len(keys), table.rows)
 
-    def _row(self, table: Table, keys: NDArray[np.float64], i: int) -> Row:
+    def _row(self, table: Table, keys: Floats, i: int) -> Row:
         codes = {a.name: int(table.axes[a.name][i]) for a in axes.AXES}
         prices = (float(table.axes[n][i]) for n in ("peak_memory", "step_time", "score", "spare_memory"))
         return Row(codes, *prices, keys=(*(float(k) for k in keys[:, i]), *codes.values()))
 
 
-def _in_order(bounds: NDArray[np.float64]) -> Iterator[NDArray[np.intp]]:
+def _in_order(bounds: Floats) -> Iterator[NDArray[np.intp]]:
     """Positions by their columns of bounds, in blocks that grow; what no block reaches is never sorted."""
     left, size = np.arange(bounds.shape[1]), FIRST_BLOCK
     while len(left):
@@ -366,26 +364,6 @@ def _in_order(bounds: NDArray[np.float64]) -> Iterator[NDArray[np.intp]]:
         size = min(size * GROWTH, LARGEST_CHUNK)
 
 
-def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:
-    """Combinations of some policies' values, one of which is best by a price: the end that the axis names, or every
-    value where it names none."""
-    chosen = {n: ends(axes.BY_NAME[n], getattr(axes.BY_NAME[n], price), domains[n]) for n in names if n != but}
-    return (dict(zip(chosen, values, strict=True)) for values in itertools.product(*chosen.values()))
-
-
-def ends(axis: axes.Axis, end: str, domain: NDArray[np.int64]) -> list[int]:
-    """One end of a domain, or every value; masks have no order, so the low end of a set is none of its words."""
-    if end == "low":
-        return [axis.off if axis.kind == "set" else int(domain.min())]
-    return [int(domain.max())] if end == "high" else [int(v) for v in domain]
-
-
-def graph_strength(mask: int) -> tuple[bool, int]:
-    graphs = axes.BY_NAME["cuda_graph"]
-    full = bool(mask & graphs.encode("full_iteration"))
-    return full, mask.bit_count()
-
-
-def _number(value: Column, rows: int, negate: bool) -> NDArray[np.float64]:
+def _number(value: Column, rows: int, negate: bool) -> Floats:
     out = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
     return 1.0 - out if negate else out

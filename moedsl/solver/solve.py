@@ -30,6 +30,12 @@ class Chosen:
     solution: Solution
     steps: tuple[tuple[int, Row], ...] = field(factory=tuple)
 
+    @property
+    def search(self) -> Search:
+        """What answers questions about the problem: the search that found the solution, where it is of this problem."""
+        known = self.solution.search
+        return known if known is not None and known.c is self.compiled else Search(self.compiled, self.cost, 1)
+
     def environment(self, codes: Mapping[str, int], prices: Mapping[str, float] = {}) -> dict[str, Any]:
         """Every name of an expression with its plain value in a layout."""
         return environment(self.problem, self.cost, codes, prices)

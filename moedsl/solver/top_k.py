@@ -23,6 +23,8 @@ class Kept:
     limit: tuple[float, ...] | None = None
     """Keys beyond which no row is kept."""
     rows: list[Row] = field(factory=list)
+    ignored: int | None = None
+    """The key that does not count: that of the preference which the question drops."""
 
     @property
     def worst(self) -> tuple[float, ...] | None:
@@ -31,7 +33,7 @@ class Kept:
 
     def room(self, bounds: Floats) -> Mask:
         """The columns of some (keys, rows) that could be among the rows that are kept: before the worst, or beside."""
-        return at_most(bounds, self.worst)
+        return at_most(ignoring(bounds, self.ignored), self.worst)
 
     def add(self, found: Sequence[Row]) -> None:
         near = [r for r in found if self.limit is None or r.keys <= self.limit]
@@ -41,6 +43,15 @@ class Kept:
 def any_of(masks: Sequence[Mask]) -> Mask:
     """The rows that one of some questions is about."""
     return masks[0] if len(masks) == 1 else np.logical_or.reduce(masks)
+
+
+def ignoring(keys: Floats, key: int | None) -> Floats:
+    """Keys, or their bounds, with one of them the same everywhere."""
+    if key is None:
+        return keys
+    out = keys.copy()
+    out[key] = 0.0
+    return out
 
 
 def at_most(bounds: Floats, worst: Sequence[float] | None) -> Mask:

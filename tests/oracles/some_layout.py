@@ -8,7 +8,7 @@ import numpy as np
 
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.solver.laws import Compiled, Law, obeying
-from moedsl.solver.search import combinations_of, policy_table
+from moedsl.solver.space import combinations_of, policy_table
 from moedsl.solver.table import Table
 
 

@@ -16,8 +16,9 @@ from moedsl.queries.text import pareto_text
 from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower
-from moedsl.solver.search import Solution, combinations_of, mesh_table, policy_table
+from moedsl.solver.search import Solution
 from moedsl.solver.solve import Chosen, make_cost, solve
+from moedsl.solver.space import combinations_of, mesh_table, policy_table
 from tests.helpers.fake_prices import FakePrices
 from tests.helpers.small_programs import SMALL, WHY, WIDE, program, texts
 from tests.oracles.naive_search import PRICES, Naive

@@ -7,8 +7,8 @@ import pytest
 from moedsl.schema.axes import MESH
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower
-from moedsl.solver.search import mesh_table
 from moedsl.solver.solve import make_cost
+from moedsl.solver.space import mesh_table
 from tests.helpers.small_programs import program
 from tests.oracles import cpsat
 

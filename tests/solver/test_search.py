@@ -19,8 +19,9 @@ from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower
 from moedsl.solver.question import Question
-from moedsl.solver.search import Search, Solution, mesh_table, policy_table
+from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import make_cost
+from moedsl.solver.space import mesh_table, policy_table
 from moedsl.solver.top_k import Kept
 from tests.helpers.fake_prices import FakePrices
 from tests.helpers.small_programs import WHY, WIDE, program, texts
@@ -104,11 +105,9 @@ def test_many_questions_in_one_pass_are_many_searches(text: str) -> None:
     search = _search(f"{text}; {FEW}")
     laws = search.c.advice + search.c.wishes
     assert any(not law.needs & frozenset(HELD + MOVED) for law in laws)
-    space = search.run().space
-    assert space is not None
     alone = [evolve(search, c=evolve(search.c, laws=(*search.c.laws, law))).run().rows for law in laws]
     kept = [Kept(KEEP, Question(law=law)) for law in laws]
-    search.each(space, kept)
+    search.fill(kept)
     assert [[r.codes for r in k.rows] for k in kept] == [[r.codes for r in a] for a in alone]
     assert len({len(rows) for rows in alone}) > 1
 

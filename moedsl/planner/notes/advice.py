@@ -13,7 +13,6 @@ from moedsl.schema import axes
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Law
 from moedsl.solver.question import Question
-from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 from moedsl.solver.top_k import Kept
@@ -42,7 +41,7 @@ def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> An
     sure = Kept(1, Question(law=_certain(chosen)), limit) if tight else None
     # a law on prices may be one that no layout obeys, which nothing but pricing them all would show
     asked = {n: Kept(1, Question(law=law), limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
-    _fill(chosen, [*asked.values(), *([sure] if sure else [])])
+    chosen.search.fill([*asked.values(), *([sure] if sure else [])])
     costs = {n: _cost(asked.get(n), row) for n in unfollowed}
     rules = [law.rule for law in laws]
     entries = [Advice(r.id, r.id not in costs, r.because, r.cites, r.worth, costs.get(r.id)) for r in rules]
@@ -56,17 +55,6 @@ def _cost(asked: Kept | None, row: Row) -> str:
         return against(asked.rows[0], row)
     within = "" if asked.limit is None else f" within {NEAR:.0%} of the step"
     return f"no fitting layout follows this{within}"
-
-
-def _fill(chosen: Chosen, asked: list[Kept]) -> None:
-    """Finds the best layout for each question, among the meshes that the plan's own search left, if any."""
-    c, space = chosen.compiled, chosen.solution.space
-    if space is not None and space.c is c:
-        Search(c, chosen.cost, 1).each(space, asked)
-        return
-    for k in asked:
-        if k.question.law is not None:
-            k.add(Search(evolve(c, laws=(*c.laws, k.question.law)), chosen.cost, 1).run().rows)
 
 
 def _limit(chosen: Chosen, row: Row) -> tuple[float, ...] | None:

@@ -1,0 +1,102 @@
+"""Which values of the policies make a layout fastest or smallest: the basis of every bound of the search."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moedsl.rules.vectorizer import Column
+from moedsl.schema import axes
+from moedsl.schema.axes import MESH
+from moedsl.solver.laws import Compiled, Law, obeyed
+from moedsl.solver.table import Mask, Table
+
+Domains = Mapping[str, NDArray[np.int64]]
+Price = Literal["least_memory", "least_time"]
+FASTER = tuple(n for n in axes.MOVED if axes.BY_NAME[n].least_time == "high")
+"""Policies of communication of which a larger value is never slower: the laws on each decide how large it may be."""
+OPEN = ("recompute", *(n for n in axes.POLICY if not axes.BY_NAME[n].least_time and n != "cuda_graph"))
+"""Policies of which any value may be the fastest; of `recompute` none is, where it may be none."""
+SETTLED = tuple(n for n in axes.POLICY if n not in (*FASTER, *OPEN, "cuda_graph"))
+"""Policies of which one end is never slower."""
+
+
+class Prices(Protocol):
+    """What the search asks of a cost model: bytes and seconds for whole columns."""
+
+    def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
+    def spare(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
+    def time(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
+
+def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:
+    """Combinations of some policies' values, one of which is best by a price: the end that the axis names, or every
+    value where it names none."""
+    chosen = {n: ends(axes.BY_NAME[n], getattr(axes.BY_NAME[n], price), domains[n]) for n in names if n != but}
+    return (dict(zip(chosen, values, strict=True)) for values in itertools.product(*chosen.values()))
+
+
+def ends(axis: axes.Axis, end: str, domain: NDArray[np.int64]) -> list[int]:
+    """One end of a domain, or every value; masks have no order, so the low end of a set is none of its words."""
+    if end == "low":
+        return [axis.off if axis.kind == "set" else int(domain.min())]
+    return [int(domain.max())] if end == "high" else [int(v) for v in domain]
+
+
+def graph_strength(mask: int) -> tuple[bool, int]:
+    graphs = axes.BY_NAME["cuda_graph"]
+    full = bool(mask & graphs.encode("full_iteration"))
+    return full, mask.bit_count()
+
+
+def least_seconds(c: Compiled, prices: Prices, meshes: Table, policies: Table) -> NDArray[np.float64]:
+    """Seconds that no legal row with some policies goes below, by mesh; infinite where the laws leave none."""
+    columns, possible = _fastest(c, meshes, policies)
+    table = meshes.with_columns(**columns)
+    least = np.full(meshes.rows, np.inf)
+    for values in _open(policies):
+        time = prices.time(table.assume(**values, **_usual(policies)))
+        bound = {n: v for n, v in values.items() if v or n != "recompute"}  # without recompute no value is slower
+        least = np.minimum(least, np.where(_allowed(c, meshes, bound), time, np.inf))
+    return np.where(possible, least, np.inf)
+
+
+def _fastest(c: Compiled, meshes: Table, policies: Table) -> tuple[dict[str, NDArray[np.int64]], Mask]:
+    """For each policy of `FASTER` the largest legal value of each mesh, and which meshes have one of each."""
+    columns, possible = dict[str, NDArray[np.int64]](), np.ones(meshes.rows, dtype=bool)
+    for name in FASTER:
+        column = np.full(meshes.rows, -1, dtype=np.int64)
+        for value in np.unique(policies.axes[name]):
+            column = np.where(_allowed(c, meshes, {name: int(value)}), value, column)
+        columns[name], possible = np.maximum(column, 0), possible & (column >= 0)
+    return columns, possible
+
+
+def _allowed(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
+    """The meshes that may have these values, by the laws that read one of them and no other policy."""
+    asked = ((_reading(c, name), meshes.assume(**{name: value})) for name, value in values.items())
+    return np.logical_and.reduce([obeyed(laws, table) for laws, table in asked])
+
+
+def _reading(c: Compiled, name: str) -> Iterable[Law]:
+    return [w for w in c.laws if name in w.needs and w.needs & frozenset(MESH) and w.needs <= {*MESH, name}]
+
+
+def _open(policies: Table) -> Iterator[dict[str, int]]:
+    columns = {n: [int(v) for v in np.unique(policies.axes[n])] for n in OPEN}
+    if 0 in columns["recompute"]:
+        columns["recompute"] = [0]
+    return (dict(zip(OPEN, values, strict=True)) for values in itertools.product(*columns.values()))
+
+
+def _usual(policies: Table) -> dict[str, Any]:
+    """The value that is never slower than another, of the rest."""
+    (settled,) = extremes(policies.axes, "least_time", SETTLED, but="cuda_graph")
+    graphs = max((int(v) for v in np.unique(policies.axes["cuda_graph"])), key=graph_strength)
+    return {**settled, "cuda_graph": graphs}
