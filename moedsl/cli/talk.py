@@ -7,12 +7,14 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.render import render_all
 from moedsl.diagnostics.source import Source
+from moedsl.support.atomic_file import write
 from moedsl.syntax import reader
 
 QUIET_FOR = 0.7
@@ -46,6 +48,24 @@ def failed_json(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]
     return {"version": 1, "diagnostics": [to_json(d, sources) for d in diagnostics]}
 
 
+def refused(a: Namespace, diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source] = {}) -> int:
+    """Prints why a command does nothing, as JSON too where that is asked for; the exit code."""
+    diagnostics = [*diagnostics]
+    if a.json:
+        print_json(failed_json(diagnostics, sources))
+    say(diagnostics, sources)
+    return 1
+
+
+def written(path: Path, text: str, note: str) -> int:
+    """Writes a file and says so on stderr; the exit code."""
+    diagnostics = write(path, text)
+    say(diagnostics, {})
+    if not diagnostics:
+        print(f"wrote {path}{note}", file=sys.stderr)
+    return int(bool(diagnostics))
+
+
 class Progress:
     """Says on stderr what is being done, once it takes long."""
 
@@ -61,10 +81,7 @@ def compiled(a: Namespace, stop_after: str) -> tuple[Result | None, int]:
     """The result of the stages and the exit code so far; diagnostics are out already."""
     source, diagnostics = source_of(a)
     if source is None:
-        if a.json:
-            print_json(failed_json(diagnostics, {}))
-        say(diagnostics, {})
-        return None, 1
+        return None, refused(a, diagnostics)
     result = compile_source(source, stop_after, Progress())
     if a.json and result.failed:
         print_json(failed_json(result.diagnostics, result.library.sources))

@@ -1,6 +1,6 @@
 """What the parser returns: frozen classes, one for each grammar rule, each with the span that it came from.
 
-Nothing here knows what a name means; that is `check.py`.
+Nothing here knows what a name means; that is `moedsl/checker/check.py`.
 """
 
 from __future__ import annotations
@@ -192,41 +192,44 @@ class HardwareStmt(Node):
 
 
 @node
-class SeqStmt(Node):
+class NumberStmt(Node):
+    """A statement with a number."""
+
     value: Number
     span: Span = field(eq=False, repr=False)
 
 
 @node
-class BatchStmt(Node):
-    value: Number
-    span: Span = field(eq=False, repr=False)
+class SeqStmt(NumberStmt): ...
 
 
 @node
-class MicroBatchStmt(Node):
-    value: Number
-    span: Span = field(eq=False, repr=False)
+class BatchStmt(NumberStmt): ...
 
 
 @node
-class PrecisionStmt(Node):
+class MicroBatchStmt(NumberStmt): ...
+
+
+@node
+class WordStmt(Node):
+    """A statement with a word."""
+
     value: Name
     span: Span = field(eq=False, repr=False)
 
 
 @node
-class TaskStmt(Node):
-    value: Name
-    span: Span = field(eq=False, repr=False)
+class PrecisionStmt(WordStmt): ...
 
 
 @node
-class PhaseStmt(Node):
+class TaskStmt(WordStmt): ...
+
+
+@node
+class PhaseStmt(WordStmt):
     """``fit first``: `value` is the phase."""
-
-    value: Name
-    span: Span = field(eq=False, repr=False)
 
 
 @node
@@ -244,9 +247,7 @@ class DataStmt(Node):
 
 
 @node
-class RoutingStmt(Node):
-    value: Name
-    span: Span = field(eq=False, repr=False)
+class RoutingStmt(WordStmt): ...
 
 
 @node
@@ -304,19 +305,21 @@ class AllowStmt(Node):
 
 
 @node
-class SweepStmt(Node):
+class VaryStmt(Node):
+    """An axis and the values that it takes in turn."""
+
     axis: Name
     values: tuple[Expr, ...]
     span: Span = field(eq=False, repr=False)
 
 
 @node
-class IsolateStmt(Node):
-    """``isolate overlap in off, on, delayed``: a sweep in which everything else stays as it is."""
+class SweepStmt(VaryStmt): ...
 
-    axis: Name
-    values: tuple[Expr, ...]
-    span: Span = field(eq=False, repr=False)
+
+@node
+class IsolateStmt(VaryStmt):
+    """``isolate overlap in off, on, delayed``: a sweep in which everything else stays as it is."""
 
 
 @node
@@ -367,42 +370,34 @@ class FactEntry(Node):
 
 
 @node
-class HardwareDecl(Node):
+class FactsDecl(Node):
+    """A name with facts."""
+
     name: Name
     facts: tuple[FactEntry, ...]
     span: Span = field(eq=False, repr=False)
 
 
 @node
-class ModelDecl(Node):
-    name: Name
-    facts: tuple[FactEntry, ...]
-    span: Span = field(eq=False, repr=False)
+class HardwareDecl(FactsDecl): ...
 
 
 @node
-class ClusterDecl(Node):
-    name: Name
-    facts: tuple[FactEntry, ...]
-    span: Span = field(eq=False, repr=False)
+class ModelDecl(FactsDecl): ...
 
 
 @node
-class CalibrationDecl(Node):
+class ClusterDecl(FactsDecl): ...
+
+
+@node
+class CalibrationDecl(FactsDecl):
     """``calibration NAME { gemm 58% ... }``: what the GPUs of an architecture reach of their peaks."""
 
-    name: Name
-    facts: tuple[FactEntry, ...]
-    span: Span = field(eq=False, repr=False)
-
 
 @node
-class DocumentDecl(Node):
+class DocumentDecl(FactsDecl):
     """``document NAME { CLAIM { says "..." kind default carried [rules] shown "tests/..." } }``: what one says."""
-
-    name: Name
-    facts: tuple[FactEntry, ...]
-    span: Span = field(eq=False, repr=False)
 
 
 @node

@@ -11,7 +11,7 @@ from moedsl.calibrate.fit import fit
 from moedsl.calibrate.runs import Measured, read
 from moedsl.cli import talk
 from moedsl.schema.calibration import first_guess
-from moedsl.support.atomic_file import refusals, write
+from moedsl.support.atomic_file import refusals
 
 SIGN = "# Fitted by `moedsl calibrate`"
 
@@ -59,10 +59,4 @@ def _write(said: str, output: str | None) -> int:
     if output is None:
         print(said, end="")
         return 0
-    path = Path(output)
-    diagnostics = write(path, said)
-    talk.say(diagnostics, {})
-    if diagnostics:
-        return 1
-    print(f'wrote {output}; a run takes it with `use "{path.name}"`', file=sys.stderr)
-    return 0
+    return talk.written(Path(output), said, f'; a run takes it with `use "{Path(output).name}"`')

@@ -26,10 +26,7 @@ def run(a: Namespace) -> int:
     name, stream, wrong = _opened(a.log)
     problems = [*found, *wrong]
     if problems or stream is None:
-        if a.json:
-            talk.print_json(talk.failed_json(problems, library.sources))
-        talk.say(problems, library.sources)
-        return 1
+        return talk.refused(a, problems, library.sources)
     with stream:
         report = scan.diagnose(name, scan.blocks(stream), scan.symptoms(library))
     proofs = _proofs(report, source) if source else {}

@@ -13,7 +13,7 @@ from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from moedsl.schema.facts import Model
-from moedsl.support.atomic_file import refusals, write
+from moedsl.support.atomic_file import refusals
 
 
 def run(a: Namespace) -> int:
@@ -53,9 +53,6 @@ def _add(a: Namespace) -> int:
     if out is None:
         sys.stdout.write(text)
         return 0
-    found = refusals(out, "models add", force=a.force) or write(out, text)
-    talk.say(found, {})
-    if found:
-        return 1
-    print(f'wrote {out}; `use "{out}"` makes it known to a run', file=sys.stderr)
-    return 0
+    refused = refusals(out, "models add", force=a.force)
+    talk.say(refused, {})
+    return 1 if refused else talk.written(out, text, f'; `use "{out}"` makes it known to a run')

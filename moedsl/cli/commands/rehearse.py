@@ -40,11 +40,11 @@ def run(a: Namespace) -> int:
     wanted = [(c, p) for c, p in zip(made.chosen, made.plans, strict=True) if a.run in (None, p.name)]
     problem = _problem(a, made, wanted)
     if problem is not None:
-        return _refused(a, [problem])
+        return talk.refused(a, [problem])
     gpus = 0 if a.cpu or a.dryrun else available()
     absent = None if a.dryrun else lacking([c.problem.program.model for c, _ in wanted], gpus > 0)
     if absent is not None:
-        return _refused(a, [absent])
+        return talk.refused(a, [absent])
     small = [_shrunk(made, r, min(a.ranks, gpus or a.ranks), gpus > 0) for r in wanted]
     if a.dryrun:
         return _print(a, [Result(r, plan, "cpu") for (_, plan), r in zip(wanted, small, strict=True)])
@@ -52,7 +52,7 @@ def run(a: Namespace) -> int:
         base = Path(a.output or stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-rehearse-")))
         prepared, found = _prepared(a, wanted, small, base, gpus > 0)
         if found:
-            return _refused(a, found)
+            return talk.refused(a, found)
         host = stack.enter_context(Gpus() if gpus else Host())
         results = {key: _one(a, one, host) for key, one in prepared.items()}
     each = zip(wanted, small, strict=True)
@@ -67,13 +67,6 @@ def _problem(a: Namespace, made: Compiled, wanted: list[Run]) -> Diagnostic | No
         text = f"Megatron Bridge is not installed for {sys.executable} (Python {sys.version.split()[0]})"
         return error("rehearse.no_bridge", text, help=f"{INSTALL}; --dryrun shows what would run")
     return None
-
-
-def _refused(a: Namespace, found: list[Diagnostic]) -> int:
-    if a.json:
-        talk.print_json(talk.failed_json(found, {}))
-    talk.say(found, {})
-    return 1
 
 
 def _shrunk(made: Compiled, run: Run, ranks: int, on_gpus: bool) -> Rehearsal:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from pathlib import Path
 
 from moedsl.cli import answers, talk
 from moedsl.cli.talk import compiled
 from moedsl.report.page import SIGN, page
-from moedsl.support.atomic_file import refusals, write
+from moedsl.support.atomic_file import refusals
 
 
 def run(a: Namespace) -> int:
@@ -17,16 +16,10 @@ def run(a: Namespace) -> int:
     path = Path(a.output)
     diagnostics = refusals(path, "report", lambda text: SIGN in text[:400], a.force)
     if diagnostics:
-        talk.say(diagnostics, {})
-        return 1
+        return talk.refused(a, diagnostics)
     result, code = compiled(a, "plan")
     if result is None or code:
         return code
     if a.pareto:
         answers.with_fronts(result)
-    diagnostics = write(path, page(result.plans))
-    talk.say(diagnostics, {})
-    if diagnostics:
-        return 1
-    print(f"wrote {path}", file=sys.stderr)
-    return 0
+    return talk.written(path, page(result.plans), "")

@@ -19,18 +19,18 @@ from moedsl.results.measure import measure
 from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.results.rows import lines
 from moedsl.results.text import text
-from moedsl.support.atomic_file import refusals, write
+from moedsl.support.atomic_file import refusals
 
 
 def run(a: Namespace) -> int:
     kept = refusals(Path(a.measured), "results", force=a.force) if a.measured else []
     if kept:
-        return _failed(a, kept)
+        return talk.refused(a, kept)
     runs, found = gather(a.paths)
     each = numbers(runs, Given(a.seq, a.gpus, a.global_batch))
     found += [n for n in each if isinstance(n, Diagnostic)]
     if found:
-        return _failed(a, found)
+        return talk.refused(a, found)
     rows = _rows(runs, [n for n in each if isinstance(n, Numbers)], a.warmup)
     compared = comparisons(rows)
     data = {"version": 1, "runs": rows, "comparisons": compared}
@@ -48,13 +48,6 @@ def _rows(runs: Sequence[Run], each: Sequence[Numbers], warmup: int | None) -> l
     return [measure(r, read_all(r.logs, known), n, warmup) for r, n in pairs]
 
 
-def _failed(a: Namespace, found: Sequence[Diagnostic]) -> int:
-    if a.json:
-        talk.print_json(talk.failed_json(found, {}))
-    talk.say(found, {})
-    return 1
-
-
 def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> int:
     """Writes the lines for `moedsl calibrate` where they are asked for."""
     if a.measured is None:
@@ -64,9 +57,4 @@ def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> 
         print("no run has both a plan and figures: nothing to calibrate with", file=sys.stderr)
         return 1
     path = Path(a.measured)
-    found = write(path, said)
-    talk.say(found, {})
-    if found:
-        return 1
-    print(f"wrote {path}: {said.count(chr(10))} runs for `moedsl calibrate {path}`", file=sys.stderr)
-    return 0
+    return talk.written(path, said, f": {said.count(chr(10))} runs for `moedsl calibrate {path}`")

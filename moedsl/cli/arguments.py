@@ -1,0 +1,240 @@
+"""The commands and their arguments, as a table in the order of `--help`. It imports nothing that a command needs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+"""What `add_argument` takes."""
+
+
+class Command(NamedTuple):
+    """A command: its line of help, its arguments, and commands of its own."""
+
+    help: str
+    arguments: tuple[Argument, ...]
+    actions: Mapping[str, Command]
+
+
+def _command(help: str, *arguments: Argument, actions: Mapping[str, Command] = {}) -> Command:
+    return Command(help, arguments, actions)
+
+
+def _arg(words: str, help: str = "", **options: Any) -> Argument:
+    """An argument by its names and what stands for its value, as in "-o --output DIR"."""
+    names = tuple(w for w in words.split() if w.startswith("-")) or (words.split()[0],)
+    value = "".join(words.split(maxsplit=len(names))[len(names) :])
+    return names, {"metavar": value or None, "help": help or None, **options}
+
+
+def _flag(words: str, help: str) -> Argument:
+    return tuple(words.split()), {"action": "store_true", "help": help}
+
+
+def _amount(name: str) -> Any:
+    """A reader of `moedsl.queries.amounts`, imported when an argument needs it."""
+
+    def read(text: str) -> Any:
+        return getattr(importlib.import_module("moedsl.queries.amounts"), name)(text)
+
+    return read
+
+
+_JSON = _flag("--json", "print JSON")
+_FILE = "a .moe file, or - for standard input"
+_TEXT = _arg("-e --expression TEXT", "the program itself")
+_PROGRAM = (_arg("file FILE", _FILE, nargs="?"), _TEXT)
+_STAGES = ("parse", "check", "lower", "solve", "plan")
+_PRINTED = (_JSON, _arg("--stop-after", "print the output of this stage and stop", choices=_STAGES))
+_BUDGET = (
+    _arg("--tokens N", "days and GPU-hours for a budget such as 10T or 500B", type=_amount("tokens")),
+    _arg("--price P", "price of a GPU-hour: also print the cost of --tokens", type=_amount("price")),
+)
+_RECIPE = (
+    _arg("--gpu", "the hardware of a recipe without a plan"),
+    _arg("--world", "the number of GPUs of a recipe without a plan", type=int),
+)
+_FOREIGN = _flag("--force", "overwrite a file that moedsl did not write")
+
+COMMANDS: Mapping[str, Command] = {
+    "compile": _command(
+        "write recipe.py, overrides.txt, plan.json and the lock, and print the plan",
+        *_PROGRAM,
+        *_PRINTED,
+        _arg("-o --output DIR", "where to write (default: out)", default="out"),
+        _flag("--force", "overwrite files that moedsl did not write, or that were edited"),
+        _arg(
+            "--emit", "launch: also write launch.py and job.sh, a NeMo-Run script to keep and edit", choices=("launch",)
+        ),
+        _arg("--cluster NAME", "the cluster of --emit launch (default: as in `run`)"),
+    ),
+    "plan": _command(
+        "print the plan and write nothing",
+        *_PROGRAM,
+        *_PRINTED,
+        _flag(
+            "--ladder", "also print what this phase may change, what the next phase would try, and the predicted gain"
+        ),
+        _flag("--lengths", "print instead the fewest GPUs for this sequence length, for twice and for four times it"),
+        _arg("--top K", "print instead the K best layouts", type=_amount("layouts")),
+        _flag("--pareto", "print instead memory against speed, and GPUs against time"),
+        *_BUDGET,
+    ),
+    "check": _command("print the errors and warnings of a file", _arg("files FILE", _FILE, nargs="*"), _TEXT, _JSON),
+    "what-if": _command(
+        "gain of other GPUs, lengths, number formats, freezing and sharding, with the same tokens a step",
+        *_PROGRAM,
+        _JSON,
+        *_BUDGET,
+    ),
+    "verify": _command(
+        "build recipes with the real Megatron Bridge and compare them with their plans",
+        _arg("files FILE", "a folder that `compile` wrote, a recipe.py, a .moe file, or module:function", nargs="+"),
+        *_RECIPE,
+        _arg("--jobs", "recipes checked at once (default: 2)", type=int, default=2),
+        _JSON,
+    ),
+    "rehearse": _command(
+        "train the plan, shrunk to a few processes, with NVIDIA's own pretrain() on this machine",
+        *_PROGRAM,
+        _arg("--run NAME", "the run of a file that has several (default: every one)"),
+        _arg("--ranks N", "processes at most (default: 8)", type=_amount("ranks"), default=8),
+        _arg("--iterations N", "steps (default: 3)", type=_amount("steps"), default=3),
+        _arg("--timeout SECONDS", "limit for each run (default: 600)", type=float, default=600.0),
+        _flag("--cpu", "on the CPU even where there are GPUs"),
+        _flag("--dryrun", "print what would run, and run nothing"),
+        _arg("-o --output DIR", "keep recipe, model, answers and logs there"),
+        _JSON,
+    ),
+    "lint": _command(
+        "check existing Megatron Bridge recipes against every rule, and point at the line",
+        _arg("files FILE", "a recipe.py (FILE:function), or module:function", nargs="+"),
+        _arg("--gpu", "the hardware, if the function's name does not give it"),
+        _arg("--world", "the number of GPUs, if the function's name does not give it", type=int),
+        _arg("--phase", "phase whose advice to give", choices=("fit", "scale", "throughput"), default="throughput"),
+        _JSON,
+    ),
+    "diagnose": _command(
+        "find the cause of a failure in a log, how to confirm it, and the edit that fixes it",
+        _arg("log", "a log file of any size, - for standard input, or a line of a log"),
+        _arg("--run FILE", "the run file: try the edits on it, and use its own symptoms too"),
+        _JSON,
+    ),
+    "diff": _command(
+        "compare two runs: do they differ in the experiment, or only in how it runs",
+        _arg(
+            "sides A B",
+            "a .moe file (FILE:run), a compiled folder, plan.json, recipe.py, module:function or overrides",
+            nargs="*",
+        ),
+        _arg("-e --expression TEXT", "a program, placed after A and B", action="append"),
+        *_RECIPE,
+        _flag("--exit-code", "exit 1 unless it is the same experiment"),
+        _JSON,
+    ),
+    "results": _command(
+        "compare what runs measured, from their logs, with their plans",
+        _arg(
+            "paths PATH",
+            "an experiment's id, a folder of runs, a log in the folder of its plan.json, or LOG=PLAN",
+            nargs="+",
+        ),
+        _arg("--seq TOKENS", "tokens of a sequence, if no plan gives it", type=_amount("length")),
+        _arg("--gpus N", "the number of GPUs, if no plan gives it", type=_amount("whole")),
+        _arg("--global-batch N", "sequences of a step, if no log or plan gives it", type=_amount("whole")),
+        _arg("--warmup N", "iterations left out (default: 10, a third of a shorter run)", type=_amount("whole")),
+        _arg("--measured FILE", "also write lines that `moedsl calibrate` reads"),
+        _flag("--force", "overwrite that file"),
+        _JSON,
+    ),
+    "fmt": _command(
+        "format .moe files; comments stay",
+        _arg("files FILE", "files to rewrite, or - to filter standard input", nargs="+"),
+        _flag("--check", "write nothing; exit 1 if a file would change"),
+    ),
+    "models": _command(
+        "list the models that a run may name, or add one",
+        _JSON,
+        actions={
+            "add": _command(
+                "the .moe declaration of a Hugging Face config.json",
+                _arg("config", "a Hugging Face config.json of an MoE model"),
+                _arg("--name", "the name that runs will use"),
+                _arg("--hf", "the Hugging Face id that AutoBridge resolves"),
+                _arg("-o --output FILE", "where to write it (default: standard output)"),
+                _flag("--force", "overwrite the file"),
+            )
+        },
+    ),
+    "calibrate": _command(
+        "fit the constants of the speed estimate to measured runs",
+        _arg("files RUNS", 'JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440}', nargs="+"),
+        _arg("-o --output FILE", "the .moe file to write (default: standard output)"),
+        _FOREIGN,
+        _flag("--from-scratch", "start from the initial values, not from the stdlib's constants"),
+    ),
+    "report": _command(
+        "write the plan as one HTML file",
+        *_PROGRAM,
+        _arg("-o --output FILE", "default: report.html", default="report.html"),
+        _flag("--pareto", "draw memory against speed and GPUs against time too"),
+        _FOREIGN,
+    ),
+    "run": _command(
+        "train on this machine, or submit to a cluster through NeMo-Run",
+        *_PROGRAM,
+        _arg(
+            "--cluster NAME",
+            "submit to this cluster; without a name to the run file's only one or its default",
+            nargs="?",
+            const="",
+        ),
+        _arg("--run NAME", "the run of a file that has several (default: all of them)"),
+        _flag("--dryrun", "print exactly what would be sent, and send nothing"),
+        _flag("--no-preflight", "skip the checks of Bridge and of the cluster, and those in the job's first seconds"),
+        _flag("--detach", "return once all jobs are submitted; `jobs` and `logs` follow them"),
+        _flag(
+            "--sequential",
+            "start each run when the one before it has ended, even if it failed (default: the scheduler decides)",
+        ),
+        _JSON,
+    ),
+    "clusters": _command(
+        "list the clusters that `run --cluster` knows",
+        _arg("file FILE", "a .moe file whose clusters are listed too", nargs="?"),
+        _JSON,
+    ),
+    "jobs": _command(
+        "list what `moedsl run --cluster` submitted, with its status",
+        _arg("id ID", "one experiment, job by job", nargs="?"),
+        _arg("--last N", "how many (default: 10)", type=_amount("experiments"), default=10),
+        _JSON,
+    ),
+    "logs": _command(
+        "print the logs of the jobs of an experiment",
+        _arg("id ID"),
+        _arg("job JOB", "one of its jobs", nargs="?"),
+        _flag("-f --follow", "follow them until they end; exit code 1 if one fails"),
+    ),
+    "cancel": _command("cancel the jobs of an experiment", _arg("id ID")),
+    "hardware": _command("list the hardware that a run may name", _JSON),
+    "schema": _command("print the JSON Schema of plan.json"),
+    "explain": _command(
+        "explain the values of a run, a rule, a diagnostic or a name",
+        _arg(
+            "what WHAT",
+            "a .moe file (or -) and names such as tp or model.tensor_model_parallel_size; or ids such as "
+            "std.mesh.heads, or `rules` for all of them",
+            nargs="*",
+        ),
+        _TEXT,
+        _arg("--run NAME", "the run of a file that has several"),
+        _JSON,
+    ),
+    "lsp": _command(
+        "serve editors: the language server on standard input and output",
+        _flag("--stdio", "accepted because some clients pass it; it changes nothing"),
+    ),
+}
