@@ -35,10 +35,7 @@ def main() -> None:
     if found:
         sys.exit("\n".join(d.message for d in found))
     speed = [r for r in runs if r.tokens]
-    folds = {
-        "model": left_out(speed, lambda r: r.model, _say),
-        "GPU": left_out(speed, lambda r: r.gpu, _say),
-    }
+    folds = {"model": left_out(speed, lambda r: r.model, _say), "GPU": left_out(speed, lambda r: r.gpu, _say)}
     for name, predictions in folds.items():
         plot(predictions, name, ROOT / f"docs/accuracy_{name.lower()}.svg")
     text = "\n".join(page(folds, runs))

@@ -206,36 +206,10 @@ _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
 }
 
 STATEMENTS = (
-    "model",
-    "hardware",
-    "seq",
-    "batch",
-    "micro_batch",
-    "precision",
-    "task",
-    "fit",
-    "scale",
-    "throughput",
-    "vlm",
-    "data",
-    "routing",
-    "pin",
-    "require",
-    "prefer",
-    "allow",
-    "sweep",
-    "isolate",
-    "workflow",
-    "set",
-    "target",
-    "cluster",
-    "calibration",
-    "document",
-    "run",
-    "use",
-    "rules",
-    "profile",
-)
+    "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "fit", "scale", "throughput", "vlm",
+    "data", "routing", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
+    "cluster", "calibration", "document", "run", "use", "rules", "profile",
+)  # fmt: skip
 """What a bare name may have been meant as."""
 ALONE = ("vlm", "workflow")
 """Those of them that are statements without a further word."""

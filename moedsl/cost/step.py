@@ -18,14 +18,9 @@ from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Hardware, Model
 
 MICROBATCH = (
-    "compute",
-    "recompute",
-    "expert_communication",
-    "tensor_communication",
-    "context_communication",
-    "activation_offload",
-    "launch",
-)
+    "compute", "recompute", "expert_communication", "tensor_communication", "context_communication",
+    "activation_offload", "launch",
+)  # fmt: skip
 """The time of a stage for each microbatch."""
 ALONE = "alone"
 """The additional time of a microbatch that runs alone although expert overlap is on."""
@@ -224,21 +219,11 @@ KINDS = {
     "attention": ("core",),
     "scan": ("scan",),
     "passes": (
-        "norm",
-        "residual",
-        "rotary",
-        "router",
-        "quantise",
-        "quantise_back",
-        "quantise_mixer",
-        "quantise_mixer_back",
-        "activation",
-        "cast",
-        "cast_back",
-        "permute",
+        "norm", "residual", "rotary", "router", "quantise", "quantise_back", "quantise_mixer", "quantise_mixer_back",
+        "activation", "cast", "cast_back", "permute",
     ),
     "vision": ("vision", "merger"),
-}
+}  # fmt: skip
 """The parts of `compute.Work` of each kind. `up` is a part of `linear`; a product carries the casts fused with it."""
 
 

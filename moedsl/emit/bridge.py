@@ -25,20 +25,11 @@ _CONFIG = "megatron.bridge.training.config"
 _BASE = {
     "AutoBridge": "megatron.bridge",
     "distributed_fused_adam_with_cosine_annealing": "megatron.bridge.recipes.utils.optimizer_utils",
-    **dict.fromkeys(
-        (
-            "CheckpointConfig",
-            "ConfigContainer",
-            "DistributedDataParallelConfig",
-            "LoggerConfig",
-            "RNGConfig",
-            "TokenizerConfig",
-            "TrainingConfig",
-            "ValidationConfig",
-        ),
-        _CONFIG,
-    ),
-}
+    **dict.fromkeys((
+        "CheckpointConfig", "ConfigContainer", "DistributedDataParallelConfig", "LoggerConfig",
+        "RNGConfig", "TokenizerConfig", "TrainingConfig", "ValidationConfig",
+    ), _CONFIG),
+}  # fmt: skip
 """Names that the template itself uses, by module."""
 
 _NOTES = {

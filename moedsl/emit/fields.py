@@ -262,11 +262,7 @@ SECTIONS = (
         "Experts: dispatcher and router",
         (
             Row("dispatcher", "model.moe_token_dispatcher_type", lambda w: "flex" if _flex(w) else "alltoall"),
-            Row(
-                "dispatcher",
-                "model.moe_flex_dispatcher_backend",
-                lambda w: w.policy.dispatcher if _flex(w) else None,
-            ),
+            Row("dispatcher", "model.moe_flex_dispatcher_backend", lambda w: w.policy.dispatcher if _flex(w) else None),
             Row("dispatcher", "model.moe_flex_dispatcher_num_sms", lambda w: _SMS[w.policy.dispatcher], _flex),
             Row("dispatcher", "model.moe_shared_expert_overlap", _const(False)),
             Row("routing", "model.moe_router_force_load_balancing", lambda w: w.policy.routing == "balanced"),
@@ -291,9 +287,7 @@ SECTIONS = (
             Row("recompute", "model.recompute_method", lambda w: "uniform" if _full(w) else None),
             Row("recompute", "model.recompute_num_layers", lambda w: 1 if _full(w) else None),
             Row(
-                "offload_modules",
-                "model.fine_grained_activation_offloading",
-                lambda w: bool(w.policy.offload_modules),
+                "offload_modules", "model.fine_grained_activation_offloading", lambda w: bool(w.policy.offload_modules)
             ),
             Row("offload_modules", "model.offload_modules", lambda w: list(w.policy.offload_modules)),
         ),
@@ -303,9 +297,7 @@ SECTIONS = (
         (
             Row("cuda_graph", "model.cuda_graph_impl", _graph_impl),
             Row(
-                "cuda_graph",
-                "model.cuda_graph_modules",
-                lambda w: [] if _whole_graph(w) else list(w.policy.cuda_graph),
+                "cuda_graph", "model.cuda_graph_modules", lambda w: [] if _whole_graph(w) else list(w.policy.cuda_graph)
             ),
             Row("cuda_graph", "model.use_te_rng_tracker", lambda w: bool(w.policy.cuda_graph)),
             Row("cuda_graph", "rng.te_rng_tracker", lambda w: bool(w.policy.cuda_graph)),
@@ -398,8 +390,7 @@ SECTIONS = (
         ),
     ),
     Section(
-        "Profiling",
-        (Row(None, "profiling", _const(Call(_CONFIG, "ProfilingConfig")), when=lambda w: w.profiling),),
+        "Profiling", (Row(None, "profiling", _const(Call(_CONFIG, "ProfilingConfig")), when=lambda w: w.profiling),)
     ),
     Section(
         "Length of the run: a short one on mock data, else Bridge's own defaults; change them freely",

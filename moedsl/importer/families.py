@@ -235,9 +235,7 @@ FAMILIES: Mapping[str, Family] = {
         outer=_TIED,
     ),
     "qwen3_5_moe_text": Family(
-        _QWEN3_5_MOE | _TIED | {"position_embedding_type": Const("rope", f"{_QWEN35}:404")},
-        _QWEN3_5_ONLY,
-        _DELTA_NET,
+        _QWEN3_5_MOE | _TIED | {"position_embedding_type": Const("rope", f"{_QWEN35}:404")}, _QWEN3_5_ONLY, _DELTA_NET
     ),
     "qwen2_moe": Family(
         _CORE
@@ -315,10 +313,7 @@ FAMILIES: Mapping[str, Family] = {
 
 _WIDE_NORM = "queries and keys are normalised over all heads at once; `qk_norm` means one norm for each head"
 
-INEXPRESSIBLE: Mapping[str, str] = {
-    "olmoe": _WIDE_NORM,
-    "minimax_m2": _WIDE_NORM,
-}
+INEXPRESSIBLE: Mapping[str, str] = {"olmoe": _WIDE_NORM, "minimax_m2": _WIDE_NORM}
 """Known `model_type`s whose architecture the facts cannot say, and what stands in the way."""
 
 SIGNS: tuple[tuple[str, str], ...] = (

@@ -53,13 +53,7 @@ class Job:
         return self.state in (*TERMINAL, NOT_SUBMITTED)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "state": self.state,
-            "says": self.says,
-            "number": self.number,
-            "folder": self.folder,
-        }
+        return {"name": self.name, "state": self.state, "says": self.says, "number": self.number, "folder": self.folder}
 
 
 def number_of(handle: str) -> str:

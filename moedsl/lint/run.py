@@ -26,12 +26,7 @@ PHASE = "throughput"
 """Advice that depends on the phase of the workflow is that for a tuned run, unless another is named."""
 
 
-def lint(
-    targets: Sequence[str],
-    gpu: str | None = None,
-    world: int | None = None,
-    phase: str = PHASE,
-) -> list[Lint]:
+def lint(targets: Sequence[str], gpu: str | None = None, world: int | None = None, phase: str = PHASE) -> list[Lint]:
     """One finding list for each target (FILE, FILE:function or module:function), in their order."""
     library = load_stdlib()
     book, wrong = rules.read(library)

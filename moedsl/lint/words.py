@@ -169,10 +169,7 @@ _READERS: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
         ("ddp.use_megatron_fsdp",),
     ),
     "moments": (_dtype("optimizer.exp_avg_dtype"), ("optimizer.exp_avg_dtype",)),
-    "grad_reduce": (
-        lambda r: "fp32" if r.get("ddp.grad_reduce_in_fp32") else "bf16",
-        ("ddp.grad_reduce_in_fp32",),
-    ),
+    "grad_reduce": (lambda r: "fp32" if r.get("ddp.grad_reduce_in_fp32") else "bf16", ("ddp.grad_reduce_in_fp32",)),
     "routing": (
         lambda r: "balanced" if r.get(_M + "moe_router_force_load_balancing") else "natural",
         (_M + "moe_router_force_load_balancing",),

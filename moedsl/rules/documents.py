@@ -154,10 +154,7 @@ class _Reader:
     def _borne(self, claim: Claim) -> None:
         """Something carries the claim and a test shows it, or it says why nothing does; not both."""
         borne = bool(claim.carried or claim.behaviour)
-        wants = [
-            *(["carried or a behaviour"] if not borne else []),
-            *(["shown"] if not claim.shown else []),
-        ]
+        wants = [*(["carried or a behaviour"] if not borne else []), *(["shown"] if not claim.shown else [])]
         if claim.left is None and wants:
             text = f"this claim has no {' and no '.join(wants)}"
             help = 'name the rule and its test, or say `left "why"`'

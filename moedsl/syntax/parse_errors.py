@@ -18,25 +18,10 @@ VALUES = frozenset(["NUMBER", "STRING", "NAME", "LPAREN", "LBRACKET", "MINUS", "
 COMPARISON_TERMINALS = frozenset(["EQ", "NE", "LT", "LE", "GT", "GE", "NOT", "IN"])
 OPERATORS = COMPARISON_TERMINALS | {"PLUS", "MINUS", "STAR", "SLASH", "FLOOR", "MOD", "AND", "OR", "IMPLIES"}
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
-RESERVED = frozenset(
-    [
-        "if",
-        "then",
-        "else",
-        "and",
-        "or",
-        "not",
-        "in",
-        "true",
-        "false",
-        "when",
-        "because",
-        "cite",
-        "worth",
-        "confirm",
-        "fix",
-    ]
-)
+RESERVED = frozenset((
+    "if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth", "confirm",
+    "fix",
+))  # fmt: skip
 WORDS = {
     "NAME": "a name", "NUMBER": "a number", "STRING": "a string in double quotes", "WORD": "an option",
     "VERSION": "a version", "IMPLIES": "`=>`", "EQ": "`==`", "NE": "`!=`", "LE": "`<=`", "GE": "`>=`", "LT": "`<`",

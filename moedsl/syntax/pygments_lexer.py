@@ -98,13 +98,7 @@ class MoeLexer(RegexLexer):
         "members": [(r"\}", Punctuation, "#pop"), *_BETWEEN, (_any(_W.members), Keyword, "line"), *_EXPRESSION],
         "line": [*_BLANKS, *_EXPRESSION, default("#pop")],
         "options": [*_BLANKS, *_NAMES[1:], (_WORD, Name), default("#pop")],
-        "brackets": [
-            (r"[)\]]", Punctuation, "#pop"),
-            (r"\n+", Whitespace),
-            *_BLANKS,
-            *_EXPRESSION,
-            default("#pop"),
-        ],
+        "brackets": [(r"[)\]]", Punctuation, "#pop"), (r"\n+", Whitespace), *_BLANKS, *_EXPRESSION, default("#pop")],
         "string": [
             (r'"', String.Double, "#pop"),
             (r"\\[^\n]", String.Escape),

@@ -206,47 +206,20 @@ def _split(children: Sequence[Any]) -> tuple[list[Any], dict[str, Any], tuple[as
     return plain, clauses, tuple(n for n in nodes if isinstance(n, ast.Cite))
 
 
-def _require(b: Builder, c: Sequence[Any]) -> ast.Require:
-    plain, clauses, cites = _split(c)
-    name = plain[0] if len(plain) > 1 else None
-    return ast.Require(name, plain[-1], clauses.get("because"), cites, b.span(c))
+def _member(cls: type[Any], *words: str) -> Rule:
+    """A class with a name, which may be missing, an expression, the values of some clauses, and citations."""
 
+    def build(b: Builder, c: Sequence[Any]) -> Any:
+        plain, clauses, cites = _split(c)
+        name = plain[0] if len(plain) > 1 else None
+        return cls(name, plain[-1], *(clauses.get(w) for w in words), cites, b.span(c))
 
-def _prefer(b: Builder, c: Sequence[Any]) -> ast.Prefer:
-    plain, clauses, cites = _split(c)
-    name = plain[0] if len(plain) > 1 else None
-    return ast.Prefer(name, plain[-1], clauses.get("worth"), clauses.get("because"), cites, b.span(c))
+    return build
 
 
 def _allow(b: Builder, c: Sequence[Any]) -> ast.AllowStmt:
     plain, clauses, _ = _split(c)
     return ast.AllowStmt(plain[0], clauses.get("because"), b.span(c))
-
-
-def _let(b: Builder, c: Sequence[Any]) -> ast.Let:
-    (name, expr), clauses, cites = _split(c)
-    return ast.Let(name, expr, clauses.get("because"), cites, b.span(c))
-
-
-def _conditional(cls: type[Any]) -> Rule:
-    """A member of a rules block that may have a ``when``."""
-
-    def build(b: Builder, c: Sequence[Any]) -> Any:
-        (name, expr), clauses, cites = _split(c)
-        return cls(name, expr, clauses.get("when"), clauses.get("because"), cites, b.span(c))
-
-    return build
-
-
-def _symptom(b: Builder, c: Sequence[Any]) -> ast.Symptom:
-    (name, pattern), clauses, cites = _split(c)
-    get = clauses.get
-    return ast.Symptom(name, pattern, get("confirm"), get("fix"), get("because"), cites, b.span(c))
-
-
-def _effect(b: Builder, c: Sequence[Any]) -> ast.Effect:
-    (name, word), clauses, cites = _split(c)
-    return ast.Effect(name, word, clauses.get("because"), cites, b.span(c))
 
 
 def _rules(b: Builder, c: Sequence[Any]) -> ast.RulesDecl:
@@ -298,10 +271,8 @@ RULES: dict[str, Rule] = {
     "vlm_stmt": _many(ast.VlmStmt, 1),
     "data_stmt": _pick(ast.DataStmt, 1),
     "pin_stmt": _many(ast.PinStmt, 1),
-    "require": _require,
-    "law": _require,
-    "prefer": _prefer,
-    "advice": _prefer,
+    **dict.fromkeys(("require", "law"), _member(ast.Require, "because")),
+    **dict.fromkeys(("prefer", "advice"), _member(ast.Prefer, "worth", "because")),
     "allow_stmt": _allow,
     "sweep_stmt": _over(ast.SweepStmt),
     "isolate_stmt": _over(ast.IsolateStmt),
@@ -324,15 +295,15 @@ RULES: dict[str, Rule] = {
     "value_fact": _value_fact,
     "bindings_fact": _group_fact,
     "block_fact": _group_fact,
-    "let": _let,
-    "default": _conditional(ast.Default),
-    "candidates": _conditional(ast.Candidates),
-    "derive": _conditional(ast.Derive),
-    "env": _conditional(ast.Env),
-    "rank": _conditional(ast.Rank),
-    "measured": _conditional(ast.Measured),
-    "symptom": _symptom,
-    "effect": _effect,
+    "let": _member(ast.Let, "because"),
+    "default": _member(ast.Default, "when", "because"),
+    "candidates": _member(ast.Candidates, "when", "because"),
+    "derive": _member(ast.Derive, "when", "because"),
+    "env": _member(ast.Env, "when", "because"),
+    "rank": _member(ast.Rank, "when", "because"),
+    "measured": _member(ast.Measured, "when", "because"),
+    "symptom": _member(ast.Symptom, "confirm", "fix", "because"),
+    "effect": _member(ast.Effect, "because"),
     "if_else": _if_else,
     **dict.fromkeys(("implication", "disjunction", "conjunction", "comparison", "addition", "multiplication"), _binary),
     "negation": _unary,

@@ -88,10 +88,7 @@ def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mism
     plan = case.plan
     if plan is None:
         return ()
-    resolved = flat(config) | {
-        "data_parallel_size": config.data_parallel_size,
-        "num_microbatches": num_microbatches,
-    }
+    resolved = flat(config) | {"data_parallel_size": config.data_parallel_size, "num_microbatches": num_microbatches}
     out: list[Mismatch] = []
     for field, planned, agrees in checks(plan):
         planned = layout(planned) if field == LAYOUT else planned

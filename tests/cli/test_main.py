@@ -287,11 +287,7 @@ def test_ctrl_c() -> None:
 
 WRITERS = {
     "report": ["report", "-e", GOOD],
-    "models add": [
-        "models",
-        "add",
-        str(ROOT / "stdlib" / "hf" / "Qwen--Qwen3-30B-A3B" / "config.json"),
-    ],
+    "models add": ["models", "add", str(ROOT / "stdlib" / "hf" / "Qwen--Qwen3-30B-A3B" / "config.json")],
     "calibrate": ["calibrate", "runs.jsonl"],
 }
 

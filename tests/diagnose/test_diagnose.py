@@ -94,8 +94,7 @@ def test_a_healthy_log(run: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "id"),
-    [(bytes(range(256)) * 40, "read.log"), (gzip.compress(VPP.encode() * 100), "read.log")],
+    ("content", "id"), [(bytes(range(256)) * 40, "read.log"), (gzip.compress(VPP.encode() * 100), "read.log")]
 )
 def test_what_is_no_log(run: Any, tmp_path: Path, content: bytes, id: str) -> None:
     path = tmp_path / "x"

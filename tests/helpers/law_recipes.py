@@ -29,10 +29,7 @@ _FIELDS = {
 """A fact of a model that a case changes, and Megatron's field for it."""
 
 
-_OFFLOADING = {
-    "env": {"NVTE_CPU_OFFLOAD_V1": 1},
-    "derived": {"model.fine_grained_offloading_max_inflight_offloads": 1},
-}
+_OFFLOADING = {"env": {"NVTE_CPU_OFFLOAD_V1": 1}, "derived": {"model.fine_grained_offloading_max_inflight_offloads": 1}}
 """What the rules give a plan that offloads modules, so that nothing else is refused."""
 _GRAPHS = {"env": {"NCCL_GRAPH_REGISTER": 0}}
 """And one with graphs of modules: expandable segments, which every plan has, go with no registration by NCCL."""

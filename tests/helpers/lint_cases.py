@@ -41,10 +41,7 @@ def _energon(size: int) -> str:
 
 MISTAKES: dict[str, Mistake] = {
     "ETP x EP x PP does not divide the world": Mistake(
-        "std.mesh.expert_mesh",
-        "= 32",
-        ("m.expert_model_parallel_size = 32",),
-        ("m.expert_model_parallel_size = 8",),
+        "std.mesh.expert_mesh", "= 32", ("m.expert_model_parallel_size = 32",), ("m.expert_model_parallel_size = 8",)
     ),
     "unset ETP turns into TP": Mistake(
         "std.recipe_mesh.say_etp",
@@ -96,11 +93,7 @@ MISTAKES: dict[str, Mistake] = {
         DEEPSEEK,
     ),
     "a layout of another depth": Mistake(
-        "std.recipe_layout.layers",
-        "= 60",
-        ("m.num_layers = 60",),
-        ("m.num_layers = 61",),
-        DEEPSEEK,
+        "std.recipe_layout.layers", "= 60", ("m.num_layers = 60",), ("m.num_layers = 61",), DEEPSEEK
     ),
     "a layout and stage counts": Mistake(
         "std.recipe_layout.one_way",
@@ -392,9 +385,6 @@ MISTAKES: dict[str, Mistake] = {
         gpu="b200",
     ),
     "a field of nothing": Mistake(
-        "lint.unknown_field",
-        "moe_a2a_overlap",
-        ("m.moe_a2a_overlap = True",),
-        ("m.moe_permute_fusion = True",),
+        "lint.unknown_field", "moe_a2a_overlap", ("m.moe_a2a_overlap = True",), ("m.moe_permute_fusion = True",)
     ),
 }

@@ -162,12 +162,7 @@ PLANS: dict[str, Plan] = {
         "qwen3_30b_a3b", "h100", 32, {"ep": 8}, {"sharding": "fsdp", "grad_reduce": "bf16", "recompute": ["moe_act"]}
     ),
     "qwen3_30b_h100_sft": plan(
-        "qwen3_30b_a3b",
-        "h100",
-        16,
-        {"ep": 8, "cp": 2},
-        {"data": "/data/sft", "recompute": ["layernorm"]},
-        task="sft",
+        "qwen3_30b_a3b", "h100", 16, {"ep": 8, "cp": 2}, {"data": "/data/sft", "recompute": ["layernorm"]}, task="sft"
     ),
     "qwen3_235b_gb200_mxfp8_overlap": plan(
         "qwen3_235b_a22b",

@@ -196,11 +196,7 @@ CASES: dict[str, Case] = {
     "hybrid with pp": _case(None, _NANO, pp=2, build=True),
     "hybrid: 52 layers on 3 stages": _case(None, _NANO, gpus=24, pp=3, build=True),
     "hybrid, a layout with an uneven end": _case(
-        None,
-        _NANO,
-        pp=2,
-        pipeline_layout="MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEM|EM*EMEMEMEM*EMEMEMEME",
-        build=True,
+        None, _NANO, pp=2, pipeline_layout="MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEM|EM*EMEMEMEM*EMEMEMEME", build=True
     ),
     "Mamba heads: 40 over tp 2 x cp 8": _case(
         "hybrid.mamba_heads", _NANO, tp=2, cp=8, facts={"mamba_heads": 40}, build=True

@@ -327,9 +327,7 @@ LISTED = {"full_attention_interval": None, "layer_types": (["linear_attention"] 
 
 
 @pytest.mark.parametrize(
-    ("said", "cited"),
-    [({}, "full_attention_interval"), (LISTED, "layer_types")],
-    ids=["interval", "list"],
+    ("said", "cited"), [({}, "full_attention_interval"), (LISTED, "layer_types")], ids=["interval", "list"]
 )
 def test_full_attention_is_counted_or_listed(said: dict[str, Any], cited: str) -> None:
     """Newer configurations have the list alone."""

@@ -132,8 +132,7 @@ def test_the_plan_is_placed_beside_the_front() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "key"),
-    [("seq 128k; fit first", "model_parallel"), ("seq 128k; fit first; prefer tp == 1", "tp == 1")],
+    ("more", "key"), [("seq 128k; fit first", "model_parallel"), ("seq 128k; fit first; prefer tp == 1", "tp == 1")]
 )
 def test_what_beats_the_plan_is_behind_by_the_key_that_decides(more: str, key: str) -> None:
     """The first unequal key, whose values a run with that layout pinned has too."""

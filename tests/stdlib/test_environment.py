@@ -23,7 +23,7 @@ BY_HAND = {
     "NUM_OF_TOKENS_PER_CHUNK_COMBINE_API": {
         "nemotron_3_5_lightning_pretrain_16gpu_h100_bf16_config",
         "nemotron_3_super_pretrain_64gpu_h100_bf16_config",
-    },
+    }
 }
 """Recipes that differ from every recipe like them."""
 GRAPHS = {"TORCH_NCCL_AVOID_RECORD_STREAMS", "PYTORCH_CUDA_ALLOC_CONF", "NVTE_CUTEDSL_FUSED_GROUPED_MLP"}

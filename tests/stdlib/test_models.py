@@ -125,10 +125,7 @@ def hybrid(m: Model) -> dict[str, Any]:
 def delta_nets(m: Model) -> dict[str, Any]:
     return {
         "experimental_attention_variant": "gated_delta_net",
-        "linear_attention_freq": {
-            "layers": m.layers,
-            "full": [*range(m.linear_every, m.layers + 1, m.linear_every)],
-        },
+        "linear_attention_freq": {"layers": m.layers, "full": [*range(m.linear_every, m.layers + 1, m.linear_every)]},
         "linear_conv_kernel_dim": 4,
         "linear_num_key_heads": m.linear_key_heads,
         "linear_num_value_heads": m.linear_value_heads,

@@ -99,7 +99,7 @@ LATE = {
 
 IN_TRAINING = {
     # te/pytorch/ops/basic/swiglu.py:474 raises in the first forward pass.
-    "perf-deepseek_v3_pretrain_128gpu_gb300_fp8mx_hsdp_config": ["cuda_graph.whole_graph_activation"],
+    "perf-deepseek_v3_pretrain_128gpu_gb300_fp8mx_hsdp_config": ["cuda_graph.whole_graph_activation"]
 }
 """Accepted until the first step."""
 

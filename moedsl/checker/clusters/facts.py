@@ -107,9 +107,5 @@ def kinds() -> dict[str, Kind]:
     return {f.name: f.metadata["kind"] for f in attrs.fields(Cluster) if "kind" in f.metadata}
 
 
-NEEDS: Mapping[str, tuple[str, ...]] = {
-    "local": (),
-    "slurm": ("hardware",),
-    "kubeflow": ("hardware", "container"),
-}
+NEEDS: Mapping[str, tuple[str, ...]] = {"local": (), "slurm": ("hardware",), "kubeflow": ("hardware", "container")}
 """What an executor cannot do without."""

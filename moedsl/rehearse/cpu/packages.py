@@ -18,20 +18,12 @@ from moedsl.verify import te
 
 _ENGINE = ("transformer_engine", "transformer_engine_torch")
 _BEFORE = (
-    "megatron.core",
-    "megatron.core.extensions.transformer_engine",
-    "megatron.core.fp8_utils",
-    "megatron.core.fp4_utils",
-    "megatron.core.optimizer",
-    "megatron.core.distributed",
-    "megatron.core.models.gpt",
-    "megatron.core.transformer.cuda_graphs",
-    "megatron.core.transformer.multi_token_prediction",
-    "megatron.core.transformer.moe.moe_utils",
-    "megatron.core.transformer.moe.token_dispatcher",
-    "modelopt.torch.opt.plugins",
-    "modelopt.torch.distill.plugins.megatron",
-)
+    "megatron.core", "megatron.core.extensions.transformer_engine", "megatron.core.fp8_utils",
+    "megatron.core.fp4_utils", "megatron.core.optimizer", "megatron.core.distributed", "megatron.core.models.gpt",
+    "megatron.core.transformer.cuda_graphs", "megatron.core.transformer.multi_token_prediction",
+    "megatron.core.transformer.moe.moe_utils", "megatron.core.transformer.moe.token_dispatcher",
+    "modelopt.torch.opt.plugins", "modelopt.torch.distill.plugins.megatron",
+)  # fmt: skip
 """Whatever asks at import whether Transformer Engine is there."""
 
 
