@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from moedsl.verify.client import Server
 from moedsl.verify.report import Report
-from tests.helpers import bridge_process, law_recipes, rotation
+from tests.helpers import law_recipes, rotation, run_folder
 from tests.helpers.rule_cases import EVERY
 
 settings.register_profile("fixed", derandomize=True)
@@ -39,10 +37,9 @@ collect_ignore = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if bridge_process.FOLDER not in os.environ:  # else this is a worker of a run that has one
-        folder = Path(tempfile.mkdtemp(prefix="moedsl-tests-"))
-        os.environ[bridge_process.FOLDER] = str(folder)
-        config.add_cleanup(lambda: _removed(folder))
+    if run_folder.VARIABLE not in os.environ:  # else this is a worker of a run that has one
+        lock = run_folder.make()
+        config.add_cleanup(lambda: run_folder.remove(lock))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,6 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         from tests.helpers import schedule
 
         schedule.longest_first(items)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # 9,000 tests and their modules: no collection has to walk them again
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -60,12 +61,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     config.option.loadscopereorder = False
     return schedule.ByFile(config, log)
-
-
-def _removed(folder: Path) -> None:
-    bridge_process.end(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-    del os.environ[bridge_process.FOLDER]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

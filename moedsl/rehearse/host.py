@@ -9,6 +9,7 @@ folder. The first rank that fails ends the others; the end of stdin ends the pro
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -34,6 +35,7 @@ def main() -> None:
     news, start = os.dup(1), time.monotonic()
     os.dup2(2, 1)  # whatever the imports print is no news
     worker.load_for_cpu()
+    gc.freeze()  # a collection in a fork would copy every page
     _say(news, f"ready {time.monotonic() - start:.1f}")
     for line in sys.stdin:
         job = json.loads(line)

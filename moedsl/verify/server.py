@@ -7,6 +7,7 @@ usage: python -m moedsl.verify.server JOBS STAND_INS
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -65,6 +66,7 @@ def warm(stand_ins: str) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     hub.stay_offline(Path(stand_ins))
+    gc.freeze()  # a collection in a fork would copy every page
     absent = (
         [] if engine == "real" else [f"transformer_engine_torch ({engine}: classes register parameters, none computes)"]
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 from moedsl.cost import Cost, activations, bounds, profiles
 from moedsl.schema.axes import AXES
+from tests.helpers import bridge_process
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled, plan_of, written
@@ -63,8 +62,7 @@ def test_masks_are_those_of_megatrons_own_helper(tmp_path: Path, monkeypatch: py
         assert not result.failed, result.diagnostics
         written(result, tmp_path / name)
         (plans[str(tmp_path / name / "main")],) = result.plans
-    script = ROOT / "tests/oracles/ask_masks.py"
-    ran = subprocess.run([sys.executable, script, *plans], capture_output=True, text=True, check=False)
+    ran = bridge_process.run(str(ROOT / "tests/oracles/ask_masks.py"), *plans)
     assert ran.returncode == 0, ran.stderr[-3000:]
     said = [json.loads(line) for line in ran.stdout.splitlines()]
     assert {(s["folder"], s["stage"]) for s in said} == {

@@ -15,6 +15,7 @@ from moedsl.emit.bridge import function_name, recipe_text
 from moedsl.emit.fields import decided_fields
 from moedsl.megatron import values
 from moedsl.planner.model.plan import Plan
+from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
 
@@ -133,7 +134,8 @@ def test_megatron_reads_the_same_stages(layout: str) -> None:
         "letters = {'embedding': 'E', 'decoder': 't', 'mtp': 'm', 'loss': 'L'}\n"
         f"print('|'.join(''.join(letters[x.name] for x in s) for s in P.parse_str_to_list({layout!r})))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ran = bridge_process.run("-c", code)
+    assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip().splitlines()[-1].split("|") == values.stages(layout)
 
 

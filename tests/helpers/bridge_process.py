@@ -1,18 +1,21 @@
 """A Python that has imported Megatron Bridge: one process for a whole run of the tests, which forks for each script.
 
 Importing torch and Bridge costs 10 to 15 s of a core. `run` gives a script a process of its own without it: the same
-code, in a fork of a process that has only imported. It is for scripts that call `te.install` first, need no stand-in
-of `mamba`, and set no variable that an import reads; others start Python themselves.
+code, in a fork of a process that has only imported, with Transformer Engine and Mamba's kernels stood in for as in
+`moedsl verify`. A script that needs an import without one of them starts Python itself.
 """
 
 from __future__ import annotations
 
 import array
+import ctypes
 import fcntl
+import gc
 import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,18 +29,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.helpers import run_folder
 from tests.helpers.paths import ROOT
 
-FOLDER = "MOEDSL_TEST_FOLDER"
-"""The variable that names a folder of this run of the tests, which `tests/conftest.py` makes and removes."""
 IMPORTED = (
     "megatron.bridge",
     "megatron.bridge.recipes",
+    "megatron.bridge.models.model_provider",
     "megatron.bridge.training.config",
+    "megatron.bridge.training.initialize",
     "megatron.bridge.training.comm_overlap",
     "megatron.bridge.training.mixed_precision",
     "megatron.core.pipeline_parallel.schedules",
 )
+_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
 START = 300
 """Seconds after which a process that is not ready has failed."""
 
@@ -62,7 +68,7 @@ def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
 
 def _started() -> Path:
     """The socket of the process; the first worker that needs it starts it."""
-    folder = Path(os.environ[FOLDER])
+    folder = run_folder.path()
     address = folder / "bridge"
     with (folder / "bridge.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -74,18 +80,11 @@ def _started() -> Path:
                     words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | quiet, cwd=ROOT,
                     start_new_session=True,
                 )  # fmt: skip
-            (folder / "bridge.pid").write_text(str(process.pid))
             end = time.monotonic() + START
             while not address.exists():
                 assert process.poll() is None and time.monotonic() < end, (folder / "bridge.log").read_text()[-3000:]
                 time.sleep(0.05)
     return address
-
-
-def end(folder: Path) -> None:
-    """Ends the process of a run, if one was started."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        os.kill(int((folder / "bridge.pid").read_text()), signal.SIGTERM)
 
 
 # ---------------------------------------------------------------- the process
@@ -100,7 +99,7 @@ def serve(address: Path) -> None:
     waiting.listen()
     Path(f"{address}.new").rename(address)
     lines: dict[int, socket.socket] = {}
-    while folder.exists():  # it goes with the run
+    while not run_folder.is_left(folder):
         if select.select([waiting], [], [], 0.05)[0]:
             line, _ = waiting.accept()
             lines[_fork(line, waiting)] = line
@@ -109,15 +108,17 @@ def serve(address: Path) -> None:
             if done:
                 with suppress(BrokenPipeError), lines.pop(pid) as line:
                     line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _load(home: Path) -> None:
-    from moedsl.verify import hub, te
+    from moedsl.verify import hub, mamba, te
 
     warnings.filterwarnings("ignore")
     hub.build(home, ROOT / "stdlib" / "hf", home / "none")
     os.environ.update(hub.environment(home))  # read while transformers is imported
     engine = te.install()
+    mamba.install()
     import importlib
 
     import torch
@@ -126,6 +127,7 @@ def _load(home: Path) -> None:
     for name in IMPORTED:
         importlib.import_module(name)
     te.install = lambda: engine  # a second stand-in would be another module than the one that is imported
+    gc.freeze()  # a collection in a fork would copy every page
 
 
 def _fork(line: socket.socket, waiting: socket.socket) -> int:
@@ -137,6 +139,7 @@ def _fork(line: socket.socket, waiting: socket.socket) -> int:
         return pid
     status = 1
     try:
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # it ends with the process that it is a copy of
         waiting.close()
         for number, file in enumerate(files):
             os.dup2(file, number)

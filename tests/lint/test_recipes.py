@@ -75,19 +75,27 @@ def found(name: str) -> Iterator[tuple[str, str]]:
     if row.get("refused"):
         yield "lint.refused", "error"
     if r.fields:
-        book, _ = rules.read(load_stdlib())
-        yield from ((f.rule.id, severity(f.rule)) for f in judge(r, book, PHASE).findings)
+        yield from ((f.rule.id, severity(f.rule)) for f in judge(r, book(), PHASE).findings)
         yield from (("lint.unknown_field", "warning") for _ in [*r.unknown][:1])
 
 
 @lru_cache
+def book() -> rules.Book:
+    return rules.read(load_stdlib())[0]
+
+
+@lru_cache
+def every_finding() -> list[tuple[str, str, str]]:
+    """The recipe, the id and the severity of each."""
+    return [(name, id, kind) for name in recipes() for id, kind in found(name)]
+
+
 def findings(*kinds: str) -> dict[str, list[str]]:
     """The recipes that findings of some severities are about, by id."""
     out: dict[str, list[str]] = {}
-    for name in recipes():
-        for id, kind in found(name):
-            if kind in kinds:
-                out.setdefault(id, []).append(name)
+    for name, id, kind in every_finding():
+        if kind in kinds:
+            out.setdefault(id, []).append(name)
     return out
 
 
@@ -172,9 +180,8 @@ def test_full_attention_is_counted_or_listed(said: Any, every: int | None) -> No
 def test_laws_of_mamba_layers_judge_a_recipe() -> None:
     """8 groups do not fall on 16 tensor-parallel ranks; NVIDIA's own recipe breaks no law."""
     _, r = recipes()["perf-nemotron_3_super_pretrain_64gpu_gb200_bf16_config"]
-    book, _ = rules.read(load_stdlib())
     wide = evolve(r, fields={**r.fields, "model.tensor_model_parallel_size": 16}, model=None)
-    broken = lambda r: {f.rule.name for f in judge(r, book, PHASE).findings if f.rule.kind == "require"}  # noqa: E731
+    broken = lambda r: {f.rule.name for f in judge(r, book(), PHASE).findings if f.rule.kind == "require"}  # noqa: E731
     assert broken(r) == set()
     assert "mamba_groups" in broken(wide)
 
@@ -182,10 +189,9 @@ def test_laws_of_mamba_layers_judge_a_recipe() -> None:
 def test_laws_of_delta_nets_judge_a_recipe() -> None:
     """16 heads of keys do not fall on 4 x 8 ranks; NVIDIA's own recipe breaks no law of its own."""
     _, r = recipes()["perf-qwen3_next_80b_a3b_pretrain_64gpu_b200_bf16_config"]
-    book, _ = rules.read(load_stdlib())
     sizes = {"model.tensor_model_parallel_size": 4, "model.context_parallel_size": 8}
     wide = evolve(r, fields={**r.fields, **sizes}, model=None)
-    broken = lambda r: {f.rule.id for f in judge(r, book, PHASE).findings if f.rule.kind == "require"}  # noqa: E731
+    broken = lambda r: {f.rule.id for f in judge(r, book(), PHASE).findings if f.rule.kind == "require"}  # noqa: E731
     assert broken(r) == set()
     assert "std.delta_net.heads" in broken(wide)
 
@@ -225,12 +231,11 @@ SAMPLE = [
 def test_the_table_is_what_bridge_builds(server: Server) -> None:
     library = load_stdlib()
     read = [c for c in map(cases.read, SAMPLE) if isinstance(c, Case)]
-    book, _ = rules.read(library)
     for c, resolved in zip(read, server.resolve(read), strict=True):
         hardware = machine(c, library)
         assert hardware is not None and resolved.built, (c.file, resolved.refusal, resolved.message)
-        real = judge(from_bridge(c, resolved, hardware, library), book, PHASE)
+        real = judge(from_bridge(c, resolved, hardware, library), book(), PHASE)
         kind = "perf" if "perf_recipes" in c.source else "library"
-        mine = judge(recipes()[f"{kind}-{c.function}"][1], book, PHASE)
+        mine = judge(recipes()[f"{kind}-{c.function}"][1], book(), PHASE)
         assert [f.rule.id for f in mine.findings] == [f.rule.id for f in real.findings]
         assert mine.judged == real.judged

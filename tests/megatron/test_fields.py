@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from moedsl.megatron import fields
+from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 
 
 @pytest.mark.bridge
 def test_generating_it_again_leaves_no_difference(tmp_path: Path) -> None:
     made = tmp_path / "fields.json"
-    command = [sys.executable, ROOT / "tools/bridge_fields.py", made]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    ran = bridge_process.run(str(ROOT / "tools/bridge_fields.py"), str(made))
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert made.read_text() == (fields.DATA / "bridge_fields_0.6.2.json").read_text()
 

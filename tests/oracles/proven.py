@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 from moedsl.rules.interpreter import evaluate, holds
@@ -18,20 +15,9 @@ from tests.helpers.paths import ROOT
 FOLDER = ROOT / "tests" / "oracles"
 
 
-_ITS_OWN_IMPORT = ("ask_hybrid.py", "ask_training.py", "ask_delta_nets.py")
-"""Scripts with stand-ins of `mamba`, or with variables that Transformer Engine reads while it is imported."""
-
-
 def answers(script: str, *args: str) -> dict[str, Any]:
     """The JSON object that a script of this folder prints last, from a process of its own."""
-    if script not in _ITS_OWN_IMPORT:
-        done = bridge_process.run(str(FOLDER / script), *args)
-        assert done.returncode == 0, done.stderr[-4000:]
-        return json.loads(done.stdout.splitlines()[-1])
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", FOLDER / script, *args],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = bridge_process.run(str(FOLDER / script), *args)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -199,6 +199,25 @@ def test_a_rank_that_fails_ends_the_others_and_is_quoted(host: Host, tmp_path: P
     assert ranks_alive(made) == []
 
 
+NORM = """
+import torch
+from moedsl.rehearse.cpu.delta_nets import l2norm
+x = torch.randn(3, 5, 16, dtype=torch.bfloat16)
+want = torch.nn.functional.normalize(x.double(), dim=-1)
+assert l2norm(x).dtype == torch.bfloat16
+assert torch.allclose(l2norm(x).double(), want, rtol=1e-2), (l2norm(x), want)
+from megatron.core.ssm.gated_delta_net import common
+assert common.HAVE_FLA and common.l2norm is l2norm
+raise SystemExit("the norm is right")
+"""
+
+
+def test_the_norm_of_delta_nets_is_the_one_of_its_name(host: Host, tmp_path: Path) -> None:
+    """In a rank, as the recipe finds it."""
+    outcome = host.run(edited(prepared(QWEN, tmp_path), f"exec({NORM!r})"), 300)
+    assert outcome.failure is not None and outcome.failure.lines[-1] == "SystemExit: the norm is right"
+
+
 def ranks_alive(made: Prepared) -> list[int]:
     """Processes that hold a rank's log open."""
     return [p.pid for p in psutil.process_iter() if any(str(made.folder) in f.path for f in _open(p))]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,6 @@ from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.report import Report
 from tests.helpers.cost_models import model
-from tests.helpers.paths import ROOT
 from tests.helpers.plans import changed
 from tests.helpers.programs import judged, plan_of
 
@@ -133,24 +130,3 @@ def test_a_chunk_without_a_layer_is_refused_beside_mtp(layout: str, server: Serv
     assert isinstance(case, Case), case
     (report,) = server.judge([case])
     assert any("not supported with get_gpt_decoder_layer_specs" in r.message for r in report.refusals), report.to_json()
-
-
-NORM = """
-import torch
-from moedsl.rehearse import worker
-worker.load_for_cpu()
-from moedsl.rehearse.cpu.delta_nets import l2norm
-x = torch.randn(3, 5, 16, dtype=torch.bfloat16)
-want = torch.nn.functional.normalize(x.double(), dim=-1)
-assert l2norm(x).dtype == torch.bfloat16
-assert torch.allclose(l2norm(x).double(), want, rtol=1e-2), (l2norm(x), want)
-from megatron.core.ssm.gated_delta_net import common
-assert common.HAVE_FLA and common.l2norm is l2norm
-"""
-
-
-def test_the_norm_of_a_rehearsal_is_the_one_of_its_name() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", NORM], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr[-2000:]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,8 @@ from moedsl.verify import Server
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.report import Report, render
+from tests.helpers import bridge_process
 from tests.helpers.cost_models import model
-from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import judged, plan_of
 
@@ -203,9 +201,7 @@ for call in (norm, mamba_mixer.mamba_split_conv1d_scan_combined, mamba_mixer.cau
 
 def test_what_stands_in_has_parameters_and_never_computes() -> None:
     """NVIDIA's own class over it, and nothing of it left for others to find."""
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", STAND_INS], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    ran = bridge_process.run("-c", STAND_INS)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-5:] == [
         "{'weight': ([24], 'torch.bfloat16')}",
@@ -236,8 +232,7 @@ def test_megatron_parts_the_pattern_where_moedsl_does(behind: str) -> None:
     from moedsl.megatron.values import decoder
 
     pattern = HALVES["layout"]["pipeline_layout"] + behind
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SEGMENTS, pattern], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    ran = bridge_process.run("-c", SEGMENTS, pattern)
+    assert ran.returncode == 0, ran.stderr
     main, mtp, depths = json.loads(ran.stdout.splitlines()[-1])
     assert (main, mtp, depths) == (decoder(pattern), "*E" if behind else None, behind.count("/"))

@@ -1,15 +1,19 @@
 """Megatron-Core's process groups on the job's own world over gloo, against the plan's meshes (the argument, as JSON)."""
 
-# ruff: noqa: E402
 import json
 import os
 import sys
-
-sys.modules["transformer_engine"] = None  # the wheel without its CUDA library raises at import; groups need none of it
+from importlib.util import find_spec
+from types import ModuleType
 
 import torch
 import torch.distributed as dist
-from megatron.core import parallel_state as ps
+
+core = sys.modules["megatron.core"] = ModuleType("megatron.core")  # without what the package imports for all its users
+core.__path__ = [f"{folder}/core" for folder in find_spec("megatron").submodule_search_locations]
+sys.modules["transformer_engine"] = None  # the wheel without its CUDA library raises at import; groups need none of it
+
+from megatron.core import parallel_state as ps  # noqa: E402
 
 asked = json.loads(sys.argv[1])
 sizes, meshes = asked["layout"], asked["meshes"]

@@ -1,0 +1,27 @@
+"""Before a job is submitted: the real Bridge's word on its recipe."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
+from moedsl.launch import preflight
+from moedsl.verify import Server
+from tests.helpers.plans import changed
+from tests.launch.slurm_launch import MOE
+
+
+@pytest.mark.bridge
+def test_a_recipe_that_bridge_refuses(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A global batch that data parallelism does not divide."""
+    monkeypatch.setattr("moedsl.verify.client.Server", lambda jobs: nullcontext(server))
+    result = compile_source(Source("run.moe", MOE.format(gpus=8, pins="tp=2 pp=2 ep=2")))
+    plan = changed(result.plans[0], batch={"global_batch": 65})
+    said: list[str] = []
+    (found,) = preflight.bridge([plan], result.source, result.library, said.append)
+    assert found.id == "preflight.bridge"
+    assert "65" in found.message
+    assert said
