@@ -37,12 +37,15 @@ def show(a: Namespace, result: Result) -> None:
 
 def _texts(plans: Sequence[Plan]) -> Iterator[str]:
     """Every plan, but of an isolation the first alone and then the variants side by side."""
-    from moedsl.isolate import table
+    if any(p.isolation for p in plans):
+        from moedsl.isolate import table  # it reads the fields of recipes
 
-    for group in table.groups(plans):
-        yield plan_text(group[0])
-        if group[0].isolation:
-            yield table.text(table.comparison(group))
+        for group in table.groups(plans):
+            yield plan_text(group[0])
+            if group[0].isolation:
+                yield table.text(table.comparison(group))
+    else:
+        yield from map(plan_text, plans)
     for compared in sweep_table.comparisons(plans):
         yield sweep_table.text(compared)
 

@@ -14,7 +14,6 @@ from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.render import render_all
 from moedsl.diagnostics.source import Source
-from moedsl.support.atomic_file import write
 from moedsl.syntax import reader
 
 QUIET_FOR = 0.7
@@ -59,6 +58,8 @@ def refused(a: Namespace, diagnostics: Iterable[Diagnostic], sources: Mapping[st
 
 def written(path: Path, text: str, note: str) -> int:
     """Writes a file and says so on stderr; the exit code."""
+    from moedsl.support.atomic_file import write  # most commands write nothing
+
     diagnostics = write(path, text)
     say(diagnostics, {})
     if not diagnostics:

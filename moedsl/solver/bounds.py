@@ -72,10 +72,14 @@ def _fastest(c: Compiled, meshes: Table, policies: Table) -> tuple[dict[str, NDA
     columns, possible = dict[str, NDArray[np.int64]](), np.ones(meshes.rows, dtype=bool)
     for name in FASTER:
         column = np.full(meshes.rows, -1, dtype=np.int64)
-        for value in np.unique(policies.axes[name]):
-            column = np.where(_allowed(c, meshes, {name: int(value)}), value, column)
+        for value in _values(policies, name):
+            column = np.where(_allowed(c, meshes, {name: value}), value, column)
         columns[name], possible = np.maximum(column, 0), possible & (column >= 0)
     return columns, possible
+
+
+def _values(policies: Table, name: str) -> list[int]:
+    return sorted({*policies.axes[name].tolist()})
 
 
 def _allowed(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
@@ -89,7 +93,7 @@ def _reading(c: Compiled, name: str) -> Iterable[Law]:
 
 
 def _open(policies: Table) -> Iterator[dict[str, int]]:
-    columns = {n: [int(v) for v in np.unique(policies.axes[n])] for n in OPEN}
+    columns = {n: _values(policies, n) for n in OPEN}
     if 0 in columns["recompute"]:
         columns["recompute"] = [0]
     return (dict(zip(OPEN, values, strict=True)) for values in itertools.product(*columns.values()))
@@ -98,5 +102,5 @@ def _open(policies: Table) -> Iterator[dict[str, int]]:
 def _usual(policies: Table) -> dict[str, Any]:
     """The value that is never slower than another, of the rest."""
     (settled,) = extremes(policies.axes, "least_time", SETTLED, but="cuda_graph")
-    graphs = max((int(v) for v in np.unique(policies.axes["cuda_graph"])), key=graph_strength)
+    graphs = max(_values(policies, "cuda_graph"), key=graph_strength)
     return {**settled, "cuda_graph": graphs}

@@ -6,13 +6,17 @@ place, at most one blank line. A statement broken once has each `because` and `c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 
 from attrs import define, field
 
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.source import Source, Span
+from moedsl.syntax import ast
 from moedsl.syntax.parse_errors import RESERVED
+from moedsl.syntax.parser import parse
+from moedsl.syntax.printer import canonical_number
 from moedsl.syntax.tokens import Lexeme, lexemes
 
 WIDTH = 100
@@ -20,12 +24,30 @@ CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
 _ASSIGNS = frozenset(["let", "default", "candidates", "derive", "env", "set", "effect"])
 _NO_OPERANDS = (RESERVED | {"require", "prefer"}) - {"true", "false"}
 """Words that an operand may follow."""
-_UNIT = re.compile(r"[ \t]*(GB/s|TB/s|GiB|TiB|GB|TB|TFLOPS|PFLOPS|%)$")
 
 
-def canonical_number(text: str) -> str:
-    """``186GB`` as ``186 GB`` and ``2 %`` as ``2%``."""
-    return _UNIT.sub(lambda m: m[1] if m[1] == "%" else " " + m[1], text)
+def format(module: ast.Module, source: Source) -> str:
+    """The source in canonical layout, comments and single blank lines kept.
+
+    `module` is what the source parsed to, without an error. Raises ValueError if the text would mean something else.
+    """
+    text = layout(source.text)
+    again, diagnostics = parse(Source(source.name, text))
+    if diagnostics or again != module or comments(text) != comments(source.text):
+        raise ValueError("formatting changed the program")
+    return text
+
+
+def format_source(source: Source) -> tuple[str | None, tuple[Diagnostic, ...]]:
+    """The text that `moedsl fmt` writes, or None and why not: the source does not parse, or internal.format (a bug)."""
+    module, diagnostics = parse(source)
+    if module is None or any(d.is_error for d in diagnostics):
+        return None, diagnostics
+    try:
+        return format(module, source), diagnostics
+    except ValueError:
+        message = "formatting would change this file, so it was left as it is"
+        return None, (error("internal.format", message, Span(source.name, 0, 0), help="this is a bug of moedsl"),)
 
 
 def comments(text: str) -> list[str]:

@@ -1,7 +1,4 @@
-"""ast.Module -> text: `print_module` without comments, `format_source` in the layout of `moedsl fmt` with them.
-
-Parsing what is printed gives an equal module (spans do not compare).
-"""
+"""ast.Module -> text, without comments. Parsing what is printed gives an equal module (spans do not compare)."""
 
 from __future__ import annotations
 
@@ -9,41 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.diagnostics.source import Source, Span
 from moedsl.syntax import ast
-from moedsl.syntax.formatter import canonical_number, comments, layout
 
 _LEVELS = {"=>": 1, "or": 2, "and": 3, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7}
+_UNIT = re.compile(r"[ \t]*(GB/s|TB/s|GiB|TiB|GB|TB|TFLOPS|PFLOPS|%)$")
 _NOT, _COMPARISON, _SUM, _UNARY, _ATOM = 4, 5, 6, 8, 9
-
-
-def format(module: ast.Module, source: Source) -> str:
-    """The source in canonical layout, comments and single blank lines kept.
-
-    `module` is what the source parsed to, without an error. Raises ValueError if the text would mean something else.
-    """
-    from moedsl.syntax.parser import parse
-
-    text = layout(source.text)
-    again, diagnostics = parse(Source(source.name, text))
-    if diagnostics or again != module or comments(text) != comments(source.text):
-        raise ValueError("formatting changed the program")
-    return text
-
-
-def format_source(source: Source) -> tuple[str | None, tuple[Diagnostic, ...]]:
-    """The text that `moedsl fmt` writes, or None and why not: the source does not parse, or internal.format (a bug)."""
-    from moedsl.syntax.parser import parse
-
-    module, diagnostics = parse(source)
-    if module is None or any(d.is_error for d in diagnostics):
-        return None, diagnostics
-    try:
-        return format(module, source), diagnostics
-    except ValueError:
-        message = "formatting would change this file, so it was left as it is"
-        return None, (error("internal.format", message, Span(source.name, 0, 0), help="this is a bug of moedsl"),)
 
 
 def print_module(module: ast.Module) -> str:
@@ -57,6 +24,11 @@ def print_item(item: Any, indent: str = "") -> str:
 
 
 # ---------------------------------------------------------------- expressions
+
+
+def canonical_number(text: str) -> str:
+    """``186GB`` as ``186 GB`` and ``2 %`` as ``2%``."""
+    return _UNIT.sub(lambda m: m[1] if m[1] == "%" else " " + m[1], text)
 
 
 def print_expr(node: ast.Expr, level: int = 0) -> str:

@@ -17,8 +17,9 @@ from moedsl.diagnostics.source import Source
 from moedsl.support import disk_cache, resources
 from moedsl.support.resources import stdlib_files
 from moedsl.syntax import parse_cache
+from moedsl.syntax.formatter import format_source
 from moedsl.syntax.parser import MAX_ERRORS, parse
-from moedsl.syntax.printer import format_source, print_module
+from moedsl.syntax.printer import print_module
 from moedsl.syntax.reader import LIMIT, from_bytes, from_text, read
 from tests.helpers import strategies
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from moedsl.diagnostics.source import Source
 from moedsl.support.resources import stdlib_files
 from moedsl.syntax import ast
+from moedsl.syntax.formatter import format_source
 from moedsl.syntax.parser import parse
-from moedsl.syntax.printer import format_source, print_expr, print_module
+from moedsl.syntax.printer import print_expr, print_module
 from tests.helpers import strategies
 
 slow = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

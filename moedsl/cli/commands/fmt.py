@@ -9,7 +9,7 @@ from pathlib import Path
 from moedsl.cli import talk
 from moedsl.support.atomic_file import write
 from moedsl.syntax import reader
-from moedsl.syntax.printer import format_source
+from moedsl.syntax.formatter import format_source
 
 
 def run(a: Namespace) -> int:

@@ -13,8 +13,7 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp import analysis
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import text_edits
-from moedsl.syntax import printer
-from moedsl.syntax.formatter import comments
+from moedsl.syntax import formatter
 from moedsl.syntax.text_edits import Edit, applied
 
 log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ def _same(source: Source, some: list[Edit]) -> bool:
     """Whether a part of the edits leaves the program and its comments as they are."""
     text = applied(source.text, some)
     before, after = (analysis.parse(s)[0] for s in (source, Source(source.name, text)))
-    return before == after and comments(text) == comments(source.text)
+    return before == after and formatter.comments(text) == formatter.comments(source.text)
 
 
 def edits(source: Source) -> list[Edit]:
@@ -56,7 +55,7 @@ def edits(source: Source) -> list[Edit]:
     if module is None or any(d.is_error for d in found):
         return []
     try:
-        return [*_differing(source, printer.format(module, source))]
+        return [*_differing(source, formatter.format(module, source))]
     except ValueError:
         log.exception("formatting would change %s", source.name)
         return []
