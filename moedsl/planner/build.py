@@ -9,7 +9,7 @@ from attrs import evolve
 
 from moedsl.checker.program import Pin, Program
 from moedsl.cost import pipeline
-from moedsl.cost.bounds import TIGHT, bounds
+from moedsl.cost.bounds import TIGHT, Bounds, bounds
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.source import Source
 from moedsl.planner import compare_4k, experiment, memory_verdict, rebalance, sweep_table, vlm_parts, walls
@@ -38,9 +38,9 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
     """The whole plan of one run."""
     p, row = chosen.problem.program, chosen.solution.rows[0]
     env = chosen.environment(row.codes, row.prices)
-    tight = bounds(chosen.cost, row.codes).verdict == TIGHT
-    asked = answers(chosen, row, env, tight)
-    estimate = _estimate(chosen, row, env, _certain(chosen, asked, row) if tight else None)
+    peaks = bounds(chosen.cost, row.codes)
+    asked = answers(chosen, row, env, peaks.verdict == TIGHT)
+    estimate = _estimate(chosen, row, env, peaks, _certain(chosen, asked, row) if peaks.verdict == TIGHT else None)
     batch, layout, policy = _batch(env), _layout(chosen, env), _policy(p, env)
     derived = {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)}
     decisions = _decisions(chosen, row, env)
@@ -135,10 +135,10 @@ def _applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
 # ---------------------------------------------------------------- prices
 
 
-def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any], certain: Certain | None) -> Estimate:
+def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any], peaks: Bounds, certain: Certain | None) -> Estimate:
     tokens, cost = env["global_batch"] * env["seq"], chosen.cost
     return Estimate(
-        memory=memory_verdict.memory(chosen, row, env[LetName.HEADROOM], certain),
+        memory=memory_verdict.memory(chosen, row, peaks, env[LetName.HEADROOM], certain),
         step_time_s=row.step_time,
         tokens_per_s_per_gpu=tokens / row.step_time / chosen.problem.gpus,
         model_tflops_per_gpu=float(cost.model_tflops_per_gpu(row.step_time, int(env["tp"]))),

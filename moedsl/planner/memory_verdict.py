@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moedsl.cost import StageMemory, outside
-from moedsl.cost.bounds import Spread, bounds
+from moedsl.cost.bounds import Bounds, Spread
 from moedsl.cost.memory import KINDS
 from moedsl.cost.outside import HELD_BACK
 from moedsl.planner.model.estimate import Certain, Memory, Outside, Range, Stage
@@ -14,10 +14,9 @@ from moedsl.solver.table import Row
 from moedsl.support.text import wrapped
 
 
-def memory(chosen: Chosen, row: Row, headroom: float, certain: Certain | None) -> Memory:
+def memory(chosen: Chosen, row: Row, b: Bounds, headroom: float, certain: Certain | None) -> Memory:
     """The memory of the most loaded rank and of each stage; `headroom` is the share that the phase keeps free."""
     cost, capacity = chosen.cost, chosen.problem.program.hardware.memory / GIB
-    b = bounds(cost, {name: int(code) for name, code in row.codes.items()})
     beside = b.beside
     return Memory(
         peak_gib=row.peak_memory / GIB,

@@ -141,16 +141,18 @@ class Search:
                 return
             left = block[open_(block).any(axis=0)]
             left = self._fitting(meshes, left) if len(left) else left
-            if len(left) > share:
-                self._sharpen(bounds, meshes, left, policies)
-            while len(left):
+            for turn in itertools.count():
                 mine = open_(left)
                 left, mine = left[mine.any(axis=0)], mine[mine.any(axis=1)][:, mine.any(axis=0)]
-                if len(left):
-                    share = min(share, LARGEST_CHUNK / policies.rows / len(mine))
-                    now = (mine & (np.cumsum(mine, axis=1) <= max(1, share))).any(axis=0)
-                    yield left[now]
-                    left, share = left[~now], share * MORE
+                if not len(left):
+                    break
+                if turn == 1:
+                    self._sharpen(bounds, meshes, left, policies)
+                    continue
+                share = min(share, LARGEST_CHUNK / policies.rows / len(mine))
+                now = (mine & (np.cumsum(mine, axis=1) <= max(1, share))).any(axis=0)
+                yield left[now]
+                left, share = left[~now], share * MORE
 
     def _sharpen(self, bounds: Floats, meshes: Table, at: NDArray[np.intp], policies: Table) -> None:
         """Raises the bounds of some meshes to the least seconds that the laws on single policies leave them."""

@@ -24,7 +24,7 @@ AnyRecord = TypeVar("AnyRecord", bound="Record")
 @dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
 def record(cls: type[AnyRecord]) -> type[AnyRecord]:
     """Make a frozen attrs class with the methods of `Record`: methods of its own would be compiled at every start."""
-    return attrs.frozen(cls, eq=False, repr=False)
+    return attrs.frozen(cls, eq=False, repr=False, init=False)
 
 
 class Record:
@@ -34,6 +34,20 @@ class Record:
     """
 
     __slots__ = ()
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        fields = attrs.fields(type(self))
+        given = dict(zip([f.name for f in fields if not f.kw_only], values, strict=False)) | named
+        for f in fields:
+            if f.name in given:
+                value = given.pop(f.name)
+            elif f.default is attrs.NOTHING:
+                raise TypeError(f"{type(self).__name__} needs `{f.name}`")
+            else:
+                value = f.default.factory() if isinstance(f.default, attrs.Factory) else f.default
+            object.__setattr__(self, f.name, value)
+        if given or len(values) > len(fields):
+            raise TypeError(f"{type(self).__name__} has no field for {[*given] or values[len(fields) :]}")
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that `json.dumps` takes."""
