@@ -39,7 +39,7 @@ class Lines:
         for name, places in told:
             for i, place in enumerate(places if not labels else places[:1]):
                 labels.setdefault(place, self.label(place, name, f"{name} is set here" if not i else "called here"))
-        return tuple(labels.values()) or (self.definition(r),)
+        return tuple(labels.values()) or self.definition(r)
 
     def _places(self, r: Recipe, name: str) -> tuple[Place, ...]:
         """Where a field was set; an environment variable where its name stands, the recipe's own file first."""
@@ -67,9 +67,9 @@ class Lines:
         at = self._keyword(file, line, leaf) or line
         return source is not None and leaf in source.line(at)
 
-    def definition(self, r: Recipe) -> Label:
-        """The function's `def`."""
-        return self.label((r.file, r.line), r.function, "the recipe")
+    def definition(self, r: Recipe) -> tuple[Label, ...]:
+        """The function's `def`; none where its file is not known."""
+        return (self.label((r.file, r.line), r.function, "the recipe"),) if r.file else ()
 
     def label(self, place: Place, name: str, text: str) -> Label:
         """A label on the part of a line that names `name`, or on the whole line."""

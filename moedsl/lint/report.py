@@ -120,4 +120,4 @@ def _refused(r: Recipe, refusal: Refusal | None, lines: Lines) -> Iterator[Diagn
     if refusal is not None:
         step = "while it was built" if refusal.question == "recipe" else "in runtime_config_update"
         text = f"Megatron Bridge refuses {r.function} {step}: {refusal.error}: {' '.join(refusal.message.split())}"
-        yield error("lint.refused", text, lines.definition(r), cites=(_cite(refusal.where),))
+        yield error("lint.refused", text, *lines.definition(r), cites=(_cite(refusal.where),))

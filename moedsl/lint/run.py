@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.model import Label, error
 from moedsl.lint import rules
 from moedsl.lint.facts import stdlib_facts
 from moedsl.lint.judge import judge
+from moedsl.lint.lines import Lines
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.report import Lint, report
 from moedsl.lint.rules import Book
@@ -70,7 +71,10 @@ def _resolve(wanted: Sequence[Case]) -> list[Resolved | None]:
 def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase: str = PHASE) -> Lint:
     """The findings of one recipe, as Bridge built it or, without Bridge, as its source reads."""
     if resolved is not None and resolved.id:
-        return _failed(c.file, resolved.id, resolved.message)
+        lines = Lines()
+        labels = [lines.label((resolved.source, resolved.line), c.function, "")] if resolved.source else []
+        found = _failed(c.file, resolved.id, resolved.message, resolved.help, *labels)
+        return evolve(found, sources=lines.sources)
     hardware = machine(c, library)
     if hardware is None:
         text = f"no hardware `{c.device.name}` in the stdlib"
@@ -120,6 +124,5 @@ def _facts(device: Device, library: Library) -> Hardware | None:
     return next((f for f in known if f is not None and f.device and device.name.startswith(f.device)), None)
 
 
-def _failed(file: str, id: str, message: str, help: str | tuple[str, ...] = ()) -> Lint:
-    wrong: Diagnostic = error(id, f"{file}: {message}", help=help or ())
-    return Lint(file, (wrong,))
+def _failed(file: str, id: str, message: str, help: str | tuple[str, ...] = (), *labels: Label) -> Lint:
+    return Lint(file, (error(id, f"{file}: {message}", *labels, help=help or ()),))

@@ -88,7 +88,7 @@ def load_for_cpu() -> None:
 
 def _config(task: Task) -> Any:
     """The recipe's own configuration, a few steps long."""
-    from moedsl.verify.update import import_file
+    from moedsl.verify.load import import_file
 
     config = getattr(import_file(task.recipe), task.function)()
     config.train.train_iters = task.iterations

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-from moedsl.verify import assignments, gpu
+from moedsl.verify import assignments, flat, gpu, load
 from moedsl.verify.case import Case
 from moedsl.verify.report import Refusal, refusal
 
@@ -41,6 +41,7 @@ class Resolved:
     """Why nothing could be asked: no Bridge, no such recipe, a crash."""
     id: str = ""
     """Of that failure."""
+    help: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,47 +57,43 @@ def from_json(data: Mapping[str, Any]) -> Resolved:
 
 def resolve(case: Case) -> Resolved:
     """Builds the recipe, twice: the first time shows which classes to watch the second time. Raises nothing of it."""
-    from moedsl.verify import update
-
     gpu.answer(case.device, case.world, 0)
+    source, line = case.source if case.source.endswith(".py") else "", 1
     try:
-        module = update.module_of(case)
-        function = getattr(module, case.function)
-        config = function()
+        module, function = load.find(case)
+        source, line = _place(function, source)
+        config = load.build(case, function)
+    except load.UnbuiltError as error:
+        return Resolved(
+            case.file, case.function, source, error.line, message=str(error), id="verify.recipe", help=error.help
+        )
     except (Exception, SystemExit) as error:
-        return _raised(case, error)
+        return Resolved(case.file, case.function, source, line, refusal=refusal(error, "recipe"))
     noted = assignments.Trace(inspect.getsourcefile(function) or case.source)
     with assignments.watching(noted, config):
         config = function()
-    return _updated(case, config, function, noted, _unknown(config, module))
+    return _updated(case, config, (source, line), noted, dict(flat.unknown(config, load.code_of(module))))
 
 
-def _raised(case: Case, error: BaseException) -> Resolved:
-
-    is_file = case.source.endswith(".py")
-    return Resolved(case.file, case.function, case.source if is_file else "", refusal=refusal(error, "recipe"))
-
-
-def _unknown(config: Any, module: Any) -> dict[str, Any]:
-    from moedsl.verify import flat, update
-
-    return dict(flat.unknown(config, update.code_of(module)))
+def _place(function: Any, source: str) -> tuple[str, int]:
+    """The file and the line of a function's `def`, below what decorates it."""
+    own = inspect.unwrap(function)
+    return os.path.realpath(inspect.getsourcefile(own) or source), inspect.getsourcelines(own)[1]
 
 
-def _updated(case: Case, config: Any, function: Any, noted: assignments.Trace, unknown: Mapping[str, Any]) -> Resolved:
+def _updated(
+    case: Case, config: Any, place: tuple[str, int], noted: assignments.Trace, unknown: Mapping[str, Any]
+) -> Resolved:
     from megatron.bridge.training.config import runtime_config_update
 
     from moedsl.verify import stand_ins
-    from moedsl.verify.flat import flat, sections
 
-    built, classes, places, asked = flat(config), sections(config), noted.places(config), noted.asked(config)
+    built, classes, places, asked = flat.flat(config), flat.sections(config), noted.places(config), noted.asked(config)
     try:
         with stand_ins.checkpoint(config):
             runtime_config_update(config)
         refused = None
     except (Exception, SystemExit) as error:
         refused = refusal(error, "update")
-    own = inspect.unwrap(function)
-    file = os.path.realpath(inspect.getsourcefile(own) or case.source)
-    line = inspect.getsourcelines(own)[1]
-    return Resolved(case.file, case.function, file, line, built, flat(config), classes, unknown, asked, places, refused)
+    resolved = flat.flat(config)
+    return Resolved(case.file, case.function, *place, built, resolved, classes, unknown, asked, places, refused)

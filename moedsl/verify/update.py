@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
-from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
 from moedsl.emit.fields import decided_fields
@@ -19,32 +15,6 @@ from moedsl.verify.case import Case
 from moedsl.verify.expected import PATTERN, checks
 from moedsl.verify.flat import LAYOUT, defaults_of, flat, layout, unknown
 from moedsl.verify.report import Change, Mismatch
-
-
-def load(case: Case) -> tuple[Any, CodeType]:
-    """The recipe's ConfigContainer, as built on a worker of that GPU, and its module's code."""
-    module = module_of(case)
-    return getattr(module, case.function)(), code_of(module)
-
-
-def module_of(case: Case) -> ModuleType:
-    """The module that a case names; raises what importing it raises."""
-    return import_file(case.source) if case.source.endswith(".py") else importlib.import_module(case.source)
-
-
-def code_of(module: ModuleType) -> CodeType:
-    """A module's code, compiled anew from its file."""
-    file = Path(str(module.__file__))
-    return compile(file.read_text(encoding="utf-8"), str(file), "exec")
-
-
-def import_file(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("moedsl_recipe", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["moedsl_recipe"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def update(config: Any, decided: Collection[str] = ()) -> tuple[Change, ...]:

@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 from attrs import define, field
 
 from moedsl.emit.fields import decided_fields
-from moedsl.verify import built, gpu, groups, mamba, runtime, stages, stand_ins, update
+from moedsl.verify import built, gpu, groups, load, mamba, runtime, stages, stand_ins, update
 from moedsl.verify.case import Case
 from moedsl.verify.groups import initialise
-from moedsl.verify.report import Mismatch, Refusal, Report, is_theirs, refusal
+from moedsl.verify.load import UnbuiltError
+from moedsl.verify.report import Mismatch, Refusal, Report, failed, is_theirs, refusal
 
 T = TypeVar("T")
 _QUIET = ("DEPRECATED", "CUDA runtime", "trust_remote_code")
@@ -44,6 +45,8 @@ class _Findings:
         start = time.monotonic()
         try:
             return answer()
+        except UnbuiltError:
+            raise
         except (Exception, SystemExit) as error:
             if question not in ("recipe", "update") and not is_theirs(error):
                 raise
@@ -63,6 +66,8 @@ def judge(case: Case, stand_ins: str = "") -> Report:
             _questions(case, found)
         except _RefusedError:
             pass
+        except UnbuiltError as error:
+            return failed(case.file, "verify.recipe", f"line {error.line}: {error}", error.help)
         except Exception:
             failure = traceback.format_exc()[-3000:]
     found.seconds["total"] = round(time.monotonic() - start, 3)
@@ -84,7 +89,7 @@ def judge(case: Case, stand_ins: str = "") -> Report:
 
 def _questions(case: Case, found: _Findings) -> None:
     gpu.answer(case.device, case.world, 0)
-    config, code = found.ask("recipe", lambda: update.load(case))
+    config, code = found.ask("recipe", lambda: load.load(case))
     found.mismatches += update.unknown_fields(config, code)
     decided = decided_fields(case.plan) if case.plan else {}
     with stand_ins.checkpoint(config) as elsewhere:

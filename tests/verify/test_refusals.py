@@ -52,7 +52,7 @@ REFUSED = {
         "stages",
         "megatron/",
     ),
-    "not_a_field_of_the_class": (("cfg.train = type(cfg.train)(no_such_argument=1)",), "recipe", ""),
+    "a_name_of_no_mixed_precision": (("cfg.mixed_precision = 'bf17_mixed'",), "update", "megatron/"),
 }
 
 
