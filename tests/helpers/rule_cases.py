@@ -306,6 +306,18 @@ LATER: dict[str, tuple[Case, str]] = {
         _case("precision.quantised_tokens", hardware="b200", precision="mxfp8", seq=4100),
         "Transformer Engine asks when it quantises",
     ),
+    "blockwise FP8, shards of 1500 tokens": (
+        _case("precision.quantised_tokens", tp=2, precision="fp8_blockwise", seq=3000),
+        "te/pytorch/module/linear.py:472 raises in the first forward pass",
+    ),
+    "blockwise FP8, shards of 1504 tokens": (
+        _case(None, tp=2, precision="fp8_blockwise", seq=3008),
+        "nothing is broken: the neighbour of the one before",
+    ),
+    "mxfp8 down-projections of 4112 tokens": (
+        _case("precision.quantised_tokens", {**_DEEPSEEK, "precision": "mxfp8"}, tp=2, seq=8224),
+        "Transformer Engine asks when it quantises",
+    ),
     "mxfp8 experts of 48": (
         _case("precision.quantised_widths", hardware="b200", precision="mxfp8", etp=16, ep=1),
         "Transformer Engine asks when it quantises",
