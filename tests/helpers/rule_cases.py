@@ -399,6 +399,32 @@ LATER: dict[str, tuple[Case, str]] = {
         ),
         "DeepEP has no settings for the group; core/transformer/moe/fused_a2a.py:48 asks in the first forward pass",
     ),
+    "DeepEP over 6 ranks": (
+        _case("dispatch.deepep_sizes", gpus=6, ep=6, dispatcher="deepep", global_batch=192, facts={"experts": 126}),
+        "DeepEP has no settings for the group",
+    ),
+    "DeepEP, 8 experts of a token over ETP 8": (
+        _case("dispatch.deepep_topk", ep=2, etp=8, dispatcher="deepep"),
+        "DeepEP's kernels assert num_topk <= 32",
+    ),
+    "DeepEP, 8 experts of a token over ETP 4": (
+        _case(None, ep=2, etp=4, dispatcher="deepep"),
+        "nothing is broken: the neighbour of the one before",
+    ),
+    "HybridEP over groups of 6 on nodes of 8": (
+        _case(
+            "dispatch.hybridep_nodes", gpus=48, ep=6, dispatcher="hybridep", global_batch=192, facts={"experts": 126}
+        ),
+        "HybridEP cannot open the memory of a rank on another node",
+    ),
+    "HybridEP over two nodes, 24,576 tokens of a rank": (
+        _case("dispatch.hybridep_depth", ep=16, dispatcher="hybridep", seq=24576),
+        "HybridEP asserts tx_depth < 65536 when its buffer is made",
+    ),
+    "HybridEP over one node, 24,576 tokens of a rank": (
+        _case(None, dispatcher="hybridep", seq=24576),
+        "nothing is broken: the neighbour of the one before",
+    ),
     "vision in NVFP4": (
         _case("vision.no_fp4", _VL, hardware="gb200", precision="nvfp4"),
         "nothing is computed in FP4, and nothing says so",

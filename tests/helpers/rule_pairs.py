@@ -52,6 +52,10 @@ _PAIRS: dict[str, Pair] = {
     "std.hybrid_mtp.model.mtp_num_layers": (run("super"), run("nano")),
     "std.squared_relu.model.use_fused_weighted_squared_relu": (run("nano"), run()),
     "std.dispatch_advice.hybridep_on_nvl72": (run("gb200", dispatcher="hybridep"), run("gb200", dispatcher="alltoall")),
+    "std.dispatch_reports.hybridep_over_nodes": (
+        run(hardware="b200", gpus=64, ep=32, dispatcher="hybridep"),
+        run(hardware="b200", gpus=64, ep=64, dispatcher="hybridep"),
+    ),
     "std.dispatch_advice.flex_on_nvl8": (run(dispatcher="deepep"), run(dispatcher="alltoall")),
     "std.layout_advice.cp_from_4k_shard": (run(seq=16384, cp=4), run(seq=16384, cp=2)),
     "std.layout_advice.keep_dp": (run(cp=8), run(cp=16)),
