@@ -19,7 +19,7 @@ from moedsl.planner import experiment
 from moedsl.planner.build import make_plan
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.notes import notes
-from moedsl.planner.notes.merge import Said, gathered
+from moedsl.planner.notes.merge import OfRun, merged
 from moedsl.rules import library, stdlib
 from moedsl.rules.library import Library
 from moedsl.solver import solve
@@ -34,7 +34,7 @@ Layouts = tuple[tuple[Chosen, ...], list[Diagnostic]]
 
 @define
 class Result:
-    """What each stage made, as far as it came."""
+    """The outputs of the stages that ran."""
 
     source: Source
     module: ast.Module | None = None
@@ -50,17 +50,17 @@ class Result:
 
 
 def load_stdlib() -> Library:
-    """The stdlib, parsed or from the cache."""
+    """Load the stdlib, parsed or from the cache."""
     return stdlib.load()
 
 
 def compile_source(source: Source, stop_after: str = "plan", progress: Progress = lambda _: None) -> Result:
-    """Runs the stages up to and including `stop_after`."""
+    """Run the stages up to and including `stop_after`."""
     return advance(Result(source, library=load_stdlib()), STAGES[: STAGES.index(stop_after) + 1], progress)
 
 
 def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _: None) -> Result:
-    """Runs further stages on what the earlier ones made, in place; whatever is refused ends it."""
+    """Run further stages on the output of the earlier ones, in place, up to the first error."""
     for stage in stages:
         if stage in _STEPS:
             _STEPS[stage](result, progress)
@@ -70,8 +70,8 @@ def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _
 
 
 def _parse(r: Result, _: Progress) -> None:
-    r.module, found = parse_cache.cached_parse(r.source)
-    r.diagnostics.extend(found)
+    r.module, diagnostics = parse_cache.cached_parse(r.source)
+    r.diagnostics.extend(diagnostics)
     if r.module is not None:
         library.use(r.library, r.source, r.module, parse_cache.cached_parse)
 
@@ -79,46 +79,46 @@ def _parse(r: Result, _: Progress) -> None:
 def _check(r: Result, _: Progress) -> None:
     if r.module is None:
         return
-    r.programs, found = check(r.module, r.library)
+    r.programs, diagnostics = check(r.module, r.library)
     half_read = r.failed
-    r.diagnostics.extend(d for d in found if not (half_read and d.id in ABSENT))
+    r.diagnostics.extend(d for d in diagnostics if not (half_read and d.id in ABSENT))
 
 
 def _solve(r: Result, progress: Progress) -> None:
-    said: list[Said] = []
+    every: list[OfRun] = []
     for program in r.programs:
         progress(f"solving {program.name}")
-        chosen, found = _choose(program, r.chosen, progress)
-        said += [(program, d) for d in found]
+        chosen, diagnostics = _choose(program, r.chosen, progress)
+        every += [(program, d) for d in diagnostics]
         r.chosen += chosen
-    r.diagnostics.extend(gathered(said, r.programs))
+    r.diagnostics.extend(merged(every, r.programs))
 
 
 def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layouts:
-    """The layout of a program, or of each variant where it isolates something; a phase starts from earlier ones."""
+    """Choose the layout of a program, or of each variant of an isolation; a phase builds on the phases before it."""
     if p.workflow is not None:
         return _phase(p, earlier, progress)
     if p.isolate is not None:
         from moedsl.isolate import choose as isolate
 
         return isolate.choose(p, progress)
-    chosen, found = choose(p, progress)
-    return (chosen,) if chosen is not None else (), found
+    chosen, diagnostics = choose(p, progress)
+    return (chosen,) if chosen is not None else (), diagnostics
 
 
 def choose(p: Program, progress: Progress) -> tuple[Chosen | None, list[Diagnostic]]:
-    """The best layout with its notes, or why there is none."""
-    found = solve.choose(p, progress)
-    if isinstance(found, Chosen):
-        return found, notes(found)
-    from moedsl.explainer import infeasible, infeasible_report  # only a failure pays for it
+    """Choose the best layout with its notes, or explain why there is none."""
+    solved = solve.choose(p, progress)
+    if isinstance(solved, Chosen):
+        return solved, notes(solved)
+    from moedsl.explainer import infeasible, infeasible_report  # imported only after a failure
 
-    progress("nothing fits: looking for what collides")
-    return None, [infeasible_report.diagnostic(infeasible.analyse(infeasible.telling(found)))]
+    progress("no layout fits: searching for the conflict")
+    return None, [infeasible_report.diagnostic(infeasible.analyse(infeasible.telling(solved)))]
 
 
 def _phase(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layouts:
-    """The layout of one phase, from those of the phases before it; nothing where one of them has none."""
+    """Choose the layout of one phase from those of the phases before it; none if one of them has none."""
     before = [c for c in earlier if c.problem.program.workflow == p.workflow]
     if len(before) < [*phases.PHASES.values()].index(p.phase):
         return (), []
@@ -128,8 +128,8 @@ def _phase(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layou
         scale = before[-1]
         return (evolve(solve.solve(p, scale.problem.gpus, keep=0), solution=scale.solution),), []
     progress(f"{p.name}: solving")
-    chosen, found = choose(p, progress)
-    return (chosen,) if chosen is not None else (), found
+    chosen, diagnostics = choose(p, progress)
+    return (chosen,) if chosen is not None else (), diagnostics
 
 
 def _plan(r: Result, progress: Progress) -> None:
@@ -138,14 +138,14 @@ def _plan(r: Result, progress: Progress) -> None:
     short = [
         (p, d) for c, p in on_text for d in training_inputs.small_vocabulary(p, c.environment(c.solution.rows[0].codes))
     ]
-    r.diagnostics.extend(gathered(short, r.programs))
-    said = [d for d in r.diagnostics if not d.is_error]
+    r.diagnostics.extend(merged(short, r.programs))
+    notes = [d for d in r.diagnostics if not d.is_error]
     for c in r.chosen:
         progress(f"planning {c.problem.program.name}")
-        r.plans = (*r.plans, make_plan(c, said, r.library.sources))
+        r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
     planned = [(c.problem.program, plan) for c, plan in zip(r.chosen, r.plans, strict=True)]
     overridden = [(p, d) for p, plan in planned for d in _overridden(p, plan)]
-    r.diagnostics.extend(gathered(overridden, [p for p, _ in planned]))
+    r.diagnostics.extend(merged(overridden, [p for p, _ in planned]))
     if any(c.problem.program.workflow for c in r.chosen):
         from moedsl.planner import ladder
 
@@ -158,16 +158,16 @@ def _plan(r: Result, progress: Progress) -> None:
 
 
 def _overridden(p: Program, plan: Plan) -> Iterator[Diagnostic]:
-    """A `set` of a field that the plan decides would leave the recipe at odds with its own estimate."""
+    """Refuse a `set` of a field that the plan decides: the recipe would contradict its estimate."""
     if not p.sets:
         return
-    from moedsl.emit.fields import decided_fields  # a run without `set` has no need of them
+    from moedsl.emit.fields import decided_fields  # only runs with `set` need them
 
     decided = decided_fields(evolve(plan, set={}, derived={}))
     for path, value in p.sets.items():
         if path in decided and decided[path] != value:
             text = f"`{path}` follows from the plan, which makes it {decided[path]}"
-            help = "pin the axis instead, as in `pin tp=2`; `set` is for what the plan leaves open"
+            help = "pin the axis instead, as in `pin tp=2`; `set` is for fields that the plan does not decide"
             drop = (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
             yield error("plan.set_decided", text, p.spans[path], help=help, fixes=drop)
 
@@ -178,4 +178,4 @@ _STEPS: dict[str, Callable[[Result, Progress], None]] = {
     "solve": _solve,
     "plan": _plan,
 }
-"""The stages but `lower`: it depends on the number of GPUs, so that solving asks for it as it goes."""
+"""The stages except `lower`, which runs inside `solve`: it depends on the number of GPUs."""

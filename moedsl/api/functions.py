@@ -1,4 +1,5 @@
-"""Functions of the API: a program in, typed values out. A program is its text, or the path of a .moe file."""
+"""Provide the functions of the API: a program in, typed values out. A program is its text, or the path of a .moe
+file."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from moedsl.syntax import reader
 
 
 def check(program: str | Path) -> Checked:
-    """Check a program; the search runs too, since a run for which nothing fits is an error."""
+    """Check a program; this includes the search, because a run without a layout is an error."""
     found = plan(program)
     return Checked(diagnostics=found.diagnostics, sources=found.sources)
 
@@ -30,7 +31,7 @@ def plan(program: str | Path) -> Planned:
 def compile(program: str | Path, folder: str | Path | None = None, *, force: bool = False) -> Compiled:
     """Plan every run of a program and make its recipe, overrides, plan and lock.
 
-    Writes them only where a `folder` is named; `force` overwrites files that moedsl did not write.
+    They are written only if a `folder` is given; `force` overwrites files that moedsl did not write.
     """
     source, found = _read(program)
     if source is None:
@@ -50,7 +51,7 @@ def compile(program: str | Path, folder: str | Path | None = None, *, force: boo
 
 
 def explain(program: str | Path, *names: str, run: str | None = None) -> Explained:
-    """Explain values such as `tp` or a field of Bridge, or the whole plan; of a run for which nothing fits, why."""
+    """Explain values such as `tp` or a field of Bridge, or the whole plan; for a run without a layout, the conflict."""
     source, found = _read(program)
     if source is None:
         return Explained(diagnostics=found)

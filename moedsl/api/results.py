@@ -1,4 +1,4 @@
-"""What the functions of the API return: typed values, and diagnostics in place of exceptions."""
+"""Define the results of the API: typed values, with diagnostics instead of exceptions."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Checked:
 
 @frozen(kw_only=True)
 class Planned(Checked):
-    """The plans of a program, one for each run; none where it has errors."""
+    """The plans of a program, one for each run; empty if it has errors."""
 
     plans: tuple[Plan, ...] = field(default=(), repr=False)
 
     @property
     def plan(self) -> Plan | None:
-        """The first plan; None where there is none."""
+        """The first plan, or None."""
         return self.plans[0] if self.plans else None
 
     @property
@@ -71,15 +71,15 @@ class Compiled(Planned):
     """The plans of a program and their files."""
 
     files: Mapping[str, str] = field(factory=dict, repr=False)
-    """Texts by path: recipe.py, overrides.txt, plan.json and moedsl.lock.json; of several runs below their names."""
+    """Texts by path: recipe.py, overrides.txt, plan.json and moedsl.lock.json; several runs have a folder each."""
 
 
 @frozen(kw_only=True)
 class Explained(Checked):
-    """Why values are what they are, or why nothing fits."""
+    """Explanations of values, or of why no layout fits."""
 
     explanations: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """As `moedsl explain --json` prints them."""
+    """The JSON that `moedsl explain --json` prints."""
 
     @property
     def text(self) -> str:

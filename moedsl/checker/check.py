@@ -1,4 +1,4 @@
-"""ast.Module -> Program: every name resolved, every value typed and in its range, each run of the file on its own."""
+"""Turn an ast.Module into Programs, one for each run: every name resolved, every value typed and in its range."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from moedsl.syntax import ast
 
 PRECISIONS = ("bf16", "fp8", "mxfp8", "nvfp4", "auto", "fp8_blockwise", "fp8_current")
 REFERENCE_VLM = "reference_vlm"
-"""The profile of the stdlib that says which model `vlm` stands for."""
+"""The profile of the stdlib that names the model which `vlm` stands for."""
 MOST_RANKS = 1_000_000
 """The most GPUs and the largest size of an axis: products of four still fit a column's integer."""
 MOST = 1 << 40
@@ -38,34 +38,34 @@ SWEEPABLE = ("seq", "batch", "gpus")
 
 
 def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], list[Diagnostic]]:
-    """The programs of a file. Every mistake of every run is reported, not only the first."""
-    known, scope, found = collect.of_library(library)
+    """Check the runs of a file. Every mistake of every run is reported, not only the first."""
+    known, scope, diagnostics = collect.of_library(library)
     drafts, more = runs(module, library)
-    found = [*library.diagnostics, *found, *more, *_subjects(library), *_clusters(library)]
+    diagnostics = [*library.diagnostics, *diagnostics, *more, *_subjects(library), *_clusters(library)]
     programs: list[Program] = []
     for name, draft in drafts:
-        reader = _Reader(name, draft, library, known, scope, found)
+        reader = _Reader(name, draft, library, known, scope, diagnostics)
         program = reader.program()
         if program is not None:
-            found.extend((*training_inputs.without_weights(program), *training_inputs.no_folder(program)))
+            diagnostics.extend((*training_inputs.without_weights(program), *training_inputs.no_folder(program)))
             programs.extend(q for p in phases.phases(program) for q in _sweep(p))
-    return tuple(programs), _unique(found)
+    return tuple(programs), _unique(diagnostics)
 
 
 SUBJECTS = ("recipe", "launch")
-"""What rules may be of, besides of a run."""
+"""Subjects that rules may have instead of a run."""
 
 
 def _subjects(library: Library) -> list[Diagnostic]:
-    """Blocks of rules of something that there is not."""
-    said = [b.subject for _, b in library.own_rules if b.subject is not None and b.subject.id not in SUBJECTS]
-    text = "rules are of a run, of a recipe or of a launch, not of `{}`"
-    help = {n.id: suggest(n.id, [*SUBJECTS]) or ("write `of recipe` or `of launch`",) for n in said}
-    return [error("check.unknown_word", text.format(n.id), n.span, help=help[n.id]) for n in said]
+    """Report blocks of rules with an unknown subject."""
+    unknown = [b.subject for _, b in library.own_rules if b.subject is not None and b.subject.id not in SUBJECTS]
+    text = "rules apply to a run, a recipe or a launch, not to `{}`"
+    help = {n.id: suggest(n.id, [*SUBJECTS]) or ("write `of recipe` or `of launch`",) for n in unknown}
+    return [error("check.unknown_word", text.format(n.id), n.span, help=help[n.id]) for n in unknown]
 
 
 def _clusters(library: Library) -> list[Diagnostic]:
-    """What is wrong with the clusters and the rules of launches of the file and what it uses; most have none."""
+    """Check clusters and rules of launches in the file and the files that it uses; most have none."""
     of_launch = any(b.subject is not None and b.subject.id == "launch" for _, b in library.own_rules)
     if not of_launch and all(d.name.span.file.startswith("stdlib/") for d in library.clusters.values()):
         return []
@@ -74,10 +74,10 @@ def _clusters(library: Library) -> list[Diagnostic]:
     return clusters.check(library)
 
 
-def _unique(found: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """What several runs inherit is said once."""
+def _unique(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Drop duplicates: several runs may inherit the same mistake."""
     out: list[Diagnostic] = []
-    for d in found:
+    for d in diagnostics:
         if d not in out:
             out.append(d)
     return out
@@ -113,14 +113,14 @@ class _Reader:
     library: Library
     rules: tuple[Rule, ...]
     scope: dict[str, Type]
-    found: list[Diagnostic]
+    diagnostics: list[Diagnostic]
 
     def program(self) -> Program | None:
-        before = sum(d.is_error for d in self.found)
-        self.found.extend(phases.misplaced(self.draft.fixed))
+        before = sum(d.is_error for d in self.diagnostics)
+        self.diagnostics.extend(phases.misplaced(self.draft.fixed))
         model, hardware = self._model(), self._hardware()
         frozen, sharding = self._vlm(model)
-        sets = overrides.read(self.draft.sets, self.found)
+        sets = overrides.read(self.draft.sets, self.diagnostics)
         built = None if model is None else overrides.as_set(model, sets)
         parts: dict[str, Any] = {
             "gpus": self._count(), "seq": self._size("seq") or 0, "batch": self._size("batch"),
@@ -132,14 +132,14 @@ class _Reader:
         }  # fmt: skip
         pins = sharding | self._pins()
         wishes = tuple(self._wishes())
-        if model is None or hardware is None or sum(d.is_error for d in self.found) > before:
+        if model is None or hardware is None or sum(d.is_error for d in self.diagnostics) > before:
             return None
         spans = {k: s.span for k, s in self.draft.fixed.items()}
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
         self._stages(parts["pipeline_layout"], pins, model)
         self._ahead(sets, model)
-        if sum(d.is_error for d in self.found) > before:
+        if sum(d.is_error for d in self.diagnostics) > before:
             return None
         return Program(
             name=self.name, model=overrides.as_set(model, sets), hardware=hardware, pins=pins, spans=spans,
@@ -148,9 +148,9 @@ class _Reader:
         )  # fmt: skip
 
     def _error(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
-        self.found.append(error(id, message, span, help=help))
+        self.diagnostics.append(error(id, message, span, help=help))
 
-    # ------------------------------------------------------------ what is trained, and on what
+    # ------------------------------------------------------------ model and hardware
 
     def _model(self) -> Model | None:
         stmt = self.draft.fixed.get("model")
@@ -169,7 +169,7 @@ class _Reader:
         body = self.library.profiles[REFERENCE_VLM].body
         name = next(s.name for s in body if isinstance(s, ast.ModelStmt | ast.BareStmt))
         text, span = f"`vlm` without a model stands for the reference VLM, {name.id}", self.draft.fixed["vlm"].span
-        self.found.append(
+        self.diagnostics.append(
             note(
                 "check.reference_vlm",
                 text,
@@ -189,8 +189,8 @@ class _Reader:
         return None
 
     def _absent(self, id: str, message: str, help: str) -> None:
-        """Nothing names it; where some name is unknown, that one may have been meant."""
-        if not any(d.id in ("check.unknown_name", "check.circular") for d in self.found):
+        """Report a missing model or hardware, unless an unknown name may have been meant as it."""
+        if not any(d.id in ("check.unknown_name", "check.circular") for d in self.diagnostics):
             self._error(id, message, self._anywhere(), help)
 
     def _look_up(self, name: ast.Name, kind: str) -> Any | None:
@@ -200,7 +200,7 @@ class _Reader:
             help = suggest(name.id, list(table)) or (f"`moedsl {command}` lists them",)
             return self._error(id, f"no {kind} is called `{name.id}`", name.span, help)
         made, more = self.library.model(name.id) if kind == "model" else self.library.gpu(name.id)
-        self.found.extend(more)
+        self.diagnostics.extend(more)
         return made
 
     def _anywhere(self) -> Span:
@@ -222,11 +222,11 @@ class _Reader:
         value = number(n) if isinstance(n, ast.Number) and n.unit is None else None
         if isinstance(value, int) and 0 < value <= most:
             return value
-        from moedsl.syntax.tree_builder import number_value  # only a mistake has need of it
+        from moedsl.syntax.tree_builder import number_value  # imported only after a mistake
 
         if isinstance(n, ast.Number) and isinstance(number_value(n.text), str):
-            return None  # the parser has said so
-        return self._error("check.size", f"{what} is a whole number from 1 to {most}", n.span)
+            return None  # the parser has reported it
+        return self._error("check.size", f"{what} must be a whole number from 1 to {most}", n.span)
 
     def _word(self, key: str, words: tuple[str, ...], default: str) -> str:
         stmt = self.draft.fixed.get(key)
@@ -246,40 +246,40 @@ class _Reader:
             if stmt.value.value in ("", "mock"):
                 self._error(
                     "check.data",
-                    "a data path is not empty and not `mock`",
+                    "a data path must not be empty or `mock`",
                     stmt.value.span,
                     'write `data mock` or `data "path"`',
                 )
-            self.found.extend(overrides.secret("data", stmt.value))
+            self.diagnostics.extend(overrides.secret("data", stmt.value))
             return stmt.value.value
         return self._word("data", ("mock",), "mock")
 
     def _vlm(self, model: Model | None) -> tuple[frozenset[str], dict[str, Pin]]:
-        """What is frozen, and how the tower and the decoder are sharded."""
+        """The frozen parts, and the sharding of tower and decoder."""
         stmt = self.draft.fixed.get("vlm")
         if not isinstance(stmt, ast.VlmStmt):
             return frozenset(), {}
-        return vlm_options.read(stmt, model, self.draft.pins.get("sharding"), self.found)
+        return vlm_options.read(stmt, model, self.draft.pins.get("sharding"), self.diagnostics)
 
     def _target(self) -> str:
         stmt, versions = self.draft.fixed.get("target"), fields.versions()
         if not isinstance(stmt, ast.TargetStmt):
             return versions[-1]
         if stmt.version.value not in versions:
-            text = f"Bridge {stmt.version.value} is not known here; {', '.join(versions)} is"
+            text = f"Bridge {stmt.version.value} is not supported; supported: {', '.join(versions)}"
             help = Instead(f"write `target bridge {versions[-1]}`", versions[-1])
             self._error("check.target", text, stmt.version.span, help)
         return stmt.version.value
 
     def _versions(self) -> dict[str, int]:
-        """What the run stands on besides Bridge, by its name in an expression."""
+        """The versions that the run states besides Bridge's, by their name in an expression."""
         stmts = [s for s in self.draft.fixed.values() if isinstance(s, ast.TargetStmt) and s.product.id != "bridge"]
         for s in stmts:
             if s.product.id not in PRODUCTS:
                 text = f"a target is bridge, {' or '.join(PRODUCTS)}"
                 self._error("check.target", text, s.product.span, f"write `target bridge {fields.versions()[-1]}`")
             elif not is_version(s.version.value):
-                self._error("check.target", f"{s.version.value} is no version", s.version.span, "write it as 2.7.0")
+                self._error("check.target", f"{s.version.value} is not a version", s.version.span, "write it as 2.7.0")
         return {PRODUCTS[s.product.id]: as_number(s.version.value) for s in stmts if s.product.id in PRODUCTS}
 
     # ------------------------------------------------------------ pins, sweeps, wishes
@@ -298,7 +298,7 @@ class _Reader:
         return pins
 
     def _code(self, name: ast.Name, value: ast.Expr) -> int | None:
-        """A pinned value as its column's integer."""
+        """Encode a pinned value as the integer of its column."""
         axis = axes.BY_NAME.get(name.id)
         if axis is None:
             help = suggest(name.id, [*axes.PINNED]) or (f"an axis is one of {', '.join(axes.PINNED)}",)
@@ -312,9 +312,9 @@ class _Reader:
             return self._error("check.unknown_word", f"`{name.id}` is on or off, not `{value.id}`", value.span, help)
         if isinstance(value, ast.Name) and axis.kind == "set" and value.id in axis.words:
             return axis.encode([value.id])
-        before = len(self.found)
-        Inference({}, self.found).value(value, AXES[name.id])
-        if len(self.found) > before:
+        before = len(self.diagnostics)
+        Inference({}, self.diagnostics).value(value, AXES[name.id])
+        if len(self.diagnostics) > before:
             return None
         return axis.encode(evaluate(value, {}))
 
@@ -334,7 +334,7 @@ class _Reader:
         return binding.value.value
 
     def _check_layout(self, text: ast.String, model: Model | None) -> None:
-        """What Megatron would refuse in a pipeline layout whatever pp and vpp are."""
+        """Report what Megatron refuses in a pipeline layout for any pp and vpp."""
         if model is None:
             return
         words, _ = pipeline.pieces(text.value, model)
@@ -344,7 +344,7 @@ class _Reader:
             )
 
     def _stages(self, text: str | None, pins: Mapping[str, Pin], model: Model) -> None:
-        """A pinned layout whose chunks do not fall on the pinned stages: a hybrid has one for each."""
+        """Report a pinned layout whose chunks do not match the pinned stages; a hybrid has one chunk a stage."""
         pp = pins["pp"].code if "pp" in pins else 0
         if text is None or not pp:
             return
@@ -355,19 +355,19 @@ class _Reader:
         help = f"write {pp} chunks{several}, with bars between them; or pin pp={chunks}"
         span = self.draft.pins["pipeline_layout"].span
         self._error(
-            "check.pipeline_layout", f"this layout has {chunks} chunks, which do not fall on pp={pp}", span, help
+            "check.pipeline_layout", f"this layout has {chunks} chunks, which does not match pp={pp}", span, help
         )
 
     def _ahead(self, sets: Mapping[str, Any], model: Model) -> None:
-        """Depths of MTP set for a hybrid that has no pattern for them: Bridge would build none."""
+        """Report MTP layers set for a hybrid model that has no pattern for them: Bridge would build none."""
         if sets.get("model.mtp_num_layers") and model.hybrid and not model.mtp_pattern:
-            text = f"{model.name} has no blocks of multi-token prediction, so Bridge would build none"
+            text = f"{model.name} has no multi-token prediction, so Bridge would build none"
             help = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'
             self._error("check.model", text, self.draft.sets["model.mtp_num_layers"].path.span, help)
 
     def _wishes(self) -> Iterable[Rule]:
         for i, w in enumerate(self.draft.wishes, 1):
-            Inference(self.scope, self.found).condition(w.expr)
+            Inference(self.scope, self.diagnostics).condition(w.expr)
             name = w.name.id if w.name else f"{type(w).__name__.lower()}_{i}"
             because = w.because.value if w.because else None
             cites = tuple(cite_text(c) for c in w.cites)
@@ -381,13 +381,13 @@ class _Reader:
                 because,
                 cites,
                 w.span,
-                collect.worth(w, self.found),
+                collect.worth(w, self.diagnostics),
                 wish=True,
             )
         for b in self.draft.pins.values():
             if b.name.id in axes.DERIVED:
                 expr = ast.Binary("==", b.name, b.value, b.span)
-                Inference(self.scope, self.found).condition(expr)
+                Inference(self.scope, self.diagnostics).condition(expr)
                 yield Rule(
                     f"run.{self.name}.{b.name.id}", "require", b.name.id, expr, None, "pinned", (), b.span, wish=True
                 )
@@ -407,7 +407,7 @@ class _Reader:
         stmt = self.draft.fixed.get("sweep")
         if not isinstance(stmt, ast.IsolateStmt):
             return None
-        return isolate.read(stmt, SWEEPABLE, self._swept, self.found)
+        return isolate.read(stmt, SWEEPABLE, self._swept, self.diagnostics)
 
     def _swept(self, axis: ast.Name, value: ast.Expr) -> int | None:
         """A value of a sweep or an isolation."""

@@ -1,4 +1,4 @@
-"""What `set` says: fields of Bridge by their dotted path, and the values that are written out for them."""
+"""Read `set`: fields of Bridge by their dotted path, with literal values."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ from moedsl.schema.facts import Model
 from moedsl.syntax import ast
 
 
-def read(stmts: Mapping[str, ast.SetStmt], found: list[Diagnostic]) -> dict[str, Any]:
-    """The Python value of each path: a bare word is itself, `none` is None.
+def read(stmts: Mapping[str, ast.SetStmt], diagnostics: list[Diagnostic]) -> dict[str, Any]:
+    """The Python value of each path: a bare word is a string, `none` is None.
 
-    Errors, which go to `found`: check.unknown_field, check.unknown_word, check.type, check.secret.
+    Errors go to `diagnostics`: check.unknown_field, check.unknown_word, check.type, check.secret.
     """
     out: dict[str, Any] = {}
     known = fields.field_names(fields.versions()[-1]) if stmts else ()
     for path, s in stmts.items():
         if path not in known:
             text, help = f"Bridge has no field `{path}`", meant(path) or (all_sections(),)
-            found.append(error("check.unknown_field", text, s.path.span, help=help))
-        elif not _is_written_out(s.value):
-            text = "a field is set to a value, not to an expression"
-            found.append(error("check.type", text, s.value.span, help="write the value out"))
+            diagnostics.append(error("check.unknown_field", text, s.path.span, help=help))
+        elif not _is_literal(s.value):
+            text = "`set` needs a value, not an expression"
+            diagnostics.append(error("check.type", text, s.value.span, help="write the value itself"))
         else:
             out[path] = _plain(s.value)
-            found += [*secret(path, s.value), *_of_another_type(path, out[path], s.value.span)]
-            found += _no_choice(path, out[path], s.value.span)
+            diagnostics += [*secret(path, s.value), *_of_another_type(path, out[path], s.value.span)]
+            diagnostics += _no_choice(path, out[path], s.value.span)
     return out
 
 
 def as_set(model: Model, sets: Mapping[str, Any]) -> Model:
-    """The model with the rows and the depths of MTP that the run sets: what is counted and priced is what Bridge
-    builds. A hybrid needs a pattern for MTP, which is the model's."""
+    """Give the model the vocabulary and the MTP layers that the run sets, as Bridge builds it.
+
+    A hybrid model needs a pattern for MTP, which only its declaration has.
+    """
     rows, depths = sets.get("model.vocab_size") or 0, sets.get("model.mtp_num_layers", model.mtp_layers) or 0
     if rows > 0:
         model = evolve(model, vocab=int(rows))
@@ -47,7 +49,7 @@ def as_set(model: Model, sets: Mapping[str, Any]) -> Model:
 
 
 def _of_another_type(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
-    """A value of another kind than the field's fails when the recipe is built, on the cluster."""
+    """Refuse a value whose type is not the field's: building the recipe on the cluster would fail."""
     field = fields.lookup(path, fields.versions()[-1])
     takes = None if field is None or value is field.default else fields.refused(field.type, value)
     if takes is not None:
@@ -56,8 +58,8 @@ def _of_another_type(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
 
 
 def _no_choice(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
-    """A field that takes words of this language, and another value."""
-    from moedsl.megatron.families import CHOICES  # a run without `set` has no need of it
+    """Refuse a value that is not one of the words of a field."""
+    from moedsl.megatron.families import CHOICES  # only runs with `set` need them
 
     words = [*CHOICES.get(path, ())]
     if words and value not in words:
@@ -66,27 +68,27 @@ def _no_choice(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
 
 
 def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
-    """The recipe is a file, so no string in it may look like a secret's value."""
+    """Refuse strings that look like the value of a secret, because the recipe is a file."""
     for text in _strings(value):
         from moedsl.megatron import secrets
 
         what = secrets.value_kind(text.value)
         if what is not None:
-            message = f"the value of `{path}` looks like {what}, and a file is no place for one"
-            help = "take it back if it was real; what needs it reads it from the environment: `secrets [HF_TOKEN]`"
+            message = f"the value of `{path}` looks like {what}, which must not be in a file"
+            help = "revoke it if it was real; programs read it from the environment: `secrets [HF_TOKEN]`"
             yield error("check.secret", message, text.span, help=help)
 
 
 def _strings(e: ast.Expr) -> Iterable[ast.String]:
-    """The strings of a value that is written out."""
+    """The strings of a literal value."""
     items = e.items if isinstance(e, ast.List) else (e,)
     return (i for i in items if isinstance(i, ast.String))
 
 
-def _is_written_out(e: ast.Expr) -> bool:
+def _is_literal(e: ast.Expr) -> bool:
     match e:
         case ast.List():
-            return all(_is_written_out(i) for i in e.items)
+            return all(_is_literal(i) for i in e.items)
         case ast.Unary():
             return e.op == "-" and isinstance(e.value, ast.Number)
         case _:

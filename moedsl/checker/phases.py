@@ -1,7 +1,7 @@
-"""`workflow`: the phases fit, scale, profile and retune of one run, each a program and a compile of its own.
+"""Split a run with `workflow` into the phases fit, scale, profile and retune, each a program that is compiled alone.
 
-Each phase starts from the plan of the one before: the number of GPUs is what fit settled, and profile takes the layout
-of scale as it is. A phase is skipped where an earlier one has no plan, so that a failure is explained once.
+Each phase starts from the plan of the one before: fit decides the number of GPUs, and profile keeps the layout of
+scale. A phase is skipped if an earlier one has no plan, so that a failure is explained once.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ PHASES = {"fit": "fit", "scale": "scale", "profile": "profile", "retune": "throu
 
 
 def phases(p: Program) -> list[Program]:
-    """The run itself, or one program for each phase where it says `workflow`: main.fit, main.scale and so on."""
+    """The run itself, or with `workflow` one program for each phase: main.fit, main.scale and so on."""
     if "workflow" not in p.spans:
         return [p]
     return [evolve(p, name=f"{p.name}.{word}", phase=phase, workflow=p.name) for word, phase in PHASES.items()]
 
 
 def misplaced(fixed: Mapping[str, ast.Stmt]) -> list[Diagnostic]:
-    """What a workflow excludes: naming one phase, and varying something beside it."""
+    """Report statements that a workflow excludes: a phase, a sweep or an isolation."""
     if "workflow" not in fixed:
         return []
     here = Label(fixed["workflow"].span, "every phase here")
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     if "phase" in fixed:
-        text, help = "a workflow has all four phases, so it names none", "drop `workflow`, or the phase"
-        found.append(error("check.workflow", text, fixed["phase"].span, here, help=help))
+        text, help = "a workflow has all four phases and cannot name one", "drop `workflow` or the phase"
+        diagnostics.append(error("check.workflow", text, fixed["phase"].span, here, help=help))
     if "sweep" in fixed:
-        text, help = "a workflow varies nothing beside its phases", "write a `run NAME { workflow ... }` for each value"
-        found.append(error("check.workflow", text, fixed["sweep"].span, here, help=help))
-    return found
+        text, help = "a workflow can vary only its phases", "write a `run NAME { workflow ... }` for each value"
+        diagnostics.append(error("check.workflow", text, fixed["sweep"].span, here, help=help))
+    return diagnostics

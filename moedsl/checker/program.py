@@ -14,7 +14,7 @@ from moedsl.schema.facts import Hardware, Model
 
 @frozen
 class Pin:
-    """A value that the user fixed: encoded as in a column, and where."""
+    """A value that the user fixed, encoded as in a column, with its place in the text."""
 
     axis: str
     code: int
@@ -30,7 +30,7 @@ class Allow:
 
 @frozen
 class Variant:
-    """One value of what is isolated: its label, and the code of each axis (or of seq, batch or gpus) that it fixes."""
+    """One value of an isolation: its label, and the code of each axis (or of seq, batch or gpus) that it fixes."""
 
     label: str
     codes: Mapping[str, int]
@@ -38,7 +38,7 @@ class Variant:
 
 @frozen
 class Isolation:
-    """What a run varies while everything else stays as it is. A program of one variant has that one alone."""
+    """The axis that a run varies while all else stays equal. The program of one variant has only that variant."""
 
     axis: str
     variants: tuple[Variant, ...]
@@ -71,14 +71,14 @@ class Program:
     sets: Mapping[str, Any]
     target: str
     spans: Mapping[str, Span] = field(factory=dict)
-    """Where each statement stands, by the name of what it fixes."""
+    """The place of each statement, by the name of what it fixes."""
     isolate: Isolation | None = None
     versions: Mapping[str, int] = field(factory=dict)
-    """What the run says it stands on, by the name in an expression: torch_version, te_version."""
+    """The versions that the run states, by their name in an expression: torch_version, te_version."""
     batch_gpus: int | None = None
-    """The GPUs that a default batch is for, where several numbers are compared: the experiment stays the same."""
+    """The GPUs for the default batch if several numbers are compared, so that the experiment stays the same."""
     workflow: str | None = None
-    """The run that this is a phase of."""
+    """The run of which this is a phase."""
 
     def of(self, kind: str) -> tuple[Rule, ...]:
         return self.rules.by_kind.get(kind, ())

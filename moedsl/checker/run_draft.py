@@ -1,7 +1,7 @@
-"""Run statements gathered into a draft: one entry for each thing that a run fixes, the latest layer winning.
+"""Collect the statements of a run into a draft, with one entry for each thing that a run fixes.
 
-Layers are a file's top level, the run that another is `from`, and the run itself. Saying a thing twice in one layer is
-an error; saying it again in a later layer overrides.
+Layers are a file's top level, the run that another is `from`, and the run itself. A later layer overrides an earlier
+one; stating a thing twice in one layer is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moedsl.syntax import ast
 
 @frozen
 class Draft:
-    """`fixed` holds one statement for each word; the others add up."""
+    """The statements of a run: `fixed` holds one for each keyword; the others add up."""
 
     fixed: dict[str, ast.Stmt] = field(factory=dict)
     pins: dict[str, ast.Binding] = field(factory=dict)
@@ -29,7 +29,7 @@ class Draft:
     wishes: tuple[ast.Require | ast.Prefer, ...] = ()
 
     def over(self, base: Draft) -> Draft:
-        """This layer on top of another. A sweep takes the place of a value of the same thing, and vice versa."""
+        """Put this layer on top of another. A sweep replaces a value of the same thing, and vice versa."""
         mine, theirs = self.swept, base.swept
         fixed = {
             k: s
@@ -42,7 +42,7 @@ class Draft:
 
     @property
     def swept(self) -> tuple[str, ...]:
-        """What a sweep or an isolation goes over, by the keys that statements or pins of it would have."""
+        """The axes that a sweep or an isolation varies, by the keys of their statements or pins."""
         stmt = self.fixed.get("sweep")
         if not isinstance(stmt, ast.SweepStmt | ast.IsolateStmt):
             return ()
@@ -75,21 +75,21 @@ class Gather:
     diagnostics: list[Diagnostic]
 
     def layer(self, statements: tuple[Any, ...], profiles: tuple[str, ...] = ()) -> Draft:
-        """The draft of one layer; `profiles` are those already being expanded."""
+        """Read the draft of one layer; `profiles` are being expanded already."""
         draft, base = Draft(), Draft()
         for s in statements:
             if isinstance(s, ast.BareStmt) and self._is_profile(s):
                 base = self._profile(s, profiles).over(base)
             else:
                 draft = self._add(draft, s)
-        self._swept_and_said(draft)
+        self._swept_and_fixed(draft)
         return draft.over(base)
 
-    def _swept_and_said(self, d: Draft) -> None:
+    def _swept_and_fixed(self, d: Draft) -> None:
         for key in d.swept:
-            said = d.fixed.get(key) or d.pins.get(key)
-            if said is not None and key != "hardware":
-                self._twice(key, d.fixed["sweep"].span, said.span)
+            stated = d.fixed.get(key) or d.pins.get(key)
+            if stated is not None and key != "hardware":
+                self._twice(key, d.fixed["sweep"].span, stated.span)
 
     def _is_profile(self, s: ast.BareStmt) -> bool:
         n = s.name.id
@@ -100,7 +100,7 @@ class Gather:
             text = f"`{s.name.id}` is a profile; only hardware has a number of GPUs"
             self.diagnostics.append(error("check.type", text, s.count.span, help=f"write `{s.name.id}`"))
         if s.name.id in profiles:
-            self.diagnostics.append(error("check.circular", f"profile `{s.name.id}` is made of itself", s.name.span))
+            self.diagnostics.append(error("check.circular", f"profile `{s.name.id}` contains itself", s.name.span))
             return Draft()
         return self.layer(self.library.profiles[s.name.id].body, (*profiles, s.name.id))
 
@@ -114,7 +114,7 @@ class Gather:
         return d if key is None else self._fix(d, key, s)
 
     def _bare(self, s: ast.BareStmt) -> ast.Stmt | None:
-        """A bare name is a model, then a hardware."""
+        """Read a bare name as a model, else as hardware."""
         if s.name.id in self.library.models and s.count is None:
             return ast.ModelStmt(s.name, s.span)
         if s.name.id in self.library.hardware:
@@ -122,23 +122,23 @@ class Gather:
         if s.name.id in self.library.models:
             text = f"`{s.name.id}` is a model; only hardware has a number of GPUs"
             self.diagnostics.append(
-                error("check.type", text, s.span, help=f"write `{s.name.id}` and, apart from it, `gb200 x 8`")
+                error("check.type", text, s.span, help=f"write `{s.name.id}` and, on another line, `gb200 x 8`")
             )
             return ast.ModelStmt(s.name, s.span)
         known = [*self.library.models, *self.library.hardware, *self.library.profiles]
         text = f"no model, hardware or profile is called `{s.name.id}`"
-        help = self._meant(s.name.id, known) or ("`moedsl models` and `moedsl hardware` list what there is",)
+        help = self._meant(s.name.id, known) or ("`moedsl models` and `moedsl hardware` list the known names",)
         self.diagnostics.append(error("check.unknown_name", text, s.name.span, help=help))
         return None
 
     def _meant(self, word: str, known: list[str]) -> tuple[str, ...]:
-        """A phase without `first`, a number of GPUs without blanks, or the nearest word whatever its case."""
+        """Suggest a phase with `first`, a number of GPUs with spaces, or the nearest word in any case."""
         glued = re.fullmatch(r"(\w+?)x([0-9]+)", word)
         if word in axes.PHASES:
             return (Instead(f"write `{word} first`", f"{word} first"),)
         if glued and glued[1] in self.library.hardware:
             right = f"{glued[1]} x {glued[2]}"
-            return (Instead(f"words are whole words: write `{right}`", right),)
+            return (Instead(f"put spaces around `x`: write `{right}`", right),)
         return tuple(map(_whole, suggest(word.lower(), [*known, *STATEMENTS])))
 
     def _fix(self, d: Draft, key: str, s: ast.Stmt) -> Draft:
@@ -160,7 +160,7 @@ class Gather:
         return evolve(d, pins=d.pins | {b.name.id: b})
 
     def _micro_batch(self, d: Draft, s: ast.MicroBatchStmt) -> Draft:
-        """``micro_batch 2`` says what ``pin micro_batch=2`` does."""
+        """Read ``micro_batch 2`` as ``pin micro_batch=2``."""
         return self._bind(d, ast.Binding(ast.Name("micro_batch", s.span), s.value, s.span))
 
     def _set(self, d: Draft, s: ast.SetStmt) -> Draft:
@@ -169,7 +169,7 @@ class Gather:
         return evolve(d, sets=d.sets | {s.path.id: s})
 
     def _target(self, d: Draft, s: ast.TargetStmt) -> Draft:
-        """Bridge, and beside it whatever else the run stands on."""
+        """Read the version of Bridge or of another product."""
         return self._fix(d, "target" if s.product.id == "bridge" else f"target.{s.product.id}", s)
 
     def _allow(self, d: Draft, s: ast.AllowStmt) -> Draft:
@@ -183,12 +183,12 @@ class Gather:
 
     def _twice(self, what: str, here: Any, first: Any) -> None:
         fixes = (Fix("Keep the first", DROP, here), Fix("Keep this one", DROP, first))
-        text, at = f"`{what}` is said twice", Label(first, "first here")
+        text, at = f"`{what}` is stated twice", Label(first, "first here")
         self.diagnostics.append(error("check.twice", text, here, at, help="keep one of them", fixes=fixes))
 
 
 def _whole(help: str) -> str:
-    """A suggested word as a whole statement, where it is one; of most a word more is needed than can be guessed."""
+    """Turn a suggested word into a whole statement if it is one; most statements need another word."""
     word = help.word if isinstance(help, Instead) else ""
     if word in axes.PHASES:
         return Instead(help, f"{word} first")
@@ -210,26 +210,28 @@ STATEMENTS = (
     "data", "routing", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
     "cluster", "calibration", "document", "run", "use", "rules", "profile",
 )  # fmt: skip
-"""What a bare name may have been meant as."""
+"""Keywords that an unknown bare name is compared with."""
 ALONE = ("vlm", "workflow")
-"""Those of them that are statements without a further word."""
+"""Keywords among these that need no further word."""
 
 
 def runs(module: ast.Module, library: Library) -> tuple[list[tuple[str, Draft]], list[Diagnostic]]:
-    """Each run of a file by name. Without a ``run`` block the top level is the run ``main``, else common ground."""
-    found: list[Diagnostic] = []
-    gather = Gather(library, found)
+    """Read each run of a file by name. Without ``run`` blocks the top level is the run ``main``; else runs share it."""
+    diagnostics: list[Diagnostic] = []
+    gather = Gather(library, diagnostics)
     top = gather.layer(module.items)
     blocks: dict[str, ast.RunDecl] = {}
     for item in module.items:
         if isinstance(item, ast.RunDecl):
             if item.name.id in blocks:
                 first = Label(blocks[item.name.id].name.span, "first here")
-                found.append(error("check.twice", f"run `{item.name.id}` is declared twice", item.name.span, first))
+                diagnostics.append(
+                    error("check.twice", f"run `{item.name.id}` is declared twice", item.name.span, first)
+                )
             blocks[item.name.id] = item
     if not blocks:
-        return [("main", top)], found
-    return [(n, _inherit(b, blocks, gather, ()).over(top)) for n, b in blocks.items()], found
+        return [("main", top)], diagnostics
+    return [(n, _inherit(b, blocks, gather, ()).over(top)) for n, b in blocks.items()], diagnostics
 
 
 def _inherit(run: ast.RunDecl, blocks: dict[str, ast.RunDecl], gather: Gather, chain: tuple[str, ...]) -> Draft:
@@ -237,7 +239,7 @@ def _inherit(run: ast.RunDecl, blocks: dict[str, ast.RunDecl], gather: Gather, c
     if run.base is None:
         return own
     if run.base.id in (*chain, run.name.id):
-        gather.diagnostics.append(error("check.circular", f"run `{run.name.id}` comes from itself", run.base.span))
+        gather.diagnostics.append(error("check.circular", f"run `{run.name.id}` inherits from itself", run.base.span))
         return own
     if run.base.id not in blocks:
         help = suggest(run.base.id, list(blocks))

@@ -1,4 +1,4 @@
-"""What a run trains on and from, where its file leaves it open or speaks of what it has not."""
+"""Check the data and the weights of a run: missing weights, settings without an effect, a vocabulary too small."""
 
 from __future__ import annotations
 
@@ -10,37 +10,36 @@ from moedsl.diagnostics.model import DROP, Diagnostic, Fix, error, warning
 from moedsl.rules.ids import LetName
 
 _ID = "plan.sft_without_weights"
-_TEXT = "`task sft` names no checkpoint, and Bridge fine-tunes from one only"
+_TEXT = "`task sft` names no checkpoint, and Bridge fine-tunes only from a checkpoint"
 _HELP = (
-    'write `set checkpoint.pretrained_checkpoint = "PATH"`; AutoBridge.import_ckpt makes one of the Hugging Face model',
-    'or go on from a run\'s own: `set checkpoint.load = "PATH"`',
+    'write `set checkpoint.pretrained_checkpoint = "PATH"`; AutoBridge.import_ckpt makes one from a hub model',
+    'or continue an earlier run: `set checkpoint.load = "PATH"`',
 )
 _CITES = ("bridge training/finetune.py:50", "bridge training/setup.py:185")
 _SOURCES = ("checkpoint.pretrained_checkpoint", "checkpoint.load")
 
 
 def without_weights(p: Program) -> Iterator[Diagnostic]:
-    """A warning where a run fine-tunes, and neither it nor a rule that it has says where its weights are."""
+    """Warn if a run fine-tunes, and neither its file nor its rules name the weights."""
     named = {path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive")}
-    if _lacks_weights(p.task, named):
+    if _needs_weights(p.task, named):
         yield warning(_ID, _TEXT, p.spans["task"], help=_HELP, cites=_CITES)
 
 
 def no_folder(p: Program) -> Iterator[Diagnostic]:
-    """An error for each `set` that is of a folder of JSONL, in a run that reads none."""
+    """Refuse each `set` for a folder of JSONL in a run that reads none."""
     if not p.sets or (p.task == "sft" and p.data != "mock" and p.model.vision is None):
         return
     from moedsl.megatron.families import CHOICES
 
     for path in (path for path in p.sets if path in CHOICES):
-        text = f"`{path}` is of the folder of JSONL that a text model is fine-tuned on, and this run reads none"
+        text = f"`{path}` is for the JSONL folder of fine-tuning a text model, and this run reads none"
         drop = (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
         yield error("check.no_folder", text, p.spans[path], help='write `task sft` and `data "FOLDER"`', fixes=drop)
 
 
 def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    """A warning where a run's real text is cut by a tokenizer that has more entries than the model; `values` are a
-    layout's."""
+    """Warn if the tokenizer of a run on real text has more entries than the model; `values` are a layout's."""
     entries, rows = values[LetName.TOKENIZER_ENTRIES], p.model.vocab
     if p.model.vision is not None or entries <= rows:
         return
@@ -52,11 +51,11 @@ def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnost
 
 
 def refused(name: str, task: str, fields: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    """The same of a plan that is to be started, as an error: training would end once the model is built."""
+    """Refuse to start a plan without weights: training would end after the model is built."""
     named = {path for path, value in fields.items() if value is not None}
-    if _lacks_weights(task, named):
+    if _needs_weights(task, named):
         yield error(_ID, f"run `{name}` cannot start: {_TEXT}", help=_HELP, cites=_CITES)
 
 
-def _lacks_weights(task: str, named: Collection[str]) -> bool:
+def _needs_weights(task: str, named: Collection[str]) -> bool:
     return task == "sft" and not any(path in named for path in _SOURCES)

@@ -15,10 +15,10 @@ from attrs import evolve, frozen
 
 from moedsl.cost import mixers
 from moedsl.cost.blocks import products, routed_width, with_experts
+from moedsl.cost.cases import Case
 from moedsl.cost.formats import BF16, SAVED, by_precision
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Table
-from moedsl.cost.taken import Taken
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
 from moedsl.schema.facts import Model, Vision
 
@@ -221,24 +221,24 @@ def captured(m: Model, s: Sizes, t: Table) -> ByKind:
     return {kind: attn * (entry + size) + routed for kind, size in around.items()}
 
 
-def uneven(m: Model, s: Sizes, whole: Floats, taken: Taken) -> tuple[Floats, Floats]:
+def uneven(m: Model, s: Sizes, whole: Floats, case: Case) -> tuple[Floats, Floats]:
     """Return (for each layer, over the root of the layers): the bytes above the mean that the expert rank with the most
     tokens keeps of a MoE layer. `whole` is 1 if a whole-iteration graph's stash has a fixed size whatever the routing.
     """
     each = s.keep["full"] * s.keep["moe"] * experts(m, s)
-    excess = each * (taken.imbalance - 1.0) * (1.0 - whole)
+    excess = each * (case.imbalance - 1.0) * (1.0 - whole)
     stash = each * (STASH - 1.0) * whole
     none = np.zeros_like(each)
-    return (stash + excess, none) if taken.same_rank else (stash, excess)
+    return (stash + excess, none) if case.same_rank else (stash, excess)
 
 
-def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, taken: Taken) -> Floats:
+def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) -> Floats:
     """Return the bytes of the gradients alive in the backward of the largest layer, and of what it recomputes. `saved`
     is the activations that `layers` keeps; offloaded ones are back by then."""
     kept = layers(m, evolve(s, here=HERE, keep={word: np.ones_like(s.tokens) for word in s.keep}))
     again = {kind: np.maximum(size - saved[kind], 0.0) for kind, size in kept.items()}
-    routed = s.routed * np.where(whole > 0, CAPACITY, taken.imbalance)
-    moved = BF16 * routed * (taken.copies * routed_width(m) + products(m) * m.expert_hidden / s.etp)
+    routed = s.routed * np.where(whole > 0, CAPACITY, case.imbalance)
+    moved = BF16 * routed * (case.copies * routed_width(m) + products(m) * m.expert_hidden / s.etp)
     moe = np.maximum.reduce([again[kind] for kind in with_experts(m)]) + moved
     dense = again["dense"] + BF16 * s.split * (products(m) * m.ffn_hidden + 2 * m.hidden)
     largest = np.maximum(moe, dense if m.dense_layers or "-" in m.layer_pattern else 0.0)

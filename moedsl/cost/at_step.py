@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from moedsl.cost import formats, memory
+from moedsl.cost.cases import BEST, Case
 from moedsl.cost.memory import Counts, Prices, Trained
 from moedsl.cost.rows import Floats, Table
-from moedsl.cost.taken import BEST, Taken
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Hardware, Model
 
@@ -34,10 +34,10 @@ def copies(n: Counts, t: Table, gpus: int) -> Prices:
     return {f"{name}_shard": each * (of.dense * dense + of.expert * expert) for name, of in n.learning.items()}
 
 
-def prices(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, taken: Taken = BEST) -> dict[str, Prices]:
+def prices(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, case: Case = BEST) -> dict[str, Prices]:
     """Return the bytes of each kind by feature, for every row of `t`; the copies count as buffers."""
     n = memory.counts(m, t, learns)
-    hopper = taken.transposes if taken.transposes is not None else hw.arch == "hopper"
-    workspaces = {"one": np.full(t.rows, taken.framework)}
+    hopper = case.transposes if case.transposes is not None else hw.arch == "hopper"
+    workspaces = {"one": np.full(t.rows, case.framework)}
     buffers = memory.added(copies(n, t, gpus), memory.empty_gradients(m, t, learns.language), workspaces)
     return {**memory.held(n, t, gpus, hopper), "buffers": buffers}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from moedsl.cost import outside, taken
+from moedsl.cost import cases, outside
 from moedsl.cost.estimate import Cost
 from moedsl.cost.outside import HELD_BACK, Part
 from moedsl.schema.units import GIB
@@ -37,14 +37,14 @@ class Bounds:
     """The memory of the GPU that the driver shows."""
 
     @property
-    def beside(self) -> tuple[float, float]:
+    def outside_bytes(self) -> tuple[float, float]:
         """Return (low, high) outside torch."""
         return sum(p.least for p in self.outside), sum(p.most for p in self.outside)
 
     @property
     def needed(self) -> tuple[float, float]:
         """Return (low, high) of the whole GPU."""
-        least, most = self.beside
+        least, most = self.outside_bytes
         return self.least + least, self.most * (1 + HELD_BACK) + most
 
     @property
@@ -56,7 +56,7 @@ class Bounds:
     @property
     def because(self) -> str:
         """Write the sum of the verdict as text."""
-        (least, most), (low, high), visible = self.needed, self.beside, _gib(self.visible)
+        (least, most), (low, high), visible = self.needed, self.outside_bytes, _gib(self.visible)
         if self.verdict == NOT:
             parts = f"{_gib(self.least)} in torch, {_gib(low)} outside torch"
             return f"best case {_gib(least)} GiB; the GPU has {visible}: {parts}"
@@ -67,15 +67,15 @@ class Bounds:
 
 def bounds(cost: Cost, row: Mapping[str, int]) -> Bounds:
     """Compute the bounds of one row (axis to code); raises ValueError if its (pp, vpp) have no layout."""
-    best, known = taken.best(cost.routing), taken.unknowns(cost.routing)
-    alone = [taken.changed(best, change) for u in known for change in (u.least, u.most)]
-    ways = [taken.least(cost.routing), best, taken.most(cost.routing), *alone]
+    best, known = cases.best(cost.routing), cases.unknowns(cost.routing)
+    alone = [cases.changed(best, change) for u in known for change in (u.least, u.most)]
+    ways = [cases.least(cost.routing), best, cases.most(cost.routing), *alone]
     least, peak, most, *each = cost.peaks(row, ways)
     moves = zip(known, each[::2], each[1::2], strict=True)
     spread = (Spread(u.name, low - peak, high - peak, u.because) for u, low, high in moves)
-    beside = outside.parts(cost.model, row, cost.gpus, cost.seq)
+    parts = outside.parts(cost.model, row, cost.gpus, cost.seq)
     visible = cost.hardware.visible or cost.hardware.memory
-    return Bounds(least, peak, most, tuple(s for s in spread if s.least or s.most), tuple(beside), visible)
+    return Bounds(least, peak, most, tuple(s for s in spread if s.least or s.most), tuple(parts), visible)
 
 
 def fits(cost: Cost, row: Mapping[str, int]) -> bool:

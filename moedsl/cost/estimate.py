@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from moedsl.cost import (
     at_step,
+    cases,
     communication,
     compute,
     flops,
@@ -20,7 +21,6 @@ from moedsl.cost import (
     profiles,
     rows,
     step,
-    taken,
     tower,
 )  # fmt: skip
 from moedsl.cost.pipeline import Layout
@@ -74,19 +74,19 @@ class Cost:
         found = [self.layout_for(int(k) >> 20, int(k) & 0xFFFFF) is not None for k in pairs]
         return np.array(found, bool)[index].reshape(p.shape)
 
-    def memory(self, cols: Columns, way: taken.Taken | None = None) -> Floats:
-        """Return the peak bytes on the most loaded rank, by row, in whole bytes: the best case, or as `taken`."""
-        full, way = self._keyed(cols), way or taken.best(self.routing)
+    def memory(self, cols: Columns, way: cases.Case | None = None) -> Floats:
+        """Return the peak bytes on the most loaded rank, by row, in whole bytes, in the best case or another one."""
+        full, way = self._keyed(cols), way or cases.best(self.routing)
         return np.concatenate([self._memory(part, way) for part in rows.chunks(full, rows.length(full))])
 
     def spare(self, cols: Columns) -> Floats:
         """Return the bytes that remain on the most loaded rank in the high case, by row: the visible memory, less what
         torch has reserved and the memory outside torch."""
-        reserved = self.memory(cols, taken.most(self.routing)) * (1 + outside.HELD_BACK)
+        reserved = self.memory(cols, cases.most(self.routing)) * (1 + outside.HELD_BACK)
         visible = self.hardware.visible or self.hardware.memory
         return visible - reserved - outside.most(self.model, self._keyed(cols), self.gpus, self.seq)
 
-    def _memory(self, full: dict[str, Ints], way: taken.Taken) -> Floats:
+    def _memory(self, full: dict[str, Ints], way: cases.Case) -> Floats:
         n = rows.length(full)
         levels = rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
         pipes, t = levels.table(_PIPE, n), levels.table(memory.COLUMNS, n)
@@ -95,7 +95,7 @@ class Cost:
         peak = np.maximum(peak, self._stepping(levels, n, way))
         return np.where(peak > 0, np.rint(peak), np.inf)
 
-    def _stepping(self, levels: rows.Levels, n: int, way: taken.Taken) -> Floats:
+    def _stepping(self, levels: rows.Levels, n: int, way: cases.Case) -> Floats:
         """Return the bytes on the most loaded rank while the optimizer steps, by row; 0 for all if none copies
         gradients."""
         few = levels.table((*_PIPE, *at_step.COLUMNS), n)
@@ -122,7 +122,7 @@ class Cost:
         total = sum(self._outside(full, slowest, alone, wire[once.inverse]).values()) + adam[once.inverse]
         return np.where(slowest > 0, np.round(total, 9), np.inf)
 
-    def peaks(self, row: Mapping[str, int], ways: Sequence[taken.Taken]) -> list[float]:
+    def peaks(self, row: Mapping[str, int], ways: Sequence[cases.Case]) -> list[float]:
         """Return the peak bytes of one row for each value of the uncertain terms. ValueError as in `memory_report`."""
         full = self._keyed(row)
         profile = profiles.fullest(self.model, self._layout(full), int(full["deep"]))
@@ -135,7 +135,7 @@ class Cost:
         full = self._keyed(row)
         layout = self._layout(full)
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
-        best = taken.best(self.routing)
+        best = cases.best(self.routing)
         priced, stepping = self._prices(t, best), self._step_prices(t, best)
         counts = profiles.memory(self.model, layout, int(full["deep"]))
         tp, ep, etp = (int(full[name]) for name in ("tp", "ep", "etp"))
@@ -143,8 +143,8 @@ class Cost:
         for s, profile in enumerate(counts):
             held = parameters.stage(self.model, layout, s, tp, ep, etp)
             kinds = {k: float(profile @ memory.matrix(self.model, {k: priced[k]}, 1)[:, 0]) for k in memory.KINDS}
-            beside = float(profile @ memory.matrix(self.model, {"buffers": stepping["buffers"]}, 1)[:, 0])
-            kinds["buffers"] = max(kinds["buffers"], beside - kinds["activations"])
+            copies = float(profile @ memory.matrix(self.model, {"buffers": stepping["buffers"]}, 1)[:, 0])
+            kinds["buffers"] = max(kinds["buffers"], copies - kinds["activations"])
             report.append(memory.StageMemory(s, held.dense, held.expert, **kinds, layers=layout.holds(s)))
         return report
 
@@ -217,11 +217,11 @@ class Cost:
             self.gpus * 1e12 * np.asarray(seconds, float)
         )
 
-    def _prices(self, t: Table, at: taken.Taken) -> dict[str, memory.Prices]:
-        at = evolve(at, logits=at.logits * taken.NATIVE) if self.loss == "native" else at
+    def _prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:
+        at = evolve(at, logits=at.logits * cases.NATIVE) if self.loss == "native" else at
         return memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained, at)
 
-    def _step_prices(self, t: Table, at: taken.Taken) -> dict[str, memory.Prices]:
+    def _step_prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:
         return at_step.prices(self.model, self.hardware, t, self.gpus, self._trained, at)
 
     @property

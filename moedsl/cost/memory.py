@@ -14,11 +14,11 @@ from attrs import field, frozen
 
 from moedsl.cost import activations, formats, mixers, parameters, sharded
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
+from moedsl.cost.cases import BEST, Case
 from moedsl.cost.formats import BF16
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_memory
 from moedsl.cost.rows import Floats, Table
-from moedsl.cost.taken import BEST, Taken
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH
 from moedsl.schema.facts import Hardware, Model
 
@@ -34,7 +34,7 @@ COLUMNS = (
 COVERS = (
     "peak memory is torch's max_memory_allocated on the most loaded rank: weights, gradients, optimizer state, saved "
     "activations, the working set of one layer and the logits. It leaves out the CUDA context, NCCL, the buffers of "
-    "DeepEP and HybridEP, and fragmentation. Routed tokens are taken 10% above their mean on a layer's fullest "
+    "DeepEP and HybridEP, and fragmentation. Routed tokens are 10% above their mean on a layer's fullest "
     "rank, and less over many layers, whose fullest ranks differ; forced balance has none. A VLM's sample has one "
     "image. The lower and the upper figure take everything uncertain at its least and at its most; the verdict adds "
     "what lies outside torch."
@@ -105,16 +105,16 @@ def counts(m: Model, t: Table, learns: Trained) -> Counts:
 
 
 def prices(
-    m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Trained, taken: Taken = BEST
+    m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Trained, case: Case = BEST
 ) -> dict[str, Prices]:
-    """Return the bytes of each kind by feature, for every row of `t`, with the uncertain terms `taken`."""
+    """Return the bytes of each kind by feature, for every row of `t`, in one `case` of the uncertain terms."""
     n = counts(m, t, learns)
     size = activations.sizes(m, t, seq, learns.language)
     saved = activations.layers(m, size)
     return {
-        **held(n, t, gpus, taken.transposes if taken.transposes is not None else hw.arch == "hopper"),
-        "activations": _kept(m, t, size, saved, learns, taken),
-        "buffers": added(_buffers(m, t, gpus, size, saved, n, taken), empty_gradients(m, t, learns.language)),
+        **held(n, t, gpus, case.transposes if case.transposes is not None else hw.arch == "hopper"),
+        "activations": _kept(m, t, size, saved, learns, case),
+        "buffers": added(_buffers(m, t, gpus, size, saved, n, case), empty_gradients(m, t, learns.language)),
     }
 
 
@@ -145,13 +145,13 @@ def held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
     return out
 
 
-def _kept(m: Model, t: Table, s: activations.Sizes, saved: activations.ByKind, learns: Trained, taken: Taken) -> Prices:
+def _kept(m: Model, t: Table, s: activations.Sizes, saved: activations.ByKind, learns: Trained, case: Case) -> Prices:
     """Price what waits for backward. A graph reads a layer's input from its own buffer, which is then the saved input;
     the schedule also keeps the input of each chunk. The mask of captured attention is a buffer of the same kind. A
     layer's buffers go to a later forward once its backward is complete, so there are as many as layers times live
     microbatches (core transformer/cuda_graphs.py:2427-2443). Inputs of graphs stay for good."""
     masked = ("attention",) if m.hybrid else kinds(m)
-    each, over_root = activations.uneven(m, s, _whole(t), taken)
+    each, over_root = activations.uneven(m, s, _whole(t), case)
     out = {f"{kind}_live": size + s.mask if kind in masked else size for kind, size in saved.items()}
     out |= {f"{kind}_live": out[f"{kind}_live"] + each for kind in with_experts(m)}
     out |= {"moe_uneven": over_root, "chunk_live": _static(m, t, s)}
@@ -174,7 +174,7 @@ def _whole(t: Table) -> Floats:
 
 
 def _buffers(
-    m: Model, t: Table, gpus: int, s: activations.Sizes, saved: activations.ByKind, n: Counts, taken: Taken
+    m: Model, t: Table, gpus: int, s: activations.Sizes, saved: activations.ByKind, n: Counts, case: Case
 ) -> Prices:
     """Price the working set of a layer, or the logits if they are larger; a whole-iteration graph's pool keeps both.
 
@@ -190,18 +190,18 @@ def _buffers(
     whole, moved = _whole(t), activations.offloaded(m, s)
     back = {kind: size + moved[kind] for kind, size in saved.items()} if moved else saved
     travelling = 2.0 * np.maximum.reduce([*moved.values()]) if moved else 0.0
-    layer = np.maximum(activations.working_set(m, s, back, whole, taken), s.mask)
+    layer = np.maximum(activations.working_set(m, s, back, whole, case), s.mask)
     work = travelling + layer + t["ep_overlap"] * np.maximum.reduce([saved[kind] for kind in with_experts(m)])
-    loss, mtp = (logits * taken.logits for logits in activations.logits(m, s))
-    twice = taken.captured * t["ep_overlap"]
+    loss, mtp = (logits * case.logits for logits in activations.logits(m, s))
+    twice = case.captured * t["ep_overlap"]
     again = {kind: twice * size for kind, size in activations.captured(m, s, t).items()}
     fsdp = formats.fsdp(t)
     most = with_experts(m)[-1]
     unit = fsdp * sharded.units(m, t, gpus, (n.all[most], n.learning[most]), saved[most])
     roots = {name: fsdp * held for name, held in sharded.whole(m, t, gpus).items()}
-    at_loss = np.where((whole > 0) | taken.beside, loss, np.maximum(loss - work, 0.0))
+    at_loss = np.where((whole > 0) | case.together, loss, np.maximum(loss - work, 0.0))
     static = t["ep_overlap"] * s.mask
-    return {"one": work + static + unit + taken.framework, "loss": at_loss, "ahead": mtp} | again | roots
+    return {"one": work + static + unit + case.framework, "loss": at_loss, "ahead": mtp} | again | roots
 
 
 def matrix(m: Model, priced: Mapping[str, Prices], rows: int) -> Floats:

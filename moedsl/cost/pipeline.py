@@ -91,7 +91,7 @@ def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
     any.
 
     A layout needs a transformer layer in every chunk but the last, which may hold only the loss (and MTP), as in
-    NVIDIA's ``Et|(tt|)*30mL``. With linear attention and MTP the last one needs a layer too (`may_lack`). Virtual
+    NVIDIA's ``Et|(tt|)*30mL``. With linear attention and MTP the last one needs a layer too (`may_be_empty`). Virtual
     stages need a pipeline.
     """
     if not _exists(model, pp, vpp):
@@ -127,10 +127,10 @@ def _exists(model: Model, pp: Any, vpp: Any) -> Any:
     """Tell whether there is a layout, for numbers and for columns."""
     if model.hybrid:
         return (pp >= 1) & (vpp == 1) & (pp <= model.layers)
-    return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= model.layers + may_lack(model))
+    return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= model.layers + may_be_empty(model))
 
 
-def may_lack(model: Model) -> bool:
+def may_be_empty(model: Model) -> bool:
     """Tell whether a chunk may have no transformer layer. MTP takes the last layer of its chunk. If there is none,
     Bridge uses the model's last layer, in a place that does not support delta nets (bridge
     models/gpt_provider.py:mtp_block_spec, core models/gpt/gpt_layer_specs.py:572)."""
@@ -166,11 +166,11 @@ def _balanced(model: Model, pp: int, chunks: int) -> list[int]:
     mtp, loss = weights(model)
     tail = loss + mtp * model.mtp_layers
     tops = sorted({float(n) for n in range(1, model.layers + 1)} | {n + tail for n in range(model.layers + 1)})
-    least = tail + (not may_lack(model))
+    least = tail + (not may_be_empty(model))
     top = next(t for t in tops if t >= least and int(t) * (chunks - 1) + int(t - tail) >= model.layers)
     counts = [int(top)] * (chunks - 1) + [int(top - tail)]
     load = [sum(counts[s::pp]) + (tail if s == pp - 1 else 0.0) for s in range(pp)]
-    full = len(counts) - may_lack(model)
+    full = len(counts) - may_be_empty(model)
     stages = [_fullest(counts, load[s], s, pp, full) for s in range(pp)]
     heapq.heapify(stages)
     for _ in range(sum(counts) - model.layers):
@@ -267,7 +267,7 @@ def unroll(text: str) -> tuple[list[str], str]:
         text = re.sub(pattern, lambda m: m[1] * int(m[2]), text)
     odd = sorted(set(text) - set("EtmL|"))
     if odd:
-        return [], f"{odd[0]!r} is no letter of a layout: E embedding, t layer, m MTP, L loss, | between chunks"
+        return [], f"{odd[0]!r} is not a letter of a layout: E embedding, t layer, m MTP, L loss, | between chunks"
     return text.split("|"), ""
 
 
@@ -286,7 +286,7 @@ def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]
         ("t" not in flat[flat.find("m") :] or "m" not in flat, "layers t have to come before MTP layers m"),
         (len(mtp) < 2, "all MTP layers m belong in one chunk"),
         (
-            may_lack(model) or all("t" in w for w in words),
+            may_be_empty(model) or all("t" in w for w in words),
             "a chunk without a layer t: with linear attention and MTP, every chunk needs a layer",
         ),
         (

@@ -73,7 +73,7 @@ def reasons(text: str, m: Model, pp: int, vpp: int) -> tuple[str, ...]:
     parts, odd = text.split("|"), sorted(set(text) - set(LETTERS) - {"|"})
     if odd:
         letters = "M Mamba, * attention, E experts, - MLP, | between stages; MTP is not written"
-        return (f"{odd[0]!r} is no letter of a hybrid's layers: {letters}",)
+        return (f"{odd[0]!r} is not a letter of a hybrid's layers: {letters}",)
     whole = "".join(parts)
     at = next((i for i, (a, b) in enumerate(zip(whole, m.layer_pattern, strict=False)) if a != b), len(whole))
     differs = f"its {len(whole)} layers differ from the {m.layers} of {m.name} from layer {at + 1} on"

@@ -41,7 +41,7 @@ eight)."""
 COVERS = (
     "step time is a roofline with stated efficiencies: matrix products, attention and memory passes of the slowest "
     "stage, recompute, expert, tensor and context communication, launches where no CUDA graph holds them, the bubble, "
-    "data parallelism after overlap, and the optimizer. Routing is taken as balanced. It leaves out data loading, "
+    "data parallelism after overlap, and the optimizer. Routing counts as balanced. It leaves out data loading, "
     "stragglers, checkpoints and power limits."
 )
 

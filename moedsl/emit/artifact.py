@@ -18,7 +18,7 @@ from moedsl.support.owned_files import hash_of
 
 
 def files_of(plan: Plan, source: Source, library: Library) -> dict[str, str]:
-    """File names to texts. The lock hashes the user's file and the stdlib."""
+    """The texts of the files by name. The lock hashes the user's file and the stdlib."""
     std = [(n, s.text) for n, s in library.sources.items() if n.startswith("stdlib/")]
     own = [("", s.text) for n, s in library.sources.items() if not n.startswith("stdlib/")]
     inputs = {"source": hash_of(own or [("", source.text)]), "stdlib": hash_of(std)}
@@ -36,7 +36,7 @@ def files_of_runs(
     library: Library,
     more: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Paths to texts: of several plans each in a folder of its name. `more` are further files, by the plan's name."""
+    """The texts of the files by path; several plans get a folder each. `more` has further files by the plan's name."""
     out: dict[str, str] = {}
     for plan in plans:
         below = f"{plan.name}/" if len(plans) > 1 else ""
@@ -50,7 +50,7 @@ _DECIDED = ("layout", "batch", "policy", "derived", "env", "set")
 
 
 def lock_text(plan: Plan, inputs: Mapping[str, str]) -> str:
-    """The lock as indented JSON. `inputs` names each input (``source``, ``stdlib``) and its hash (`write.hash_of`)."""
+    """Write the lock as indented JSON. `inputs` has the hash of each input: ``source`` and ``stdlib``."""
     whole = plan.to_json()
     lock = {
         "version": 1,
@@ -66,11 +66,11 @@ def lock_text(plan: Plan, inputs: Mapping[str, str]) -> str:
 
 
 def _own_version() -> str:
-    """The installed version; a checkout that is not installed says so."""
-    installed = _beside()
+    """The installed version, or "source" for a checkout that is not installed."""
+    installed = _on_path()
     if installed:
         return installed
-    from importlib.metadata import PackageNotFoundError, version  # dear, and only for an unusual installation
+    from importlib.metadata import PackageNotFoundError, version  # slow, and only for an unusual installation
 
     try:
         return version("moedsl")
@@ -78,10 +78,10 @@ def _own_version() -> str:
         return "source"
 
 
-def _beside() -> str | None:
-    """The version that the first ``moedsl-VERSION.dist-info`` on the path has in its name."""
+def _on_path() -> str | None:
+    """The version in the name of the first ``moedsl-VERSION.dist-info`` on the path."""
     for entry in sys.path:
-        found = next(Path(entry).glob("moedsl-*.dist-info"), None) if entry else None
-        if found is not None:
-            return found.name.removeprefix("moedsl-").removesuffix(".dist-info")
+        info = next(Path(entry).glob("moedsl-*.dist-info"), None) if entry else None
+        if info is not None:
+            return info.name.removeprefix("moedsl-").removesuffix(".dist-info")
     return None

@@ -1,4 +1,4 @@
-"""A plan as a Megatron Bridge recipe: one Python module with one public function that returns a ``ConfigContainer``."""
+"""Write a plan as a Megatron Bridge recipe: a Python module whose public function returns a ``ConfigContainer``."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _BASE = {
         "RNGConfig", "TokenizerConfig", "TrainingConfig", "ValidationConfig",
     ), _CONFIG),
 }  # fmt: skip
-"""Names that the template itself uses, by module."""
+"""Names that the template uses, with their modules."""
 
 _NOTES = {
-    "dispatcher": "apply_flex_dispatcher_backend falls back silently on a GPU that it does not know: set again here",
+    "dispatcher": "apply_flex_dispatcher_backend falls back silently on an unknown GPU, so the fields are set again",
     "routing": "balanced routing is for benchmarks only: the router's choice is ignored",
 }
 
@@ -47,13 +47,13 @@ class Line:
 
 
 def function_name(plan: Plan) -> str:
-    """As Bridge names its own (bridge recipes/utils/naming.py:34): ``MODEL_TASK_Ngpu_HARDWARE_PRECISION_config``."""
+    """Name the recipe as Bridge does (recipes/utils/naming.py:34): ``MODEL_TASK_Ngpu_HARDWARE_PRECISION_config``."""
     name = f"{plan.model}_{plan.task}_{plan.gpus}gpu_{plan.hardware}_{plan.policy.precision}_config"
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
 def recipe_text(plan: Plan) -> str:
-    """The recipe's source. The same plan gives the same bytes; nothing of Bridge or torch is imported to write it."""
+    """Write the recipe's source. The same plan gives the same bytes; Bridge and torch are not imported."""
     sections = fields.sections(plan)
     settings = [s for _, group in sections for s in group]
     values = [p for s in settings for p in parts(s.value)]
@@ -81,7 +81,7 @@ def recipe_text(plan: Plan) -> str:
 
 
 def _checkpoints(plan: Plan) -> str | None:
-    """Where a run saves, and looks for what to go on from; None where it keeps nothing."""
+    """The folder where a run saves and loads checkpoints; None if it saves none."""
     saved = plan.set.get("checkpoint.save")
     if saved is None and plan.policy.data == "mock":
         return None
@@ -89,11 +89,11 @@ def _checkpoints(plan: Plan) -> str | None:
 
 
 _NSYS = "nsys profile -s none -t nvtx,cuda --capture-range=cudaProfilerApi --capture-range-end=stop -o profile_%h"
-"""As Megatron's own `use_nsys_profiler` wants it (megatron/training/config/common_config.py:29)."""
+"""The command that Megatron's `use_nsys_profiler` requires (megatron/training/config/common_config.py:29)."""
 
 
 def _launch(plan: Plan) -> str:
-    """The command of a node; Nsight's capture starts and stops with the profiled steps."""
+    """The command of a node; Nsight captures only the profiled steps."""
     run = "torchrun --nproc-per-node gpu recipe.py"
     nsys = {**plan.derived, **plan.set}.get("profiling.use_nsys_profiler")
     return f"{_NSYS} \\\n        {run}" if nsys else run
@@ -105,17 +105,17 @@ def _template() -> Template:
 
     from moedsl.emit import bytecode
 
-    # Python source, not HTML: every value is a Python literal or a cleaned comment before it gets here
+    # the output is Python, not HTML: every value is already a Python literal or a cleaned comment
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     env = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-        bytecode_cache=bytecode.Kept(),
+        bytecode_cache=bytecode.DiskCache(),
     )  # fmt: skip
     return env.get_template("recipe.py.j2")
 
 
 def _imports(values: Iterable[Any], *, flex: bool) -> list[tuple[str, list[str]]]:
-    """``from`` imports, sorted by module; each with its sorted names."""
+    """The ``from`` imports, sorted by module, each with its sorted names."""
     wanted = dict(_BASE)
     wanted.update({v.name: v.module for v in values if isinstance(v, Call)})
     if flex:
@@ -125,13 +125,13 @@ def _imports(values: Iterable[Any], *, flex: bool) -> list[tuple[str, list[str]]
 
 
 def _lines(plan: Plan, group: Iterable[fields.Setting]) -> list[Line]:
-    """Statements, each run of one decision under a comment with its value, its origin and its reason."""
+    """The statements, grouped by decision under a comment with its value, its origin and its reason."""
     out: list[Line] = []
-    told: str | None = None
+    current: str | None = None
     for setting in group:
-        if setting.word and setting.word != told:
+        if setting.word and setting.word != current:
             out += [Line(text, comment=True) for text in _reasons(plan, setting.word)]
-        told = setting.word
+        current = setting.word
         out += [Line(setting.why, comment=True)] if setting.why else []
         out.append(Line(_assignment(setting)))
     return out
@@ -149,7 +149,7 @@ def _assignment(setting: fields.Setting) -> str:
 
 
 def _reasons(plan: Plan, word: str) -> list[str]:
-    """What was decided and why, one short line; and a note where a reader could go wrong."""
+    """A short line with the decision and its reason, and a note where a reader could go wrong."""
     lines = [_reason(d) for d in plan.decisions if d.name == word]
     quiet = {"dispatcher": "alltoall", "routing": "natural"}
     noted = word in _NOTES and getattr(plan.policy, word) != quiet[word]
@@ -158,9 +158,9 @@ def _reasons(plan: Plan, word: str) -> list[str]:
 
 def _reason(decision: Decision) -> str:
     value = decision.value
-    said = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+    shown = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
     because = _plain(decision.because or "")
-    text = _plain(f"{decision.name} {said} ({decision.origin})") + (f": {because}" if because else "")
+    text = _plain(f"{decision.name} {shown} ({decision.origin})") + (f": {because}" if because else "")
     return textwrap.shorten(text, _WIDTH - 2, placeholder=" ...")
 
 
@@ -171,6 +171,6 @@ def _env(plan: Plan, name: str, value: Any) -> tuple[list[str], str]:
 
 
 def _plain(text: str) -> str:
-    """Text that may stand in a comment or a docstring: one line, printable, nothing that could end it."""
+    """Clean text for a comment or a docstring: one printable line that cannot end it."""
     line = "".join(c for c in " ".join(text.split()) if c.isprintable())
     return line.replace("\\", "/").replace('"""', "'''")

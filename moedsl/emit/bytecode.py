@@ -1,4 +1,4 @@
-"""Compiled templates in the user's cache directory, by the content of the template and the version of Jinja2."""
+"""Cache compiled templates in the user's cache directory, by the template's content and the version of Jinja2."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jinja2.bccache import Bucket, BytecodeCache
 from moedsl.support import disk_cache
 
 
-class Kept(BytecodeCache):
-    """Jinja2 checks the template's own checksum; what is damaged or cannot be written is compiled as ever."""
+class DiskCache(BytecodeCache):
+    """A cache of templates on disk. Jinja2 checks the checksum; a damaged entry is compiled again."""
 
     def load_bytecode(self, bucket: Bucket) -> None:
         body = disk_cache.load(_name(bucket))

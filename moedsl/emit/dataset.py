@@ -1,7 +1,7 @@
-"""The dataset and tokenizer of a run: which of Bridge's dataset configurations, and what it is told.
+"""Choose the dataset and the tokenizer of a run among Bridge's configurations.
 
-Mock data is Bridge's own for text and for images. A path is a Megatron blend (pretraining text), a folder of JSONL
-(fine-tuning text) or an Energon dataset (images).
+Mock data is Bridge's, for text and for images. A path is a Megatron blend (text for pretraining), a folder of JSONL
+(text for fine-tuning) or an Energon dataset (images).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_mock(plan: Plan) -> bool:
 
 
 def dataset(plan: Plan) -> Call:
-    """The dataset configuration to build; every one of them carries the plan's sequence length."""
+    """The dataset configuration to build, with the plan's sequence length."""
     seq, path = plan.batch.seq, plan.policy.data
     if family(plan.family).vision:
         return _mock_images(plan, seq) if is_mock(plan) else _energon(plan, seq, path)
@@ -32,30 +32,30 @@ def dataset(plan: Plan) -> Call:
 
 
 def masks_tokens(plan: Plan) -> bool:
-    """Whether a rank may hold only masked tokens: fine-tuning and image datasets.
+    """Whether a rank may hold only masked tokens: true for fine-tuning and image datasets.
 
-    Bridge then wants the loss per token under context parallelism (bridge training/config.py:1438).
+    Bridge then requires the loss per token under context parallelism (bridge training/config.py:1438).
     """
     return dataset(plan).name != "GPTDatasetConfig"
 
 
 def tokenizer(plan: Plan) -> Mapping[str, Any]:
-    """Tokenizer fields by name. The model keeps its published vocabulary: the plan counted its parameters."""
-    kept = {"use_tokenizer_vocab_size": False}
+    """Tokenizer fields by name. The model keeps its published vocabulary, whose parameters the plan counts."""
+    published = {"use_tokenizer_vocab_size": False}
     if is_mock(plan) or family(plan.family).vision:
         return {
             "tokenizer_type": "NullTokenizer",
             "tokenizer_model": None,
             "vocab_size": Ref("model.vocab_size"),
-            **kept,
+            **published,
         }
-    return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": plan.hf, **_trusted(plan), **kept}
+    return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": plan.hf, **_trusted(plan), **published}
 
 
 def _trusted(plan: Plan) -> Mapping[str, Any]:
-    """Code of the model's repository, where a rule or the run has `tokenizer.trust_remote_code`.
+    """Keywords that allow code of the model's repository, if a rule or the run sets `tokenizer.trust_remote_code`.
 
-    Bridge's validation makes that field anew from these keywords, so alone it would be off again (bridge
+    Bridge's validation overwrites that field with these keywords, so setting the field alone has no effect (bridge
     training/config.py:1277, training/tokenizers/config.py:98).
     """
     trusts = {**plan.derived, **plan.set}.get("tokenizer.trust_remote_code")
@@ -63,9 +63,9 @@ def _trusted(plan: Plan) -> Mapping[str, Any]:
 
 
 def _gpt(seq: int, paths: list[str] | None) -> Call:
-    # bridge recipes/common.py:90, but for the split: with its 9999,8,2 a corpus below some 2,500 documents has none to
-    # test or to validate on, and Megatron adds up epochs of no tokens for ever (core datasets/gpt_dataset.py:693);
-    # 99,1,0 builds from about 50 documents on, and asks for no test set
+    # bridge recipes/common.py:90, except the split: with 9999,8,2, a corpus below about 2,500 documents has none to
+    # test or validate on, and Megatron adds epochs of no tokens forever (core datasets/gpt_dataset.py:693);
+    # 99,1,0 works from about 50 documents on and needs no test set
     return Call(
         _CONFIG,
         "GPTDatasetConfig",

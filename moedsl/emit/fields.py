@@ -1,6 +1,6 @@
-"""From the plan's words to Megatron's field names, one to many. No other module knows those names.
+"""Map the plan's keywords to Megatron's field names, one to many. No other module knows those names.
 
-A `Row` says which word of the plan decides a field and how its value is written there. Paths start at Bridge's
+A `Row` names the keyword that decides a field, and how its value is written. Paths start at Bridge's
 ``ConfigContainer``. Citations are to megatron-bridge 0.6.2 and megatron-core 0.19.2.
 """
 
@@ -19,7 +19,7 @@ from moedsl.planner.model.plan import Batch, Layout, Plan, Policy
 
 @frozen
 class Words:
-    """A plan with the few facts that several rows share."""
+    """A plan with the facts that several rows share."""
 
     task: str
     layout: Layout
@@ -42,7 +42,7 @@ Value = Callable[[Words], Any]
 
 @frozen
 class Setting:
-    """One assignment of the recipe. `word` names its decision; without one the plan does not decide it."""
+    """One assignment of the recipe. `word` names its decision, or is None if the plan does not decide it."""
 
     path: str
     value: Any
@@ -52,17 +52,17 @@ class Setting:
 
 @frozen
 class Row:
-    """One field: the word that decides it, its path, its value (else the word's own), and when it is set at all."""
+    """One field: the keyword that decides it, its path, its value (else the keyword's), and when it is set."""
 
     word: str | None
     path: str
     value: Value | None = None
     when: Value = lambda w: True
     why: str = ""
-    """A comment of the recipe, where no decision has one."""
+    """A comment for the recipe, if no decision has one."""
 
     def setting(self, words: Words) -> Setting:
-        """The field with its value for a plan's words."""
+        """The field with its value for a plan."""
         value = self.value(words) if self.value else words.by_name[self.word or ""]
         return Setting(self.path, value, self.word, self.why)
 
@@ -77,7 +77,7 @@ class Section:
 
 @frozen
 class Precision:
-    """One of Bridge's mixed-precision recipes and the fields that make it (bridge training/mixed_precision.py)."""
+    """One of Bridge's mixed-precision recipes with its fields (bridge training/mixed_precision.py)."""
 
     factory: str
     fp8: str | None = None
@@ -102,8 +102,8 @@ _PRECISION = {
     "nvfp4": Precision("bf16_with_nvfp4_mixed", fp4="e2m1", fp4_param_gather=True),
 }
 _SMS = {"deepep": 20, "hybridep": 32}
-"""SMs for the dispatcher's kernels: DeepEP's historical default (core transformer_config.py:931), and what NVIDIA's
-HybridEP benchmarks use (bridge perf_recipes/_common.py:92)."""
+"""SMs for the dispatcher's kernels: DeepEP's former default (core transformer_config.py:931), and the number in
+NVIDIA's HybridEP benchmarks (bridge perf_recipes/_common.py:92)."""
 
 _OVERLAP = "megatron.bridge.training.comm_overlap"
 _MIXED = "megatron.bridge.training.mixed_precision"
@@ -135,7 +135,7 @@ def _graph_impl(w: Words) -> str:
 
 
 def _paged(w: Words) -> bool:
-    """A whole-iteration graph holds no dropless expert shapes: HybridEP with paged stashing makes them static."""
+    """Whether expert shapes must become static: a whole-iteration graph needs HybridEP with paged stashing for that."""
     return _whole_graph(w) and w.policy.dispatcher == "hybridep"
 
 
@@ -148,20 +148,20 @@ def _offload(w: Words) -> bool:
 
 
 def _aware(w: Words) -> bool:
-    """Only the precision-aware optimizer keeps moments in BF16, and the hybrid CPU optimizer reuses its code path."""
+    """Whether the precision-aware optimizer is needed: for moments in BF16, and for the hybrid CPU optimizer."""
     return w.policy.moments != "fp32" or _offload(w)
 
 
 def _overlap(w: Words) -> bool:
-    """Data-parallel communication overlaps with compute; FSDP needs it.
+    """Whether data-parallel communication overlaps with compute; FSDP requires it.
 
-    Not where a batch may leave the vision tower without gradients (bridge recipes/qwen_vl/h100/qwen3_vl.py:123).
+    Not if a batch may leave the vision tower without gradients (bridge recipes/qwen_vl/h100/qwen3_vl.py:123).
     """
     return _fsdp(w) or not w.vision
 
 
 def _gathers(w: Words) -> bool:
-    """FSDP gathers MXFP8 parameters; of NVIDIA's recipes with FSDP none does in another FP8 format."""
+    """Whether parameters are gathered in FP8. With FSDP, NVIDIA's recipes do this only for MXFP8."""
     return w.precision_facts.fp8_param_gather and (w.policy.precision == "mxfp8" or not _fsdp(w))
 
 
@@ -174,10 +174,10 @@ def _main_grads(w: Words) -> Dtype:
 
 
 def _per_token(w: Words) -> bool:
-    """Where tokens are masked, a mean per microbatch would weigh them by the mesh and the microbatch.
+    """Whether the loss is per token: with masked tokens, a mean per microbatch would depend on mesh and microbatch.
 
-    Bridge demands the loss per token under context parallelism only (bridge training/config.py:1450); here the mesh
-    does not change what is learned (core pipeline_parallel/schedules.py:331).
+    Bridge requires this only under context parallelism (bridge training/config.py:1450); with it, the mesh does not
+    change what is learned (core pipeline_parallel/schedules.py:331).
     """
     return w.masks_tokens
 
@@ -195,8 +195,8 @@ def _from_jsonl(w: Words) -> bool:
 
 
 def _validation_batch(w: Words) -> int:
-    """A microbatch for each replica (bridge training/config.py:1335, training/eval.py:145); virtual stages take PP of
-    them together (core pipeline_parallel/schedules.py:1134).
+    """One microbatch for each replica (bridge training/config.py:1335, training/eval.py:145); PP of them with virtual
+    stages (core pipeline_parallel/schedules.py:1134).
     """
     return w.batch.micro_batch * w.layout.dp * (w.layout.pp if w.layout.vpp > 1 else 1)
 
@@ -206,22 +206,22 @@ def _hybrid(w: Words) -> bool:
 
 
 def _segmented(w: Words) -> bool:
-    """Where a hybrid's pattern says its stages (core models/hybrid/hybrid_layer_allocation.py:372); Bridge writes the
-    blocks of MTP behind it (bridge models/hybrid/hybrid_provider.py:207).
+    """Whether a hybrid's pattern states its stages (core models/hybrid/hybrid_layer_allocation.py:372); Bridge appends
+    the blocks of MTP (bridge models/hybrid/hybrid_provider.py:207).
     """
     return w.hybrid and bool(w.layout.pipeline_layout)
 
 
 def _without_mtp(w: Words) -> bool:
-    """Where the run file sets no depth of MTP: the last stage has MTP wherever there is a pattern for it, with a depth
-    of 0 too (core models/hybrid/hybrid_model.py:215, core transformer/multi_token_prediction.py:653).
+    """Whether the MTP pattern must be cleared: with a pattern, the last stage has MTP even at a depth of 0 (core
+    models/hybrid/hybrid_model.py:215, core transformer/multi_token_prediction.py:653).
     """
     return w.hybrid and w.no_mtp
 
 
-_FUSED = "the provider allows flash-attn alone, a package of its own (bridge models/hybrid/hybrid_provider.py:144)"
-_NO_MTP = "without depths a repeated MTP layer would still be built (bridge models/hybrid/hybrid_provider.py:204)"
-_WHOLE_BATCH = "the smallest: validation.jsonl must fill one such batch (bridge data/samplers.py:293)"
+_FUSED = "the provider allows only flash-attn, a separate package (bridge models/hybrid/hybrid_provider.py:144)"
+_NO_MTP = "with a pattern, an MTP layer is built even at depth 0 (bridge models/hybrid/hybrid_provider.py:204)"
+_WHOLE_BATCH = "the smallest batch; validation.jsonl must fill at least one (bridge data/samplers.py:293)"
 
 SECTIONS = (
     Section(
@@ -269,7 +269,7 @@ SECTIONS = (
         ),
     ),
     Section(
-        "What Bridge makes of a hybrid otherwise",
+        "Hybrid model: fields that Bridge sets differently",
         (
             Row(None, "model.attention_backend", _const("fused"), _hybrid, _FUSED),
             Row(None, "model.mtp_hybrid_override_pattern", _const(None), _without_mtp, _NO_MTP),
@@ -393,7 +393,7 @@ SECTIONS = (
         "Profiling", (Row(None, "profiling", _const(Call(_CONFIG, "ProfilingConfig")), when=lambda w: w.profiling),)
     ),
     Section(
-        "Length of the run: a short one on mock data, else Bridge's own defaults; change them freely",
+        "Length of the run: short on mock data, else Bridge's defaults; change these freely",
         (
             Row(None, "train.train_iters", lambda w: 50 if w.mock else 1000 if w.task == "sft" else 300000),
             Row(None, "scheduler.lr_warmup_iters", lambda w: 10 if w.mock else 50 if w.task == "sft" else 500),
@@ -413,11 +413,11 @@ RESETS = {
     "model.moe_deepep_num_sms": None,
     "model.moe_hybridep_num_sms": None,
 }
-"""Fields that Bridge's own recipes set and that contradict a decided one; AutoBridge leaves them so."""
+"""Fields of Bridge's recipes that contradict decided ones, with AutoBridge's values."""
 
 
 def words(plan: Plan) -> Words:
-    """The words of a plan."""
+    """Collect what the rows read of a plan."""
     kin = family(plan.family)
     return Words(
         task=plan.task,
@@ -437,7 +437,7 @@ def words(plan: Plan) -> Words:
 
 
 def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:
-    """Every assignment of the recipe under its heading, in order; the user's own `set` statements come last."""
+    """Every assignment of the recipe under its heading, in order; the user's `set` statements come last."""
     known = words(plan)
     out = [(s.title, [r.setting(known) for r in s.rows if r.when(known)]) for s in SECTIONS]
     out.append(("Tokenizer", [Setting(f"tokenizer.{k}", v, "data") for k, v in tokenizer(plan).items()]))
@@ -450,28 +450,28 @@ def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:
 
 
 def decided_fields(plan: Plan) -> dict[str, Any]:
-    """Each field that the plan decides, by path, in the form of `values.normalise`: plain JSON, so a lock can hold it.
+    """Each field that the plan decides, by path, in the form of `values.normalise`: plain JSON for the lock.
 
-    What `normalise` makes of the resolved configuration's value must equal it. The tokenizer's vocabulary is the
-    model's own and therefore absent here; environment variables are in ``plan["env"]``.
+    The resolved configuration must have the same normalised values. The vocabulary is the model's own and therefore
+    absent; environment variables are in ``plan["env"]``.
     """
-    found = (s for _, settings in sections(plan) for s in settings if s.word)
-    return {s.path: normalise(s.path, s.value) for s in found if comparable(s)}
+    decided = (s for _, settings in sections(plan) for s in settings if s.word)
+    return {s.path: normalise(s.path, s.value) for s in decided if comparable(s)}
 
 
 def comparable(setting: Setting) -> bool:
-    """Whether a setting is a field's value rather than an object to build or a reference to another field."""
+    """Whether a setting has a plain value, not an object to build or a reference to another field."""
     value = setting.value
     plain = value is None or isinstance(value, (bool, int, float, str, list, Dtype))
     return plain and not setting.path.startswith("env_vars.")
 
 
 def _derived(plan: Plan) -> Iterator[tuple[str, str, Any]]:
-    """`derive` rules name a field of the model by Megatron's own name, or any other by its whole path."""
+    """Derived settings with their paths; `derive` rules name a field of the model without its section."""
     for word, value in plan.derived.items():
         yield word, word if "." in word else f"model.{word}", _spelled(value)
 
 
 def _spelled(value: Any) -> Any:
-    """``torch.bfloat16`` written as a word is the dtype."""
+    """Turn a word such as ``torch.bfloat16`` into the dtype."""
     return Dtype(value.removeprefix("torch.")) if isinstance(value, str) and value.startswith("torch.") else value

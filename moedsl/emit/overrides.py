@@ -1,7 +1,7 @@
-"""The plan as Hydra overrides, for Bridge's `run_recipe.py` on top of one of its own library recipes.
+"""Write a plan as Hydra overrides for Bridge's `run_recipe.py`, which apply to one of Bridge's library recipes.
 
-The values are those of the recipe (`fields.sections`). Objects are built anew (null, then added with ``_target_``),
-because a library recipe holds another dataset, a precision by name, or no overlap settings at all.
+The values are those of the recipe (`fields.sections`). Objects are replaced (null, then added with ``_target_``),
+because a library recipe has another dataset, a precision by name, or no overlap settings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PRECISION = Call(
     "MixedPrecisionConfig",
     {"bf16": True, "params_dtype": Dtype("bfloat16"), "pipeline_dtype": Dtype("bfloat16")},
 )
-"""A precision that takes fields: the named ones of Bridge are functions without parameters."""
+"""A precision with fields; Bridge's named precisions are functions without parameters."""
 
 LIBRARY = {
     ("qwen3_30b_a3b", "pretrain"): "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config",
@@ -55,25 +55,24 @@ LIBRARY = {
     ("qwen3_vl_235b_a22b", "pretrain"): "qwen3_vl_235b_a22b_pretrain_256gpu_h100_bf16_mock_config",
     ("qwen3_vl_235b_a22b", "sft"): "qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config",
 }
-"""Bridge's own recipe of a model and task for h100 (0.6.2, megatron.bridge.recipes): the nearest start, whatever its
-layout."""
+"""Bridge's recipe of a model and task for h100 (0.6.2, megatron.bridge.recipes), with any layout."""
 OTHER_GPUS = {
     ("nemotron_3_nano", "pretrain", "gb200"): "nemotron_3_nano_pretrain_8gpu_gb200_bf16_config",
     ("nemotron_3_super", "pretrain", "gb200"): "nemotron_3_super_pretrain_64gpu_gb200_bf16_config",
     ("nemotron_3_5_lightning", "pretrain", "gb200"): "nemotron_3_5_lightning_pretrain_8k_config",
     ("nemotron_3_5_lightning", "sft", "gb200"): "nemotron_3_5_lightning_sft_openmathinstruct2_packed_tp1_config",
 }
-"""The same for another GPU, where Bridge has one."""
+"""Bridge's recipes for other GPUs."""
 
 
 def library_recipe(plan: Plan) -> str | None:
-    """The library recipe that the overrides change; None where Bridge ships none for this model and task."""
+    """The library recipe that the overrides change; None if Bridge has none for this model and task."""
     model, task = plan.model, plan.task
     return OTHER_GPUS.get((model, task, plan.hardware)) or LIBRARY.get((model, task))
 
 
 def overrides(plan: Plan) -> list[str]:
-    """Every assignment as a Hydra override, unquoted for the shell, in the recipe's order."""
+    """Write every assignment as a Hydra override, without shell quotes, in the recipe's order."""
     out = [f"{path}={hydra(value)}" for path, value in fields.RESETS.items()]
     plain = [s for _, group in fields.sections(plan) for s in group]
     for setting in plain:
@@ -82,12 +81,12 @@ def overrides(plan: Plan) -> list[str]:
 
 
 def overrides_text(plan: Plan) -> str:
-    """One override a line, quoted for a shell; comments at the top say how to use them."""
+    """Write one override a line, quoted for a shell, below comments on their use."""
     return "\n".join([*(f"# {line}" for line in _usage(plan)), *map(shlex.quote, overrides(plan))]) + "\n"
 
 
 def hydra(value: Any) -> str:
-    """A value in Hydra's override grammar."""
+    """Write a value in Hydra's override grammar."""
     if isinstance(value, Dtype):
         return str(value)
     if isinstance(value, Ref):
@@ -110,7 +109,7 @@ def _override(path: str, value: Any) -> Iterator[str]:
 
 
 def _added(path: str) -> bool:
-    """Whether the object above the field is one that an override made: then the field may not be there yet."""
+    """Whether an override makes the object of the field, so that the field may not exist yet."""
     return path.startswith(("mixed_precision.", "comm_overlap.", "dataset.", "env_vars.", "profiling."))
 
 
@@ -120,7 +119,7 @@ def _object(call: Call) -> str:
 
 
 def _inside(value: Any) -> str:
-    """Inside an object that Bridge instantiates, a dtype is a target that is not called."""
+    """Write a value inside an object that Bridge instantiates; a dtype is a target that is not called."""
     return f"{{_target_:{value},_call_:false}}" if isinstance(value, Dtype) else hydra(value)
 
 
@@ -133,7 +132,7 @@ def _scalar(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    """Bare where Hydra reads it as this very string, else quoted with its quotes, backslashes and ``${`` escaped."""
+    """Write a string, with quotes and escapes where Hydra would read it differently."""
     if re.fullmatch(r"[A-Za-z_][\w./-]*", value) and value.lower() not in ("true", "false", "null", "nan", "inf"):
         return value
     escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + (f"\\{m[2]}" if m[2] else ""), value)
@@ -141,7 +140,7 @@ def _text(value: str) -> str:
 
 
 SCRIPT = '"$MEGATRON_BRIDGE"/scripts/training/run_recipe.py'
-"""Bridge's own, in its repository (bridge recipes/gpt/h100/vanilla_gpt.py:24); no package has it."""
+"""Bridge's script, which only its repository has (bridge recipes/gpt/h100/vanilla_gpt.py:24)."""
 _LIBRARY_GPU = "h100"
 
 
@@ -156,25 +155,25 @@ def _usage(plan: Plan) -> list[str]:
     recipe, bridge = library_recipe(plan), plan.target.bridge
     if recipe is None:
         return [
-            f"Megatron Bridge {bridge} ships no recipe of this model for {plan.task}: give these to",
-            "run_recipe.py with a recipe of your own, or run recipe.py beside this file.",
+            f"Megatron Bridge {bridge} has no recipe of this model for {plan.task}: use these overrides with",
+            "run_recipe.py and a recipe of your own, or run recipe.py in this folder.",
         ]
     return [
-        f"The plan on top of Megatron Bridge's own recipe {recipe}.",
+        f"The plan as overrides of Megatron Bridge's recipe {recipe}.",
         *_other_gpu(plan, recipe),
-        "What the plan leaves open (checkpoints, logging, initialisation) stays as that recipe has it;",
-        "recipe.py beside this file needs none. With MEGATRON_BRIDGE the folder of a checkout of Megatron Bridge:",
+        "Fields that the plan does not decide (checkpoints, logging, initialisation) keep that recipe's values.",
+        "recipe.py in this folder needs no other recipe. MEGATRON_BRIDGE is a checkout of Megatron Bridge:",
         command(plan, recipe),
     ]
 
 
 def _other_gpu(plan: Plan, recipe: str) -> list[str]:
-    """Why the recipe is one for another GPU, where it is."""
+    """Explain why the recipe is for another GPU, if it is."""
     if recipe in OTHER_GPUS.values() or plan.hardware == _LIBRARY_GPU:
         return []
     return [
-        f"That one is for {_LIBRARY_GPU}: of this model, Bridge {plan.target.bridge} has no recipe to train "
-        f"with for {plan.hardware},",
-        "only benchmarks and functional tests where it has any, and what those set beside the plan would stay.",
-        f"Parallelism, batch, precision, dispatcher, recompute and environment below are those for {plan.hardware}.",
+        f"That recipe is for {_LIBRARY_GPU}: Bridge {plan.target.bridge} has no recipe to train this model on "
+        f"{plan.hardware}.",
+        "Bridge's benchmarks and functional tests for it, if any, would add settings of their own.",
+        f"Parallelism, batch, precision, dispatcher, recompute and environment below are for {plan.hardware}.",
     ]

@@ -1,1 +1,1 @@
-"""Why a value is what it is, and why nothing fits: JSON first, text from JSON."""
+"""Explain why a value is what it is, and why no layout fits: JSON first, text from JSON."""

@@ -1,4 +1,4 @@
-"""The price of every advice: what following costs where it is not followed, what dropping it gains where it is."""
+"""Price every advice: the cost of following it, or the gain from dropping it if it is followed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from moedsl.syntax.printer import print_expr
 
 
 def priced(b: Context, laws: Iterable[Law]) -> list[Json]:
-    """Each advice with its price, one search for all of them."""
-    asked = [(law, _state(b, law)) for law in laws]
-    variants = [_variant(law, state) for law, state in asked if state in ("followed", "not followed")]
-    found = iter(b.answers(variants) if variants else [])
-    return [_entry(b, w, s, next(found) if s in ("followed", "not followed") else None) for w, s in asked]
+    """Price each advice, with one search for all."""
+    states = [(law, _state(b, law)) for law in laws]
+    variants = [_variant(law, state) for law, state in states if state in ("followed", "not followed")]
+    answers = iter(b.answers(variants) if variants else [])
+    return [_entry(b, w, s, next(answers) if s in ("followed", "not followed") else None) for w, s in states]
 
 
 def _state(b: Context, law: Law) -> str:
-    """Advice whose condition does not hold here, and advice that no layout decides, have no price."""
+    """The state of an advice. Advice that is not applicable or independent of the layout has no price."""
     if not law.rule.holds(b.env):
         return "not followed" if law.needs else "independent of the layout"
     return "followed" if law.needs and law.rule.applies(b.env) and not _vacuous(b, law) else "not applicable"

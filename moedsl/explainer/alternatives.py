@@ -1,4 +1,4 @@
-"""What each other value of a name would break or cost: with everything else fixed, and with everything else anew."""
+"""Explain what each other value of a name would break or cost: with everything else fixed, and re-optimized."""
 
 from __future__ import annotations
 
@@ -19,37 +19,36 @@ from moedsl.solver.table import Row
 from moedsl.syntax.printer import print_expr
 
 
-def of_axis(b: Context, axis: axes.Axis, found: Mapping[int, Answer]) -> list[Json]:
-    """One entry for each value but the plan's own."""
-    near = {n.code: n for n in judged(b.compiled, b.chosen.cost, b.row, [(axis, v) for v in found])}
+def of_axis(b: Context, axis: axes.Axis, answers: Mapping[int, Answer]) -> list[Json]:
+    """Give an entry for each value except the plan's own."""
+    near = {n.code: n for n in judged(b.compiled, b.chosen.cost, b.row, [(axis, v) for v in answers])}
     return [
         {
             "value": axis.decode(v),
             "same_otherwise": fixed(b, near[v]),
-            "best": best(b, found[v], {axis.name}, _alone(b, axis.name, v)),
+            "best": best(b, answers[v], {axis.name}, _alone(b, axis.name, v)),
         }
-        for v in found
+        for v in answers
         if v in near
     ]
 
 
-def of_let(b: Context, name: str, found: Mapping[int, Answer]) -> list[Json]:
-    """A let follows from the axes, so nothing is fixed otherwise: its other values are other layouts."""
+def of_let(b: Context, name: str, answers: Mapping[int, Answer]) -> list[Json]:
+    """Give an entry for each other value of a let. A let follows from the axes, so only other layouts change it."""
     return [
-        {"value": v, "same_otherwise": None, "best": best(b, f, set())} for v, f in found.items() if v != b.env[name]
+        {"value": v, "same_otherwise": None, "best": best(b, a, set())} for v, a in answers.items() if v != b.env[name]
     ]
 
 
 def fixed(b: Context, n: Neighbour) -> Json:
-    """The plan's layout with one value changed: what it breaks, and its prices where a law on the mesh does not refuse
-    it before."""
+    """The plan's layout with one value changed: the laws that it breaks, and its prices if the mesh is legal."""
     priced = not isnan(n.peak_memory)
     own = prices(b, float(n.step_time), float(n.peak_memory)) if priced else {}
     return {"breaks": [] if n.refused_by is None else _breaks(b, n, priced), **own}
 
 
 def _breaks(b: Context, n: Neighbour, priced: bool) -> list[Json]:
-    """The laws that a neighbour breaks, as far as its values are known; of an isolation, those of every variant."""
+    """The laws that a neighbour breaks, as far as its values are known; for an isolation, those of every variant."""
     codes = {**b.row.codes, n.axis: n.code}
     seconds = float(n.step_time)
     known = {"peak_memory": float(n.peak_memory), "spare_memory": float(n.spare_memory)}
@@ -61,7 +60,7 @@ def _breaks(b: Context, n: Neighbour, priced: bool) -> list[Json]:
 
 
 def prices(b: Context, step_time: float, peak_memory: float) -> Json:
-    """Seconds and GiB, and how they compare with the plan's."""
+    """Seconds and GiB, with their differences from the plan's."""
     return {
         "step_time_s": step_time,
         "peak_gib": peak_memory / GIB,
@@ -71,20 +70,20 @@ def prices(b: Context, step_time: float, peak_memory: float) -> Json:
 
 
 def _alone(b: Context, axis: str, code: int) -> list[str]:
-    """The laws that refuse a value whatever the rest of the layout is: they read nothing else of it."""
+    """The laws that refuse a value in every layout, because they read only this axis."""
     table = b.compiled.table([{**b.row.codes, axis: code}])
     return [w.rule.id for w in broken([w for w in b.compiled.laws if w.needs <= {axis}], table)]
 
 
-def best(b: Context, f: Answer, asked: set[str], alone: Sequence[str] = ()) -> Json:
-    """The best layout of a variant against the plan's, or how near it comes to one."""
+def best(b: Context, f: Answer, queried: set[str], alone: Sequence[str] = ()) -> Json:
+    """The best layout of a variant compared with the plan's, or what refuses it."""
     if f.row is None:
         least = f.least_memory / GIB if f.legal and f.least_memory < float("inf") else None
         return {"legal_layouts": f.legal, "least_gib": least, "refused_by": [*alone], "layout": None}
     return {
         "legal_layouts": f.legal,
         "layout": f.row.layout,
-        "changes": {n: v for n, v in f.row.changes(b.row.codes).items() if n not in asked},
+        "changes": {n: v for n, v in f.row.changes(b.row.codes).items() if n not in queried},
         **prices(b, f.row.step_time, f.row.peak_memory),
         "decided_by": decided_by(b, f.row),
         "against_advice": sorted({*b.compiled.unfollowed(f.row)} - {*b.compiled.unfollowed(b.row)}),
@@ -102,7 +101,7 @@ def decided_by(b: Context, other: Row) -> Json | None:
 
 
 def refusals(alternatives: Iterable[Json]) -> dict[str, list[Any]]:
-    """For each law the alternatives that it refuses with everything else fixed."""
+    """The alternatives that each law refuses with everything else fixed."""
     out: dict[str, list[Any]] = {}
     for a in alternatives:
         for law in (a["same_otherwise"] or {"breaks": []})["breaks"]:

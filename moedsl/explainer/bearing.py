@@ -1,4 +1,4 @@
-"""The rules that bear on a name: all that read it, with their parts' values and which alternatives they refuse."""
+"""Find the rules that read a name, with the values of their parts and the alternatives that they refuse."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from moedsl.solver.reads import closure, reads
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
 
-_ASKED = ("require", "prefer")
+_KINDS = ("require", "prefer")
 
 
 def rules(b: Context, name: str, refused: Mapping[str, list[Any]]) -> list[Json]:
-    """Laws, advice and the ranking that read a name; `refused` lists the alternatives that each rule is against."""
+    """Laws, advice and the ranking that read a name; `refused` lists the alternatives that each rule refuses."""
     judged = [_rule(b, r, name, refused.get(r.id, [])) for r in _judging(b, name, refused)]
     return [*judged, *_rank(b, name)]
 
 
 def _judging(b: Context, name: str, refused: Mapping[str, list[Any]]) -> Iterable[Rule]:
-    """In force in this layout, or in the way of an alternative; the allowed ones too."""
+    """Rules that apply to this layout or refuse an alternative; rules that the run allows are included."""
     for r in b.program.rules:
-        if r.kind not in _ASKED or name not in reads(b.program, r) | priced(b, r):
+        if r.kind not in _KINDS or name not in reads(b.program, r) | priced(b, r):
             continue
         if r.id in refused or r.applies(b.env):
             yield r
 
 
 def priced(b: Context, r: Rule) -> frozenset[str]:
-    """A price reads every axis, so a law on a price bears on each."""
+    """The axes that a rule reads through prices: all of them, if it reads a price."""
     return frozenset(b.row.codes) if reads(b.program, r) & COSTS.keys() else frozenset()
 
 
@@ -54,12 +54,12 @@ def _rule(b: Context, r: Rule, name: str, against: list[Any]) -> Json:
 
 
 def values(b: Context, e: ast.Expr) -> Json:
-    """What each name of an expression is worth in the layout."""
+    """The value of each name of an expression in the layout."""
     return {n: json_value(b.env[n]) for n in sorted(names(e)) if n in b.env}
 
 
 def through(b: Context, r: Rule, name: str) -> list[str]:
-    """The lets that lead from a rule to a name; empty where the rule reads it itself."""
+    """The lets through which a rule reads a name; empty if the rule reads it directly."""
     direct = names(r.expr) | names(r.when)
     if name in direct:
         return []
@@ -69,7 +69,7 @@ def through(b: Context, r: Rule, name: str) -> list[str]:
 
 
 def _rank(b: Context, name: str) -> list[Json]:
-    """The keys of the phase, each with its value; one that reads the name, through prices too, bears on it."""
+    """The ranking keys of the phase with their values; `bears` marks those that read the name, also through prices."""
     if not b.compiled.ranks:
         return []
     rule = b.compiled.ranks[0].rule

@@ -1,4 +1,4 @@
-"""One layout to be explained, with what its explanation reads over and over."""
+"""The context of an explanation: the layout to explain, its problem and the search of its space."""
 
 from __future__ import annotations
 
@@ -48,28 +48,28 @@ class Context:
 
     @cached_property
     def env(self) -> dict[str, Any]:
-        """Every name of an expression with its value in the layout."""
+        """The value of every name of an expression in the layout."""
         return self.env_of(self.row)
 
     def env_of(self, row: Row) -> dict[str, Any]:
-        """The same in another layout that the solver has priced."""
+        """The value of every name of an expression in another priced layout."""
         return self.chosen.environment(row.codes, row.prices)
 
     def answers(self, variants: list[Question]) -> list[Answer]:
-        """The best layouts of some variants of the run's own space."""
+        """Find the best layout of each variant of the run's space."""
         return self.search.answers(variants)
 
     def where(self, span: Span) -> Json:
-        """A place as ``{file, line, text}``; the line counts from 1."""
+        """Write a place as ``{file, line, text}``; lines count from 1."""
         return place_of(span, self.sources)
 
     def cited(self, r: Rule) -> Json:
-        """A rule with its reason, its sources and where it is declared."""
+        """Write a rule with its reason, its sources and its place."""
         return {"rule": r.id, "kind": r.kind, "because": r.because, "cite": list(r.cites), "at": self.where(r.span)}
 
 
 def place_of(span: Span, sources: Mapping[str, Source]) -> Json:
-    """A place as ``{file, line, text}``, the text of its first line; line 0 where the source is not at hand."""
+    """Write a place as ``{file, line, text}`` with the text of its first line; line 0 if the source is unknown."""
     source = sources.get(span.file)
     if source is None:
         return {"file": span.file, "line": 0, "text": ""}
@@ -78,6 +78,6 @@ def place_of(span: Span, sources: Mapping[str, Source]) -> Json:
 
 
 def based(compiled: Chosen, sources: Mapping[str, Source]) -> Context | None:
-    """The best layout of a problem that is only compiled; None where it has none."""
+    """Search a problem that is only compiled; None if it has no layout."""
     solution = Search(compiled.compiled, compiled.cost, 1).run()
     return Context(evolve(compiled, solution=solution), solution.rows[0], sources) if solution.rows else None

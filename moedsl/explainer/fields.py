@@ -1,4 +1,4 @@
-"""From a field of the recipe, by Bridge's own name, to the word of the plan that decides it."""
+"""Find the keyword of the plan that decides a field of the recipe, by Bridge's name of the field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moedsl.planner.model.plan import Plan
 
 @frozen
 class Field:
-    """A field that the recipe sets: its whole path, its value as Python, and the deciding word, if any."""
+    """A field that the recipe sets: its full path, its value as Python, and the keyword that decides it, if any."""
 
     path: str
     value: str
@@ -19,10 +19,10 @@ class Field:
 
 
 def field(plan: Plan, name: str) -> Field | None:
-    """The field of a plan's recipe by its path, or by the end of it (``tensor_model_parallel_size``)."""
-    found = [s for _, settings in sections(plan) for s in settings if _names(s.path, name)]
-    if found:
-        return Field(found[-1].path, python(found[-1].value), found[-1].word)
+    """Find a field of a plan's recipe by its path, or by the end of its path (``tensor_model_parallel_size``)."""
+    matching = [s for _, settings in sections(plan) for s in settings if _names(s.path, name)]
+    if matching:
+        return Field(matching[-1].path, python(matching[-1].value), matching[-1].word)
     path = next((p for p in RESETS if _names(p, name)), None)
     return None if path is None else Field(path, python(RESETS[path]), "reset")
 

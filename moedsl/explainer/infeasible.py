@@ -1,4 +1,4 @@
-"""Why nothing fits: the smallest set of wishes and laws that collide, and what each single relaxation would open."""
+"""Explain why no layout fits: a minimal conflict of wishes and laws, and the changes that resolve it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moedsl.solver.solve import Chosen, NoLayout, solve
 
 @frozen
 class Infeasible:
-    """Why a problem has no layout. `legal` is whether some layout obeys the laws, its prices aside."""
+    """Why a problem has no layout. `legal` tells whether some layout obeys the laws except those on prices."""
 
     chosen: Chosen
     """The problem, compiled."""
@@ -31,9 +31,9 @@ class Infeasible:
     relaxations: tuple[Relaxation, ...]
     near: Nearest
     others: tuple[tuple[Member, ...], ...] = ()
-    """Conflicts besides this one, where no single change leads out."""
+    """Further conflicts, if no single change is enough."""
     together: Together | None = None
-    """Changes that lead out together, where no single one does."""
+    """Changes that are enough together, if no single one is."""
 
     @property
     def laws(self) -> list[Rule]:
@@ -41,30 +41,30 @@ class Infeasible:
 
     @property
     def conflicts(self) -> tuple[tuple[Member, ...], ...]:
-        """This one and the others."""
+        """All conflicts, this one first."""
         return self.core, *self.others
 
     @property
-    def lacks(self) -> str:
-        """That the GPUs do not hold it either, once what collides has given way; empty where they do, or no GPUs do."""
+    def too_large(self) -> str:
+        """Note that even without the conflicts the GPUs have too little memory; empty if they have enough."""
         c, t = self.chosen.problem, self.together
         if self.legal or t is None or t.gpus == c.gpus or not any(m.gives_way for m in self.conflicts[-1]):
             return ""
-        return f"the memory of {c.gpus} {c.program.hardware.name} holds no layout without those either"
+        return f"without these, still no layout fits in the memory of {c.gpus} {c.program.hardware.name}"
 
     @property
     def too_slow(self) -> bool:
-        """Whether a wish caps the step time and is a part of the conflict."""
+        """Whether the conflict has a wish that limits the step time."""
         return any(m.rule is not None and "step_time" in names(m.rule.expr) for m in self.core if m.kind == "wish")
 
 
 def laws_of(core: Sequence[Member]) -> list[Rule]:
-    """The rules among the members of a conflict that are no wishes."""
+    """The laws among the members of a conflict."""
     return [m.rule for m in core if m.kind == "law" and m.rule is not None]
 
 
 def analyse(c: Chosen) -> Infeasible:
-    """The minimal conflict, what leads out, and the nearest layout."""
+    """Find a minimal conflict, the changes that resolve it, and the nearest layout."""
     x = briefly(c)
     ways = tuple(relaxations(c, x.core, x.legal))
     if ways:
@@ -76,7 +76,7 @@ def analyse(c: Chosen) -> Infeasible:
 
 
 def briefly(c: Chosen) -> Infeasible:
-    """The minimal conflict and the nearest layout, without the ways out: those take a search each."""
+    """Find a minimal conflict and the nearest layout, without changes, which take a search each."""
     all_ = members(c.compiled)
     legal = legal_on(c.compiled)
     core = tuple(_priced_core(c, all_) if legal else minimal(all_, Legality(c.compiled, all_).holds))
@@ -85,23 +85,25 @@ def briefly(c: Chosen) -> Infeasible:
 
 
 def telling(x: NoLayout) -> Chosen:
-    """The problem whose conflict is told. Where the run names no number of GPUs, one number stands for all: the
-    largest that is legal, else the smallest on which dropping the conflict opens a layout."""
+    """Choose the problem whose conflict is explained.
+
+    If the run names no number of GPUs, it is the largest with a legal layout, else the smallest on which a layout
+    exists without the conflict.
+    """
     if x.at is not None:
         return x.at
     return solve(x.program, x.legal or _smallest_telling(x.program), keep=0)
 
 
 def _smallest_telling(p: Program) -> int:
-    """The smallest number, from a node up, with a layout once what collides on a node has given way; else a node."""
+    """The smallest number of GPUs, from a node up, with a layout without the conflict on a node; else a node."""
     node = p.hardware.gpus_per_node
     left = without(p, [m for m in briefly(solve(p, node, keep=0)).core if m.gives_way])
     return next((n for n in counts(p.hardware, above=node - 1) if fits(left, n)), node)
 
 
 def _priced_core(c: Chosen, all_: list[Member]) -> list[Member]:
-    """The wishes that leave no layout within the memory, or the time that a wish sets, where some layout obeys all
-    members but for its prices; laws stand."""
+    """Find a minimal set of wishes under which no legal layout meets the limits of memory and time; laws stay."""
     background = [m for m in all_ if not m.stated and m.kind != "candidates"]
     soft = [m for m in all_ if m not in background]
 

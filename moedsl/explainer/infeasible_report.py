@@ -1,4 +1,4 @@
-"""Report that nothing fits: as a diagnostic, and as the JSON of an explanation."""
+"""Report that no layout fits: as a diagnostic, and as the JSON of an explanation."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from moedsl.solver.sizes import reads_hardware, sizes
 from moedsl.solver.solve import Chosen
 from moedsl.syntax.printer import print_expr
 
-LACKS = "in every layout the most loaded rank needs more memory than its GPU has"
+TOO_LARGE = "in every layout the most loaded rank needs more memory than its GPU has"
 
 
 def diagnostic(x: Infeasible) -> Diagnostic:
-    """One error: what collides, with its spans, and the ways out as help."""
+    """Make one error: the conflict with its spans, and the changes that resolve it as help."""
     help = tuple(r.text for r in x.relaxations) or tuple(no_single_change(x))
     fixes = tuple(f for r in x.relaxations for f in r.fixes)
     laws = x.laws
     if x.legal:
-        id, because = ("solve.too_slow", None) if x.too_slow else ("solve.does_not_fit", LACKS)
+        id, because = ("solve.too_slow", None) if x.too_slow else ("solve.does_not_fit", TOO_LARGE)
         return error(id, message(x), *_labels(x), help=help, because=because, values=x.near.values, fixes=fixes)
     because, cites = (laws[0].because, laws[0].cites) if laws else (None, ())
     id = laws[0].id if laws else "solve.conflict"
@@ -35,10 +35,10 @@ def diagnostic(x: Infeasible) -> Diagnostic:
 
 
 def message(x: Infeasible) -> str:
-    """What collides, in one line."""
+    """Name the conflict in one line."""
     wishes = _wishes(x)
     if not x.legal:
-        more = "".join(f"; {collision(x, core)}" for core in x.others) + (f"; {x.lacks}" if x.lacks else "")
+        more = "".join(f"; {collision(x, core)}" for core in x.others) + (f"; {x.too_large}" if x.too_large else "")
         return f"no layout of {_where(x)} is legal: {collision(x, x.core)}{x.near.summary}{more}"
     within = f" with {', '.join(wishes)}" if wishes else ""
     if x.too_slow:
@@ -47,23 +47,22 @@ def message(x: Infeasible) -> str:
 
 
 def collision(x: Infeasible, core: Sequence[Member]) -> str:
-    """The names of what a conflict is made of, and that it is one."""
+    """Name the members of a conflict."""
     p = x.chosen.problem.program
-    stated = [wish_text(p, m) for m in core if m.stated]
-    said = [s.text for s in sizes(p, core)]
-    named = [*stated, *said, *(m.key for m in core if m.kind in ("law", "candidates"))]
+    stated = [wish_text(p, m) for m in core if m.stated] + [s.text for s in sizes(p, core)]
+    named = [*stated, *(m.key for m in core if m.kind in ("law", "candidates"))]
     return f"{', '.join(named)} {'collide' if len(named) > 1 else 'cannot hold'}"
 
 
 def no_single_change(x: Infeasible) -> Iterator[str]:
-    """What to do where no single change leads out: changes that do together, and the reason for each conflict."""
-    count = len(x.conflicts) + bool(x.lacks)
+    """Advise if no single change is enough: changes that are enough together, and the reason for each conflict."""
+    count = len(x.conflicts) + bool(x.too_large)
     several = count > 1
-    what = f"these {count} conflicts have to be solved together" if several else "several are needed"
+    what = f"these {count} conflicts must be resolved together" if several else "several are needed"
     if x.together is None:
         yield (
-            f"no single change opens a layout, nor do up to {MOST_TIMES} times the GPUs without what the run pins and "
-            "requires: shorten the sequence, or name larger GPUs"
+            f"no single change opens a layout; up to {MOST_TIMES} times the GPUs without pins and requirements are not "
+            "enough either: shorten the sequence, or use GPUs with more memory"
         )
     else:
         *most, last = x.together.changes
@@ -72,12 +71,12 @@ def no_single_change(x: Infeasible) -> Iterator[str]:
     for core in x.conflicts if several else ():
         why = "; ".join(f"{r.because} ({', '.join(r.cites)})" for r in laws_of(core) if r.because)
         yield f"{collision(x, core)}: {why}" if why else collision(x, core)
-    if x.lacks:
-        yield x.lacks
+    if x.too_large:
+        yield x.too_large
 
 
 def _labels(x: Infeasible) -> list[Label]:
-    """Every span that contributes: the statements first, then where a law or a phase says so."""
+    """Label every span that contributes: the statements first, then the laws and the phase."""
     p, cores = x.chosen.problem.program, x.conflicts
     all_ = [m for core in cores for m in core]
     labels = [Label(m.span, m.text) for m in all_ if m.stated]
@@ -85,7 +84,7 @@ def _labels(x: Infeasible) -> list[Label]:
     laws = laws_of(all_)
     if "pipeline_layout" in p.spans and any("has_layout" in print_expr(r.expr) for r in laws):
         labels.insert(0, Label(p.spans["pipeline_layout"], "the pipeline layout pinned here"))
-    if x.legal or x.lacks or reads_hardware(p, all_) or not labels:
+    if x.legal or x.too_large or reads_hardware(p, all_) or not labels:
         gpus = "" if p.gpus is None else f"{p.gpus} "
         labels.insert(1 if labels else 0, Label(p.spans["hardware"], f"{gpus}{p.hardware.name}"))
     if not x.legal:
@@ -105,8 +104,8 @@ def _wishes(x: Infeasible) -> list[str]:
 
 
 def explanation(c: Chosen, sources: Mapping[str, Source]) -> dict[str, Any]:
-    """The same as JSON: the conflict's members, the relaxations with the layouts that they open, the nearest layout."""
-    from moedsl.explainer.context import place_of  # and what explains a layout that there is
+    """Write the report as JSON: the conflict's members, relaxations with the layouts that they open, nearest layout."""
+    from moedsl.explainer.context import place_of  # it imports what explains an existing layout
 
     x, p = analyse(c), c.problem.program
     return {

@@ -1,4 +1,4 @@
-"""The nearest layout to an impossible wish: which expression fails there, as a tree with the value of every part."""
+"""Find the nearest layout to an impossible wish, with the expression that fails there as a tree of values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 @frozen
 class Nearest:
-    """`summary` goes into the message, `values` into the diagnostic, `json` into the explanation."""
+    """The nearest layout: `summary` is for the message, `values` for the diagnostic, `json` for the explanation."""
 
     summary: str
     values: Mapping[str, Any]
@@ -34,37 +34,37 @@ class Nearest:
 
 
 def breaking(p: Program, gpus: int, core: Sequence[Member]) -> Nearest:
-    """The best layout that obeys everything but one law of the conflict, and what that law is worth there.
+    """Find the best layout that breaks only one law of the conflict, and the values of that law there.
 
-    Where other laws are in the way too, the best layout without the wishes that collide, with the pins put back.
+    If other laws refuse it too, use the best layout without the wishes of the conflict, with the pins put back.
     """
     broken = [m for m in core if m.kind == "law"] or [m for m in core if m.kind == "wish"]
     for m in broken:
-        found = solve(without(p, [m]), gpus, keep=1)
-        if found.solution.rows and m.rule is not None:
-            return _at(p, found, found.solution.rows[0].codes, m.rule, found.solution.rows[0])
-    found = solve(without(p, [m for m in core if m.stated]), gpus, keep=1)
+        chosen = solve(without(p, [m]), gpus, keep=1)
+        if chosen.solution.rows and m.rule is not None:
+            return _at(p, chosen, chosen.solution.rows[0].codes, m.rule, chosen.solution.rows[0])
+    chosen = solve(without(p, [m for m in core if m.stated]), gpus, keep=1)
     rules = [m.rule for m in broken if m.rule is not None]
-    if not rules or not found.solution.rows:
+    if not rules or not chosen.solution.rows:
         return Nearest("", {})
     pins = {m.key: p.pins[m.key].code for m in core if m.kind == "pin"}
-    return _at(p, found, {**found.solution.rows[0].codes, **pins}, rules[0], None)
+    return _at(p, chosen, {**chosen.solution.rows[0].codes, **pins}, rules[0], None)
 
 
-def _at(p: Program, found: Chosen, codes: Mapping[str, int], r: Rule, row: Row | None) -> Nearest:
-    env = found.environment(codes, row.prices if row else {})
-    values = {n: _said(n, env[n]) for n in sorted(names(r.expr)) if n in env}
+def _at(p: Program, chosen: Chosen, codes: Mapping[str, int], r: Rule, row: Row | None) -> Nearest:
+    env = chosen.environment(codes, row.prices if row else {})
+    values = {n: _value(n, env[n]) for n in sorted(names(r.expr)) if n in env}
     summary = f" ({', '.join(f'{k}={written(v)}' for k, v in values.items())})"
     return Nearest(summary, values, _json(p, codes, row, r, env))
 
 
-def _said(name: str, value: Any) -> Any:
-    """A value as JSON has it, a version as it is written."""
+def _value(name: str, value: Any) -> Any:
+    """Write a value as JSON, and a version as text."""
     return as_text(value) if name in PRODUCTS.values() else json_value(value)
 
 
 def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: Json) -> Json:
-    """The layout, its prices where it has any, and the failing expression as a tree."""
+    """Write the layout, its prices if it has any, and the failing expression as a tree."""
     lets = {let.name: let.expr for let in p.of("let")}
     return {
         "layout": {a.name: a.decode(codes[a.name]) for a in axes.AXES},
@@ -77,41 +77,41 @@ def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: J
 
 
 def too_large(p: Program, gpus: int) -> Nearest:
-    """The layout that needs the least memory, and what the laws leave it."""
-    found = solve(_ranked_by(p, "peak_memory", ("peak_memory", "step_time")), gpus, keep=1)
-    if not found.solution.rows:
+    """Find the layout that needs the least memory, and compare it with the memory that the laws allow."""
+    chosen = solve(_ranked_by(p, "peak_memory", ("peak_memory", "step_time")), gpus, keep=1)
+    if not chosen.solution.rows:
         return Nearest("", {})
-    row = found.solution.rows[0]
-    env = found.environment(row.codes, row.prices)
+    row = chosen.solution.rows[0]
+    env = chosen.environment(row.codes, row.prices)
     headroom = env[LetName.HEADROOM]
     peak, capacity = row.peak_memory / GIB, p.hardware.memory / GIB
     values = {"peak_gib": round(peak, 1), "capacity_gib": round(capacity, 1), "headroom": headroom}
-    left = f" with {headroom:.0%} of it kept free" if headroom else ""
+    left = f", {headroom:.0%} of it kept free" if headroom else ""
     json = _first_broken(p, row, env, "peak_memory")
-    return Nearest(f"the nearest needs {peak:.1f} GiB of {capacity:.1f}{left}", values, json)
+    return Nearest(f"the nearest needs {peak:.1f} GiB; the GPU has {capacity:.1f}{left}", values, json)
 
 
 def too_slow(p: Program, gpus: int) -> Nearest:
-    """The fastest layout that fits."""
-    found = solve(_ranked_by(p, "step_time", ("step_time",)), gpus, keep=1)
-    if not found.solution.rows:
+    """Find the fastest layout that fits."""
+    chosen = solve(_ranked_by(p, "step_time", ("step_time",)), gpus, keep=1)
+    if not chosen.solution.rows:
         return Nearest("", {})
-    row = found.solution.rows[0]
-    env = found.environment(row.codes, row.prices)
+    row = chosen.solution.rows[0]
+    env = chosen.environment(row.codes, row.prices)
     json = _first_broken(p, row, env, "step_time")
     summary = f"the fastest takes {row.step_time:.2f} s a step"
     return Nearest(summary, {"step_time_s": round(row.step_time, 3)}, json)
 
 
 def _first_broken(p: Program, row: Row, env: Json, price: str) -> Json | None:
-    """The law on a price that the layout breaks; another price may be what lacks too."""
+    """The first law on a price that the layout breaks, if any."""
     laws = (r for r in p.of("require") if r.id not in p.allows and price in names(r.expr))
     law = next((r for r in laws if not r.holds(env)), None)
     return None if law is None else _json(p, row.codes, row, law, env)
 
 
 def _ranked_by(p: Program, price: str, dropped: tuple[str, ...]) -> Program:
-    """The program without its laws on some prices, ranked by one."""
-    kept = [r for r in p.rules if not (r.kind == "require" and names(r.expr) & set(dropped))]
-    by_price = [evolve(r, expr=ast.List((ast.Name(price, r.span),), r.span)) if r.kind == "rank" else r for r in kept]
+    """Rank the layouts of a program by one price, without the laws on the dropped prices."""
+    rules = [r for r in p.rules if not (r.kind == "require" and names(r.expr) & set(dropped))]
+    by_price = [evolve(r, expr=ast.List((ast.Name(price, r.span),), r.span)) if r.kind == "rank" else r for r in rules]
     return evolve(p, rules=tuple(by_price))

@@ -1,4 +1,4 @@
-"""Where a value came from: pinned, defaulted, derived or chosen, by what and where that stands."""
+"""Explain the origin of a value: pinned, defaulted, derived or chosen, with its rule or statement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moedsl.solver.problem import first
 
 
 def of_axis(b: Context, axis: axes.Axis) -> Json:
-    """A pin, the only value that a rule leaves, or the phase's choice among several."""
+    """The origin of an axis: a pin, a rule with one value, or the phase's choice among several."""
     source, domain = b.chosen.problem.origins[axis.name], b.chosen.problem.domains[axis.name]
     if isinstance(source, Pin):
         return stated(b, source.span)
@@ -23,7 +23,7 @@ def of_axis(b: Context, axis: axes.Axis) -> Json:
 
 
 def stated(b: Context, span: Span) -> Json:
-    """What the run file says there."""
+    """The origin of a value that the run file states at a span."""
     return {"kind": "pinned", "at": b.where(span)}
 
 
@@ -32,7 +32,7 @@ def _by(b: Context, r: Rule | None) -> Json:
 
 
 def of_let(b: Context, name: str) -> Json:
-    """Derived by its expression; pinned where the run asks for one value of it."""
+    """The origin of a let: derived by its expression, or pinned if the run requires one value."""
     wish = next((r for r in b.program.rules if r.wish and r.name == name), None)
     rule = next(r for r in b.program.of("let") if r.name == name)
     formula = tree(rule.expr, b.env, b.lets)
@@ -42,18 +42,18 @@ def of_let(b: Context, name: str) -> Json:
 
 
 def of_fixed(b: Context, name: str) -> Json:
-    """What the run states outside its layout, or what a default says for it."""
+    """The origin of a value outside the layout: a statement of the run, or a default."""
     rule = b.chosen.problem.defaults.get(name)
     if rule is not None:
         return {**b.cited(rule), "kind": "defaulted", "tree": tree(rule.expr, b.env, b.lets)}
     statement = {"global_batch": "batch", "gpus": "hardware"}.get(name, name)
     if statement in b.program.spans:
         return stated(b, b.program.spans[statement])
-    because = "what a run is where it says nothing else"
+    because = "the default of the language"
     return {"kind": "defaulted", "rule": None, "because": because, "cite": [], "at": None}
 
 
 def of_setting(b: Context, kind: str, name: str) -> Json | None:
-    """A `derive` or `env` rule whose condition holds."""
+    """The origin of a setting: a `derive` or `env` rule whose condition holds."""
     rule = first(b.program, kind, name, b.env)
     return None if rule is None else {**b.cited(rule), "kind": "derived"}

@@ -1,4 +1,4 @@
-"""What else a name could be: the values worth asking about, and the searches that answer."""
+"""Find the other values of a name that are worth explaining, and the best layout with each."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from moedsl.solver.reads import reads
 from moedsl.solver.search import Search
 
 MOST = 12
-"""Alternatives of a size that are asked about, the nearest first."""
+"""The most alternatives of a size, the nearest first."""
 
 
 def of_axis(p: Program, axis: axes.Axis, gpus: int, chosen: int) -> list[int]:
-    """Every word of an enumeration; of a size, the divisors or what some phase would try; of a set, the same."""
+    """The alternatives of an axis: every word of an enumeration; near divisors of a mesh size; else what phases try."""
     if axis.kind in ("enum", "flag"):
         return [*range(2 if axis.kind == "flag" else len(axis.words))]
     if axis.name in axes.SIZES:
         return sorted(sorted(divisors(gpus), key=lambda v: abs(log2(v / chosen)))[:MOST])
-    found = dict.fromkeys(v for phase in axes.PHASES for v in _tried(p, axis.name, gpus, phase))
-    return sorted({*found, chosen}) if axis.kind == "int" else [*dict.fromkeys([*found, chosen])]
+    values = dict.fromkeys(v for phase in axes.PHASES for v in _tried(p, axis.name, gpus, phase))
+    return sorted({*values, chosen}) if axis.kind == "int" else [*dict.fromkeys([*values, chosen])]
 
 
 def _tried(p: Program, axis: str, gpus: int, phase: str) -> list[int]:
-    """What a phase would let an axis be, were it not pinned."""
+    """The values that a phase would try for an axis without its pin."""
     free = evolve(p, phase=phase, pins={a: pin for a, pin in p.pins.items() if a != axis})
     return [int(v) for v in lower(free, gpus).domains[axis]]
 
 
 def of_let(b: Context, name: str) -> list[int]:
-    """The values that a name takes over the legal meshes, the nearest to the plan's; none where policies decide it."""
+    """The values of a let over the legal meshes that are nearest to the plan's; none if policies decide it."""
     if not b.compiled.needs.get(name, frozenset({""})) <= frozenset(MESH):
         return []
     values = [int(v) for v in np.unique(np.asarray(b.search.legal[name])) if float(v).is_integer()]
@@ -48,7 +48,7 @@ def of_let(b: Context, name: str) -> list[int]:
 
 
 def best_with(b: Context, axis: str, values: Iterable[int]) -> dict[int, Answer]:
-    """The best layout with each value of an axis pinned, everything else chosen anew."""
+    """Find the best layout with each value of an axis pinned and everything else re-optimized."""
     p, gpus = b.program, b.chosen.problem.gpus
     tried = [*values]
     if not tried:
@@ -61,7 +61,7 @@ def best_with(b: Context, axis: str, values: Iterable[int]) -> dict[int, Answer]
 
 
 def _search(b: Context, problem: Problem, axis: str, values: list[int]) -> Search:
-    """The run's own search where it has the values and the same domains otherwise, else one of the values alone."""
+    """The run's own search if it has the values and the same other domains, else a search of only these values."""
     own = b.chosen.problem.domains
     others = all(sorted(d) == sorted(problem.domains[n]) for n, d in own.items() if n != axis)
     if others and {*values} <= {*own[axis].tolist()}:
@@ -73,7 +73,7 @@ def _search(b: Context, problem: Problem, axis: str, values: list[int]) -> Searc
 def _problems(
     p: Program, axis: str, values: list[int], now: int, lowered: Callable[[Program], Problem]
 ) -> list[tuple[Problem, list[int]]]:
-    """Values whose pins leave the other axes the same domains, together with the problem that they share."""
+    """Group values whose pins give the other axes the same domains, each group with its problem."""
     if not _settles_others(p, axis):
         return [(lowered(_pinned(p, axis, now)), values)]
     groups: dict[tuple[Any, ...], tuple[Problem, list[int]]] = {}
@@ -85,7 +85,7 @@ def _problems(
 
 
 def _held(b: Context) -> Mapping[str, Any]:
-    """The sequence and the batch as the plan has them, whoever decided them."""
+    """The sequence length and the batch of the plan."""
     return {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")}
 
 

@@ -1,4 +1,4 @@
-"""The overview of a run: every decision in one line, every advice with its price, and the run file's own rules."""
+"""Explain a whole run: every decision in one line, every advice with its price, and the run file's own rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moedsl.syntax.printer import print_expr
 
 
 def overview(b: Context) -> Json:
-    """All decisions of a run with their origins, the advice table, and what the run file requires and prefers."""
+    """Collect all decisions of a run with their origins, the advice, and what the run file requires and allows."""
     p = b.program
     return {
         "version": 1,
@@ -59,11 +59,15 @@ def _settings(b: Context) -> list[Json]:
 
 
 def _line(name: str, value: object, source: Json) -> Json:
-    kept = {k: source.get(k) for k in ("kind", "rule", "because", "at", "rank", "among") if source.get(k) is not None}
-    return {"name": name, "value": json_value(value), "origin": kept}
+    keys = ("kind", "rule", "because", "at", "rank", "among")
+    return {
+        "name": name,
+        "value": json_value(value),
+        "origin": {k: source[k] for k in keys if source.get(k) is not None},
+    }
 
 
 def _own(b: Context, r: Rule) -> Json:
-    """A `require` of the run file; one that only prices decide is worth what the layout's prices make it."""
+    """Explain a `require` of the run file in the plan's layout."""
     state = {"applies": r.applies(b.env), "holds": r.holds(b.env)}
     return {**b.cited(r), "text": print_expr(r.expr), **state, "values": values(b, r.expr)}

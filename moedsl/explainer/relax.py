@@ -1,4 +1,4 @@
-"""What each single relaxation of an infeasible run would open: a wish dropped, more GPUs, a shorter sequence."""
+"""Find single changes of an infeasible run that open a layout: a dropped wish, more GPUs, a shorter sequence."""
 
 from __future__ import annotations
 
@@ -24,16 +24,13 @@ from moedsl.solver.table import Row
 from moedsl.support.text import counted, tokens
 
 LONG = 32768
-"""Tokens from which the number of GPUs is said as what the length needs."""
+"""Shortest sequence, in tokens, for which the text gives the number of GPUs as what the length needs."""
 _NAMED = [n for n in axes.LAYOUT if n in axes.SIZES and not axes.BY_NAME[n].quiet]
 
 
 @frozen
 class Relaxation:
-    """One change, in words that say what to write; how many meshes it opens, and the best layout of them.
-
-    Any one of `fixes` makes the change.
-    """
+    """One change as text, the number of legal meshes with it, and their best layout; any of `fixes` makes it."""
 
     text: str
     opens: int
@@ -42,7 +39,7 @@ class Relaxation:
 
 
 def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxation]:
-    """Each single change that leads out, in the order in which a person would consider them."""
+    """Find each single change that is enough, in the order in which a person would consider them."""
     p, gpus, seq = c.problem.program, c.problem.gpus, c.problem.values["seq"]
     out = [r for m in core if m.gives_way or m.kind == "candidates" for r in _drop(c, m, legal)]
     if not legal:
@@ -53,7 +50,7 @@ def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxati
 
 
 def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
-    """Whether the members collide on any number of GPUs: none reads it, and each axis that they read is fixed."""
+    """Whether the members collide on any number of GPUs: none reads it, and each mesh axis that they read is pinned."""
     read = read_by(p, core)
     fixed = {m.key for m in core if m.kind == "pin"}
     open_mesh = {a for a in axes.SIZES if a in read} - fixed
@@ -61,12 +58,12 @@ def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
 
 
 def opened(layouts: int) -> str:
-    """How many layouts a change opens, in words."""
+    """Write how many layouts a change opens."""
     return f"{counted(layouts, 'layout')} open{'s' if layouts == 1 else ''}"
 
 
 def _resized(c: Compiled, s: Size) -> Iterator[Relaxation]:
-    """The nearest sequence or batch with which the laws hold, if a layout of it fits."""
+    """Try the nearest sequence length or batch with which the laws hold."""
     p, gpus = c.problem.program, c.problem.gpus
     for n in nearby(c, s):
         if legal_on(solve(p, gpus, keep=0, **{s.name: n}).compiled):
@@ -75,39 +72,38 @@ def _resized(c: Compiled, s: Size) -> Iterator[Relaxation]:
 
 
 def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
-    """What is open without a member. Where some layout is `legal` with it, one is without."""
+    """Try a run without a member. If some layout is `legal` with it, one is legal without."""
     p, tried = c.problem.program, relaxed(c.compiled, [m])
     if not legal and not legal_on(tried):
         return
-    found = Search(tried, c.cost, 3).run()
-    if found.rows:
-        yield Relaxation(_dropped(p, m, found), found.legal, found.rows[0], tuple(_fixes(p, m, found.rows)))
+    solution = Search(tried, c.cost, 3).run()
+    rows = solution.rows
+    if rows:
+        yield Relaxation(_dropped(p, m, solution), solution.legal, rows[0], tuple(_fixes(p, m, rows)))
 
 
-def _dropped(p: Program, m: Member, found: Solution) -> str:
-    best = found.rows[0]
+def _dropped(p: Program, m: Member, solution: Solution) -> str:
     if m.kind == "pin":
-        values = dict.fromkeys(shown(m.key, r.codes[m.key]) for r in found.rows)
+        values = dict.fromkeys(shown(m.key, r.codes[m.key]) for r in solution.rows)
         others = f", or {', '.join([*values][1:])}" if len(values) > 1 else ""
         first = next(iter(values))
-        statement, said = (f"{m.key} {first}", "it") if m.key in p.spans else (f"pin {m.key}={first}", "the pin")
-        return f"write `{statement}`{others}, or drop {said} ({opened(found.legal)})"
+        statement, pin = (f"{m.key} {first}", "it") if m.key in p.spans else (f"pin {m.key}={first}", "the pin")
+        return f"write `{statement}`{others}, or drop {pin} ({opened(solution.legal)})"
     if m.own:
-        allow = _allow(m)
-        return f"drop rule `{m.key}`, or write `{allow}` ({opened(found.legal)})"
+        return f"drop rule `{m.key}`, or write `{_allow(m)}` ({opened(solution.legal)})"
     if m.kind == "wish":
-        return f"drop {wish_text(p, m)} ({opened(found.legal)})"
+        return f"drop {wish_text(p, m)} ({opened(solution.legal)})"
     axis = m.key.rsplit(".", 1)[1]
-    return f"pin {axis}={shown(axis, best.codes[axis])}, which the phase leaves out"
+    return f"pin {axis}={shown(axis, solution.rows[0].codes[axis])}, which the phase does not try"
 
 
 def _allow(m: Member) -> str:
-    """The statement that lets a run go without a rule of the user's."""
+    """The statement that suspends a rule of the user."""
     return f'allow {m.key.split(".", 1)[1]} because "..."'
 
 
 def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
-    """The changes that `_dropped` says, as edits of the file that says it."""
+    """The changes of `_dropped`, as edits of the run file."""
     if m.kind == "candidates":
         axis = m.key.rsplit(".", 1)[1]
         pin = f"pin {axis}={shown(axis, rows[0].codes[axis])}"
@@ -122,9 +118,9 @@ def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
 
 
 def _more_gpus(p: Program, gpus: int, legal: bool, seq: int) -> list[Relaxation]:
-    """The next number of GPUs that works, as where a run names none; at most MOST_TIMES as many.
+    """Find the next number of GPUs that works, up to MOST_TIMES as many.
 
-    Where memory is what lacks, the largest number is asked first: a layout needs no more memory on more GPUs.
+    If memory is insufficient, the largest number is tried first: a layout needs no more memory on more GPUs.
     """
     tried = [n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus]
     if not tried or (legal and not could_fit(p, tried[-1])):
@@ -137,30 +133,30 @@ def _more_gpus(p: Program, gpus: int, legal: bool, seq: int) -> list[Relaxation]
 
 
 def _need(p: Program, gpus: int, seq: int) -> str:
-    """What a long sequence needs, in words; of a short one that goes without saying."""
+    """Write how many GPUs a long sequence needs; empty for a short one."""
     return f"; at {tokens(seq)} this needs {gpus} {p.hardware.name}" if seq >= LONG else ""
 
 
-def _try(p: Program, gpus: int, said: str, what: str, **overrides: int) -> Iterator[Relaxation]:
+def _try(p: Program, gpus: int, key: str, what: str, **overrides: int) -> Iterator[Relaxation]:
     tried = solve(p, gpus, keep=0, **overrides)
     if not legal_on(tried.compiled):
         return
-    found = Search(tried.compiled, tried.cost, 1).run()
-    if found.rows:
-        best = found.rows[0].codes
+    solution = Search(tried.compiled, tried.cost, 1).run()
+    if solution.rows:
+        best = solution.rows[0].codes
         layout = " ".join(f"{n}={best[n]}" for n in _NAMED if best[n] > 1) or "no model parallelism"
-        text = f"write `{what}`: {opened(found.legal)}, the best with {layout}"
-        yield Relaxation(text, found.legal, found.rows[0], (_said(p, said, what),))
+        text = f"write `{what}`: {opened(solution.legal)}, the best with {layout}"
+        yield Relaxation(text, solution.legal, solution.rows[0], (_fix(p, key, what),))
 
 
-def _said(p: Program, key: str, statement: str) -> Fix:
-    """A statement in place of the one that says the same, or beside the others where a default does."""
+def _fix(p: Program, key: str, statement: str) -> Fix:
+    """Replace the statement of the same thing, or add one if the run has none."""
     kind, span = (REPLACE, p.spans[key]) if key in p.spans else (ADD, p.spans["hardware"])
     return Fix(f"Write `{statement}`", kind, span, statement, p.name)
 
 
 def as_json(r: Relaxation) -> dict[str, Any]:
-    """A relaxation with the layout that it opens."""
+    """Write a relaxation as JSON, with the layout that it opens."""
     return {
         "change": r.text,
         "legal_layouts": r.opens,

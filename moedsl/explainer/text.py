@@ -1,4 +1,4 @@
-"""An explanation as text, read from its JSON form: of one value, of a whole run, or of why nothing fits."""
+"""Print an explanation from its JSON form: of one value, of a whole run, or of why no layout fits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text_of(e: Json) -> str:
 
 
 def overview_text(e: Json) -> str:
-    """The decisions, the run file's own rules, and the advice with its prices."""
+    """Print the decisions, the run file's own rules, and the advice with its prices."""
     parts = [
         _head(e),
         _decisions(e["decisions"]),
@@ -63,7 +63,7 @@ def _own_rules(rules: Sequence[Json]) -> str:
 
 
 def _advice(advice: Sequence[Json]) -> str:
-    """Not followed first, then followed, then what has not applicable in one paragraph."""
+    """Print advice that is not followed first, then followed, then not applicable in one paragraph."""
     out: list[str] = []
     for state in ("not followed", "followed", "independent of the layout"):
         for a in (a for a in advice if a["state"] == state and not _free(a)):
@@ -71,14 +71,14 @@ def _advice(advice: Sequence[Json]) -> str:
             why = f"{a['because'] or a['text']} ({'; '.join(a['cite']) or place(a['at'])})"
             out += [paragraph(why, "                ")] if state != "followed" else []
     free = [short(a["rule"]) for a in advice if _free(a)]
-    out += [paragraph(f"followed, and dropping it changes nothing: {', '.join(free)}")] if free else []
+    out += [paragraph(f"followed at no cost: {', '.join(free)}")] if free else []
     idle = [short(a["rule"]) for a in advice if a["state"] == "not applicable"]
     out += [paragraph(f"not applicable: {', '.join(idle)}")] if idle else []
     return "Advice and its price\n" + "\n".join(out) if out else ""
 
 
 def _free(a: Json) -> bool:
-    """Whether the best layout follows an advice anyway."""
+    """Whether the best layout would follow an advice anyway."""
     return a["state"] == "followed" and a["price"] is not None and a["price"].get("changes") == {}
 
 
@@ -87,18 +87,18 @@ def _allowed(allowed: Sequence[Json]) -> str:
     return "Allowed by the run file\n" + "\n".join(lines) if lines else ""
 
 
-# ---------------------------------------------------------------- why nothing fits
+# ---------------------------------------------------------------- why no layout fits
 
 
 _SHOWN = (
     *(n for n in LAYOUT if n in BY_NAME),
     *(a.name for a in AXES if a.section != "layout" and (a.name in SUMMARY or (a.role == "held" and a.opened))),
 )
-"""The axes that tell most of a layout and of what it holds in memory."""
+"""The axes that describe a layout and its use of memory best."""
 
 
 def infeasible_text(e: Json) -> str:
-    """The conflict, the ways out with the best layout of each, and the nearest layout's failing expression."""
+    """Print the conflict, the changes with the best layout of each, and the nearest layout's failing expression."""
     parts = [
         f"{run_line(e)}\n\n{paragraph(e['message'], '')}",
         _conflict(e),
@@ -110,14 +110,14 @@ def infeasible_text(e: Json) -> str:
 
 
 def failure_text(e: Json) -> str:
-    """A failure that has no analysis beyond its diagnostic."""
+    """Print a failure that has only its diagnostic."""
     help = "\n".join(paragraph(r) for r in e["relaxations"])
     return "\n".join(p for p in (e["message"], help) if p) + "\n"
 
 
 def _conflict(e: Json) -> str:
     if not e["conflict"]:
-        return "The model, the sequence and the GPUs alone leave no layout that fits"
+        return "No layout fits this model and sequence on these GPUs, even without pins and requirements"
     return _members(e["conflict"], _HEADS[e["legal_but_for_prices"], len(e["conflict"]) == 1])
 
 
@@ -131,10 +131,10 @@ def _members(core: Sequence[Json], head: str) -> str:
 
 
 _HEADS = {
-    (True, True): "This alone leaves no layout that fits",
-    (True, False): "Together these leave no layout that fits; without any one of them there is one",
-    (False, True): "This alone cannot hold",
-    (False, False): "These exclude each other; without any one of them the others can hold",
+    (True, True): "No layout fits with this",
+    (True, False): "No layout fits with all of these; without any one of them a layout fits",
+    (False, True): "This cannot hold",
+    (False, False): "These cannot all hold; without any one of them the others can",
 }
 
 

@@ -1,4 +1,4 @@
-"""Where no single change opens a layout: the conflicts besides the first, and changes that open one together."""
+"""Find further conflicts, and changes that open a layout together, if no single change does."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from moedsl.solver.solve import solve
 from moedsl.solver.table import Row
 
 MOST = 4
-"""Conflicts that are looked for, besides the first."""
+"""The most conflicts to search for after the first."""
 MOST_TIMES = 64
-"""How many times the GPUs are tried."""
+"""The largest multiple of the GPUs to try."""
 
 
 @frozen
 class Together:
-    """`changes` in words; `opens` counts the meshes on `gpus`, `best` is their best layout."""
+    """Changes that open a layout together; `opens` counts the legal meshes on `gpus`, `best` is their best layout."""
 
     changes: tuple[str, ...]
     gpus: int
@@ -32,7 +32,7 @@ class Together:
 
 
 def further(p: Program, gpus: int, core: Sequence[Member]) -> tuple[tuple[Member, ...], ...]:
-    """What collides apart from what gives way in a conflict; each without what gives way in those before it."""
+    """Find further conflicts, each without the members of earlier conflicts that the user can change."""
     out: list[tuple[Member, ...]] = []
     last, gone = tuple(core), list[Member]()
     while len(out) < MOST and any(m.gives_way for m in last):
@@ -47,9 +47,9 @@ def further(p: Program, gpus: int, core: Sequence[Member]) -> tuple[tuple[Member
 
 
 def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]]) -> Together | None:
-    """Some changes that are all needed and open a layout: of members, and of the GPUs where their memory lacks.
+    """Find a minimal set of changes that opens a layout: of members, and of the GPUs if their memory is insufficient.
 
-    None where no number of GPUs gives a layout even without all that the conflicts have of the user's.
+    None if no number of GPUs has a layout, even without all members that the user can change.
     """
     changed = [m for core in conflicts for m in core if m.gives_way]
     at = _enough(without(p, changed), gpus)
@@ -59,10 +59,10 @@ def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]]) -> To
         others = [o for o in changed if o is not m]
         if fits(without(p, others), at):
             changed = others
-    found = solve(without(p, changed), at, keep=1).solution
-    best = found.rows[0]
+    solution = solve(without(p, changed), at, keep=1).solution
+    best = solution.rows[0]
     more = [f"`{p.hardware.name} x {at}`"] if at != gpus else []
-    return Together((*(_change(p, m, best) for m in changed), *more), at, found.legal, best)
+    return Together((*(_change(p, m, best) for m in changed), *more), at, solution.legal, best)
 
 
 def _enough(p: Program, gpus: int) -> int | None:

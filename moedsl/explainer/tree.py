@@ -1,4 +1,4 @@
-"""An expression as a tree with the value of each part, for one layout."""
+"""Write an expression as a tree with the value of each part in one layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def tree(expr: ast.Expr, env: Mapping[str, Any], lets: Mapping[str, ast.Expr]) -> Json:
-    """``{text, value, parts}``: a part for each operand that is no constant; a `let` opens into its expression."""
+    """Make ``{text, value, parts}``: a part for each operand that varies; a `let` opens into its expression."""
     return {
         "text": print_expr(expr),
         "value": json_value(evaluate(expr, env)),
@@ -24,7 +24,7 @@ def tree(expr: ast.Expr, env: Mapping[str, Any], lets: Mapping[str, ast.Expr]) -
 
 
 def _varies(e: ast.Expr, env: Mapping[str, Any]) -> bool:
-    """Whether a part says more than its own text."""
+    """Whether the value of a part differs from its text."""
     if isinstance(e, ast.Name):
         return e.id in env or "." in e.id
     return not isinstance(e, ast.Number | ast.Bool | ast.String) and not _words(e, env)
@@ -39,7 +39,7 @@ def _operands(e: ast.Expr, lets: Mapping[str, ast.Expr]) -> Sequence[ast.Expr]:
 
 
 def lines(node: Mapping[str, Any], indent: str = "") -> list[str]:
-    """The tree as text, one part a line; a part that only repeats its value is left to its parent."""
+    """Print the tree, one part a line; a repeated part is printed once."""
     out = [f"{indent}{node['text']} = {word(node['value'])}"]
     seen = set[str]()
     for part in node["parts"]:
@@ -50,7 +50,7 @@ def lines(node: Mapping[str, Any], indent: str = "") -> list[str]:
 
 
 def word(value: Any) -> str:
-    """A value as a person writes it."""
+    """Write a value as a person does."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The explanation of one value of a plan, as JSON: its origin, the rules on it, and what each alternative would do."""
+"""Explain one value of a plan as JSON: its origin, the rules that read it, and the effect of each alternative."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RESIZED = ("seq", "global_batch", "gpus")
 
 
 def explain(b: Context, name: str) -> Json | None:
-    """One value by the plan's word, an alias, or a field of the recipe; None where nothing decided is called so."""
+    """Explain a value by its keyword, an alias, or a field of the recipe; None for an unknown name."""
     name = ALIASES.get(name, name)
     for known, one in (
         (name in axes.BY_NAME, _axis),
@@ -60,7 +60,7 @@ def _head(b: Context, name: str, value: Any, doc: str) -> Json:
 
 
 def _body(b: Context, name: str, others: list[Json]) -> Json:
-    """The rules and the advice on a name."""
+    """The rules and the advice that read a name."""
     read = [
         w
         for w in (*b.compiled.advice, *b.compiled.wishes)
@@ -84,14 +84,14 @@ def _axis(b: Context, name: str) -> Json:
 def _let(b: Context, name: str) -> Json:
     rule = next(r for r in b.program.of("let") if r.name == name)
     values = [v for v in of_let(b, name) if v != b.env[name]]
-    found = dict(zip(values, b.answers([Question({name: v}) for v in values]), strict=True)) if values else {}
-    others = alternatives.of_let(b, name, found)
+    answers = dict(zip(values, b.answers([Question({name: v}) for v in values]), strict=True)) if values else {}
+    others = alternatives.of_let(b, name, answers)
     doc = _DOCS.get(name) or rule.because or ""
     return {**_head(b, name, b.env[name], doc), "origin": origin.of_let(b, name), **_body(b, name, others)}
 
 
 def _fixed(b: Context, name: str) -> Json:
-    """What the run states outside its layout; a size is also asked about at half and at twice."""
+    """Explain a value outside the layout; for a size, half and twice the value are alternatives."""
     value = b.env[name]
     others = [_resized(b, name, v) for v in (value // 2, value * 2) if v >= 1] if name in _RESIZED else []
     doc = f"{BUILTIN[name]}, fixed before the search" if name in BUILTIN else ""
@@ -99,7 +99,7 @@ def _fixed(b: Context, name: str) -> Json:
 
 
 def _layout(b: Context, name: str) -> Json:
-    """How the layers fall on the chunks: the run's own words, Megatron's even split, or the most balanced one."""
+    """Explain the pipeline layout: stated by the run, Megatron's even split, or the most balanced one."""
     m, pp, vpp = b.program.model, b.row.codes["pp"], b.row.codes["vpp"]
     text = pipeline.layout_string(m, pp, vpp)
     if name in b.program.spans:
@@ -108,31 +108,30 @@ def _layout(b: Context, name: str) -> Json:
         even = "Megatron's even split, which needs no layout" if pp > 1 else "one stage holds every layer"
         because = even if text is None else _balance(m)
         source = {"kind": "derived", "rule": None, "because": because, "cite": [], "at": None}
-    doc = "what each chunk of the pipeline holds, in Megatron's letters"
+    doc = "the layers of each pipeline chunk, in Megatron's notation"
     return {**_head(b, name, text, doc), "origin": source, "rules": [], "alternatives": [], "advice": []}
 
 
 def _balance(m: Model) -> str:
-    """What the most balanced layout weighs."""
+    """Write what the most balanced layout balances."""
     if m.hybrid:
-        return "the split of the pattern whose heaviest stage has the fewest weights that multiply a token"
+        return "the split of the pattern with the fewest active parameters in the heaviest stage"
     mtp, loss = pipeline.weights(m)
-    ahead = f" and each MTP layer {mtp:.1f}" if m.mtp_layers else ""
-    each = "" if pipeline.may_lack(m) else "; beside MTP each chunk needs a layer"
-    return f"the split whose slowest chunk is the fastest: a layer weighs 1, the loss {loss:.1f}{ahead}{each}"
+    ahead = f" and an MTP layer {mtp:.1f}" if m.mtp_layers else ""
+    each = "" if pipeline.may_be_empty(m) else "; with MTP, each chunk needs a layer"
+    return f"the split whose slowest chunk is the fastest: a layer counts 1, the loss {loss:.1f}{ahead}{each}"
 
 
 def _resized(b: Context, name: str, value: int) -> Json:
     gpus = value if name == "gpus" else b.chosen.problem.gpus
-    kept = {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")} | {name: value}
-    chosen: Chosen = solve(b.program, gpus, keep=1, seq=kept["seq"], global_batch=kept["global_batch"])
+    sizes = {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")} | {name: value}
+    chosen: Chosen = solve(b.program, gpus, keep=1, seq=sizes["seq"], global_batch=sizes["global_batch"])
     rows = chosen.solution.rows
-    found = Answer(rows[0] if rows else None, chosen.solution.legal, float("inf"))
-    there = Context(chosen, b.row, b.sources)
-    best = alternatives.best(there, found, {name}) if rows else alternatives.best(b, found, {name})
+    answer = Answer(rows[0] if rows else None, chosen.solution.legal, float("inf"))
+    best = alternatives.best(Context(chosen, b.row, b.sources) if rows else b, answer, {name})
     if rows:
         here = b.env["global_batch"] * b.env["seq"] / b.chosen.problem.gpus / b.row.step_time
-        there_ = kept["global_batch"] * kept["seq"] / gpus / rows[0].step_time
+        there_ = sizes["global_batch"] * sizes["seq"] / gpus / rows[0].step_time
         best["throughput_change"] = there_ / here - 1
     return {"value": value, "same_otherwise": None, "best": {**best, "decided_by": None}}
 
@@ -140,13 +139,13 @@ def _resized(b: Context, name: str, value: int) -> Json:
 def _set(b: Context, name: str) -> Json:
     value = b.program.sets[name]
     where = {"kind": "pinned", "at": b.where(b.program.spans[name])}
-    head = _head(b, name, value, "a field of the recipe that the run file sets, whatever a rule would derive")
+    head = _head(b, name, value, "a field of the recipe that the run file sets; this overrides rules that derive it")
     rules = [_branch(b, r) for r in b.program.of("derive") if name in (r.name, f"model.{r.name}")]
     return {**head, "origin": where, "rules": rules, "alternatives": [], "advice": []}
 
 
 def _setting(b: Context, name: str) -> Json | None:
-    """A derived setting or an environment variable, with the other rules of its name and why they do not apply."""
+    """Explain a derived setting or environment variable, with the other rules of its name and why they do not apply."""
     named = dict.fromkeys((name, name.removeprefix("model.").removeprefix("env_vars.").removeprefix("env.")))
     docs = (("derive", "a field of the recipe"), ("env", "an environment variable of the run"))
     for (kind, doc), short in product(docs, named):
@@ -167,28 +166,27 @@ def _condition(b: Context, r: Rule) -> Json | None:
 
 
 def _branch(b: Context, r: Rule) -> Json:
-    """Another rule of the same setting: what it would say, and its condition as a tree."""
+    """Explain another rule of the same setting: its value, and its condition as a tree."""
     entry = {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env)}
     return {**entry, "condition": _condition(b, r)}
 
 
 def _field(b: Context, name: str) -> Json | None:
-    """A field of the recipe: the explanation of the word that decides it."""
-    plan = make_plan(b.chosen, [], b.sources)
-    found = fields.field(plan, name)
-    if found is None:
+    """Explain a field of the recipe by the keyword that decides it."""
+    field = fields.field(make_plan(b.chosen, [], b.sources), name)
+    if field is None:
         return None
-    entry = {"path": found.path, "value": found.value, "word": found.word}
-    if found.word == "set":
-        inner = _set(b, found.path)
+    entry = {"path": field.path, "value": field.value, "word": field.word}
+    if field.word == "set":
+        inner = _set(b, field.path)
     else:
-        inner = explain(b, found.word) if found.word not in (None, "reset") else None
+        inner = explain(b, field.word) if field.word not in (None, "reset") else None
     if inner is not None:
         return {**inner, "field": entry}
     because = {
-        "reset": "Bridge's own recipe sets it and it contradicts what the plan decides, so the recipe clears it",
-        None: "the plan does not decide it: Bridge's own value, change it freely",
-    }.get(found.word, f"follows from `{found.word}` of the run file")
+        "reset": "Bridge's recipe sets it to a value that contradicts the plan, so this recipe resets it",
+        None: "the plan does not decide it; you can change Bridge's value freely",
+    }.get(field.word, f"follows from `{field.word}` of the run file")
     source = {"kind": "defaulted", "rule": None, "because": because, "cite": [], "at": None}
-    head = _head(b, found.path, found.value, "a field of the recipe")
+    head = _head(b, field.path, field.value, "a field of the recipe")
     return {**head, "origin": source, "rules": [], "alternatives": [], "advice": [], "field": entry}

@@ -1,4 +1,4 @@
-"""The explanation of one value as text, read from its JSON form."""
+"""Print the explanation of one value from its JSON form."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Json = Mapping[str, Any]
 
 
 def value_text(e: Json) -> str:
-    """Where the value came from, what else it could be, the price of advice, and the rules that it obeys."""
+    """Print the origin of the value, its alternatives, the price of advice, and the rules that it obeys."""
     parts = [_head(e), _alternatives(e), _advice(e), _tight(e), _other_rules(e), _branches(e)]
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
 def paragraph(text: str, indent: str = "  ") -> str:
-    """Wrap a paragraph; all lines but the first hang by two blanks more."""
+    """Wrap a paragraph; all lines except the first are indented by two more spaces."""
     return wrapped(text, indent, indent + "  ", width=110)
 
 
 def run_line(e: Json) -> str:
-    """Which run is explained."""
+    """Name the run that is explained."""
     return f"{e['run']}: {e['model']} on {e['gpus']} {e['hardware']}, {tokens(e['seq'])} tokens, {e['phase']} first"
 
 
@@ -59,7 +59,7 @@ def _when(condition: Json) -> list[str]:
 
 
 def place(at: Json) -> str:
-    """FILE:LINE; the file alone where the line is not known."""
+    """Write FILE:LINE, or only the file if the line is unknown."""
     return f"{at['file']}:{at['line']}" if at["line"] else at["file"]
 
 
@@ -71,12 +71,12 @@ def _alternatives(e: Json) -> str:
         return ""
     rows = [("", "all else fixed", "all else re-optimized")] if e["alternatives"][0]["same_otherwise"] else []
     rows += [(word(a["value"]), fixed(a["same_otherwise"]), best(a["best"])) for a in e["alternatives"]]
-    kept = [r if r[1] else (r[0], r[2]) for r in rows]
-    return f"Instead of {word(e['value'])}\n" + "\n".join(table(kept, "l"))
+    cells = [r if r[1] else (r[0], r[2]) for r in rows]
+    return f"Instead of {word(e['value'])}\n" + "\n".join(table(cells, "l"))
 
 
 def fixed(f: Json | None) -> str:
-    """What an alternative costs or breaks with all else as it is, as the cell of a table."""
+    """Write what an alternative costs or breaks with all else fixed, for a cell of a table."""
     if f is None:
         return ""
     if not f["breaks"]:
@@ -88,7 +88,7 @@ def fixed(f: Json | None) -> str:
 
 
 def parts(tree: Json) -> str:
-    """The values of an expression's names, in the order in which it reads them."""
+    """Write the values of an expression's names, in the order in which it reads them."""
     seen: dict[str, str] = {}
     todo = [tree]
     while todo:
@@ -101,7 +101,7 @@ def parts(tree: Json) -> str:
 
 
 def best(b: Json) -> str:
-    """The best layout with an alternative, as the cell of a table; why there is none."""
+    """Write the best layout with an alternative, or why there is none, for a cell of a table."""
     if b["layout"] is None:
         return _none(b)
     with_ = f", with {pairs(b['changes'])}" if b["changes"] else ""
@@ -120,18 +120,18 @@ def _none(b: Json) -> str:
     if b["least_gib"] is None:
         return "no layout fits"
     least = f"the smallest needs {b['least_gib']:.0f} GiB"
-    return f"none of {b['legal_layouts']:,} meshes has a layout that is legal and fits; {least}"
+    return f"none of {b['legal_layouts']:,} legal meshes has a layout that fits; {least}"
 
 
 def key(d: Json) -> str:
-    """What decided: the first key of the ranking that differs."""
+    """Write the first key of the ranking that differs."""
     if isinstance(d["plan"], bool):
         return f"`{d['key']}` is {word(d['other'])}, here {word(d['plan'])}"
     return f"{d['key']} {word(d['other'])} against {word(d['plan'])}"
 
 
 def cost(p: Json) -> str:
-    """The prices of a change against the plan."""
+    """Write the prices of a change compared with the plan."""
     return change(p["step_time_change"], p["peak_change_gib"])
 
 
@@ -143,7 +143,7 @@ def _advice(e: Json) -> str:
 
 
 def advice_text(advice: Sequence[Json]) -> str:
-    """A line for each advice: followed or not, and at what price."""
+    """Print a line for each advice: whether it is followed, and its price."""
     if not advice:
         return ""
     out = [f"  {a['state']:<12}  {short(a['rule'])}: {a['text']}{price(a)}" for a in advice]
@@ -152,12 +152,12 @@ def advice_text(advice: Sequence[Json]) -> str:
 
 
 def price(a: Json) -> str:
-    """What following an advice would cost, or what leaving it would; empty where that was not asked."""
+    """Write what following or leaving an advice would cost; empty if that is unknown."""
     p = a["price"]
     if p is None:
         return ""
     if p.get("layout", 0) is None:
-        return "; no fitting layout follows this"
+        return "; following it: no layout fits"
     with_ = f" with {pairs(p['changes'])}" if p["changes"] else ""
     if a["state"] == "not followed":
         return f"; following it: {cost(p)}{with_}"
@@ -179,7 +179,7 @@ def _rule(r: Json) -> str:
 
 
 def _other_rules(e: Json) -> str:
-    """What holds without being tight, and the ranking."""
+    """Print the rules that hold without refusing an alternative, and the ranking."""
     out = [_loose(r) for r in e["rules"] if r["kind"] == "require" and not r["tight"]]
     out += [_ranking(r) for r in e["rules"] if r["kind"] == "rank"]
     return "Rules that also read it\n" + "\n".join(out) if out else ""
@@ -195,7 +195,7 @@ def _loose(r: Json) -> str:
 
 
 def why(r: Json) -> str:
-    """A rule's reason and its sources, or where the run file states it."""
+    """Write a rule's reason and its sources, or where the run file states it."""
     return f"{r['because'] or 'stated in the run file'} ({'; '.join(r['cite']) or place(r['at'])})"
 
 
@@ -205,13 +205,13 @@ def _ranking(r: Json) -> str:
 
 
 def _branches(e: Json) -> str:
-    """The other rules of a setting and why they do not apply."""
+    """Print the other rules of a setting and why they do not apply."""
     out: list[str] = []
     for r in (r for r in e["rules"] if "condition" in r):
         if r["condition"] is None:
-            out.append(f"  {r['text']} otherwise: {r['because']}")
+            out.append(f"  {r['text']} by default: {r['because']}")
             continue
-        state = "would hold too, but comes later" if r["applies"] else "does not apply"
+        state = "applies too, but comes later" if r["applies"] else "does not apply"
         out.append(f"  {r['text']} {state}: {r['because']}")
         out += ["    when " + lines(r["condition"])[0], *lines(r["condition"], "    ")[1:]]
-    return "What it would be otherwise\n" + "\n".join(out) if out else ""
+    return "Other rules for this setting\n" + "\n".join(out) if out else ""

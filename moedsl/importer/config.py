@@ -1,7 +1,8 @@
-"""`moedsl models add`: a Hugging Face `config.json` of a mixture-of-experts model as a .moe declaration, or a refusal.
+"""Turn a Hugging Face `config.json` of a mixture-of-experts model into a .moe declaration, or refuse it: `moedsl models
+add`.
 
-The tables are in `importer_families.py`. A key that no table names is refused: a model that is declared wrongly would
-be planned wrongly, and nobody would be told.
+The tables are in `families.py`. A key that no table names is refused: a wrongly declared model would be planned wrongly
+without notice.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from moedsl.importer.writer import Value, write
 
 Result = tuple[str | None, tuple[Diagnostic, ...]]
 LARGEST = 4 << 20
-"""Bytes; a configuration has a few thousand."""
+"""The most bytes of a configuration; real ones have a few thousand."""
 _NO_EXPERTS = "not a mixture of experts"
 
 
 def add(path: Path, name: str | None = None, *, hf: str | None = None) -> Result:
-    """The declaration of the configuration at `path`; nothing is written.
+    """Read the configuration at `path` and make its declaration; nothing is written.
 
-    `hf` is the Hugging Face id; without it, it is read from the file (`_meta.hf_id`, `_name_or_path`) or from the names
-    of file and folder (``ORG--NAME/config.json``, ``ORG__NAME.json``); failing that, the absolute path of the folder of
-    a ``config.json`` stands in. Without a `name`, the model is called as in the stdlib or after the last word of that.
+    `hf` is the Hugging Face id. By default it is read from the file (`_meta.hf_id`, `_name_or_path`) or from the names
+    of file and folder (``ORG--NAME/config.json``, ``ORG__NAME.json``); failing that, it is the absolute path of the
+    folder of a ``config.json``. Without a `name`, the model has the stdlib's name of that id, or its last word.
     """
     text, problem = _read(path)
     if problem or text is None:
@@ -55,9 +56,9 @@ def add(path: Path, name: str | None = None, *, hf: str | None = None) -> Result
 
 
 def declaration(config: Any, name: str | None, hf: str) -> Result:
-    """.moe text of a configuration, or None and an error for each field that stands in the way.
+    """Make the .moe text of a configuration, or None and an error for each unsupported field.
 
-    `config` is a parsed ``config.json`` or ``{"_meta": ..., "config": ...}``. A warning can come with a text.
+    `config` is a parsed ``config.json`` or ``{"_meta": ..., "config": ...}``. A text can have a warning.
     """
     if not isinstance(config, Mapping):
         return None, (error("import.not_object", f"expected a configuration object, got {show(config)}"),)
@@ -77,7 +78,7 @@ def declaration(config: Any, name: str | None, hf: str) -> Result:
 
 
 def derived_name(hf: str) -> str:
-    """A declaration's name out of a Hugging Face id: ``Qwen/Qwen3-30B`` is ``qwen3_30b``."""
+    """Make the name of a declaration from a Hugging Face id: ``Qwen/Qwen3-30B`` becomes ``qwen3_30b``."""
     word = re.sub(r"[^a-z0-9]+", "_", hf.rstrip("/").split("/")[-1].lower()).strip("_")
     return word if word[:1].isalpha() else f"model_{word}"
 
@@ -89,7 +90,7 @@ Facts = dict[str, Value]
 
 
 def _read_facts(config: Mapping[str, Any], table: Family) -> tuple[Facts, Facts, list[Diagnostic]]:
-    """Facts of the language model, facts of the vision tower, refusals."""
+    """Read the facts of the language model and of the vision tower, and the refusals."""
     top = Fields(config)
     if not table.vision:
         facts = _object(top, table.facts, table.only)
@@ -128,7 +129,7 @@ def _nested(top: Fields, key: str) -> Fields:
 
 
 def _sane(facts: Mapping[str, Any], fields: Fields, rules: Mapping[str, Rule]) -> list[Diagnostic]:
-    """Relations between numbers that are each fine alone."""
+    """Refuse numbers that contradict each other."""
     before = len(fields.problems)
     experts, groups, heads, kv = (facts[n] for n in ("experts", "routing_groups", "heads", "query_groups"))
     topk, some, layers = (facts[n] for n in ("topk", "topk_groups", "layers"))
@@ -231,7 +232,7 @@ def _read(path: Path) -> tuple[str | None, Diagnostic | None]:
 
 
 def _needs_config(path: Path) -> str:
-    """What to name instead of a folder, or of an id of the Hub."""
+    """Suggest what to name instead of a folder, or of an id of the Hub."""
     if (path / "config.json").is_file():
         return f"name the file in it: `moedsl models add {path / 'config.json'}`"
     if not path.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
@@ -240,7 +241,7 @@ def _needs_config(path: Path) -> str:
 
 
 def _id_of(whole: Any, path: Path) -> str | None:
-    """The Hugging Face id that the file says, or that its place says."""
+    """The Hugging Face id in the file, or in its path."""
     if not isinstance(whole, Mapping):
         return str(path)
     meta = whole.get("_meta")
@@ -254,7 +255,7 @@ def _id_of(whole: Any, path: Path) -> str | None:
 
 
 def _located(d: Diagnostic, source: Source) -> Diagnostic:
-    """The diagnostic with the span of its field's key in the file, where the key is there."""
+    """Add to a diagnostic the span of its field's key in the file, if the key is there."""
     field, at, span = d.values.get("field"), 0, None
     if not isinstance(field, str):
         return d

@@ -1,4 +1,4 @@
-"""What the importer knows of each Hugging Face `model_type`: tables, no code.
+"""List what the importer reads of each Hugging Face `model_type`: tables, no code.
 
 Line numbers cite Megatron Bridge 0.6.2, below ``megatron/bridge/``.
 """
@@ -314,7 +314,7 @@ FAMILIES: Mapping[str, Family] = {
 _WIDE_NORM = "queries and keys are normalised over all heads at once; `qk_norm` means one norm for each head"
 
 INEXPRESSIBLE: Mapping[str, str] = {"olmoe": _WIDE_NORM, "minimax_m2": _WIDE_NORM}
-"""Known `model_type`s whose architecture the facts cannot say, and what stands in the way."""
+"""Known `model_type`s whose architecture the facts cannot express, with the reason."""
 
 SIGNS: tuple[tuple[str, str], ...] = (
     (r"index_.*|indexer_.*|sparse_attention.*", "sparse attention with an indexer"),
@@ -329,7 +329,7 @@ SIGNS: tuple[tuple[str, str], ...] = (
     (r"qk_norm_type", "a norm of queries and keys other than `qk_norm`"),
     (r"vision_config|audio_config", "unsupported kind of encoder"),
 )
-"""Keys, as whole-word patterns, that say why an unknown architecture cannot be declared."""
+"""Keys, as whole-word patterns, that explain why an unknown architecture cannot be declared."""
 
 PLUMBING = (
     Only("add_cross_attention", (False,), "only decoders are supported"),

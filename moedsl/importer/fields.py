@@ -11,12 +11,12 @@ from attrs import define, field
 from moedsl.diagnostics.model import Diagnostic, error
 
 LARGEST = 1 << 32
-"""No count of a real model comes near it."""
+"""A count that no real model reaches."""
 
 
 @define
 class Fields:
-    """One JSON object of a configuration, which keys were understood, and what was wrong with the others.
+    """One JSON object of a configuration, with the keys that were read and the mistakes in them.
 
     `path` is the dotted prefix of the object in its file (``text_config.``), empty at the top.
     """
@@ -32,12 +32,12 @@ class Fields:
         self.problems.append(error(slug, f"{self.path}{key}: {message}", values=values, **more))
 
     def get(self, key: str) -> Any:
-        """The value, None where the key is absent; the key counts as understood."""
+        """Read a value, None if the key is absent; the key counts as read."""
         self.known.add(key)
         return self.config.get(key)
 
     def integer(self, key: str, least: int, absent: int | None, null: int | None) -> int:
-        """A whole number of at least `least`; on a mistake records it and returns `least`."""
+        """Read a whole number of at least `least`; on a mistake record it and return `least`."""
         value = self.get(key)
         stand_in = null if key in self.config else absent
         if value is None and stand_in is not None:
@@ -55,7 +55,7 @@ class Fields:
         return least
 
     def flag(self, key: str, absent: bool | None) -> bool:
-        """true or false; on a mistake records it and returns False."""
+        """Read true or false; on a mistake record it and return False."""
         value = self.get(key)
         if isinstance(value, bool):
             return value
@@ -74,7 +74,7 @@ class Fields:
             self.refuse("import.missing_field", key, "missing field, which has no safe default")
 
     def unknown(self) -> list[str]:
-        """Keys with a value that nothing has understood; a leading underscore marks the library's own notes."""
+        """Keys with a value that nothing has read; keys with a leading underscore are notes of the library."""
         return [k for k, v in self.config.items() if k not in self.known and v is not None and not k.startswith("_")]
 
 
@@ -84,7 +84,7 @@ def is_int(value: Any) -> bool:
 
 
 def show(value: Any) -> str:
-    """A JSON value as a short text: ``"softmax"``, ``null``, ``[0, 0, 1, ...]``, ``{...}``."""
+    """Write a JSON value as a short text: ``"softmax"``, ``null``, ``[0, 0, 1, ...]``, ``{...}``."""
     if isinstance(value, Mapping):
         return "{...}"
     if isinstance(value, (list, tuple)):

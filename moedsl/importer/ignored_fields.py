@@ -1,4 +1,4 @@
-"""Configuration keys that change no fact of a model, and why each is left alone."""
+"""List configuration keys that change no fact of a model, with the reason for ignoring each."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ _GROUPS = {
 }
 
 HARMLESS: Mapping[str, str] = {key: why for why, keys in _GROUPS.items() for key in keys.split()}
-"""Key to reason. A family that does read one of these keys says so in its own table."""
+"""The reason for each key. A family that reads one of these keys has it in its own table."""

@@ -1,4 +1,4 @@
-"""Rules for the facts about which layers are of which kind: dense, windowed, linear, or blocks of a hybrid."""
+"""Read which layers are of which kind: dense, windowed, linear, or blocks of a hybrid."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Indexes(OneKey):
 
 @frozen
 class Alternating(OneKey):
-    """`layer_types` that alternate windowed and full attention, a windowed layer first; absent means so too."""
+    """Read `layer_types` that alternate windowed and full attention, a windowed layer first; this is also the
+    default."""
 
     key: str = "layer_types"
     layers: str = "num_hidden_layers"
@@ -59,11 +60,10 @@ def _alternates(value: Any, pair: list[str], layers: int) -> bool:
 
 @frozen
 class Every:
-    """One layer in so many has full attention, the others linear attention: a number, a list of the layers' kinds, or
-    both.
+    """Read how often a layer has full attention among layers with linear attention: a number, a list of kinds, or both.
 
-    Hugging Face's classes make the list of the number, the last of each so many layers full
-    (Qwen3NextConfig.__post_init__), and newer ones write the list alone.
+    Hugging Face's classes make the list from the number, with full attention in the last layer of each group
+    (Qwen3NextConfig.__post_init__); newer ones write only the list.
     """
 
     key: str = "full_attention_interval"
@@ -72,7 +72,7 @@ class Every:
     keys: tuple[str, ...] = ("full_attention_interval", "layer_types")
 
     def settled(self, config: Mapping[str, Any]) -> Every:
-        """The same, citing the keys that `config` has."""
+        """Limit the rule to the keys that `config` has."""
         said = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
         return evolve(self, keys=said or self.keys)
 
@@ -103,10 +103,10 @@ def _mostly_linear(every: int, layers: int) -> list[str]:
 
 @frozen
 class Pattern:
-    """A hybrid's blocks as Megatron's letters: a word of letters, or a list of the blocks' kinds.
+    """Read a hybrid's blocks as Megatron's letters: a word of letters, or a list of kinds.
 
     Hugging Face's class reads either and writes the list (NemotronHConfig.__post_init__). `depths` is the key without
-    which there are none of these blocks.
+    which these blocks do not exist.
     """
 
     word: str
@@ -118,7 +118,7 @@ class Pattern:
         return (self.word, self.listed)
 
     def settled(self, config: Mapping[str, Any]) -> Pattern:
-        """The same, citing the one key that `config` has."""
+        """Limit the rule to the one key that `config` has."""
         both = (self.word, self.listed)
         said = [key for key in both if config.get(key) is not None]
         return self if len(said) != 1 else Pattern(said[0], said[0], self.depths)
@@ -136,7 +136,7 @@ class Pattern:
 
 
 def _letters(fields: Fields, key: str) -> str | None:
-    """The letters that one key says; "" after a refusal, None where it says nothing."""
+    """The letters of one key; "" after a refusal, None if the key is absent."""
     value = fields.get(key)
     if value is None:
         return None
@@ -155,7 +155,7 @@ def _letters(fields: Fields, key: str) -> str | None:
 
 @frozen
 class Length:
-    """How many blocks a pattern has; a number that says so too must agree."""
+    """Count the blocks of a pattern; a number in the configuration must agree."""
 
     pattern: Pattern
     count: str = "num_hidden_layers"
@@ -165,7 +165,7 @@ class Length:
         return self.pattern.keys
 
     def settled(self, config: Mapping[str, Any]) -> Length:
-        """The same, citing the one key that `config` has."""
+        """Limit the rule to the one key that `config` has."""
         return Length(self.pattern.settled(config), self.count)
 
     def read(self, fields: Fields) -> int:

@@ -1,4 +1,4 @@
-"""Rules that read one fact from a configuration, and the family of models that they belong to."""
+"""Define rules that read one fact from a configuration, and the families of models that use them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from moedsl.importer.layers import Alternating, Every, Indexes, Length, OneKey, 
 
 @frozen
 class Int(OneKey):
-    """A whole number of the configuration. `absent` and `null` stand in for a missing key and for JSON's null."""
+    """Read a whole number. `absent` replaces a missing key, and `null` JSON's null."""
 
     key: str
     least: int = 1
     absent: int | None = None
     null: int | None = None
     note: str = ""
-    """Comment to write where the number is 0."""
+    """A comment for the declaration if the number is 0."""
 
     def read(self, fields: Fields) -> int:
         return fields.integer(self.key, self.least, self.absent, self.null)
@@ -28,7 +28,7 @@ class Int(OneKey):
 
 @frozen
 class Flag(OneKey):
-    """true or false of the configuration."""
+    """Read true or false."""
 
     key: str
     absent: bool | None = None
@@ -39,7 +39,7 @@ class Flag(OneKey):
 
 @frozen
 class Product:
-    """The product of two numbers: so many shared experts, each so wide."""
+    """Multiply two numbers, such as shared experts and the width of each."""
 
     key: str
     width: str
@@ -54,7 +54,7 @@ class Product:
 
 @frozen
 class HeadDim:
-    """`head_dim`, or hidden size over heads where the configuration does not say it."""
+    """Read `head_dim`; by default it is the hidden size over heads."""
 
     hidden: str = "hidden_size"
     heads: str = "num_attention_heads"
@@ -76,8 +76,8 @@ class HeadDim:
 
 @frozen
 class Positions(OneKey):
-    """yarn where the configuration scales its rotary embedding so, else rope, as Bridge reads it
-    (models/conversion/model_bridge.py:678-685); `rope_parameters` is what newer configurations call it."""
+    """Read yarn if the configuration scales its rotary embedding so, else rope, as Bridge does
+    (models/conversion/model_bridge.py:678-685); newer configurations call the key `rope_parameters`."""
 
     key: str = "rope_scaling"
     newer: str = "rope_parameters"
@@ -91,7 +91,7 @@ class Positions(OneKey):
 
 @frozen
 class Const:
-    """A fact that the configuration does not say: Megatron Bridge decides it for the family, in the line cited."""
+    """Give a fact that Megatron Bridge decides for the family, in the cited line."""
 
     value: bool | str | int
     bridge: str
@@ -106,7 +106,7 @@ class Const:
 
 @frozen
 class Times(OneKey):
-    """So many times another number, as Megatron-Core has it in the line cited where the configuration says nothing."""
+    """Multiply another number, as Megatron-Core does by default in the cited line."""
 
     times: int
     key: str
@@ -118,7 +118,7 @@ class Times(OneKey):
 
 @frozen
 class Else:
-    """What the configuration says, or another rule where it says nothing."""
+    """Read a key, or apply another rule if it is absent."""
 
     said: Int
     otherwise: Const | Times
@@ -128,7 +128,7 @@ class Else:
         return self.said.keys
 
     def settled(self, config: Mapping[str, Any]) -> Rule:
-        """The one rule of the two that `config` asks for."""
+        """Apply the one of two rules whose key `config` has."""
         return self.otherwise if config.get(self.said.key) is None else self.said
 
     def read(self, fields: Fields) -> int | bool | str:
@@ -137,7 +137,7 @@ class Else:
 
 @frozen
 class Repeated:
-    """Whether one MTP layer's weights serve every depth: what the key says, else Bridge's default, the line cited."""
+    """Read whether one MTP layer's weights serve every depth: from the key, else Bridge's default in the cited line."""
 
     key: str
     depths: str
@@ -149,7 +149,7 @@ class Repeated:
         return (self.key,) if self.said else ()
 
     def settled(self, config: Mapping[str, Any]) -> Repeated:
-        """The same, citing the key where `config` has it."""
+        """Limit the rule to the key if `config` has it."""
         return Repeated(self.key, self.depths, self.bridge, self.key in config)
 
     def read(self, fields: Fields) -> bool:
@@ -165,14 +165,14 @@ Rule = (
 
 @frozen
 class Only:
-    """A key that may be absent, or have one of these values: any other makes a model that the facts cannot say."""
+    """A key that may be absent or have one of these values; the facts cannot express any other model."""
 
     key: str
     allowed: tuple[Any, ...]
     why: str
 
     def check(self, fields: Fields) -> None:
-        """Record a refusal where the value is another one; true is not 1 here."""
+        """Refuse another value; true is not 1 here."""
         value = fields.get(self.key)
         if self.key in fields.config and not any(value == a and type(value) is type(a) for a in self.allowed):
             want = " or ".join(show(a) for a in self.allowed)
@@ -181,21 +181,21 @@ class Only:
 
 @frozen
 class Family:
-    """What one `model_type` means: a rule for each fact, keys with few legal values, remarks for the declaration."""
+    """One `model_type`: a rule for each fact, keys with few legal values, remarks for the declaration."""
 
     facts: Mapping[str, Rule]
     only: tuple[Only, ...] = ()
     notes: tuple[str, ...] = ()
     vision: Mapping[str, Rule] = Factory(dict)
-    """Rules for `vision_config`; the language model is then in `text_config`."""
+    """Rules for `vision_config`; the language model is in `text_config` then."""
     vision_only: tuple[Only, ...] = ()
     outer: Mapping[str, Rule] = Factory(dict)
-    """Facts at the top of a configuration that has a `text_config`."""
+    """Facts at the top level of a configuration with a `text_config`."""
     bridge: bool = True
     """Whether Megatron Bridge 0.6.2 has a bridge for it."""
 
     def settled(self, config: Mapping[str, Any]) -> Family:
-        """The same, with the rules that can read several keys settled on the ones that `config` has."""
+        """Limit rules that can read several keys to those that `config` has."""
         text = config.get("text_config") if self.vision else config
         said: Mapping[str, Any] = text if isinstance(text, Mapping) else {}
         return evolve(self, facts={f: _settled(r, said) for f, r in self.facts.items()})

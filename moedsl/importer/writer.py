@@ -1,4 +1,4 @@
-"""The text of a `model` declaration: facts in a fixed order, each line with the fields that it came from."""
+"""Write the text of a `model` declaration: facts in a fixed order, each line with the fields of its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moedsl.importer.rules import Const, Family, Int, Repeated, Rule, Times
 from moedsl.schema.facts import Model, Vision
 
 WIDTH = 100
-"""Columns that a line of facts with its sources may take."""
+"""The longest line of facts with its sources, in columns."""
 
 Value = int | bool | str | tuple[int, ...]
 
@@ -57,7 +57,7 @@ _VISION_LINES = (
 def write(
     name: str, hf: str, family: str, table: Family, facts: Mapping[str, Value], vision: Mapping[str, Value]
 ) -> str:
-    """The declaration as canonical .moe text, with a newline at its end; same facts, same bytes."""
+    """Write the declaration as canonical .moe text, ending with a newline; the same facts give the same bytes."""
     out = [f"# Written by `moedsl models add` from the config.json of {hf}."]
     out += [f"# {note}" for note in table.notes]
     out += [f"model {name} {{", f'  hf "{hf}"', f'  family {family} cite config "model_type"']
@@ -91,7 +91,7 @@ def _block(
 
 
 def _cited(body: str, indent: str, cites: str) -> tuple[str, ...]:
-    """The line with its sources, which go below it where the line would be long."""
+    """Write a line with its sources, which go below it if the line would be long."""
     return (f"{body} {cites}",) if len(body) + len(cites) < WIDTH else (body, f"{indent}  {cites}")
 
 

@@ -1,4 +1,4 @@
-"""Connections to login nodes: one for all that a command asks, so that a password is asked for once."""
+"""Connect to login nodes: once for each node and command, so that a password is typed once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from unittest.mock import patch
 from moedsl.diagnostics.model import Diagnostic, error
 
 _open: dict[tuple[Any, ...], Any] = {}
-"""The sessions of this process (fabric.Connection), by where they go and with which key."""
+"""The sessions of this process (fabric.Connection), by user, host, port and key."""
 _failed: dict[tuple[Any, ...], BaseException] = {}
-"""Why there is none; nobody is asked for a password, or kept waiting, for each experiment of a list."""
+"""Failed connections; they are not tried again, so that a list of experiments asks for no password twice."""
 
 
 def failures() -> tuple[type[BaseException], ...]:
-    """What is raised where there is no connection, or none any more."""
+    """The exceptions of a connection that cannot be made or is lost."""
     from nemo_run.run.torchx_backend.schedulers.slurm import PersistentSacctFailure
     from paramiko import SSHException
 
@@ -28,7 +28,7 @@ def failures() -> tuple[type[BaseException], ...]:
 
 
 def connect(tunnel: Any) -> None:
-    """Opens a tunnel of NeMo-Run, over this process's session to that place where it has one; raises `failures`."""
+    """Open a tunnel of NeMo-Run, over an open session of this process if there is one; raises `failures`."""
     if not hasattr(tunnel, "session") or not hasattr(tunnel, "identity"):  # local: nothing is opened
         tunnel.connect()
         return
@@ -47,33 +47,33 @@ def connect(tunnel: Any) -> None:
 
 
 def why_not(problem: BaseException) -> str:
-    """What kept a session from being opened; NeMo-Run's tunnel gives up with SystemExit where nothing let it in."""
+    """Write why a session could not be opened; NeMo-Run's tunnel raises SystemExit if no key or password works."""
     return "it accepts neither a key nor a password" if isinstance(problem, SystemExit) else str(problem)
 
 
 def try_it(user: str, host: str) -> str:
-    """How to find out more."""
+    """Write how to find out more."""
     return f"try `ssh {user}@{host}`; a key that has a passphrase must be in ssh-agent (`ssh-add`)"
 
 
 def unreached(tunnel: Any, id: str, problem: BaseException) -> Diagnostic:
-    """That the login node of an experiment does not answer."""
+    """Report that the login node of an experiment does not answer."""
     text = f"no connection to {tunnel.user}@{tunnel.host}, which has the jobs of {id}: {why_not(problem)}"
     return error("launch.no_connection", text, help=try_it(tunnel.user, tunnel.host))
 
 
 @contextmanager
 def copying() -> Generator[None]:
-    """Inside, NeMo-Run copies experiments over the session that is open.
+    """Make NeMo-Run copy experiments over the open session.
 
-    Its own way is rsync (nemo_run 0.11.1 run/experiment.py:738), whose ssh is another connection.
+    By default it uses rsync (nemo_run 0.11.1 run/experiment.py:738), whose ssh is another connection.
     """
     with patch("nemo_run.run.experiment.rsync", copy):
         yield
 
 
 def copy(session: Any, source: str, target: str) -> None:
-    """Copies a folder into a folder of the login node; OSError with what the node says where it does not take it."""
+    """Copy a folder into a folder of the login node; OSError with the node's message on failure."""
     folder = shlex.quote(target)
     channel = session.transport.open_session()
     with channel:
@@ -86,7 +86,7 @@ def copy(session: Any, source: str, target: str) -> None:
 
 
 def _archive(folder: Path) -> bytes:
-    """A folder of scripts, some hundred kilobytes, as a tar file of its own name."""
+    """Pack a folder of scripts, some hundred kilobytes, into a tar file with the folder's name."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
         archive.add(folder, arcname=folder.name)

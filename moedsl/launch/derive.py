@@ -1,4 +1,4 @@
-"""A launch, decided: nodes, ranks, environment and the scheduler's arguments, each with its rule."""
+"""Derive a launch: nodes, ranks, environment and the scheduler's arguments, each with its rule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from moedsl.schema.symbols import HARDWARE, VLM_WORDS
 
 
 def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | None, list[Diagnostic]]:
-    """The launch of a plan (docs/internals.md) on a cluster; None with errors, and warnings where advice is broken."""
+    """Derive the launch of a plan (docs/internals.md) on a cluster; None with errors, warnings if advice is broken."""
     book, found = rules.read(library)
     hardware, more = library.gpu(plan.hardware)
     found += more
@@ -45,7 +45,7 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
 
 
 def names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[str, Any]:
-    """What each name of an expression is worth; a field of Bridge that the run does not set is unset."""
+    """The value of each name of an expression; a field of Bridge that the run does not set is unset."""
     unset = dict.fromkeys(book.scope, UNSET)
     facts = {n: getattr(hardware, n) for n in HARDWARE if hasattr(hardware, n)} | {"hardware": plan.hardware}
     policy = {n: frozenset(v) if n in SETS else v for n, v in plan.policy.to_json().items()}
@@ -58,7 +58,7 @@ def names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[
 
 @define
 class _Applied:
-    """The rules applied so far: their values by name, and the settings that they made."""
+    """The rules applied so far: values by name, and the settings that they made."""
 
     env: dict[str, Any]
     found: list[Diagnostic]
@@ -66,7 +66,7 @@ class _Applied:
     variables: dict[str, Setting] = field(factory=dict)
 
     def apply(self, rule: Rule) -> None:
-        """One rule. Of several `derive` or `env` of a name the first that holds wins; the user's own, over all."""
+        """Apply one rule. The first `derive` or `env` of a name that holds wins, the user's over the stdlib's."""
         if not holds(rule.when, self.env):
             return
         if rule.kind in ("require", "prefer"):
@@ -113,7 +113,7 @@ _HELP: Mapping[str, str] = {
 
 
 def values_in(rule: Rule, env: Mapping[str, Any]) -> dict[str, Any]:
-    """What each variable of a rule's expression is worth."""
+    """The value of each variable of a rule's expression."""
     from moedsl.rules.vectorizer import names as names_in
 
     return {n: _plain(env[n]) for n in sorted(names_in(rule.expr)) if n in env}
@@ -149,7 +149,7 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
 
 
 def _number(applied: _Applied, name: str) -> int:
-    """A derived number; 0 where no rule gives it."""
+    """A derived number; 0 if no rule gives it."""
     setting = applied.derived.get(name)
     return int(setting.value) if setting else 0
 
@@ -163,7 +163,7 @@ def _option(name: str, prefix: str) -> str:
 
 
 def _environment(plan: Plan, cluster: Cluster, of_launch: Mapping[str, Setting]) -> list[Setting]:
-    """Every variable once, sorted: the cluster's over the launch rules', and those over the plan's."""
+    """Every variable once, sorted: the cluster's override the launch rules', and those override the plan's."""
     why = {d.name: d for d in plan.decisions}
     planned = {n: _planned(n, v, why.get(n) or why.get(f"env.{n}")) for n, v in plan.env.items()}
     stated = {n: Setting(n, v, "cluster", None, f"stated by cluster {cluster.name}") for n, v in cluster.env.items()}
@@ -182,10 +182,10 @@ def job_name(plan: Plan) -> str:
 
 @frozen
 class Launch:
-    """One job on one cluster. Nothing in it depends on the machine that submits it."""
+    """One job on one cluster, independent of the machine that submits it."""
 
     name: str
-    """Of the job and of its experiment: letters, digits, ``_``, ``.`` and ``-``."""
+    """The name of the job and of its experiment: letters, digits, ``_``, ``.`` and ``-``."""
     cluster: str
     executor: str
     nodes: int
@@ -197,17 +197,17 @@ class Launch:
     ranks_per_numa_node: int
     """Consecutive local ranks that share a NUMA node; 0 binds nothing."""
     segment: int
-    """Nodes of a segment that lies in one NVLink domain; 0 asks for none."""
+    """Nodes of a segment in one NVLink domain; 0 requests none."""
     environment: tuple[Setting, ...]
     srun: tuple[Setting, ...]
     sbatch: tuple[Setting, ...]
     settings: tuple[Setting, ...]
-    """Everything else that was derived, `nodes` and the like, with its rule."""
+    """Every other derived setting, such as `nodes`, with its rule."""
     secrets: tuple[str, ...]
 
     @property
     def world(self) -> int:
-        """Ranks of the job."""
+        """The number of ranks of the job."""
         return self.nodes * self.ranks_per_node
 
     @property
@@ -217,7 +217,7 @@ class Launch:
 
 
 def to_json(launch: Launch) -> dict[str, Any]:
-    """The contract's form (docs/internals.md, launch)."""
+    """Write a launch as JSON (docs/internals.md)."""
     out = attrs.asdict(launch, recurse=False, filter=lambda a, _: a.name not in _SETTINGS)
     return out | {n: [_setting(s) for s in getattr(launch, n)] for n in _SETTINGS} | {"secrets": list(launch.secrets)}
 

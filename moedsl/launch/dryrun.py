@@ -1,4 +1,5 @@
-"""What a launch would send, byte for byte, without sending it: NeMo-Run writes its files into a folder of their own."""
+"""Show what a launch would send, byte for byte, without sending it: NeMo-Run writes its files into a temporary
+folder."""
 
 from __future__ import annotations
 
@@ -24,17 +25,18 @@ class Sent:
     experiment: str
     """The id that NeMo-Run would give the experiment; empty on this machine."""
     folder: str
-    """Where the files would lie, as the cluster sees it."""
+    """The folder of the files, as the cluster sees it."""
     files: dict[str, str]
 
 
 def dryrun(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
-    """The sbatch file and the script of the tasks (Slurm), the TrainJob (Kubeflow), or the script (this machine)."""
+    """Make the sbatch file and the script of the tasks (Slurm), the TrainJob (Kubeflow), or the script (this
+    machine)."""
     return dryrun_all([(launch, payload)], cluster)
 
 
 def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source: str = "") -> Sent:
-    """The same of several jobs, which are one experiment; `source` names the file that states them."""
+    """Make the files of several jobs, which are one experiment; `source` names the file that states them."""
     if cluster.executor == "kubeflow":
         return _joined([_trainjob(launch, cluster, payload) for launch, payload in jobs])
     if cluster.executor == "local":
@@ -51,7 +53,7 @@ def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source:
 
 
 def _joined(sent: Sequence[Sent]) -> Sent:
-    """Several as one: each file below the name of what it makes where there are several."""
+    """Join several launches; each file gets the name of its launch as a folder if there are several."""
     if len(sent) == 1:
         return sent[0]
     files = {f"{s.experiment}/{n}": text for s in sent for n, text in s.files.items()}
@@ -59,7 +61,7 @@ def _joined(sent: Sequence[Sent]) -> Sent:
 
 
 def _trainjob(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
-    """The manifest, whose command holds the script; nothing is written anywhere but to the API server."""
+    """Make the manifest, whose command has the script; only the API server would store it."""
     body = kubeflow.manifest(launch, cluster, payload)
     return Sent(body["metadata"]["name"], cluster.namespace, {"trainjob.yaml": kubeflow.text(body)})
 
@@ -67,7 +69,7 @@ def _trainjob(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
 def _prepare(
     jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, base: Path, own: Path, title: str, id: str
 ) -> None:
-    """NeMo-Run's own dry run: paths are those of `base`, files are written below `own`."""
+    """Run NeMo-Run's own dry run: paths are below `base`, files are written below `own`."""
     experiment = store.new_experiment(title, id, base_dir=str(own))
     with redirect_stdout(sys.stderr), no_input(), experiment:
         for launch, payload in jobs:

@@ -1,4 +1,4 @@
-"""launch.py and job.sh: a NeMo-Run script that a person keeps and edits, and that submits the same bytes as `run`."""
+"""Write launch.py and job.sh: a NeMo-Run script to keep and edit, which submits the same bytes as `moedsl run`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WIDTH = 112
 
 @frozen
 class Argument:
-    """One argument of the executor: comment lines with its reason, its name, its value in Python."""
+    """One argument of the executor: its reasons as comments, its name, its value in Python."""
 
     reasons: tuple[str, ...]
     name: str
@@ -40,7 +40,7 @@ def files(launch: Launch, cluster: Cluster, plan: Plan) -> dict[str, str]:
 
 
 def _job(launch: Launch, cluster: Cluster, plan: Plan) -> str:
-    """The job's script with a line in place of the recipe, and the check of the job's first seconds in it."""
+    """The job's script with a marker line for the recipe, and with the preflight check."""
     own = evolve(cluster, python=cluster.python or "python3")
     text = script(launch, own, head.with_head(Payload({"recipe.py": f"{FILES_LINE}\n"}), plan, launch, own))
     before, _, rest = text.partition('cat > "$MOEDSL_FILES/recipe.py"')
@@ -69,7 +69,7 @@ _CLASSES = {"local": "LocalExecutor", "slurm": "SlurmExecutor", "kubeflow": "Kub
 
 
 def _arguments(launch: Launch, cluster: Cluster) -> Iterator[Argument]:
-    """The executor's arguments, each under the reasons of what is derived in it; on this machine there are none."""
+    """The executor's arguments, each with the reasons of its derived values; none on this machine."""
     said = {"slurm": slurm.arguments, "kubeflow": kubeflow.arguments}.get(launch.executor)
     for name, value in said(launch, cluster).items() if said else ():
         yield Argument(tuple(_reasons(launch, name)), name, literal(value))
@@ -99,7 +99,7 @@ def _reason(s: Setting, name: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """A plain value as Python writes it, in ASCII and double quotes."""
+    """Write a plain value in Python, in ASCII and double quotes."""
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, Mapping):

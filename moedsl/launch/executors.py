@@ -1,4 +1,4 @@
-"""Launch and cluster -> NeMo-Run's executor and experiment. Importing NeMo-Run takes seconds: only functions do it."""
+"""Make NeMo-Run's executor from a launch and a cluster. Importing NeMo-Run takes seconds, so only functions do it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def home(cluster: Cluster) -> Path:
-    """Where NeMo-Run keeps experiments on this machine.
+    """The folder where NeMo-Run keeps experiments on this machine.
 
-    Through a local tunnel nothing is copied, so it must be where the nodes read: the cluster's `job_dir`. A cluster
-    behind ssh has a folder of its own: NeMo-Run's list of jobs goes by their numbers, which two clusters may both give.
+    A local tunnel copies nothing, so the nodes must read this folder: it is the cluster's `job_dir`. A cluster behind
+    ssh has a folder of its own, because NeMo-Run's list of jobs has their numbers, which two clusters may both use.
     """
     own = Path(os.environ.get(HOME) or "~/.nemo_run").expanduser().absolute()
     if cluster.tunnel == "ssh":
@@ -29,7 +29,8 @@ def home(cluster: Cluster) -> Path:
 
 
 def use_home(folder: Path) -> None:
-    """Makes NeMo-Run keep everything in `folder`; before its first import, since its modules remember it."""
+    """Make NeMo-Run keep everything in `folder`; call this before its first import, because its modules read it
+    then."""
     os.environ[HOME] = str(folder)
     from nemo_run.config import set_nemorun_home
 
@@ -37,12 +38,12 @@ def use_home(folder: Path) -> None:
 
 
 def remote_dir(cluster: Cluster, base: Path) -> str:
-    """The folder that holds experiments as the cluster sees it; NeMo-Run adds the experiment's title and id."""
+    """The folder of experiments as the cluster sees it; NeMo-Run appends the experiment's title and id."""
     return cluster.job_dir if cluster.tunnel == "ssh" else str(base / "experiments")
 
 
 def executor(launch: Launch, cluster: Cluster, base: Path) -> nemo_run.Executor:
-    """The executor of a launch; `base` is what `home` says, or another folder for a dry run's own."""
+    """Make the executor of a launch; `base` is `home(cluster)`, or a temporary folder of a dry run."""
     return _MAKE[launch.executor](launch, cluster, base)
 
 
@@ -60,7 +61,7 @@ def _slurm(launch: Launch, cluster: Cluster, base: Path) -> Any:
 
 
 def tunnel(cluster: Cluster, base: Path) -> Any:
-    """How commands reach the cluster: from this login node itself, or through ssh."""
+    """Make the tunnel for commands: local on a login node, or ssh."""
     import nemo_run
 
     if cluster.tunnel == "ssh":
@@ -76,7 +77,7 @@ _MAKE: dict[str, Any] = {"local": _local, "slurm": _slurm, "kubeflow": _kubeflow
 
 
 def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
-    """The job's script as NeMo-Run's task."""
+    """Make NeMo-Run's task with the job's script."""
     import nemo_run
 
     if launch.executor == "kubeflow":

@@ -1,4 +1,4 @@
-"""Waiting for an experiment, from the process that submitted it or from any other."""
+"""Wait for an experiment, from the process that submitted it or from another one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from moedsl.launch.logs import explained
 from moedsl.launch.store import UNKNOWN, Experiment, Job
 
 FIRST_S, LONGEST_S = 1.0, 15.0
-"""Seconds between two questions: the first, and after some minutes; accounting is a service that others use too."""
+"""Seconds between two queries: at first, and after some minutes; other users need the accounting service too."""
 
 
 def wait(experiment: Experiment, only: Sequence[str] = (), with_logs: bool = False) -> list[Job]:
-    """The jobs, or those that `only` names, at their end.
+    """Wait for the jobs, or those in `only`, and return them.
 
-    Says each change of a state on stderr, and with `with_logs` what they write on stdout. Ctrl-C leaves the jobs alone:
-    a KeyboardInterrupt passes through.
+    Changes of state go to stderr, and with `with_logs` the logs go to stdout. Ctrl-C leaves the jobs running:
+    KeyboardInterrupt passes through.
     """
     said: dict[str, str] = {}
     readers: dict[str, logs.Reader | None] = {}
@@ -44,7 +44,7 @@ def _say(job: Job, said: dict[str, str]) -> None:
 
 
 def _write(experiment: Experiment, job: Job, readers: dict[str, logs.Reader | None], several: bool) -> None:
-    """What a Slurm job has written since the last time."""
+    """Print what a Slurm job has written since the last call."""
     if job.name not in readers and job.handle:
         readers[job.name] = logs.reader(experiment, job)
     if (reader := readers.get(job.name)) is not None:
@@ -52,13 +52,13 @@ def _write(experiment: Experiment, job: Job, readers: dict[str, logs.Reader | No
 
 
 def state(job: Job) -> str:
-    """TorchX's word, and the scheduler's own where that says more."""
+    """Write TorchX's state, and the scheduler's word if it says more."""
     plain = ("", job.state, "COMPLETED" if job.state == "SUCCEEDED" else job.state)
     return job.state if job.says in plain else f"{job.state} ({job.says})"
 
 
 def report(experiment: Experiment, jobs: Sequence[Job]) -> int:
-    """Says of each job that did not succeed why, on stderr; the exit code."""
+    """Explain on stderr why each failed job failed; returns the exit code."""
     bad = [job for job in jobs if job.state != "SUCCEEDED"]
     for job in bad:
         print(f"\n{job.name} {job.number}: {state(job)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What a job checks in its first seconds: the plan's expectations, and the bash that starts the check."""
+"""Add the preflight check to a job: the plan's expectations, and the bash that starts the check."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from moedsl.planner.model.plan import Plan
 
 PROGRAM, EXPECTED = "preflight.py", "preflight.json"
 _BUFFERS = {"deepep": "Buffer", "hybridep": "HybridEPBuffer"}
-"""What Megatron-Core imports from deep_ep for each backend (core transformer/moe/fused_a2a.py:11, :271)."""
+"""The name that Megatron-Core imports from deep_ep for each backend (core transformer/moe/fused_a2a.py:11, :271)."""
 
 
 def with_head(payload: Payload, plan: Plan, launch: Launch, cluster: Cluster) -> Payload:
-    """The payload with the check and what it expects."""
+    """Add the check and its expectations to a payload."""
     more = {PROGRAM: files("moedsl.launch").joinpath("head_check.py").read_text(encoding="utf-8"),
             EXPECTED: json.dumps(expected(plan, launch), indent=1) + "\n"}  # fmt: skip
     python = word(cluster.python) if cluster.python else "python3"
@@ -30,7 +30,7 @@ def with_head(payload: Payload, plan: Plan, launch: Launch, cluster: Cluster) ->
 
 
 def expected(plan: Plan, launch: Launch) -> dict[str, Any]:
-    """What head_check.py reads."""
+    """The expectations that head_check.py reads."""
     device = plan.device
     gpu = {"count": launch.ranks_per_node, "name": gpu_word(device.name), "capability": list(device.capability),
            "memory": device.memory}  # fmt: skip
@@ -47,7 +47,7 @@ def expected(plan: Plan, launch: Launch) -> dict[str, Any]:
 
 
 def gpu_word(name: str) -> str:
-    """The word of a device's name that tells the GPU: H100 of `NVIDIA H100 80GB HBM3`."""
+    """The word of a device's name that identifies the GPU: H100 of `NVIDIA H100 80GB HBM3`."""
     return next((w for w in re.split(r"[^A-Za-z0-9]+", name) if re.fullmatch(r"[A-Z]+\d+[A-Z]*", w)), name)
 
 
@@ -62,7 +62,7 @@ def modules(plan: Plan) -> list[dict[str, str]]:
 def paths(plan: Plan) -> list[str]:
     """Data and checkpoints that the run reads, as the job sees them.
 
-    A run that loads from where it saves starts afresh where nothing is there yet.
+    A run that loads from the folder where it saves may start without it.
     """
     data = [] if plan.policy.data == "mock" else [plan.policy.data]
     load, save, pretrained = (plan.set.get(f"checkpoint.{n}") for n in ("load", "save", "pretrained_checkpoint"))

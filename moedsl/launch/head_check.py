@@ -1,8 +1,8 @@
-"""The first seconds of a job: is this the machine and the container that the plan is for?
+"""Check in a job's first seconds whether this is the machine and the container that the plan is for.
 
-Sent with every job as it stands and started as `python3 preflight.py preflight.json`; it needs no package, and nothing
-newer than Python 3.8. Exit code 0, or 79 behind a line `moedsl preflight: REASON` for each thing that is wrong. The
-first process of every node speaks, and all of them end, so that no rank waits for another.
+Every job includes this file unchanged and starts it as `python3 preflight.py preflight.json`; it needs no package, and
+nothing newer than Python 3.8. The exit code is 0, or 79 after a line `moedsl preflight: REASON` for each problem. The
+first process of every node prints, and all of them exit, so that no rank waits for another.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ DISTRIBUTIONS = {
     "transformer_engine": ("transformer-engine", "transformer_engine"),
     "te": ("transformer-engine", "transformer_engine"),
 }
-"""A product's distribution and its package."""
+"""The distribution and the package of each product."""
 MAJOR, MINOR = 75, 76
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR of cuda.h."""
 MEMORY_SHARE = 0.94
-"""A GPU of the same name with less memory than this share of the plan's is another one."""
+"""The least share of the plan's memory that a GPU of the same name must have."""
 
 
 def problems(expected: dict[str, Any]) -> list[str]:
-    """A sentence for each thing that is not as `expected` (head.py writes it)."""
+    """List every difference from `expected` (which head.py writes), a sentence each."""
     found: list[str] = []
     found += versions(expected.get("target", {}), expected.get("needs", []))
     found += [p for m in expected.get("modules", []) for p in module(m)]
@@ -54,7 +54,7 @@ def problems(expected: dict[str, Any]) -> list[str]:
 
 
 def versions(target: dict[str, str], needs: list[dict[str, str]]) -> Iterator[str]:
-    """What is installed against what the recipe was written for."""
+    """Compare the installed versions with those of the recipe."""
     for product, wanted in sorted(target.items()):
         have = installed(product)
         if have is None:
@@ -69,7 +69,7 @@ def versions(target: dict[str, str], needs: list[dict[str, str]]) -> Iterator[st
 
 
 def installed(product: str) -> str | None:
-    """The version of a product, without metadata that of its own package_info.py; None where there is none."""
+    """The version of a product, from its metadata or its package_info.py; None if it is not installed."""
     distribution, package = DISTRIBUTIONS.get(product, (product, product))
     try:
         return importlib.metadata.version(distribution)
@@ -88,7 +88,7 @@ def installed(product: str) -> str | None:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, without trailing zeros, so that 2.6 is 2.6.0."""
+    """The numbers of a version without trailing zeros, so that 2.6 equals 2.6.0."""
     numbers = [int(n) for n in re.split(r"[^\d.]", version)[0].split(".") if n]
     while numbers and numbers[-1] == 0:
         numbers.pop()
@@ -113,7 +113,7 @@ def module(wanted: dict[str, str]) -> Iterator[str]:
 
 
 def gpus(wanted: dict[str, Any] | None) -> Iterator[str]:
-    """How many there are, and that each is the plan's, as CUDA's driver says."""
+    """Compare the number and kind of the GPUs with the plan's, by CUDA's driver."""
     if not wanted:
         return
     try:
@@ -135,7 +135,7 @@ def gpus(wanted: dict[str, Any] | None) -> Iterator[str]:
 
 
 def other(wanted: dict[str, Any], name: str, capability: list[int], memory: int) -> str:
-    """What of a GPU is not the plan's, or nothing."""
+    """Write how a GPU differs from the plan's; empty if it does not."""
     if wanted["name"] not in re.split(r"[^A-Za-z0-9]+", name):
         return "the plan is for {}".format(wanted["name"])
     if list(capability) != list(wanted["capability"]):
@@ -150,7 +150,7 @@ def dotted(capability: list[int]) -> str:
 
 
 def devices() -> Iterator[tuple[str, list[int], int]]:
-    """Name, compute capability and bytes of each GPU that this process may use; no context is made."""
+    """List name, compute capability and bytes of each GPU that this process may use, without making a context."""
     driver = ctypes.CDLL("libcuda.so.1")
     asked(driver, driver.cuInit(0))
     count = ctypes.c_int()
@@ -160,7 +160,7 @@ def devices() -> Iterator[tuple[str, list[int], int]]:
 
 
 def device(driver: Any, number: int) -> tuple[str, list[int], int]:
-    """The same of one GPU."""
+    """Read name, compute capability and bytes of one GPU."""
     handle, size, name = ctypes.c_int(), ctypes.c_size_t(), ctypes.create_string_buffer(256)
     asked(driver, driver.cuDeviceGet(ctypes.byref(handle), number))
     asked(driver, driver.cuDeviceGetName(name, 256, handle))
@@ -174,7 +174,7 @@ def device(driver: Any, number: int) -> tuple[str, list[int], int]:
 
 
 def asked(driver: Any, code: int) -> None:
-    """Raises RuntimeError with the driver's own word unless `code` is success."""
+    """Raise RuntimeError with the driver's message unless `code` is success."""
     if code:
         text = ctypes.c_char_p()
         driver.cuGetErrorName(code, ctypes.byref(text))
@@ -185,13 +185,13 @@ def asked(driver: Any, code: int) -> None:
 
 
 def missing(path: str) -> Iterator[str]:
-    """Whether a path is not there as this process sees it; of an indexed dataset the two files of its prefix are."""
+    """Report a path that this process cannot see; an indexed dataset consists of two files with its prefix."""
     if not any(os.path.exists(path + ending) for ending in ("", ".idx", ".bin")):
         yield f"{path} is not there: is it mounted?"
 
 
 def configuration(model: str | None) -> Iterator[str]:
-    """Whether a model's configuration is in the cache, where this job must not ask the Hugging Face hub."""
+    """Report a model configuration that is not in the cache, if this job must not contact the Hugging Face hub."""
     offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
     if not model or os.path.exists(model) or offline.upper() not in ("1", "ON", "YES", "TRUE"):
         return
@@ -204,12 +204,12 @@ def configuration(model: str | None) -> Iterator[str]:
 
 
 def local_rank() -> str:
-    """Which process of its node this is, as text."""
+    """The local rank of this process, as text."""
     return os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
 
 
 def main(file: str) -> int:
-    """The exit code."""
+    """Check, and return the exit code."""
     with open(file) as stream:
         expected = json.load(stream)
     found = problems(expected)

@@ -22,7 +22,7 @@ PACKAGES = ("torch", "megatron.bridge")
 
 
 def refusals(launches: Sequence[Launch]) -> list[Diagnostic]:
-    """Why these cannot run here: too few GPUs, or packages that are not installed."""
+    """Refuse runs that cannot start here: too few GPUs, or packages that are not installed."""
     missing = [p for p in PACKAGES if not _has(p)]
     if missing:
         text = f"packages missing on this machine that a recipe imports: {', '.join(missing)}"
@@ -49,14 +49,14 @@ def _has(package: str) -> bool:
 
 
 def gpus() -> int:
-    """How many GPUs PyTorch sees; it is asked in a process of its own, since a context takes memory."""
+    """Count the GPUs that PyTorch sees, in a separate process, because a CUDA context uses memory."""
     asked = "import torch; print(torch.cuda.device_count())"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
     return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
 
 
 def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
-    """List secrets missing in this shell if a job inherits its environment, which through ssh is the other end's."""
+    """List secrets missing in this shell if the job inherits its environment; with ssh, the login node's counts."""
     if cluster.executor != "slurm" or cluster.tunnel != "local":
         return []
     missing = [n for n in cluster.secrets if not os.environ.get(n)]
@@ -67,17 +67,17 @@ def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
 
 
 def interpreted(cluster: Cluster) -> Cluster:
-    """The cluster; this machine's with this interpreter, which need not be the one that is first in PATH."""
+    """Use this interpreter on this machine; it may not be the first in PATH."""
     return evolve(cluster, python=sys.executable) if cluster.executor == "local" else cluster
 
 
 def text(launch: Launch, cluster: Cluster, payload: Payload) -> str:
-    """The script that is run here, by this interpreter."""
+    """Make the script that this interpreter runs here."""
     return "#!/usr/bin/env bash\n" + script(launch, interpreted(cluster), payload)
 
 
 def train(launch: Launch, cluster: Cluster, payload: Payload) -> int:
-    """Runs the launch's script and returns its exit code; Ctrl-C reaches torchrun, which ends its ranks."""
+    """Run the launch's script and return its exit code; Ctrl-C reaches torchrun, which ends its ranks."""
     with TemporaryDirectory(prefix="moedsl-run-") as folder:
         file = Path(folder) / f"{launch.name}.sh"
         file.write_text(text(launch, cluster, payload), encoding="ascii")

@@ -1,10 +1,10 @@
-"""Where experiments are kept and what they are called: homes, titles and ids.
+"""Choose homes, titles and ids of experiments.
 
 A home is a folder in which NeMo-Run keeps experiments; a file lists those of clusters, for other processes. An id is a
-title, the first number that is free in the home, and the home's mark if it needs one: ``TITLE_3`` if the jobs use the
-experiment's own folder, so that making the folder decides who has the number; ``TITLE_3-k7f3qx`` if it is a copy behind
-ssh, because two machines that submit to one `job_dir` number their experiments alike. The mark is drawn once for each
-home, so that a dry run prints what will be sent.
+title, the first number that is free in the home, and the home's mark if needed: ``TITLE_3`` if the jobs use the
+experiment's own folder, because making the folder reserves the number; ``TITLE_3-k7f3qx`` if the jobs use a copy over
+ssh, because two machines that submit to the same `job_dir` count separately. The mark is drawn once for each home, so
+that a dry run prints what will be sent.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from moedsl.launch.nemo import HOME
 
 
 def known() -> list[Path]:
-    """NeMo-Run's own folder, and the folders of clusters that were submitted to."""
+    """NeMo-Run's own folder, and the folders of clusters with submitted jobs."""
     own = os.environ.get(HOME) or "~/.nemo_run"
     return list(dict.fromkeys([Path(own).expanduser().absolute(), *_listed()]))
 
 
 def text() -> str:
-    """All of them, in words."""
+    """Write all homes as a sentence."""
     return " or ".join(map(str, known()))
 
 
@@ -37,7 +37,7 @@ def _listed() -> list[Path]:
 
 
 def remember(home: Path) -> None:
-    """So that `moedsl jobs` finds it in another process too: in this one NeMo-Run's own folder is `home` already."""
+    """Remember a home, so that `moedsl jobs` finds it in other processes."""
     if home not in _listed():
         _file().parent.mkdir(parents=True, exist_ok=True)
         with _file().open("a") as file:
@@ -49,7 +49,7 @@ def _file() -> Path:
 
 
 def refusal(home: Path) -> Diagnostic | None:
-    """Why NeMo-Run cannot keep experiments there: it puts the path into commands unquoted."""
+    """Refuse a home whose path NeMo-Run would put into commands without quotes."""
     if re.fullmatch(r"[A-Za-z0-9/._~+@%=-]+", str(home)):
         return None
     text = f"the folder of experiments is {str(home)!r}, and NeMo-Run does not quote it in commands"
@@ -57,22 +57,23 @@ def refusal(home: Path) -> Diagnostic | None:
 
 
 def unwritable(home: Path, problem: OSError) -> Diagnostic:
-    """What a folder of experiments says that takes no file."""
+    """Report a home that cannot be written."""
     text = f"not submitted: {home} is not writable: {problem.strerror or problem}"
     help = f"`job_dir` of the cluster (on a login node) or {HOME} names another folder"
     return error("launch.home", text, help=help)
 
 
 LONGEST = 100
-"""Characters: a folder's name holds 255 bytes with the number and the mark after it."""
+"""The longest title; a folder's name has at most 255 bytes with the number and the mark."""
 _SIGNS = "_.-"
 
 
 def title(jobs: Sequence[str], source: str = "") -> str:
-    """Letters, digits and a few signs. One job gives its name, several the stem of the file `source`.
+    """Make a title of letters, digits and a few other characters: the name of one job, or the stem of the file
+    `source`.
 
-    Where no file is named (``<text>``, ``<stdin>``), or nothing is left of its stem, it is what the names of the jobs
-    begin with alike, up to a sign.
+    If there is no file (``<text>``, ``<stdin>``) or its stem has no such characters, it is the common prefix of the
+    jobs' names.
     """
     if len(jobs) == 1:
         return jobs[0]
@@ -85,36 +86,38 @@ def _plain(text: str) -> str:
 
 
 def _shared(jobs: Sequence[str]) -> str:
-    """``a_16gpu_h100.main`` of ``a_16gpu_h100.main.ep_8`` and ``a_16gpu_h100.main.tp_2``."""
+    """The common prefix of names: ``a_16gpu_h100.main`` of ``a_16gpu_h100.main.ep_8`` and
+    ``a_16gpu_h100.main.tp_2``."""
     each = zip(*(re.findall(rf"[^{_SIGNS}]*[{_SIGNS}]?", job) for job in jobs), strict=False)
     return "".join(words[0] for words in itertools.takewhile(lambda words: len(set(words)) == 1, each)).strip(_SIGNS)
 
 
 MARK_FILE = ".mark"
 MARK_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
-"""Without characters that look alike."""
+"""Letters and digits that do not look alike."""
 MARK_LENGTH = 6
-"""Letters of a mark: a thousand homes have two alike with a chance of one in 1,800."""
+"""Letters of a mark: among a thousand homes, two marks are equal with a chance of one in 1,800."""
 
 
 def ids(title: str, id_ending: str) -> Iterator[str]:
-    """Every id of a title, the lowest number first_id. NeMo-Run reads the title off the last ``_`` of an id."""
+    """Every id of a title, the lowest number first. NeMo-Run takes the title from the part before the last ``_`` of an
+    id."""
     return (f"{title}_{number}{id_ending}" for number in itertools.count())
 
 
 def first_id(title: str, base: Path, id_ending: str) -> str:
-    """The first_id id of a title that no experiment below `base` has."""
+    """The first free id of a title below `base`."""
     folder = base / "experiments" / title
     return next(id for id in ids(title, id_ending) if not (folder / id).exists())
 
 
 def id_ending(home: Path, shared: bool) -> str:
-    """What the ids of a home end in: its mark where other homes use the same folder of a cluster, else nothing."""
+    """The end of the ids of a home: its mark if other homes use the same folder of a cluster, else nothing."""
     return f"-{mark(home)}" if shared else ""
 
 
 def mark(home: Path) -> str:
-    """The mark of a home, drawn when it is first_id asked for; OSError where it can be neither read nor kept."""
+    """The mark of a home, drawn at the first call; OSError if it can be neither read nor written."""
     file = home / MARK_FILE
     if not file.exists():
         home.mkdir(parents=True, exist_ok=True)
@@ -123,7 +126,7 @@ def mark(home: Path) -> str:
 
 
 def _draw(file: Path) -> None:
-    """Writes a mark whole or, where another process has just done so, not at all."""
+    """Write a mark in one step, unless another process has just written one."""
     drawn = "".join(secrets.choice(MARK_LETTERS) for _ in range(MARK_LENGTH))
     own = file.with_name(f"{file.name}.{drawn}")
     own.write_text(drawn, encoding="ascii")

@@ -1,9 +1,9 @@
-"""Launch and cluster -> NeMo-Run's KubeflowExecutor, its task, and the TrainJob as it is posted.
+"""Make NeMo-Run's KubeflowExecutor, its task and the TrainJob from a launch and a cluster.
 
-The script is the container's command, so that a job needs no volume. Two readers on the way replace words that begin
+The script is the container's command, so that a job needs no volume. Two programs on the way replace words that begin
 with a dollar: NeMo-Run fills its macros into every argument (nemo_run core/execution/base.py:70, Python's
-`string.Template`), and the kubelet expands ``$(NAME)`` and ``$$`` in a container's command, as Kubernetes' reference of
-`Container.command` says. Both are told to leave the script alone.
+`string.Template`), and the kubelet expands ``$(NAME)`` and ``$$`` in a container's command (Kubernetes' reference of
+`Container.command`). Both are escaped, so that the script arrives unchanged.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
     import nemo_run
 
 DIGITS = "000000"
-"""Replaces in a manifest the six digits that NeMo-Run appends to a job's name (core/execution/kubeflow.py:321)."""
+"""Six digits in a manifest, in place of those that NeMo-Run appends to a job's name
+(core/execution/kubeflow.py:321)."""
 GROUP, VERSION, PLURAL = "trainer.kubeflow.org", "v1alpha1", "trainjobs"
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
 QUEUE = "kueue.x-k8s.io/queue-name"
 LIMIT = 128 << 10
-"""Bytes of one argument of a process on Linux (MAX_ARG_STRLEN)."""
+"""The most bytes of one argument of a process on Linux (MAX_ARG_STRLEN)."""
 Json = dict[str, Any]
 
 
 def executor(launch: Launch, cluster: Cluster) -> nemo_run.KubeflowExecutor:
-    """The executor; it reads the kubeconfig, and raises what the kubernetes package raises where there is none."""
+    """Make the executor; it reads the kubeconfig, and raises the errors of the kubernetes package."""
     import nemo_run
 
     return nemo_run.KubeflowExecutor(**arguments(launch, cluster))
@@ -72,7 +73,7 @@ def _pod(cluster: Cluster) -> Json:
 
 
 def _volumes(cluster: Cluster) -> Mapping[str, list[Json]]:
-    """Folders of the node, the shared claim, and memory for /dev/shm, which data loaders and NCCL use."""
+    """Volumes: folders of the node, the shared claim, and memory for /dev/shm, which data loaders and NCCL use."""
     pairs = [_host(i, mount) for i, mount in enumerate(cluster.mounts)]
     if cluster.pvc:
         volume = {"name": "shared", "persistentVolumeClaim": {"claimName": cluster.pvc}}
@@ -84,7 +85,7 @@ def _volumes(cluster: Cluster) -> Mapping[str, list[Json]]:
 
 
 def _host(number: int, mount: str) -> tuple[Json, Json]:
-    """``/on/the/node:/in/the/container`` or the same with ``:ro``."""
+    """A volume and its mount for ``/on/the/node:/in/the/container``, with ``:ro`` if it is only read."""
     source, target, *options = mount.split(":")
     name = f"mount-{number}"
     read_only = {"readOnly": True} if "ro" in ",".join(options).split(",") else {}
@@ -95,22 +96,22 @@ def _host(number: int, mount: str) -> tuple[Json, Json]:
 
 
 def command(launch: Launch, cluster: Cluster, payload: Payload) -> list[str]:
-    """The container's command as the kubelet must find it."""
+    """Make the container's command, escaped for the kubelet."""
     return ["/bin/bash", "-c", for_kubelet(script(launch, cluster, payload))]
 
 
 def for_kubelet(text: str) -> str:
-    """The text so that the kubelet's expansion gives it back: ``$(`` and ``$$`` with their dollar doubled."""
+    """Escape a text for the kubelet, with the dollars of ``$(`` and ``$$`` doubled."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def for_template(text: str) -> str:
-    """The text so that `string.Template.safe_substitute` gives it back."""
+    """Escape a text for `string.Template.safe_substitute`."""
     return text.replace("$", "$$")
 
 
 def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
-    """NeMo-Run's task of the job: an inline script would be a file on this machine, which no pod has."""
+    """Make NeMo-Run's task; an inline script would be a file on this machine, which no pod has."""
     import nemo_run
 
     shell, flag, text = command(launch, cluster, payload)
@@ -118,7 +119,7 @@ def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
 
 
 def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | None:
-    """Why a script cannot be a command: Linux takes no longer argument."""
+    """Refuse a script that is too long for a command of Linux."""
     size = len(command(launch, cluster, payload)[2])
     if size < LIMIT:
         return None
@@ -130,7 +131,7 @@ def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | 
 
 
 def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
-    """The TrainJob that NeMo-Run posts, but for the six digits of its name. Needs no kubeconfig."""
+    """Make the TrainJob that NeMo-Run posts, except for the six digits of its name. It needs no kubeconfig."""
     with _offline():
         made = executor(launch, cluster)
     name = made._trainjob_name(launch.name)[: -len(DIGITS)] + DIGITS  # pyright: ignore[reportPrivateUsage]
@@ -139,18 +140,18 @@ def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
 
 @contextmanager
 def _offline() -> Generator[None]:
-    """NeMo-Run's executor reads a kubeconfig when it is made, which a manifest does not need."""
+    """Keep NeMo-Run's executor from reading a kubeconfig, which a manifest does not need."""
     KubeflowExecutor = nemo.nemo_run().KubeflowExecutor  # noqa: N806
     with patch.object(KubeflowExecutor, "_load_kube_clients", lambda self: None):
         yield
 
 
 def text(body: Json) -> str:
-    """A manifest as YAML, its script as lines; `kubectl create -f` takes it."""
+    """Write a manifest as YAML for `kubectl create -f`, with its script as lines."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Texts of several lines as they are."""
+        """Write texts of several lines as blocks."""
 
     def of_text(dumper: Any, value: str) -> Any:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
@@ -160,8 +161,11 @@ def text(body: Json) -> str:
 
 
 def context_refusal(cluster: Cluster) -> Diagnostic | None:
-    """Why a job would go nowhere, or to another cluster: NeMo-Run takes the kubeconfig's current context, names none,
-    and in a pod without one the pod's own cluster."""
+    """Refuse a job that would go to another cluster or to none.
+
+    NeMo-Run uses the kubeconfig's current context and names none; in a pod without a kubeconfig it uses the pod's
+    cluster.
+    """
     from kubernetes import config
 
     if not cluster.context and "KUBERNETES_SERVICE_HOST" in os.environ:
@@ -182,7 +186,7 @@ def context_refusal(cluster: Cluster) -> Diagnostic | None:
 
 
 def job_name(handle: str) -> str:
-    """The TrainJob of NeMo-Run's handle, ``kubeflow://nemo_run/EXPERIMENT___TASK___NAME``."""
+    """The name of the TrainJob in NeMo-Run's handle, ``kubeflow://nemo_run/EXPERIMENT___TASK___NAME``."""
     return handle.rpartition("___")[2]
 
 
@@ -190,9 +194,9 @@ DELETED = "CANCELLED", "its TrainJob was deleted"
 
 
 def lost(executor: nemo_run.KubeflowExecutor, handle: str) -> tuple[str, str] | None:
-    """The state of a job that the API server does not show, and why; None of one that it shows.
+    """The state of a job that the API server does not show, with the reason; None if the server shows it.
 
-    NeMo-Run calls such a job PENDING, whether its TrainJob was deleted or the server does not answer.
+    NeMo-Run calls such a job PENDING if its TrainJob was deleted or the server does not answer.
     """
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError

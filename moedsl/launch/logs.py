@@ -1,4 +1,4 @@
-"""Read what jobs have written where they write it, and explain their last lines."""
+"""Read the logs of jobs where they write them, and explain their last lines."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from moedsl.launch.head_check import WRONG
 from moedsl.launch.store import Experiment, Job
 
 _SLURM_SAYS = re.compile(r"(srun|slurmstepd\S*|\S*slurm_script): ")
-"""Lines of the batch script's own output that are not its commands, which NeMo-Run has it write too."""
+"""Lines of Slurm itself in the output of the batch script, which also has the output of its commands."""
 TAIL = 20
-"""Lines of a failed job's log that are shown unasked."""
+"""Lines of a failed job's log that are printed by default."""
 
 
 @define
 class Reader:
-    """The log of one Slurm job through its tunnel: whole lines, each once, however often it is asked."""
+    """Reads the log of one Slurm job through its tunnel: whole lines, each only once."""
 
     tunnel: Any
     folder: str
     names: tuple[str, ...] = ("log*",)
     seen: dict[str, int] = field(factory=dict)
-    """Lines that were read, by file; a job that was requeued has one file for each start."""
+    """The number of lines read from each file; a requeued job has one file for each start."""
 
     def more(self, whole: bool) -> list[str]:
-        """The lines since the last time; an unfinished last line only once the job is at its end (`whole`)."""
+        """The new lines since the last call; an unfinished last line only if the job has ended (`whole`)."""
         return [line for path in self._paths() for line in self._lines(path, whole)]
 
     def _paths(self) -> list[str]:
-        """Written files, in the order in which they were begun."""
+        """The log files, in the order of their start."""
         pattern = " ".join(f"{shlex.quote(self.folder)}/{name}" for name in self.names)
         return self._ask(f"ls -1tr {pattern} 2>/dev/null").splitlines()
 
@@ -53,14 +53,14 @@ class Reader:
 
 
 def reader(experiment: Experiment, job: Job, *names: str) -> Reader | None:
-    """A reader of a Slurm job's log; None for another scheduler's, which NeMo-Run reads (`print_elsewhere`)."""
+    """Make a reader of a Slurm job's log; None for other schedulers (see `print_elsewhere`)."""
     if not isinstance(experiment.executor(job.name), store.nemo_run().SlurmExecutor):
         return None
     return Reader(experiment.tunnel(job.name), experiment.log_folder(job.name), names or ("log*",))
 
 
 def print_elsewhere(experiment: Experiment, job: Job, follow: bool, out: TextIO) -> None:
-    """The log of a job that is not Slurm's: of Kubeflow's pods, else as NeMo-Run fetches it."""
+    """Print the log of a job that is not Slurm's: of Kubeflow's pods, else as NeMo-Run fetches it."""
     if job.handle.startswith("kubeflow:"):
         executor = experiment.executor(job.name)
         if follow:
@@ -92,11 +92,11 @@ def reason(experiment: Experiment, job: Job) -> list[str]:
 
 PREFLIGHT = "moedsl preflight: "
 SECRET = 78
-"""The exit code of a job without one of its secrets (script.py)."""
+"""The exit code of a job that misses one of its secrets (script.py)."""
 
 
 def explained(lines: Iterable[str]) -> str:
-    """Explain why a job ended before its ranks started, and how to fix it; nothing for any other end."""
+    """Explain why a job ended before its ranks started, and how to fix it; empty for other failures."""
     for line in lines:
         at = line.find(PREFLIGHT)
         if at >= 0:

@@ -1,4 +1,4 @@
-"""NeMo-Run, imported when it is needed, and where it keeps its files."""
+"""Import NeMo-Run when it is needed, and choose where it keeps its files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @cache
 def nemo_run() -> Any:
-    """The module (3 to 6 s), which from then on says nothing on standard output by itself."""
+    """Import NeMo-Run (3 to 6 s) and keep it from printing on standard output."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of packages that it imports
         import nemo_run

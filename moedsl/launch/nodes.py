@@ -1,4 +1,4 @@
-"""The nodes that a scheduler would give, as it says itself: how many, and with which GPUs. It is only read."""
+"""Read which nodes a scheduler has: how many, and with which GPUs."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.launch.derive import Launch
 
 SINFO = "sinfo --noheader --Node --format='%P|%N|%G|%t|%f'"
-"""Partition (the default one with a star), node, its generic resources, state and features."""
+"""Partition (the default one with a star), node, generic resources, state and features."""
 _GPU = re.compile(r"\bgpu(?::([^:,()]+))?:(\d+)")
 _TYPE = re.compile(r"(?:gb|gh|vr|[abhlv])\d{2,3}s?")
 """A word that names a GPU: h100 of nvidia_h100_80gb_hbm3."""
 _AWAY = ("down", "drain", "drng", "fail", "maint", "unk", "inval", "futr")
-"""How sinfo's short states begin in which a node takes no job."""
+"""The starts of sinfo's short states in which a node accepts no job."""
 HELP = "--no-preflight submits without asking"
 
 
 @frozen
 class Node:
-    """One node, as far as a launch cares."""
+    """One node, with what a launch reads of it."""
 
     name: str
     gpus: int | None
-    """None where the scheduler does not say."""
+    """None if the scheduler does not report it."""
     types: frozenset[str]
-    """Words that name its GPUs; empty where nothing does."""
+    """Words that name its GPUs; may be empty."""
     up: bool
 
 
 def of_sinfo(text: str, partition: str) -> list[Node]:
-    """The nodes of a partition, or of several in a list with commas; of "" those of the default one."""
+    """The nodes of a partition, or of several separated by commas; for "", of the default one."""
     wanted = set(partition.split(",")) if partition else None
     rows = (line.split("|", 4) for line in text.splitlines() if line.count("|") >= 4)
     found: dict[str, Node] = {}
@@ -58,7 +58,7 @@ def type_words(text: str) -> list[str]:
 
 
 def of_kubernetes(items: Iterable[Any], selector: dict[str, str]) -> list[Node]:
-    """Nodes as the kubernetes package gives them, those that a selector of labels picks."""
+    """The nodes of the kubernetes package that match a selector of labels."""
     out: list[Node] = []
     for item in items:
         labels = item.metadata.labels or {}
@@ -70,7 +70,7 @@ def of_kubernetes(items: Iterable[Any], selector: dict[str, str]) -> list[Node]:
 
 
 def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> list[Diagnostic]:
-    """What of these nodes does not fit a launch; `place` is how they are called together."""
+    """Report why nodes do not fit a launch; `place` names them in messages."""
     if not nodes:
         return [error("preflight.nodes", f"{place} has no nodes", help=HELP)]
     right = [n for n in nodes if not n.types or hardware in n.types]
@@ -103,7 +103,7 @@ def _too_few(right: Sequence[Node], fit: Sequence[Node], launch: Launch, place: 
 
 
 def place(cluster: Cluster) -> str:
-    """How the nodes of a cluster are called together."""
+    """Name the nodes of a cluster in messages."""
     if cluster.executor == "kubeflow":
         chosen = ", ".join(f"{k}={v}" for k, v in cluster.node_selector.items())
         return f"cluster {cluster.name}" + (f" with {chosen}" if chosen else "")

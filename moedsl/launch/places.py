@@ -1,4 +1,4 @@
-"""Paths of a job on a cluster: which of its mounts holds each, and where that is outside the container."""
+"""Map paths of a job to paths on the node, through the mounts of its container."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moedsl.launch.quote import word
 
 
 def outside(path: str, cluster: Cluster) -> str | None:
-    """Where a job's path is on the node: the path itself without a container; None where no mount holds it."""
+    """The path on the node of a job's path; None if no mount has it."""
     if not cluster.container:
         return path
     for mount in sorted(cluster.mounts, key=lambda m: -len(m.split(":")[1])):
@@ -22,7 +22,7 @@ def outside(path: str, cluster: Cluster) -> str | None:
 
 
 def unmounted(paths: Sequence[str], cluster: Cluster) -> list[Diagnostic]:
-    """Paths that the container cannot see; those of a shared claim are inside it."""
+    """Report paths that the container cannot see; paths on a shared claim are inside it."""
     return [_unmounted(p, cluster) for p in paths if outside(p, cluster) is None and not in_claim(p, cluster)]
 
 
@@ -38,15 +38,17 @@ def _unmounted(path: str, cluster: Cluster) -> Diagnostic:
 
 
 def command(paths: Sequence[str], cluster: Cluster, written: Sequence[str] = ()) -> str:
-    """Bash that prints the number of each path that is not there; an indexed dataset is its prefix. Of a folder that is
-    `written` the nearest that is there must be a folder that takes files."""
+    """Write bash that prints the number of each missing path; for an indexed dataset, of its files.
+
+    For a folder in `written`, the nearest existing parent must be a writable folder.
+    """
     read = [_read(number, there) for number, there in _outside(paths, cluster)]
     write = [_write(number, there) for number, there in _outside(written, cluster)]
     return "; ".join([*read, *write]) or "true"
 
 
 def _outside(paths: Sequence[str], cluster: Cluster) -> Iterator[tuple[int, str]]:
-    """The number and the place of each path that the node has."""
+    """The number and the path on the node of each path that the node has."""
     for number, path in enumerate(paths):
         there = outside(path, cluster)
         if there is not None:
@@ -64,7 +66,7 @@ def _write(number: int, there: str) -> str:
 
 
 def missing(output: str, paths: Sequence[str], cluster: Cluster, written: Sequence[str] = ()) -> list[Diagnostic]:
-    """What `command` found, as errors."""
+    """Turn the output of `command` into errors."""
     said = [line.split() for line in output.splitlines() if line.startswith(("missing ", "unwritable "))]
     return [
         _missing(paths[int(n)], cluster) if what == "missing" else _unwritable(written[int(n)], cluster)

@@ -1,4 +1,4 @@
-"""The pods of a TrainJob: what they wait for, and what they write."""
+"""Read the pods of a TrainJob: what they wait for, and what they print."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import nemo_run
 
 PAUSE_S = 1.0
-"""Between two questions about pods that have not started."""
+"""Seconds between two queries about pods that have not started."""
 _LINE = re.compile(r"(?P<pod>\[pod/\S+\]) (?P<time>\d{4}-\d\d-\d\dT\S+) ?(?P<text>.*)\n?")
-"""As `kubectl logs --prefix --timestamps` writes a line."""
+"""A line of `kubectl logs --prefix --timestamps`."""
 
 
 def no_kubectl() -> Diagnostic | None:
-    """What is wrong where no log can be read."""
+    """Report that kubectl is not installed, so that no log can be read."""
     if which("kubectl"):
         return None
     help = "install it and run this again; the job continues without it"
@@ -33,10 +33,10 @@ def no_kubectl() -> Diagnostic | None:
 def print_logs(
     executor: nemo_run.KubeflowExecutor, handle: str, follow: bool, out: TextIO, seen: dict[str, str] | None = None
 ) -> int:
-    """Every line of every pod, as kubectl has them; its exit code.
+    """Print every line of every pod with kubectl; returns its exit code.
 
-    `seen` has when the last line of each pod was written, by what kubectl writes before its lines; later ones alone are
-    printed. NeMo-Run's own reader keeps the lines of two ranks, and of them those that torchrun marks ``[default0]:``.
+    `seen` has the time of the last line of each pod; only later lines are printed. NeMo-Run's own reader prints only
+    two ranks, and of them only lines that torchrun marks ``[default0]:``.
     """
     limit, seen = max(8, 2 * executor.num_nodes), {} if seen is None else seen
     words = ["kubectl", "logs", "-n", executor.namespace, "-l", f"{JOBSET}={job_name(handle)}", "--prefix", "--tail=-1"]
@@ -55,7 +55,7 @@ def print_logs(
 
 
 def _new(lines: Iterable[str], seen: dict[str, str]) -> Iterator[str]:
-    """The lines after those that are seen, without their times, which are noted."""
+    """The new lines, without their times, which are added to `seen`."""
     before = dict(seen)
     for line in lines:
         found = _LINE.match(line)
@@ -67,15 +67,15 @@ def _new(lines: Iterable[str], seen: dict[str, str]) -> Iterator[str]:
 
 
 def _order(time: str) -> str:
-    """Times of one zone in their order, whatever number of digits their fractions have."""
+    """Write a time so that times of one zone sort as text, with any number of digits in their fractions."""
     whole, _, fraction = time.rstrip("Z").partition(".")
     return f"{whole}.{fraction:0<9}"
 
 
 def follow(executor: nemo_run.KubeflowExecutor, handle: str, out: TextIO, ended: Callable[[], bool]) -> None:
-    """Every line of every pod until the job has ended, from its pods' start on: kubectl follows no pod that waits.
+    """Print every line of every pod until the job ends; kubectl is started only when the pods have started.
 
-    Where kubectl leaves a job that goes on, since a pod was replaced or the connection went, it is asked again.
+    kubectl is started again if it ends before the job, because a pod was replaced or the connection was lost.
     """
     said, seen = "", dict[str, str]()
     while True:
@@ -91,7 +91,7 @@ def follow(executor: nemo_run.KubeflowExecutor, handle: str, out: TextIO, ended:
 
 
 def waits(executor: nemo_run.KubeflowExecutor, job: str) -> str:
-    """Why a job has written nothing yet; nothing once each of its pods has started."""
+    """Write why a job has printed nothing yet; empty when all its pods have started."""
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
 
@@ -106,7 +106,7 @@ def waits(executor: nemo_run.KubeflowExecutor, job: str) -> str:
 
 
 def waiting(pods: Sequence[Any], nodes: int) -> str:
-    """The same of pods as the kubernetes package gives them."""
+    """Write why pods of the kubernetes package have not started."""
     if len(pods) < nodes:
         return f"waiting for pods: {len(pods)} of {nodes} exist"
     idle = [pod for pod in pods if not _has_started(pod)]
@@ -121,7 +121,7 @@ def _has_started(pod: Any) -> bool:
 
 
 def _reason(pod: Any) -> str:
-    """Of its containers, else of the scheduler, else the phase."""
+    """Write why one pod waits: by its containers, else by the scheduler, else by its phase."""
     for container in pod.status.container_statuses or ():
         if container.state and container.state.waiting:
             return _joined(container.state.waiting)

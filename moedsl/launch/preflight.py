@@ -1,4 +1,4 @@
-"""Before a job is submitted: what would fail it hours later, asked now. head_check.py asks the rest inside the job."""
+"""Check before a submission what would fail hours later. head_check.py checks the rest inside the job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Progress = Callable[[str], object]
 
 @frozen
 class Checked:
-    """One job before its submission."""
+    """One job to check before its submission."""
 
     plan: Plan
     launch: Launch
@@ -34,7 +34,7 @@ class Checked:
 def before(
     jobs: Sequence[Checked], cluster: Cluster, source: Source, library: Library, progress: Progress
 ) -> list[Diagnostic]:
-    """Everything that can be asked from here; an error stops the run, a note says what could not be asked."""
+    """Run every check that is possible from here; errors stop the run, and notes name skipped checks."""
     found = bridge([j.plan for j in jobs], source, library, progress)
     paths = list(dict.fromkeys(p for j in jobs for p in head.paths(j.plan)))
     written = list(dict.fromkeys(p for j in jobs for p in saved(j.plan)))
@@ -49,7 +49,7 @@ def before(
 
 
 def saved(plan: Plan) -> list[str]:
-    """Where the run keeps its checkpoints, if it says a place of its own; else that is the job's folder."""
+    """The folders where the run keeps checkpoints, if it names any; else it is the job's folder."""
     folder = plan.set.get("checkpoint.save")
     return [folder] if isinstance(folder, str) and folder.startswith("/") else []
 
@@ -58,7 +58,7 @@ def saved(plan: Plan) -> list[str]:
 
 
 def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Progress) -> list[Diagnostic]:
-    """The real Megatron Bridge's word on each recipe, as `moedsl verify` asks it; a note where there is none."""
+    """Check each recipe with the real Megatron Bridge, as `moedsl verify` does; a note if it is not installed."""
     from moedsl import verify as oracle
     from moedsl.verify.client import INSTALL, is_installed
 
@@ -96,7 +96,8 @@ def _refused(name: str, report: Any) -> Diagnostic:
 def slurm(
     jobs: Sequence[Checked], cluster: Cluster, paths: Sequence[str], written: Sequence[str] = ()
 ) -> list[Diagnostic]:
-    """The partition's nodes, and paths as the login node sees them: two commands through the cluster's tunnel."""
+    """Check the partition's nodes, and paths as the login node sees them, with two commands through the cluster's
+    tunnel."""
     tunnel = _tunnel(cluster)
     if isinstance(tunnel, Diagnostic):
         return [tunnel]
@@ -113,7 +114,7 @@ def slurm(
 
 
 def _tunnel(cluster: Cluster) -> Any:
-    """An open tunnel to the login node, or why there is none."""
+    """Open a tunnel to the login node, or report why that fails."""
     from moedsl.launch import connections, executors, store
 
     store.nemo_run()
@@ -128,7 +129,7 @@ def _tunnel(cluster: Cluster) -> Any:
 
 
 def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
-    """The cluster's nodes, where this account may list them."""
+    """Check the cluster's nodes, if this account may list them."""
     from kubernetes import client, config
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
@@ -152,7 +153,7 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
 
 
 def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
-    """Several jobs of one experiment find the same."""
+    """Drop duplicates, which several jobs of one experiment cause."""
     return [d for i, d in enumerate(found) if d.message not in {e.message for e in found[:i]}]
 
 

@@ -1,4 +1,4 @@
-"""Values as bash reads them back unchanged, in ASCII alone, so that no locale on the way can change a byte."""
+"""Quote values for bash in ASCII, so that no locale on the way can change a byte."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 from moedsl.diagnostics.model import Diagnostic, error
 
 RUNDIR = "/nemo_run"
-"""NeMo-Run replaces this path wherever it stands in a script, unless the job has a container
-(nemo_run core/execution/slurm.py:1108, config.py:492)."""
+"""NeMo-Run replaces this path everywhere in a script if the job has no container (nemo_run
+core/execution/slurm.py:1108, config.py:492)."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:/@%+=-]+")
 _SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\\": r"\\", "'": r"\'"}
 
 
 def word(text: str) -> str:
-    r"""One word of bash that is `text`: as it is, or as ``$'...'`` with everything but plain ASCII escaped.
+    r"""Write `text` as one word of bash: unchanged, or as ``$'...'`` with everything except plain ASCII escaped.
 
-    Raises ValueError for a NUL, which no argument and no variable can hold; `refusal` says so beforehand.
+    Raises ValueError for a NUL, which no argument and no variable can hold; `refusal` reports it beforehand.
     """
     if "\0" in text:
         raise ValueError("a NUL cannot stand in a word of bash")
@@ -34,14 +34,14 @@ def _escaped(c: str) -> str:
 
 
 def export(name: str, value: str) -> str:
-    """A line that gives every later process of the script a variable."""
+    """Write a line that sets a variable for every later process of the script."""
     return f"export {name}={word(value)}"
 
 
 def document(target: str, text: str, delimiter: str) -> str:
-    """Lines that write `text` into the file that the bash word `target` names; nothing in it is expanded.
+    """Write lines that put `text` into the file that the bash word `target` names, without expansion.
 
-    The text ends with a newline and is ASCII; the delimiter grows until no line of the text is it.
+    The text is ASCII and ends with a newline; the delimiter grows until no line of the text equals it.
     """
     while delimiter in text.splitlines():
         delimiter += "_"
@@ -49,13 +49,13 @@ def document(target: str, text: str, delimiter: str) -> str:
 
 
 def ascii_source(text: str) -> str:
-    """Python source in ASCII: outside of it are comments and docstrings alone, where an escape reads the same."""
+    """Write Python source in ASCII; only comments and docstrings can have other characters, which are escaped."""
     ended = text if text.endswith("\n") else text + "\n"
     return ended.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def refusal(text: str, has_container: bool) -> Diagnostic | None:
-    """Why a file's text could not reach the job as it is: NeMo-Run would replace a path in it."""
+    """Refuse a file whose text NeMo-Run would change, because it replaces a path in it."""
     if has_container or RUNDIR not in text:
         return None
     message = f"the recipe names {RUNDIR}, which NeMo-Run replaces by the job's own folder if there is no container"

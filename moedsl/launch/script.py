@@ -1,4 +1,5 @@
-"""The script of a job: one bash text that a scheduler starts on every task, with the files that it runs inside it."""
+"""Write the script of a job: one bash text, with the files that it runs inside, which a scheduler starts on every
+task."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ from moedsl.launch.derive import Launch
 from moedsl.launch.quote import ascii_source, document, export, word
 
 END = "MOEDSL_END_OF_FILE"
-"""What ends a file inside the script; longer where a line of the file is that."""
+"""The delimiter of a file inside the script; longer if a line of the file equals it."""
 FIRST_PORT, PORTS = 20000, 12000
-"""Jobs on one node meet at different ports: this one and the job's number, below those that Linux gives to whoever
-asks for none, which begin at 32768."""
+"""The lowest port; a job adds its number, so that jobs on one node use different ports. Linux hands out ports from
+32768."""
 
 
 @frozen
 class Payload:
-    """What the ranks run: files by name (Python source, or other ASCII text), and which of them is started."""
+    """The files that the ranks run, by name (Python source, or other ASCII text), and the one to start."""
 
     files: Mapping[str, str]
     entry: str = "recipe.py"
@@ -36,7 +37,8 @@ class Payload:
 
 
 def script(launch: Launch, cluster: Cluster, payload: Payload) -> str:
-    """The text, ASCII, without its first line (``#!``), which NeMo-Run writes. The same input gives the same bytes."""
+    """Write the script in ASCII, without its first line (``#!``), which NeMo-Run adds. The same input gives the same
+    bytes."""
     return "\n".join(_lines(launch, cluster, payload)) + "\n"
 
 
@@ -63,13 +65,14 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
 
 
 def _variable(launch: Launch, s: Setting) -> str:
-    """On this machine the shell's own value wins over a derived one; on a cluster it would be the login node's."""
+    """Export a variable. On this machine the shell's value overrides a derived one; on a cluster it would be the login
+    node's."""
     line = export(s.name, s.text)
     return f'[ -n "${{{s.name}+set}}" ] || {line}' if launch.executor == "local" and s.origin != "cluster" else line
 
 
 def _secrets(names: tuple[str, ...]) -> Iterator[str]:
-    """A secret is inherited; a job without it ends here and not an hour later."""
+    """Export inherited secrets; a job that misses one ends here, not an hour later."""
     if names:
         yield ""
         yield "# Secrets: inherited, written nowhere."
@@ -79,7 +82,7 @@ def _secrets(names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _ranks(launch: Launch) -> Iterator[str]:
-    """Which rank this is. torchrun says so itself to what it starts."""
+    """Export which rank this is; torchrun does this for the processes that it starts."""
     if launch.executor != "slurm":
         return
     yield "# Where the ranks meet: the node of the first, at a port of this job."
@@ -92,7 +95,7 @@ def _ranks(launch: Launch) -> Iterator[str]:
 
 
 def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
-    """The ranks: this task is one, or torchrun starts those of the node."""
+    """Start the ranks: this task is one rank, or torchrun starts those of the node."""
     python = word(cluster.python) if cluster.python else "python3"
     run = f'{python} "$MOEDSL_FILES/{payload.entry}"'
     if launch.executor == "slurm" and launch.tasks_per_node == launch.ranks_per_node:
@@ -104,7 +107,7 @@ def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
 
 
 def _torchrun(launch: Launch, python: str, run: str, payload: Payload) -> Iterator[str]:
-    """torchrun fills macros into arguments, so their dollars are doubled."""
+    """Write the command of torchrun, which fills macros into arguments, so their dollars are doubled."""
     doubled = "".join(f" {word(a.replace('$', '$$'))}" for a in payload.arguments)
     if launch.ranks_per_numa_node:
         lines = [*_binding(launch), 'exec "${MOEDSL_BIND[@]}" "$@"', ""]
@@ -119,10 +122,10 @@ def _torchrun(launch: Launch, python: str, run: str, payload: Payload) -> Iterat
 def _watched(command: str) -> Iterator[str]:
     """Run the command, forward its signals, report its end, and then remove the files.
 
-    Slurm sends a signal to the process that it started, which is this shell; where it tracks processes by their parents
-    it sends it to the command as well, which gets it twice then. The shell passes it on to all of the command's process
-    group. A container of Kubernetes takes its files with it, and what runs on this machine has a TMPDIR that goes: both
-    start the command in this shell's place.
+    Slurm sends a signal to the process that it started, which is this shell. If it tracks processes by their parents,
+    it also sends it to the command, which then gets it twice. The shell forwards it to the command's whole process
+    group. In a container of Kubernetes, the files go with the container; on this machine, TMPDIR is removed afterwards.
+    Both start the command in place of this shell.
     """
     yield "# The process has the signals that this shell gets, and its end is this shell's, which removes the files."
     yield f'signals="{SIGNALS}"'
@@ -145,7 +148,8 @@ if [ "$code" -gt 128 ]; then
 fi
 exit "$code"
 """
-"""What follows the command: its end is in a file, since bash's `wait` forgets it when several signals come at once."""
+"""The lines after the command. The exit code is in a file, because bash's `wait` forgets it if several signals arrive
+at once."""
 
 
 def _binding(launch: Launch) -> Iterator[str]:
@@ -162,7 +166,7 @@ def _binding(launch: Launch) -> Iterator[str]:
 
 
 def _meeting(launch: Launch) -> str:
-    """torchrun's arguments: how many there are, and where they meet."""
+    """The arguments of torchrun: the number of processes, and where they meet."""
     if launch.executor == "local":
         return f"--standalone --nproc-per-node={launch.world}"
     meet = "--rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT --rdzv-id=$SLURM_JOB_ID"

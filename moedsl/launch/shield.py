@@ -13,15 +13,14 @@ from typing import Any
 from unittest.mock import patch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, the usual request to end, and a terminal or a connection that went."""
+"""Ctrl-C, the usual request to end, and a lost terminal or connection."""
 
 
 @contextmanager
 def noted() -> Generator[list[int]]:
-    """Inside, the signals that arrive are collected in place of what they do otherwise, once for each time.
+    """Collect signals instead of acting on them.
 
-    One that this process was started to ignore (nohup, a shell's job in the background) is ignored inside too. On the
-    main thread alone.
+    Signals that this process ignores (nohup, a shell's background job) stay ignored. Main thread only.
     """
     signals: list[int] = []
 
@@ -41,10 +40,10 @@ def noted() -> Generator[list[int]]:
 
 @contextmanager
 def heard() -> Generator[None]:
-    """Inside, a Ctrl-C is a KeyboardInterrupt, whatever the code below makes of it: invoke, by which NeMo-Run asks
-    Slurm, hands it on to the command that it waits for and goes on itself (invoke runners.py, `Runner._finish`).
+    """Raise KeyboardInterrupt for Ctrl-C, whatever the code inside does with it.
 
-    Changes nothing on other threads, and where something else than Python's own handler is at work.
+    NeMo-Run calls Slurm with invoke, which forwards Ctrl-C to its command and continues (invoke runners.py,
+    `Runner._finish`). This changes nothing on other threads, or if Python's own handler is not installed.
     """
     mine = threading.current_thread() is threading.main_thread()
     if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -69,10 +68,10 @@ def heard() -> Generator[None]:
 
 
 def raised(work: Callable[[], None]) -> BaseException | None:
-    """Runs `work` to its end and returns what it raised.
+    """Run `work` to its end and return its exception.
 
-    It runs on a thread with the signals blocked, which sbatch, scancel and ssh inherit: a Ctrl-C of the terminal
-    reaches them too, and would end sbatch after the job was taken and before its number is known.
+    It runs on a thread with blocked signals, which sbatch, scancel and ssh inherit. A Ctrl-C of the terminal reaches
+    them too, and would end sbatch after Slurm accepted the job and before its number is known.
     """
     problems: list[BaseException] = []
 
@@ -91,7 +90,7 @@ def raised(work: Callable[[], None]) -> BaseException | None:
 
 @contextmanager
 def no_input() -> Generator[None]:
-    """Inside, standard input is empty: NeMo-Run's local commands (invoke) would read what is meant for others."""
+    """Empty standard input: NeMo-Run's local commands (invoke) would read what is meant for others."""
     before = sys.stdin
     with open(os.devnull) as nothing:
         sys.stdin = nothing
@@ -103,10 +102,10 @@ def no_input() -> Generator[None]:
 
 @contextmanager
 def whole_files() -> Generator[None]:
-    """Inside, each of an experiment's whole_files is replaced in one step.
+    """Replace each file of an experiment in one step.
 
-    NeMo-Run empties a file and then writes it (nemo_run 0.11.1 run/experiment.py:383, :405), the list of the jobs that
-    were submitted too: without it nobody finds them again.
+    NeMo-Run empties a file and then writes it (nemo_run 0.11.1 run/experiment.py:383, :405), even the list of submitted
+    jobs; without it nobody finds them again.
     """
     with patch("nemo_run.run.experiment.open", _open, create=True):
         yield

@@ -1,4 +1,4 @@
-"""A launch as text: each derived value with its rule, and the files as they would be sent."""
+"""Print a launch: each derived value with its rule, and the files to send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def derived(launch: Launch) -> str:
-    """What follows from the plan and the cluster, a line each, with the reason and the rule."""
+    """Print what follows from the plan and the cluster, a line each, with the reason and the rule."""
     ranks = f"{launch.nodes} nodes of {launch.ranks_per_node} ranks" if launch.nodes > 1 else f"{launch.world} ranks"
     lines = [f"{launch.name} on {launch.cluster}: {ranks}"]
     for title, settings in (
@@ -40,12 +40,12 @@ _WIDEST = 60
 
 
 def _line(text: str) -> str:
-    """A reason in one line, without what a terminal would take for a command."""
+    """Write a reason in one line, without control characters for the terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))
 
 
 def _said(s: Setting) -> str:
-    """`name=value`; control characters are written as escapes, so that a line stays one."""
+    """Write `name=value`; control characters are escaped, so that it stays one line."""
     if s.value is True:
         return s.name
     return f"{s.name}={s.text}" if s.text.isprintable() else f"{s.name}={s.text!r}"

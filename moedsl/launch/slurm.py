@@ -1,6 +1,6 @@
-"""Slurm: the arguments of NeMo-Run's executor as plain values, and the number that Slurm gave to a job.
+"""Make the arguments of NeMo-Run's Slurm executor, and find the number that Slurm gave to a job.
 
-NeMo-Run's own list has the numbers; accounting has those that are not on the list, because a launcher was killed while
+NeMo-Run's list has the numbers. Accounting has those that are not on the list, because the launcher was killed while
 sbatch ran.
 """
 
@@ -16,13 +16,13 @@ from moedsl.launch.derive import Launch
 from moedsl.launch.quote import word
 
 _PARAMETERS = ("exclusive", "mem", "signal")
-"""Derived parameters of sbatch that the executor has an argument for; others go into `additional_parameters`."""
+"""Derived parameters of sbatch for which the executor has an argument; others go into `additional_parameters`."""
 
 
 def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
-    """The executor's arguments by name, without tunnel and packager; what says nothing is left out.
+    """The executor's arguments by name, without tunnel and packager, and without empty ones.
 
-    NeMo-Run joins those of srun with blanks into a line of the sbatch file, so they are words of bash.
+    NeMo-Run joins those of srun with spaces into a line of the sbatch file, so they are words of bash.
     """
     derived = {s.name: s.value for s in launch.sbatch}
     said = {
@@ -46,19 +46,19 @@ def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
 
 
 def _gpus(launch: Launch, cluster: Cluster) -> dict[str, Any]:
-    """How the GPUs of a node are asked for; on some clusters a node is whole and has them all."""
+    """The request for GPUs; on some clusters jobs get whole nodes with all GPUs."""
     words = {"gpus_per_node": launch.gpus_per_node, "gres": f"gpu:{launch.gpus_per_node}"}
     return {n: v for n, v in words.items() if n == cluster.request}
 
 
 def prefix(cluster: Cluster) -> str:
-    """What Slurm's job names start with; NeMo-Run's own default fails without an account."""
+    """The prefix of Slurm's job names; NeMo-Run's default needs an account."""
     said = f"{cluster.account}-{cluster.account.rsplit('_', 1)[-1]}." if cluster.account else "moedsl."
     return cluster.job_name_prefix or said
 
 
 def srun_arguments(launch: Launch, cluster: Cluster) -> list[str]:
-    """The derived arguments, but those that the cluster states otherwise, then the cluster's."""
+    """The derived arguments, except those that the cluster overrides, then the cluster's."""
     stated = {a.split("=", 1)[0] for a in cluster.srun_args}
     said = [_option(s) for s in launch.srun if f"--{s.name}" not in stated] + list(cluster.srun_args)
     return [word(argument) for argument in said]
@@ -69,18 +69,18 @@ def _option(s: Setting) -> str:
 
 
 def ssh(cluster: Cluster) -> dict[str, Any]:
-    """The arguments of an SSHTunnel; the key's file is this machine's, the folder the cluster's."""
+    """The arguments of an SSHTunnel; the key is on this machine, the folder on the cluster."""
     said = {"host": cluster.host, "user": cluster.user, "port": cluster.port, "identity": cluster.identity}
     expanded = said | {"identity": os.path.expanduser(cluster.identity)}
     return {n: v for n, v in expanded.items() if v} | {"job_dir": cluster.job_dir}
 
 
 _SUBMITTED = "sacct --noheader --allocations --parsable2 --starttime=now-7days --format=JobID,SubmitLine"
-"""What sbatch was called with (Slurm 21.08 and later); the script's path has the experiment's id in it."""
+"""The command line of sbatch (Slurm 21.08 and later); the script's path has the experiment's id."""
 
 
 def use_list(path: Path) -> None:
-    """Makes `path` NeMo-Run's list (nemo_run 0.11.1 run/torchx_backend/schedulers/slurm.py:69)."""
+    """Make `path` NeMo-Run's list of jobs (nemo_run 0.11.1 run/torchx_backend/schedulers/slurm.py:69)."""
     _scheduler().SLURM_JOB_DIRS = str(path)
 
 
@@ -91,7 +91,7 @@ def listed(job_dir: str) -> str:
 
 
 def accounted(tunnel: Any, script: str) -> str:
-    """The number of the last job of a week that was submitted with that script, or nothing."""
+    """The number of the last job of the past week that was submitted with that script, or nothing."""
     lines = tunnel.run(_SUBMITTED, hide=True, warn=True).stdout.splitlines()
     pairs = (line.split("|", 1) for line in lines if "|" in line)
     numbers = [number for number, command in pairs if command.split()[-1:] == [script]]
@@ -99,7 +99,7 @@ def accounted(tunnel: Any, script: str) -> str:
 
 
 def enlist(number: str, job_dir: str, tunnel: Any, log_folder: str) -> None:
-    """Puts a job on the list, without which NeMo-Run neither asks for it nor cancels it."""
+    """Put a job on the list; NeMo-Run needs this to query and cancel it."""
     if listed(job_dir) != number:
         _scheduler()._save_job_dir(number, job_dir, tunnel, f"{log_folder}/log*")
 

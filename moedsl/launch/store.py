@@ -1,7 +1,7 @@
-"""Experiments as NeMo-Run keeps them: which there are, what became of their jobs, and how to end those.
+"""Open experiments of NeMo-Run: list them, query their jobs and cancel them.
 
-NeMo-Run writes an experiment's folder under ``$NEMORUN_HOME/experiments`` (``~/.nemo_run`` without the variable), so
-any process that has the folder can ask about the jobs. Everything here talks to the scheduler through NeMo-Run alone.
+NeMo-Run writes an experiment's folder below ``$NEMORUN_HOME/experiments`` (default ``~/.nemo_run``), so any process
+that has the folder can query the jobs. This module uses the scheduler only through NeMo-Run.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 NOT_SUBMITTED = "NOT SUBMITTED"
 UNKNOWN = "UNKNOWN"
 END_WITHIN_S = 60.0
-"""How long a cancelled job may take to end before it is reported as running."""
+"""Seconds that a cancelled job may take to end before it is reported as running."""
 
 
 @frozen
 class Job:
-    """One job of an experiment as it stands."""
+    """One job of an experiment, with its present state."""
 
     experiment: str
     name: str
     handle: str
-    """NeMo-Run's name of the submitted job, empty where it was not submitted."""
+    """NeMo-Run's name of the submitted job; empty if it was not submitted."""
     state: str
     """TorchX's word: PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED, UNKNOWN; or NOT SUBMITTED."""
     says: str
-    """The scheduler's own word, such as TIMEOUT or `CANCELLED by 1000`."""
+    """The scheduler's word, such as TIMEOUT or `CANCELLED by 1000`."""
     folder: str
-    """Where its script and its logs are, on the machine that submits."""
+    """The folder of its script and logs, on the machine that submits."""
 
     @property
     def number(self) -> str:
@@ -62,7 +62,7 @@ def number_of(handle: str) -> str:
 
 
 def new_experiment(title: str, id: str, **more: Any) -> Any:
-    """nemo_run.Experiment that says nothing by itself; nothing is written yet. `more` are further arguments of it."""
+    """Make a nemo_run.Experiment that prints nothing; nothing is written yet. `more` are further arguments."""
     return nemo_run().Experiment(
         title,
         id=id,
@@ -77,7 +77,7 @@ def new_experiment(title: str, id: str, **more: Any) -> Any:
 
 @define(slots=False)
 class Experiment:
-    """One experiment of the store; asking about a job asks its scheduler."""
+    """One experiment of the store; a query about a job asks its scheduler."""
 
     id: str
     home: Path
@@ -92,7 +92,7 @@ class Experiment:
 
     @cached_property
     def handles(self) -> dict[str, str]:
-        """The handle of each job; where NeMo-Run was ended before it wrote them, found out again."""
+        """The handle of each job; found again if NeMo-Run was killed before it wrote them."""
         use_home(self.home)
         return {job.id: job.handle or self._found_again(job) for job in self.of_nemo.jobs}
 
@@ -120,15 +120,15 @@ class Experiment:
 
     @property
     def is_far(self) -> bool:
-        """Whether its jobs are asked for through ssh."""
+        """Whether queries about its jobs use ssh."""
         return any(isinstance(tunnel, nemo_run().SSHTunnel) for tunnel in self.of_nemo.tunnels.values())
 
     def disconnected(self, problem: BaseException) -> Diagnostic:
-        """What to say of a connection that went while its jobs were waited for."""
+        """Report that the connection was lost while waiting for the jobs."""
         return connections.unreached(next(iter(self.of_nemo.tunnels.values())), self.id, problem)
 
     def jobs(self, only: Sequence[str] = ()) -> list[Job]:
-        """How the jobs stand, or those that `only` names."""
+        """Query all jobs, or those in `only`."""
         use_home(self.home)
         return [self._job(job) for job in self.of_nemo.jobs if not only or job.id in only]
 
@@ -153,17 +153,17 @@ class Experiment:
         return next(job.executor for job in self.of_nemo.jobs if job.id == name)
 
     def tunnel(self, name: str) -> Any:
-        """How commands reach the cluster of a Slurm job."""
+        """The tunnel for commands on the cluster of a Slurm job."""
         tunnel = self.executor(name).tunnel
         return self.of_nemo.tunnels.get(tunnel.key, tunnel)
 
     def log_folder(self, name: str) -> str:
-        """Where a Slurm job writes, as its cluster sees it."""
+        """The folder in which a Slurm job writes, as its cluster sees it."""
         executor = self.executor(name)
         return f"{executor.tunnel.job_dir}/{Path(executor.job_dir).name}"
 
     def cancel(self) -> list[Job]:
-        """Cancels every job that has not ended, until the scheduler says so; the jobs as they stand then.
+        """Cancel every job that has not ended, wait until the scheduler confirms it, and return the jobs.
 
         The scheduler may not know a job in its first moments, so one request is not enough.
         """
@@ -179,20 +179,20 @@ class Experiment:
 
 
 def use_home(home: Path) -> None:
-    """Makes NeMo-Run keep everything below `home`, its list of Slurm's numbers too."""
+    """Make NeMo-Run keep everything below `home`, including its list of Slurm's numbers."""
     nemo_run()
     executors.use_home(home)
     slurm.use_list(home / ".slurm_jobs")
 
 
 def known() -> dict[str, Path]:
-    """Every experiment's id and the home that has it, the newest first."""
+    """Every experiment's id with its home, the newest first."""
     found = [(path, home) for home in homes.known() for path in home.glob("experiments/*/*_*") if path.is_dir()]
     return {path.name: home for path, home in sorted(found, key=lambda pair: -pair[0].stat().st_ctime)}
 
 
 def find(id: str) -> Experiment | Diagnostic:
-    """The experiment of that id, or what is wrong with it."""
+    """Find an experiment by its id, or report what is wrong with it."""
     ids = known()
     if id in ids:
         return open_experiment(ids[id], id)
@@ -223,14 +223,14 @@ def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
 
 
 def _tunnels(made: Any) -> list[Any]:
-    """Those of its Slurm jobs; a launcher that was killed early has not kept them with the experiment."""
+    """The tunnels of its Slurm jobs; a launcher that was killed early did not store them with the experiment."""
     own = [job.executor.tunnel for job in made.jobs if isinstance(job.executor, nemo_run().SlurmExecutor)]
     made.tunnels = {tunnel.key: tunnel for tunnel in own} | made.tunnels
     return list(made.tunnels.values())
 
 
 def without_input(tunnel: Any) -> None:
-    """Keeps a local tunnel's commands from reading this process's standard input."""
+    """Keep a local tunnel's commands from reading this process's standard input."""
     from invoke.config import Config
     from invoke.context import Context
 
@@ -239,13 +239,13 @@ def without_input(tunnel: Any) -> None:
 
 
 def worst(jobs: Sequence[Job]) -> str:
-    """One word for an experiment: what is still going on, else the worst end."""
+    """One state for an experiment: that of a running job, else the worst end."""
     order = ("RUNNING", "PENDING", "SUBMITTED", UNKNOWN, NOT_SUBMITTED, "FAILED", "CANCELLED", "SUCCEEDED")
     return min((job.state for job in jobs), key=order.index, default=NOT_SUBMITTED)
 
 
 def has_nemo_run() -> Diagnostic | None:
-    """What is wrong where NeMo-Run is not installed."""
+    """Report that NeMo-Run is not installed."""
     if find_spec("nemo_run") is None:
         return error("launch.no_nemo_run", "NeMo-Run is not installed", help="pip install 'moedsl[launch]'")
     return None

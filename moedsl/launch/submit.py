@@ -1,4 +1,4 @@
-"""Submission: all jobs of an experiment, or none."""
+"""Submit all jobs of an experiment, or none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moedsl.launch import connections, homes, shield, store, trainjobs
 from moedsl.launch.shield import no_input
 
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-"""What the machine that submits says of its own files."""
+"""Exceptions of the submitting machine's own files."""
 
 
 @frozen
@@ -29,14 +29,14 @@ class Task:
     script: Any
     executor: Any
     after: tuple[str, ...] = ()
-    """The jobs that have to end first."""
+    """The jobs that must end first."""
     whatever: bool = False
-    """Whether it starts however they end; otherwise it is cancelled where one of them fails."""
+    """Whether it starts even if they fail; otherwise a failure cancels it."""
 
 
 @frozen
 class Submitted:
-    """What came of a submission: the experiment, or why there is none; `signal` is what ended it early, or 0."""
+    """The result of a submission: the experiment, or why there is none; `signal` ended it early, or is 0."""
 
     id: str
     experiment: store.Experiment | None = None
@@ -45,7 +45,7 @@ class Submitted:
 
 
 def sequential(tasks: Sequence[Task]) -> list[Task]:
-    """The same, each after the one before it, however that ends."""
+    """Make each task wait for the end of the one before it, even if that fails."""
     after = [(), *((task.name,) for task in tasks)]
     return [evolve(task, after=names, whatever=True) for task, names in zip(tasks, after, strict=False)]
 
@@ -53,8 +53,8 @@ def sequential(tasks: Sequence[Task]) -> list[Task]:
 def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str], None]) -> Submitted:
     """Submit every task as one experiment below `home`, or cancel what was submitted and report why.
 
-    `named` is told the experiment's id before anything is submitted. Call it on the main thread: from then on Ctrl-C,
-    SIGTERM and SIGHUP are noted, and answered by cancelling all of it, however often they come.
+    `named` gets the experiment's id before anything is submitted. Call this on the main thread: from then on, Ctrl-C,
+    SIGTERM and SIGHUP cancel the whole submission, even if they are sent several times.
     """
     store.use_home(home)
     try:
@@ -86,7 +86,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
 
 
 def _refusals() -> tuple[type[BaseException], ...]:
-    """What a cluster that takes no job raises: its SSH tunnel gives up with SystemExit, Kubeflow with RuntimeError."""
+    """The exceptions of a cluster that rejects a job: the SSH tunnel raises SystemExit, Kubeflow RuntimeError."""
     from invoke.exceptions import UnexpectedExit
     from kubernetes.client import ApiException
     from paramiko import SSHException
@@ -96,9 +96,9 @@ def _refusals() -> tuple[type[BaseException], ...]:
 
 @contextmanager
 def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
-    """The first id of a title that is nobody else's: a file that only one process can make holds it until the end.
+    """Reserve the first free id of a title, with a file that only one process can make, until the end.
 
-    NeMo-Run makes the experiment's own folder meanwhile, and fails where it exists.
+    NeMo-Run makes the experiment's folder meanwhile, and fails if it exists.
     """
     folder = home / "experiments" / title
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
 
 
 def _took(folder: Path, id: str) -> bool:
-    """Whether the id was free and is held now."""
+    """Whether the id was free and is reserved now."""
     mark = folder / f".{id}"
     try:
         mark.touch(exist_ok=False)
@@ -123,7 +123,7 @@ def _took(folder: Path, id: str) -> bool:
 
 
 def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
-    """Opens each connection once, which is where a password is asked for."""
+    """Open each connection once, with a password if needed."""
     tunnels: dict[str, Any] = {}
     for executor in [task.executor for task in tasks if hasattr(task.executor, "tunnel")]:
         tunnel = executor.clone().tunnel
@@ -135,12 +135,12 @@ def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
 
 
 def _elsewhere(tunnels: Mapping[str, Any]) -> bool:
-    """Whether jobs use a copy of the experiment's folder, in a folder that other machines may use too."""
+    """Whether the jobs use a copy of the experiment's folder, in a folder that other machines may use too."""
     return any(isinstance(tunnel, store.nemo_run().SSHTunnel) for tunnel in tunnels.values())
 
 
 def _experiment(tasks: Sequence[Task], title: str, id: str, tunnels: Mapping[str, Any]) -> Any:
-    """nemo_run.Experiment over the open tunnels; nothing is written yet."""
+    """Make a nemo_run.Experiment over the open tunnels; nothing is written yet."""
     made = store.new_experiment(title, id, executor=tasks[0].executor)
     for key, tunnel in tunnels.items():
         tunnel._set_job_dir(id)
@@ -159,7 +159,7 @@ def _run(made: Any, tasks: Sequence[Task]) -> None:
 
 @contextmanager
 def _named_beforehand(made: Any) -> Generator[None]:
-    """Keeps the names of TrainJobs while they are posted; a launcher that is killed meanwhile leaves the list."""
+    """Keep the names of TrainJobs while they are posted; if the launcher is killed meanwhile, the list remains."""
     jobs = [job for job in made.jobs if isinstance(job.executor, store.nemo_run().KubeflowExecutor)]
     file = trainjobs.file_of(Path(made._exp_dir).parents[2], made._id)
     if jobs:
@@ -169,7 +169,7 @@ def _named_beforehand(made: Any) -> Generator[None]:
 
 
 def _in_order(task: Task) -> Any:
-    """The executor; a job that cannot start any more is ended by Slurm, which would keep it pending for ever."""
+    """Make Slurm end a job that can no longer start; otherwise it would stay pending forever."""
     if not task.after or not isinstance(task.executor, store.nemo_run().SlurmExecutor):
         return task.executor
     executor = task.executor.clone()
@@ -190,20 +190,20 @@ def _undo(experiment: store.Experiment) -> list[Diagnostic]:
 
 
 def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
-    """Which jobs go on although they were cancelled."""
+    """Report jobs that continue although they were cancelled."""
     left = [f"{job.name} ({job.number})" for job in jobs if not job.ended]
     text = f"these jobs have not ended after {store.END_WITHIN_S:.0f} s: {', '.join(left)}"
     return error("launch.not_cancelled", text, help=f"moedsl cancel {id}") if left else None
 
 
 def _uncancelled(id: str, problem: BaseException) -> Diagnostic:
-    """What kept jobs from being asked to end."""
+    """Report why jobs could not be cancelled."""
     text = f"some jobs of {id} are not cancelled: {_said(problem) or type(problem).__name__}"
     return error("launch.not_cancelled", text, help=f"moedsl cancel {id}")
 
 
 def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
-    """Why no connection was opened."""
+    """Report why no connection was opened."""
     tunnel = tasks[0].executor.tunnel
     text = f"not submitted: no connection to {tunnel.host}: {connections.why_not(problem)}"
     return error("launch.refused", text, help=connections.try_it(tunnel.user, tunnel.host))
@@ -219,7 +219,7 @@ def _refusal(problem: BaseException, home: Path) -> Diagnostic:
 
 
 def _said(problem: BaseException) -> str:
-    """The words of an exception that are meant for a person."""
+    """The part of an exception's message that is meant for a person."""
     if (result := getattr(problem, "result", None)) is not None:  # of UnexpectedExit: a command and what it wrote
         return "; ".join(result.stderr.strip().splitlines())
     if body := getattr(problem, "body", None):  # of ApiException: a Status of Kubernetes, else what a proxy wrote

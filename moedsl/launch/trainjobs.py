@@ -1,9 +1,9 @@
-"""NeMo-Run's list of TrainJobs, and the names of those that are about to be on it.
+"""Keep NeMo-Run's list of TrainJobs complete, even if a launcher is killed.
 
-NeMo-Run draws a name when it posts a job (nemo_run 0.11.1 core/execution/kubeflow.py:304), and notes it afterwards.
-Drawn and written down beforehand, it says what to ask the API server for where a launcher is killed in between. The
-list is one file of a home, which each launch reads and writes back (run/torchx_backend/schedulers/kubeflow.py:230):
-launches take turns here, and a job that is not on it is put back, since NeMo-Run asks for no other.
+NeMo-Run draws a name when it posts a job (nemo_run 0.11.1 core/execution/kubeflow.py:304), and writes it down
+afterwards. Here the name is drawn and written before, so that another process can ask the API server for it. The list
+is one file of a home, which each launch reads and rewrites (run/torchx_backend/schedulers/kubeflow.py:230): launches
+take turns, and a job that is missing on the list is added again, because NeMo-Run queries only listed jobs.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ LIST, TURN = ".kubeflow_jobs.json", ".kubeflow_jobs.turn"
 
 
 def keep(jobs: Iterable[Any], file: Path) -> None:
-    """Draws the name of each of NeMo-Run's jobs and writes them to a file, by the job's own name."""
+    """Draw the name of each of NeMo-Run's jobs and write them to a file, by the job's own name."""
     scheduler()
     names = {job.id: job.executor._trainjob_name(job.id) for job in jobs}
     file.write_text(json.dumps(names), encoding="utf-8")
 
 
 def file_of(home: Path, id: str) -> Path:
-    """Where the names of an experiment are until all are noted; its own folder is NeMo-Run's to make."""
+    """The file with the names of an experiment until all are listed; NeMo-Run makes the experiment's folder itself."""
     return home / "experiments" / id.rpartition("_")[0] / f".{id}.trainjobs.json"
 
 
 def found(job: Any, id: str, file: Path) -> str:
-    """NeMo-Run's handle of a job that was posted and not noted; nothing where none was posted."""
+    """NeMo-Run's handle of a job that was posted but not listed; empty if none was posted."""
     name = json.loads(file.read_text(encoding="utf-8")).get(job.id) if file.exists() else None
     if name is None:
         return ""
@@ -47,7 +47,7 @@ def found(job: Any, id: str, file: Path) -> str:
 
 
 def enlist(handle: str, executor: Any) -> None:
-    """Puts a job on the list where it is not, without which NeMo-Run neither asks for it nor cancels it."""
+    """Put a job on the list if it is missing; NeMo-Run needs this to query and cancel it."""
     if not _is_listed(handle):
         name = kubeflow.job_name(handle)
         scheduler()._save_job_dir(_app(handle), job_status="Unknown", executor=executor, job_name=name)
@@ -64,7 +64,7 @@ def _app(handle: str) -> str:
 
 @cache
 def scheduler() -> Any:
-    """NeMo-Run's module, whose list is read and written by one process at a time."""
+    """NeMo-Run's module, patched so that one process at a time reads and writes its list."""
     from nemo_run.run.torchx_backend.schedulers import kubeflow as module
 
     known: Any = module  # NeMo-Run has no public list
@@ -80,7 +80,7 @@ def _home() -> Path:
 
 
 def _in_turn(work: Callable[P, R]) -> Callable[P, R]:
-    """The same while no other process of this home is at it."""
+    """Run a function while no other process of this home does."""
 
     @wraps(work)
     def call(*words: P.args, **named: P.kwargs) -> R:
@@ -93,7 +93,7 @@ def _in_turn(work: Callable[P, R]) -> Callable[P, R]:
 
 
 def _readable(read: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """The same of a list that was emptied: one that a killed launcher has not finished names no job any more."""
+    """Read a list that may be empty: a list that a killed launcher did not finish names no jobs."""
 
     @wraps(read)
     def call() -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What the rules ask of the model and of the machine, from the provider's own fields: for any MoE model of Bridge.
+"""Read the facts of model and hardware that rules need from the provider's fields, for any MoE model of Bridge.
 
-Names are those of moedsl/schema/facts.py; fields are Megatron-Core's TransformerConfig and Bridge's providers. Where
-the stdlib declares the model, what no field says (its vision tower) comes from there.
+Names are those of moedsl/schema/facts.py; fields are Megatron-Core's TransformerConfig and Bridge's providers. If the
+stdlib declares the model, facts without a field (the vision tower) come from there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from moedsl.schema.symbols import HARDWARE, MODEL, POSITIONS
 Facts = dict[str, Any]
 _M = "model."
 _FAMILIES = {"Qwen3VLMoEModelProvider": "qwen3_vl_moe", "Qwen35VLMoEModelProvider": "qwen3_5_moe"}
-"""Provider -> `model_type`, where rules ask for it."""
+"""The `model_type` of a provider, if rules need it."""
 _PLAIN = {
     "layers": "num_layers",
     "hidden": "hidden_size",
@@ -72,7 +72,7 @@ _DELTA_NET = {
 
 
 def model_facts(r: Recipe) -> Facts:
-    """Every fact of the model that is known."""
+    """Every known fact of the model."""
     out: Facts = {n: v for n, v in (r.model or {}).items() if n in MODEL}
     out |= {word: r.get(_M + name) for word, name in _PLAIN.items() if r.get(_M + name) is not None}
     out |= {word: r.get(_M + name) or 0 for word, name in _OR_ZERO.items() if r.knows(_M + name)}
@@ -87,9 +87,9 @@ def model_facts(r: Recipe) -> Facts:
 
 
 def _hybrid(r: Recipe) -> Facts:
-    """The facts of a hybrid: its pattern without the stages, and MTP's, which follows a slash or is in a field of
-    its own (bridge models/hybrid/hybrid_provider.py:199-214). A mixer without a number of heads is twice as wide as the
-    hidden state (core ssm/mamba_mixer.py:216)."""
+    """The facts of a hybrid: its pattern without stages, and MTP's, which follows a slash or has a field of its own
+    (bridge models/hybrid/hybrid_provider.py:199-214). A mixer without a number of heads is twice as wide as the hidden
+    state (core ssm/mamba_mixer.py:216)."""
     main, *ahead = str(r.get(_PATTERN) or "").split("/")
     out: Facts = {"layer_pattern": main.replace("|", ""), "hybrid": bool(main)}
     out |= {n: r.get(_M + field, 0) if main else 0 for n, field in _MIXER.items() if not main or r.knows(_M + field)}
@@ -103,7 +103,7 @@ def _hybrid(r: Recipe) -> Facts:
 
 
 def _delta_nets(r: Recipe) -> Facts:
-    """The facts of linear attention; the frequency is a number, or a list that has 0 for full attention (core
+    """The facts of linear attention; the frequency is a number, or a list with 0 for full attention (core
     models/gpt/experimental_attention_variant_module_specs.py:402-420)."""
     if r.get(_VARIANT) != "gated_delta_net":
         return dict.fromkeys(("linear_every", *_DELTA_NET), 0)
@@ -121,7 +121,7 @@ def _every(said: Any) -> int | None:
 
 
 def _whole(r: Recipe) -> Facts:
-    """What several fields say together."""
+    """The facts that follow from several fields."""
     heads, hidden = r.get("model.num_attention_heads"), r.get("model.hidden_size") or 0
     window, positions = r.get("model.window_size"), r.get("model.position_embedding_type")
     out: Facts = {
@@ -139,7 +139,7 @@ def _whole(r: Recipe) -> Facts:
 
 
 def _dense(r: Recipe) -> int:
-    """Layers whose MLP is dense, by `moe_layer_freq`: a list has 0 for those, a number n is one MoE layer in n."""
+    """Count the dense layers by `moe_layer_freq`: a list has 0 for them; a number n means one MoE layer in n."""
     pattern, layers = r.get("model.moe_layer_freq"), r.get("model.num_layers") or 0
     if not r.get("model.num_moe_experts"):
         return layers
@@ -149,19 +149,18 @@ def _dense(r: Recipe) -> int:
 
 
 def _sees(r: Recipe) -> bool:
-    """A provider with a vision tower has switches to freeze it."""
+    """Whether the model has a vision tower: its provider then has switches to freeze it."""
     return r.get("model.freeze_vision_model") is not None
 
 
 def _vocabulary(r: Recipe) -> Facts:
-    """The vocabulary, where the model keeps its own: one taken from the tokenizer is padded (bridge
-    training/setup.py:702)."""
+    """The vocabulary, if the model keeps its own; one from the tokenizer is padded (bridge training/setup.py:702)."""
     own = r.get("model.vocab_size")
     return {"vocab": own} if own and not r.get("tokenizer.use_tokenizer_vocab_size") else {"vocab": None}
 
 
 def hardware_facts(r: Recipe) -> Facts:
-    """The facts of the machine, under the names that expressions use."""
+    """The facts of the hardware, under the names that expressions use."""
     facts = {n: getattr(r.hardware, n) for n in HARDWARE if hasattr(r.hardware, n)}
     return {**facts, "hardware": r.hardware.name}
 
@@ -184,7 +183,7 @@ def _expandable(r: Recipe) -> bool:
 
 
 def chunks(r: Recipe) -> list[str]:
-    """The chunks of the pipeline layout as letters (E, t, m, L); none without a layout."""
+    """The chunks of the pipeline layout as letters (E, t, m, L); empty without a layout."""
     layout = r.get("model.pipeline_model_parallel_layout")
     if isinstance(layout, str):
         return stages(layout)
@@ -197,7 +196,7 @@ def _count(letter: str) -> Callable[[Recipe], int]:
 
 
 _SETTLED = ("after Bridge's update",)
-"""No field: known of a whole recipe alone."""
+"""Names that are not fields, and known only for a whole recipe."""
 _LAYOUT = ("model.pipeline_model_parallel_layout",)
 _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "world": (lambda r: r.world, ()),
@@ -215,10 +214,10 @@ _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
 
 
 def splits_evenly(r: Recipe) -> Callable[[int, int], bool]:
-    """`has_layout` for a recipe: whether Megatron can split the layers as the recipe says.
+    """Make `has_layout` for a recipe: whether Megatron can split the layers as the recipe states.
 
-    A layout is judged by rules of its own. Otherwise core transformer_config.py:1997-2110: embedding and loss may
-    count as layers, or the first and the last stage have a number of their own. A hybrid pattern splits elsewhere.
+    Other rules judge an explicit layout. Otherwise core transformer_config.py:1997-2110: embedding and loss may count
+    as layers, or the first and the last stage have a number of their own. A hybrid's pattern is split elsewhere.
     """
 
     def splits(pp: int, vpp: int) -> bool:

@@ -1,4 +1,4 @@
-"""Every rule that a recipe's known values are enough for, applied; what is broken or not followed, as findings."""
+"""Apply every rule whose values a recipe determines, and report what is broken or not followed."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class Finding:
 
     rule: Rule
     values: Mapping[str, Any]
-    """What each name in the rule is worth here."""
+    """The value of each name in the rule."""
     names: tuple[str, ...]
     """List every name that bears on it: those of the rule itself first, then those of its lets."""
 
 
 @frozen
 class Verdict:
-    """What the rules say of a recipe, and how many of them could not be asked."""
+    """The findings on a recipe, and how many rules could not be applied."""
 
     findings: tuple[Finding, ...]
     judged: tuple[str, ...]
     """Ids of the rules whose condition held."""
     unjudged: tuple[str, ...]
-    """Ids of the rules that need a value which is not known."""
+    """Ids of the rules that need an unknown value."""
 
 
 def judge(r: Recipe, book: Book, phase: str) -> Verdict:
-    """Every rule whose names all have a value."""
+    """Judge every rule whose names all have a value."""
     env = environment(r, book, phase)
     lets = {let.name: let for let in (*book.run_lets, *book.lets)}
     found: list[Finding] = []
@@ -60,7 +60,7 @@ def judge(r: Recipe, book: Book, phase: str) -> Verdict:
 
 
 def environment(r: Recipe, book: Book, phase: str) -> Environment:
-    """Every known name with its plain value."""
+    """Every known name with its value."""
     env: Environment = {"none": UNSET, "phase": phase, **facts.model_facts(r), **facts.hardware_facts(r)}
     env |= words.words(r) | facts.computed(r) | _fields(r, book.scope) | _variables(r, book.scope)
     env["has_layout"] = facts.splits_evenly(r)
@@ -71,7 +71,7 @@ def environment(r: Recipe, book: Book, phase: str) -> Environment:
 
 
 def _fields(r: Recipe, scope: Mapping[str, Type]) -> Environment:
-    """Fields by dotted name. Of a whole recipe, one that is not there is unset."""
+    """The fields by dotted name; in a whole recipe, a missing field is unset."""
     dotted = (n for n in scope if n not in COMPUTED and not n.startswith("env.") and _is_field(n))
     if r.whole:
         return {n: known(r.get(n, r.classes.get(n))) for n in dotted}
@@ -83,7 +83,7 @@ def _is_field(name: str) -> bool:
 
 
 def _variables(r: Recipe, scope: Mapping[str, Type]) -> Environment:
-    """`env.NAME` of each variable that a rule may name; text of digits is a number."""
+    """The variables that a rule may name, as `env.NAME`; text of digits is a number."""
     if not r.knows("env_vars"):
         return {}
     return {n: _number(known(r.env.get(n.removeprefix("env.")))) for n in scope if n.startswith("env.")}
@@ -125,7 +125,7 @@ def _parts(e: ast.Expr) -> tuple[ast.Expr, ...]:
 
 
 def _behind(used: Iterable[str], lets: Mapping[str, Rule], scope: Mapping[str, Type]) -> Iterator[str]:
-    """The names, then those in the lets among them, each once."""
+    """The names of an expression and of its lets, each once."""
     seen: dict[str, None] = {}
     todo = [*used]
     while todo:

@@ -1,7 +1,7 @@
-"""The place of a field as a label on the recipe's source: the assignment or the keyword, and who called it.
+"""Label the place of a field in the recipe's source: the assignment or the keyword, and its callers.
 
-A line comes from the trace of the real build, or from reading the source. A call that spans several lines is narrowed
-to the keyword that names the field.
+A line comes from the trace of the real build, or from reading the source. A call over several lines is narrowed to the
+keyword that names the field.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _PACKAGES = "site-packages" + os.sep
 
 @define
 class Lines:
-    """The sources that labels point into, read once; a file that cannot be read has no text and a label no line."""
+    """Reads the sources that labels point into, each once; an unreadable file has no text and its labels no line."""
 
     sources: dict[str, Source] = field(factory=dict)
     _trees: dict[str, ast.Module | None] = field(factory=dict)
 
     def of(self, r: Recipe, names: tuple[str, ...]) -> tuple[Label, ...]:
-        """Where each of the fields was set, each line once; else where the recipe is defined.
+        """Label where each of the fields was set, each line once; else where the recipe is defined.
 
         The recipe's own file comes first, and a line that names its field before one that only builds a section. The
-        lines that called the first one follow it.
+        callers of the first line follow it.
         """
         known = [(name, places) for name in names if (places := self._places(r, name))]
         told = [x for x in known if self._tells(*x)] or known
@@ -42,7 +42,7 @@ class Lines:
         return tuple(labels.values()) or self.definition(r)
 
     def _places(self, r: Recipe, name: str) -> tuple[Place, ...]:
-        """Where a field was set; an environment variable where its name stands, the recipe's own file first."""
+        """Label where a field was set; for an environment variable, where its name is, the recipe's own file first."""
         section = name.partition(".")[0]
         if section != "env":
             return r.places.get(name) or r.places.get(section) or ()
@@ -54,7 +54,7 @@ class Lines:
         return r.places.get("env_vars", ())
 
     def _constants(self, file: str, text: str) -> list[int]:
-        """The lines of a file that have a string constant."""
+        """The lines of a file with a string constant."""
         tree = self._tree(file)
         return (
             sorted(n.lineno for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value == text) if tree else []
@@ -68,11 +68,11 @@ class Lines:
         return source is not None and leaf in source.line(at)
 
     def definition(self, r: Recipe) -> tuple[Label, ...]:
-        """The function's `def`; none where its file is not known."""
+        """Label the function's `def`; none if its file is unknown."""
         return (self.label((r.file, r.line), r.function, "the recipe"),) if r.file else ()
 
     def label(self, place: Place, name: str, text: str) -> Label:
-        """A label on the part of a line that names `name`, or on the whole line."""
+        """Label the part of a line that names `name`, or the whole line."""
         file, line = place
         shown = self._read(file)
         source = self.sources.get(shown)
@@ -86,7 +86,7 @@ class Lines:
         return Label(Span(shown, start + indent, start + max(len(code), indent + 1)), text)
 
     def _read(self, file: str) -> str:
-        """Reads a file once; the name that it has in diagnostics."""
+        """Read a file once; returns its name in diagnostics."""
         shown = file.split(_PACKAGES)[-1] if _PACKAGES in file else _relative(file)
         if shown not in self.sources and Path(file).is_file():
             self.sources[shown] = Source(shown, Path(file).read_text(encoding="utf-8", errors="replace"))
@@ -119,13 +119,13 @@ def _named(node: ast.Call | ast.Dict) -> list[tuple[int, str | None]]:
 
 
 def _relative(file: str) -> str:
-    """Below the working directory a path is relative to it."""
+    """Write a path relative to the working directory if it is below it."""
     relative = os.path.relpath(file)
     return file if relative.startswith("..") else relative
 
 
 def _offset(text: str, line: int) -> int:
-    """Where a line counted from 1 starts."""
+    """The offset of a line, counted from 1."""
     at = 0
     for _ in range(line - 1):
         at = text.find("\n", at) + 1

@@ -1,4 +1,4 @@
-"""A small reader of Python: which values a function assigns to the fields of a configuration, and on which lines."""
+"""Read Python source: which values a function assigns to the fields of a configuration, and on which lines."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from moedsl.megatron.fields import field_names
 
 CFG = "cfg"
 DEEPEST = 12
-"""Calls within calls that are followed."""
+"""The deepest nesting of calls that is followed."""
 FLEX_HELPER = "apply_flex_dispatcher_backend"
 _MAKERS = ("_config", "_common")
-"""How Bridge names what returns a ConfigContainer."""
+"""Endings of Bridge's names for functions that return a ConfigContainer."""
 _SECTIONS = frozenset(n.partition(".")[0] for n in field_names()) | {"env_vars"}
 
 
 class Unknown:
-    """A value that the source does not say."""
+    """A value that the source does not determine."""
 
     def __repr__(self) -> str:
         return "?"
@@ -33,25 +33,25 @@ UNKNOWN = Unknown()
 
 @frozen
 class Ref:
-    """A place in the configuration: `cfg` itself, or a section or field of it by dotted path."""
+    """A place in the configuration: `cfg`, or a section or field of it by dotted path."""
 
     path: str
 
 
 @frozen
 class Module:
-    """One Python file: its functions, its constants, and the names that it imports from files of its folder."""
+    """One Python file: its functions, its constants, and names that it imports from files in its folder."""
 
     path: Path
     functions: Mapping[str, ast.FunctionDef]
     constants: Mapping[str, Any]
     imported: Mapping[str, tuple[Path, str]]
     foreign: Mapping[str, str]
-    """Names imported from anywhere, with the name that they have there."""
+    """Imported names, with their names in their own module."""
 
     @staticmethod
     def of(path: Path) -> Module | None:
-        """None where the file is not Python."""
+        """Read a file; None if it is not Python."""
         try:
             tree = ast.parse(path.read_text(encoding="utf-8"))
         except (SyntaxError, ValueError, OSError):
@@ -91,7 +91,7 @@ def _literal(node: ast.expr) -> Any:
 
 @define
 class Reader:
-    """What has been read so far. A field of `fields` is known; one that an unknown value reached is removed."""
+    """The state of the reading. A field of `fields` is known; one that gets an unknown value is removed."""
 
     fields: dict[str, Any] = field(factory=dict)
     places: dict[str, tuple[Place, ...]] = field(factory=dict)
@@ -107,7 +107,7 @@ class Reader:
         return {n: v for n, v in self.fields.items() if "." in n and n not in known and not n.startswith("env_vars")}
 
     def call(self, module: Module, function: ast.FunctionDef, arguments: Mapping[str, Any]) -> Any:
-        """Follows one function; what it returns."""
+        """Read one function; returns its value."""
         if len(self._stack) > DEEPEST:
             return UNKNOWN
         body = _Body(self, module, {**_defaults(function), **arguments})
@@ -117,7 +117,7 @@ class Reader:
     # -------------------------------------------------------- what a statement does
 
     def assign(self, path: str, value: Any, at: Place) -> None:
-        """Sets one field, or forgets it where the value is not known."""
+        """Set one field, or forget it if the value is unknown."""
         self.places[path] = self.behind(at)
         for below in [n for n in self.fields if n.startswith(f"{path}.")]:
             del self.fields[below]
@@ -128,19 +128,19 @@ class Reader:
             self.fields[path] = value
 
     def behind(self, at: Place) -> tuple[Place, ...]:
-        """A line and those that called it, innermost first."""
+        """A line and its callers, innermost first."""
         return (at, *reversed(self._stack))
 
     def enter(self, at: Place) -> None:
-        """What follows is in a function that this line calls."""
+        """Enter a function that this line calls."""
         self._stack.append(at)
 
     def leave(self) -> None:
-        """The innermost function has returned."""
+        """Leave the innermost function."""
         self._stack.pop()
 
     def cannot(self, text: str, at: Place) -> None:
-        """Notes once what the source does not say at a line."""
+        """Note once that the source does not determine something at a line."""
         self.unread.setdefault(f"{at[0]}:{at[1]}: {text}")
 
 
@@ -156,7 +156,7 @@ def _defaults(function: ast.FunctionDef) -> dict[str, Any]:
 
 @define
 class _Body:
-    """The statements of one call, with its local names."""
+    """Read the statements of one call, with its local names."""
 
     reader: Reader
     module: Module
@@ -216,7 +216,7 @@ class _Body:
             self.reader.assign(name, UNKNOWN, at)
 
     def bind(self, target: ast.expr, value: Any, source: ast.expr) -> None:
-        """One assignment: to a local name, a field, or a key of env_vars."""
+        """Read one assignment: to a local name, a field, or a key of env_vars."""
         if isinstance(target, ast.Name):
             self.names[target.id] = value
             return
@@ -231,14 +231,14 @@ class _Body:
             self.reader.assign(path, value, self.at(target))
 
     def variable(self, name: str, value: Any, at: Place) -> None:
-        """One environment variable; the others keep their values."""
+        """Set one environment variable; the others keep their values."""
         self.reader.places[f"env_vars.{name}"] = (at,)
         known = self.reader.fields.get("env_vars")
         if isinstance(known, dict):
             self.reader.fields["env_vars"] = {**known, name: value}
 
     def path(self, node: ast.expr) -> str | None:
-        """The dotted field that a target or an expression names; None where it is none."""
+        """The dotted field that a target or an expression names, or None."""
         value = self.value(node) if isinstance(node, ast.Name) else None
         if isinstance(value, Ref):
             return value.path
@@ -253,7 +253,7 @@ class _Body:
     # -------------------------------------------------------- values
 
     def value(self, node: ast.expr) -> Any:
-        """The value of an expression; UNKNOWN where the source does not say it."""
+        """The value of an expression; UNKNOWN if the source does not determine it."""
         literal = _literal(node)
         if literal is not UNKNOWN:
             return literal
@@ -267,7 +267,7 @@ class _Body:
         return self.called(node) if isinstance(node, ast.Call) else UNKNOWN
 
     def called(self, node: ast.Call) -> Any:
-        """What a call does to the configuration, and what it returns."""
+        """Apply a call to the configuration, and return its value."""
         name = _dotted(node.func)
         found = self.function(name)
         if found is not None:
@@ -279,7 +279,7 @@ class _Body:
         return self.foreign(name, node)
 
     def foreign(self, name: str, node: ast.Call) -> Any:
-        """A call of code that is not at hand."""
+        """Forget what a call of unknown code may change."""
         leaf = name.rpartition(".")[2]
         leaf = self.module.foreign.get(leaf, leaf)
         if leaf == FLEX_HELPER:
@@ -297,7 +297,7 @@ class _Body:
         return UNKNOWN
 
     def flex(self, node: ast.Call) -> None:
-        """Bridge's helper sets the dispatcher, its backend and the shared experts' overlap together."""
+        """Apply Bridge's helper, which sets the dispatcher, its backend and the shared experts' overlap together."""
         given = [k.value for k in node.keywords if k.arg == "moe_flex_dispatcher_backend"] + node.args[1:]
         backend = self.value(given[0]) if given else None
         self.reader.asked = backend if isinstance(backend, str) else None
@@ -306,7 +306,7 @@ class _Body:
             self.reader.assign(f"model.{name}", value, self.at(node))
 
     def construct(self, section: str, call: ast.Call) -> None:
-        """A section from the keywords of its constructor; the rest of it is what the class has by default."""
+        """Set a section from the keywords of its constructor; its other fields have the defaults of the class."""
         leaf = _dotted(call.func).rpartition(".")[2]
         self.reader.assign(section, UNKNOWN, self.at(call))
         self.reader.unread.popitem()
@@ -323,7 +323,8 @@ class _Body:
                     self.reader.assign(f"{section}.{keyword.arg}", self.value(keyword.value), at)
 
     def model(self, call: ast.Call) -> None:
-        """`AutoBridge.from_hf_pretrained("org/name").to_megatron_provider()`: the stdlib may know that model."""
+        """Read `AutoBridge.from_hf_pretrained("org/name").to_megatron_provider()`; the stdlib may declare that
+        model."""
         inner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if isinstance(inner, ast.Call) and inner.args:
             name = self.value(inner.args[0])
@@ -346,7 +347,7 @@ class _Body:
 
 
 def _dotted(node: ast.expr) -> str:
-    """`a.b.c` of a chain of attributes; of a call in it, what is called."""
+    """The text `a.b.c` of a chain of attributes; for a call in it, the called name."""
     if isinstance(node, ast.Attribute):
         return f"{_dotted(node.value)}.{node.attr}"
     if isinstance(node, ast.Call):

@@ -1,4 +1,4 @@
-"""One recipe as the rules see it, however it was read."""
+"""Hold one recipe for the rules, from any reading."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ Place = tuple[str, int]
 
 @frozen
 class Recipe:
-    """Fields by dotted name, and where each was set. A field that is not in `fields` is not known, or has no place."""
+    """Fields by dotted name, and where each was set. A field that is not in `fields` is unknown."""
 
     target: str
-    """As the user named it."""
+    """The name that the user gave."""
     function: str
     file: str
     line: int
-    """Of the function's `def`."""
+    """The line of the function's `def`."""
     fields: Mapping[str, Any]
-    """As the recipe builds them, plain JSON values; `env_vars` is one of them."""
+    """The fields as built, plain JSON values, including `env_vars`."""
     hardware: Hardware
     world: int
     settled: Mapping[str, Any] = field(factory=dict)
-    """The same after Bridge's update; empty if the update did not run."""
+    """The fields after Bridge's update; empty if the update did not run."""
     classes: Mapping[str, str] = field(factory=dict)
-    """Section -> the name of the class that fills it."""
+    """The name of the class that fills each section."""
     places: Mapping[str, tuple[Place, ...]] = field(factory=dict)
-    """Innermost first: the line that sets a field, then the lines that called it."""
+    """The line that sets a field, then its callers, innermost first."""
     asked: str | None = None
-    """The flex dispatcher that Bridge's helper was asked for last."""
+    """The flex dispatcher of the last call to Bridge's helper."""
     whole: bool = True
     """Whether a field that is not in `fields` is unset, and not merely unknown."""
     model: Mapping[str, Any] | None = None
-    """Facts of the model that its fields do not say, where the stdlib declares it."""
+    """Facts of the model without a field, if the stdlib declares the model."""
     unknown: Mapping[str, Any] = field(factory=dict)
-    """Attributes that are fields of nothing."""
+    """Attributes that are not fields."""
     unread: tuple[str, ...] = ()
-    """What the reading could not know, in words."""
+    """What could not be read, in words."""
 
     def get(self, name: str, otherwise: Any = None) -> Any:
-        """A field's value; `otherwise` where it is unset or unknown."""
+        """A field's value; `otherwise` if it is unset or unknown."""
         value = self.fields.get(name)
         return otherwise if value is None else value
 

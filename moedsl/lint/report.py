@@ -1,4 +1,4 @@
-"""What lint found in one recipe: diagnostics, how much was asked, and what could not be known."""
+"""Report on one recipe: diagnostics, how many rules applied, and what is unknown."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _BEHIND: Mapping[str, tuple[str, ...]] = {
 
 @frozen
 class Lint:
-    """One recipe's findings."""
+    """The findings on one recipe."""
 
     file: str
     diagnostics: tuple[Diagnostic, ...]
     judged: int = 0
     """Rules that applied and had every value."""
     unjudged: int = 0
-    """Rules that need a value that is not known."""
+    """Rules that need an unknown value."""
     unread: tuple[str, ...] = ()
-    """What could not be known, in words."""
+    """What is unknown, in words."""
     through_bridge: bool = True
     sources: Mapping[str, Source] = field(factory=dict)
 
@@ -64,7 +64,7 @@ class Lint:
 
 
 def report(r: Recipe, verdict: Verdict, refusal: Refusal | None, sources: Mapping[str, Source]) -> Lint:
-    """The findings of a recipe, errors first, then what Bridge itself refuses, then advice."""
+    """The findings on a recipe: errors first, then refusals of Bridge, then advice."""
     lines = Lines()
     found = [_finding(r, f, lines) for f in verdict.findings]
     found += [*_unknown(r, lines), *_refused(r, refusal, lines)]
@@ -87,8 +87,8 @@ def _finding(r: Recipe, f: Finding, lines: Lines) -> Diagnostic:
 
 
 def severity(rule: Rule) -> str:
-    """A law is an error. Advice on a recipe is a warning unless it is worth nothing; advice on a run is a note, or a
-    warning where it is grave."""
+    """Make a diagnostic of a finding. A broken law is an error. Advice on a recipe is a warning, or a note if its worth
+    is 0; advice on a run is a note, or a warning if it is grave."""
     if rule.kind == "require":
         return "error"
     return "warning" if rule.is_grave or (".recipe_" in rule.id and rule.worth > 0) else "note"
@@ -102,21 +102,21 @@ def fields_of(name: str) -> tuple[str, ...]:
 
 
 def _cite(where: str) -> str:
-    """A place in the wheel as a rule cites it."""
+    """Write a place in the wheel as rules cite it."""
     kinds = {"megatron/bridge/": "bridge ", "megatron/core/": "core ", "transformer_engine/": "te "}
     prefix = next((p for p in kinds if where.startswith(p)), "")
     return kinds.get(prefix, "") + where.removeprefix(prefix)
 
 
 def _unknown(r: Recipe, lines: Lines) -> Iterator[Diagnostic]:
-    """Attributes that the recipe set and nothing reads."""
+    """Report attributes that the recipe sets and nothing reads."""
     for name, value in r.unknown.items():
         text = f"`{name}` is not a field of Bridge: setting it to {value} does nothing"
         yield warning("lint.unknown_field", text, *lines.of(r, (name,)), help=meant(name))
 
 
 def _refused(r: Recipe, refusal: Refusal | None, lines: Lines) -> Iterator[Diagnostic]:
-    """What Bridge raised, in its own words."""
+    """Report an exception of Bridge with its message."""
     if refusal is not None:
         step = "while it was built" if refusal.question == "recipe" else "in runtime_config_update"
         text = f"Megatron Bridge refuses {r.function} {step}: {refusal.error}: {' '.join(refusal.message.split())}"

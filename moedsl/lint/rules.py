@@ -1,4 +1,5 @@
-"""The rules that judge a recipe: blocks `of recipe`, typed against Bridge's fields, and the laws and advice of runs."""
+"""Collect the rules that judge a recipe: blocks `of recipe`, typed against Bridge's fields, and laws and advice of
+runs."""
 
 from __future__ import annotations
 
@@ -14,17 +15,17 @@ from moedsl.solver.reads import reads_price
 
 SUBJECT = "recipe"
 ELSEWHERE = ("launch",)
-"""Subjects that `launch/rules.py` reads."""
+"""Subjects that `checker/clusters/rules.py` reads."""
 KINDS = ("require", "prefer", "let")
 
 
 @frozen
 class Book:
-    """Every rule that may judge a recipe. `scope` has the type of every name that one may use."""
+    """Every rule that may judge a recipe. `scope` has the type of every name that it may use."""
 
     of_recipe: tuple[Rule, ...]
     of_run: tuple[Rule, ...]
-    """Laws and advice of runs, but those that need a price: a recipe has no estimate."""
+    """Laws and advice of runs, except those that need a price: a recipe has no estimate."""
     lets: tuple[Rule, ...]
     run_lets: tuple[Rule, ...]
     """Sort each after those that it uses."""
@@ -32,13 +33,13 @@ class Book:
 
 
 def collect(library: Library) -> tuple[tuple[Rule, ...], list[Diagnostic]]:
-    """The rules of the library's blocks `of recipe`, and what is wrong with them. `moedsl explain` shows these."""
+    """Read the rules of the library's blocks `of recipe`, which `moedsl explain` shows too."""
     book, found = read(library)
     return (*book.lets, *book.of_recipe), found
 
 
 def read(library: Library) -> tuple[Book, list[Diagnostic]]:
-    """Every rule for recipes, and what is wrong with those of recipes alone."""
+    """Collect every rule for recipes, with the mistakes in blocks `of recipe`."""
     runs, scope, _ = rules.of_library(library)
     scope = scope | field_types() | environment_types(runs, scope) | {n: t for n, (t, _) in COMPUTED.items()}
     found: list[Diagnostic] = []
@@ -55,7 +56,7 @@ def read(library: Library) -> tuple[Book, list[Diagnostic]]:
 
 
 def _own(library: Library, found: list[Diagnostic]) -> list[Rule]:
-    """The members of the blocks `of recipe`; another subject, another kind and a name used twice are errors."""
+    """Filter the members of blocks `of recipe`; other subjects, other kinds and repeated names are errors."""
     out: dict[str, Rule] = {}
     for prefix, block in library.rules:
         if block.subject is None or block.subject.id in ELSEWHERE:

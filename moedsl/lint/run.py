@@ -1,4 +1,4 @@
-"""`moedsl lint` as a function: targets in, findings out; through the real Bridge where it is installed."""
+"""Lint targets; through the real Bridge if it is installed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from moedsl.verify.report import Report, failed
 from moedsl.verify.resolve import Resolved
 
 PHASE = "throughput"
-"""Advice that depends on the phase of the workflow is that for a tuned run, unless another is named."""
+"""The phase whose advice counts unless the user names another: that of a tuned run."""
 
 
 def lint(targets: Sequence[str], gpu: str | None = None, world: int | None = None, phase: str = PHASE) -> list[Lint]:
-    """One finding list for each target (FILE, FILE:function or module:function), in their order."""
+    """Lint each target (FILE, FILE:function or module:function), and list its findings."""
     library = load_stdlib()
     book, wrong = rules.read(library)
     read = [_read(t, gpu, world, library) for t in targets]
@@ -45,7 +45,7 @@ def lint(targets: Sequence[str], gpu: str | None = None, world: int | None = Non
 
 
 def _read(target: str, gpu: str | None, world: int | None, library: Library) -> Case | Report:
-    """What a target names; only a GPU whose facts the stdlib has can be judged for."""
+    """Read a target; the stdlib must have the facts of its GPU."""
     path = target.partition(":")[0]
     if path.endswith(".moe"):
         help = f"`moedsl check {path}` judges it, and `moedsl verify {path}` asks Bridge about its recipe"
@@ -54,12 +54,12 @@ def _read(target: str, gpu: str | None, world: int | None, library: Library) -> 
 
 
 def judged_for(library: Library) -> tuple[str, ...]:
-    """The GPUs that --gpu may name: those that both Bridge's stand-in and the stdlib know."""
+    """The GPUs that --gpu may name: those that both Bridge's stand-in and the stdlib have."""
     return tuple(name for name, device in DEVICES.items() if _facts(device, library) is not None)
 
 
 def _resolve(wanted: Sequence[Case]) -> list[Resolved | None]:
-    """Each case through the real Bridge; None where it is not installed."""
+    """Build each case with the real Bridge; None if it is not installed."""
     from moedsl.verify.client import Server, is_installed
 
     if not wanted or not is_installed():
@@ -69,7 +69,7 @@ def _resolve(wanted: Sequence[Case]) -> list[Resolved | None]:
 
 
 def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase: str = PHASE) -> Lint:
-    """The findings of one recipe, as Bridge built it or, without Bridge, as its source reads."""
+    """Lint one recipe, as Bridge built it or, without Bridge, as its source reads."""
     if resolved is not None and resolved.id:
         lines = Lines()
         labels = [lines.label((resolved.source, resolved.line), c.function, "")] if resolved.source else []
@@ -91,7 +91,8 @@ def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase:
 
 
 def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Library) -> Recipe:
-    """The recipe as built; what only Bridge's update makes, such as a mixed precision named by a word, is added."""
+    """The recipe as built; fields that only Bridge's update makes, such as a mixed precision named by a word, are
+    added."""
     fields = {**{n: v for n, v in resolved.resolved.items() if n not in resolved.built}, **resolved.built}
     places = {n: tuple((str(f), int(line)) for f, line in p) for n, p in resolved.places.items()}
     facts = stdlib_facts(fields.get("model.hf_model_id"), library)
@@ -114,7 +115,7 @@ def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Librar
 
 
 def machine(c: Case, library: Library) -> Hardware | None:
-    """The stdlib's facts of the GPU that a case is for, by its device name."""
+    """The stdlib's facts of a case's GPU, by its device name."""
     return _facts(c.device, library)
 
 

@@ -19,7 +19,7 @@ from moedsl.verify.case import Case
 
 
 def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, tuple[Diagnostic, ...]]:
-    """The recipe that the source describes; a diagnostic where there is no such function to read."""
+    """Read the recipe from its source; a diagnostic if the function does not exist."""
     module = Module.of(Path(c.source)) if c.source.endswith(".py") else None
     if module is None or c.function not in module.functions:
         text = f"{c.file}: no function `{c.function}` in the source, and Megatron Bridge is not installed to import it"

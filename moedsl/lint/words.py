@@ -1,6 +1,6 @@
-"""From Bridge's fields back to the words of a run: the inverse of emit/fields.py, for any recipe.
+"""Map Bridge's fields back to the keywords of a run: the inverse of emit/fields.py, for any recipe.
 
-A word that a recipe's fields do not determine is absent, and the rules that need it are left out. Citations are to
+A keyword that the fields do not determine is absent, and the rules that need it are skipped. Citations are to
 megatron-bridge 0.6.2 and megatron-core 0.19.2.
 """
 
@@ -29,7 +29,7 @@ _OFFLOADING = "fine_grained_activation_offloading"
 
 
 def words(r: Recipe) -> Words:
-    """Every word of a run that the recipe determines, with its plain value."""
+    """Every keyword of a run that the recipe determines, with its value."""
     out: Words = {"gpus": r.world}
     for word, (read, needs) in _READERS.items():
         if r.knows(*needs):
@@ -44,8 +44,8 @@ def _size(name: str) -> Callable[[Recipe], Any]:
 
 
 def _etp(r: Recipe) -> int:
-    """Unset is 1 with expert parallelism (bridge models/transformer_config.py:87), else TP
-    (core model_parallel_config.py:507)."""
+    """Expert tensor parallelism; unset, it is 1 with expert parallelism (bridge models/transformer_config.py:87), else
+    TP (core model_parallel_config.py:507)."""
     ep, tp = r.get("model.expert_model_parallel_size") or 1, r.get("model.tensor_model_parallel_size") or 1
     return r.get("model.expert_tensor_parallel_size") or (1 if ep > 1 else tp)
 
@@ -58,7 +58,7 @@ def _dispatcher(r: Recipe) -> str | None:
 
 
 def _recompute(r: Recipe) -> frozenset[str]:
-    """Modules recomputed; without a list, selective recompute is core_attn (core transformer_config.py:1764)."""
+    """Recomputed modules; without a list, selective recompute is core_attn (core transformer_config.py:1764)."""
     granularity = r.get("model.recompute_granularity")
     if granularity != "selective":
         return frozenset(("full",) if granularity == "full" else ())
@@ -75,7 +75,7 @@ def _offloaded(r: Recipe) -> frozenset[str]:
 
 
 def _graph(r: Recipe) -> frozenset[str]:
-    """What is captured; `cuda_graph_scope` is the older name of `cuda_graph_modules`; only one of them is set."""
+    """Captured modules; `cuda_graph_scope` is the older name of `cuda_graph_modules`; only one of them is set."""
     captured = graph_modules(r)
     if r.get("model.cuda_graph_impl") == "full_iteration" or "full_iteration" in captured:
         return frozenset(("full_iteration",))
@@ -96,8 +96,8 @@ def _among(axis: str, found: list[str]) -> frozenset[str]:
 
 
 def _overlap(r: Recipe, flag: str) -> bool:
-    """The flag of `cfg.comm_overlap`, which resets the model's; without that section the model's own
-    (bridge training/comm_overlap.py:437)."""
+    """A flag of `cfg.comm_overlap`, which overrides the model's; without that section, the model's own (bridge
+    training/comm_overlap.py:437)."""
     has_section = "comm_overlap" in r.classes or any(n.startswith("comm_overlap.") for n in r.fields)
     return bool(r.get(f"{'comm_overlap' if has_section else 'model'}.{flag}"))
 
@@ -115,7 +115,7 @@ def _precision(r: Recipe) -> str | None:
 
 
 def _data(r: Recipe) -> str | None:
-    """Mock where the dataset says so, or names no source of text."""
+    """Whether the data is mock: the dataset is a mock, or names no source of text."""
     kind = r.classes.get("dataset", "")
     if kind.startswith("Mock"):
         return "mock"
@@ -125,7 +125,7 @@ def _data(r: Recipe) -> str | None:
 
 
 def _task(r: Recipe) -> str | None:
-    """What the dataset is for; a recipe for images is fine-tuning whatever its name says."""
+    """The task by the dataset; a recipe for images is fine-tuning, whatever its name."""
     kind = r.classes.get("dataset", "")
     return None if not kind else "pretrain" if kind == "GPTDatasetConfig" else "sft"
 
@@ -179,7 +179,7 @@ _READERS: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "vlm": (_frozen, (_M + "freeze_vision_model",)),
     "shapes": (lambda r: shapes(r.fields), tuple(field for field, _, _ in BY_FIELD)),
 }
-"""Word -> how it is read, and the fields that must be known."""
+"""For each keyword, how it is read and the fields that must be known."""
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     **{word: tuple(n for n in needs) for word, (_, needs) in _READERS.items()},
@@ -192,4 +192,4 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "sharding": ("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"),
     "etp": (_M + "expert_tensor_parallel_size",),
 }
-"""Word -> its fields, for the line that set it."""
+"""The fields of each keyword, for the line that set it."""

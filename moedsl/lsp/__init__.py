@@ -1,1 +1,1 @@
-"""The language server, over the stages of the compiler; docs/internals.md has its contracts."""
+"""Run the language server over the stages of the compiler; docs/internals.md has its contracts."""

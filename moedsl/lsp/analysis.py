@@ -1,4 +1,4 @@
-"""Text -> Analysis by the compiler's own stages: reading, parsing, `use`, checking."""
+"""Analyse a text with the compiler's own stages: reading, parsing, `use`, checking."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Read = Callable[[str], reader.Read]
 
 @cache
 def stdlib() -> Library:
-    """The stdlib, loaded once, with the facts of its models; nobody adds to it."""
+    """The stdlib, loaded once, with the facts of its models; nothing is added to it."""
     loaded = compiler.load_stdlib()
     for name in loaded.models:
         loaded.model(name)
@@ -33,13 +33,13 @@ def stdlib() -> Library:
 
 @lru_cache(maxsize=4)
 def without(name: str) -> Library:
-    """The stdlib without one of its files: what that file is added to while it is edited."""
+    """The stdlib without one of its files, for editing that file."""
     others = [p for p in resources.stdlib_files() if str(p) != name]
     return library.load(others, cached_parse)
 
 
 def fresh(name: str) -> Library:
-    """A library to add a file of that name to."""
+    """The library to which a file of that name is added."""
     base = without(name) if name.startswith(f"{resources.stdlib_dir()}{os.sep}") else stdlib()
     return evolve(
         base,
@@ -58,12 +58,12 @@ def fresh(name: str) -> Library:
 
 @lru_cache(maxsize=32)
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
-    """`parser.parse`, with the last texts kept: those of used files, and of a file whose used files change."""
+    """Parse a text like `parser.parse`, with a cache for used files and for files whose used files change."""
     return reparse.parse(source)
 
 
 def analyse(source: Source, read: Read) -> Analysis:
-    """The stages up to the check. `read` gives the text of a used file by its path: an editor's, or the disk's."""
+    """Run the stages up to the check. `read` gives the text of a used file by its path, from an editor or the disk."""
     reads: set[str] = set()
 
     def reading(name: str) -> reader.Read:
@@ -85,6 +85,6 @@ def analyse(source: Source, read: Read) -> Analysis:
 
 
 def declares_only(module: ast.Module | None) -> bool:
-    """Whether a file is there to be used: it declares something and says nothing of a run."""
+    """Whether a file is only for `use`: it declares something and has no statement of a run."""
     statements: tuple[type, ...] = (*ast.Stmt.__args__, ast.RunDecl)  # type: ignore[attr-defined]
     return module is not None and bool(module.items) and not any(isinstance(i, statements) for i in module.items)

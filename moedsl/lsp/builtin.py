@@ -1,4 +1,4 @@
-"""Where the compiler declares the words of the language: places in its own Python modules, by reading their syntax."""
+"""Find where the compiler's Python modules declare the words of the language, by reading their syntax."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _QUOTED = {
     "function": ("schema/operators",),
     "fact": ("schema/symbols",),
 }
-"""Kinds whose names are strings, and the modules that are searched for them, in order."""
+"""Kinds whose names are strings, with the modules to search for them, in order."""
 _FIELDS = {"fact": "schema/facts", "constant": "schema/calibration"}
 """Kinds whose names are fields of a class."""
 
 
 def places(symbol: Symbol) -> list[Target]:
-    """The place that declares a word of the language; none for what no module spells out."""
+    """The place that declares a word of the language; none if no module has it as a literal."""
     class_, _, name = symbol.name.rpartition(".")
     for module in (_FIELDS[symbol.kind],) if symbol.kind in _FIELDS else ():
         span = _fields(module).get((class_.capitalize(), name)) or (None if class_ else _any_field(module, name))
@@ -39,7 +39,7 @@ def places(symbol: Symbol) -> list[Target]:
 
 @cache
 def source(module: str) -> Source:
-    """The text of one of the compiler's modules, named by its path."""
+    """The text of a module of the compiler, by its path."""
     path = resources.PACKAGE / f"{module}.py"
     return Source(str(path), path.read_text(encoding="utf-8"))
 
@@ -68,7 +68,7 @@ def _in_order(node: ast.AST) -> Iterator[ast.AST]:
 
 @cache
 def _fields(module: str) -> dict[tuple[str, str], Span]:
-    """Class and field -> the field's name in the class."""
+    """The place of each field of each class, by their names."""
     classes = (n for n in _tree(module).body if isinstance(n, ast.ClassDef))
     fields = ((c.name, n) for c in classes for n in c.body if isinstance(n, ast.AnnAssign))
     return {(c, n.target.id): _span(module, n.target) for c, n in fields if isinstance(n.target, ast.Name)}
@@ -79,7 +79,7 @@ def _any_field(module: str, name: str) -> Span | None:
 
 
 def _span(module: str, node: ast.expr) -> Span:
-    """Python counts columns in bytes of UTF-8."""
+    """Convert a column of Python, in bytes of UTF-8, to characters."""
     lines = source(module).text.splitlines(keepends=True)
 
     def offset(line: int, column: int) -> int:

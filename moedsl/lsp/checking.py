@@ -1,4 +1,4 @@
-"""When a file is looked at again: shortly after its last change, and when a file that it uses changes."""
+"""Schedule checks of files: shortly after the last change, and when a used file changes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 DELAY = 0.003
 """Seconds without a change before a file is checked."""
 SLOW = 0.1
-"""Seconds; a file whose check takes longer waits half as long for the next change."""
+"""Seconds of the longest wait; a slow file waits half the time of its last check."""
 
 
 class Session(Protocol):
-    """The server as `Checking` sees it."""
+    """The server, as `Checking` uses it."""
 
     files: Workspace
     solving: Solving
@@ -31,17 +31,17 @@ class Session(Protocol):
 
 
 class Checking:
-    """One timer for each file that changed."""
+    """Checks files, with one timer for each file that changed."""
 
     def __init__(self, server: Session) -> None:
         self._server = server
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._took: dict[str, float] = {}
         self._new: set[str] = set()
-        """Files whose text changed since their last check; those that use them are told once."""
+        """Files whose text changed since their last check; files that use them are notified once."""
 
     def changed(self, uri: str) -> None:
-        """The text of an open file is new."""
+        """Start the timer of an open file whose text is new."""
         self._new.add(uri)
         self._again(uri)
 
@@ -60,7 +60,7 @@ class Checking:
         self.dependents(uri)
 
     def dependents(self, uri: str) -> None:
-        """Files that use this one are looked at again."""
+        """Start the timers of files that use this one."""
         files = self._server.files
         found = files.dependents(uri)
         files.forget(found)
@@ -76,7 +76,7 @@ class Checking:
         self._timers[uri] = asyncio.get_running_loop().call_later(delay, self._check, uri)
 
     def _check(self, uri: str) -> None:
-        """Checks a file, says what was found and has it solved. What goes wrong here is logged and ends nothing."""
+        """Check a file, publish its diagnostics and have it solved. Errors here are logged and stop nothing."""
         self._timers.pop(uri, None)
         start = time.monotonic()
         with undisturbed():
@@ -98,7 +98,7 @@ class Checking:
             self._server.solving.drop(uri)
 
     def publish(self, uri: str) -> None:
-        """Sends the diagnostics of the newest snapshot."""
+        """Publish the diagnostics of the newest snapshot."""
         document = self._server.files.document(uri)
         if document is not None:
             found = diagnostics.of(document, self._server.files)

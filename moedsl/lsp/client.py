@@ -1,4 +1,4 @@
-"""What the client says it can do, as far as answers depend on it."""
+"""Read the capabilities of the client that affect answers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from moedsl.lsp.positions import UTF16
 
 @frozen
 class Client:
-    """Capabilities as plain values. The defaults are those of a client that announced none."""
+    """Capabilities as plain values. The defaults are those of a client that announces none."""
 
     encoding: str = UTF16
-    """How positions count: utf-8, utf-16 or utf-32."""
+    """The encoding in which positions are counted: utf-8, utf-16 or utf-32."""
     snippets: bool = False
     completion_markdown: bool = False
     label_details: bool = False
     insert_replace: bool = False
-    """Whether a completion may say what it inserts and what it replaces."""
+    """Whether a completion may name both the inserted and the replaced text."""
     hover_markdown: bool = False
     related_information: bool = False
     code_description: bool = False
@@ -34,13 +34,13 @@ class Client:
     document_changes: bool = False
     """Whether a workspace edit may hold versioned documents."""
     watch_files: bool = False
-    """Whether the server may ask to be told of files that change on disk."""
+    """Whether the server may register for changes of files on disk."""
     line_folding_only: bool = False
     prepare_rename: bool = False
 
 
 def read(capabilities: types.ClientCapabilities, encoding: str) -> Client:
-    """The client of an `initialize` request and the position encoding that was agreed on."""
+    """Read the client of an `initialize` request; `encoding` is the agreed position encoding."""
 
     def has(path: str) -> Any:
         value: Any = capabilities

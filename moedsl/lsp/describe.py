@@ -1,6 +1,6 @@
-"""What a name is, as Markdown: keywords, axes, rules, models, hardware, fields of Bridge, facts and functions.
+"""Describe a name as Markdown: keywords, axes, rules, models, hardware, fields of Bridge, facts and functions.
 
-Everything comes from where the compiler has it; only the keywords have a file of their own, `syntax/keywords.md`.
+Descriptions come from where the compiler declares a name; only keywords have a file of their own, `syntax/keywords.md`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PHASES = {
     "profile": "as scale; the recipe records two steps of the first and the last stage",
     "throughput": "opens everything that is tuned in practice; ranks by the time of a step",
 }
-"""What each phase is for, in a line."""
+"""The purpose of each phase, in a line."""
 
 
 @cache
 def keywords() -> Mapping[str, tuple[str, str]]:
-    """For each keyword its form and its meaning, in Markdown."""
+    """The form and the meaning of each keyword, in Markdown."""
     text = (resources.PACKAGE / "syntax" / "keywords.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
     split = (part.partition("\n") for part in parts)
@@ -45,13 +45,13 @@ def _halves(text: str) -> tuple[str, str]:
 
 
 def keyword(word: str) -> str | None:
-    """A keyword's form and meaning."""
+    """Describe a keyword with its form and meaning."""
     found = keywords().get(word)
     return None if found is None else f"{found[0]}\n\n{found[1]}"
 
 
 def name(word: str) -> str | None:
-    """An axis, a name that an expression may use, or a function."""
+    """Describe an axis, a name that an expression may use, or a function."""
     known = ALIASES.get(word, word)
     if known in axes.BY_NAME:
         axis = axes.BY_NAME[known]
@@ -66,7 +66,7 @@ def name(word: str) -> str | None:
 
 
 def rule(r: Rule, sources: Mapping[str, Source]) -> str:
-    """A rule with its reason, its citations and where it is declared."""
+    """Describe a rule with its reason, its citations and its place."""
     lines = [f"**{r.id}** ({r.kind})", f"```moe\n{print_expr(r.expr)}\n```"]
     lines += [f"when `{print_expr(r.when)}`"] if r.when is not None else []
     lines += [f"because: {r.because}"] if r.because else []
@@ -77,7 +77,7 @@ def rule(r: Rule, sources: Mapping[str, Source]) -> str:
 
 
 def model(m: Model) -> str:
-    """The facts of a model that a layout depends on."""
+    """Describe a model by the facts that layouts depend on."""
     parts = [m.layers_said, f"hidden {m.hidden}", f"{m.experts} experts, top {m.topk}", m.attention.upper()]
     parts += [f"{m.heads} heads in {m.query_groups} groups"]
     parts += ["a vision tower"] if m.vision else []
@@ -86,7 +86,7 @@ def model(m: Model) -> str:
 
 
 def hardware(h: Hardware) -> str:
-    """The facts of a machine that a layout depends on."""
+    """Describe hardware by the facts that layouts depend on."""
     rates = ", ".join(f"{k} {v:g}" for k, v in h.tflops.items())
     parts = [
         f"{h.memory / GIB:.1f} GiB that a plan may use",
@@ -97,11 +97,11 @@ def hardware(h: Hardware) -> str:
 
 
 def field(f: Field) -> str:
-    """A field of Bridge's configuration."""
+    """Describe a field of Bridge's configuration."""
     default = "" if f.default in ("required", "factory") else f", {f.default!r} unless it is set"
     return f"**{f.path}**, a field of Bridge: `{f.type}`{default}"
 
 
 def plain(markdown: str) -> str:
-    """The same for a client that shows no Markdown."""
+    """Turn Markdown into plain text, for a client that shows no Markdown."""
     return re.sub(r"```\w*\n?|\*\*", "", markdown).strip()

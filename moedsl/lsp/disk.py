@@ -1,4 +1,4 @@
-"""The .moe files of the workspace's folders that no editor has open: they may use, or be used by, one that is."""
+"""Read .moe files in the workspace's folders that no editor has open: they may use an open file, or be used by one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from moedsl.lsp.workspace import Workspace
 from moedsl.syntax import reader
 
 MOST = 500
-"""Files that are looked at, over all folders."""
+"""The most files to read, over all folders."""
 MOST_FOLDERS = 2000
-"""Folders below each of the workspace's that are looked into."""
+"""The depth of folders to read below each of the workspace's."""
 _LEFT_OUT = ("node_modules", "__pycache__")
 
 
 def closed(workspace: Workspace) -> Iterator[Source]:
-    """The readable files, folder by folder in the order of their names; hidden folders are left out."""
+    """The names of the readable files, folder by folder in alphabetical order, without hidden folders."""
     opened = {e.name for e in workspace.entries.values()}
     for i, name in enumerate(_names(workspace.roots)):
         if i >= MOST:
@@ -38,7 +38,7 @@ def _names(roots: tuple[str, ...]) -> Iterator[str]:
 
 
 def using(workspace: Workspace) -> list[Analysis]:
-    """Those of them that use a file, read with what the editors hold."""
+    """The analyses of those files that use another file, with the editors' texts of open files."""
     opened = {e.name: e.lines.text for e in workspace.entries.values()}
 
     def read(name: str) -> reader.Read:

@@ -1,4 +1,4 @@
-"""One version of one file: its text, and what the compiler's stages made of it."""
+"""Hold one version of one file: its text, and the results of the compiler's stages."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:  # the compiler is imported once the client has its answer to 
 
 @frozen(eq=False)
 class Analysis:
-    """What reading, parsing and checking made of a text. Solving is not in it: see `Solved`."""
+    """The result of reading, parsing and checking a text. `Solved` is the result of solving."""
 
     source: Source
     module: ast.Module | None
-    """None where the text is refused or nested too deeply; with errors, the statements that did parse."""
+    """None if the text is refused or nested too deeply; with errors, the statements that parse."""
     library: Library
-    """All that the file may name: the stdlib, its own declarations, and those of what it uses."""
+    """Everything that the file may name: the stdlib, its own declarations, and those of the files that it uses."""
     programs: tuple[Program, ...]
-    """Empty unless the check found no error."""
+    """Empty if the check found an error."""
     diagnostics: tuple[Diagnostic, ...]
     reads: frozenset[str]
-    """The names of the files that it uses, directly or not, whether they exist or not."""
+    """The names of the files that it uses, directly or not, even if they do not exist."""
 
     @property
     def failed(self) -> bool:
@@ -43,52 +43,52 @@ class Analysis:
 
 @frozen(eq=False)
 class Solved:
-    """What the solver made of the programs of one version."""
+    """The result of solving the programs of one version."""
 
     chosen: tuple[Chosen, ...]
-    """The layouts; as many as `plans`."""
+    """The layouts, one for each plan."""
     plans: tuple[Plan, ...]
-    """JSON-ready, as `moedsl plan --json` has them; empty where nothing is legal."""
+    """The plans; empty if no layout is legal."""
     diagnostics: tuple[Diagnostic, ...]
-    """What solving and planning found, without those of parse and check."""
+    """Diagnostics of solving and planning, without those of parse and check."""
 
 
 @frozen(slots=False, eq=False)
 class Document:
-    """A snapshot: uri, version and text never change; what is costly is found when it is first asked for.
+    """A snapshot: uri, version and text never change; expensive results are computed when first read.
 
-    `earlier` is the last analysis of this file that came before, for questions about a half-written text.
+    `earlier` is the last analysis of this file before this version, for queries about a half-written text.
     """
 
     uri: str
     version: int | None
     source: Source
-    """Named by its path, as the compiler calls it; line ends are newlines and there is no byte-order mark."""
+    """The source, named by its path as in the compiler; lines end in newlines, and there is no byte-order mark."""
     lines: Lines = field(repr=False)
     client: Client = field(repr=False)
     newline: str = "\n"
-    """What the client's text ends lines with."""
+    """The line ending of the client's text."""
     refused: tuple[Diagnostic, ...] = ()
-    """Why the text is not looked at (too large, binary); `source` is empty then."""
+    """Why the text is refused (too large, binary); `source` is empty then."""
     earlier: Analysis | None = field(default=None, repr=False)
     plan: Solved | None = field(default=None, repr=False)
-    """What the solver chose for this very text; None while it has not answered, or where there is nothing to solve."""
+    """The solver's result for this text; None before its answer, or if nothing is to be solved."""
     last: Solved | None = field(default=None, repr=False)
-    """What the solver chose for the text before, where there was one."""
+    """The solver's result for an earlier text, if there was one."""
     analyse: Callable[[Source], Analysis] = field(kw_only=True, repr=False)
 
     @cached_property
     def analysis(self) -> Analysis:
-        """What parse and check make of this text."""
+        """The result of parse and check for this text."""
         return self.analyse(self.source)
 
     @property
     def known(self) -> Analysis | None:
-        """The analysis if it was made already, else the one before: what can be asked at no cost."""
+        """The analysis if it exists already, else the earlier one; costs nothing."""
         return self.__dict__.get("analysis", self.earlier)
 
     def solved(self, plan: Solved | None) -> Document:
-        """The same snapshot with the solver's answer, and with the analysis that it has."""
+        """Copy the snapshot with the solver's result and the existing analysis."""
         document = evolve(self, plan=plan, last=plan or self.last)
         if "analysis" in self.__dict__:
             document.__dict__["analysis"] = self.analysis
@@ -112,6 +112,6 @@ class Document:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """All that is known to be wrong or noteworthy."""
+        """All diagnostics."""
         found = self.refused or self.analysis.diagnostics
         return found + (self.plan.diagnostics if self.plan else ())

@@ -1,4 +1,4 @@
-"""The compiler's edits as LSP writes them: in the client's positions, with the line ends of its text."""
+"""Convert the compiler's edits to LSP: in the client's positions, with the line endings of its text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from moedsl.syntax.text_edits import Edit
 
 
 def text_edits(document: Document, changes: Iterable[Edit]) -> list[types.TextEdit]:
-    """Edits of an open file."""
+    """Convert edits of an open file."""
     return [_edit(document.lines, document.newline, e) for e in changes]
 
 
 def workspace_edit(workspace: Workspace, changes: Mapping[str, Iterable[Edit]]) -> types.WorkspaceEdit:
-    """Edits by the compiler's name of the file; versioned where the client takes that."""
+    """Convert edits by file, named as in the compiler; with versions if the client supports them."""
     edits = {name: _of_file(workspace, name, [*es]) for name, es in changes.items()}
     if not workspace.client.document_changes:
         return types.WorkspaceEdit(changes={workspace.uri_of(name): es for name, es in edits.items()})
@@ -34,7 +34,7 @@ def _identifier(workspace: Workspace, name: str) -> types.OptionalVersionedTextD
 
 
 def _of_file(workspace: Workspace, name: str, changes: list[Edit]) -> list[types.TextEdit]:
-    """The edits of a file that is open, or of one on the disk; a file that cannot be read has none."""
+    """Convert the edits of an open file or of one on disk; an unreadable file has none."""
     document = workspace.document(workspace.uri_of(name))
     if document is not None:
         return text_edits(document, changes)
@@ -43,7 +43,7 @@ def _of_file(workspace: Workspace, name: str, changes: list[Edit]) -> list[types
 
 
 def _newline(name: str) -> str:
-    """What a file on the disk ends its lines with."""
+    """The line ending of a file on disk."""
     with open(name, encoding="utf-8", newline="") as f:
         return "\r\n" if f.readline().endswith("\r\n") else "\n"
 

@@ -1,4 +1,4 @@
-"""The facts of each kind of block: names, meanings and words, from the classes that the compiler reads them into."""
+"""List the facts of each kind of block with meanings and words, from the classes that the compiler reads them into."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLOCKS: Mapping[str, type] = {
     "cluster": Cluster,
     "calibration": Constants,
 }
-"""What the facts of a block are those of."""
+"""The subject of a block's facts, in words."""
 _WHOSE = {"model": "a model", "hardware": "hardware", "vision": "a vision tower", "cluster": "a cluster"}
 _FILLED = ("name", "sources", "constants")
 _WORDS = {"attention": ("gqa", "mla"), "arch": symbols.ARCHS}
@@ -38,7 +38,7 @@ def of(block: str) -> list[Any]:
 
 
 def page(block: str, word: str) -> str | None:
-    """A fact that a declaration may state, in Markdown."""
+    """Describe a fact of a declaration in Markdown."""
     found = next((f for f in of(block) if f.name == word), None)
     if found is None:
         return None
@@ -49,7 +49,7 @@ def page(block: str, word: str) -> str | None:
 
 
 def words(block: str, word: str, library: Library) -> tuple[str, ...]:
-    """The words that a fact is one of; none where it is a size or a text."""
+    """The words that a fact may be; none for a size or a text."""
     found = next((f for f in of(block) if f.name == word), None)
     kind = found.metadata.get("kind") if found else None
     if block == "cluster" and word == "hardware":
@@ -68,7 +68,7 @@ def units(block: str, word: str) -> tuple[str, ...]:
 
 @cache
 def docs(cls: type) -> Mapping[str, str]:
-    """What each field of a facts class is: its own metadata, else the text under it in the source."""
+    """The meaning of each field of a facts class: from its metadata, else the docstring below it."""
     ranges = {f.name: f.metadata["range"].doc for f in attrs.fields(cls) if "range" in f.metadata}
     tree = python.parse(inspect.getsource(inspect.getmodule(cls) or cls))
     found = next(n for n in tree.body if isinstance(n, python.ClassDef) and n.name == cls.__name__)

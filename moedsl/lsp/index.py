@@ -1,4 +1,4 @@
-"""Symbols over files: what stands at an offset, where it is declared, and every place that names it."""
+"""Find symbols over files: the symbol at an offset, its declaration, and every place that names it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moedsl.syntax.parse_errors import DECLARATIONS
 from moedsl.syntax.tokens import Lexeme, lexemes
 
 BUILTIN = ("axis", "given", "fact", "cost", "constant", "function", "word")
-"""Kinds that the compiler declares, in its Python modules."""
+"""Kinds that the compiler declares in its Python modules."""
 
 
 @frozen
@@ -35,7 +35,7 @@ class File:
     places: tuple[Occurrence, ...]
 
     def at(self, offset: int) -> Occurrence | None:
-        """The place that an offset lies in or touches; of two that touch, the one that starts there."""
+        """The place that contains or touches an offset; of two that touch it, the one that starts there."""
         upto = bisect_right(self.places, offset, key=lambda o: o.span.start)
         touching = (o for o in reversed(self.places[max(0, upto - 2) : upto]) if offset <= o.span.end)
         return next(touching, None)
@@ -46,7 +46,7 @@ _known: WeakKeyDictionary[Analysis, Files] = WeakKeyDictionary()
 
 
 def files(found: Analysis) -> Files:
-    """The file of an analysis and what it uses, by name; the stdlib is in `stdlib`."""
+    """The file of an analysis and the files that it uses, by name; the stdlib is in `stdlib`."""
     made = _known.get(found)
     if made is None:
         own = {n: s for n, s in found.library.sources.items() if not n.startswith("stdlib/")}
@@ -63,13 +63,13 @@ def _file(source: Source, scope: Scope) -> File:
 
 @cache
 def stdlib() -> Files:
-    """Every file of the stdlib, the documents apart."""
+    """Every file of the stdlib, except documents."""
     return _kept(analysis.stdlib().sources.values())
 
 
 @cache
 def documents() -> Files:
-    """The files that say which rules carry a document's claims."""
+    """The stdlib's documents, which list the rules for a document's claims."""
     return _kept(library.sources(resources.document_files()))
 
 
@@ -83,7 +83,7 @@ def _kept(sources: Iterable[Source]) -> Files:
 
 
 def symbol_at(document: Document, offset: int) -> tuple[Symbol, Span] | None:
-    """What is named at an offset, also in a statement that does not parse; None where nothing is."""
+    """The symbol at an offset, also in a statement that does not parse; None if there is none."""
     file = files(document.analysis)[document.source.name]
     place = file.at(offset)
     if place is not None:
@@ -93,7 +93,7 @@ def symbol_at(document: Document, offset: int) -> tuple[Symbol, Span] | None:
 
 
 def word_at(text: str, offset: int) -> Lexeme | None:
-    """The word that an offset lies in or touches, outside of strings and comments; none that starts a declaration."""
+    """The word that contains or touches an offset, outside of strings and comments; none that starts a declaration."""
     start = text.rfind("\n", 0, offset) + 1
     for word in lexemes(text, start):
         if word.start > offset or word.kind == "newline":
@@ -104,7 +104,7 @@ def word_at(text: str, offset: int) -> Lexeme | None:
 
 
 def _by_name(word: Lexeme, name: str, known: Library) -> tuple[Symbol, Span] | None:
-    """What a word would mean wherever it stood: half a statement does not say where that is."""
+    """The meaning of a word by its name alone, for a half-written statement."""
     scope, span = Scope.of(known), Span(name, word.start, word.end)
     if word.text in scope.rules:
         dot = word.text.rfind(".") + 1
@@ -124,7 +124,7 @@ def _by_name(word: Lexeme, name: str, known: Library) -> tuple[Symbol, Span] | N
 
 
 def declarations(document: Document, symbol: Symbol) -> list[Target]:
-    """Where a symbol is declared: in a file, in the stdlib, or in the compiler."""
+    """The places that declare a symbol: in a file, in the stdlib, or in the compiler."""
     if symbol.kind == "file":
         source = document.library.sources.get(symbol.name)
         return [Target(source, Span(symbol.name, 0, 0))] if source else []
@@ -139,7 +139,7 @@ def _declared(among: Iterable[File], symbol: Symbol) -> Iterator[Target]:
 
 
 def _stated(document: Document, symbol: Symbol) -> Iterator[Target]:
-    """The value of a fact in the models and hardware that the file names."""
+    """The values of a fact in the models and hardware that the file names."""
     if symbol.kind != "fact":
         return
     known = document.library
@@ -167,10 +167,10 @@ def _of_stdlib() -> frozenset[Symbol]:
 
 
 def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list[tuple[Target, Occurrence]]:
-    """Every place that names a symbol: in the file and the files that hang together with it, open or used.
+    """Every place that names a symbol: in the file and the files connected with it, open or used.
 
-    A symbol of the stdlib or of the language is the same in all open files, and in the stdlib; a file of the stdlib
-    that is open counts as it is there.
+    A symbol of the stdlib or of the language has places in all open files and in the stdlib; an open file of the stdlib
+    counts with its open text.
     """
     shared = symbol.kind in BUILTIN or symbol.kind == "field" or is_stdlib(symbol)
     among = everything(workspace) if shared else group(workspace, document)
@@ -180,14 +180,14 @@ def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list
 
 
 def on_disk(workspace: Workspace) -> Iterator[File]:
-    """The files of the workspace's folders that are not open, as far as what they declare."""
+    """The declarations of files in the workspace's folders that are not open."""
     scope = Scope.of(analysis.stdlib())
     parsed = ((s, cached_parse(s)[0]) for s in disk.closed(workspace))
     return (File(s, occurrences(s, m, scope)) for s, m in parsed if m is not None)
 
 
 def everything(workspace: Workspace) -> dict[str, File]:
-    """Every open file and what they use; where several use a file, it is read once."""
+    """Every open file and the files that they use; each file is read once."""
     out: dict[str, File] = {}
     for d in readable(workspace):
         out |= files(d.analysis)
@@ -208,5 +208,5 @@ def group(workspace: Workspace, document: Document) -> dict[str, File]:
 
 
 def readable(workspace: Workspace) -> list[Document]:
-    """The open files that are looked at."""
+    """The open files that are not refused."""
     return [d for d in workspace.documents() if not d.refused and isinstance(d.module, ast.Module)]

@@ -1,4 +1,4 @@
-"""The values that an axis may still have: by the laws, with everything else that the run says."""
+"""Find the values of an axis that have a legal layout with everything else that the run states."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from moedsl.solver.solve import make_cost
 from moedsl.solver.table import Table
 
 WIDE = 64
-"""Layouts of one value that are followed at a time."""
+"""The number of layouts of one value to extend at a time."""
 _ORDER = (*MESH, *HELD, *MOVED)
 
 
 @frozen
 class Value:
-    """One value of an axis as it is written, and whether some legal layout has it; None where nobody asked."""
+    """One value of an axis as it is written, and whether some legal layout has it; None if not checked."""
 
     text: str
     legal: bool | None
 
 
 def written(axis: axes.Axis, code: int) -> str:
-    """A code as a pin writes it."""
+    """Write a code as in a pin."""
     value = axis.decode(code)
     return "full" if value == ["full"] else axes.written(value)
 
 
 def values(p: Program, axis: str, gpus: int, said: Mapping[str, int]) -> list[Value]:
-    """What a phase would try of an axis and every other word of it, the legal ones first.
+    """The values of an axis: those of the phase and every other word, the legal ones first.
 
-    `said` are further pins, by axis, that the text has and the program has not.
+    `said` has further pins, by axis, that the text has and the program does not.
     """
     pins = {**p.pins, **{a: Pin(a, code, p.spans["hardware"]) for a, code in said.items()}}
     pins.pop(axis, None)
@@ -57,10 +57,10 @@ def values(p: Program, axis: str, gpus: int, said: Mapping[str, int]) -> list[Va
 
 
 def _legal(c: Compiled, axis: str, codes: Sequence[int], laws: Sequence[Law]) -> set[int]:
-    """The codes of an axis with some layout that obeys the laws.
+    """The codes of an axis that have a layout obeying the laws.
 
-    All codes grow together, `WIDE` rows of each, and most have a layout among those. What lost rows and has none in
-    the end is searched by itself.
+    All codes grow together, `WIDE` rows of each, which is enough for most. A code that lost rows and has no layout in
+    the end is searched alone.
     """
     domains = {**c.problem.domains, axis: np.array(codes, dtype=np.int64)}
     read = {n for w in laws for n in w.needs}
@@ -79,7 +79,7 @@ def _legal(c: Compiled, axis: str, codes: Sequence[int], laws: Sequence[Law]) ->
 
 
 def _narrowed(table: Table, axis: str, cut: set[int]) -> Table:
-    """The first rows of each code; `cut` learns which had more."""
+    """Limit the rows of each code; `cut` collects the codes that had more."""
     column = table.axes[axis]
     kept = [np.flatnonzero(column == code) for code in np.unique(column)]
     cut |= {int(column[at[0]]) for at in kept if len(at) > WIDE}
@@ -87,7 +87,7 @@ def _narrowed(table: Table, axis: str, cut: set[int]) -> Table:
 
 
 def _apart(axis: str, laws: Sequence[Law], domains: Domains) -> tuple[list[Law], list[Law]]:
-    """The laws that an axis has to do with, directly or by way of other open axes, and the rest: asked only once."""
+    """Split the laws into those that depend on an axis, directly or through other open axes, and the rest."""
     open_ = {n for n, d in domains.items() if len(d) > 1} | {axis}
     reached, near, far = {axis}, list[Law](), list(laws)
     while joined := [w for w in far if w.needs & reached]:
@@ -98,13 +98,13 @@ def _apart(axis: str, laws: Sequence[Law], domains: Domains) -> tuple[list[Law],
 
 
 def _codes(axis: axes.Axis, tried: list[int]) -> list[int]:
-    """What a phase tries, and every word of an enumeration or a flag."""
+    """The codes that a phase tries, and every word of an enumeration or a flag."""
     count = {"enum": len(axis.words), "flag": 2}.get(axis.kind, 0)
     return [*dict.fromkeys([*tried, *range(count)])]
 
 
 def gpus_of(p: Program, plan: Solved | None) -> int | None:
-    """The number of GPUs of a run: its own, or what the solver settled on; None where neither says."""
+    """The number of GPUs of a run: stated, or chosen by the solver; None if unknown."""
     if p.gpus is not None or plan is None:
         return p.gpus
     return next((c.problem.gpus for c in plan.chosen if c.problem.program.name == p.name), None)

@@ -1,8 +1,8 @@
-"""Every place of a module where something is named: what is meant, and whether the place declares it.
+"""Find every named place of a module: its symbol, and whether the place declares it.
 
 A symbol is a kind and a name. Kinds that a file declares: model hardware cluster calibration document profile run block
-(of rules) rule let derived env wish. Kinds of the language itself: axis given (what a run fixes) fact cost constant
-function word field. A `use` names a file.
+(of rules) rule let derived env wish. Kinds of the language: axis given (what a run fixes) fact cost constant function
+word field. A `use` names a file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STATED = {
     ast.SeqStmt: "seq", ast.BatchStmt: "batch", ast.PrecisionStmt: "precision", ast.TaskStmt: "task",
     ast.RoutingStmt: "routing", ast.MicroBatchStmt: "micro_batch", ast.DataStmt: "data", ast.VlmStmt: "vlm",
 }  # fmt: skip
-"""Statements whose first word is itself a name of expressions."""
+"""Statements whose keyword is itself a name in expressions."""
 _GIVEN = {"batch": "global_batch", **{name: name for name in RUN}}
 _DECLARED = {
     ast.ModelDecl: "model", ast.HardwareDecl: "hardware", ast.ClusterDecl: "cluster",
@@ -36,7 +36,7 @@ _RULE_PREFIXES = ("std.", "run.")
 
 @frozen
 class Symbol:
-    """What a name stands for. `file` is where it is the only one of its name: runs and wishes are a file's own."""
+    """The symbol of a name. `file` is set for names that are unique only in a file: runs and wishes."""
 
     kind: str
     name: str
@@ -45,7 +45,7 @@ class Symbol:
 
 @frozen
 class Occurrence:
-    """A symbol at a place. `text` is what stands there; `keyword` where it is a word of the grammar."""
+    """A symbol at a place, with the `text` there; `keyword` tells whether it is a word of the grammar."""
 
     symbol: Symbol
     span: Span
@@ -55,7 +55,7 @@ class Occurrence:
 
 @frozen
 class Target:
-    """Where a name is declared: a span with the text that it points into."""
+    """The place that declares a name: a span with the text that it points into."""
 
     source: Source
     span: Span
@@ -67,18 +67,18 @@ class Target:
 
 @frozen
 class Scope:
-    """What a name may mean in a file: the names of its library by kind."""
+    """The possible meanings of a name in a file: the names of its library by kind."""
 
     models: frozenset[str]
     hardware: frozenset[str]
     profiles: frozenset[str]
     lets: frozenset[str]
     rules: dict[str, str]
-    """Ids as a file may write them -> whole ids."""
+    """Whole ids by the forms in which a file may write them."""
 
     @classmethod
     def of(cls, library: Library) -> Scope:
-        """The names of the stdlib, of the file and of what it uses."""
+        """Collect the names of the stdlib, of the file and of the files that it uses."""
         blocks = library.own_rules if library.collected is not None else library.rules
         own = [(prefix, b, m) for prefix, b in blocks for m in b.members]
         kept = library.collected.rules if library.collected is not None else ()
@@ -99,7 +99,7 @@ def occurrences(source: Source, module: ast.Module, scope: Scope) -> tuple[Occur
 
 
 def named(name: str, scope: Scope) -> Symbol | None:
-    """What a name means in an expression; None for what nothing declares."""
+    """The symbol of a name in an expression; None if nothing declares it."""
     name = ALIASES.get(name, name)
     if name.startswith(_RULE_PREFIXES):
         return Symbol("rule", name)
@@ -111,13 +111,13 @@ def named(name: str, scope: Scope) -> Symbol | None:
 
 
 def words() -> frozenset[str]:
-    """Every word that is the value of something."""
+    """Every word that is a value."""
     return frozenset(w for t in BUILTIN.values() for w in t.words) | {"none", *axes.PHASES}
 
 
 @frozen
 class _Collector:
-    """One file's places."""
+    """Collects the places of one file."""
 
     source: Source
     scope: Scope
@@ -128,7 +128,7 @@ class _Collector:
             yield from self.item(item, "")
 
     def item(self, item: Any, run: str) -> Iterator[Occurrence]:
-        """A statement or declaration; `run` is the run whose block it stands in."""
+        """Visit a statement or declaration; `run` is the run of its block."""
         handler = _HANDLERS.get(type(item))
         if handler is not None:
             yield from handler(self, item, run)
@@ -148,7 +148,7 @@ class _Collector:
             yield Occurrence(symbol, name.span)
 
     def expressions(self, node: Any) -> Iterator[Occurrence]:
-        """Everything that is named below a node, by what its name means in an expression."""
+        """Visit the names below a node, with their meanings in an expression."""
         for part in ast.walk(node):
             if isinstance(part, ast.Call):
                 yield self.at("function", part.func)
@@ -158,7 +158,7 @@ class _Collector:
                 yield from self.quoted(part)
 
     def quoted(self, e: ast.Binary) -> Iterator[Occurrence]:
-        """Names of models and hardware that are compared as strings: ``hardware in ["b200", "b300"]``."""
+        """Visit names of models and hardware in comparisons with strings: ``hardware in ["b200", "b300"]``."""
         kind = e.left.id if isinstance(e.left, ast.Name) and e.left.id in ("model", "hardware") else ""
         if kind:
             for part in ast.walk(e.right):
@@ -167,13 +167,13 @@ class _Collector:
                     yield Occurrence(Symbol(kind, part.value), inner)
 
     def axis(self, name: ast.Name) -> Occurrence:
-        """What is pinned, swept or has a default: an axis, a `let` that may be pinned, or what a run fixes."""
+        """Visit the subject of a pin, a sweep or a default: an axis, a `let`, or a value that the run fixes."""
         id = ALIASES.get(name.id, name.id)
         kind = "let" if id in self.scope.lets and id not in AXES else "given" if id in _GIVEN else "axis"
         return Occurrence(Symbol(kind, _GIVEN.get(id, id)), name.span)
 
     def rule(self, name: ast.Name) -> Iterator[Occurrence]:
-        """A rule's id, whole or without its prefix: the block and the rule are two names."""
+        """Visit a rule's id, whole or without its prefix: the block and the rule are two names."""
         id = self.scope.rules.get(name.id, name.id)
         block, _, _ = id.rpartition(".")
         dot = name.id.rfind(".")
@@ -184,7 +184,7 @@ class _Collector:
         yield Occurrence(Symbol("rule", id), Span(name.span.file, start + dot + 1, name.span.end))
 
     def stated(self, item: Any) -> Iterator[Occurrence]:
-        """The first word of ``seq 4k``, ``precision fp8``."""
+        """Visit the keyword of ``seq 4k``, ``precision fp8``."""
         word = STATED[type(item)]
         at = Span(item.span.file, item.span.start, item.span.start + len(word))
         kind, name = ("given", _GIVEN[word]) if word in _GIVEN else ("axis", word)
@@ -221,7 +221,7 @@ class _Collector:
             yield from self.expressions(value)
 
     def _word(self, s: Any, _: str) -> Iterator[Occurrence]:
-        """``precision fp8``, ``fit first``: a word that is not looked up among names."""
+        """Visit the word of ``precision fp8``, ``fit first``, which is not a declared name."""
         if type(s) in STATED:
             yield from self.stated(s)
         values = s.options if isinstance(s, ast.VlmStmt) else (getattr(s, "value", None),)

@@ -1,4 +1,4 @@
-"""What may be written at a place, by the statement that it is in. Names come from the compiler's own tables."""
+"""Offer what may be written at a place, by its statement. Names come from the compiler's tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moedsl.syntax import keywords
 
 
 def offers(a: Around) -> list[Offer]:
-    """Everything that may stand at the place, the likeliest first."""
+    """Offer everything that may follow at the place, the likeliest first."""
     if a.at.string is not None:
         return list(offers_run.files(a)) if a.said == ("use",) else []
     found: list[Offer] = []
@@ -24,7 +24,7 @@ def offers(a: Around) -> list[Offer]:
 
 
 def _units(a: Around) -> Iterator[Offer]:
-    """After a plain number what it may count; the grammar takes number and unit for one word."""
+    """Offer units after a plain number; for the grammar, number and unit are one word."""
     if not a.said or not a.said[-1].isdigit():
         return
     name = a.said[-2] if len(a.said) > 1 else ""
@@ -36,7 +36,7 @@ def _units(a: Around) -> Iterator[Offer]:
 
 
 def _keywords(a: Around) -> Iterator[Offer]:
-    """The words of the language that the grammar takes here and that mean something here."""
+    """Offer the keywords that the grammar accepts here and that have a meaning here."""
     skip = _meaningless(a)
     for terminal in sorted(a.at.accepts):
         word = terminal.lower()
@@ -45,7 +45,7 @@ def _keywords(a: Around) -> Iterator[Offer]:
 
 
 def _meaningless(a: Around) -> set[str]:
-    """`x` follows hardware alone, `first` a phase alone, though the grammar takes them after any name."""
+    """The keywords without a meaning here: `x` follows only hardware, `first` only a phase."""
     if not a.said:
         return {"first", "x"}
     hidden = {"if", "not", "true", "false"} if _is_plain(a) else set[str]()
@@ -73,7 +73,7 @@ SNIPPETS = {
     "because": 'because "$0"',
     "use": 'use "$0"',
 }
-"""Where a word alone is of no use."""
+"""Offers for one word of the grammar that needs others after it."""
 
 # ---------------------------------------------------------------- names, by statement
 

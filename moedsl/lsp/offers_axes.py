@@ -1,4 +1,4 @@
-"""What may be pinned and swept, and the values that are left with the rest of the run."""
+"""Offer axes to pin and sweep, and the values that are legal with the rest of the run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moedsl.schema import axes
 
 
 def pin(a: Around) -> Iterator[Offer]:
-    """Names that are not pinned yet, and after `=` the values of the name."""
+    """Offer names that are not pinned yet, and after `=` the values of the name."""
     name, inside = _binding(a.said)
     if name is not None:
         yield from _values(a, name, inside)
@@ -25,7 +25,7 @@ def pin(a: Around) -> Iterator[Offer]:
 
 
 def axis_detail(name: str) -> str:
-    """What an axis is, in a line."""
+    """Describe an axis in a line."""
     axis = axes.BY_NAME.get(name)
     return axis.doc if axis else "follows from the layout"
 
@@ -41,7 +41,7 @@ def _binding(said: Sequence[str]) -> tuple[str | None, bool]:
 
 
 def _values(a: Around, name: str, inside: bool) -> Iterator[Offer]:
-    """The values of an axis; in a list its words that are not in it yet."""
+    """Offer the values of an axis; in a list, the words that it does not have yet."""
     axis = axes.BY_NAME.get(name)
     if axis is None:
         yield from (Offer(w, "EnumMember", name) for w in ("true", "false") if name == "sequence_parallel")
@@ -52,7 +52,7 @@ def _values(a: Around, name: str, inside: bool) -> Iterator[Offer]:
 
 
 def of_axis(a: Around, axis: axes.Axis) -> Iterator[Offer]:
-    """The values of an axis; the legal ones first where the run is known."""
+    """Offer the values of an axis; the legal ones first if the run is known."""
     gpus = legal.gpus_of(a.program, a.document.plan or a.document.last) if a.program else None
     if a.program is None or gpus is None:
         texts = [legal.written(axis, c) for c in range(len(axis.words) if axis.kind == "enum" else 2)]
@@ -67,7 +67,7 @@ def of_axis(a: Around, axis: axes.Axis) -> Iterator[Offer]:
 
 
 def _already(said: Sequence[str]) -> dict[str, int]:
-    """The pins of the same statement, as codes; what does not read as a value is left out."""
+    """The pins of the same statement as codes, without unreadable values."""
     out: dict[str, int] = {}
     for name, equal, value in zip(said, said[1:], said[2:], strict=False):
         axis = axes.BY_NAME.get(name)
@@ -79,7 +79,7 @@ def _already(said: Sequence[str]) -> dict[str, int]:
 
 
 def swept(a: Around) -> Iterator[Offer]:
-    """What may be gone through, and after `in` its values."""
+    """Offer axes to vary, and after `in` their values."""
     if len(a.said) == 1:
         composites = axes.COMPOSITES if a.said[0] == "isolate" else {}
         for name in (*axes.BY_NAME, *SWEEPABLE, *composites):

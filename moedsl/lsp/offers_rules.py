@@ -1,4 +1,4 @@
-"""What may be allowed, set and stated, and what rules and their expressions may name."""
+"""Offer what `allow`, `set` and facts may name, and what rules and their expressions may name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moedsl.schema.symbols import Type as Kind
 
 
 def allow(a: Around) -> Iterator[Offer]:
-    """Every law and advice, as `allow` writes it."""
+    """Offer every law and advice, as `allow` writes it."""
     if len(a.said) != 1:
         return
     for r in a.rules:
@@ -32,7 +32,7 @@ def _rule_doc(a: Around, r: Rule) -> str:
 
 
 def set_field(a: Around) -> Iterator[Offer]:
-    """The fields of Bridge, and after `=` the words of their types."""
+    """Offer the fields of Bridge, and after `=` the words of their types."""
     if len(a.said) == 1:
         for f in fields.fields().values():
             yield Offer(f.path, "Field", f.type, partial(describe.field, f), insert=f"{f.path} = ")
@@ -55,7 +55,7 @@ def _field_values(f: fields.Field) -> Iterator[str]:
 
 
 def stated(a: Around) -> Iterator[Offer]:
-    """The facts that a block may state, and the words of those that have words."""
+    """Offer the facts of a block, and the words of those that have words."""
     stated = a.said[-1] if a.said else ""
     words_ = facts.words(a.at.block, stated, a.known.library)
     if stated == "cite":
@@ -69,13 +69,13 @@ def stated(a: Around) -> Iterator[Offer]:
 
 
 def cites(a: Around) -> Iterator[Offer]:
-    """The kinds of source that the rules cite."""
+    """Offer the kinds of sources that rules cite."""
     kinds = dict.fromkeys(c.split(" ", 1)[0] for r in a.rules for c in r.cites)
     yield from (Offer(k, "Module", "what is cited", insert=f'{k} ""', snippet=f'{k} "$0"') for k in kinds)
 
 
 def expression(a: Around) -> Iterator[Offer]:
-    """What an expression may name, and before that the words of the other side of a comparison."""
+    """Offer the names of an expression, and first the words of the other side of a comparison."""
     if a.said[-1] == "worth":
         yield from (Offer(f"{n}%", "Value", "of the step time") for n in (1, 2, 5))
         return
@@ -88,19 +88,19 @@ def expression(a: Around) -> Iterator[Offer]:
 
 
 def named_expression(a: Around) -> Iterator[Offer]:
-    """`require NAME: ...`: the name is the writer's, in a run it may be left out."""
+    """Offer an expression for `require NAME: ...`; in a run the name may be omitted."""
     if len(a.said) > 1 or a.at.block != "rules":
         yield from expression(a)
 
 
 def let(a: Around) -> Iterator[Offer]:
-    """The name is the writer's; after it an expression."""
+    """Offer an expression after the new name."""
     if len(a.said) > 1:
         yield from expression(a)
 
 
 def of_a_name(kind: str) -> Callable[[Around], Iterator[Offer]]:
-    """`default NAME = ...` and its like: the names that have one, then the values."""
+    """Offer for `default NAME = ...` and similar: the names that have one, then the values."""
 
     def found(a: Around) -> Iterator[Offer]:
         if len(a.said) == 1:
@@ -118,13 +118,13 @@ def of_a_name(kind: str) -> Callable[[Around], Iterator[Offer]]:
 
 
 def effect(a: Around) -> Iterator[Offer]:
-    """What a change may change."""
+    """Offer the subjects of an effect."""
     if a.said[-1] == "=":
         yield from (Offer(w, "EnumMember", "what a change affects") for w in EFFECTS)
 
 
 def rules(a: Around) -> Iterator[Offer]:
-    """After `of` what a block may judge, after `when` an expression."""
+    """Offer after `of` the subjects of a block, after `when` an expression."""
     if a.said[-1] == "of":
         yield Offer("recipe", "Keyword", "existing recipes")
     elif "when" in a.said:
@@ -135,7 +135,7 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
 
 def names_of(rules: Iterable[Rule]) -> Iterator[tuple[str, str]]:
-    """Every name that an expression may use, with what it is: axes, lets, what the run fixes, facts, functions."""
+    """Offer every name of an expression with its description: axes, lets, values of the run, facts, functions."""
     for name, axis in axes.BY_NAME.items():
         yield name, axis.doc
     for r in rules:
@@ -149,7 +149,7 @@ def names_of(rules: Iterable[Rule]) -> Iterator[tuple[str, str]]:
 
 
 def words_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
-    """The words that the value being written is compared with: those of the name on the other side."""
+    """The words of the name on the other side of a comparison."""
     at = next((i for i in range(len(said) - 1, 0, -1) if said[i] in COMPARISONS), None)
     if at is None or any(w in ("and", "or", "=>", "then", "else") for w in said[at:]):
         return ()
@@ -159,7 +159,7 @@ def words_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
 
 
 def units_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
-    """The units of a number that is compared with bytes."""
+    """Offer the units of a number that is compared with bytes."""
     bytes_ = len(said) > 1 and said[-1] in COMPARISONS and said[-2] in ("peak_memory", "memory")
     return ("GiB", "GB", "TiB", "TB") if bytes_ else ()
 

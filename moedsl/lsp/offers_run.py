@@ -1,4 +1,4 @@
-"""What the statements of a run may say: models, machines, sizes, words, files."""
+"""Offer the content of a run's statements: models, hardware, sizes, words, files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moedsl.syntax import ast
 
 
 def starters(a: Around) -> Iterator[Offer]:
-    """A bare name: a model, hardware, a profile; and the phases."""
+    """Offer bare names: models, hardware, profiles and phases."""
     yield from (_phase(p) for p in axes.PHASES)
     yield from models(a)
     yield from hardware(a)
@@ -28,31 +28,31 @@ def _phase(word: str) -> Offer:
 
 
 def models(a: Around) -> Iterator[Offer]:
-    """Every model that may be named."""
+    """Offer every model."""
     for name in a.known.library.models:
         yield Offer(name, "Class", "model", partial(model_doc, a.known, name))
 
 
 def hardware(a: Around) -> Iterator[Offer]:
-    """Every machine that may be named."""
+    """Offer all hardware."""
     for name in a.known.library.hardware:
         yield Offer(name, "Struct", "hardware", partial(hardware_doc, a.known, name), snippet=f"{name} x ${{1:8}}")
 
 
 def model_doc(known: Analysis, name: str) -> str | None:
-    """The facts of a declared model, or None where they are incomplete."""
+    """The facts of a declared model, or None if they are incomplete."""
     made, _ = known.library.model(name)
     return describe.model(made) if made else None
 
 
 def hardware_doc(known: Analysis, name: str) -> str | None:
-    """The facts of declared hardware, or None where they are incomplete."""
+    """The facts of declared hardware, or None if they are incomplete."""
     made, _ = known.library.gpu(name)
     return describe.hardware(made) if made else None
 
 
 def choice(options: Sequence[str], detail: str) -> Callable[[Around], Iterator[Offer]]:
-    """One of a few words after the statement's own."""
+    """Offer the words of a statement."""
 
     def one(a: Around) -> Iterator[Offer]:
         if len(a.said) == 1:
@@ -62,7 +62,7 @@ def choice(options: Sequence[str], detail: str) -> Callable[[Around], Iterator[O
 
 
 def counts(a: Around) -> Iterator[Offer]:
-    """Whole nodes."""
+    """Offer whole nodes."""
     name = a.said[-2] if len(a.said) > 1 else ""
     made = a.known.library.gpu(name)[0] if name in a.known.library.hardware else None
     node = made.gpus_per_node if made else 8
@@ -70,26 +70,26 @@ def counts(a: Around) -> Iterator[Offer]:
 
 
 def sizes(a: Around) -> Iterator[Offer]:
-    """Usual lengths of a sequence."""
+    """Offer usual sequence lengths."""
     if len(a.said) == 1:
         yield from (Offer(f"{n}k", "Value", f"{n * 1024} tokens") for n in (4, 8, 16, 32, 64, 128, 256))
 
 
 def vlm(a: Around) -> Iterator[Offer]:
-    """The options that are not stated yet."""
+    """Offer the options that are not stated yet."""
     for word in (*symbols.VLM_WORDS, "fsdp", "3d"):
         if word not in a.said:
             yield Offer(word, "EnumMember", "an option of vlm")
 
 
 def data(a: Around) -> Iterator[Offer]:
-    """Random tokens, or a path."""
+    """Offer `mock`, or a path."""
     yield Offer("mock", "EnumMember", "random tokens")
     yield Offer('"PATH"', "File", "a path on the cluster", insert='""', snippet='"$0"')
 
 
 def target(a: Around) -> Iterator[Offer]:
-    """The products, then the versions of Bridge that are known."""
+    """Offer the products, then the supported versions of Bridge."""
     if len(a.said) == 1:
         yield from (Offer(p, "Module", "product") for p in ("bridge", *PRODUCTS))
     elif a.said[-1] == "bridge":
@@ -97,7 +97,7 @@ def target(a: Around) -> Iterator[Offer]:
 
 
 def run(a: Around) -> Iterator[Offer]:
-    """After `from`, the other runs of the file."""
+    """Offer the other runs of the file after `from`."""
     if a.said[-1] == "from":
         own = a.said[1] if len(a.said) > 2 else ""
         items = a.known.module.items if a.known.module else ()
@@ -106,7 +106,7 @@ def run(a: Around) -> Iterator[Offer]:
 
 
 def files(a: Around) -> Iterator[Offer]:
-    """The .moe files and folders next to the file."""
+    """Offer the .moe files and folders next to the file."""
     folder = os.path.join(os.path.dirname(a.document.source.name), os.path.dirname(a.at.string or ""))
     try:
         entries = sorted(os.scandir(folder), key=lambda e: e.name)

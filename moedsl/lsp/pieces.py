@@ -1,7 +1,7 @@
-"""The statements of a text as ranges that parse by themselves, whatever stands before and after them.
+"""Split a text into ranges that parse alone, independent of the text around them.
 
-A range ends at a newline outside of all brackets that no clause (`because`, `cite`, ...) follows. There the parser is
-where it is at the start of a text or of a block, so what it makes of a range depends on nothing else.
+A range ends at a newline outside of all brackets that no clause (`because`, `cite`, ...) follows. There, the parser is
+in the same state as at the start of a text or of a block, so the result depends only on the range.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _BLANK = re.compile(r"(?:[ \t\r\f\n]|#[^\n]*\n)*")
 _CLAUSE = re.compile(rf"{_BLANK.pattern}(?:{'|'.join(CLAUSES)})")
 _TAIL = re.compile(r"\}[ \t\r\f]*(?:#[^\n]*)?\n?")
 LONG = 1000
-"""Characters; a shorter declaration is one range, a longer one is read by its statements."""
+"""Characters of the longest declaration that is one range; a longer one is split into its statements."""
 
 
 @frozen
 class Block:
-    """A declaration on lines of its own, in offsets: ``[start, opened)`` is its header with the brace that opens it."""
+    """A declaration on lines of its own, in offsets: ``[start, opened)`` is its header with the opening brace."""
 
     start: int
     opened: int
     closed: int
-    """Where the brace stands that closes it."""
+    """The offset of the closing brace."""
     end: int
 
 
 def statements(text: str, pairs: Brackets, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The ranges between two offsets, in order; what lies between two of them is blank or a comment."""
+    """The ranges between two offsets, in order; between them are only spaces and comments."""
     at = start
     while found := _MARK.search(text, at, end):
         at = pairs.partner.get(found.start(), found.end() - 1) + 1
@@ -51,7 +51,7 @@ def _behind_blank(text: str, at: int, end: int) -> int:
 
 
 def block(text: str, pairs: Brackets, start: int, end: int) -> Block | None:
-    """The long declaration that a range is, or None where it is something else, or more than that."""
+    """The long declaration of a range, or None if the range is something else."""
     opened = text.find("{", start, end) if end - start > LONG else -1
     closed = pairs.partner.get(opened)
     if closed is None or any(c in text[start:opened] for c in ";\n") or not _TAIL.fullmatch(text, closed, end):

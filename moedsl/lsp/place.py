@@ -1,4 +1,4 @@
-"""Where a cursor stands: the word, the statement and the blocks around it, and what is known there."""
+"""Analyse the place of a cursor: the word, the statement and the blocks around it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTHING = re.compile(r"(?:\s|#[^\n]*)*")
 
 @frozen
 class Block:
-    """An open ``{``: what it is a block of, and the name after that."""
+    """An open ``{``: the kind of its block, and the name after that."""
 
     keyword: str
     name: str
@@ -31,22 +31,22 @@ class Block:
 
 @frozen
 class Place:
-    """A cursor's surroundings."""
+    """The surroundings of a cursor."""
 
     start: int
-    """Where the word being typed starts; the cursor where there is none."""
+    """The start of the word being typed; the cursor if there is none."""
     word: str
-    """The part of it before the cursor."""
+    """The part of the word before the cursor."""
     end: int
-    """Where it ends."""
+    """The end of the word."""
     blocks: tuple[Block, ...]
-    """The blocks around it, the innermost last."""
+    """The blocks around the cursor, the innermost last."""
     said: tuple[Lexeme, ...]
-    """The words of the statement before it."""
+    """The words of the statement before the cursor."""
     accepts: frozenset[str]
-    """The terminals that may stand there; none inside a comment or a string."""
+    """The terminals that may follow; none inside a comment or a string."""
     string: str | None = None
-    """What is before the cursor in the string that it stands in."""
+    """The text before the cursor in its string, if it is in one."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -54,12 +54,12 @@ class Place:
 
     @property
     def block(self) -> str:
-        """What the innermost block is of; empty at the top."""
+        """The kind of the innermost block; empty at the top."""
         return self.blocks[-1].keyword if self.blocks else ""
 
 
 class _Scan:
-    """One pass over the text before the cursor: the open blocks and where the present statement starts."""
+    """One pass over the text before the cursor: the open blocks, and the start of the present statement."""
 
     def __init__(self, text: str, offset: int) -> None:
         self.text, self.offset = text, offset
@@ -103,7 +103,7 @@ class _Scan:
 
 
 def place(text: str, offset: int) -> Place:
-    """The surroundings of an offset of a text."""
+    """Analyse the surroundings of an offset."""
     scan = _Scan(text, offset).run()
     typed = _TYPED.search(text, scan.statement, offset)
     start = typed.start() if typed else offset
@@ -120,7 +120,7 @@ def place(text: str, offset: int) -> Place:
 
 
 def _accepts(text: str, scan: _Scan, blocks: tuple[Block, ...], start: int) -> frozenset[str]:
-    """What may stand there; on a fresh line, also a clause of the statement before."""
+    """The terminals that may follow; on a fresh line, also a clause of the statement before."""
     headers = "".join(f"{_header(b, i)} {{\n" for i, b in enumerate(blocks))
     accepts = states.accepted_after(headers + text[scan.statement : start])
     fresh = scan.statement and text[scan.statement - 1] == "\n" and not text[scan.statement : start].strip()
@@ -131,7 +131,7 @@ def _accepts(text: str, scan: _Scan, blocks: tuple[Block, ...], start: int) -> f
 
 
 def _header(block: Block, depth: int) -> str:
-    """A header that parses, whatever state the written one is in."""
+    """A valid header of a block's kind, which replaces the written one."""
     return block.keyword if depth else f"{block.keyword} x"
 
 
@@ -148,7 +148,7 @@ def _blocks(text: str, found: list[tuple[int, int]]) -> tuple[Block, ...]:
 
 
 def _said(text: str, at: int) -> tuple[Lexeme, ...]:
-    """The words of a text that starts at an offset; neither blanks nor line ends."""
+    """The words of a text from an offset, without spaces and line ends."""
     kinds = ("space", "newline", "comment")
     return tuple(Lexeme(w.kind, w.text, w.start + at) for w in lexemes(text) if w.kind not in kinds)
 
@@ -158,21 +158,21 @@ Doc = Callable[[], str | None]
 
 @frozen
 class Offer:
-    """One thing that may be written. `kind` is a name of LSP's CompletionItemKind."""
+    """One offer. `kind` is a name of LSP's CompletionItemKind."""
 
     label: str
     kind: str
     detail: str = ""
     doc: Doc | None = field(default=None, repr=False)
     insert: str | None = None
-    """What is written instead of the label."""
+    """The text to insert instead of the label."""
     snippet: str | None = None
-    """The same for a client that knows snippets."""
+    """The text to insert for a client that supports snippets."""
 
 
 @frozen
 class Around:
-    """The place and what is known of its file."""
+    """The place, with the analysis of its file."""
 
     document: Document
     known: Analysis
@@ -184,7 +184,7 @@ class Around:
 
     @property
     def program(self) -> Program | None:
-        """The run that the place is in, as far as it could be read."""
+        """The run of the place, as far as it could be read."""
         name = next((b.name for b in self.at.blocks if b.keyword == "run"), "")
         programs = [p for p in self.known.programs if not name or p.name.split(".")[0] == name]
         return programs[0] if programs else None

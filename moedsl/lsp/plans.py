@@ -1,4 +1,4 @@
-"""The solver's plans by run, and the `pin` statements that keep what they chose."""
+"""Get the solver's plans by run, and the `pin` statements for their choices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATEMENTS: tuple[type, ...] = ast.Stmt.__args__  # type: ignore[attr-defined]
 
 
 def of_runs(document: Document) -> dict[str, list[Plan]]:
-    """The plans of each run of a file, several where it varies something; empty while nothing is solved."""
+    """The plans of each run of a file, several if it varies something; empty before the solver's answer."""
     out: dict[str, list[Plan]] = {}
     for plan in document.plan.plans if document.plan is not None else ():
         out.setdefault(plan.name.split(".")[0], []).append(plan)
@@ -31,13 +31,13 @@ def of_runs(document: Document) -> dict[str, list[Plan]]:
 
 
 def chosen(document: Document, run: str) -> Chosen | None:
-    """The one layout of a run; None where it varies something, or where nothing is solved."""
+    """The one layout of a run; None if it varies something or is not solved."""
     found = [c for c in (document.plan.chosen if document.plan else ()) if c.problem.program.name.split(".")[0] == run]
     return found[0] if len(found) == 1 and found[0].problem.program.name == run else None
 
 
 def values(document: Document, run: str) -> dict[str, str]:
-    """What the solver or a default gave each axis that the run does not pin, as a pin writes it."""
+    """The value of each axis that the run does not pin, as a pin writes it."""
     made = chosen(document, run)
     if made is None:
         return {}
@@ -46,7 +46,7 @@ def values(document: Document, run: str) -> dict[str, str]:
 
 
 def picked(document: Document, run: str) -> list[str]:
-    """Those of them that the solver chose among several, by name."""
+    """The names of the axes that the solver chose among several values."""
     made = chosen(document, run)
     if made is None:
         return []
@@ -55,7 +55,7 @@ def picked(document: Document, run: str) -> list[str]:
 
 
 def pin(document: Document, run: str, names: Sequence[str]) -> Edit | None:
-    """The `pin` statement that keeps some axes as they are; None where nothing is left to pin."""
+    """The edit that pins some axes to their values; None if none is open."""
     known = values(document, run)
     bindings = [f"{n}={known[n]}" for n in names if n in known]
     if not bindings or document.module is None:
@@ -64,7 +64,7 @@ def pin(document: Document, run: str, names: Sequence[str]) -> Edit | None:
 
 
 def head(document: Document, run: str) -> Span:
-    """Where a run is shown: its name, else the statement that names its GPUs, else the first statement."""
+    """The place of a run: its name, else its hardware statement, else its first statement."""
     module = document.module
     items = module.items if module is not None else ()
     block = run_block(module, run) if module is not None else None
@@ -79,7 +79,7 @@ def head(document: Document, run: str) -> Span:
 
 
 def runs_at(document: Document, offset: int) -> list[str]:
-    """The solved run that an offset is about: that of the block it lies in; in a file without blocks the only one."""
+    """The solved run at an offset: the run of its block; in a file without blocks, the only one."""
     items = document.module.items if document.module is not None else ()
     blocks = [i for i in items if isinstance(i, ast.RunDecl)]
     around = [b.name.id for b in blocks if b.span.start <= offset <= b.span.end]
@@ -91,7 +91,7 @@ def runs_at(document: Document, offset: int) -> list[str]:
 
 
 def written(name: str, value: Any) -> str:
-    """A plan's value as a pin writes it."""
+    """Write a plan's value as in a pin."""
     axis = axes.BY_NAME.get(name)
     if axis is not None:
         return legal.written(axis, axis.encode(value))
@@ -99,14 +99,14 @@ def written(name: str, value: Any) -> str:
 
 
 def pinned(values: Mapping[str, Any]) -> str:
-    """The statement that pins some values of a plan: ``pin tp=4 recompute=[moe_act]``."""
+    """Write the statement that pins some values of a plan: ``pin tp=4 recompute=[moe_act]``."""
     return "pin " + " ".join(f"{n}={written(n, v)}" for n, v in values.items())
 
 
 def pin_edit(document: Document, plan: Plan, names: Iterable[str]) -> types.TextEdit | None:
-    """Pins decisions of a plan in the run that it is of; None where none of them is open or the run is not there.
+    """The edit that pins decisions of a plan in its run; None if none is open or the run does not exist.
 
-    What the run pins already and what is no axis is left out.
+    Names that the run pins already and that are not axes are skipped.
     """
     decisions = {d.name: d for d in plan.decisions}
     wanted = [n for n in names if n in axes.BY_NAME and n in decisions and decisions[n].origin != "pinned"]
@@ -117,5 +117,5 @@ def pin_edit(document: Document, plan: Plan, names: Iterable[str]) -> types.Text
 
 
 def block_of(document: Document, run: str) -> ast.RunDecl | None:
-    """The block of a run, whatever phase or value the plan is of; None for what stands at the top."""
+    """The block of a run, for any phase or value of the plan; None for a run at the top level."""
     return run_block(document.module, run) if document.module is not None else None

@@ -1,4 +1,4 @@
-"""Between an editor's positions and the compiler's offsets: lines and code units there, code points here."""
+"""Convert between an editor's positions (lines and code units) and the compiler's offsets (code points)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _utf16(text: str) -> int:
 
 
 _UNITS: dict[str, Callable[[str], int]] = {UTF8: _utf8, UTF16: _utf16, UTF32: len}
-"""The code units of a text, by the encoding that client and server agreed on."""
+"""The code units of a text in the encoding that client and server agreed on."""
 
 
 @frozen(slots=False, eq=False)
 class Lines:
-    """The lines of a text whose line ends are newlines, and positions in it as a client counts them.
+    """The lines of a text that end in newlines, and positions in it as a client counts them.
 
-    A text with a byte-order mark has lost it here; the client still counts it on its first line.
+    The byte-order mark is removed from the text; the client still counts it on its first line.
     """
 
     text: str = field(repr=False)
@@ -61,11 +61,11 @@ class Lines:
         return self.starts[line + 1] - 1 if line + 1 < len(self.starts) else len(self.text)
 
     def line_of(self, offset: int) -> int:
-        """The line, from 0, that an offset lies on."""
+        """The line of an offset, from 0."""
         return bisect_right(self.starts, offset) - 1
 
     def position(self, offset: int) -> types.Position:
-        """An offset as a position; offsets after the text are its end."""
+        """Convert an offset to a position; offsets after the text are its end."""
         offset = min(max(offset, 0), len(self.text))
         line = self.line_of(offset)
         start = self.starts[line]
@@ -73,7 +73,7 @@ class Lines:
         return types.Position(line, units + self._mark(line))
 
     def offset(self, position: types.Position) -> int:
-        """A position as an offset. After a line it is the line's end, after the text the text's, as LSP has it."""
+        """Convert a position to an offset; after a line it is the line's end, after the text the text's end."""
         line = position.line
         if line < 0 or line >= len(self.starts):
             return 0 if line < 0 else len(self.text)
@@ -98,7 +98,7 @@ class Lines:
         return _UNITS[self.encoding]("\ufeff") if self.bom and line == 0 else 0
 
     def _characters(self, text: str, units: int) -> int:
-        """How many characters of a line come before a number of units; inside a character, those before it."""
+        """Count the characters of a line before a number of units; a position inside a character is before it."""
         count, used = _UNITS[self.encoding], 0
         for i, char in enumerate(text):
             used += count(char)

@@ -1,8 +1,8 @@
-"""What `parser.parse` returns, sooner where most of a file's text was parsed before.
+"""Parse like `parser.parse`, but faster if most of a file's text was parsed before.
 
-Statements that stand in the file's last text as well are moved to where they stand now; the parser reads the others,
-each by itself, inside the header of its block. Where a statement could mean something else by itself than in the
-file, the whole file is parsed: braces that do not pair, brackets that pair otherwise, and errors or words without end.
+Statements of the file's last text are moved to their new places; the parser reads the others, each alone, inside the
+header of its block. If a statement alone could differ from the same statement in the file, the whole file is parsed:
+with unpaired braces, with brackets that pair differently, and with errors or words that do not end.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ _INSIDE: dict[type, str] = {
     ast.RulesDecl: "members", ast.RunDecl: "body", ast.ProfileDecl: "body", ast.HardwareDecl: "facts",
     ast.ModelDecl: "facts", ast.ClusterDecl: "facts", ast.CalibrationDecl: "facts", ast.DocumentDecl: "facts",
 }  # fmt: skip
-"""The field with what stands between a declaration's braces."""
+"""The field with the content of a declaration's braces."""
 _WORDS = re.compile(r"\w+|[^\w ]")
 
 
 @frozen(eq=False)
 class Piece:
-    """What a range of the text is by itself, its spans as if it stood at `start`."""
+    """The result of parsing one range alone, with spans as if it started at `start`."""
 
     start: int
     nodes: tuple[Any, ...]
     found: tuple[Diagnostic, ...]
     odd: tuple[int, ...]
-    """Brackets without a partner, counted from its start."""
+    """Brackets without a partner, relative to its start."""
     whole: bool = True
     """Whether the range could be read by itself."""
 
 
 @define(eq=False)
 class _File:
-    """The pieces of a file's last text, by the header of the block that they stand in and their own text."""
+    """The pieces of a file's last text, by the header of their block and their own text."""
 
     known: dict[tuple[str, str], Piece] = field(factory=dict)
 
@@ -58,7 +58,7 @@ def _file(name: str) -> _File:
 
 
 def parse(source: Source) -> Parsed:
-    """The same as `parser.parse`, tree, spans and diagnostics."""
+    """Parse a text with the results of `parser.parse`: tree, spans and diagnostics."""
     pairs = brackets(source.text)
     if pairs.depth > MAX_DEPTH or _is_long(source.text) or _is_lost(source, pairs):
         return parser.parse(source)
@@ -83,7 +83,7 @@ def _is_lost(source: Source, pairs: Brackets) -> bool:
 
 @define(eq=False, slots=False)
 class _Reading:
-    """One text on its way."""
+    """The parsing of one text."""
 
     source: Source
     pairs: Brackets
@@ -105,7 +105,7 @@ class _Reading:
         return ast.Module(items, Span(self.source.name, 0, len(text)))
 
     def of(self, start: int, end: int) -> tuple[Any, ...]:
-        """The items of a range at the top."""
+        """The items of a range at the top level."""
         block = pieces.block(self.source.text, self.pairs, start, end)
         if block is None:
             return self.piece("\n", start, end)
@@ -113,7 +113,7 @@ class _Reading:
         return self.piece("\n", start, end) if shell is None else (self.filled(shell, block),)
 
     def shell(self, block: pieces.Block) -> Any | None:
-        """A declaration with nothing between its braces; None where even that is not right."""
+        """A declaration with empty braces; None if even that does not parse."""
         text = self.source.text
         made = self.made("\n", text[block.start : block.opened] + text[block.closed : block.end], block.start)
         whole = not made.found and len(made.nodes) == 1 and type(made.nodes[0]) in _INSIDE
@@ -132,7 +132,7 @@ class _Reading:
         return attrs.evolve(shell, **{_INSIDE[type(shell)]: tuple(nodes), "span": span})
 
     def piece(self, header: str, start: int, end: int) -> tuple[Any, ...]:
-        """The nodes of a range; nothing more is read once there are too many errors."""
+        """The nodes of a range; parsing stops after too many errors."""
         if len(self.found) >= parser.MAX_ERRORS:
             return ()
         made = self.made(header, self.source.text[start:end], start)
@@ -141,7 +141,7 @@ class _Reading:
         return made.nodes
 
     def made(self, head: str, text: str, start: int) -> Piece:
-        """A range that stands at an offset: moved there from where it was, else parsed."""
+        """The range at an offset: moved there if it was parsed before, else parsed."""
         head = head if start else ""
         piece = self.known.get((head, text)) or _parsed(self.source.name, head, text)
         by = start - piece.start
@@ -152,7 +152,7 @@ class _Reading:
 
 
 def _parsed(name: str, head: str, text: str) -> Piece:
-    """A range by itself after a newline, in a block of its own where it stands in one."""
+    """Parse a range alone after a newline, in a block of its own if it is in one."""
     inside = len(head) > 1
     whole = f"{head}{text}}}\n" if inside else head + text
     module, found = parser.parse(Source(name, whole))
@@ -164,7 +164,7 @@ def _parsed(name: str, head: str, text: str) -> Piece:
 
 
 def _inside(items: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """What stands in the one block that there is; None where there is something else."""
+    """The content of the only block; None if there is something else."""
     if len(items) != 1 or type(items[0]) not in _INSIDE:
         return None
     return getattr(items[0], _INSIDE[type(items[0])])
@@ -179,7 +179,7 @@ def _odd(pairs: Brackets) -> list[int]:
 
 
 def moved(value: T, by: int) -> T:
-    """A node, a diagnostic, or a tuple of such, so many characters further on."""
+    """Move a node, a diagnostic, or a tuple of them by some characters."""
     return _moved(value, by) if by else value
 
 
@@ -198,5 +198,5 @@ def _moved(value: Any, by: int) -> Any:
 
 @cache
 def _names(kind: type) -> tuple[str, ...]:
-    """The fields of a class in the order in which it takes them; none where it is no attrs class."""
+    """The fields of an attrs class in the order of its arguments; none for other classes."""
     return tuple(f.name for f in attrs.fields(kind)) if attrs.has(kind) else ()

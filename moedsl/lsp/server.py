@@ -1,4 +1,4 @@
-"""The server: which requests it answers and with what, and when files are looked at again."""
+"""Run the server: the table of its requests and commands, and its wiring."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 
 
 PATIENCE = 10.0
-"""Seconds that an answer waits for the solver where the client cannot be told to ask again."""
+"""Seconds that an answer waits for the solver if the client cannot be asked to refresh."""
 
 
 @frozen
 class Feature:
-    """One request: `function` of ``moedsl.lsp.features.MODULE`` answers it; imported when it is first asked.
+    """One request, which `function` of ``moedsl.lsp.features.MODULE`` answers; it is imported at the first request.
 
-    The function takes a `Document` and the request's parameters where `of` is ``document``; the answer of a file that
-    is not open or not looked at is None. Where `of` is ``workspace`` it takes the `Workspace` instead.
+    The function takes a `Document` and the request's parameters if `of` is ``document``; a file that is not open or is
+    refused has the answer None. If `of` is ``workspace``, it takes the `Workspace` instead.
     """
 
     method: str
@@ -69,7 +69,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(types.TEXT_DOCUMENT_CODE_ACTION, "actions", options=legend.ACTIONS, of="workspace"),
     Feature(types.TEXT_DOCUMENT_CODE_LENS, "lenses", waits=0.6),
 )
-"""Every request that is answered. One line each; the module says what with."""
+"""Every request, in one line each."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "moedsl.pin": ("hints", "pin"),
@@ -77,12 +77,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     legend.SHOW_PLAN: ("commands", "show_plan"),
     legend.SHOW_REPORT: ("commands", "show_report"),
 }
-"""Command -> module and function of `moedsl.lsp.features`. The function takes the `Workspace` and the arguments; a
-`WorkspaceEdit` that it returns is applied by the client, anything else goes back as the command's result."""
+"""Module and function of `moedsl.lsp.features` for each command.
+
+The function takes the `Workspace` and the arguments. The client applies a `WorkspaceEdit` that it returns; anything
+else is the command's result.
+"""
 
 
 def _forward(method: str) -> Callable[[Any, Any], Any]:
-    """A built-in handler that leaves everything to ours."""
+    """A built-in handler that does nothing, because ours does all."""
 
     def handler(self: Any, params: Any) -> Any:
         yield self.fm.features[method], (params,), None
@@ -91,7 +94,7 @@ def _forward(method: str) -> Callable[[Any, Any], Any]:
 
 
 class Protocol(LanguageServerProtocol):
-    """Texts are kept by `Workspace` alone: pygls splits lines at characters at which LSP does not."""
+    """Store no texts: only `Workspace` does, because pygls also splits lines at characters at which LSP does not."""
 
     lsp_text_document__did_open: Any = _forward(types.TEXT_DOCUMENT_DID_OPEN)
     lsp_text_document__did_change: Any = _forward(types.TEXT_DOCUMENT_DID_CHANGE)
@@ -99,7 +102,7 @@ class Protocol(LanguageServerProtocol):
 
 
 class Server(LanguageServer):
-    """pygls's server with the open files."""
+    """The server of pygls with the open files."""
 
     def __init__(self, version: str) -> None:
         self.converter = default_converter()
@@ -111,7 +114,7 @@ class Server(LanguageServer):
         self.checking = Checking(self)
 
     def _solved(self, document: Document, plan: Solved) -> None:
-        """The solver answered for a snapshot: tells the client what it found, and to ask again for what shows it."""
+        """Publish the solver's diagnostics for a snapshot, and ask the client to refresh."""
         if not self.files.keep(document, plan):
             return
         self.checking.publish(document.uri)
@@ -122,7 +125,7 @@ class Server(LanguageServer):
 
 
 def make(version: str) -> Server:
-    """A server with every feature registered; nothing of the compiler is imported before a request needs it."""
+    """Make a server with every feature registered; the compiler is imported when a request needs it."""
     server = Server(version)
     sync.register(server)
     for feature in FEATURES:
@@ -137,7 +140,7 @@ def _function(module: str, name: str) -> Callable[..., Any]:
 
 
 def _handler(server: Server, feature: Feature) -> Callable[[Any], Any]:
-    """What pygls calls. An exception of a feature is logged and answered with an error by pygls, and ends nothing."""
+    """Make the handler that pygls calls. pygls logs an exception of a feature and answers with an error."""
 
     def answer(params: Any) -> Any:
         with undisturbed():

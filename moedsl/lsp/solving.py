@@ -1,4 +1,4 @@
-"""The solver's thread of the server: one job a file, void when its text changes; an answer goes first."""
+"""Run the solver in a thread: one job for each file, void when its text changes; answers have priority."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from moedsl.lsp.document import Analysis, Document, Solved
 log = logging.getLogger(__name__)
 
 DELAY = 0.1
-"""Seconds after a check before its programs are solved: nobody reads a plan between two keys."""
+"""Seconds after a check before its programs are solved, so that nothing is solved between two keys."""
 
 
 class _SupersededError(Exception):
-    """The text that is being solved is no longer the file's."""
+    """The text that is being solved has changed."""
 
 
 @define(eq=False)
 class Job:
-    """One text's way through the solver. `done` is set when there is an answer, or nothing to answer."""
+    """The job of one text. `done` is set when it is solved, or when nothing is to be solved."""
 
     done: asyncio.Event = field(factory=asyncio.Event)
     void: bool = False
     timer: asyncio.TimerHandle | None = None
 
     def end(self, void: bool = False) -> None:
-        """Lets those go on that wait for it; `void`: without an answer."""
+        """Release those that wait for it; `void` means without a result."""
         self.void = self.void or void
         if self.timer is not None:
             self.timer.cancel()
@@ -42,7 +42,7 @@ class Job:
 
 
 class Solving:
-    """The jobs by file. `tell` is called in the server's thread with the snapshot and what the solver chose."""
+    """The jobs by file. `tell` is called in the server's thread with the snapshot and its result."""
 
     def __init__(self, tell: Callable[[Document, Solved], None]) -> None:
         self._tell = tell
@@ -51,18 +51,18 @@ class Solving:
         self._thread: threading.Thread | None = None
 
     def expect(self, uri: str) -> None:
-        """The text is new: the job of the one before is void, whoever waits now waits for this one."""
+        """Start the job of a new text; the job before is void, and those that wait for it wait for this one."""
         self.drop(uri)
         self._jobs[uri] = Job()
 
     def drop(self, uri: str) -> None:
-        """There is nothing to solve any more."""
+        """Drop the job of a file that needs no solving any more."""
         job = self._jobs.pop(uri, None)
         if job is not None:
             job.end(void=True)
 
     def start(self, document: Document) -> None:
-        """The check is done: its programs are solved after `DELAY`, if there is anything to solve."""
+        """Solve the programs of a checked file after `DELAY`, if it has any."""
         job = self._jobs.get(document.uri)
         if job is None:
             return
@@ -73,7 +73,7 @@ class Solving:
         job.timer = loop.call_later(DELAY, self._put, job, document, loop)
 
     async def wait(self, uri: str, seconds: float) -> None:
-        """Returns when the file's newest text is solved or needs no solving, at the latest after so many seconds."""
+        """Wait until the file's newest text is solved or needs no solving, at most so many seconds."""
         job = self._jobs.get(uri)
         if job is None:
             return
@@ -89,7 +89,7 @@ class Solving:
         self._queue.put((job, document, loop))
 
     def _work(self) -> None:
-        """The solver's thread."""
+        """Run the thread of the solver."""
         while True:
             job, document, loop = self._queue.get()
             plan = _solve(job, document)
@@ -104,7 +104,7 @@ class Solving:
 
 
 def _solve(job: Job, document: Document) -> Solved | None:
-    """The plans of a snapshot; None where it is void by now. A bug of the solver costs the hints alone."""
+    """Solve a snapshot; None if it is void. A bug of the solver only costs the hints."""
 
     def progress(_: str) -> None:
         if job.void:
@@ -121,7 +121,7 @@ def _solve(job: Job, document: Document) -> Solved | None:
 
 
 def solve(analysis: Analysis, progress: Callable[[str], None] = lambda _: None) -> Solved:
-    """The compiler's stages after the check."""
+    """Run the compiler's stages after the check."""
     from moedsl import compiler
 
     result = compiler.Result(analysis.source, analysis.module, analysis.library, analysis.programs)
@@ -130,15 +130,14 @@ def solve(analysis: Analysis, progress: Callable[[str], None] = lambda _: None) 
 
 
 SHORT, LONG = 0.001, 0.2
-"""Seconds that a thread computes before it gives way to another: at rest, and while an answer is made."""
+"""Seconds that a thread computes before it yields to another: normally, and while an answer is made."""
 
 
 @contextmanager
 def undisturbed() -> Generator[None]:
-    """Inside, the solver waits for the server's thread to be done, and garbage is left for later.
+    """Give the server's thread priority over the solver, and postpone garbage collection.
 
-    Python would else give each thread the same share, and a collection in the midst of a check makes it half as long
-    again.
+    Otherwise Python gives each thread the same share, and a collection during a check makes it half as long again.
     """
     sys.setswitchinterval(LONG)
     gc.disable()

@@ -1,6 +1,6 @@
-"""What the grammar accepts after a prefix, by walking the parser's own tables over the words; nothing is built.
+"""Find what the grammar accepts after a prefix, by the parser's own tables over the words, without building a tree.
 
-A prefix that does not parse is repaired: a missing word is inserted or a superfluous one dropped, whichever lets the
+A prefix that does not parse is repaired: a missing word is inserted or a superfluous one is dropped, whichever lets the
 following words parse.
 """
 
@@ -19,24 +19,24 @@ from moedsl.syntax.tokens import Lexeme, lexemes
 
 Stack = tuple[int, ...]
 AHEAD = 4
-"""Words that have to parse after a repair."""
+"""The number of words that must parse after a repair."""
 INSERTED = ("NAME", "NUMBER", "STRING", "EQUAL", "COLON", "COMMA", "RBRACKET", "RPAREN", "NEWLINE")
-"""What a repair may insert, the likeliest first."""
+"""The terminals that a repair may insert, the likeliest first."""
 _SYMBOLS = {text.strip("`"): name for name, text in WORDS.items() if text.startswith("`")}
 _BLANK = ("space", "comment")
 
 
 @frozen
 class Table:
-    """The LALR table: for each state what a terminal or a rule leads to."""
+    """The LALR table: for each state, the action of each terminal or rule."""
 
     states: dict[int, dict[str, tuple[Any, Any]]]
     start: int
     shift: Any
-    """The action that shifts, as the table has it."""
+    """The table's action for a shift."""
 
     def take(self, stack: Stack, terminal: str) -> Stack | None:
-        """The stack after a terminal, or None where it cannot stand."""
+        """The stack after a terminal, or None if it is not accepted."""
         while True:
             found = self.states[stack[-1]].get(terminal)
             if found is None:
@@ -49,13 +49,13 @@ class Table:
             stack = (*stack, self.states[stack[-1]][argument.origin.name][1])
 
     def accepts(self, stack: Stack) -> frozenset[str]:
-        """The terminals that can stand next."""
+        """The terminals that are accepted next."""
         return frozenset(t for t in self.states[stack[-1]] if t.isupper() and self.take(stack, t) is not None)
 
 
 @cache
 def table() -> Table:
-    """The tables of the grammar that this moedsl reads."""
+    """The tables of moedsl's grammar."""
     return Table(*tables())
 
 
@@ -68,7 +68,7 @@ def terminal_words() -> frozenset[str]:
 
 
 def terminals(word: Lexeme) -> Iterator[str]:
-    """What a word may be to the grammar, the likeliest first."""
+    """The terminals that a word may be, the likeliest first."""
     if word.kind == "word":
         yield from (word.text.upper() for _ in [0] if word.text in terminal_words())
         yield from ("NAME", "WORD", "VERSION")
@@ -83,7 +83,7 @@ def terminals(word: Lexeme) -> Iterator[str]:
 
 
 def accepted_after(prefix: str) -> frozenset[str]:
-    """The terminals that can stand after a text, which a whole word ends. Linear in its length."""
+    """The terminals that may follow a text that ends with a whole word, in linear time."""
     found = list(_words(prefix))
     stack: Stack = (table().start,)
     at = 0
@@ -96,7 +96,7 @@ def accepted_after(prefix: str) -> frozenset[str]:
 
 
 def _words(text: str) -> Iterator[Lexeme]:
-    """The words that the parser sees: no blanks, and no newlines inside ( ) and [ ] or before a clause."""
+    """The words that the parser sees: without spaces, and without newlines inside ( ) and [ ] or before a clause."""
     depth, waiting = 0, None
     for word in lexemes(text):
         if word.kind in _BLANK:
@@ -119,7 +119,7 @@ def _take(stack: Stack, word: Lexeme) -> Stack | None:
 
 
 def _repaired(stack: Stack, found: Sequence[Lexeme], at: int) -> tuple[Stack, int]:
-    """The stack with the word at `at` taken after an insertion, or with it dropped, and where the walk stands."""
+    """The stack after an insertion before the word at `at`, or after dropping the word, and the next position."""
     best, reached = stack, 0
     for terminal in INSERTED:
         inserted = table().take(stack, terminal)
@@ -132,7 +132,7 @@ def _repaired(stack: Stack, found: Sequence[Lexeme], at: int) -> tuple[Stack, in
 
 
 def _length(stack: Stack, found: Iterable[Lexeme]) -> int:
-    """How many words parse."""
+    """Count the words that parse."""
     length = 0
     for word in found:
         after = _take(stack, word)

@@ -1,4 +1,4 @@
-"""The requests about the session itself: initialize, and what the client tells of files and folders."""
+"""Handle requests about the session: initialize, and notifications about files and folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cattrs import Converter
 
     class Server(Session, Protocol):
-        """The server as this module sees it."""
+        """The server, as this module uses it."""
 
         checking: Checking
         converter: Converter
@@ -33,7 +33,7 @@ WATCHED = "**/*.moe"
 
 
 def register(server: Server) -> None:
-    """Registers the handlers of this module."""
+    """Register the handlers of this module."""
     session = _Session(server)
     handlers = {
         types.INITIALIZE: session.initialize,
@@ -51,7 +51,7 @@ def register(server: Server) -> None:
 
 
 def _plain(handler: Any) -> Any:
-    """A function of one argument; pygls marks functions with attributes, which bound methods do not take."""
+    """Wrap a method as a function, which pygls can mark with attributes."""
 
     def handle(params: Any) -> None:
         handler(params)
@@ -61,7 +61,7 @@ def _plain(handler: Any) -> Any:
 
 @frozen
 class _Session:
-    """What happens on each notification."""
+    """The handler of each notification."""
 
     server: Server
 
@@ -90,7 +90,7 @@ class _Session:
         self.server.checking.changed(item.uri)
 
     def saved(self, _: types.DidSaveTextDocumentParams) -> None:
-        """The text is known already; clients send this whether or not they are asked to."""
+        """Do nothing on save: the text is known. Clients send this without being asked."""
 
     def closed(self, params: types.DidCloseTextDocumentParams) -> None:
         self.server.checking.closed(params.text_document.uri)
@@ -106,7 +106,7 @@ class _Session:
         self.server.files.roots = (*kept, *_paths(params.event.added))
 
     def configured(self, _: types.DidChangeConfigurationParams) -> None:
-        """There are no settings; clients send this whether or not there are."""
+        """Do nothing: there are no settings. Clients send this anyway."""
 
 
 def _paths(folders: Sequence[types.WorkspaceFolder]) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def _warm_up(wire: Converter) -> None:
 
 
 def _watch(server: Server) -> None:
-    """Asks to be told of .moe files that change on disk: an open file may use them."""
+    """Register for .moe files that change on disk, because an open file may use them."""
     watcher = types.FileSystemWatcher(WATCHED)
     options = types.DidChangeWatchedFilesRegistrationOptions([watcher])
     registration = types.Registration("moe-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)

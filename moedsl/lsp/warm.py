@@ -1,4 +1,4 @@
-"""What the first edit, the first answer and the first plan would wait for, done while the client shows the file."""
+"""Prepare the first edit, the first answer and the first plan while the client shows the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ URI = "untitled:warm-up.moe"
 
 
 def warm_up(wire: Converter) -> None:
-    """Loads the grammar, the stdlib and the solver, then what answers; `wire` learns the messages for them."""
+    """Load the grammar, the stdlib and the solver, then the features; `wire` learns the messages for them."""
     analysis.parse(Source("warm-up.moe", RUN))
     analysis.stdlib()
     compiler.compile_source(Source("warm-up.moe", RUN))
@@ -33,7 +33,7 @@ def warm_up(wire: Converter) -> None:
 
 
 def _edits(wire: Converter) -> None:
-    """A change as a client sends it, and diagnostics as it gets them."""
+    """Convert a change and diagnostics once, as the client and the server will."""
     at = {"line": 0, "character": 0}
     changes = [{"range": {"start": at, "end": at}, "text": ""}, {"text": ""}]
     params = {"textDocument": {"uri": URI, "version": 1}, "contentChanges": changes}
@@ -45,7 +45,7 @@ def _edits(wire: Converter) -> None:
 
 
 def _answers(wire: Converter) -> None:
-    """Completion in a file of its own, and what its answers become."""
+    """Complete in a small file once, and convert the answers."""
     from moedsl.lsp.features import completion
 
     params = {"textDocument": {"uri": URI}, "position": {"line": 1, "character": 0}}

@@ -1,4 +1,4 @@
-"""The open files and their newest snapshots; names of files as the compiler writes them, and their URIs."""
+"""Keep the open files and their newest snapshots, and map file names of the compiler to URIs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from moedsl.syntax.reader import Read
 
 LIMIT = 1 << 18
-"""Characters; `reader.LIMIT`, which a larger text breaks."""
+"""Characters that are kept of a text; a larger one breaks `reader.LIMIT`."""
 
 
 @define(eq=False)
 class Entry:
-    """An open file as the client has it."""
+    """An open file of the client."""
 
     uri: str
     name: str
@@ -33,19 +33,19 @@ class Entry:
     lines: Lines
     newline: str
     document: Document | None = None
-    """The newest snapshot; None when the text is newer."""
+    """The newest snapshot; None if the text is newer."""
     earlier: Analysis | None = None
     last: Solved | None = None
 
 
 def unified(text: str) -> str:
-    """A text with newlines for its line ends, whichever it has."""
+    """Replace all line endings of a text by newlines."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 @define(eq=False)
 class Workspace:
-    """Every open file, by the URI that the client gave it."""
+    """Every open file, by the client's URI."""
 
     client: Client = field(factory=Client)
     roots: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Workspace:
     # ------------------------------------------------------------ what the client tells
 
     def open(self, uri: str, version: int | None, text: str) -> None:
-        """A file was opened, or its whole text replaced."""
+        """Open a file, or replace its whole text."""
         bom = text.startswith("\ufeff")
         lines = Lines(unified(text.removeprefix("\ufeff")), self.client.encoding, bom)
         known = self.entries.get(uri)
@@ -65,7 +65,7 @@ class Workspace:
         self.entries[uri] = Entry(uri, self.name_of(uri), version, lines, newline, earlier=earlier, last=last)
 
     def change(self, uri: str, version: int | None, changes: Iterable[types.TextDocumentContentChangeEvent]) -> None:
-        """Edits in the order of the notification; each counts in the text that the one before left."""
+        """Apply edits in the order of the notification; each counts in the text after the one before."""
         entry = self.entries.get(uri)
         if entry is None:
             return
@@ -81,13 +81,13 @@ class Workspace:
         self.entries[uri] = _anew(evolve(entry, version=version, lines=lines))
 
     def close(self, uri: str) -> None:
-        """Forgets a file; from then on what is on the disk counts."""
+        """Forget a file; from then on the text on disk counts."""
         self.entries.pop(uri, None)
 
     # ------------------------------------------------------------ what features ask
 
     def document(self, uri: str) -> Document | None:
-        """The newest snapshot of an open file, or None. Making one costs nothing: it parses when it is asked to."""
+        """The newest snapshot of an open file, or None. Making one costs nothing, because it parses when first read."""
         entry = self.entries.get(uri)
         if entry is None:
             return None
@@ -100,13 +100,13 @@ class Workspace:
         return [d for d in map(self.document, list(self.entries)) if d is not None]
 
     def dependents(self, uri: str) -> list[str]:
-        """The open files that use a file, directly or not; never the file itself."""
+        """The other open files that use a file, directly or not."""
         name = self.name_of(uri)
         known = ((d.uri, d.known) for d in self.documents() if d.uri != uri)
         return [other for other, analysis in known if analysis is not None and name in analysis.reads]
 
     def keep(self, document: Document, plan: Solved | None) -> bool:
-        """Keeps the solver's answer for a snapshot; False where the text has changed since."""
+        """Store the solver's result for a snapshot; False if the text has changed since."""
         entry = self.entries.get(document.uri)
         if entry is None or entry.document is not document:
             return False
@@ -114,7 +114,7 @@ class Workspace:
         return True
 
     def forget(self, uris_: Iterable[str]) -> None:
-        """The files' texts are as before, but not what they use: their snapshots are made anew."""
+        """Make new snapshots of files whose used files changed."""
         for uri in uris_:
             entry = self.entries.get(uri)
             if entry is not None:
@@ -123,7 +123,7 @@ class Workspace:
     # ------------------------------------------------------------ names
 
     def name_of(self, uri: str) -> str:
-        """What the compiler calls a file: its path. A file without one counts as one of the first folder."""
+        """The compiler's name of a file: its path. A file without a path counts as one of the first folder."""
         path = uris.to_fs_path(uri)
         if path:
             return os.path.normpath(path)
@@ -131,7 +131,7 @@ class Workspace:
         return os.path.join(root, uri.replace("/", "_"))
 
     def uri_of(self, name: str) -> str:
-        """The URI of a file that the compiler names: an open one's own, else that of the path."""
+        """The URI of a file of the compiler: an open file's own, else that of the path."""
         path = self.path_of(name)
         for entry in self.entries.values():
             if entry.name == path:
@@ -139,7 +139,7 @@ class Workspace:
         return uris.from_fs_path(path) or name
 
     def path_of(self, name: str) -> str:
-        """Where a file lies; ``stdlib/...`` is looked for where moedsl is installed."""
+        """The path of a file; ``stdlib/...`` is in moedsl's installation."""
         from moedsl.support import resources
 
         return str(resources.stdlib_dir().parent / name) if name.startswith("stdlib/") else name
@@ -172,7 +172,7 @@ class Workspace:
         return analyse(source, self._read)
 
     def _read(self, name: str) -> Read:
-        """A used file: as an editor has it, else as the disk does."""
+        """Read a used file, from an editor or from the disk."""
         from moedsl.syntax import reader
 
         for entry in self.entries.values():
@@ -182,7 +182,7 @@ class Workspace:
 
 
 def _anew(entry: Entry) -> Entry:
-    """An entry whose snapshot has to be made again."""
+    """Copy an entry without its snapshot."""
     return evolve(entry, document=None, earlier=_analysis_of(entry), last=_plan_of(entry))
 
 
@@ -196,7 +196,7 @@ def _analysis_of(entry: Entry) -> Analysis | None:
 
 
 def _refused(entry: Entry) -> tuple[Diagnostic, ...]:
-    """Why a text is not looked at: it is no .moe file, whatever its name."""
+    """Why a text is refused: it is not a .moe file, whatever its name."""
     if len(entry.lines.text) <= LIMIT and "\0" not in entry.lines.text:
         return ()
     from moedsl.syntax import reader

@@ -1,4 +1,4 @@
-"""The chosen layout as the plan: values, their origins, what they cost, what else they could be."""
+"""Build the plan from the chosen layout: values with their origins, costs and alternatives."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 
 
-def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str, Source]) -> Plan:
-    """The whole plan of one run."""
+def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mapping[str, Source]) -> Plan:
+    """Build the whole plan of one run."""
     p, row = chosen.problem.program, chosen.solution.rows[0]
     env = chosen.environment(row.codes, row.prices)
     peaks = bounds(chosen.cost, row.codes)
-    asked = answers(chosen, row, env, peaks.verdict == TIGHT)
-    estimate = _estimate(chosen, row, env, peaks, _certain(chosen, asked, row) if peaks.verdict == TIGHT else None)
+    answered = answers(chosen, row, env, peaks.verdict == TIGHT)
+    estimate = _estimate(chosen, row, env, peaks, _certain(chosen, answered, row) if peaks.verdict == TIGHT else None)
     batch, layout, policy = _batch(env), _layout(chosen, env), _policy(p, env)
     derived = {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)}
     decisions = _decisions(chosen, row, env)
@@ -67,10 +67,10 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
         estimate=estimate,
         walls=walls.walls(chosen, row, env, estimate),
         decisions=decisions,
-        advice=asked.advice,
+        advice=answered.advice,
         allowed=tuple(Allowed(a.rule, a.because) for a in p.allows.values()),
         measured=tuple(_measured(r, env) for r in p.of("measured") if _resembles(r, env)),
-        diagnostics=[to_json(d, sources) for d in found],
+        diagnostics=[to_json(d, sources) for d in diagnostics],
         alternatives=tuple(_alternative(chosen, r, row) for r in chosen.solution.rows[1:]),
         rebalanced=_rebalanced(chosen, row),
         steps=tuple(_step(chosen, g, r, row) for g, r in chosen.steps),
@@ -83,7 +83,7 @@ def make_plan(chosen: Chosen, found: Sequence[Diagnostic], sources: Mapping[str,
 
 
 def _isolation(p: Program) -> Member | None:
-    """Whose variant this is, of what, and which value; None where the run isolates nothing."""
+    """The run, axis and value that this variant belongs to; None if the run has no `isolate`."""
     if p.isolate is None:
         return None
     axis, (variant, *_) = p.isolate.axis, p.isolate.variants
@@ -96,13 +96,13 @@ def _stands_on(p: Program) -> dict[str, str]:
 
 
 def _needs(p: Program, env: Mapping[str, Any]) -> tuple[Need, ...]:
-    """The least versions that the laws ask of the container, each with its law."""
+    """The least versions that the laws require of the container, each with its law."""
     bounds = ((r, bound(r.expr, env)) for r in p.of("require") if holds(r.when, env))
     return tuple(Need(*b, r.id, r.because) for r, b in bounds if b)
 
 
 def _device(p: Program) -> Device:
-    """What the verifier answers when Bridge asks for the GPU; memory in bytes."""
+    """The facts that the verifier returns when Bridge queries the GPU; memory in bytes."""
     h = p.hardware
     capability = (int(h.capability), round(h.capability % 1 * 10))
     return Device(h.device, capability, int(h.memory), h.sms, h.gpus_per_node, h.nvlink_domain)
@@ -126,10 +126,9 @@ def _policy(p: Program, env: Mapping[str, Any]) -> Policy:
 
 
 def _applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
-    """The first rule of each name whose condition holds, in the order of the files; none for what the run sets."""
+    """The first rule that holds for each name, in the order of the files, without names that the run sets."""
     names = dict.fromkeys(r.name for r in p.of(kind) if r.name not in p.sets)
-    found = (first_of(p.named(kind, n), env) for n in names)
-    return [r for r in found if r is not None]
+    return [r for n in names if (r := first_of(p.named(kind, n), env)) is not None]
 
 
 # ---------------------------------------------------------------- prices
@@ -181,13 +180,13 @@ def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row,
         return _entry(axis.name, value, "chosen", *_why_chosen(chosen, origin, alternatives), alternatives)
     if origin is not None:
         return _entry(axis.name, value, "defaulted", origin.id, origin.because, origin.cites, alternatives)
-    return _entry(axis.name, value, "defaulted", None, "the only value that it may take")
+    return _entry(axis.name, value, "defaulted", None, "the only possible value")
 
 
 def _why_chosen(
     chosen: Chosen, origin: Rule | None, alternatives: Sequence[OtherValue]
 ) -> tuple[str | None, str, tuple[str, ...]]:
-    """A choice is made by the phase's ranking, among the candidates of a rule where one narrows them."""
+    """Give rule, reason and citations of a choice: the phase's ranking, and the rule that narrows the candidates."""
     rank = chosen.compiled.ranks[0].rule
     others = [f"{said(a.value)} is {a.effect}" for a in alternatives[:2]]
     because = f"best by {rank.name}" + (f"; {'; '.join(others)}" if others else "")
@@ -243,8 +242,8 @@ def _unfollowed(chosen: Chosen, row: Row) -> set[str]:
 
 
 def _resembles(r: Rule, env: Mapping[str, Any]) -> bool:
-    """Whether a published result is of a run like this one."""
-    return not r.id.startswith(walls.BESIDE) and holds(r.when, env)
+    """Whether a published result is from a run like this one."""
+    return not r.id.startswith(walls.OWN_BLOCKS) and holds(r.when, env)
 
 
 def _measured(r: Rule, env: Mapping[str, Any]) -> Measured:
@@ -252,7 +251,7 @@ def _measured(r: Rule, env: Mapping[str, Any]) -> Measured:
 
 
 def _step(chosen: Chosen, gpus: int, other: Row, row: Row) -> MoreGpus:
-    """What more GPUs would buy, and with which layout."""
+    """The gain from more GPUs, and the layout for it."""
     return MoreGpus(gpus, other.step_time, row.step_time / other.step_time, _changes(chosen, other, row))
 
 
@@ -261,21 +260,23 @@ def _changes(chosen: Chosen, other: Row, row: Row) -> dict[str, Any]:
     return {a.name: json_value(values[a.name]) for a in axes.AXES if other.codes[a.name] != row.codes[a.name]}
 
 
-def _certain(chosen: Chosen, asked: Answers, row: Row) -> Certain:
-    """The best layout that FITS, and what it costs; without one where none does whose step is `within` the plan's."""
-    other = asked.certain
+def _certain(chosen: Chosen, answered: Answers, row: Row) -> Certain:
+    """The best layout that FITS with its cost; no layout if none FITS with a step `within` the limit."""
+    other = answered.certain
     if other is None:
-        return Certain(asked.within, None)
+        return Certain(answered.within, None)
     changes = _changes(chosen, other, row)
-    return Certain(asked.within, CertainLayout(changes, other.peak_memory / GIB, other.step_time, against(other, row)))
+    return Certain(
+        answered.within, CertainLayout(changes, other.peak_memory / GIB, other.step_time, against(other, row))
+    )
 
 
 def _rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
-    """The same layout with its layers in a balance of their own, where that is worth it."""
-    found = rebalance.rebalanced(chosen, row)
-    if found is None:
+    """The same layout with balanced pipeline stages, if that saves enough."""
+    balanced = rebalance.rebalanced(chosen, row)
+    if balanced is None:
         return None
-    text, other = found
+    text, other = balanced
     return evolve(_alternative(chosen, other, row), changes={"pipeline_layout": text})
 
 

@@ -1,4 +1,4 @@
-"""The experiment of a plan: what two runs must share for their losses to be compared, and a fingerprint of it."""
+"""The experiment of a plan: the values that two runs must share to compare their losses, with a fingerprint."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from moedsl.schema.facts import Model
 from moedsl.solver.solve import Chosen
 
 LENGTH = 12
-"""Hexadecimal digits of a fingerprint: enough that two experiments of a project do not meet by chance."""
+"""Hexadecimal digits of a fingerprint, enough to avoid collisions within a project."""
 
 
 def values(
     p: Program, gpus: int, words: Mapping[str, Any], derived: Mapping[str, Any], effects: Effects
 ) -> dict[str, Any]:
-    """Every value of a run that is no matter of execution alone, by word or by Bridge field.
+    """Every value of a run that affects more than its execution, by keyword or by Bridge field.
 
-    `words` are those of layout, batch and policy. A field of the user's `set` that no effect names is here too: it may
-    change what is learned.
+    `words` are the values of layout, batch and policy. A field that the user sets and no effect names is included: it
+    may change what the model learns.
     """
     alone = {"model": p.model.name, "task": p.task, "phase": p.phase, "gpus": gpus, "hardware": p.hardware.name}
     named = alone | {n: v for n, v in words.items() if n in WORDS} | {"target": p.target}
@@ -39,30 +39,30 @@ def values(
 
 
 def settings(*sections: Layout | Batch | Policy) -> dict[str, Any]:
-    """The words of the language that sections of a plan give a value; what else stands there is commentary."""
+    """The values in sections of a plan whose names are keywords of the language; the rest is commentary."""
     return {n: v for s in sections for n, v in s.to_json().items() if n in WORDS}
 
 
 def path_of(word: str) -> str:
-    """A `derive` rule's name as a Bridge field; the model's section may be left out."""
+    """Write the name of a `derive` rule as a Bridge field; a name without a section is in `model`."""
     return word if "." in word else f"model.{word}"
 
 
-def fingerprint(found: Mapping[str, Any], facts: str = "") -> str:
-    """A short hash of the values and of the model's facts, the same on every machine."""
-    text = json.dumps([facts, dict(found)], sort_keys=True, ensure_ascii=False, default=str)
+def fingerprint(values: Mapping[str, Any], facts: str = "") -> str:
+    """Hash the values and the model's facts, with the same result on every machine."""
+    text = json.dumps([facts, dict(values)], sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 
 def facts_of(model: Model) -> str:
-    """The architecture as text, so that two models of one name and different facts are two experiments."""
+    """Write the architecture as text: models of the same name but different facts are different experiments."""
     return json.dumps(attrs.asdict(model), sort_keys=True, default=str)
 
 
 def experiment(
     c: Chosen, words: Mapping[str, Any], derived: Mapping[str, Any], decisions: Sequence[Decision]
 ) -> Experiment:
-    """A plan's experiment: values, fingerprint, who said each, and what makes it a benchmark."""
+    """The experiment of a plan: values, fingerprint, origins, and the values that make it a benchmark."""
     p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
     found = values(p, c.problem.gpus, words, derived, effects)
     decided = {d.name: d.origin for d in decisions}
@@ -70,13 +70,13 @@ def experiment(
     return Experiment(found, fingerprint(found, facts_of(p.model)), origins, benchmarks(found, effects))
 
 
-def benchmarks(found: Mapping[str, Any], effects: Effects) -> tuple[Benchmark, ...]:
-    """The values that make a run a benchmark, and why."""
-    return tuple(Benchmark(n, v, effects.reason(n, v)) for n, v in found.items() if effects.is_benchmark(n, v))
+def benchmarks(values: Mapping[str, Any], effects: Effects) -> tuple[Benchmark, ...]:
+    """The values that make a run a benchmark, with reasons."""
+    return tuple(Benchmark(n, v, effects.reason(n, v)) for n, v in values.items() if effects.is_benchmark(n, v))
 
 
 def _origin(name: str, p: Program, decided: Mapping[str, str]) -> str:
-    """pinned, defaulted, derived or chosen."""
+    """The origin of a value: pinned, defaulted, derived or chosen."""
     if name in p.sets:
         return "pinned"
     stated = "pinned" if name in {*p.spans, *p.vlm} else "defaulted"
@@ -84,22 +84,21 @@ def _origin(name: str, p: Program, decided: Mapping[str, str]) -> str:
 
 
 def decision_effect(name: str, value: Any, p: Program, effects: Effects) -> str:
-    """The effect of one decision: a word of the language, a derived field or an environment variable."""
+    """The effect of one decision: a keyword, a derived field or an environment variable."""
     if any(r.name == name for r in p.of("env")):
         return effects.field(f"env_vars.{name}")
     derived = any(r.name == name for r in p.of("derive"))
     return effects.field(path_of(name)) if derived else effects.word(name, value)
 
 
-# ---------------------------------------------------------------- what is said about it
+# ---------------------------------------------------------------- notes
 
 
 def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
-    """What to know before the losses of these runs are compared: what the solver chose of the experiment, and sweeps
-    over it."""
+    """Note what affects a comparison of losses: values of the experiment that moedsl chose, and sweeps over them."""
     for c in chosen:
         yield from _auto_precision(c)
-        yield from _taken(c)
+        yield from _chosen(c)
     for group in _sweeps(chosen):
         yield from _sweep_changes(group)
 
@@ -108,23 +107,23 @@ def _auto_precision(c: Chosen) -> Iterator[Diagnostic]:
     p = c.problem.program
     if p.precision != "auto" or "precision" in p.pins:
         return
-    taken = _value(c, "precision")
+    value = _value(c, "precision")
     others = [str(axes.BY_NAME["precision"].decode(int(v))) for v in c.problem.domains["precision"]]
-    among = f", the fastest of {', '.join(others)}" if len(others) > 1 else f": in {p.phase} it is no other"
-    text = f"`precision auto` is {taken} here{among}; the precision is part of the experiment"
-    help = f"write `precision {taken}` to keep it in every run that is compared"
+    among = f"the fastest of {', '.join(others)}" if len(others) > 1 else f"the only precision in {p.phase}"
+    text = f"`precision auto` is {value} here, {among}; the precision is part of the experiment"
+    help = f"write `precision {value}` in every run that you compare"
     yield note("plan.precision_auto", text, p.spans["precision"], help=help)
 
 
-def _taken(c: Chosen) -> Iterator[Diagnostic]:
-    """Chosen values that are part of the experiment, where others of their axis are not."""
+def _chosen(c: Chosen) -> Iterator[Diagnostic]:
+    """Note chosen values that are part of the experiment."""
     p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
     open_ = (a for a in axes.AXES if len(c.problem.domains[a.name]) > 1 and a.name != "precision")
     for axis in open_:
         value = _value(c, axis.name)
         if effects.word(axis.name, value) == EXPERIMENT:
-            text = f"{axis.name} {axes.said(value)} was chosen, and it is part of the experiment"
-            help = f"pin {axis.name} to decide it: {effects.reason(axis.name, value)}"
+            text = f"moedsl chose {axis.name} {axes.said(value)}, which is part of the experiment"
+            help = f"pin {axis.name} to decide it yourself: {effects.reason(axis.name, value)}"
             yield note("plan.experiment_chosen", text, p.spans.get("routing", p.spans["hardware"]), help=help)
 
 
@@ -145,16 +144,16 @@ def _sweeps(chosen: Sequence[Chosen]) -> Iterable[list[Chosen]]:
 
 
 def _sweep_changes(group: Sequence[Chosen]) -> Iterator[Diagnostic]:
-    """A sweep whose runs are different experiments says so, and by which values."""
+    """Note a sweep whose runs are different experiments, with the values that differ."""
     p = group[0].problem.program
     effects = of_rules(p.of("effect"))
-    found = {n: [_value(c, n) for c in group] for n in ("seq", "global_batch", *axes.BY_NAME)}
-    decided = {n: v for n, v in found.items() if any(effects.word(n, x) == EXPERIMENT for x in v)}
+    every = {n: [_value(c, n) for c in group] for n in ("seq", "global_batch", *axes.BY_NAME)}
+    decided = {n: v for n, v in every.items() if any(effects.word(n, x) == EXPERIMENT for x in v)}
     differing = {n: v for n, values in decided.items() if len(v := list(dict.fromkeys(map(axes.said, values)))) > 1}
     if p.sweep is not None and p.sweep[0] == "gpus" and p.batch is None:
         batch = group[0].problem.global_batch
-        text = f"every run of this sweep has the batch that {p.batch_gpus} GPUs would have by default, {batch}"
-        yield note("plan.batch_held", text, p.spans["sweep"], help=f"write `batch {batch}`, or another")
+        text = f"every run of this sweep has batch {batch}, the default for {p.batch_gpus} GPUs"
+        yield note("plan.batch_held", text, p.spans["sweep"], help=f"write `batch {batch}` or another batch")
     if differing and p.sweep is not None:
         which = "; ".join(f"{n} {', '.join(v)}" for n, v in differing.items())
         text = f"the runs of this sweep are different experiments: {which}"
@@ -163,7 +162,7 @@ def _sweep_changes(group: Sequence[Chosen]) -> Iterator[Diagnostic]:
 
 
 def summary(e: Experiment) -> str:
-    """The experiment in one line, as a person must keep it between runs."""
+    """Write the experiment in one line: the values to keep between runs."""
     v = dict(e.values)
     batch = f"batch {v.pop('global_batch', '?')} x {v.pop('seq', '?')} tokens"
     head = [str(v.pop("model", "")), str(v.pop("task", "")), batch, str(v.pop("precision", ""))]
@@ -172,6 +171,6 @@ def summary(e: Experiment) -> str:
 
 
 def unstated(e: Experiment) -> str:
-    """The values that a default or a rule gives and the run file does not state, in one line."""
+    """Write the values that come from defaults and rules, not from the run file, in one line."""
     names = [n for n, origin in e.origins.items() if origin in ("defaulted", "derived")]
     return ", ".join(f"{n.removeprefix('model.')} {axes.said(e.values[n])}" for n in names)

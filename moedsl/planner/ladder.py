@@ -1,4 +1,4 @@
-"""The ladder: what a phase may change and on whose advice, and what the next phase opens and is predicted to buy."""
+"""The ladder: what a phase may change and by which rule, what the next phase adds, and its predicted gain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from attrs import evolve
 
 from moedsl.checker.program import Pin, Program
 from moedsl.planner.model.ladder import Folding, Gain, Ladder, NextPhase, Opened, RanksBy
-from moedsl.planner.walls import note, said
+from moedsl.planner.walls import measured, note
 from moedsl.rules.ids import Block, LetName
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
@@ -17,18 +17,18 @@ from moedsl.solver.solve import Chosen, solve
 from moedsl.syntax import ast
 
 AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("throughput",), "throughput": ()}
-"""The phases ahead, up to the first that may change the layout."""
+"""The next phases, up to the first that may change the layout."""
 
 
 def of_run(chosen: Chosen) -> Ladder:
-    """The ladder of a plan whose file has no other phase: the next one is solved for it."""
+    """Build the ladder of a plan whose file has one phase; the next phase is solved for it."""
     p, gpus = chosen.problem.program, chosen.problem.gpus
     ahead = [solve(evolve(p, phase=phase, gpus=gpus), gpus, keep=1) for phase in AFTER[p.phase] if phase != "profile"]
     return _ladder(chosen, None, {c.problem.program.phase: c for c in ahead}, price_folding=True)
 
 
 def of_workflow(every: Sequence[Chosen]) -> dict[str, Ladder]:
-    """The ladder of each run of a file's workflows, by name; the phases are solved already."""
+    """Build the ladder of each run of a file's workflows, by name; the phases are solved already."""
     out: dict[str, Ladder] = {}
     for chosen in (c for c in every if c.problem.program.workflow is not None):
         p = chosen.problem.program
@@ -45,7 +45,7 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
     env = chosen.environment(chosen.solution.rows[0].codes, chosen.solution.rows[0].prices)
     rank = chosen.compiled.ranks[0].rule
     blocks = (Block.LADDER,) if p.workflow else (Block.LADDER, Block.LADDER_ALONE)
-    notes = [r for block in blocks for r in said(chosen.problem, block, env)]
+    notes = [r for block in blocks for r in measured(chosen.problem, block, env)]
     steps = ((phase, ahead.get(phase)) for phase in AFTER[p.phase])
     settled = p.phase == "profile" and before is not None  # the layout is that of scale
     return Ladder(
@@ -68,13 +68,13 @@ def _is_open(c: Chosen, axis: axes.Axis) -> bool:
 
 
 def _is_held(c: Chosen, axis: axes.Axis) -> bool:
-    """Whether the phase's candidates leave one value."""
+    """Whether the phase's candidates are a single value."""
     origin = c.problem.origins[axis.name]
     return not _is_open(c, axis) and isinstance(origin, Rule) and origin.kind == "candidates"
 
 
 def _axis(c: Chosen, axis: axes.Axis) -> Opened:
-    """The values that an axis may take, and the rule that says so; without one, whatever the laws allow."""
+    """The legal values of an axis, with the rule that lists them if one does."""
     origin = c.problem.origins[axis.name]
     rule = origin if isinstance(origin, Rule) else None
     return Opened(
@@ -87,11 +87,11 @@ def _axis(c: Chosen, axis: axes.Axis) -> Opened:
     )
 
 
-# ---------------------------------------------------------------- what the next one would try
+# ---------------------------------------------------------------- the next phases
 
 
 def _next(chosen: Chosen, phase: str, other: Chosen | None) -> NextPhase:
-    """A phase ahead. Profiling changes nothing; a phase that finds no layout says so with `solved` false."""
+    """A later phase. Profiling changes nothing; `solved` is false if the phase has no layout."""
     if phase == "profile":
         other, opens = chosen, ()
     elif other is None or not other.solution.rows:
@@ -103,7 +103,7 @@ def _next(chosen: Chosen, phase: str, other: Chosen | None) -> NextPhase:
 
 
 def _opened(now: Chosen, then: Chosen) -> Iterator[Opened]:
-    """The axes with values that the later phase adds."""
+    """The axes to which the later phase adds values."""
     for axis in axes.AXES:
         have = {*map(int, now.problem.domains[axis.name])}
         added = [axis.decode(int(v)) for v in then.problem.domains[axis.name] if int(v) not in have]
@@ -112,7 +112,7 @@ def _opened(now: Chosen, then: Chosen) -> Iterator[Opened]:
 
 
 def _gain(a: Chosen, b: Chosen) -> Gain:
-    """What changes from one phase's layout to another's, and what it buys."""
+    """Compare the layouts of two phases: what changes, and the gain."""
     old, new = a.solution.rows[0], b.solution.rows[0]
     changes = {x.name: x.decode(new.codes[x.name]) for x in axes.AXES if old.codes[x.name] != new.codes[x.name]}
     speedup = old.step_time / new.step_time
@@ -123,7 +123,7 @@ def _gain(a: Chosen, b: Chosen) -> Gain:
 
 
 def _folding(chosen: Chosen, priced: bool) -> Folding:
-    """Whether the meshes are folded, and what the best layout with one shared mesh would cost against the plan."""
+    """Whether the meshes are folded, and the best layout with one shared mesh compared with the plan."""
     env = chosen.environment(chosen.solution.rows[0].codes, chosen.solution.rows[0].prices)
     if not priced:
         return Folding(not env[LetName.SHARED_MESH])

@@ -1,4 +1,4 @@
-"""The bounds of a plan's memory as JSON and as text: least, best, most, what lies outside torch, and the verdict."""
+"""The bounds of a plan's memory: low, best and high case, memory outside torch, and the verdict."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from moedsl.support.text import wrapped
 
 
 def memory(chosen: Chosen, row: Row, b: Bounds, headroom: float, certain: Certain | None) -> Memory:
-    """The memory of the most loaded rank and of each stage; `headroom` is the share that the phase keeps free."""
+    """Estimate the memory of the most loaded rank and of each stage; the phase keeps the share `headroom` free."""
     cost, capacity = chosen.cost, chosen.problem.program.hardware.memory / GIB
-    beside = b.beside
     return Memory(
         peak_gib=row.peak_memory / GIB,
         capacity_gib=capacity,
@@ -31,7 +30,7 @@ def memory(chosen: Chosen, row: Row, b: Bounds, headroom: float, certain: Certai
         because=b.because,
         unknown=tuple(map(_range, b.spread)),
         unused_gib=b.most * HELD_BACK / GIB,
-        outside=Outside(beside[0] / GIB, beside[1] / GIB, tuple(map(_range, b.outside))),
+        outside=Outside(b.outside_bytes[0] / GIB, b.outside_bytes[1] / GIB, tuple(map(_range, b.outside))),
         certain=certain,
     )
 
@@ -45,19 +44,19 @@ def _range(s: Spread | outside.Part) -> Range:
     return Range(s.name, s.least / GIB, s.most / GIB, s.because)
 
 
-def _certain_text(said: Certain | None) -> list[str]:
-    """What a layout that FITS would cost, of a plan that is TIGHT."""
-    if said is None:
+def _certain_text(c: Certain | None) -> list[str]:
+    """Write what a layout that FITS would cost, for a plan that is TIGHT."""
+    if c is None:
         return []
-    if said.layout is None:
-        near = "" if said.within is None else f" and that is within {said.within:.0%} of this"
-        return [f"nothing FITS that the run leaves open{near}"]
-    changes = ", ".join(f"{name} {axes.written(value)}" for name, value in said.layout.changes.items())
-    return [f"the nearest that FITS: {said.layout.against_plan}, with {changes}"]
+    if c.layout is None:
+        near = "" if c.within is None else f" with a step at most {c.within:.0%} longer"
+        return [f"no layout of this run FITS{near}"]
+    changes = ", ".join(f"{name} {axes.written(value)}" for name, value in c.layout.changes.items())
+    return [f"nearest layout that FITS: {c.layout.against_plan}, with {changes}"]
 
 
 def bounds_text(m: Memory) -> str:
-    """The verdict, what moves the figure, and what lies outside torch."""
+    """Write the verdict, the uncertain terms, and the memory outside torch."""
     out = m.outside
     parts = ", ".join(f"{p.name} {p.lower_gib:.1f} to {p.upper_gib:.1f}" for p in out.parts)
     seen = [u for u in m.unknown if max(-u.lower_gib, u.upper_gib) >= 0.05]

@@ -1,7 +1,7 @@
-"""What a pipeline layout of one's own would buy where Megatron's even split leaves the last stage the slowest.
+"""Balance the pipeline stages, and show the gain where Megatron's even split makes the last stage the slowest.
 
-The even split counts layers alone, so the stage with the loss and MTP has more to do than the others. A plan takes it
-where the layers divide, since a run that says no layout has that one in Megatron; the balanced one is shown beside it.
+The even split counts only layers, so the stage with the loss and MTP has more work than the others. A plan uses the
+even split where the layers divide, because it is Megatron's default; the balanced layout is shown as an alternative.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 
 WORTH = 0.01
-"""Share of the step that a layout has to save to be worth a line."""
+"""Least share of the step that a layout must save to be shown."""
 
 
 def rebalanced(chosen: Chosen, row: Row) -> tuple[str, Row] | None:
-    """The most balanced layout of the plan's stages and its prices; None where the plan has it, or where it breaks a
-    law or saves less than `WORTH`."""
+    """The most balanced layout of the plan's stages, with its prices.
+
+    None if the plan has this layout, or if the layout breaks a law or saves less than `WORTH`.
+    """
     p, pp, vpp = chosen.problem.program, row.codes["pp"], row.codes["vpp"]
     if pp == 1 or p.pipeline_layout is not None or pipeline.layout_string(p.model, pp, vpp) is not None:
         return None

@@ -1,4 +1,4 @@
-"""The values of a sweep side by side, by useful tokens: runs with other sequences differ in effective work."""
+"""Compare the values of a sweep by useful tokens, because runs of different sequence lengths do different work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moedsl.support.text import table
 
 
 def member(p: Program) -> Member | None:
-    """`sweep` of a plan: whose value this is, of which axis; None for another run."""
+    """The section `sweep` of a plan: run, axis and value; None if the run has no sweep."""
     if p.sweep is None:
         return None
     axis, _ = p.sweep
@@ -20,7 +20,7 @@ def member(p: Program) -> Member | None:
 
 
 def comparisons(plans: Sequence[Plan]) -> list[dict[str, Any]]:
-    """One comparison for each sweep among the plans, its values in their order."""
+    """Compare the values of each sweep among the plans, in their order."""
     groups: dict[tuple[str, str], list[tuple[Member, Plan]]] = {}
     for p in plans:
         if p.sweep:
@@ -44,7 +44,7 @@ def _values(plans: Sequence[tuple[Member, Plan]]) -> list[dict[str, Any]]:
 
 
 def text(c: Mapping[str, Any]) -> str:
-    """A comparison as a person reads it; the best is marked."""
+    """Print a comparison, with the best value marked."""
     best = max(v["useful_tokens_per_s_per_gpu"] for v in c["values"])
     rows = [(c["axis"], "s a step", "useful tokens/s/GPU", "speedup", "peak GiB", "")]
     rows += [_row(v, v["useful_tokens_per_s_per_gpu"] == best) for v in c["values"]]

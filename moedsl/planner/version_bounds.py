@@ -1,4 +1,4 @@
-"""The least version of a product that a law asks for."""
+"""Read the least version of a product from a law."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from moedsl.syntax import ast
 
 
 def bound(e: ast.Expr, env: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The product and the version that a law asks for by ``NAME >= version("...")``, in a row with the values `env`.
+    """The product and the version that a law requires by ``NAME >= version("...")``, in a row with the values `env`.
 
-    None where it asks for none: another law, or one whose other conditions settle it in this row.
+    None if the law requires none, or if its other conditions already decide it for this row.
     """
     if not isinstance(e, ast.Binary):
         return None
@@ -24,7 +24,7 @@ def bound(e: ast.Expr, env: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _undecided(e: ast.Binary, env: Mapping[str, Any]) -> bool:
-    """Whether the left side of an `=>` or an `or` leaves it to the right side."""
+    """Whether the value of an `=>` or an `or` depends on its right side."""
     from moedsl.rules.interpreter import evaluate
 
     return bool(evaluate(e.left, env)) == (e.op == "=>")

@@ -1,4 +1,4 @@
-"""What a VLM's plan says of its parts: encoder, projector and decoder apart, what freezing buys, and useful tokens."""
+"""Estimate a VLM by part: encoder, projector and decoder, what freezing saves, and useful tokens."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from moedsl.solver.table import Row
 
 
 def parts(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> dict[str, Any]:
-    """What a VLM's `estimate` adds: `useful_share`, `useful_tokens_per_s_per_gpu`, `parts`, `freeze` and `vision_note`.
+    """Fields of `estimate`: `useful_share`, `useful_tokens_per_s_per_gpu`, `parts`, `freeze` and `vision_note`.
 
-    A text model has the useful tokens alone, all of them.
+    A text model has only the first two; all its tokens are useful.
     """
     p, seq = chosen.problem.program, int(env["seq"])
     share = useful_share(p.model, seq)
     useful = {"useful_share": share, "useful_tokens_per_s_per_gpu": useful_rate(chosen, row)}
     if p.model.vision is None:
         return useful
-    found = chosen.cost.parts_report(row.codes)
+    report = chosen.cost.parts_report(row.codes)
     freeze = tuple(_frozen(chosen.cost, row, word) for word in VLM_WORDS)
-    note = _note(p, found, row.step_time, float(env[LetName.VISION_SHARE_FLOOR]))
-    return {**useful, "parts": tuple(_part(f, row.step_time) for f in found), "freeze": freeze, "vision_note": note}
+    note = _note(p, report, row.step_time, float(env[LetName.VISION_SHARE_FLOOR]))
+    return {**useful, "parts": tuple(_part(f, row.step_time) for f in report), "freeze": freeze, "vision_note": note}
 
 
 def useful_share(m: Model, seq: int) -> float:
-    """The share of a sequence that trains the decoder: a VLM's sample has one image, whose tokens carry no loss."""
+    """The share of a sequence that trains the decoder; a VLM's sample has one image, whose tokens carry no loss."""
     image = m.vision.image_tokens if m.vision else 0
     return max(seq - image, 0) / seq
 
 
 def useful_rate(chosen: Chosen, row: Row) -> float:
-    """Useful tokens a second and GPU of one layout."""
+    """Useful tokens per second and GPU of one layout."""
     share = useful_share(chosen.problem.program.model, int(chosen.problem.values["seq"]))
     return share * float(chosen.cost.tokens_per_second_per_gpu(row.step_time))
 
@@ -53,7 +53,7 @@ def _part(part: tower.Part, step_time: float) -> Part:
 
 
 def _frozen(cost: Cost, row: Row, word: str) -> Freeze:
-    """What freezing one part buys on the plan's own layout: frozen against trained, whichever the run says."""
+    """Compare the plan's layout with one part frozen and with it trained."""
     with_it, without = (_priced(cost, row, freeze) for freeze in (cost.freeze | {word}, cost.freeze - {word}))
     gib, seconds = (with_it[0] - without[0]) / GIB, with_it[1] / without[1] - 1
     return Freeze(word, word in cost.freeze, gib, seconds, f"{gib:+.1f} GiB, {100 * seconds:+.1f}% step time")
@@ -67,9 +67,9 @@ def _priced(cost: Cost, row: Row, freeze: frozenset[str]) -> tuple[float, float]
     return float(other.memory(row.codes)[0]), float(other.time(row.codes)[0])
 
 
-def _note(p: Program, found: list[tower.Part], step_time: float, floor: float) -> VisionNote | None:
-    """The rule on an encoder that dominates, where encoder and projector take more of the step than its floor."""
-    share = sum(f.seconds for f in found[:-1]) / step_time
+def _note(p: Program, report: list[tower.Part], step_time: float, floor: float) -> VisionNote | None:
+    """The rule on a dominant encoder, if encoder and projector take more of the step than `floor`."""
+    share = sum(f.seconds for f in report[:-1]) / step_time
     rule = next((r for r in p.rules if r.id == RuleId.FROZEN_ENCODER), None)
     if rule is None or share < floor:
         return None

@@ -1,7 +1,7 @@
-"""The Three Walls of a plan: what share of memory and of the step stands at each, which one leads, and its fixes.
+"""The Three Walls of a plan: the share of memory or of the step that each takes, the dominant one, and its fixes.
 
-What a wall looks like and what is done about it is in stdlib/rules/walls.moe: a symptom with the wall's name. An axis
-that its fix names in backquotes is tried on the plan's own layout.
+Symptoms and fixes of the walls are in stdlib/rules/walls.moe; each symptom has the name of its wall. An axis that a fix
+names in backquotes is tried on the plan's own layout.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from moedsl.solver.table import Row
 from moedsl.syntax import ast
 
 WALLS = ("memory", "communication", "host", "compute")
-BESIDE = (Block.WALLS, Block.LADDER, Block.LADDER_ALONE)
-"""Blocks whose `measured` members are said beside the walls and the ladder, not as results of a like run."""
+OWN_BLOCKS = (Block.WALLS, Block.LADDER, Block.LADDER_ALONE)
+"""Blocks whose `measured` members are printed with the walls and the ladder, not as results of a similar run."""
 LINKS = {
     "ep": ("expert_communication",),
     "tp": ("tensor_communication",),
@@ -49,17 +49,17 @@ LINKS = {
     "dp": ("data_communication",),
     "pp": ("pipeline_communication", "bubble"),
 }
-"""The parts of the step that each kind of communication exposes; what a pipeline waits is its own."""
+"""The parts of the step that each kind of communication exposes; the pipeline bubble counts as pp."""
 BACK = tuple(n for n in axes.HELD if not axes.BY_NAME[n].is_format)
-"""What buys memory back."""
+"""Axes that save memory."""
 
 
 def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate) -> Walls:
-    """The walls of a plan: the four, the dominant one, where the platform usually stands, and the fixes."""
+    """The four walls of a plan, the dominant one, the usual one on this hardware, and the fixes."""
     memory, communication = _memory(chosen, row, estimate), _communication(estimate)
     host = HostWall(estimate.breakdown["launch"] / estimate.step_time_s)
     lost = {"memory": memory.paid, "communication": communication.share, "host": host.share}
-    notes = [note(r, env) for r in said(chosen.problem, Block.WALLS, env)]
+    notes = [note(r, env) for r in measured(chosen.problem, Block.WALLS, env)]
     return Walls(
         memory=memory,
         communication=communication,
@@ -73,13 +73,13 @@ def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate) 
     )
 
 
-def said(problem: Problem, block: str, env: Mapping[str, Any]) -> list[Rule]:
+def measured(problem: Problem, block: str, env: Mapping[str, Any]) -> list[Rule]:
     """The `measured` members of a block that hold here."""
     return [r for r in problem.program.of("measured") if r.id.startswith(block) and holds(r.when, env)]
 
 
 def note(r: Rule, env: Mapping[str, Any]) -> Note:
-    """What a `measured` member says of a row with the values `env`."""
+    """Evaluate a `measured` member in a row with the values `env`."""
     return Note(r.id, evaluate(r.expr, env), r.because, r.cites)
 
 
@@ -87,7 +87,7 @@ def note(r: Rule, env: Mapping[str, Any]) -> Note:
 
 
 def _memory(chosen: Chosen, row: Row, estimate: Estimate) -> MemoryWall:
-    """Share of capacity at the peak, and what is bought back for how much of the step."""
+    """The share of capacity at the peak, the memory that policies save, and the time that they cost."""
     m = estimate.memory
     bought = [*_without(chosen, row, BACK), *_distributed(chosen, row)]
     paid = sum(max(b.paid_s, 0.0) for b in bought)
@@ -103,7 +103,7 @@ def _memory(chosen: Chosen, row: Row, estimate: Estimate) -> MemoryWall:
 
 
 def _without(chosen: Chosen, row: Row, names: Sequence[str]) -> list[BoughtBack]:
-    """What each policy that is on saves, in GiB, and takes, in seconds: the same layout without it, laws aside."""
+    """What each active policy saves in GiB and costs in seconds: the layout is priced without it, without the laws."""
     on = [n for n in names if row.codes[n] != axes.BY_NAME[n].off]
     if not on:
         return []
@@ -123,7 +123,7 @@ def _without(chosen: Chosen, row: Row, names: Sequence[str]) -> list[BoughtBack]
 
 
 def _distributed(chosen: Chosen, row: Row) -> Iterator[BoughtBack]:
-    """What the distributed optimizer saves on the most loaded stage; it moves as much as an all-reduce would."""
+    """What the distributed optimizer saves on the most loaded stage; it moves as many bytes as an all-reduce."""
     if axes.BY_NAME["sharding"].decode(row.codes["sharding"]) != "optimizer":
         return
     stage = max(chosen.cost.memory_report(row.codes), key=lambda s: s.total)
@@ -136,7 +136,7 @@ def _distributed(chosen: Chosen, row: Row) -> Iterator[BoughtBack]:
 
 
 def _communication(estimate: Estimate) -> CommunicationWall:
-    """Exposed seconds by kind; the pipeline's bubble apart from its messages too."""
+    """Exposed seconds by kind; `bubble_s` repeats the pipeline bubble."""
     parts, step = estimate.breakdown, estimate.step_time_s
     seconds = {kind: sum(parts[name] for name in names) for kind, names in LINKS.items()}
     return CommunicationWall(sum(seconds.values()) / step, seconds, parts["bubble"], _shares(seconds, step))
@@ -147,20 +147,20 @@ def _shares(seconds: Mapping[str, float], step: float) -> dict[str, float]:
 
 
 def _compute(chosen: Chosen, row: Row, estimate: Estimate) -> Compute:
-    """What computes for the first time, by kind of work, and the optimizer."""
+    """Compute time without recompute, by kind of work, and the optimizer."""
     step = estimate.step_time_s
     seconds = {**chosen.cost.work_report(row.codes), "optimizer": estimate.breakdown["optimizer"]}
     return Compute(sum(seconds.values()) / step, seconds, _shares(seconds, step))
 
 
 def _dominant(lost: Mapping[str, float], floor: float) -> str:
-    """The wall that takes most of the step besides compute, if it takes a stated share of it; else compute."""
+    """The wall other than compute that takes most of the step, if its share reaches `floor`; else compute."""
     worst = max(lost, key=lambda w: lost[w])
     return worst if lost[worst] >= floor else "compute"
 
 
 def _mfu(chosen: Chosen, env: Mapping[str, Any], estimate: Estimate) -> Mfu:
-    """Model FLOPs over the dense peak of the run's precision, and over that of BF16."""
+    """Divide model FLOPs by the dense peak of the run's precision, and by that of BF16."""
     peaks, rate = chosen.problem.program.hardware.tflops, estimate.model_tflops_per_gpu
     peak = peaks.get(RATE[env["precision"]], peaks["bf16"])
     return Mfu(env["precision"], rate / peak, rate / peaks["bf16"])
@@ -179,7 +179,7 @@ class Fix:
 
 
 def table(rules: Sequence[Rule]) -> list[Fix]:
-    """The profile table: the symptoms that bear a wall's name."""
+    """The symptoms that have the name of a wall, with their fixes."""
     return [
         Fix(r.name, r, tuple(a for a in re.findall(r"`(\w+)`", r.fix or "") if a in axes.BY_NAME))
         for r in rules
@@ -188,7 +188,7 @@ def table(rules: Sequence[Rule]) -> list[Fix]:
 
 
 def _fixes(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> dict[str, WallFix]:
-    """By wall: how to recognise it, what helps, and what each of it would do to this very layout."""
+    """For each wall: how to recognise it, what helps, and the effect of each fix on this layout."""
     fixes = table(chosen.problem.program.rules)
     tried = _tried(chosen, env, tuple(dict.fromkeys(a for f in fixes for a in f.axes)))
     near = neighbours.judged(chosen.compiled, chosen.cost, row, tried)
@@ -207,7 +207,7 @@ def _fixes(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> dict[str, WallFi
 
 
 def _here(axis: str, near: Sequence[Neighbour], row: Row, wall: str, effects: Mapping[str, str]) -> Try:
-    """The best that changing one axis does: the most memory for its time at the memory wall, else the shortest step."""
+    """The best change of one axis: for the memory wall, most bytes saved for its time; else the shortest step."""
     mine = [n for n in near if n.axis == axis]
     legal = [n for n in mine if n.refused_by is None]
     best = min(legal or mine[:1], key=lambda n: -_frugality(n, row) if wall == "memory" else n.step_time)
@@ -222,25 +222,25 @@ def _here(axis: str, near: Sequence[Neighbour], row: Row, wall: str, effects: Ma
 
 
 def _frugality(n: Neighbour, row: Row) -> float:
-    """Bytes saved for each second of the step that is paid, at least a thousandth of it."""
+    """Bytes saved per second of longer step; the longer step counts as at least a thousandth."""
     return (row.peak_memory - n.peak_memory) / max(n.step_time - row.step_time, 1e-3 * row.step_time)
 
 
 def _tried(chosen: Chosen, env: Mapping[str, Any], names: Sequence[str]) -> list[tuple[axes.Axis, int]]:
-    """Every value of the axes that some phase of the workflow may choose; of the mesh what divides the GPUs."""
+    """Every value of the axes that some phase may choose; mesh sizes are the divisors of the number of GPUs."""
     p = chosen.problem.program
     lets = [with_lets(p, {**chosen.problem.values, "phase": phase}) for phase in axes.PHASES]
     out: list[tuple[axes.Axis, int]] = []
     for name in names:
         axis, rules = axes.BY_NAME[name], [r for r in p.of("candidates") if r.name == name]
-        found = [_first(rules, {**values, **_settled(env)}) for values in lets]
-        codes = [c for r, values in zip(found, lets, strict=True) for c in _codes(axis, r, values, chosen)]
+        pairs = [(_first(rules, {**values, **_settled(env)}), values) for values in lets]
+        codes = [c for r, values in pairs for c in _codes(axis, r, values, chosen)]
         out += [(axis, code) for code in dict.fromkeys(codes)]
     return out
 
 
 def _settled(env: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan's own axes, for conditions that ask for them."""
+    """Values of the plan's axes, for conditions that read them."""
     return {a.name: env[a.name] for a in axes.AXES}
 
 
@@ -249,7 +249,7 @@ def _first(rules: Sequence[Rule], values: Mapping[str, Any]) -> Rule | None:
 
 
 def _codes(axis: axes.Axis, rule: Rule | None, values: Mapping[str, Any], chosen: Chosen) -> list[int]:
-    """What a rule lists; without one every size that divides the GPUs, every word, or the flag on."""
+    """The values that a rule lists; without a rule, every divisor of the GPUs, every word, or the flag on."""
     if rule is not None and isinstance(rule.expr, ast.List):
         return [axis.encode(evaluate(item, values)) for item in rule.expr.items]
     if axis.kind == "int":

@@ -1,4 +1,4 @@
-"""What may be asked of a run beside itself: one change at a time, each a program of its own with the same step."""
+"""Make the changes that `what-if` compares: one change at a time, each a program with the same tokens a step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moedsl.solver.table import Table
 from moedsl.support.text import counted, tokens
 
 _SETTLED = [a for a in axes.AXES if a.kind in ("enum", "flag") and not a.opened and a.name != "precision"]
-"""The axes that have one value unless the run says otherwise; precision is asked about as the run states it."""
+"""The axes with one default value; precision has changes of its own."""
 KINDS = {
     "gpus": "More and fewer GPUs",
     "hardware": "Other GPUs",
@@ -29,23 +29,23 @@ KINDS = {
     "sharding": "Sharding",
     **{a.name: a.doc[0].upper() + a.doc[1:] for a in _SETTLED if not a.is_format and a.name != "sharding"},
 }
-"""Every kind of change in order, with its heading."""
+"""The kinds of changes in order, with their headings."""
 _LABELS = {"sharding fsdp": "Megatron FSDP", "sharding optimizer": "the distributed optimizer instead of FSDP"}
 
 
 @frozen
 class Change:
-    """One change. `program` states its own GPUs, sequence and batch; it is None where there is nothing to compile."""
+    """One change. `program` states its GPUs, sequence length and batch; it is None if nothing can be compiled."""
 
     kind: str
     label: str
     program: Program | None = field(repr=False)
     why: str | None = None
-    """Why there is nothing to compile."""
+    """Why nothing can be compiled."""
 
 
 def changes(chosen: Chosen, library: Library) -> list[Change]:
-    """Every change of a run, by kind in the order of `KINDS`."""
+    """Make every change of a run, in the order of `KINDS`."""
     p = held(chosen)
     frozen_parts = _freezing(p) if p.model.vision is not None else ()
     return [
@@ -60,22 +60,22 @@ def _gpus(p: Program) -> Iterator[Change]:
         gpus = p.gpus * times
         label = f"{times}x GPUs: {gpus} {p.hardware.name}"
         if gpus > MOST_GPUS:
-            yield Change("gpus", label, None, f"more than {MOST_GPUS} GPUs are not priced")
+            yield Change("gpus", label, None, f"more than {MOST_GPUS} GPUs are not supported")
         else:
             yield Change("gpus", label, evolve(p, gpus=gpus))
     if p.gpus % 2:
-        yield Change("gpus", "half the GPUs", None, f"{p.gpus} GPUs have no half")
+        yield Change("gpus", "half the GPUs", None, f"{p.gpus} is an odd number")
     else:
         yield Change("gpus", f"half the GPUs: {p.gpus // 2} {p.hardware.name}", evolve(p, gpus=p.gpus // 2))
 
 
 def _hardware(p: Program, library: Library) -> Iterator[Change]:
-    """Every other declared GPU: as many of them, and as many nodes where that is another number."""
+    """Every other declared GPU: as many of them, and as many nodes if that is another number."""
     assert p.gpus is not None
     for name in sorted(library.hardware.keys() - {p.hardware.name}):
-        h, found = library.gpu(name)
+        h, diagnostics = library.gpu(name)
         if h is None:
-            yield Change("hardware", f"{p.gpus} {name}", None, f"its declaration is wrong: {found[0].message}")
+            yield Change("hardware", f"{p.gpus} {name}", None, f"its declaration is wrong: {diagnostics[0].message}")
             continue
         yield Change("hardware", f"{p.gpus} {name}", evolve(p, hardware=h))
         nodes = -(-p.gpus // p.hardware.gpus_per_node)
@@ -92,21 +92,21 @@ def _seq(p: Program) -> Iterator[Change]:
     for seq, word in ((p.seq * 2, "2x"), (p.seq // 2, "half")):
         label = f"{word} the sequence: {tokens(seq)}"
         if seq == 0 or step % seq or (word == "half" and p.seq % 2):
-            yield Change("seq", label, None, f"the {step} tokens of a step are no whole number of such sequences")
+            yield Change("seq", label, None, f"the {step} tokens of a step do not divide into such sequences")
         else:
             yield Change("seq", label, evolve(p, seq=seq, batch=step // seq))
 
 
 def _precision(chosen: Chosen, p: Program) -> Iterator[Change]:
-    """Every other number format of the matrix products that this GPU has."""
-    for word in had(chosen):
+    """Every other number format of matrix products on this GPU."""
+    for word in supported(chosen):
         code = axes.PRECISION.index(word)
         if code != chosen.solution.rows[0].codes["precision"]:
             yield Change("precision", f"precision {word}", _pinned(evolve(p, precision=word), "precision", code))
 
 
-def had(chosen: Chosen) -> list[str]:
-    """The number formats that no law refuses whatever the layout is."""
+def supported(chosen: Chosen) -> list[str]:
+    """The number formats that no law refuses in every layout."""
     codes = np.arange(len(axes.PRECISION))
     table = Table({"precision": codes}, chosen.problem.codes, chosen.compiled.lets)
     laws = [w for w in chosen.compiled.laws if w.needs == {"precision"} and not w.rule.wish]
@@ -114,7 +114,7 @@ def had(chosen: Chosen) -> list[str]:
 
 
 def _settled(chosen: Chosen, p: Program, formats: bool) -> Iterator[Change]:
-    """Every other value of the axes of `_SETTLED` that are number formats, or of those that are not."""
+    """Every other value of the axes of `_SETTLED`: of the number formats, or of the others."""
     for axis in (a for a in _SETTLED if a.is_format == formats):
         for code in range(len(axis.words) or 2):
             text = f"{axis.name} {axes.said(axis.decode(code))}"
@@ -124,7 +124,7 @@ def _settled(chosen: Chosen, p: Program, formats: bool) -> Iterator[Change]:
 
 
 def _pinned(p: Program, axis: str, code: int) -> Program:
-    """The program with a value pinned; it points at the hardware where the run says nothing of it."""
+    """Pin a value; the pin points at the hardware if the run does not state the axis."""
     span = p.pins[axis].span if axis in p.pins else p.spans.get(axis, p.spans["hardware"])
     return evolve(p, pins={**p.pins, axis: Pin(axis, code, span)})
 

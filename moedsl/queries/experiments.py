@@ -1,4 +1,4 @@
-"""Whether two chosen layouts are the same experiment, without making their plans."""
+"""Compare the experiments of two chosen layouts without making their plans."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from moedsl.solver.solve import Chosen
 
 
 def another(a: Chosen, b: Chosen) -> list[str]:
-    """The words and the fields of Bridge in which two runs differ that make them different experiments."""
+    """The keywords and fields of Bridge that make two runs different experiments."""
     old, new = values(a), values(b)
     return [n for n in {**old, **new} if old.get(n) != new.get(n)]
 
 
 def values(c: Chosen) -> dict[str, Any]:
-    """What `experiment.values` says of the plan of the best layout."""
+    """The experiment's values for the best layout, as `experiment.values` gives them for its plan."""
     p, row = c.problem.program, c.solution.rows[0]
     env = c.environment(row.codes, row.prices)
     sizes = {n: int(env[n]) for n in ("global_batch", "seq")}
@@ -30,5 +30,5 @@ def values(c: Chosen) -> dict[str, Any]:
 def _derived(c: Chosen, env: dict[str, Any]) -> dict[str, Any]:
     """The fields that follow from the layout, by the first rule of each that applies."""
     p = c.problem.program
-    found = {r.name: first(p, "derive", r.name, env) for r in p.of("derive")}
-    return {n: evaluate(r.expr, env) for n, r in found.items() if r is not None}
+    rules = {r.name: first(p, "derive", r.name, env) for r in p.of("derive")}
+    return {n: evaluate(r.expr, env) for n, r in rules.items() if r is not None}

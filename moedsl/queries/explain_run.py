@@ -1,4 +1,4 @@
-"""A program -> its explanations as JSON: of the values that are asked for, of the whole, or of why nothing fits."""
+"""Explain the runs of a source as JSON: some values, the whole plan, or why no layout fits."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from moedsl.solver.legal import legal_on
 from moedsl.solver.solve import solve
 
 Run = tuple[str, Context | None, Json | None]
-"""A run's name, and its layout or why it has none."""
+"""A run's name, and its layout or the reason why it has none."""
 
 
 @frozen
 class Answer:
-    """Explanations in the order of the question, and what is wrong with the file or the question."""
+    """Explanations in the order of the names, and mistakes in the file or the names."""
 
     explanations: tuple[Json, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -38,12 +38,12 @@ class Answer:
 
 
 def answer(source: Source, names: Sequence[str], run: str | None = None) -> Answer:
-    """Explains each name, or gives the overview, of every run of a source or of the one called `run`."""
+    """Explain each name, or without names the whole plan, of every run of a source or of the one called `run`."""
     checked = compile_source(source, "check")
     sources = {**checked.library.sources, source.name: source}
     if checked.failed:
         return Answer((), tuple(checked.diagnostics), sources)
-    out, found = list[Json](), list[Diagnostic]()
+    out, diagnostics = list[Json](), list[Diagnostic]()
     seen = list[str]()
     for name, base, failure in _bases(source, checked, sources):
         seen.append(name)
@@ -51,15 +51,16 @@ def answer(source: Source, names: Sequence[str], run: str | None = None) -> Answ
             continue
         made, missing = ([failure], []) if base is None else _about(base, names, source)
         out += [m for m in made if m is not None]
-        found += missing
+        diagnostics += missing
     if run is not None and run not in seen:
         help = suggest(run, seen) or f"the runs are {', '.join(seen)}"
-        found.append(error("explain.unknown_run", f"no run is called `{run}`", Span(source.name, 0, 0), help=help))
-    return Answer(tuple(out), tuple(found), sources)
+        text = f"no run is called `{run}`"
+        diagnostics.append(error("explain.unknown_run", text, Span(source.name, 0, 0), help=help))
+    return Answer(tuple(out), tuple(diagnostics), sources)
 
 
 def _bases(source: Source, r: Result, sources: Mapping[str, Source]) -> Iterator[Run]:
-    """Every run with its layout, or with why it has none; those of an isolation or a workflow depend on each other."""
+    """Every run with its layout or its failure; the runs of an isolation or a workflow are solved together."""
     if all(_plain(p) for p in r.programs):
         for p in r.programs:
             yield _one(p, sources)
@@ -69,7 +70,7 @@ def _bases(source: Source, r: Result, sources: Mapping[str, Source]) -> Iterator
         yield c.problem.program.name, Context(c, c.solution.rows[0], sources), None
     for d in solved.diagnostics:
         if d.is_error:
-            yield "", None, _told(d)
+            yield "", None, _failure(d)
 
 
 def _plain(p: Program) -> bool:
@@ -78,10 +79,10 @@ def _plain(p: Program) -> bool:
 
 def _one(p: Program, sources: Mapping[str, Source]) -> Run:
     if p.gpus is None:
-        chosen, found = choose(p, lambda _: None)
+        chosen, diagnostics = choose(p, lambda _: None)
         if chosen is not None:
             return p.name, Context(chosen, chosen.solution.rows[0], sources), None
-        return p.name, None, _told(found[0])
+        return p.name, None, _failure(diagnostics[0])
     compiled = solve(p, p.gpus, keep=0)
     base = based(compiled, sources) if legal_on(compiled.compiled) else None
     if base is not None:
@@ -89,8 +90,8 @@ def _one(p: Program, sources: Mapping[str, Source]) -> Run:
     return p.name, None, explanation(compiled, sources)
 
 
-def _told(d: Diagnostic) -> Json:
-    """A failure of runs that depend on each other, as its diagnostic tells it."""
+def _failure(d: Diagnostic) -> Json:
+    """Write a failure as JSON, from its diagnostic."""
     return {"version": 1, "kind": "failure", "message": d.message, "because": d.because, "relaxations": list(d.help)}
 
 
@@ -99,11 +100,11 @@ def _about(b: Context, names: Sequence[str], source: Source) -> tuple[list[Json]
         return [overview(b)], []
     out, missing = list[Json](), list[Diagnostic]()
     for name in names:
-        found = explain(b, name)
-        if found is None:
+        explained = explain(b, name)
+        if explained is None:
             missing.append(_unknown(b, name, source))
         else:
-            out.append({**found, "asked": name})
+            out.append({**explained, "asked": name})
     return out, missing
 
 
@@ -111,5 +112,5 @@ def _unknown(b: Context, name: str, source: Source) -> Diagnostic:
     plan = make_plan(b.chosen, [], b.sources)
     known = [*(n for n in b.env if n not in FUNCTIONS), *plan.derived, *plan.env, *fields.known(plan)]
     text = f"the plan has no value called `{name}`"
-    help = suggest(name, known) or "`moedsl explain FILE` lists what it decides"
+    help = suggest(name, known) or "`moedsl explain FILE` lists its values"
     return error("explain.unknown_name", text, Span(source.name, 0, 0), help=help)

@@ -1,4 +1,4 @@
-"""The figures of a layout: its prices, its axes, what differs from another, and what a budget of tokens costs."""
+"""Figures of a layout: speed, memory, verdict, and the cost of a budget of tokens."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Json = dict[str, Any]
 
 @frozen
 class Figures:
-    """One run whose layouts are compared; with a budget each of them gets its days and GPU-hours."""
+    """Gives the figures of the layouts of one run; with a budget, also days and GPU-hours."""
 
     chosen: Chosen
     budget: Budget | None = None
     judged: bool = True
-    """Whether each layout is told FITS, TIGHT or DOES NOT FIT, which takes longer than the rest."""
+    """Whether to judge each layout (FITS, TIGHT or DOES NOT FIT), which takes most of the time."""
 
     def of(self, row: Row) -> Json:
         """`gpus`, `step_time_s`, `tokens_per_s`, `tokens_per_s_per_gpu`, `peak_gib`, `gpu_hours_per_billion_tokens`,
-        `verdict` where layouts are judged, and `budget` where one is asked for."""
+        `verdict` if layouts are judged, and `budget` if there is one."""
         gpus, tokens = self.chosen.problem.gpus, step_tokens(self.chosen)
         out: Json = {
             "gpus": gpus,
@@ -51,20 +51,20 @@ BILLION = 10**9
 HOUR, DAY = 3600.0, 86400.0
 """Seconds."""
 COVERS = (
-    "Days and GPU-hours are those of uninterrupted steps at the estimated step time: no checkpoints, restarts, "
+    "Days and GPU-hours are for uninterrupted steps at the estimated step time, without checkpoints, restarts, "
     "evaluation or warm-up."
 )
 
 
 @frozen
 class Budget:
-    """How many tokens a run is to see, images' tokens included, and the price of a GPU-hour where it is known."""
+    """The tokens to train on, image tokens included, and the price of a GPU-hour if it is known."""
 
     tokens: int
     price: float | None = None
 
     def of(self, step_time: float, step_tokens: int, gpus: int) -> dict[str, Any]:
-        """`steps` (whole ones), `days`, `gpu_hours` and with a price `cost`, for seconds and tokens of a step."""
+        """`steps` (rounded up), `days`, `gpu_hours` and with a price `cost`, for seconds and tokens of a step."""
         steps = -(-self.tokens // step_tokens)
         hours = steps * step_time * gpus / HOUR
         out = {"tokens": self.tokens, "steps": steps, "days": steps * step_time / DAY, "gpu_hours": hours}

@@ -1,7 +1,7 @@
-"""Memory against speed: every feasible layout of a run that no other one beats in both, found exactly.
+"""Find the exact Pareto front of memory and speed: every layout that no other one beats in both.
 
-A mesh, and then a mesh with the policies that decide what is held, is left out only where some layout is known that
-needs no more than its least memory and less than its least time; both are bounds that no layout goes below.
+A mesh, and then a mesh with its policies of memory, is skipped only if a known layout needs no more memory than its
+lower bound and less time than its lower bound.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row, Table
 
 FIRST_CHUNK = 32
-"""Meshes that are expanded before the first ones are left out."""
+"""Meshes in the first chunk, before any are skipped."""
 Floats = NDArray[np.floating[Any]]
 
 
 def front(chosen: Chosen) -> tuple[Row, ...]:
-    """The layouts that no other beats in both memory and step time, the leanest first; empty where nothing fits.
+    """The layouts that no other beats in both memory and step time, the smallest memory first; empty if none fits.
 
-    Of layouts with the same two prices the one that the run ranks highest stands for all.
+    Of layouts with the same memory and time, only the one that the run ranks highest is included.
     """
     return tuple(_Front(chosen.compiled, chosen.cost, 1).front())
 
 
 class _Front(Search):
-    """A search that keeps what is not dominated, where the other keeps the best of one order."""
+    """A search that keeps all rows that no other dominates."""
 
     def front(self) -> list[Row]:
         if not self.legal.rows or not self.policies.rows:
@@ -44,7 +44,7 @@ class _Front(Search):
         return found
 
     def _parts(self, meshes: Table, policies: Table, found: list[Row]) -> Iterator[Table]:
-        """The meshes in growing pieces, the promising ones first, less what `found` dominates by then."""
+        """The meshes in growing chunks, the promising ones first, without those that `found` dominates by then."""
         if not meshes.rows:
             return
         left = meshes.with_columns(least_time=self._least_time(meshes))
@@ -57,7 +57,7 @@ class _Front(Search):
             size = min(size * 2, max(1, LARGEST_CHUNK // policies.rows))
 
     def _rows(self, table: Table) -> list[Row]:
-        """The front of some priced rows."""
+        """The Pareto front of some priced rows."""
         if not table.rows:
             return []
         table = table.take(_lowest(table["peak_memory"], table["step_time"]))
@@ -66,13 +66,13 @@ class _Front(Search):
 
 
 def _promising(memory: Floats, time: Floats) -> NDArray[np.intp]:
-    """An order in which the leanest, the fastest and the best of both by turns come early."""
+    """An order that starts with the smallest, the fastest and the best of both in turn."""
     ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (memory, time, np.log(memory * time))]
     return np.argsort(np.minimum.reduce(ranks), kind="stable")
 
 
 def _lowest(memory: Floats, time: Floats) -> NDArray[np.intp]:
-    """The rows that nothing beats in both prices, ties included."""
+    """The rows that no other beats in both prices, ties included."""
     order = np.lexsort((time, memory))
     return order[time[order] <= np.minimum.accumulate(time[order])]
 
@@ -87,7 +87,7 @@ def _front_of(rows: Iterable[Row]) -> list[Row]:
 
 
 def _undominated(table: Table, memory: Floats, time: Floats, found: list[Row]) -> Table:
-    """The rows whose bounds leave room for a layout that `found`, a front, does not beat."""
+    """The rows whose bounds allow a layout that the front `found` does not dominate."""
     if not found or not table.rows:
         return table
     known = np.array([r.peak_memory for r in found])

@@ -1,4 +1,4 @@
-"""GPUs against time: the best layout on the fewest GPUs that work and on each doubling, up to 64 times as many."""
+"""Compare GPUs and time: the best layout on the fewest GPUs that work and on each doubling, up to 64 times as many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Progress = Callable[[str], None]
 
 
 def held(chosen: Chosen) -> Program:
-    """The program with the sizes of its step stated, as a run of its own."""
+    """State the GPUs, sequence length and batch of a run, so that it compiles alone."""
     p, c = chosen.problem.program, chosen.problem
     return evolve(
         p, gpus=c.gpus, seq=int(c.values["seq"]), batch=int(c.global_batch), batch_gpus=None, sweep=None, isolate=None,
@@ -25,43 +25,43 @@ def held(chosen: Chosen) -> Program:
 
 
 def scaling(chosen: Chosen, budget: Budget | None, progress: Progress) -> Json:
-    """`fewest`, `points` (what fits, by GPUs) and `without` (numbers of GPUs that have no layout), at one batch.
+    """`fewest`, `points` (layouts by GPUs) and `without` (numbers of GPUs without a layout), at the same batch.
 
-    A point has the keys of `Figures.of`, `layout`, `changes` (against the plan), `plan` (whether it has the plan's
-    GPUs) and `on_front`: whether no smaller number is as fast.
+    A point has the keys of `Figures.of`, `layout`, `changes` (from the plan), `plan` (whether it has the plan's GPUs)
+    and `on_front` (whether no smaller number is as fast).
     """
-    p, found = held(chosen), list[Chosen]()
+    p, solved = held(chosen), list[Chosen]()
     start = _fewest(p, progress)
     if start is None:
         return {"fewest": None, "points": [], "without": []}
     wanted = numbers(start.problem.gpus, chosen.problem.gpus, p.hardware.gpus_per_node)
     for gpus in wanted:
         progress(f"pricing {gpus} GPUs")
-        found.append(start if gpus == start.problem.gpus else solve(evolve(p, gpus=gpus), gpus, keep=1))
-    without = [c.problem.gpus for c in found if not c.solution.rows]
-    return {"fewest": wanted[0], "points": [*_points(chosen, found, budget)], "without": without}
+        solved.append(start if gpus == start.problem.gpus else solve(evolve(p, gpus=gpus), gpus, keep=1))
+    without = [c.problem.gpus for c in solved if not c.solution.rows]
+    return {"fewest": wanted[0], "points": [*_points(chosen, solved, budget)], "without": without}
 
 
 def numbers(fewest: int, now: int, node: int) -> list[int]:
-    """The fewest, its doublings, the doublings of a node among them, and the run's own number."""
+    """The numbers to try: the fewest and its doublings, doublings of a node in that range, and the run's own number."""
     most = min(fewest << DOUBLINGS, MOST_GPUS)
     doubled = {n << i for n in (fewest, node) for i in range(MOST_GPUS.bit_length())}
     return sorted(n for n in {*doubled, now} if fewest <= n and (n <= most or n == now))
 
 
 def _fewest(p: Program, progress: Progress) -> Chosen | None:
-    """The smallest number of GPUs that works with the step as it is."""
+    """Solve on the smallest number of GPUs that works with the same step."""
     for gpus in counts(p.hardware):
         progress(f"trying {gpus} GPUs")
-        found = solve(evolve(p, gpus=gpus), gpus, keep=1)
-        if found.solution.rows:
-            return found
+        solved = solve(evolve(p, gpus=gpus), gpus, keep=1)
+        if solved.solution.rows:
+            return solved
     return None
 
 
-def _points(chosen: Chosen, found: list[Chosen], budget: Budget | None) -> Iterator[Json]:
+def _points(chosen: Chosen, solved: list[Chosen], budget: Budget | None) -> Iterator[Json]:
     plan, fastest = chosen.solution.rows[0].codes, float("inf")
-    for c in (c for c in found if c.solution.rows):
+    for c in (c for c in solved if c.solution.rows):
         row = c.solution.rows[0]
         figures = Figures(c, budget).of(row)
         at = {"plan": c.problem.gpus == chosen.problem.gpus, "on_front": row.step_time < fastest}

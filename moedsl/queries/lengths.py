@@ -1,4 +1,4 @@
-"""How many GPUs a sequence length needs, and which length a number of GPUs holds: `moedsl plan --lengths`."""
+"""Find how many GPUs a sequence length needs, and the longest sequence for a number of GPUs: `plan --lengths`."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ from moedsl.support.text import tokens
 
 MESH = tuple(n for n in axes.LAYOUT if n in axes.BY_NAME)
 DOUBLINGS = 3
-"""The run's own length, twice and four times it."""
+"""Number of lengths: the run's own, twice and four times it."""
 LONGEST = 1 << 24
-"""Tokens: where the search for the longest sequence ends."""
+"""The longest sequence that is tried, in tokens."""
 Progress = Callable[[str], None]
 
 
 @frozen
 class Length:
-    """One sequence length in tokens and the best layout on the fewest GPUs that hold it; `row` None where none does."""
+    """A sequence length in tokens and the best layout on the fewest GPUs that work; `row` is None if none do."""
 
     seq: int
     gpus: int
     row: Row | None
 
     def text(self, hardware: str) -> str:
-        """As in "at 256k this needs 512 h100"."""
+        """Write a sentence such as "at 256k this needs 512 h100"."""
         if self.row is None:
             return f"at {tokens(self.seq)} no number of {hardware} up to {MOST_GPUS} is enough"
         return f"at {tokens(self.seq)} this needs {self.gpus} {hardware}"
 
 
 def lengths(p: Program, seq: int, progress: Progress = lambda _: None) -> list[Length]:
-    """The fewest GPUs for `seq`, twice and four times it, at the run's own batch where it states one.
+    """The fewest GPUs for `seq`, twice and four times it, at the run's batch if it states one.
 
-    A longer sequence starts at the number that the shorter one needed.
+    A longer sequence starts at the number that the shorter one needs.
     """
-    found = list[Length]()
+    out = list[Length]()
     for times in range(DOUBLINGS):
         at = seq << times
-        progress(f"looking for the GPUs that {tokens(at)} needs")
-        found.append(fewest(p, at, found[-1].gpus if found else 1))
-        if found[-1].row is None:
+        progress(f"searching the fewest GPUs for {tokens(at)}")
+        out.append(fewest(p, at, out[-1].gpus if out else 1))
+        if out[-1].row is None:
             break
-    return found
+    return out
 
 
 def fewest(p: Program, seq: int, least: int = 1) -> Length:
-    """The smallest of `counts` from `least` on with a layout that obeys the laws and fits."""
+    """The smallest number of GPUs, from `least` on, with a layout that fits."""
     for gpus in counts(p.hardware, above=least - 1):
         rows = solve(p, gpus, keep=1, seq=seq).solution.rows
         if rows:
@@ -63,10 +63,10 @@ def fewest(p: Program, seq: int, least: int = 1) -> Length:
 
 
 def longest(p: Program, gpus: int, seq: int) -> Length | None:
-    """The longest of `seq` times or over a power of two that fits on a number of GPUs; None where 1K does not."""
+    """The longest sequence on a number of GPUs: `seq` doubled or halved several times; None if 1K does not fit."""
     if not solve(p, gpus, keep=1, seq=seq).solution.rows:
-        fitting = (_on(p, gpus, s) for s in _halves(seq))
-        return next((found for found in fitting if found.row is not None), None)
+        shorter = (_on(p, gpus, s) for s in _halves(seq))
+        return next((n for n in shorter if n.row is not None), None)
     best = _on(p, gpus, seq)
     while best.seq < LONGEST and (longer := _on(p, gpus, best.seq * 2)).row is not None:
         best = longer
@@ -84,21 +84,21 @@ def _halves(seq: int) -> Iterator[int]:
 
 
 def table(p: Program, gpus: int | None, seq: int, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """Both answers as JSON: `needs`, a list by length, and `holds`, the longest on the GPUs of the run or null."""
+    """Write both answers as JSON: `needs`, a list by length, and `holds`, the longest on the run's GPUs or null."""
     needs = lengths(p, seq, progress)
     holds = None if gpus is None else longest(p, gpus, seq)
     return {"needs": [_json(n, p) for n in needs], "holds": None if holds is None else _json(holds, p)}
 
 
 def _json(n: Length, p: Program) -> dict[str, Any]:
-    said = {"seq": n.seq, "gpus": None if n.row is None else n.gpus, "text": n.text(p.hardware.name)}
+    out = {"seq": n.seq, "gpus": None if n.row is None else n.gpus, "text": n.text(p.hardware.name)}
     if n.row is None:
-        return said
-    return {**said, "layout": {a: n.row.codes[a] for a in MESH}, "peak_gib": n.row.peak_memory / GIB}
+        return out
+    return {**out, "layout": {a: n.row.codes[a] for a in MESH}, "peak_gib": n.row.peak_memory / GIB}
 
 
 def text(t: dict[str, Any], name: str) -> str:
-    """The table of `table` for a person."""
+    """Print the JSON of `table`."""
     lines = [f"  {n['text']}{_layout(n)}" for n in t["needs"]]
     if t["holds"] is not None:
         lines.append(f"  the longest on {t['holds']['gpus']} GPUs is {tokens(t['holds']['seq'])}{_layout(t['holds'])}")

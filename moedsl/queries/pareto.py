@@ -1,4 +1,4 @@
-"""Both trades of a run: memory against speed on its GPUs, and GPUs against time at its batch."""
+"""Find both trade-offs of a run: memory against speed on its GPUs, and GPUs against time at its batch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from moedsl.syntax.printer import print_expr
 
 
 def pareto(chosen: Chosen, budget: Budget | None = None, progress: Callable[[str], None] = lambda _: None) -> Json:
-    """`memory_time` (`points`, leanest first, and `plan`) and `gpus_time` (`scaling`).
+    """`memory_time` (`points`, smallest memory first, and `plan`) and `gpus_time` (`scaling`).
 
-    `plan` says whether the plan is `on_front`, what advice it leaves, and in `beaten_by` the positions of the points
-    that beat it; each of these has in `behind` the key by which the run ranks it behind (`behind`).
+    `plan` tells whether the plan is `on_front`, what advice it ignores, and in `beaten_by` the positions of the points
+    that beat it; the `behind` of such a point is the key by which the run ranks it lower than the plan.
     """
-    progress("looking for the layouts that none beats in memory and speed")
+    progress("searching the Pareto front of memory and speed")
     rows, plan = front(chosen), chosen.solution.rows[0]
     points = [*_points(chosen, rows, budget)]
     ahead = [i for i, r in enumerate(rows) if beats(r, plan)]
@@ -50,8 +50,8 @@ def _points(chosen: Chosen, rows: tuple[Row, ...], budget: Budget | None) -> Ite
 def behind(chosen: Chosen, row: Row) -> Json | None:
     """The first key in which a layout differs from the plan: `rule`, `key`, its `value` and the plan's, `plan`.
 
-    A wish that is not kept counts 1, and so does a condition that holds. None where the plan is not the best by these
-    keys, since other runs share its layout.
+    A violated wish counts 1, and so does a condition that holds. None if other runs share the plan's layout, which may
+    not be the best by these keys then.
     """
     if shared(chosen):
         return None

@@ -22,7 +22,7 @@ def figures_table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
 
 
 def whole(layout: Json) -> str:
-    """A layout in the axes that tell most of it."""
+    """Write a layout with its most important axes."""
     return pairs({n: layout[n] for n in SUMMARY if layout[n] != 1})
 
 
@@ -32,14 +32,14 @@ def numbers(f: Json) -> tuple[str, ...]:
 
 
 def cost_head(f: Json) -> tuple[str, ...]:
-    """The headings of `cost`: of a budget where there is one, else of 10^9 tokens."""
+    """The headings of `cost`: for a budget if there is one, else for 10^9 tokens."""
     if "budget" not in f:
         return ("GPU-hours/1B",)
     return ("days", "GPU-hours", *(("cost",) if "cost" in f["budget"] else ()))
 
 
 def cost(f: Json) -> tuple[str, ...]:
-    """What tokens cost, in cells."""
+    """The cells for the cost of tokens."""
     if "budget" not in f:
         return (f"{f['gpu_hours_per_billion_tokens']:,.1f}",)
     b = f["budget"]
@@ -47,7 +47,7 @@ def cost(f: Json) -> tuple[str, ...]:
 
 
 def amount(tokens: int) -> str:
-    """A budget in its largest unit."""
+    """Write a budget in its largest unit."""
     for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
         if tokens >= size:
             return f"{tokens / size:g}{unit}"
@@ -55,7 +55,7 @@ def amount(tokens: int) -> str:
 
 
 def budget_note(f: Json) -> list[str]:
-    """What days and GPU-hours stand for; nothing without a budget."""
+    """Explain days and GPU-hours; empty without a budget."""
     if "budget" not in f:
         return []
     b = f["budget"]
@@ -64,7 +64,7 @@ def budget_note(f: Json) -> list[str]:
 
 
 def budget_text(p: Plan) -> str:
-    """What the budget of a plan takes, in a paragraph of its own."""
+    """Print steps, days and cost of a plan's budget."""
     b = p.budget or {}
     head = f"{p.name}: {amount(b['tokens'])} tokens are {b['steps']:,} steps, {b['days']:,.1f} days on {p.gpus} GPUs"
     money = f", {b['cost']:,.0f} at {b['price_per_gpu_hour']:g} a GPU-hour" if "cost" in b else ""
@@ -76,13 +76,13 @@ def budget_text(p: Plan) -> str:
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def top_text(p: Plan, found: Sequence[Json], because: Mapping[str, str]) -> str:
-    """The best layouts of a plan; a letter stands for each advice that one of them leaves."""
-    letters = _lettered(found)
-    head = ("", *NUMBERS, *cost_head(found[0]), "leaves", "layout")
-    rows = [(str(f["rank"]), *numbers(f), *cost(f), _left(f, letters), _differs(f)) for f in found]
-    lines = [f"{p.name}: the {len(found)} best meshes on {p.gpus} {p.hardware}, each with its best policies"]
-    lines += [*figures_table([head, *rows]), *budget_note(found[0])]
+def top_text(p: Plan, layouts: Sequence[Json], because: Mapping[str, str]) -> str:
+    """Print the best layouts of a plan; a letter stands for each advice that one of them ignores."""
+    letters = _lettered(layouts)
+    head = ("", *NUMBERS, *cost_head(layouts[0]), "ignores", "layout")
+    rows = [(str(f["rank"]), *numbers(f), *cost(f), _ignored(f, letters), _differs(f)) for f in layouts]
+    lines = [f"{p.name}: the {len(layouts)} best meshes on {p.gpus} {p.hardware}, each with its best policies"]
+    lines += [*figures_table([head, *rows]), *budget_note(layouts[0])]
     return "\n".join([*lines, *_legend(letters, because)]) + "\n"
 
 
@@ -90,13 +90,13 @@ def _differs(f: Json) -> str:
     return whole(f["layout"]) if f["rank"] == 1 else pairs(f["changes"])
 
 
-def _lettered(found: Iterable[Json]) -> dict[str, str]:
-    """A letter, or a number once they run out, for each advice in the order in which it comes up."""
-    ids = dict.fromkeys(i for f in found for i in f["against_advice"])
+def _lettered(layouts: Iterable[Json]) -> dict[str, str]:
+    """A letter for each advice in order of occurrence, and numbers after the last letter."""
+    ids = dict.fromkeys(i for f in layouts for i in f["against_advice"])
     return {i: _LETTERS[n] if n < len(_LETTERS) else str(n) for n, i in enumerate(ids)}
 
 
-def _left(f: Json, letters: Mapping[str, str]) -> str:
+def _ignored(f: Json, letters: Mapping[str, str]) -> str:
     return " ".join(letters[i] for i in f["against_advice"]) or "-"
 
 
@@ -110,30 +110,30 @@ def _legend(letters: Mapping[str, str], because: Mapping[str, str]) -> list[str]
 # ---------------------------------------------------------------- pareto
 
 MOST_POINTS = 12
-"""Points of a front that a table shows; JSON has all."""
+"""The most points of a front in a table; JSON has all."""
 
 
-def pareto_text(p: Plan, found: Json) -> str:
+def pareto_text(p: Plan, trades: Json) -> str:
     """Print both trade-offs, each as a table."""
-    return f"{_memory_time(p, found['memory_time'])}\n\n{_gpus_time(p, found['gpus_time'])}\n"
+    return f"{_memory_time(p, trades['memory_time'])}\n\n{_gpus_time(p, trades['gpus_time'])}\n"
 
 
 def _memory_time(p: Plan, m: Json) -> str:
     points, plan = m["points"], m["plan"]
     on = f"{p.name}: memory against speed on {p.gpus} {p.hardware}"
     head = f"{on}, {len(points)} layouts on the Pareto front"
-    kept = thinned(points)
-    rows = [("", *NUMBERS, *cost_head(plan), "other than the plan")]
-    rows += [("o", *numbers(f), *cost(f), pairs(f["changes"]) or "the plan") for f in kept]
+    listed = thinned(points)
+    rows = [("", *NUMBERS, *cost_head(plan), "changes from the plan")]
+    rows += [("o", *numbers(f), *cost(f), pairs(f["changes"]) or "the plan") for f in listed]
     rows += [("P", *numbers(plan), *cost(plan), _standing(m))]
     lines = [head, *figures_table(rows), *budget_note(plan)]
-    if len(kept) < len(points):
-        lines.append(f"  {len(kept)} of {len(points)} are shown; --json has all")
+    if len(listed) < len(points):
+        lines.append(f"  {len(listed)} of {len(points)} are shown; --json has all")
     return "\n".join(lines)
 
 
 def _standing(m: Json) -> str:
-    """Where the plan is: on the front, or the fastest that beats it and why the run ranks that one behind."""
+    """Write that the plan is on the front, or the fastest layout that beats it and why the run ranks that one lower."""
     ahead = [m["points"][i] for i in m["plan"]["beaten_by"]]
     if not ahead:
         return "the plan, on the front"
@@ -143,19 +143,19 @@ def _standing(m: Json) -> str:
 
 
 def _behind(point: Json, plan: Json) -> str:
-    """Why a layout that beats the plan is not it: the key that decides; of the step with its advice, that advice."""
+    """Write why the run does not choose a layout that beats the plan: the deciding key, or the ignored advice."""
     decides = point["behind"]
     if decides is None:
         return ""
     left = [short(i) for i in point["against_advice"] if i not in plan["against_advice"]]
     if decides["key"] == "score" and left:
-        return f", leaving {', '.join(left)}"
+        return f", ignoring {', '.join(left)}"
     by = f"`{decides['key']}` {decides['value']:.4g} against {decides['plan']:.4g}"
-    return f", and behind by {short(decides['rule'])}: {by}"
+    return f", but ranks lower by {short(decides['rule'])}: {by}"
 
 
 def thinned(points: Sequence[Json]) -> list[Json]:
-    """At most `MOST_POINTS` of a front: both ends, and equal steps between."""
+    """Choose at most `MOST_POINTS` of a front: both ends, and points at equal steps between."""
     if len(points) <= MOST_POINTS:
         return list(points)
     return [points[round(i * (len(points) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
@@ -163,13 +163,13 @@ def thinned(points: Sequence[Json]) -> list[Json]:
 
 def _gpus_time(p: Plan, g: Json) -> str:
     if not g["points"]:
-        return f"{p.name}: no number of {p.hardware} fits this step"
+        return f"{p.name}: no number of {p.hardware} is enough for this step"
     b = p.batch
     head = (
         f"{p.name}: GPUs against time at {b.global_batch} sequences of {tokens(b.seq)} a step; "
         f"{g['fewest']} {p.hardware} are the fewest"
     )
-    rows = [("GPUs", *NUMBERS, *cost_head(g["points"][0]), "", "other than the plan")]
+    rows = [("GPUs", *NUMBERS, *cost_head(g["points"][0]), "", "changes from the plan")]
     rows += [(str(f["gpus"]), *numbers(f), *cost(f), _at(f), pairs(f["changes"])) for f in g["points"]]
     lines = [head, *figures_table(rows), *budget_note(g["points"][0])]
     if g["without"]:
@@ -184,14 +184,14 @@ def _at(f: Json) -> str:
 
 # ---------------------------------------------------------------- what-if
 
-ALONE = "Each line is a compile of its own: its best layout by {rank} of the {phase} phase"
+ALONE = "Each line is compiled separately: it is the best layout by {rank} of the {phase} phase"
 BY_SPEED = "."
 NOT_BY_SPEED = ", not by speed: write `throughput first` to compare the speed of tuned layouts."
 ELSEWHERE = "E: a different experiment, whose loss cannot be compared with the base's; it differs in: "
 
 
 def what_if_text(a: Json) -> str:
-    """The base, then every change in a line under the heading of its kind, or why it has no layout."""
+    """Print the base, then a line for every change under the heading of its kind, or why it has no layout."""
     s, base, solved = a["step"], a["base"], [f for f in a["lines"] if "why" not in f]
     step = f"{s['tokens']:,} tokens a step (now {s['global_batch']} sequences of {tokens(s['seq'])})"
     head, now, *lines = figures_table([_title(base), _now(base), *map(_line, solved)], left=2)
@@ -203,9 +203,9 @@ def what_if_text(a: Json) -> str:
 
 
 def _ranked(a: Json) -> str:
-    """What the lines are the best by, and what to ask where that is not their speed."""
-    said = ALONE.format(rank=a["ranks_by"], phase=a["phase"])
-    return wrapped(said + (BY_SPEED if a["by_speed"] else NOT_BY_SPEED))
+    """Name the ranking of the lines, and how to compare by speed if it is another."""
+    ranking = ALONE.format(rank=a["ranks_by"], phase=a["phase"])
+    return wrapped(ranking + (BY_SPEED if a["by_speed"] else NOT_BY_SPEED))
 
 
 def _title(base: Json) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def _line(f: Json) -> tuple[str, ...]:
 
 
 def _grouped(a: Json, lines: dict[str, str]) -> Iterator[str]:
-    """Every kind with its heading and its lines."""
+    """Print every kind with its heading and its lines."""
     for kind, heading in KINDS.items():
         mine = [f for f in a["lines"] if f["kind"] == kind]
         yield from [heading] if mine else []

@@ -1,4 +1,4 @@
-"""The best layouts of a run, each of another mesh, with what differs and the advice that each leaves."""
+"""List the best layouts of a run, each with a different mesh, with differences and ignored advice."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from moedsl.solver.table import Row
 
 
 def top(chosen: Chosen, k: int, budget: Budget | None = None) -> list[Json]:
-    """The `k` best meshes with their best policies, best first, by the run's own ranking; fewer where fewer fit.
+    """List the `k` best meshes with their best policies by the run's ranking, best first; fewer if fewer fit.
 
-    Each has the keys of `Figures.of` and `rank`, `layout`, `changes` (against the first) and `against_advice`.
+    Each has the keys of `Figures.of` and `rank`, `layout`, `changes` (from the first) and `against_advice`.
     """
     figures, rows = Figures(chosen, budget), best(chosen, k)
     return [
@@ -29,19 +29,19 @@ def top(chosen: Chosen, k: int, budget: Budget | None = None) -> list[Json]:
 
 
 def best(chosen: Chosen, k: int) -> Sequence[Row]:
-    """The best rows; a layout shared with other runs (`isolate`, profiling in a `workflow`) has those that it kept."""
+    """The best rows; for a layout shared with other runs (`isolate`, profiling in a `workflow`), the stored ones."""
     if k <= len(chosen.solution.rows) or shared(chosen):
         return chosen.solution.rows[:k]
     return Search(chosen.compiled, chosen.cost, k).run().rows
 
 
 def shared(chosen: Chosen) -> bool:
-    """Whether the layout was not chosen for this run alone."""
+    """Whether other runs share the layout."""
     p = chosen.problem.program
     return p.isolate is not None or (p.workflow is not None and p.phase == "profile")
 
 
 def because(chosen: Chosen) -> dict[str, str]:
-    """Why each advice and each wish is given, by id."""
+    """The reason of each advice and each wish, by id."""
     laws = (*chosen.compiled.wishes, *chosen.compiled.advice)
     return {law.rule.id: law.rule.because or "preferred by the run file" for law in laws}

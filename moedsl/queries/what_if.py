@@ -1,4 +1,4 @@
-"""What other GPUs, lengths, number formats, freezing and sharding would buy: each change compiled for itself."""
+"""Answer what other GPUs, lengths, number formats, freezing and sharding would gain: each change is compiled alone."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from moedsl.solver.solve import Chosen, solve
 from moedsl.syntax.printer import print_expr
 
 BY_SPEED = ("score", "step_time")
-"""First keys of a ranking that are the step time, with or without what advice multiplies it with."""
+"""First keys of a ranking that mean speed: the step time, with or without the factor of advice."""
 Progress = Callable[[str], None]
 
 
 def what_if(
     chosen: Chosen, library: Library, budget: Budget | None = None, progress: Progress = lambda _: None
 ) -> Json:
-    """`name`, `phase`, `ranks_by`, `by_speed` (whether that is the step time first), `step`, `base`, `lines`.
+    """`name`, `phase`, `ranks_by`, `by_speed` (whether it ranks by step time first), `step`, `base`, `lines`.
 
-    `step` is what every line holds: tokens, now `global_batch` x `seq`.
-    A line has `kind`, `change`, `hardware`, `seq` and `global_batch`; then the keys of `Figures.of`, `speedup`,
-    `layout`, `changes` (of axes, against the base) and `another_experiment` (the names that make it one), or `why` not.
+    `step` has the tokens that every line keeps, and now `global_batch` x `seq`. A line has `kind`, `change`,
+    `hardware`, `seq` and `global_batch`; then the keys of `Figures.of`, `speedup`, `layout`, `changes` (from
+    the base) and `another_experiment` (names that make it one), or `why` it has no layout.
     """
     base = _alone(chosen)
     step = {"tokens": step_tokens(base), "global_batch": base.problem.global_batch, "seq": base.problem.values["seq"]}
@@ -40,7 +40,7 @@ def what_if(
 
 
 def _alone(chosen: Chosen) -> Chosen:
-    """The run with the layout that is best for itself, where its own was chosen for others too."""
+    """Solve the run alone if it shares its layout with others."""
     if not shared(chosen):
         return chosen
     alone = solve(held(chosen), chosen.problem.gpus, keep=1)
@@ -54,25 +54,25 @@ class _Answers:
     progress: Progress
 
     def line(self, c: Change) -> Json:
-        """One change, solved."""
+        """Solve one change."""
         head = {"kind": c.kind, "change": c.label}
         if c.program is None or c.program.gpus is None:
             return {**head, "why": c.why}
         self.progress(f"what if {c.label}")
-        found = solve(c.program, c.program.gpus, keep=1)
-        head |= _sizes(found)
-        if not found.solution.rows:
-            return {**head, "gpus": found.problem.gpus, "why": _why(found)}
-        return {**head, **self._against(found)}
+        changed = solve(c.program, c.program.gpus, keep=1)
+        head |= _sizes(changed)
+        if not changed.solution.rows:
+            return {**head, "gpus": changed.problem.gpus, "why": _why(changed)}
+        return {**head, **self._against(changed)}
 
-    def _against(self, found: Chosen) -> Json:
-        row, now = found.solution.rows[0], self.base.solution.rows[0]
+    def _against(self, changed: Chosen) -> Json:
+        row, now = changed.solution.rows[0], self.base.solution.rows[0]
         return {
-            **Figures(found, self.budget).of(row),
+            **Figures(changed, self.budget).of(row),
             "speedup": now.step_time / row.step_time,
             "layout": row.layout,
             "changes": row.changes(now.codes),
-            "another_experiment": another(self.base, found),
+            "another_experiment": another(self.base, changed),
         }
 
 
@@ -81,9 +81,9 @@ def _sizes(c: Chosen) -> Json:
     return {"hardware": p.program.hardware.name, "seq": p.values["seq"], "global_batch": p.global_batch}
 
 
-def _why(found: Chosen) -> str:
-    """Why a change has no layout, in one line."""
+def _why(chosen: Chosen) -> str:
+    """Explain why a change has no layout, in one line."""
     from moedsl.explainer.infeasible import briefly
     from moedsl.explainer.infeasible_report import message
 
-    return message(briefly(found))
+    return message(briefly(chosen))

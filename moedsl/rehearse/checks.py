@@ -1,4 +1,4 @@
-"""What a rehearsal has to show: finite losses, groups as planned, parameters as counted, replicas that stay alike."""
+"""Check a rehearsal: finite losses, groups as planned, parameters as counted, replicas that stay equal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answers = Sequence[Mapping[str, Any]]
 
 @frozen
 class Check:
-    """One question and its answer in words; `wrong` has a line for each thing that differs."""
+    """One check and its result in words; `wrong` has a line for each difference."""
 
     name: str
     ok: bool
@@ -25,13 +25,13 @@ class Check:
 
 
 def checks(prepared: Prepared, answers: Answers) -> tuple[Check, ...]:
-    """All of them, for the answers of ranks that trained to their end."""
+    """Run all checks on the answers of ranks that finished training."""
     asked = (loss, groups, parameters, replicas)
     return tuple(ask(prepared, answers) for ask in asked)
 
 
 def loss(prepared: Prepared, answers: Answers) -> Check:
-    """Each rank of the last stage has a finite loss of every iteration."""
+    """Check that each rank of the last stage has a finite loss in every iteration."""
     ranks, stages, wrong = prepared.rehearsal.ranks, prepared.rehearsal.layout["pp"], list[str]()
     last = [a for a in answers if a["rank"] >= ranks - ranks // stages]
     for answer in last:
@@ -54,7 +54,7 @@ def _infinite(rank: int, iteration: int, losses: Mapping[str, float]) -> str:
 
 
 def groups(prepared: Prepared, answers: Answers) -> Check:
-    """Each rank's own groups, as Megatron-Core's state has them, against both meshes of the layout."""
+    """Compare each rank's groups, from Megatron-Core's state, with both meshes of the layout."""
     planned = rank_groups.groups(prepared.rehearsal.layout)
     wrong = [line for a in answers for line in _strange(a, planned)]
     count = sum(len(family) for family in planned.values())
@@ -73,7 +73,7 @@ def _strange(answer: Mapping[str, Any], planned: rank_groups.Groups) -> list[str
 
 
 def parameters(prepared: Prepared, answers: Answers) -> Check:
-    """Each rank's parameters, those of experts apart, against moedsl's count for its stage."""
+    """Compare each rank's parameters, dense and experts', with moedsl's count for its stage."""
     per_stage = prepared.rehearsal.ranks // prepared.rehearsal.layout["pp"]
     wrong = list[str]()
     for a in answers:
@@ -87,10 +87,10 @@ def parameters(prepared: Prepared, answers: Answers) -> Check:
 
 
 def replicas(prepared: Prepared, answers: Answers) -> Check:
-    """After the last step ranks of one data-parallel group hold the same values, and others than before the first.
+    """Check that ranks of one data-parallel group end with the same values, which differ from the initial ones.
 
-    Dense parameters are reduced over DP x CP, those of experts over EDP: a gradient that went to the wrong ranks
-    leaves them apart.
+    Dense parameters are reduced over DP x CP, those of experts over EDP; gradients sent to wrong ranks would make them
+    differ.
     """
     planned, after = rank_groups.groups(prepared.rehearsal.layout), {a["rank"]: a["after"] for a in answers}
     wrong = [f"rank {a['rank']}: no dense parameter has changed" for a in answers if _same(a, "dense")]

@@ -1,4 +1,4 @@
-"""The same on GPUs: torchrun starts the ranks over NCCL, with Transformer Engine's own modules and no stand-in."""
+"""Rehearse on GPUs: torchrun starts the ranks over NCCL, with Transformer Engine's own modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ITERATION = re.compile(r"rank (\d+) iteration (\d+)")
 
 
 def available() -> int:
-    """GPUs of this machine that a rehearsal can use: 0 without Transformer Engine's extension or without CUDA."""
+    """Count this machine's GPUs for a rehearsal: 0 without Transformer Engine's extension or without CUDA."""
     if find_spec("transformer_engine_torch") is None or find_spec("torch") is None:
         return 0
     import torch
@@ -32,7 +32,7 @@ def available() -> int:
 
 
 class Gpus:
-    """As `launch.Host`, but each rehearsal is a torchrun of its own."""
+    """Runs rehearsals like `launch.Host`, but each is a torchrun of its own."""
 
     device = "gpu"
 
@@ -47,7 +47,7 @@ class Gpus:
         self._home.cleanup()
 
     def run(self, prepared: Prepared, timeout: float, progress: Progress = lambda _: None) -> Outcome:
-        """Trains one rehearsal; `timeout` in seconds. Ctrl-C ends torchrun, which ends its ranks."""
+        """Train one rehearsal; `timeout` in seconds. Ctrl-C ends torchrun, which ends its ranks."""
         start, last = time.monotonic(), prepared.rehearsal.ranks - 1
         folder = prepared.folder.resolve()
         forget(prepared)
@@ -75,7 +75,7 @@ class Gpus:
 
 
 def _listen(process: subprocess.Popen[str], log: Path, last: int, progress: Progress) -> None:
-    """All ranks' words into one log, the last rank's iterations to `progress`."""
+    """Write the output of all ranks into one log, and the last rank's iterations to `progress`."""
     assert process.stdout is not None
     with log.open("w", encoding="utf-8") as file:
         for line in process.stdout:

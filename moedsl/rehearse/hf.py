@@ -1,4 +1,5 @@
-"""The Hugging Face config.json of the small model: one of its family, with the small model's sizes in its fields."""
+"""Make the Hugging Face config.json of the small model: one of its family, with the small model's sizes in its
+fields."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ from moedsl.verify import hub
 
 
 def find(hf: str, family: str) -> Path | Diagnostic:
-    """The folder of a config.json of `family`: the model's own, else another model's of the same family.
+    """Find the folder of a config.json of `family`: the model's own, else another model's of the same family.
 
-    Its own is a folder that `hf` names, or lies in the stdlib or in this user's hub cache. rehearse.no_config where
-    there is none: nothing is downloaded.
+    Its own is a folder that `hf` names, or in the stdlib or this user's hub cache. rehearse.no_config if there is none:
+    nothing is downloaded.
     """
     found = next((p for p in _candidates(hf) if _family(p) == family), None)
     if found is not None:
@@ -38,7 +39,7 @@ def _candidates(hf: str) -> Iterator[Path]:
 
 
 def _family(folder: Path) -> str | None:
-    """The model_type of a folder's config.json; None where there is none to read."""
+    """The model_type of a folder's config.json; None if there is none to read."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -47,14 +48,14 @@ def _family(folder: Path) -> str | None:
 
 
 def files(folder: Path, small: Model) -> dict[str, str]:
-    """The files that a folder of the small model holds: its config.json, and code that the family's brings along."""
+    """The files for the small model's folder: its config.json, and the family's own code if it has any."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     code = {p.name: p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.py"))}
     return {"config.json": json.dumps(resized(config, small), indent=2) + "\n", **code}
 
 
 def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
-    """`config` with the facts of `m`, each in the field that `moedsl models add` reads it from."""
+    """Write the facts of `m` into `config`, each into the field from which `moedsl models add` reads it."""
     out = dict(config)
     for fact, rule in FAMILIES[m.family].facts.items():
         value = getattr(m, fact)
@@ -82,14 +83,14 @@ def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
 
 
 def _kinds(rule: Every, every: int, layers: int, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Where full attention is, in the keys that `config` has it in."""
+    """Write which layers have full attention, with the keys that `config` uses."""
     kinds = ["linear_attention"] * (every - 1) + ["full_attention"]
     said: dict[str, Any] = {rule.key: every, rule.listed: [kinds[i % every] for i in range(layers)]}
     return {key: value for key, value in said.items() if config.get(key) is not None}
 
 
 def _blocks(rule: Pattern, letters: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """A hybrid's pattern in the keys that `config` has it in."""
+    """Write a hybrid's pattern, with the keys that `config` uses."""
     kinds = {letter: kind for kind, letter in LETTERS.items()}
     said: dict[str, Any] = {rule.word: letters, rule.listed: [kinds[letter] for letter in letters]}
     return {key: value for key, value in said.items() if config.get(key) is not None}

@@ -1,9 +1,9 @@
-"""Imports Megatron Bridge once, then forks a process for each rank of each task.
+"""Import Megatron Bridge once, then fork a process for each rank of each task.
 
-`python -m moedsl.rehearse.host PARENT`, where PARENT is the process that started it and with which it ends.
-A line of stdin is a task: {"task": its file, "ranks"}. Lines of stdout are news: ``ready SECONDS``, then for each task
-``rank R iteration N``, ``rank R failed STATUS`` and ``done``. What rank R says is in ``rank_R.log`` of the task's
-folder. The first rank that fails ends the others; the end of stdin ends the process, and its end the ranks.
+`python -m moedsl.rehearse.host PARENT`, where PARENT is the process that started it and with which it ends. A line of
+stdin is a task: {"task": its file, "ranks"}. Lines of stdout are messages: ``ready SECONDS``, then for each task ``rank
+R iteration N``, ``rank R failed STATUS`` and ``done``. The output of rank R is in ``rank_R.log`` of the task's folder.
+The first rank that fails ends the others; the end of stdin ends the process, and its end ends the ranks.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from moedsl.rehearse import worker
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 _PORT = 8
-"""Bytes in which a port is told."""
+"""Bytes of a port in the pipe."""
 
 
 def main() -> None:
-    """Serves until stdin ends."""
+    """Serve until stdin ends."""
     _die_with(int(sys.argv[1]))
     news, start = os.dup(1), time.monotonic()
     os.dup2(2, 1)  # whatever the imports print is no news
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Ends this process when `parent` ends, and at once where it has ended."""
+    """End this process when `parent` ends, or now if it has ended already."""
     ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -68,7 +68,7 @@ def _run(task: worker.Task, ranks: int, news: int) -> None:
 
 
 def _meet(listen: int) -> None:
-    """This rank as a client of the store, as under torchrun, once its port is known."""
+    """Make this rank a client of the store, as under torchrun, when its port is known."""
     port = int(os.read(listen, _PORT))
     agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **agent)
@@ -86,7 +86,7 @@ def _fork(task: worker.Task, rank: int, ranks: int, pipes: tuple[int, int, int])
 
 
 def _be(task: worker.Task, rank: int, ranks: int, news: int, listen: int) -> NoReturn:
-    """The child: one rank, its words in a file of its own."""
+    """Run the child: one rank, with its output in a file of its own."""
     status = 1
     try:
         log = os.open(Path(task.out, f"rank_{rank}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

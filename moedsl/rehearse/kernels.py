@@ -13,13 +13,13 @@ from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.schema.facts import Model
 
 MAMBA = ("mamba_ssm", "causal_conv1d")
-"""What Megatron-Core's mixer asks for (core ssm/mamba_mixer.py:61-81, 200)."""
+"""The names that Megatron-Core's mixer imports (core ssm/mamba_mixer.py:61-81, 200)."""
 DELTA_NETS = ("fla",)
-"""What its gated delta nets ask for (core ssm/gated_delta_net/common.py:44-46, 141)."""
+"""The names that its gated delta nets import (core ssm/gated_delta_net/common.py:44-46, 141)."""
 
 
 def lacking(models: Sequence[Model], on_gpus: bool) -> Diagnostic | None:
-    """rehearse.no_kernels where layers of a model are kernels that this run has no GPU for, or not their packages."""
+    """Report rehearse.no_kernels if the model's layers need kernels for which this run has no GPU or no packages."""
     for m in models:
         if "M" in m.layer_pattern + m.mtp_pattern and (not on_gpus or _absent(MAMBA)):
             why = f"{_absent(MAMBA)} missing in this Python" if on_gpus else "they cannot run on a CPU"
@@ -30,7 +30,7 @@ def lacking(models: Sequence[Model], on_gpus: bool) -> Diagnostic | None:
 
 
 def _absent(packages: Sequence[str]) -> str:
-    """Those that are not there, in words."""
+    """Name the missing packages."""
     return " and ".join(name for name in packages if find_spec(name) is None)
 
 

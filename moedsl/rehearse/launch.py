@@ -1,4 +1,4 @@
-"""The parent's side: starts ranks, hears of their progress, ends them all on failure, Ctrl-C or a deadline."""
+"""Start ranks from the parent, report their progress, and end them all on failure, Ctrl-C or a deadline."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from moedsl.verify import hub
 
 Progress = Callable[[str], object]
 TAIL = 15
-"""Lines of a failing rank's log that are shown."""
+"""Lines of a failing rank's log to print."""
 _NEWS = re.compile(r"(ready|done|rank (\d+) (iteration|failed) (-?\d+))\b")
 _QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "TORCHDYNAMO_DISABLE": "1"}
 
 
 @frozen
 class Failure:
-    """Why a rehearsal ended early."""
+    """The reason why a rehearsal ended early."""
 
     kind: str
     """rank, timeout or start."""
     rank: int | None
     status: int | None
-    """Its exit code; negative for a signal."""
+    """The exit code; negative for a signal."""
     lines: tuple[str, ...]
-    """The last of its log."""
+    """The last lines of its log."""
 
 
 @frozen
 class Outcome:
-    """What came of the ranks. `answers` has one for each rank that trained to its end (worker.train)."""
+    """The results of the ranks. `answers` has one for each rank that finished training (worker.train)."""
 
     answers: tuple[dict[str, Any], ...]
     failure: Failure | None
@@ -53,10 +53,8 @@ class Outcome:
 
 
 class Host:
-    """The warm process of a CPU: `with Host() as host: host.run(prepared)`. It imports Bridge once.
-
-    A deadline ends the process; the next rehearsal starts another.
-    """
+    """The warm process of a CPU, which imports Bridge once: `with Host() as host: host.run(prepared)`. A deadline ends
+    the process; the next rehearsal starts another."""
 
     device = "cpu"
 
@@ -75,7 +73,7 @@ class Host:
         self.close()
 
     def run(self, prepared: Prepared, timeout: float, progress: Progress = lambda _: None) -> Outcome:
-        """Trains one rehearsal; `timeout` in seconds, the import of Bridge included. No mistake raises."""
+        """Train one rehearsal; `timeout` in seconds includes the import of Bridge. Mistakes do not raise."""
         start = time.monotonic()
         forget(prepared)
         if self._process is None:
@@ -102,7 +100,7 @@ class Host:
         )
 
     def end(self) -> None:
-        """Ends the process and every rank that is left."""
+        """End the process and all remaining ranks."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -116,7 +114,7 @@ class Host:
         self._log.close()
 
     def close(self) -> None:
-        """Ends what runs and removes temporary files."""
+        """End what runs and remove temporary files."""
         self.end()
         self._home.cleanup()
 
@@ -142,7 +140,7 @@ class Host:
         return failure
 
     def _news(self, process: subprocess.Popen[bytes], deadline: float) -> Iterator[re.Match[str] | None]:
-        """Each line of news; None once where there is no more, or no more time."""
+        """Yield each line of messages; None at the end of the messages or of the time."""
         assert process.stdout
         while True:
             while b"\n" in self._unread:
@@ -162,14 +160,14 @@ class Host:
         return Failure("start", None, process.poll(), _last(self._log.read().decode(errors="replace")))
 
     def _late(self, prepared: Prepared) -> Failure:
-        """The rank that came least far speaks for all."""
+        """The rank that is least far, which counts for all."""
         done = {a["rank"] for a in answers(prepared)}
         rank = next((r for r in range(prepared.rehearsal.ranks) if r not in done), 0)
         return Failure("timeout", rank, None, tail(prepared, rank))
 
 
 def _heard(news: re.Match[str], prepared: Prepared, progress: Progress) -> Failure | None:
-    """Tells of the last rank's iterations, which is of the last stage; a failure where a rank failed."""
+    """Report the iterations of the last rank, which is of the last stage; returns a failure if a rank failed."""
     if news[2] is None:
         return None
     rank, number = int(news[2]), int(news[4])
@@ -181,13 +179,13 @@ def _heard(news: re.Match[str], prepared: Prepared, progress: Progress) -> Failu
 
 
 def forget(prepared: Prepared) -> None:
-    """Removes what ranks of an earlier rehearsal wrote in this folder."""
+    """Remove the output of an earlier rehearsal from this folder."""
     for old in (*prepared.folder.glob("rank_[0-9]*.json"), *prepared.folder.glob("rank_[0-9]*.log")):
         old.unlink()
 
 
 def answers(prepared: Prepared) -> tuple[dict[str, Any], ...]:
-    """What the ranks wrote, by rank."""
+    """Read the answers of the ranks."""
     files = (prepared.folder / f"rank_{rank}.json" for rank in range(prepared.rehearsal.ranks))
     return tuple(json.loads(f.read_text(encoding="utf-8")) for f in files if f.exists())
 

@@ -1,4 +1,4 @@
-"""What a rehearsal says of itself: kept, shrunk, or not rehearsed at all, each with the plan's value and its own."""
+"""Describe a rehearsal: what is kept, shrunk, or not rehearsed, with the values of the plan and the rehearsal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS = (KEPT, SHRUNK, LEFT_OUT)
 
 @frozen
 class Note:
-    """One thing of the plan: `kind` is kept, shrunk or not rehearsed; `here` is what the rehearsal has in its place."""
+    """One thing of the plan: `kind` is kept, shrunk or not rehearsed; `here` is its value in the rehearsal."""
 
     what: str
     kind: str
@@ -25,5 +25,5 @@ class Note:
 
 
 def sized(what: str, plan: Any, here: Any) -> Note:
-    """A size: kept where it is the same, else shrunk."""
+    """Note a size: kept if it is equal, else shrunk."""
     return Note(what, KEPT if plan == here else SHRUNK, plan, here)

@@ -1,4 +1,5 @@
-"""The policies of a plan in a rehearsal: what a CPU can do as planned, and what it cannot, with the reason."""
+"""Choose the policies of a rehearsal: those that a CPU can run as planned, and those that it cannot, with the
+reason."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ OFF: Mapping[str, str] = {
     "sharding": "Megatron FSDP needs CUDA streams: the distributed optimizer runs in its place",
     "moments": "lower formats need Transformer Engine's fused Adam",
 }
-"""Policies that a rehearsal turns off, and why on a CPU; {} is the plan's value."""
+"""Policies that a rehearsal turns off, with the reason on a CPU; {} is the plan's value."""
 AS_PLANNED = ("recompute", "ep_overlap", "grad_reduce")
 ALWAYS: tuple[Note, ...] = (
     Note("kernels", LEFT_OUT, "Transformer Engine, cuDNN, fused kernels", "PyTorch on the CPU", "there is no GPU"),
@@ -29,24 +30,24 @@ ALWAYS: tuple[Note, ...] = (
          "overlapped schedules run as planned, but hide nothing"),
     Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model on a CPU shows neither"),
 )  # fmt: skip
-"""What no rehearsal on a CPU has, whatever the plan."""
+"""Parts of every plan that no rehearsal on a CPU has."""
 DELTA_NETS = Note(
     "gated delta nets", LEFT_OUT, "fla's convolution, scan and norm of queries and keys",
     "Megatron-Core's own convolution and scan in PyTorch, and moedsl's own norm", "fla's kernels need a GPU",
 )  # fmt: skip
-"""What a rehearsal on a CPU has not of a model with them."""
+"""Parts of a model that a rehearsal on a CPU does not have."""
 ON_GPUS: tuple[Note, ...] = (
     Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model shows neither"),
     Note("between nodes", LEFT_OUT, "the cluster's network", None, "every rank is on this machine"),
 )
-"""What no rehearsal on this machine's GPUs has."""
+"""Parts of every plan that no rehearsal on this machine's GPUs has."""
 _PLAIN = "a rehearsal on GPUs uses the option that needs no other package"
 
 
 def pinned(policy: Mapping[str, Any], ep: int) -> dict[str, Any]:
-    """The policies of the small run, by axis: some as planned, off where a CPU has them not.
+    """The policies of the small run, by axis: as planned, or off if a CPU cannot run them.
 
-    Without expert parallelism, where ranks are too few for it, there is nothing to overlap.
+    Without expert parallelism, because there are too few ranks, there is nothing to overlap.
     """
     same = {name: policy[name] for name in AS_PLANNED}
     overlap = bool(policy["ep_overlap"] and ep > 1)
@@ -54,10 +55,7 @@ def pinned(policy: Mapping[str, Any], ep: int) -> dict[str, Any]:
 
 
 def notes(plan: Plan, here: Mapping[str, Any], on_gpus: bool = False) -> list[Note]:
-    """What became of each policy, of the task and of the data; what no rehearsal has comes last.
-
-    `here` are the policies of the small run.
-    """
+    """Note each policy, the task and the data; then what no rehearsal has. `here` are the policies of the small run."""
     policy = plan.policy.to_json()
     reasons = {**dict.fromkeys(AS_PLANNED, "there is no expert parallelism to overlap"), **OFF}
     out = [_note(n, policy[n], here[n], _PLAIN if on_gpus else why) for n, why in reasons.items()]

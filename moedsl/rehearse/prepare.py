@@ -1,4 +1,4 @@
-"""A rehearsal as a folder: its run file, the recipe that the emitter makes of it, and the model's config.json."""
+"""Write a rehearsal as a folder: its run file, the recipe that the emitter makes of it, and the model's config.json."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ STEP = "megatron.bridge.training.gpt_step"
 
 @frozen
 class Prepared:
-    """What is on disk and what is to be expected of it."""
+    """The files on disk and the expected results."""
 
     folder: Path
     rehearsal: Rehearsal
-    """Its model's `hf` is a folder now."""
+    """The small program, whose model has a folder as `hf`."""
     plan: Plan
-    """The small run's, as `moedsl plan --json`."""
+    """The plan of the small run."""
     iterations: int
     parameters: tuple[Parameters, ...]
-    """Of a rank of each pipeline stage."""
+    """Expected parameters of a rank of each pipeline stage."""
 
 
 def prepare(
     r: Rehearsal, original: tuple[str, str], folder: Path, iterations: int, device: gpu.Device, on_gpu: bool = False
 ) -> Prepared | list[Diagnostic]:
-    """Writes `folder`; errors where the small run is refused (a bug of the shrinking), or has no configuration.
+    """Write `folder`; errors if the small run is refused (a bug of the shrinking) or has no configuration.
 
     `original` is the plan's model: its Hugging Face id and its family.
     """
@@ -80,7 +80,7 @@ def layout_of(r: Rehearsal) -> Layout:
 
 
 def parameters(r: Rehearsal) -> tuple[Parameters, ...]:
-    """Of a rank of each pipeline stage, as moedsl counts them."""
+    """Count the parameters of a rank of each pipeline stage."""
     sizes, layout = r.layout, layout_of(r)
     split = (sizes["tp"], sizes["ep"], sizes["etp"])
     return tuple(stage_parameters(r.model, layout, i, *split) for i in range(sizes["pp"]))

@@ -1,4 +1,5 @@
-"""A rehearsal as a run file: every axis pinned, so that it goes through the rules and the emitter as any other."""
+"""Write a rehearsal as a run file with every axis pinned, so that the rules and the emitter handle it like any
+other."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from moedsl.schema.facts import Model
 
 
 def text(r: Rehearsal) -> str:
-    """The run file."""
+    """Write the run file."""
     sizes = {a.name: r.layout[a.name] for a in axes.AXES if a.section == "layout"}
     pins = {**sizes, "micro_batch": r.micro_batch, **r.policy}
     if r.pipeline_layout:
@@ -35,7 +36,7 @@ def text(r: Rehearsal) -> str:
 
 
 def _declaration(m: Model) -> Iterable[str]:
-    """Every fact that is not its default."""
+    """Write every fact that differs from its default."""
     yield f"model {m.name} {{"
     for fact in attrs.fields(Model):
         value = getattr(m, fact.name)
@@ -49,7 +50,7 @@ def _word(value: Any) -> str:
 
 
 def _value(name: str, value: Any) -> str:
-    """A value as the language writes it: words bare, texts in quotes, an empty set as none."""
+    """Write a value in the language: words bare, texts in quotes, an empty set as none."""
     if name in axes.BY_NAME or isinstance(value, list):
         return axes.written(value)
     if isinstance(value, bool):
@@ -58,5 +59,5 @@ def _value(name: str, value: Any) -> str:
 
 
 def quoted(value: str) -> str:
-    """A string literal of the language."""
+    """Write a string literal of the language."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

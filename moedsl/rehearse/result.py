@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 @frozen
 class Result:
-    """One rehearsal. `outcome` is None where it was only shown; `diagnosis` is of the log of a rank that failed."""
+    """One rehearsal. `outcome` is None if it was only shown; `diagnosis` is of the log of a rank that failed."""
 
     rehearsal: Rehearsal
     plan: Plan
@@ -37,12 +37,12 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Trained to the end, and every check is fine; of a rehearsal that was only shown there is nothing wrong."""
+        """Whether training finished and every check passes; true for a rehearsal that was only shown."""
         return self.outcome is None or (self.outcome.failure is None and all(c.ok for c in self.checks))
 
 
 def to_json(r: Result) -> Json:
-    """The contract of `moedsl rehearse --json`, one object a run."""
+    """The JSON of `moedsl rehearse --json`, one object a run."""
     small = r.rehearsal
     names = ("seq", "micro_batch", "num_microbatches", "global_batch")
     return {
@@ -74,7 +74,7 @@ def _trained(r: Result) -> Json | None:
 
 
 def diagnosis(prepared: Prepared, outcome: Outcome) -> dict[str, Any] | None:
-    """What the log of the rank that failed says, as `moedsl diagnose --json`; None where no rank failed."""
+    """Diagnose the log of the rank that failed, as `moedsl diagnose --json` does; None if no rank failed."""
     if outcome.failure is None or outcome.failure.rank is None:
         return None
     log = prepared.folder / f"rank_{outcome.failure.rank}.log"

@@ -13,14 +13,14 @@ from moedsl.rehearse.notes import KEPT, LEFT_OUT, SHRUNK, Note
 from moedsl.schema.axes import ATTENTION, EXPERTS, LAYOUT
 
 TWO = 2
-"""Layers of a model without a pipeline: one hands its output to the next."""
+"""Layers of a model without a pipeline, so that one passes its output to the next."""
 
 
 def shortened(layout: Layout, pp: int, vpp: int, more: int) -> list[Chunk]:
-    """The chunks of pp x vpp virtual stages, in a token's order, out of those of the plan's `layout`.
+    """The chunks of pp x vpp virtual stages, in a token's order, from those of the plan's `layout`.
 
-    A chunk with the fewest layers (but for none at all) keeps 1, a fuller one 2, so that an uneven layout stays uneven;
-    `more` each where its layers are of two kinds: dense ones before those of experts, or by their attention.
+    A chunk with the fewest layers (but not none) keeps 1, a fuller one 2, so that an uneven layout stays uneven. Chunks
+    with layers of two kinds get `more`: dense layers before those of experts, or layers with different attention.
     """
     chunks = _picked(layout.chunks, pp * vpp)
     fewest = min((c.layers for c in layout.chunks if c.layers), default=1)
@@ -31,9 +31,9 @@ def shortened(layout: Layout, pp: int, vpp: int, more: int) -> list[Chunk]:
 
 
 def _picked(chunks: tuple[Chunk, ...], count: int) -> list[Chunk]:
-    """`count` of them, evenly, the first and the last among them, and a fullest one where there is room between.
+    """Choose `count` of them evenly, with the first and the last, and with a fullest one if there is room between.
 
-    A single one holds what both ends hold.
+    A single one combines both ends.
     """
     last = len(chunks) - 1
     if count == 1:
@@ -46,18 +46,18 @@ def _picked(chunks: tuple[Chunk, ...], count: int) -> list[Chunk]:
 
 
 def paired(chunks: list[Chunk]) -> list[Chunk]:
-    """An even number of layers, of which every other one has full attention: a fullest chunk takes one more."""
+    """Make the number of layers even, because every other one has full attention: a fullest chunk gets one more."""
     odd, fullest = sum(c.layers for c in chunks) % 2, max(chunks, key=lambda c: c.layers)
     return [evolve(c, moe=c.moe + odd) if c is fullest else c for c in chunks]
 
 
 def text(chunks: list[Chunk]) -> str:
-    """The layout in Megatron's letters."""
+    """Write the layout in Megatron's letters."""
     return "|".join(c.text for c in chunks)
 
 
 def segments(parts: list[str], pp: int) -> list[str]:
-    """The stages of a hybrid, each with one layer of every kind that it held, in their order; no kind is lost.
+    """The stages of a hybrid, each with one layer of each of its kinds, in their order; no kind is lost.
 
     `parts` are the plan's stages in the letters of its pattern.
     """
@@ -69,23 +69,23 @@ def segments(parts: list[str], pp: int) -> list[str]:
 
 
 AXES = ("pp", "ep", "tp", "cp", "etp", "dp", "edp")
-"""The most telling first: where ranks are too few for all, the last ones are given up."""
+"""The most important first: with too few ranks, the last ones are dropped."""
 MOST = 64
-"""The largest number of ranks that is tried when a note says what all of it would take."""
+"""The most ranks to try for a note on how many all axes would need."""
 
 Sizes = dict[str, int]
 
 
 def smallest(plan: Mapping[str, int], ranks: int) -> Sizes:
-    """Sizes of all AXES for at most `ranks` ranks: what gives up least, then has the fewest ranks.
+    """The sizes of all AXES for at most `ranks` ranks: those that drop the least, then use the fewest ranks.
 
-    Both meshes hold the same ranks: tp x cp x dp = etp x ep x edp on each of pp stages. A size of 1 stays 1.
+    Both meshes have the same ranks: tp x cp x dp = etp x ep x edp on each of pp stages. A size of 1 stays 1.
     """
     return min(_all(plan, ranks), key=lambda s: (_lost(plan, s), prod(s[a] for a in ATTENTION), *s.values()))
 
 
 def _lost(plan: Mapping[str, int], sizes: Sizes) -> int:
-    """A number that is larger the more telling the axes are that became 1."""
+    """Rank a choice: larger if more important axes became 1."""
     return sum(1 << (len(AXES) - i) for i, a in enumerate(AXES) if plan[a] > 1 and sizes[a] == 1)
 
 
@@ -105,7 +105,7 @@ def _mesh(plan: Mapping[str, int], axes: Sequence[str], ranks: int) -> Iterator[
 
 
 def notes(plan: Mapping[str, int], sizes: Sizes) -> list[Note]:
-    """One for each axis; an axis that was given up says how many ranks would keep them all."""
+    """Note each axis; a dropped axis has the number of ranks that would keep all."""
     enough = _enough(plan) if _lost(plan, sizes) else ""
     return [_note(axis, plan[axis], sizes[axis], enough) for axis in AXES]
 

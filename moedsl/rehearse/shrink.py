@@ -1,4 +1,4 @@
-"""A plan and its model to a rehearsal: the same shape, small enough for a few processes of one machine."""
+"""Shrink a plan and its model to a rehearsal: the same shape, small enough for a few processes of one machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
 from moedsl.schema.facts import Model
 
 RANKS = 8
-"""The most processes, unless asked otherwise."""
+"""The most processes by default."""
 SEQ = 64
-"""Tokens of a sequence on a context-parallel rank and a tensor-parallel one."""
+"""Tokens of a sequence for each context-parallel and tensor-parallel rank."""
 NOT_CARRIED = (
     "profiling.", "checkpoint.", "dataset.", "tokenizer.", "train.train_iters", "mixed_precision.",
     "scheduler.", "validation.",
 )  # fmt: skip
-"""Fields that a run file may set and a rehearsal does not: they name the cluster's files or a CPU has them not."""
+"""Fields that a run file may set and a rehearsal drops: they name the cluster's files, or do not work on a CPU."""
 
 
 @frozen
@@ -29,25 +29,25 @@ class Rehearsal:
     """A small run. All sizes are its own, not the plan's."""
 
     name: str
-    """Of the plan."""
+    """Values of the plan."""
     model: Model
     hardware: str
     layout: Mapping[str, int]
     """tp cp dp pp vpp ep etp edp."""
     pipeline_layout: str | None
-    """Megatron's text; None where the plan has none: layers fall evenly."""
+    """The pipeline layout as Megatron writes it; None if the plan has none and layers divide evenly."""
     seq: int
     micro_batch: int
     num_microbatches: int
     policy: Mapping[str, Any]
     routing: str
     sets: Mapping[str, Any] = field(factory=dict)
-    """Fields that the run file sets, as far as they are carried."""
+    """Fields that the run file sets and the rehearsal keeps."""
     notes: tuple[Note, ...] = ()
 
     @property
     def ranks(self) -> int:
-        """Processes: tp x cp x dp x pp."""
+        """The number of processes: tp x cp x dp x pp."""
         return self.layout["tp"] * self.layout["cp"] * self.layout["dp"] * self.layout["pp"]
 
     @property
@@ -57,10 +57,10 @@ class Rehearsal:
 
 
 def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_gpus: bool = False) -> Rehearsal:
-    """The rehearsal of a plan (docs/internals.md) of `model` on at most `ranks` processes. Pure.
+    """Make the rehearsal of a plan (docs/internals.md) of `model` on at most `ranks` processes. Pure.
 
-    `hardware` stands in where the plan's own is not in the stdlib. The small model's `hf`, the folder of its
-    config.json, is empty until there is one.
+    `hardware` is used if the plan's own is not in the stdlib. The small model's `hf`, the folder of its config.json, is
+    still empty.
     """
     big = plan.layout
     sizes = shapes.smallest(big.to_json(), ranks)
@@ -87,7 +87,7 @@ def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_
 
 
 def _shortened(plan: Plan, model: Model, pp: int, vpp: int) -> tuple[int, str, str]:
-    """Layers, a hybrid's pattern, and the layout in Megatron's letters."""
+    """Choose layers, a hybrid's pattern, and the layout in Megatron's letters."""
     if model.hybrid:
         parts = shapes.segments((plan.layout.pipeline_layout or model.layer_pattern).split("|"), pp)
         return len("".join(parts)), "".join(parts), "|".join(parts)
@@ -106,7 +106,7 @@ def _layout(plan: Plan, model: Model) -> pipeline.Layout:
 
 
 def _microbatches(planned: int, pp: int) -> int:
-    """1 stays 1; else at most two for each stage, and whole groups of pp as an interleaved schedule takes them."""
+    """Microbatches: 1 stays 1; else at most two for each stage, in whole groups of pp for an interleaved schedule."""
     most = min(planned, 2 * pp)
     return 1 if planned == 1 else max(pp, most - most % pp)
 
@@ -139,7 +139,7 @@ def _virtual(planned: int, here: int) -> Note:
 
 
 def _sets(plan: Plan, r: Rehearsal) -> list[Note]:
-    """Each `set` of the run file."""
+    """Note each `set` of the run file."""
     return [
         Note(f"set {k}", KEPT, v, r.sets[k])
         if k in r.sets

@@ -1,4 +1,4 @@
-"""The result of a rehearsal as text. Every sentence is made from the JSON (result.py)."""
+"""Print the result of a rehearsal from its JSON (result.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MESHES = {"attention": (*ATTENTION, "vpp"), "experts": EXPERTS}
 
 
 def text(r: Json) -> str:
-    """One run: what was done, both meshes, what it has of the plan, the checks."""
+    """Print one run: what was done, both meshes, how it differs from the plan, the checks."""
     parts = [_head(r), _meshes(r), _notes(r), _checks(r), _failure(r)]
     return "\n\n".join(p for p in parts if p) + "\n"
 

@@ -1,4 +1,4 @@
-"""The model made narrow: small widths with the same ratios, the same router, the same kinds of layers."""
+"""Make the model narrow: small widths with the same ratios, the same router, the same kinds of layers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from moedsl.schema.facts import Model
 
 HIDDEN, HEAD, EXPERT, DENSE, RANK, VOCAB = 64, 16, 32, 128, 32, 512
 MAMBA_HEADS = 16
-"""A group's: what a projection makes of a mixer's input is then a multiple of 16, as its kernels and FP8 want."""
+"""Width of a group, so that a projection of a mixer's input is a multiple of 16, as kernels and FP8 need."""
 LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next"}
-"""The family that a vision-language model's language model is of, layer by layer."""
+"""The family of a vision-language model's language model."""
 SHRUNK = (
     "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",
     "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
     "v_head_dim", "window", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups",
     "linear_every", "linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim", "moe_latent",
 )  # fmt: skip
-"""Facts that may become smaller; `notes` speaks of each that the model has."""
+"""Facts that may become smaller; `notes` lists each that the model has."""
 SAME = (
     "topk", "routing_groups", "topk_groups", "attention", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias",
     "attention_sinks", "router_bias", "tied_embeddings", "shared_expert_gate", "window_every", "gated", "mtp_pattern",
@@ -31,10 +31,8 @@ SAME = (
 
 
 def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int, pattern: str = "") -> Model:
-    """The model with small widths that its meshes divide; `layers` without MTP, `pattern` a hybrid's.
-
-    Its `hf` is empty: it has no folder.
-    """
+    """Narrow a model to small widths that its meshes divide; `layers` are without MTP, `pattern` is a hybrid's. Its
+    `hf` is empty: it has no folder."""
     groups = lcm(sizes["tp"] * sizes["cp"], 2) if m.query_groups > 1 else 1
     mla = m.attention == "mla"
     heads = groups * (1 if mla or m.heads == m.query_groups else 2)
@@ -70,7 +68,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
 
 
 def _mixer(m: Model, ranks: int) -> dict[str, int]:
-    """A Mamba-2 mixer whose groups fall on the ranks that share it, each with as many heads."""
+    """Narrow a Mamba-2 mixer so that the ranks that share it divide its groups, with as many heads in each."""
     if not m.mamba_heads:
         return {}
     groups = lcm(ranks, 2) if m.mamba_groups > 1 else 1
@@ -80,7 +78,8 @@ def _mixer(m: Model, ranks: int) -> dict[str, int]:
 
 
 def _delta_net(m: Model, ranks: int) -> dict[str, int]:
-    """A gated delta net whose heads fall on the ranks that share it, in every other layer (`stages.paired`)."""
+    """Narrow a gated delta net so that the ranks that share it divide its heads, in every other layer
+    (`stages.paired`)."""
     if not m.linear:
         return {}
     keys, values = lcm(ranks, 2), 2 if m.linear_value_heads > m.linear_key_heads else 1
@@ -91,14 +90,15 @@ def _delta_net(m: Model, ranks: int) -> dict[str, int]:
 
 
 def experts(m: Model, ep: int) -> int:
-    """So many that the router has a choice of two in each group that it takes from, and every rank has the same."""
+    """Choose so many experts that the router can choose among two in each of its groups, with equally many on every
+    rank."""
     wanted = max(2 * m.topk * m.routing_groups // m.topk_groups, 2 * ep)
     step = m.routing_groups * ep // gcd(m.routing_groups, ep)
     return min(-(-wanted // step) * step, m.experts)
 
 
 def _shared(m: Model, expert: int, tp: int) -> int:
-    """As many shared experts as there were, or one width where they are not counted in experts'."""
+    """As many shared experts as before, or one width if they are not a multiple of the experts' width."""
     if not m.shared_expert_hidden:
         return 0
     whole = m.shared_expert_hidden % m.expert_hidden == 0
@@ -106,12 +106,12 @@ def _shared(m: Model, expert: int, tp: int) -> int:
 
 
 def _split(width: int, tp: int) -> int:
-    """A width that falls on tp ranks."""
+    """A width that tp ranks divide."""
     return width if width % tp == 0 else width * tp
 
 
 def notes(m: Model, small: Model) -> list[Note]:
-    """What became of each fact, of the vision tower too."""
+    """Note each fact, and the vision tower."""
     out = [sized(n, getattr(m, n), getattr(small, n)) for n in SHRUNK if getattr(m, n)]
     plain = {n: fields_dict(Model)[n].default for n in SAME if n != "attention"}
     out += [Note(n, KEPT, getattr(m, n), getattr(small, n)) for n in SAME if getattr(m, n) != plain.get(n)]

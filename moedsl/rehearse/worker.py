@@ -27,17 +27,17 @@ USED = (
     "megatron.bridge.recipes.utils.optimizer_utils",
     "moedsl.verify.update",
 )
-"""Imported once, before any fork."""
+"""Modules to import once, before any fork."""
 
 
 @frozen
 class Task:
-    """What a rank has to do; `out` is the folder of its answer."""
+    """The task of a rank; `out` is the folder of its answer."""
 
     recipe: str
     function: str
     step: str
-    """Module of the forward step."""
+    """The module of the forward step."""
     iterations: int
     out: str
     device: gpu.Device
@@ -53,9 +53,9 @@ def read(path: str) -> Task:
 
 
 def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> None:
-    """Trains, then writes ``rank_N.json``; what NVIDIA's code raises goes on up.
+    """Train, then write ``rank_N.json``; exceptions of NVIDIA's code pass. `news` gets each iteration.
 
-    `news` hears of each iteration. Needs MASTER_ADDR and MASTER_PORT, and `load_for_cpu` where there is no GPU.
+    Needs MASTER_ADDR and MASTER_PORT, and `load_for_cpu` if there is no GPU.
     """
     answer: dict[str, Any] = {"rank": rank, "losses": [], "groups": {}}
     start = time.monotonic()
@@ -67,7 +67,8 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
 
 
 def load_for_cpu() -> None:
-    """Everything that a rank imports, with what stands in for a GPU. For the rest of the process and its forks."""
+    """Import everything that a rank imports, with the replacements of a GPU, for the rest of the process and its
+    forks."""
     import torch
 
     from moedsl.rehearse.cpu import collectives, cuda, packages
@@ -87,7 +88,7 @@ def load_for_cpu() -> None:
 
 
 def _config(task: Task) -> Any:
-    """The recipe's own configuration, a few steps long."""
+    """Build the recipe's own configuration, for a few steps."""
     from moedsl.verify.load import import_file
 
     config = getattr(import_file(task.recipe), task.function)()
@@ -145,7 +146,7 @@ def groups() -> dict[str, list[int]]:
 
 
 def parameters(chunks: Sequence[Any]) -> dict[str, int]:
-    """Parameters of all virtual stages of this rank: those of experts, and the others."""
+    """Count the parameters of all virtual stages of this rank: experts' and others."""
     sizes = {"dense": 0, "expert": 0}
     for chunk in chunks:
         for name, parameter in chunk.named_parameters():
@@ -154,7 +155,7 @@ def parameters(chunks: Sequence[Any]) -> dict[str, int]:
 
 
 def digests(chunks: Sequence[Any]) -> dict[str, str]:
-    """A hash of the values of this rank's parameters: those of experts, and the others."""
+    """Hash the values of this rank's parameters: experts' and others."""
     hashes = {"dense": sha256(), "expert": sha256()}
     for chunk in chunks:
         for name, parameter in chunk.named_parameters():
@@ -169,7 +170,7 @@ def losses(found: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def main(path: str) -> None:
-    """One rank on a GPU, started by torchrun."""
+    """Run one rank on a GPU, started by torchrun."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     train(read(path), rank, world, lambda text: print(f"rank {rank} {text}", flush=True))
 

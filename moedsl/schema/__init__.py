@@ -1,1 +1,1 @@
-"""Axes, facts, calibration constants, versions and rank groups: what plans, models and machines are made of."""
+"""Define axes, facts, calibration constants, versions and rank groups: the parts of plans, models and machines."""

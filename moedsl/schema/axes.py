@@ -1,6 +1,6 @@
-"""The axes of a plan: every value that the solver decides, its type, and how a column writes it as a number.
+"""Define the axes of a plan: every value that the solver decides, its type, and its number in a column.
 
-Columns hold integers only. An enumerated axis holds the index of the word in its `words`; a set axis holds a bit mask
+Columns hold only integers. An enumerated axis holds the index of the word in its `words`; a set axis holds a bit mask
 over its `words` (bit i is ``words[i]``); a flag holds 0 or 1.
 """
 
@@ -13,11 +13,11 @@ from attrs import field, frozen
 
 RECOMPUTE = ("layernorm", "moe_act", "mla_up_proj", "shared_experts", "core_attn", "mlp", "moe", "full")
 OFFLOAD_MODULES = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act")
-"""Megatron's `offload_modules`, but for `fused_group_mlp`, which needs fused experts without their paged stash."""
+"""Megatron's `offload_modules`, except `fused_group_mlp`, which needs fused experts without their paged stash."""
 CUDA_GRAPH = ("attn", "moe_router", "moe_preprocess", "full_iteration", "mamba")
 PRECISION = ("bf16", "fp8_blockwise", "fp8_current", "mxfp8", "nvfp4")
 PHASES = ("fit", "scale", "profile", "throughput")
-"""What a run is for, in the order of the workflow; `throughput` is where it retunes."""
+"""The purposes of a run, in the order of the workflow; `throughput` is the phase of `retune`."""
 
 
 Role = Literal["parallel", "shape", "held", "moved", "follows"]
@@ -26,7 +26,7 @@ kernels are launched, a value that follows from the axes."""
 Mesh = Literal["", "pipeline", "attention", "experts"]
 """The mesh that a size belongs to; the pipeline is shared by both."""
 End = Literal["", "high", "low"]
-"""The largest value or the smallest, which of a set is none of its words; "" is neither."""
+"""The end of an axis: its largest or smallest value, which for a set is the empty set; "" is neither."""
 LAST = 99
 
 
@@ -41,24 +41,25 @@ class Axis:
     role: Role = field(kw_only=True)
     mesh: Mesh = field(kw_only=True, default="")
     place: int = field(kw_only=True, default=LAST)
-    """Where plans list it; the policies that have a place tell most of a layout."""
+    """Its position in lists of plans; policies with a position describe a layout best."""
     quiet: bool = field(kw_only=True, default=False)
-    """Whether a short text names it only where it is on."""
+    """Whether a short text names it only if it is on."""
     opened: bool = field(kw_only=True, default=True)
-    """Whether a phase opens it for every model; else it is one value unless the run or a rule says otherwise."""
+    """Whether a phase opens it for every model; else it has one value unless the run or a rule states others."""
     least_memory: End = field(kw_only=True, default="")
-    """The end that never holds more than another value, for the search's bounds; "" where that depends on the rest."""
+    """The end that never uses more memory than another value, for the search's bounds; "" if that depends on other
+    axes."""
     least_time: End = field(kw_only=True, default="")
     """The end that is never slower than another value."""
 
     @property
     def off(self) -> int:
-        """The code of a size of 1, of the first word, of no words, of off."""
+        """The code of a size of 1, of the first word, of no words, or of off."""
         return 1 if self.kind == "int" else 0
 
     @property
     def section(self) -> str:
-        """The section of a plan that has it: layout, batch or policy."""
+        """The section of a plan with this axis: layout, batch or policy."""
         if self.role in ("held", "moved"):
             return "policy"
         return "layout" if self.mesh else "batch"
@@ -69,11 +70,11 @@ class Axis:
         return "bf16" in self.words
 
     def is_on(self, value: object) -> bool:
-        """Whether a plan's value is another than the one it has when nothing is asked of it."""
+        """Whether a plan's value differs from its off value."""
         return value != self.decode(self.off)
 
     def encode(self, value: int | str | bool | Iterable[str]) -> int:
-        """A plan's value as the integer of a column; raises ValueError for a word that the axis does not have."""
+        """Encode a plan's value as the integer of a column; raises ValueError for an unknown word."""
         if self.kind == "enum":
             return self.words.index(str(value) if value else "none")
         if self.kind == "set":
@@ -82,7 +83,7 @@ class Axis:
         return int(value)  # type: ignore[call-overload]
 
     def decode(self, code: int) -> int | str | bool | list[str]:
-        """A column's integer as the plan's value: int, word, list of words, or bool."""
+        """Decode a column's integer to the plan's value: int, word, list of words, or bool."""
         if self.kind == "enum":
             return self.words[int(code)]
         if self.kind == "set":
@@ -143,14 +144,15 @@ AXES: tuple[Axis, ...] = (
         role="held", quiet=True, opened=False, least_time="high",
     ),
 )  # fmt: skip
-"""In the order of a plan's decisions; of two layouts that are equally good, the smaller first value wins."""
+"""The axes in the order of a plan's decisions; of two equally good layouts, the one with the smaller first value
+wins."""
 FOLLOWING: tuple[Axis, ...] = (
     Axis("dp", "int", "data parallel size: replicas of the attention mesh", role="follows", mesh="attention", place=3),
     Axis("edp", "int", "replicas of an expert's shard", role="follows", mesh="experts", place=8),
     Axis("sequence_parallel", "flag", "", role="follows", mesh="attention"),
     Axis("num_microbatches", "int", "", role="follows"),
 )
-"""What follows from the axes; a run that pins one requires it. A rule's reason documents those without a text."""
+"""Values that follow from the axes; a run that pins one requires it. A rule's reason documents those without a text."""
 
 
 def _names(*roles: Role, where: Callable[[Axis], bool] = lambda _: True) -> tuple[str, ...]:
@@ -158,13 +160,13 @@ def _names(*roles: Role, where: Callable[[Axis], bool] = lambda _: True) -> tupl
 
 
 def _listed(section: str) -> tuple[str, ...]:
-    """The sizes and policies of a section of the plan, in its order."""
+    """The sizes and policies of a section of the plan, in order."""
     found = [a for a in (*AXES, *FOLLOWING) if a.section == section and (a.role != "follows" or a.kind == "int")]
     return tuple(a.name for a in sorted(found, key=lambda a: a.place))
 
 
 def _ranks(mesh: Mesh) -> tuple[str, ...]:
-    """The sizes whose product is the GPUs, the fastest first as Megatron-Core numbers ranks."""
+    """The sizes whose product is the number of GPUs, the fastest first as Megatron-Core numbers ranks."""
     data = tuple(a.name for a in FOLLOWING if a.mesh == mesh and a.kind == "int")
     return (
         *_names("parallel", where=lambda a: a.mesh == mesh),
@@ -176,38 +178,38 @@ def _ranks(mesh: Mesh) -> tuple[str, ...]:
 BY_NAME = {a.name: a for a in AXES}
 DERIVED = tuple(a.name for a in FOLLOWING)
 PINNED = (*BY_NAME, *DERIVED, "pipeline_layout")
-"""Every name that `pin` takes."""
+"""Every name that `pin` accepts."""
 SIZES = _names("parallel")
 """The sizes that divide the GPUs."""
 MESH = tuple(sorted(_names("parallel", "shape"), key=lambda n: BY_NAME[n].mesh != "pipeline"))
-"""The axes of a mesh in the order of the search: few pairs of pipeline sizes have a layout, so they come first."""
+"""The axes of a mesh in the order of the search: only few pairs of pipeline sizes have a layout, so they come first."""
 HELD = _names("held")
 """Policies that decide what is held in memory."""
 MOVED = _names("moved")
-"""Policies that decide how it moves and is launched."""
+"""Policies that decide how data moves and how kernels are launched."""
 ATTENTION, EXPERTS = _ranks("attention"), _ranks("experts")
 LAYOUT, BATCH, POLICY = _listed("layout"), _listed("batch"), _listed("policy")
-"""The sizes and policies of each section of a plan, in its order."""
+"""The sizes and policies of each section of a plan, in order."""
 SUMMARY = tuple(a.name for a in AXES if a.role in ("parallel", "shape") or a.place != LAST)
-"""The axes that tell most of a layout."""
+"""The axes that describe a layout best."""
 SETS = tuple(a.name for a in AXES if a.kind == "set")
 MEMBERS = tuple(dict.fromkeys(w for n in SETS for w in BY_NAME[n].words))
 """Every word of a set, in the order in which lists of them are written."""
 
 
 def said(value: object) -> str:
-    """A value of a plan's JSON as plans say it: on and off, `+` between the words of a set."""
+    """Write a value of a plan's JSON as plans do: on and off, `+` between the words of a set."""
     return _joined(value, "+")
 
 
 def written(value: object) -> str:
-    """The same as the language writes it: a set is `[moe_act, mlp]`, or none."""
+    """Write a value as in the language: a set is `[moe_act, mlp]`, or none."""
     text = _joined(value, ", ")
     return f"[{text}]" if isinstance(value, list | tuple) and value else text
 
 
 def label(value: object) -> str:
-    """The same as a part of a run's name."""
+    """Write a value as a part of a run's name."""
     return _joined(value, "_")
 
 
@@ -218,13 +220,13 @@ def _joined(value: object, sign: str) -> str:
 
 
 def pairs(values: Mapping[str, object]) -> str:
-    """Values by name as plans say them, `ep=64 recompute=moe_act`; a text that is no word in quotes."""
+    """Write values by name as plans do, `ep=64 recompute=moe_act`; a text that is not a word is in quotes."""
     words = ((n, f'"{v}"' if isinstance(v, str) and not v.isidentifier() else said(v)) for n, v in values.items())
     return " ".join(f"{name}={word}" for name, word in words)
 
 
 def json_value(value: Any) -> Any:
-    """As JSON has it: a set is a list in the order of `MEMBERS`, a whole float an integer."""
+    """Convert a value to JSON: a set to a list in the order of `MEMBERS`, a whole float to an integer."""
     if isinstance(value, frozenset):
         return sorted(value, key=lambda w: MEMBERS.index(w) if w in MEMBERS else len(MEMBERS))
     if isinstance(value, tuple):
@@ -239,4 +241,4 @@ COMPOSITES: dict[str, dict[str, dict[str, bool]]] = {
         "delayed": {"ep_overlap": True, "delay_wgrad": True},
     }
 }
-"""What `isolate` may vary that is several axes at once: the values of each word."""
+"""Names that `isolate` may vary and that are several axes at once, with the values of each word."""

@@ -1,6 +1,6 @@
-"""What a generation of GPUs reaches of its peaks: the dozen calibrated constants of the step time.
+"""Define the calibrated constants of the step time: what a generation of GPUs reaches of its peaks.
 
-Each has a meaning and a range outside which it would mean something else. `moedsl calibrate` fits them to measured
+Each has a meaning, and a range outside which it would mean something else. `moedsl calibrate` fits them to measured
 runs; `calibration NAME { ... }` states them (stdlib/calibration).
 """
 
@@ -14,7 +14,7 @@ from attrs import frozen
 
 @frozen
 class Range:
-    """Where a constant may lie; `spread` is how far from the first guess it may well be, as a share of it."""
+    """The range of a constant; `spread` is its likely distance from the first guess, as a share of it."""
 
     low: float
     high: float
@@ -60,12 +60,12 @@ def ranges() -> dict[str, Range]:
 
 
 def first_guess(watts: float) -> Constants:
-    """The constants before any run is seen."""
+    """The first guess, before any run is known."""
     return Constants(watts, **{name: r.guess for name, r in ranges().items()})
 
 
 def outside(c: Constants) -> list[str]:
-    """What lies outside its range, in words."""
+    """Write which constants are outside their range."""
     return [
         f"{name} {getattr(c, name):g} is not between {r.low:g} and {r.high:g}: {r.doc}"
         for name, r in ranges().items()

@@ -1,4 +1,4 @@
-"""The numbers of GPUs that are tried where a run names none."""
+"""List the numbers of GPUs to try if a run names none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_GPUS = 16_384
 
 
 def counts(h: Hardware, above: int = 0) -> Iterator[int]:
-    """Ascending: what divides a node, every whole node up to 32 of them, then eight counts an octave."""
+    """The numbers in ascending order: divisors of a node, whole nodes up to 32, then eight numbers an octave."""
     node = h.gpus_per_node
     nodes = sorted({*range(1, 33), *(m * 2**e for e in range(2, 12) for m in range(8, 16))})
     yield from (g for g in range(above + 1, node) if node % g == 0)

@@ -1,7 +1,7 @@
-"""Every operator and function of an expression: its types, and what it computes for one row and for whole columns.
+"""Define every operator and function of an expression: its types, and its value for one row and for whole columns.
 
 A row's value is an int, a float, a bool, a word (str) or a set of words (frozenset). A column is a NumPy array, or a
-scalar that is the same in every row; words and sets are the integers that `moedsl.schema.axes` encodes them as.
+scalar that is equal in every row; words and sets are the integers of `moedsl.schema.axes`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from moedsl.schema.versions import as_number
 Value = Any
 Column = Any
 SET = Type("set")
-"""Any set, where which one does not matter."""
+"""Any set, whichever it is."""
 SAME = Type("same")
-"""Whatever type the other side has."""
+"""The type of the other side."""
 MEMBER = Type("member")
-"""A member on the left, a set or a list of such members on the right; the column form is told which rows hit."""
+"""A member on the left, a set or a list of such members on the right; the column form gets the rows that match."""
 
 
 @frozen
@@ -34,12 +34,12 @@ class Operator:
 
     symbol: str
     takes: Type
-    """What its operands are: NUMBER, FLAG, SAME or MEMBER."""
+    """The type of its operands: NUMBER, FLAG, SAME or MEMBER."""
     result: Type
     row: Callable[..., Value]
     column: Callable[..., Column]
     decided: tuple[bool, bool] | None = None
-    """The left side that decides the result whatever the right side is, and that result."""
+    """The value of the left side that decides the result without the right side, and that result."""
 
 
 @frozen
@@ -51,7 +51,7 @@ class Function:
     result: Type
     doc: str
     row: Callable[..., Value] | None = None
-    """None where the problem supplies it."""
+    """None if the problem supplies it."""
     column: Callable[..., Column] | None = None
     takes: Type = field(default=NUMBER)
 
@@ -70,12 +70,12 @@ def _as_set(v: Value) -> frozenset[str]:
 
 
 def _contains(item: Value, group: Value) -> bool:
-    """Membership; a word where a set is meant is the set of it."""
+    """Test membership; a word in place of a set is the set of that word."""
     return any(_same(item, g) for g in (_as_set(group) if isinstance(group, str) else group))
 
 
 def _bounded(compute: Callable[[Any, Any], float]) -> Callable[[Any, Any], float]:
-    """Makes a whole number that a float cannot hold exactly a float, so that nothing overflows."""
+    """Convert a whole number that a float cannot hold exactly to a float, so that nothing overflows."""
 
     def apply(a: float, b: float) -> float:
         x = compute(a, b)
@@ -85,12 +85,12 @@ def _bounded(compute: Callable[[Any, Any], float]) -> Callable[[Any, Any], float
 
 
 def _or_zero(divide: Callable[[Any, Any], float]) -> Callable[[Any, Any], float]:
-    """Makes a division by 0 be 0."""
+    """Make a division by 0 give 0."""
     return lambda a, b: divide(a, b) if b else 0
 
 
 def pow2(x: float) -> float:
-    """The nearest power of two, at least 1; half-way goes up."""
+    """Find the nearest power of two, at least 1; half-way goes up."""
     if x <= 1 or not math.isfinite(x):
         return max(x, 1)
     low = 1 << (int(x).bit_length() - 1)
@@ -101,7 +101,8 @@ _MOST_NODES = 1_000_000
 
 
 def segment(nodes: float, gpus_per_node: float, group: float, most: float) -> int:
-    """The largest whole number of nodes, at most `most`, that divides `nodes` and holds whole groups; 0 for none."""
+    """Find the largest number of nodes, at most `most`, that divides `nodes` and holds whole groups; 0 if there is
+    none."""
     if not all(math.isfinite(x) and 1 <= x <= _MOST_NODES for x in (nodes, gpus_per_node, group, most)):
         return 0
     sizes = range(int(min(nodes, most)), 0, -1)
@@ -112,7 +113,7 @@ def segment(nodes: float, gpus_per_node: float, group: float, most: float) -> in
 
 
 def _or_zero_by_row(divide: Callable[[Column, Column], Column]) -> Callable[[Column, Column], Column]:
-    """Makes a division by 0 be 0, row by row."""
+    """Make a division by 0 give 0, row by row."""
 
     def apply(a: Column, b: Column) -> Column:
         zero = np.equal(b, 0)
@@ -142,12 +143,12 @@ def _pow2(x: Column) -> Column:
 
 
 def _segment(nodes: Column, gpus_per_node: Column, group: Column, most: Column) -> Column:
-    """Row by row: few rules ask, and each search is short."""
+    """Compute row by row: few rules need it, and each search is short."""
     return np.vectorize(segment, otypes=[np.int64])(nodes, gpus_per_node, group, most)
 
 
 _COUNTS = np.array([i.bit_count() for i in range(1 << max(len(a.words) for a in axes.AXES if a.kind == "set"))])
-"""How many members the set of each mask has."""
+"""Count the members of the set of each mask."""
 
 
 # ---------------------------------------------------------------- the registry

@@ -1,7 +1,7 @@
-"""The process groups of both meshes, computed from a layout alone, for every rank of the world.
+"""Compute the process groups of both meshes from a layout, for every rank of the world.
 
-Rank order of Megatron-Core (megatron/core/parallel_state.py, order "tp-cp-ep-dp-pp"): tp fastest, then cp (dense
-mesh) or ep (expert mesh, where etp is fastest), then dp or edp, then pp; "tp-cp-ep-pp-dp" swaps the last two.
+Rank order of Megatron-Core (megatron/core/parallel_state.py, order "tp-cp-ep-dp-pp"): tp fastest, then cp (dense mesh)
+or ep (expert mesh, where etp is fastest), then dp or edp, then pp; "tp-cp-ep-pp-dp" swaps the last two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EXPERT = {"ETP": {"etp"}, "EP": {"ep"}, "ETP_EP": {"etp", "ep"}, "EDP": {"edp"}
 def groups(layout: Mapping[str, Any], pp_before_dp: bool = False) -> Groups:
     """Every group by name, sorted, each a sorted list of global ranks.
 
-    `layout` has the sizes tp cp dp pp ep etp edp. Raises ValueError where the two meshes do not hold the same ranks.
+    `layout` has the sizes tp cp dp pp ep etp edp. Raises ValueError if the two meshes have different numbers of ranks.
     """
     dense = _sizes(layout, ATTENTION, pp_before_dp)
     expert = _sizes(layout, EXPERTS, pp_before_dp)
@@ -42,12 +42,12 @@ def groups(layout: Mapping[str, Any], pp_before_dp: bool = False) -> Groups:
 
 
 def world(layout: Mapping[str, Any]) -> int:
-    """How many ranks the dense mesh of `layout` holds."""
+    """Count the ranks of the dense mesh of `layout`."""
     return prod(int(layout[axis]) for axis in ATTENTION)
 
 
 def _sizes(layout: Mapping[str, Any], mesh: tuple[str, ...], pp_before_dp: bool) -> dict[str, int]:
-    """Axis -> size, the fastest axis first."""
+    """The sizes of the axes, the fastest first."""
     *inner, data, pp = mesh
     outer = (pp, data) if pp_before_dp else (data, pp)
     return {axis: int(layout[axis]) for axis in (*inner, *outer)}

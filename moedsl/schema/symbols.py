@@ -1,4 +1,4 @@
-"""Every name that an expression may use, with its type: axes, what the run fixes, facts and costs."""
+"""List every name that an expression may use, with its type: axes, values of the run, facts and costs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ WORD_ELSEWHERE = {
     "up_proj": ("mla_up_proj", "the up-projection of multi-latent attention; other attention has none"),
     "norm": ("layernorm", "the norms before attention and before the experts"),
 }
-"""Words of NVIDIA's documents for what Megatron spells otherwise in `recompute_modules` (core
-transformer/transformer_config.py:1736), and what they are."""
+"""NVIDIA's other names for words of `recompute_modules` (core transformer/transformer_config.py:1736)."""
 
 ALIASES = {"overlap.ep": "ep_overlap", "overlap.wgrad": "delay_wgrad"}
 
@@ -55,7 +54,7 @@ RUN: dict[str, Type] = {
     "torch_version": NUMBER,
     "te_version": NUMBER,
 }
-"""Fixed by the run before the solver starts."""
+"""Values that the run fixes before the solver starts."""
 
 _WORDS = {"attention": ATTENTION, "position_embedding_type": POSITIONS, "arch": ARCHS}
 _KINDS = {"int": NUMBER, "float": NUMBER, "bool": FLAG, "str": TEXT}
@@ -70,7 +69,7 @@ def _facts(cls: type, skip: tuple[str, ...]) -> dict[str, Type]:
 
 
 VISION = {"vision_heads": NUMBER, "vision_ffn_hidden": NUMBER, "deepstack_layers": NUMBER}
-"""Of the vision tower; 0 without one."""
+"""Facts of the vision tower; 0 without one."""
 MODEL = _facts(Model, ("name", "hf")) | {"model": TEXT, "has_vision": FLAG, "hybrid": FLAG} | VISION
 HARDWARE = _facts(Hardware, ("name", "device")) | {"hardware": TEXT}
 
@@ -78,7 +77,7 @@ _AXIS_KINDS = {"int": NUMBER, "flag": FLAG}
 AXES: dict[str, Type] = {a.name: _AXIS_KINDS.get(a.kind) or Type(a.kind, a.words) for a in axes.AXES}
 
 COSTS: dict[str, Type] = {"peak_memory": NUMBER, "spare_memory": NUMBER, "step_time": NUMBER, "score": NUMBER}
-"""Known once a row is priced: bytes at the peak, bytes that are left at the most that the estimate allows for, seconds,
-and seconds with the worth of every advice not followed."""
+"""Prices of a layout: peak bytes, bytes left in the high case, seconds, and seconds with the worth of every advice that
+is not followed."""
 
 BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS

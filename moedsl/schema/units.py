@@ -1,4 +1,4 @@
-"""Units of bytes, rates and shares, in base units."""
+"""Define units of bytes, rates and shares, in base units."""
 
 GIB = 2**30
 SCALES = {
@@ -12,4 +12,4 @@ SCALES = {
     "PFLOPS": 1e15,
     "%": 0.01,
 }
-"""What one of each unit of the language is in bytes, bytes/s, FLOP/s, or one."""
+"""The value of each unit of the language in bytes, bytes/s, FLOP/s, or one."""

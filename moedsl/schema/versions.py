@@ -1,11 +1,11 @@
-"""Versions of what a run stands on, as numbers that compare as the versions do, and the least that a plan needs."""
+"""Compare versions of software as numbers."""
 
 from __future__ import annotations
 
 import re
 
 PRODUCTS = {"torch": "torch_version", "transformer_engine": "te_version"}
-"""The names that `target` accepts in addition to Bridge, and the names of their versions in an expression."""
+"""The products that `target` accepts in addition to Bridge, with the names of their versions in an expression."""
 _VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){0,2}")
 
 
@@ -15,13 +15,14 @@ def is_version(text: str) -> bool:
 
 
 def as_number(text: str) -> int:
-    """A version as one integer, four digits for each part after the first: 2.10.0 is 2_0010_0000; 0 for no version."""
+    """Encode a version as one integer, four digits for each part after the first: 2.10.0 is 2_0010_0000; 0 if it is not
+    a version."""
     parts = [int(p) for p in text.split(".")] if is_version(text) else []
     major, minor, patch = (*parts, 0, 0, 0)[:3]
     return (major * 10_000 + minor) * 10_000 + patch
 
 
 def as_text(number: int) -> str:
-    """The version of a number: 2_0010_0000 is 2.10.0."""
+    """Write the version of a number: 2_0010_0000 is 2.10.0."""
     rest, patch = divmod(int(number), 10_000)
     return f"{rest // 10_000}.{rest % 10_000}.{patch}"

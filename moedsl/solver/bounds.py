@@ -1,4 +1,4 @@
-"""Which values of the policies make a layout fastest or smallest: the basis of every bound of the search."""
+"""Find the policies that make a layout fastest or smallest, on which every bound of the search is based."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from moedsl.solver.table import Mask, Table
 Domains = Mapping[str, NDArray[np.int64]]
 Price = Literal["least_memory", "least_time"]
 FASTER = tuple(n for n in axes.MOVED if axes.BY_NAME[n].least_time == "high")
-"""Policies of communication of which a larger value is never slower: the laws on each decide how large it may be."""
+"""Policies of communication whose larger value is never slower; laws limit each."""
 OPEN = ("recompute", *(n for n in axes.POLICY if not axes.BY_NAME[n].least_time and n != "cuda_graph"))
-"""Policies of which any value may be the fastest; of `recompute` none is, where it may be none."""
+"""Policies whose fastest value is unknown; of `recompute`, `none` is the fastest if it is legal."""
 SETTLED = tuple(n for n in axes.POLICY if n not in (*FASTER, *OPEN, "cuda_graph"))
-"""Policies of which one end is never slower."""
+"""Policies with an end that is never slower."""
 
 
 class Prices(Protocol):
-    """What the search asks of a cost model: bytes and seconds for whole columns."""
+    """A cost model as the search uses it: bytes and seconds for whole columns."""
 
     def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
@@ -36,14 +36,13 @@ class Prices(Protocol):
 
 
 def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:
-    """Combinations of some policies' values, one of which is best by a price: the end that the axis names, or every
-    value where it names none."""
+    """Combinations of policies, one of which is best by a price: the end that the axis names, or every value."""
     chosen = {n: ends(axes.BY_NAME[n], getattr(axes.BY_NAME[n], price), domains[n]) for n in names if n != but}
     return (dict(zip(chosen, values, strict=True)) for values in itertools.product(*chosen.values()))
 
 
 def ends(axis: axes.Axis, end: str, domain: NDArray[np.int64]) -> list[int]:
-    """One end of a domain, or every value; masks have no order, so the low end of a set is none of its words."""
+    """One end of a domain, or every value; the low end of a set is the empty set."""
     if end == "low":
         return [axis.off if axis.kind == "set" else int(domain.min())]
     return [int(domain.max())] if end == "high" else [int(v) for v in domain]
@@ -56,7 +55,7 @@ def graph_strength(mask: int) -> tuple[bool, int]:
 
 
 def least_seconds(c: Compiled, prices: Prices, meshes: Table, policies: Table) -> NDArray[np.float64]:
-    """Seconds that no legal row with some policies goes below, by mesh; infinite where the laws leave none."""
+    """The least seconds of each mesh with any of the policies; infinite if the laws allow none."""
     columns, possible = _fastest(c, meshes, policies)
     table = meshes.with_columns(**columns)
     least = np.full(meshes.rows, np.inf)
@@ -68,7 +67,7 @@ def least_seconds(c: Compiled, prices: Prices, meshes: Table, policies: Table) -
 
 
 def _fastest(c: Compiled, meshes: Table, policies: Table) -> tuple[dict[str, NDArray[np.int64]], Mask]:
-    """For each policy of `FASTER` the largest legal value of each mesh, and which meshes have one of each."""
+    """The largest legal value of each policy of `FASTER` by mesh, and a mask of meshes that have one of each."""
     columns, possible = dict[str, NDArray[np.int64]](), np.ones(meshes.rows, dtype=bool)
     for name in FASTER:
         column = np.full(meshes.rows, -1, dtype=np.int64)
@@ -83,9 +82,9 @@ def _values(policies: Table, name: str) -> list[int]:
 
 
 def _allowed(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
-    """The meshes that may have these values, by the laws that read one of them and no other policy."""
-    asked = ((_reading(c, name), meshes.assume(**{name: value})) for name, value in values.items())
-    return np.logical_and.reduce([obeyed(laws, table) for laws, table in asked])
+    """A mask of the meshes that may have these values, by the laws that read one of them and no other policy."""
+    judged = ((_reading(c, name), meshes.assume(**{name: value})) for name, value in values.items())
+    return np.logical_and.reduce([obeyed(laws, table) for laws, table in judged])
 
 
 def _reading(c: Compiled, name: str) -> Iterable[Law]:
@@ -100,7 +99,7 @@ def _open(policies: Table) -> Iterator[dict[str, int]]:
 
 
 def _usual(policies: Table) -> dict[str, Any]:
-    """The value that is never slower than another, of the rest."""
+    """The values of the other policies that are never slower."""
     (settled,) = extremes(policies.axes, "least_time", SETTLED, but="cuda_graph")
     graphs = max(_values(policies, "cuda_graph"), key=graph_strength)
     return {**settled, "cuda_graph": graphs}

@@ -1,4 +1,4 @@
-"""Which laws a fully pinned run breaks, by the slow evaluator: the judge of a known layout, no search and no price."""
+"""Find the laws that a fully pinned run breaks, with the scalar evaluator, without search or prices."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from moedsl.solver.solve import environment, make_cost
 
 
 def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
-    """The laws that the one layout of a fully pinned program breaks, in the order of the rules, but those it allows.
+    """The laws that the layout of a fully pinned program breaks, in the order of the rules, except those it allows.
 
-    Laws on memory and time are left out: they need prices. Raises ValueError where an axis is open.
+    Laws on memory and time are left out because they need prices. Raises ValueError if an axis is open.
     """
     problem = lower(program, gpus)
     env = environment(problem, make_cost(problem), pinned_row(problem))
@@ -24,7 +24,7 @@ def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
 
 
 def pinned_row(problem: Problem) -> Mapping[str, int]:
-    """The code of every axis; raises ValueError where one may take several."""
+    """The code of every axis; raises ValueError if one has several values."""
     open_axes = [a.name for a in axes.AXES if len(problem.domains[a.name]) != 1]
     if open_axes:
         raise ValueError(f"not pinned: {', '.join(open_axes)}")

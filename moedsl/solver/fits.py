@@ -1,4 +1,4 @@
-"""Whether any layout of a problem obeys every law, prices included: the first that is found will do."""
+"""Decide whether any layout of a problem obeys every law, prices included; the search stops at the first one."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
 
 GUESSED, FIRST_ROWS = 2048, 512
-"""Meshes that are priced before all others, and how many rows of the leanest of them are expanded first."""
+"""Meshes that are priced before the others, and the rows of the smallest of them that are expanded first."""
 Index = NDArray[np.intp]
 
 
 def fits(p: Program, gpus: int) -> bool:
-    """Whether a program has a layout on a number of GPUs that is legal and whose prices are within bounds."""
+    """Whether a program has a legal layout that fits on a number of GPUs."""
     c = solve(p, gpus, keep=0)
     return legal_on(c.compiled) and fits_where_legal(c.compiled, c.cost)
 
 
 def fits_where_legal(c: Compiled, prices: Prices) -> bool:
-    """The same, where some layout is known to be legal."""
+    """Whether a layout fits in a problem that has a legal one."""
     return _Any(c, prices, 1).found()
 
 
 def could_fit(p: Program, gpus: int) -> bool:
-    """Whether some legal mesh is within the memory with the policies that hold the least; false is certain."""
+    """Whether some legal mesh fits with the policies that use the least memory; false is certain."""
     c = solve(p, gpus, keep=0)
     return legal_on(c.compiled) and _Any(c.compiled, c.cost, 1).possible()
 
@@ -50,7 +50,7 @@ class _Any(Search):
         return any(self._some(self.legal.take(part), self.policies) for part in _most_divided_first(self.legal))
 
     def _some(self, meshes: Table, policies: Table) -> bool:
-        """Whether any row of some meshes fits, the leanest meshes first."""
+        """Whether any row of some meshes fits; meshes with the least memory are tried first."""
         meshes = self._could_fit(meshes)
         order = np.argsort(meshes.axes["peak_memory"], kind="stable")
         at, step = 0, max(1, FIRST_ROWS // policies.rows)
@@ -62,7 +62,7 @@ class _Any(Search):
         return False
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
-        """Rows are asked for their seconds only where a law caps those."""
+        """Price rows; seconds only if a law limits them."""
         laws = [w for w in self.c.laws if w.priced]
         if any(w.needs & {"spare_memory", "step_time", "score"} for w in laws):
             return super()._priced(table, slowest)
@@ -71,7 +71,7 @@ class _Any(Search):
 
 
 def _most_divided_first(meshes: Table) -> Iterator[Index]:
-    """The meshes in two parts: a guess at which of them hold the least on a rank, and all others."""
+    """Split the meshes in two: those that probably need the least memory on a rank, and the others."""
     pieces = [meshes.axes[name] for name in SIZES]
     held = meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64)
     if meshes.rows <= GUESSED:

@@ -1,4 +1,4 @@
-"""The rules of a problem compiled to laws over tables, and the one place where a law is judged."""
+"""Compile the rules of a problem to laws over tables, and judge laws; no other module judges them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from moedsl.syntax import ast
 
 @frozen
 class Law:
-    """A compiled rule and the axes and prices that it needs, through the lets that it uses."""
+    """A compiled rule with the axes and prices that it reads, directly or through lets."""
 
     rule: Rule
     expr: ast.Expr
     needs: frozenset[str]
     value: Evaluate
-    """The column of a table that its expression is worth."""
+    """Evaluates the expression to a column of a table."""
 
     def holds(self, table: Table) -> Mask:
         """The rows that obey it."""
@@ -37,12 +37,12 @@ class Law:
 
     @property
     def is_price(self) -> bool:
-        """Whether it is a price itself, so that a bound of the price bounds it."""
+        """Whether the expression is a price, so that a bound of the price bounds it."""
         return isinstance(self.expr, ast.Name) and self.expr.id in COSTS
 
     @property
     def is_memory_cap(self) -> bool:
-        """Whether it only caps memory, so that a lower bound of the memory may already refuse a row."""
+        """Whether it only limits memory, so that a lower bound of the memory can refuse a row."""
         e = self.rule.expr
         if not (isinstance(e, ast.Binary) and e.op in ("<", "<=") and isinstance(e.left, ast.Name)):
             return False
@@ -64,7 +64,7 @@ class Compiled:
 
     @property
     def asks_for_spare(self) -> bool:
-        """Whether any rule reads the memory that is left at the most."""
+        """Whether any rule reads `spare_memory`."""
         rules = (*self.laws, *self.advice, *self.wishes, *self.ranks)
         return any("spare_memory" in law.needs for law in rules)
 
@@ -72,15 +72,15 @@ class Compiled:
         return Table({}, self.problem.codes, self.lets)
 
     def table(self, rows: Sequence[Mapping[str, float]]) -> Table:
-        """Layouts by their codes, and their prices where they are known."""
+        """A table of layouts by their codes, with prices if they are known."""
         return Table({n: np.array([r[n] for r in rows]) for n in rows[0]}, self.problem.codes, self.lets)
 
     def at(self, row: Row) -> Table:
-        """One priced layout."""
+        """A table of one priced layout."""
         return self.table([{**row.codes, **row.prices}])
 
     def unfollowed(self, row: Row) -> list[str]:
-        """The wishes and the advice that a layout does not follow, by id."""
+        """The wishes and advice that a layout does not follow, by id."""
         return [w.rule.id for w in broken((*self.wishes, *self.advice), self.at(row))]
 
 
@@ -93,7 +93,7 @@ def obeyed(laws: Iterable[Law], table: Table) -> Mask:
 
 
 def obeying(table: Table, laws: Iterable[Law]) -> Table:
-    """The table of the rows that obey every law; masks are joined first, since copying columns costs more."""
+    """Filter a table by laws; masks are joined first because copying columns is slower."""
     return table.take(obeyed(laws, table))
 
 
@@ -115,7 +115,7 @@ _ALWAYS = frozenset(a.name for a in axes.AXES) | COSTS.keys()
 
 
 def compile_problem(problem: Problem, externs: Mapping[str, Extern]) -> Compiled:
-    """Compiles every rule; one whose condition is fixed and false is left out, one that the user allowed too."""
+    """Compile every rule, except rules whose condition is never true and those that the user allows."""
     p = problem.program
     types = _types(p.of("let"))
     compiler = Compiler(types, externs)
@@ -131,7 +131,7 @@ def compile_problem(problem: Problem, externs: Mapping[str, Extern]) -> Compiled
 
 
 def _types(lets: tuple[Rule, ...]) -> dict[str, Type]:
-    """The type of every name; a let that stands for a word is for the scalar evaluator alone."""
+    """The type of every name; only the scalar evaluator reads a let that stands for a word."""
     types = dict(BUILTIN)
     for r in lets:
         types[r.name] = Inference(types).of(r.expr) or NUMBER
@@ -139,7 +139,7 @@ def _types(lets: tuple[Rule, ...]) -> dict[str, Type]:
 
 
 def _needs(lets: tuple[Rule, ...]) -> dict[str, frozenset[str]]:
-    """The axes behind each let, in order of declaration."""
+    """The axes that each let reads, in order of declaration."""
     out: dict[str, frozenset[str]] = {}
     for r in lets:
         out[r.name] = _axes(names(r.expr), out)
@@ -147,10 +147,7 @@ def _needs(lets: tuple[Rule, ...]) -> dict[str, frozenset[str]]:
 
 
 def _axes(used: frozenset[str], lets: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    found = used & _ALWAYS
-    for n in used & lets.keys():
-        found |= lets[n]
-    return found
+    return (used & _ALWAYS).union(*(lets[n] for n in used & lets.keys()))
 
 
 @frozen

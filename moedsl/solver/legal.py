@@ -1,7 +1,7 @@
-"""Whether any layout obeys some laws, prices aside, over any subset of members: asked dozens of times for one conflict.
+"""Decide whether any layout obeys a subset of the members, without prices. One conflict needs dozens of such answers.
 
-Laws that share no open axis cannot collide, so each group of laws that do is searched apart, over its own axes alone:
-what no law reads may be anything. The laws are compiled once; a subset only selects among them and widens domains.
+Laws that share no open axis cannot collide. So laws are grouped by shared axes, and each group is searched over its own
+axes. The laws are compiled once; a subset only selects laws and widens domains.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from moedsl.solver.problem import lower
 from moedsl.solver.table import Table
 
 CHUNKS = (64, 4096, 65_536)
-"""Rows that are grown at a time, by turn: a layout is found early or the space is small."""
+"""Rows of the first, second and later chunks: most searches find a layout early or the space is small."""
 Domains = Mapping[str, NDArray[np.int64]]
 
 
 class Legality:
-    """The laws of a compiled problem, ready to be asked about subsets of its members."""
+    """Answers whether subsets of the members of a compiled problem can hold together."""
 
     def __init__(self, c: Compiled, all_: Sequence[Member]) -> None:
         self._c, self._all = c, all_
@@ -38,7 +38,7 @@ class Legality:
         return satisfiable(self._c, self._domains(gone), laws)
 
     def _domains(self, gone: Sequence[Member]) -> Domains:
-        """What the axes may be; laws do not matter to it, pins and candidates do."""
+        """The domains of the axes without some members; only pins and candidates narrow domains."""
         opened = [m for m in gone if m.kind in ("pin", "candidates")]
         key = frozenset((m.kind, m.key) for m in opened)
         if key not in self._seen:
@@ -47,7 +47,7 @@ class Legality:
 
 
 def domains_without(c: Compiled, gone: Sequence[Member]) -> Domains:
-    """What the axes of a problem may be without some of its pins and candidates; the experiment stays the same."""
+    """The domains of the axes without some pins and candidates; the experiment stays the same."""
     p = c.problem
     held = {n: p.values[n] for n in ("seq", "global_batch")}
     return lower(without(p.program, gone), p.gpus, held).domains
@@ -65,11 +65,11 @@ _ORDER = (*MESH, *HELD, *MOVED)
 
 
 Open = tuple[Law, frozenset[str]]
-"""A law and the axes that it reads, those with one value left out."""
+"""A law, and the axes with several values that it reads."""
 
 
 def _groups(laws: Sequence[Open]) -> list[tuple[frozenset[str], list[Open]]]:
-    """Laws that are connected by axes which are open."""
+    """Group laws that share open axes."""
     out: list[tuple[frozenset[str], list[Open]]] = []
     for law in laws:
         joined = [g for g in out if g[0] & law[1]]
@@ -79,7 +79,7 @@ def _groups(laws: Sequence[Open]) -> list[tuple[frozenset[str], list[Open]]]:
 
 
 def _some(table: Table, domains: Domains, open_: list[str], laws: list[Open]) -> bool:
-    """Depth first: every axis in turn, each law as soon as its axes are bound."""
+    """Search depth first: every axis in turn, each law as soon as its axes are bound."""
 
     def extend(t: Table, at: int, turn: int) -> bool:
         if at == len(open_):

@@ -1,4 +1,4 @@
-"""What could give way where nothing fits: pins, wishes, the candidates of a phase, laws."""
+"""The members of a conflict, which the user may change: pins, wishes, the candidates of a phase, laws."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moedsl.syntax.printer import print_expr
 
 @frozen
 class Member:
-    """One thing that could give way."""
+    """One member of a possible conflict."""
 
     kind: str
     """pin, wish, candidates or law."""
@@ -28,12 +28,12 @@ class Member:
 
     @property
     def stated(self) -> bool:
-        """Whether the run file says it."""
+        """Whether the run file states it."""
         return self.kind in ("pin", "wish")
 
     @property
     def own(self) -> bool:
-        """Whether it is a law of the user's, which can give way as a wish can; NVIDIA's cannot."""
+        """Whether it is a law of the user, which can be changed like a wish."""
         return self.kind == "law" and self.rule is not None and not self.rule.is_std
 
     @property
@@ -43,7 +43,7 @@ class Member:
 
 
 def members(c: Compiled) -> list[Member]:
-    """Laws on few axes first and wishes last: QuickXplain keeps the earlier ones where it can choose."""
+    """All members, laws on few axes first and wishes last: QuickXplain prefers earlier ones in a conflict."""
     p = c.problem.program
     simple_first = sorted((law for law in c.laws if not law.rule.wish), key=lambda law: len(law.needs))
     laws = [Member("law", law.rule.id, law.rule.span, law.rule.because or "", law.rule) for law in simple_first]
@@ -57,18 +57,18 @@ def members(c: Compiled) -> list[Member]:
         for a, r in c.problem.origins.items()
         if isinstance(r, Rule) and r.kind == "candidates" and len(c.problem.domains[a]) == 1
     ]
-    # A phase that leaves one value may be what collides; a ladder of several is not worth naming.
+    # Candidates with several values are not worth naming.
     candidates = [Member("candidates", r.id + "." + a, r.span, f"{a} may be {_values(c, a)}", r) for a, r in narrowed]
     return [*laws, *candidates, *wishes, *pins]
 
 
 def shown(axis: str, code: int) -> str:
-    """A value as the run file would write it."""
+    """Write a value as in the run file."""
     return written(axes.BY_NAME[axis].decode(code))
 
 
 def written(value: object) -> str:
-    """The same of a value of a plan: a set of one word is that word."""
+    """Write a value of a plan as in the run file; a set of one word is that word."""
     return str(value[0]) if isinstance(value, list) and len(value) == 1 else axes.written(value)
 
 
@@ -77,7 +77,7 @@ def _values(c: Compiled, axis: str) -> str:
 
 
 def without(p: Program, dropped: Sequence[Member]) -> Program:
-    """The program with some members gone."""
+    """Remove some members from a program."""
     pins = {a: pin for a, pin in p.pins.items() if a not in {m.key for m in dropped if m.kind == "pin"}}
     ids = {m.rule.id for m in dropped if m.rule is not None}
     rules = [r for r in p.rules if r.id not in ids or r.kind not in ("require", "candidates")] if ids else p.rules
@@ -85,13 +85,13 @@ def without(p: Program, dropped: Sequence[Member]) -> Program:
 
 
 def inactive(all_: Sequence[Member], active: Sequence[Member]) -> list[Member]:
-    """The members that are not among some."""
+    """The members that are not active."""
     keys = {(m.kind, m.key) for m in active}
     return [m for m in all_ if (m.kind, m.key) not in keys]
 
 
 def wish_text(p: Program, m: Member) -> str:
-    """What the user said, in a few words."""
+    """Write a wish of the user in a few words."""
     if m.kind == "pin":
         return f"{m.key}={shown(m.key, p.pins[m.key].code)}"
     if m.own:
@@ -100,7 +100,7 @@ def wish_text(p: Program, m: Member) -> str:
 
 
 def as_json(m: Member, p: Program) -> dict[str, Any]:
-    """A member as an explanation shows it, its place apart."""
+    """Write a member as JSON, as explanations show it, without its place."""
     rule = {"because": m.rule.because, "cite": [*m.rule.cites], "text": print_expr(m.rule.expr)} if m.rule else {}
     name = wish_text(p, m) if m.stated else m.key
     return {"kind": m.kind, "name": name, "because": None, "cite": [], "text": m.text, **rule}

@@ -1,4 +1,4 @@
-"""What else each axis could have been: one value changed at a time, and what refuses, spoils or slows the result."""
+"""Price the layouts that differ from the chosen one in one axis, with the law that refuses each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moedsl.support.text import change
 
 @frozen
 class Neighbour:
-    """A row that differs from the chosen one in one axis. `refused_by` is the id of the first law that it breaks."""
+    """A row that differs from the chosen one in one axis; `refused_by` is the id of the first law that it breaks."""
 
     axis: str
     code: int
@@ -27,22 +27,22 @@ class Neighbour:
     peak_memory: float
     step_time: float
     spare_memory: float = float("nan")
-    """As `solve.Row` has it."""
+    """As in `Row`."""
 
 
 def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
-    """All rows one value away, priced in one batch."""
+    """Price all rows that differ in one value, in one batch."""
     return judged(c, prices, row, [(a, v) for a in axes.AXES for v in _values(c, a, row.codes[a.name])])
 
 
 def judged(c: Compiled, prices: Prices, row: Row, tried: Iterable[tuple[axes.Axis, int]]) -> list[Neighbour]:
-    """The rows that each have one other value of an axis, priced in one batch; values that the row has are left out."""
+    """Price the rows with each tried value, in one batch; values that the row already has are skipped."""
     changes = [(a, v) for a, v in tried if v != row.codes[a.name]]
     return _judged(c, prices, row, changes) if changes else []
 
 
 def repriced(c: Compiled, prices: Prices, row: Row) -> Neighbour:
-    """The row itself at other prices."""
+    """Price the row itself again, with other prices."""
     axis = axes.AXES[0]
     return _judged(c, prices, row, [(axis, row.codes[axis.name])])[0]
 
@@ -65,7 +65,7 @@ def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis
 
 
 def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
-    """The values that the solver chose from, the nearest sizes first; for a mesh axis every divisor of the GPUs."""
+    """The values that the solver chose from, nearest sizes first; for a mesh axis all divisors of the GPUs."""
     domain = [int(v) for v in c.problem.domains[axis.name]]
     if axis.name in c.problem.program.pins or len(domain) < 2:
         return []
@@ -74,7 +74,7 @@ def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
 
 
 def effect(n: Neighbour, row: Row) -> str:
-    """What a neighbour would do, in a few words."""
+    """Write the effect of a neighbour in a few words."""
     if n.refused_by is not None:
         over = f" ({n.peak_memory / GIB:.0f} GiB)" if n.refused_by.endswith(".fits") else ""
         return f"refused by {n.refused_by}{over}"

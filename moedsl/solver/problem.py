@@ -1,4 +1,4 @@
-"""The space to search, and how a program becomes one: facts as scalars, a domain for each axis."""
+"""Lower a program to a problem: facts as scalars, and a domain for each axis."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class Problem:
     gpus: int
     global_batch: int
     values: Mapping[str, Any]
-    """Everything that is the same in every row, as plain values."""
+    """The values that are equal in every row."""
     codes: Mapping[str, Any]
-    """The same, encoded for columns."""
+    """`values`, encoded for columns."""
     domains: Mapping[str, NDArray[np.int64]]
     origins: Mapping[str, Rule | Pin | None]
-    """What gave each axis its domain."""
+    """The source of each axis's domain."""
     defaults: Mapping[str, Rule | None]
-    """What gave each defaulted value that is not an axis."""
+    """The rule of each defaulted value that is not an axis."""
 
 
 Values = dict[str, Any]
 
 
 def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
-    """The problem of one program on `gpus` GPUs. `overrides` replaces fixed values, for a relaxation."""
+    """Lower a program on `gpus` GPUs; `overrides` replaces fixed values, for a relaxation."""
     values, rules = _defaulted(program, _fixed(program, gpus), overrides)
     defaults = {name: rules[name] for name in ("seq", "global_batch")}
     domains: dict[str, NDArray[np.int64]] = {}
@@ -66,7 +66,7 @@ def _fixed(p: Program, gpus: int) -> Values:
 
 
 def _vision(p: Program) -> Values:
-    """What the laws ask of the vision tower; 0 without one."""
+    """The values of the vision tower that laws read; 0 without one."""
     v = p.model.vision
     return {
         "vision_heads": v.heads if v else 0,
@@ -76,11 +76,11 @@ def _vision(p: Program) -> Values:
 
 
 def _defaulted(p: Program, values: Values, overrides: Mapping[str, Any]) -> tuple[Values, dict[str, Rule | None]]:
-    """The values with those that a default may give, and what gave them; None where the run states one."""
-    said = {"seq": overrides.get("seq", p.seq), "global_batch": overrides.get("global_batch", p.batch)}
-    said |= {name: p.versions.get(name) for name in versions.PRODUCTS.values()}
+    """Add the values that may have defaults, with the rules of the defaults; None for a value that the run states."""
+    run = {"seq": overrides.get("seq", p.seq), "global_batch": overrides.get("global_batch", p.batch)}
+    run |= {name: p.versions.get(name) for name in versions.PRODUCTS.values()}
     known, origins = _Known(p, {**values, "gpus": p.batch_gpus or values["gpus"]}), dict[str, Rule | None]()
-    for name, stated in said.items():
+    for name, stated in run.items():
         origins[name] = None if stated else first_of(p.named("default", name), known.env)
         rule = origins[name]
         assert stated or rule is not None, f"the stdlib gives no default for {name}"
@@ -91,7 +91,7 @@ def _defaulted(p: Program, values: Values, overrides: Mapping[str, Any]) -> tupl
 
 
 class _Known:
-    """The values so far, and every `let` that they are enough for."""
+    """The values so far, and every `let` that can be computed from them."""
 
     def __init__(self, p: Program, values: Mapping[str, Any]) -> None:
         self.env: Values = {}
@@ -100,7 +100,7 @@ class _Known:
 
     def add(self, values: Mapping[str, Any]) -> None:
         self.env |= values
-        self._open = [let for let in self._open if not _found(let, self.env)] if values else self._open
+        self._open = [let for let in self._open if not _bind(let, self.env)] if values else self._open
 
 
 def first(p: Program, kind: str, name: str, values: Mapping[str, Any]) -> Rule | None:
@@ -109,7 +109,7 @@ def first(p: Program, kind: str, name: str, values: Mapping[str, Any]) -> Rule |
 
 
 def first_of(rules: Iterable[Rule], env: Mapping[str, Any]) -> Rule | None:
-    """The first rule whose condition is known and holds where the lets have their values already."""
+    """The first rule whose condition is known and holds; `env` has the lets."""
     return next((r for r in rules if r.when is None or (_known(r.when, env) and holds(r.when, env))), None)
 
 
@@ -119,15 +119,15 @@ def _known(expr: ast.Expr, env: Mapping[str, Any]) -> bool:
 
 
 def with_lets(p: Program, values: Mapping[str, Any]) -> Values:
-    """The values and every `let` that they are enough for; one that calls an extern needs it at hand."""
+    """Add every `let` that can be computed from the values; one that calls an extern needs the extern in them."""
     env = dict(values)
     for let in p.lets:
-        _found(let, env)
+        _bind(let, env)
     return env
 
 
-def _found(let: Let, env: Values) -> bool:
-    """Whether the values are enough for a `let`, which is then one of them."""
+def _bind(let: Let, env: Values) -> bool:
+    """Add a `let` to the values if they suffice for it; returns whether they do."""
     enough = (not let.has_layout or "has_layout" in env) and all(n in env for n in let.needs)
     if enough:
         env[let.rule.name] = evaluate(let.rule.expr, env)
@@ -135,7 +135,7 @@ def _found(let: Let, env: Values) -> bool:
 
 
 def _domain(p: Program, axis: axes.Axis, gpus: int, env: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
-    """The codes that an axis may take, best advice first, and who says so; `env` has the lets."""
+    """The legal codes of an axis, best advice first, with their source; `env` has the lets."""
     if axis.name in p.pins:
         return np.array([p.pins[axis.name].code], dtype=np.int64), p.pins[axis.name]
     if axis.name == "precision":
@@ -150,7 +150,7 @@ def _domain(p: Program, axis: axes.Axis, gpus: int, env: Values) -> tuple[NDArra
 
 
 def _settled(axis: axes.Axis, domain: NDArray[np.int64]) -> Values:
-    """An axis with one value is as good as a fact to the conditions of the axes that follow: policies come first."""
+    """Give an axis with one value as a fact, for the conditions of the axes that follow; policies come first."""
     if len(domain) != 1:
         return {}
     value = axis.decode(int(domain[0]))
@@ -164,7 +164,7 @@ def _codes(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.in
 
 
 def _precision(p: Program, axis: axes.Axis, env: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
-    """`fp8` is what the documents recommend for the GPU, `auto` every candidate, unsaid the default; else bf16."""
+    """The domain of precision: for `fp8` the recommended format, for `auto` every candidate, else the default."""
     if p.precision == "fp8":
         rule = next(r for r in p.of("let") if r.name == LetName.FP8_HERE)
         return np.array([axis.encode(env[LetName.FP8_HERE])]), rule
@@ -173,7 +173,7 @@ def _precision(p: Program, axis: axes.Axis, env: Values) -> tuple[NDArray[np.int
 
 
 def _natural(axis: axes.Axis, gpus: int) -> NDArray[np.int64]:
-    """Every value that could divide the GPUs, or every word; of a set, nothing and each member alone."""
+    """The domain without a rule: every divisor of the GPUs, or every word; for a set, empty and each member alone."""
     if axis.kind == "int":
         return np.array(divisors(gpus) if axis.name in axes.SIZES else [1], dtype=np.int64)
     if axis.kind == "set":
@@ -182,18 +182,18 @@ def _natural(axis: axes.Axis, gpus: int) -> NDArray[np.int64]:
 
 
 def divisors(n: int) -> list[int]:
-    """All divisors, ascending."""
+    """All divisors, in ascending order."""
     small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
     return small + [n // d for d in reversed(small) if d * d != n]
 
 
 def _encode(values: Values) -> Values:
-    """Words and sets as the integers that columns hold; text stays text."""
+    """Encode words and sets as integers for columns; text stays text."""
     return {n: encode(v, BUILTIN[n]) for n, v in values.items()}
 
 
 def encode(value: Any, type_: Type) -> Any:
-    """One plain value as a column's."""
+    """Encode one value for a column."""
     if type_.kind == "enum":
         return type_.words.index(value)
     if type_.kind == "set":
@@ -202,7 +202,7 @@ def encode(value: Any, type_: Type) -> Any:
 
 
 def plain(row: Mapping[str, int], problem: Problem) -> Values:
-    """A row of codes as plain values, with everything that is the same in every row."""
+    """Decode a row of codes to plain values, with the values that are equal in every row."""
     decoded = {a.name: a.decode(row[a.name]) for a in axes.AXES}
     sets = {n: frozenset(v) for n, v in decoded.items() if isinstance(v, list)}
     return {**problem.values, **decoded, **sets}

@@ -1,4 +1,4 @@
-"""A question about a space: which layouts may answer it, and the answer."""
+"""Questions about a space and their answers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Question:
     """Ask for the best layout: `only` fixes axes or lets, `law` must hold, `dropped` advice does not count."""
 
     only: Mapping[str, int] = field(factory=dict)
-    """Lets that read policies are not asked about."""
+    """Values of axes, or of lets that read only meshes."""
     law: Law | None = None
     dropped: str | None = None
 
     def rows(self, table: Table, known: frozenset[str] | None = None) -> Mask:
-        """The rows of a table that may answer it, as far as the `known` axes tell; all axes where None."""
+        """A mask of the rows that may answer it, judged by the `known` axes, or by all if None."""
         keep = np.ones(table.rows, dtype=bool)
         for name, value in self.only.items():
             if known is None or known.issuperset({name} if name in axes.BY_NAME else MESH):
@@ -35,9 +35,9 @@ class Question:
 
 @frozen
 class Answer:
-    """The best row of a question, or none; `legal` is how many meshes obey the laws with its values, prices aside."""
+    """The best row for a question, or None; `legal` counts the meshes that obey the laws except those on prices."""
 
     row: Row | None
     legal: int
     least_memory: float
-    """Bytes that every legal mesh needs at least; infinite where there is none."""
+    """The least bytes of any legal mesh; infinite if there is none."""

@@ -1,4 +1,4 @@
-"""QuickXplain (Junker, AAAI 2004): a minimal subset of constraints without which a test would pass."""
+"""Find a minimal conflict with QuickXplain (Junker, AAAI 2004)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def minimal(soft: list[T], test: Callable[[list[T]], bool]) -> list[T]:
-    """A minimal subset of `soft` that fails the test; empty where the test fails even without any."""
+    """A minimal subset of `soft` that fails the test; empty if the test fails even without any."""
     if not test([]):
         return []
     return _explain([], [], soft, test)

@@ -1,4 +1,4 @@
-"""What a rule reads, directly or through the lets of a run."""
+"""Find the names that a rule reads, directly or through the lets of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reads_price(r: Rule, lets: Iterable[Rule]) -> bool:
 
 
 def closure(used: Iterable[str], lets: Iterable[Rule]) -> frozenset[str]:
-    """Names with all that the lets among them read."""
+    """Add to names all that the lets among them read."""
     exprs = {r.name: r.expr for r in lets}
     todo, seen = [*used], set[str]()
     while todo:

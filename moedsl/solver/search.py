@@ -1,9 +1,9 @@
-"""The search: exact over the whole space, with bounds that spare it most of the pricing.
+"""Search the whole space exactly; bounds avoid pricing most of it.
 
 1. The mesh table grows one axis at a time; each law applies as soon as its axes are bound.
-2. Every row gets a lower bound of its rank: prices with the best policies, other keys at their least.
-3. Rows that could fit are expanded in the order of their bounds, in chunks that grow, until the next bound cannot beat
-   the worst row that is kept: with the policies of memory first, and where those leave a row room, with all others.
+2. Every mesh gets a lower bound of its rank: prices with the best policies, other keys at their least.
+3. Meshes that could fit are expanded in the order of their bounds, in growing chunks, until the next bound cannot beat
+   the worst of the top k: with the policies of memory first, then, if a row can still enter, with all others.
    A bound is never above the true key, so nothing better is missed.
 """
 
@@ -27,37 +27,37 @@ from moedsl.solver.laws import Compiled, Law, obeying
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.space import combinations_of, mesh_table, policy_table
 from moedsl.solver.table import Mask, Row, Table
-from moedsl.solver.top_k import Floats, Kept, any_of, ignoring
+from moedsl.solver.top_k import Floats, TopK, any_of, ignoring
 
 FIRST_BLOCK = 2048
-"""Meshes that are asked first whether they could fit."""
+"""Meshes in the first block, whose memory is bounded first."""
 FIRST_CHUNK, LARGEST_CHUNK = 8192, 120_000
 """Expanded rows in the first chunk, and the most meshes or rows at a time."""
 SPREAD = 12
-"""Of a large space the first chunk has a row for so many meshes: more of them lie below the best."""
+"""Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
 GROWTH, MORE = 4, 2
-"""How blocks grow, and each question's share of a chunk."""
+"""Growth factors of blocks, and of each question's share of a chunk."""
 POLICIES = frozenset(HELD + MOVED)
 
 FSDP = axes.BY_NAME["sharding"].encode("fsdp")
 SLACK = 1e-9
-"""Share by which rounding may lift a bound above the price that it bounds."""
+"""Largest share by which rounding lifts a bound above its price."""
 
 
 @frozen
 class Solution:
-    """The best rows in order, each of another mesh; how many meshes were legal, and how many rows were priced."""
+    """The best rows in order, each of a different mesh, with the numbers of legal meshes and of priced rows."""
 
     rows: tuple[Row, ...]
     legal: int
     priced: int
     search: Search | None = field(default=None, eq=False, repr=False)
-    """What found them; it answers more questions about the same space."""
+    """The search that found them; it answers more questions about the same space."""
 
 
 @frozen
 class Search:
-    """The search of one space. `run` keeps the best `keep` meshes."""
+    """A search of one space; `run` returns the best `keep` meshes."""
 
     c: Compiled
     prices: Prices
@@ -75,46 +75,46 @@ class Search:
 
     @cached_property
     def _meshes(self) -> Table:
-        """The legal meshes to search. Where the rank reads the memory, they have their least memory, its bound."""
+        """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
         by_memory = self.legal.rows and any("peak_memory" in law.needs for law, _ in self._laws())
         return self._could_fit(self.legal) if by_memory else self.legal
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
-        """Seconds that no policy goes below, by mesh."""
+        """The least seconds of each mesh with any policy."""
         return self._least_time(self._meshes)
 
     def run(self) -> Solution:
-        """The best rows of different meshes, best first."""
-        kept = Kept(self.keep)
-        priced = self.fill([kept])
-        return Solution(tuple(kept.rows), self.legal.rows, priced, self)
+        """Find the best rows of different meshes, best first."""
+        best = TopK(self.keep)
+        priced = self.fill([best])
+        return Solution(tuple(best.rows), self.legal.rows, priced, self)
 
-    def fill(self, kept: Sequence[Kept]) -> int:
-        """Finds the best rows for several questions in one pass; how many rows were priced."""
-        able = [k.question.rows(self.policies, POLICIES) for k in kept]
-        asked = [k for k, mask in zip(kept, able, strict=True) if mask.any()]
-        if not self._meshes.rows or not asked:
+    def fill(self, queries: Sequence[TopK]) -> int:
+        """Find the best rows for several questions in one pass; returns the number of priced rows."""
+        able = [k.question.rows(self.policies, POLICIES) for k in queries]
+        queries = [k for k, mask in zip(queries, able, strict=True) if mask.any()]
+        if not self._meshes.rows or not queries:
             return 0
         policies = self.policies.take(any_of(able))
         bounds = self._bounds_from(self._seconds, self._meshes, policies)
         return sum(
-            self._expand(self._meshes.take(at), policies, asked)
-            for at in self._promising(self._meshes, bounds, policies, asked)
+            self._expand(self._meshes.take(at), policies, queries)
+            for at in self._promising(self._meshes, bounds, policies, queries)
         )
 
     def answers(self, questions: Sequence[Question]) -> list[Answer]:
-        """The best row of each question. Questions with the same policies are answered in one pass."""
+        """Find the best row for each question; questions about the same policies share one pass."""
         wishes = {w.rule.id: i for i, w in enumerate(self.c.wishes)}
-        kept = [Kept(1, q, ignored=wishes.get(q.dropped or "")) for q in questions]
-        groups: dict[bytes, list[Kept]] = {}
-        for k in kept:
+        queries = [TopK(1, q, ignored=wishes.get(q.dropped or "")) for q in questions]
+        groups: dict[bytes, list[TopK]] = {}
+        for k in queries:
             groups.setdefault(k.question.rows(self.policies, POLICIES).tobytes(), []).append(k)
         for group in groups.values():
             self.fill(group)
-        return [self._answer(k) for k in kept]
+        return [self._answer(k) for k in queries]
 
-    def _answer(self, k: Kept) -> Answer:
+    def _answer(self, k: TopK) -> Answer:
         mine, policies = k.question.rows(self.legal, frozenset(MESH)), k.question.rows(self.policies, POLICIES)
         legal = int(mine.sum())
         if k.rows or not legal or not policies.any():
@@ -125,19 +125,21 @@ class Search:
         return Answer(None, legal, float(lean._least_memory(self.legal.take(mine)).min()))
 
     def _promising(
-        self, meshes: Table, bounds: Floats, policies: Table, kept: Sequence[Kept]
+        self, meshes: Table, bounds: Floats, policies: Table, queries: Sequence[TopK]
     ) -> Iterator[NDArray[np.intp]]:
-        """Positions of the meshes that could fit, by their bounds and in growing chunks, until what is kept, which
-        grows between them, has no room for the next. Few of a large space are ever asked for their memory."""
-        able = [k.question.rows(meshes, frozenset(MESH)) for k in kept]
+        """Positions of meshes that could fit, by their bounds and in growing chunks, until none can enter a top k.
+
+        The top k improve between chunks, so the memory of most meshes of a large space is never bounded.
+        """
+        able = [k.question.rows(meshes, frozenset(MESH)) for k in queries]
 
         def open_(at: NDArray[np.intp]) -> NDArray[np.bool_]:
-            """(questions, meshes): which mesh could bring a better row to which question."""
-            return np.array([mask[at] & k.room(bounds[:, at]) for k, mask in zip(kept, able, strict=True)])
+            """A mask (questions, meshes): whether a mesh could have a better row for a question."""
+            return np.array([mask[at] & k.room(bounds[:, at]) for k, mask in zip(queries, able, strict=True)])
 
-        share = max(FIRST_CHUNK, meshes.rows // SPREAD) / policies.rows / len(kept)
+        share = max(FIRST_CHUNK, meshes.rows // SPREAD) / policies.rows / len(queries)
         for block in _in_order(bounds):
-            if not any(k.room(bounds[:, block[:1]])[0] for k in kept):
+            if not any(k.room(bounds[:, block[:1]])[0] for k in queries):
                 return
             left = block[open_(block).any(axis=0)]
             left = self._fitting(meshes, left) if len(left) else left
@@ -155,7 +157,7 @@ class Search:
                 left, share = left[~now], share * MORE
 
     def _sharpen(self, bounds: Floats, meshes: Table, at: NDArray[np.intp], policies: Table) -> None:
-        """Raises the bounds of some meshes to the least seconds that the laws on single policies leave them."""
+        """Raise the bounds of some meshes to the least seconds under the laws on single policies."""
         table = meshes.take(at)
         seconds = least_seconds(self.c, self.prices, table, policies) * (1 - SLACK)
         ideal = table.assume(step_time=seconds, score=seconds)
@@ -164,70 +166,71 @@ class Search:
                 bounds[i, at] = _number(law.value(ideal), len(at), False)
 
     def _fitting(self, meshes: Table, at: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Of some positions those whose mesh could fit."""
+        """Filter positions of meshes by the lower bound of memory."""
         return at[self._could_fit(meshes.take(at).with_columns(mesh=np.arange(len(at)))).axes["mesh"]]
 
     # ------------------------------------------------------------ bounds
 
     def _could_fit(self, meshes: Table) -> Table:
-        """The meshes that fit with the policies that hold the least; their least memory becomes a column."""
+        """The meshes that fit with the policies that use the least memory; that memory becomes a column."""
         least = meshes.with_columns(peak_memory=self._least_memory(meshes))
         least = least.take(np.isfinite(least["peak_memory"]))
         return obeying(least, self._memory_caps())
 
     def _least_memory(self, meshes: Table) -> NDArray[np.floating[Any]]:
-        """Bytes that no policy goes below, by mesh."""
+        """The least bytes of each mesh with any policy."""
         priced = (self.prices.memory(meshes.assume(**values)) for values in self._frugal())
         return functools.reduce(np.minimum, priced)
 
     def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
-        """Seconds that no policy goes below, by mesh."""
+        """The least seconds of each mesh with any policy."""
         priced = (self.prices.time(meshes.assume(**values)) for values in self._fastest(HELD + MOVED))
         return functools.reduce(np.minimum, priced)
 
     def _frugal(self) -> Iterable[dict[str, int]]:
-        """Policies with which some rank holds the least: one value where it always does, else every value."""
+        """Policies that can use the least memory: one value if it always does, else every value."""
         for some in extremes(self.c.problem.domains, "least_memory", HELD, but="recompute"):
             for low, recompute in itertools.product(self._frugal_moves(), self._frugal_recompute(some["sharding"])):
                 yield {**low, **some, "recompute": int(recompute)}
 
     def _frugal_recompute(self, sharding: int) -> Iterable[int]:
-        """Recomputing whole layers keeps the least, but beside the gradients that FSDP has under way: those take the
-        place of the activations that a layer's backward frees."""
+        """The values of recompute that can use the least memory: `full`, except with FSDP, whose gradients in flight
+        use the memory of the activations that a layer's backward frees."""
         domain, full = self.c.problem.domains["recompute"], axes.BY_NAME["recompute"].encode("full")
         return [full] if full in domain and sharding != FSDP else domain.tolist()
 
     def _frugal_moves(self) -> list[dict[str, int]]:
-        """Where every value captures something, which holds the least depends: attention's masks on the sequence."""
+        """Other policies that can use the least memory. Without `none`, any set of graphs can: masks of attention
+        depend on the sequence."""
         d = self.c.problem.domains
         graphs = [0] if 0 in d["cuda_graph"] else d["cuda_graph"].tolist()
         moves = extremes(d, "least_memory", MOVED, but="cuda_graph")
         return [{**some, "cuda_graph": graph} for some in moves for graph in graphs]
 
     def _fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
-        """Values of some policies, one of which makes the fastest step; of graphs the strongest set does."""
+        """Values of some policies that can be the fastest; for graphs, the strongest set."""
         d = self.c.problem.domains
         graph = max((int(v) for v in d["cuda_graph"]), key=graph_strength)
         return ({**some, "cuda_graph": graph} for some in extremes(d, "least_time", names, but="cuda_graph"))
 
     def _bounds(self, meshes: Table, policies: Table) -> Floats:
-        """A row for each key, a column for each mesh; never above the true key."""
+        """Lower bounds of the keys: a row for each key, a column for each mesh."""
         return self._bounds_from(self._least_time(meshes), meshes, policies)
 
     def _bounds_from(self, time: NDArray[np.floating[Any]], meshes: Table, policies: Table) -> Floats:
-        """`_bounds` where the least times are known."""
+        """`_bounds` with known least times."""
         return self._least_keys(meshes, frozenset(MESH), time, policies)
 
     def _least_keys(
         self, table: Table, known: frozenset[str], time: NDArray[np.floating[Any]], policies: Table
     ) -> Floats:
-        """A row for each key, a column for each row of a table that has the axes `known` and takes at least `time`."""
+        """Lower bounds of the keys for a table with the axes `known` whose rows take at least `time`."""
         ideal = table.assume(step_time=time, score=time)
         keys = [self._bound(law, negate, ideal, known, policies) for law, negate in self._laws()]
         return np.array(keys).reshape(len(keys), table.rows)
 
     def _laws(self) -> list[tuple[Law, bool]]:
-        """The user's own preferences first (violated is 1), then the keys of the phase."""
+        """The ranking: the user's preferences first (1 if violated), then the keys of the phase."""
         return [(w, True) for w in self.c.wishes] + [(k, False) for k in self.c.ranks]
 
     def _bound(self, law: Law, negate: bool, ideal: Table, known: frozenset[str], policies: Table) -> Floats:
@@ -242,50 +245,50 @@ class Search:
 
     # ------------------------------------------------------------ expansion
 
-    def _expand(self, part: Table, policies: Table, kept: Sequence[Kept]) -> int:
-        """Keeps the best policy of each mesh of a chunk; how many rows were priced."""
+    def _expand(self, part: Table, policies: Table, queries: Sequence[TopK]) -> int:
+        """Add the best row of each mesh of a chunk to the top k; returns the number of priced rows."""
         held = self._could_hold(self._held(part, policies))
         if not held.rows:
             return 0
-        table = self._moved(held.take(self._could_enter(held, policies, kept)), policies, self._slowest(kept))
+        table = self._moved(held.take(self._could_enter(held, policies, queries)), policies, self._slowest(queries))
         if not table.rows:
             return 0
-        for dropped in dict.fromkeys(k.question.dropped for k in kept):
-            self._keep(self._without(table, dropped), [k for k in kept if k.question.dropped == dropped])
+        for dropped in dict.fromkeys(k.question.dropped for k in queries):
+            self._keep(self._without(table, dropped), [k for k in queries if k.question.dropped == dropped])
         return table.rows
 
-    def _keep(self, table: Table, kept: Sequence[Kept]) -> None:
-        """Adds the best row of each mesh to what is kept for questions that drop the same advice."""
-        keys = ignoring(self._keys(table), kept[0].ignored)
+    def _keep(self, table: Table, queries: Sequence[TopK]) -> None:
+        """Add the best row of each mesh to the top k of questions that drop the same advice."""
+        keys = ignoring(self._keys(table), queries[0].ignored)
         order = np.lexsort([*[table.axes[a.name] for a in reversed(axes.AXES)], *keys[::-1]])
-        for k in kept:
+        for k in queries:
             mine = order[k.question.rows(table)[order]]
             _, first = np.unique(table.axes["mesh"][mine], return_index=True)
             k.add([self._row(table, keys, int(i)) for i in mine[np.sort(first)][: k.size]])
 
     def _without(self, table: Table, dropped: str | None) -> Table:
-        """Rows with the score that they would have if one advice had not been given."""
+        """Score the rows without one advice."""
         if not any(law.rule.id == dropped for law in self.c.advice):
             return table
         return table.with_columns(score=table.axes["step_time"] * self._advice(table, dropped))
 
     def _held(self, part: Table, policies: Table) -> Table:
-        """Meshes with every policy that decides what is held; `mesh` is the position of their mesh."""
+        """Combine meshes with every policy of memory; `mesh` is the position of the mesh."""
         return part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD))
 
     def _moved(self, held: Table, policies: Table, slowest: float = np.inf) -> Table:
-        """The rows of `_held` with every other policy: those that obey every law and take no longer, priced."""
+        """Combine the rows of `_held` with every other policy, and price those that obey all laws in time."""
         return self._priced(self._legal(held.times(combinations_of(policies, MOVED))), slowest)
 
-    def _slowest(self, kept: Sequence[Kept]) -> float:
-        """Seconds beyond which no row is kept: where the first key is the time or the score, which is never less."""
+    def _slowest(self, queries: Sequence[TopK]) -> float:
+        """Seconds above which no row can enter a top k, if the first key is the time or the score."""
         for law, negate in self._laws()[:1]:
             if not negate and law.is_price and law.needs <= {"score", "step_time"}:
-                return max(np.inf if k.worst is None else k.worst[0] for k in kept)
+                return max(np.inf if k.worst is None else k.worst[0] for k in queries)
         return np.inf
 
     def _could_hold(self, table: Table) -> Table:
-        """The rows that fit with the least that communication and graphs may hold, before those multiply."""
+        """The rows that fit with the least memory for communication and graphs."""
         least = functools.reduce(
             np.minimum, (self.prices.memory(table.assume(**moves)) for moves in self._frugal_moves())
         )
@@ -294,17 +297,17 @@ class Search:
     def _memory_caps(self) -> list[Law]:
         return [w for w in self.c.laws if w.is_memory_cap]
 
-    def _could_enter(self, held: Table, policies: Table, kept: Sequence[Kept]) -> Mask:
-        """The rows that some policy of communication or launches may bring among those that are kept."""
+    def _could_enter(self, held: Table, policies: Table, queries: Sequence[TopK]) -> Mask:
+        """The rows that could enter a top k with some policy of communication or launches."""
         known = frozenset(MESH + HELD)
-        masks = [k.question.rows(held, known) for k in kept]
-        if any(k.worst is not None for k in kept):
+        masks = [k.question.rows(held, known) for k in queries]
+        if any(k.worst is not None for k in queries):
             bounds = self._least_keys(held, known, self._least_times(held) * (1 - SLACK), policies)
-            masks = [mask & k.room(bounds) for k, mask in zip(kept, masks, strict=True)]
+            masks = [mask & k.room(bounds) for k, mask in zip(queries, masks, strict=True)]
         return any_of(masks)
 
     def _least_times(self, held: Table) -> NDArray[np.floating[Any]]:
-        """Seconds that no policy of communication or launches goes below, by row of what is held."""
+        """The least seconds of each row with any policy of communication or launches."""
         return functools.reduce(np.minimum, (self.prices.time(held.assume(**some)) for some in self._fastest(MOVED)))
 
     def _legal(self, table: Table) -> Table:
@@ -313,7 +316,7 @@ class Search:
         return obeying(table, [w for w in laws if not w.needs <= done and w.needs])
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
-        """Rows whose prices obey the laws on prices; memory first, since it refuses most."""
+        """Price rows, and keep those that obey the laws on prices; memory first, because it refuses most."""
         laws = [w for w in self.c.laws if w.priced]
         by_memory = [w for w in laws if not w.needs & {"step_time", "score"}]
         if not table.rows:
@@ -337,7 +340,7 @@ class Search:
         return self.prices.spare(table)
 
     def _advice(self, table: Table, dropped: str | None = None) -> Column:
-        """What the advice that is not followed multiplies the step time with."""
+        """The factor on the step time for advice that is not followed."""
         factor: Column = np.ones(table.rows)
         for law in (w for w in self.c.advice if w.rule.id != dropped):
             factor = factor * np.where(law.holds(table), 1.0, 1.0 + law.rule.worth)
@@ -354,7 +357,7 @@ class Search:
 
 
 def _in_order(bounds: Floats) -> Iterator[NDArray[np.intp]]:
-    """Positions by their columns of bounds, in blocks that grow; what no block reaches is never sorted."""
+    """Positions by their columns of bounds, in growing blocks; each block is sorted when it is needed."""
     left, size = np.arange(bounds.shape[1]), FIRST_BLOCK
     while len(left):
         first = bounds[0, left]

@@ -1,4 +1,4 @@
-"""The sequence and the batch that a run states: whether a conflict reads them, and which ones near them may hold."""
+"""The sequence length and batch that a run states: whether a conflict reads them, and near values that may work."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from moedsl.solver.problem import divisors
 from moedsl.solver.reads import closure
 
 MOST = 24
-"""Sizes that are asked about, the nearest first."""
+"""The most sizes that are tried, the nearest first."""
 _WORDS = {"seq": "seq", "global_batch": "batch"}
 
 
 @frozen
 class Size:
-    """`name` is what rules call it, `word` its statement at `span`; `value` in tokens or sequences."""
+    """A size: `name` in rules, keyword `word` of the statement at `span`, `value` in tokens or sequences."""
 
     name: str
     word: str
@@ -33,7 +33,7 @@ class Size:
 
     @property
     def text(self) -> str:
-        """As the run would write it."""
+        """Write the statement."""
         return f"{self.word} {self.value}"
 
 
@@ -44,20 +44,20 @@ def read_by(p: Program, core: Sequence[Member]) -> frozenset[str]:
 
 
 def reads_hardware(p: Program, core: Sequence[Member]) -> bool:
-    """Whether a conflict has to do with the GPUs, their number or what they can."""
+    """Whether a conflict reads the number of GPUs or a fact of the hardware."""
     return bool(read_by(p, core) & {"gpus", *HARDWARE})
 
 
 def sizes(p: Program, core: Sequence[Member]) -> list[Size]:
-    """The sizes that the run states itself, a sweep aside, and a conflict reads."""
+    """The sizes that the run states, not by a sweep, and a conflict reads."""
     read, swept = read_by(p, core), p.spans.get("sweep")
     values = {"seq": p.seq, "global_batch": p.batch or 0}
-    said = {n: p.spans[w] for n, w in _WORDS.items() if w in p.spans and p.spans[w] != swept}
-    return [Size(n, _WORDS[n], values[n], span) for n, span in said.items() if n in read]
+    stated = {n: p.spans[w] for n, w in _WORDS.items() if w in p.spans and p.spans[w] != swept}
+    return [Size(n, _WORDS[n], values[n], span) for n, span in stated.items() if n in read]
 
 
 def nearby(c: Compiled, s: Size) -> list[int]:
-    """Multiples of what the meshes may divide a size by, the nearest first and of two the larger."""
+    """Near sizes that meshes can divide, the nearest first; of two as near, the larger first."""
     p = c.problem.program
     held = prod(pin.code for a, pin in p.pins.items() if a == "micro_batch" or axes.BY_NAME[a].mesh == "attention")
     units = {u * k for d in divisors(c.problem.gpus) for u in (d, d * held) for k in (1, 2)}

@@ -1,4 +1,4 @@
-"""Program -> the chosen layout: on the GPUs that the run names, or on the fewest that work."""
+"""Choose the layout of a program, on the GPUs that the run names or on the fewest that work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moedsl.solver.table import Row
 
 KEEP = 6
 Progress = Callable[[str], None]
-"""What is told, a line at a time, of long work."""
+"""Receives the progress of long work, a line at a time."""
 
 
 @frozen
@@ -37,22 +37,22 @@ class Chosen:
         return known if known is not None and known.c is self.compiled else Search(self.compiled, self.cost, 1)
 
     def environment(self, codes: Mapping[str, int], prices: Mapping[str, float] = {}) -> dict[str, Any]:
-        """Every name of an expression with its plain value in a layout."""
+        """The value of every name of an expression in a layout."""
         return environment(self.problem, self.cost, codes, prices)
 
 
 @frozen
 class NoLayout:
-    """A program without a layout: on the GPUs that it names, where `at` is their problem, or on any number."""
+    """A program without a layout: on the GPUs that it names, with their problem `at`, or on any number."""
 
     program: Program
     at: Chosen | None
     legal: int = 0
-    """The largest number of GPUs with a legal layout, none of which fits; 0: no number has."""
+    """The largest number of GPUs with a legal layout, none of which fits; 0 if no number has one."""
 
 
 def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
-    """The best layouts on the GPUs that the run names, or on the fewest that work."""
+    """Find the best layouts on the GPUs that the run names, or on the fewest that work."""
     if p.gpus is None:
         return _smallest(p, progress)
     chosen = solve(p, p.gpus)
@@ -60,7 +60,7 @@ def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
 
 
 def solve(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
-    """One search on a number of GPUs; with `keep` 0 the problem is only compiled."""
+    """Search on a number of GPUs; with `keep` 0 the problem is only compiled."""
     problem = lower(p, gpus, overrides)
     cost = make_cost(problem)
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
@@ -70,13 +70,13 @@ def solve(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
 def environment(
     problem: Problem, cost: Cost, codes: Mapping[str, int], prices: Mapping[str, float] = {}
 ) -> dict[str, Any]:
-    """Every name of an expression with its plain value in a layout, `has_layout` among them; prices where known."""
+    """The value of every name of an expression in a layout, `has_layout` included; prices if known."""
     values = {**plain(codes, problem), **prices}
     return with_lets(problem.program, {**values, "has_layout": lambda pp, vpp: bool(cost.has_layout(pp, vpp))})
 
 
 def make_cost(problem: Problem) -> Cost:
-    """The prices of a problem's model on its machine."""
+    """Make the cost model of a problem."""
     p = problem.program
     return Cost(
         p.model,
@@ -93,7 +93,7 @@ def make_cost(problem: Problem) -> Cost:
 
 
 def _smallest(p: Program, progress: Progress) -> Chosen | NoLayout:
-    """The fewest GPUs with a layout that fits, and what the next steps up would buy."""
+    """Find the fewest GPUs with a layout that fits, and the gain from the next larger numbers."""
     legal = 0
     for gpus in counts(p.hardware):
         progress(f"trying {gpus} GPUs")
@@ -105,7 +105,7 @@ def _smallest(p: Program, progress: Progress) -> Chosen | NoLayout:
 
 
 def _with_steps(c: Chosen, progress: Progress) -> Chosen:
-    """Twice and four times the GPUs, at the same global batch."""
+    """Solve for twice and four times the GPUs, at the same global batch."""
     p, steps = c.problem.program, []
     for times in (2, 4):
         gpus = c.problem.gpus * times

@@ -1,4 +1,4 @@
-"""The space of a compiled problem: the meshes and the policies that the laws on them allow."""
+"""Enumerate the space of a compiled problem: the legal meshes and the legal policies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moedsl.solver.table import Table
 
 
 def mesh_table(c: Compiled) -> Table:
-    """All legal meshes."""
+    """Enumerate all legal meshes."""
     table, bound = c.empty(), frozenset[str]()
     pending = [law for law in c.laws if not law.priced]
     for name in MESH:
@@ -23,7 +23,7 @@ def mesh_table(c: Compiled) -> Table:
 
 
 def _project(policies: Table, axes_: frozenset[str]) -> Table:
-    """The distinct combinations of the policies that matter."""
+    """The distinct combinations of some policies."""
     names = [n for n in policies.axes if n in axes_] or [HELD[0]]
     if not policies.rows:
         return policies
@@ -32,13 +32,13 @@ def _project(policies: Table, axes_: frozenset[str]) -> Table:
 
 
 def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
-    """The columns of some policies, each combination once."""
+    """The columns of some policies, with each combination once."""
     distinct = _project(policies, frozenset(names))
     return {n: distinct.axes[n] for n in names}
 
 
 def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
-    """Every combination of some policies that no law on policies alone forbids."""
+    """Enumerate the combinations of policies that obey the laws on policies alone."""
     table = c.empty()
     for name in names:
         table = table.grow(name, c.problem.domains[name])

@@ -1,4 +1,4 @@
-"""Tables of rows: columns grown one axis at a time, lets computed when a law asks for them."""
+"""Tables of layouts: columns grow one axis at a time; lets are computed when first read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Mask = NDArray[np.bool_]
 
 
 def as_mask(value: Column, rows: int) -> Mask:
-    """A condition's column, broadcast to the rows."""
+    """Broadcast the column of a condition to the rows."""
     return np.broadcast_to(np.asarray(value, dtype=bool), (rows,))
 
 
@@ -40,26 +40,26 @@ class Table(dict[str, Column]):
         return len(next(iter(self.axes.values()))) if self.axes else 1
 
     def grow(self, name: str, domain: NDArray[np.int64]) -> Table:
-        """Every row with every value of one more axis."""
+        """Combine every row with every value of one more axis."""
         n, m = self.rows, len(domain)
         columns = {k: np.repeat(v, m) for k, v in self.axes.items()}
         return Table({**columns, name: np.tile(domain, n)}, self._fixed, self._lets)
 
     def take(self, index: NDArray[Any]) -> Table:
-        """Some rows, by mask or by position. A mask becomes positions once, not once a column."""
+        """Take rows by mask or by position. A mask becomes positions once, not once for each column."""
         at = np.flatnonzero(index) if index.dtype == bool else index
         if at is not index and len(at) == self.rows:
             return self
         return Table({k: v.take(at) for k, v in self.axes.items()}, self._fixed, self._lets)
 
     def times(self, other: Mapping[str, NDArray[np.int64]]) -> Table:
-        """Every row with every row of another table."""
+        """Combine every row with every row of another table."""
         n, m = self.rows, len(next(iter(other.values())))
         columns = {k: np.repeat(v, m) for k, v in self.axes.items()}
         return Table({**columns, **{k: np.tile(v, n) for k, v in other.items()}}, self._fixed, self._lets)
 
     def assume(self, **values: Any) -> Table:
-        """The same rows with one value for each of some more axes or prices."""
+        """The same rows with constant values for more axes or prices."""
         return Table(self.axes, {**self._fixed, **values}, self._lets)
 
     def with_columns(self, **columns: NDArray[Any]) -> Table:
@@ -69,26 +69,26 @@ class Table(dict[str, Column]):
 
 @frozen
 class Row:
-    """One complete layout: codes by axis, its prices and its rank."""
+    """One complete layout: codes by axis, prices and rank."""
 
     codes: Mapping[str, int]
     peak_memory: float
     step_time: float
     score: float
     spare_memory: float
-    """NaN where no rule reads it."""
+    """NaN if no rule reads it."""
     keys: tuple[float, ...] = field(repr=False)
 
     @property
     def prices(self) -> dict[str, float]:
-        """Its prices as rules call them."""
+        """The prices, by their names in rules."""
         return {n: getattr(self, n) for n in COSTS}
 
     @property
     def layout(self) -> dict[str, Any]:
-        """Every axis as the plan writes it."""
+        """The value of every axis, as the plan writes it."""
         return {a.name: a.decode(self.codes[a.name]) for a in axes.AXES}
 
     def changes(self, codes: Mapping[str, int]) -> dict[str, Any]:
-        """The axes in which it differs from another layout's codes, with its own values."""
+        """The axes that differ from another layout's codes, with this layout's values."""
         return {n: v for n, v in self.layout.items() if self.codes[n] != codes[n]}

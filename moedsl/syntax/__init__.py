@@ -1,1 +1,1 @@
-"""The .moe language: from text to syntax tree and back."""
+"""Read and write the .moe language: from text to syntax tree and back."""

@@ -1,6 +1,6 @@
-"""What the parser returns: frozen classes, one for each grammar rule, each with the span that it came from.
+"""Define the syntax tree: frozen classes, one for each grammar rule, each with its span in the text.
 
-Nothing here knows what a name means; that is `moedsl/checker/check.py`.
+Nothing here knows the meaning of names; `moedsl/checker/check.py` does.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ AnyNode = TypeVar("AnyNode", bound="Node")
 
 
 class Node:
-    """What attrs would write for each class: equality, hash and repr by the fields that take part in them."""
+    """The methods that attrs would write for each class: equality, hash and repr by their fields."""
 
     __slots__ = ()
     span: Span
 
     def __reduce__(self) -> tuple[type[Node], tuple[Any, ...]]:
-        """What pickle keeps: the arguments, which are read twice as fast as a state by name."""
+        """Pickle the arguments of the constructor, which are read twice as fast as a state by name."""
         return self.__class__, tuple(getattr(self, n) for n in _every(self.__class__))
 
     def __eq__(self, other: object) -> bool:
@@ -42,7 +42,8 @@ class Node:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def node(cls: type[AnyNode]) -> type[AnyNode]:
-    """A frozen attrs class with the methods of `Node`; fifty sets of its own would be compiled at every start."""
+    """Make a frozen attrs class with the methods of `Node`, because attrs would compile fifty sets of methods at every
+    start."""
     return frozen(cls, eq=False, repr=False)
 
 
@@ -89,7 +90,8 @@ def operands(e: Expr) -> tuple[Expr, ...]:
 
 @node
 class Number(Node):
-    """`text` is as written (``128k``); `value` has the multiplier applied; `unit` is GB, GiB, GB/s, TFLOPS, % or None.
+    """A number: `text` is as written (``128k``); `value` has the multiplier applied; `unit` is GB, GiB, GB/s, TFLOPS, %
+    or None.
 
     `k`, `M` and `G` directly after the digits are binary multipliers (1024, 1024**2, 1024**3) and not units.
     """
@@ -171,7 +173,7 @@ Expr = Union[Number, String, Bool, Name, List, Call, Unary, Binary, If]
 
 @node
 class BareStmt(Node):
-    """A name alone, or ``NAME x N``: a model, a hardware or a profile, looked up in that order."""
+    """A bare name, or ``NAME x N``: a model, hardware or a profile, looked up in that order."""
 
     name: Name
     count: Number | None
@@ -358,10 +360,8 @@ Stmt = Union[
 
 @node
 class FactEntry(Node):
-    """``layers 94``, ``tflops bf16=989 fp8=1979`` (a tuple of Binding), or ``vision { ... }`` (a tuple of FactEntry).
-
-    ``experts 128 topk 8`` is two entries on one line.
-    """
+    """A fact: ``layers 94``, ``tflops bf16=989 fp8=1979`` (a tuple of Binding), or ``vision { ... }`` (a tuple of
+    FactEntry). ``experts 128 topk 8`` is two entries on one line."""
 
     name: Name
     value: Expr | tuple[Binding, ...] | tuple[FactEntry, ...]
@@ -392,12 +392,12 @@ class ClusterDecl(FactsDecl): ...
 
 @node
 class CalibrationDecl(FactsDecl):
-    """``calibration NAME { gemm 58% ... }``: what the GPUs of an architecture reach of their peaks."""
+    """``calibration NAME { gemm 58% ... }``: the shares of their peaks that the GPUs of an architecture reach."""
 
 
 @node
 class DocumentDecl(FactsDecl):
-    """``document NAME { CLAIM { says "..." kind default carried [rules] shown "tests/..." } }``: what one says."""
+    """``document NAME { CLAIM { says "..." kind default carried [rules] shown "tests/..." } }``: its claims."""
 
 
 @node
@@ -413,7 +413,7 @@ class Let(Node):
 
 @node
 class Conditional(Node):
-    """What the members with a condition have in common; among those of one name, the first that applies wins."""
+    """The fields of members with a condition; among those of one name, the first that applies wins."""
 
     name: Name
     expr: Expr
@@ -425,7 +425,7 @@ class Conditional(Node):
 
 @node
 class Default(Conditional):
-    """``default AXIS = EXPR [when EXPR]``: the value when nobody says otherwise."""
+    """``default AXIS = EXPR [when EXPR]``: the default value."""
 
 
 @node
@@ -455,7 +455,7 @@ class Measured(Conditional):
 
 @node
 class Symptom(Node):
-    """``symptom NAME: "pattern" confirm "..." fix "..."``: what a failing run prints; `because` is the cause."""
+    """``symptom NAME: "pattern" confirm "..." fix "..."``: a message of a failing run; `because` is the cause."""
 
     name: Name
     expr: String
@@ -468,7 +468,7 @@ class Symptom(Node):
 
 @node
 class Effect(Node):
-    """``effect NAME = WORD``: what changing a word of the language, or a field or section of Bridge, changes."""
+    """``effect NAME = WORD``: the effect of changing a keyword, or a field or section of Bridge."""
 
     name: Name
     expr: Name
@@ -482,7 +482,7 @@ Member = Union[Require, Prefer, Let, Default, Candidates, Derive, Env, Rank, Mea
 
 @node
 class RulesDecl(Node):
-    """``rules NAME [of recipe] [when EXPR] { members }``: of a run unless `subject` says of what."""
+    """``rules NAME [of recipe] [when EXPR] { members }``: rules of a run, unless `subject` is another."""
 
     name: Name
     subject: Name | None

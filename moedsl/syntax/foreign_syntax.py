@@ -16,7 +16,7 @@ STATEMENTS = (
     "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "routing", "vlm", "data", "pin",
     "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
 )  # fmt: skip
-"""The words that statements of a run start with."""
+"""The keywords that start statements of a run."""
 _WITH_A_VALUE = ("model", "seq", "batch", "micro_batch", "precision", "task", "routing", "data")
 _SCALES = {"k": "k", "m": "M", "g": "G"}
 _NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]+\w")
@@ -24,12 +24,12 @@ _PATH = re.compile(r"[^\s;#\"]+")
 HARDWARE = re.compile(r"[A-Za-z]+[0-9]+\w*")
 """Names such as gb200."""
 LONGEST = 1_000
-"""Words of a statement that are read; no person types a longer one."""
+"""The longest statement that is read, in words."""
 
 
 @frozen
 class Line:
-    """A statement that does not parse: its lexemes without white space, and the index of the one that is wrong."""
+    """A statement that does not parse: its lexemes without white space, and the index of the wrong one."""
 
     source: Source
     words: tuple[Lexeme, ...]
@@ -37,7 +37,7 @@ class Line:
 
     @property
     def found(self) -> Lexeme:
-        """The word that cannot stand there."""
+        """The wrong word."""
         return self.words[self.at]
 
     def span(self, first: Lexeme, last: Lexeme) -> Span:

@@ -1,7 +1,8 @@
-"""The layout of `moedsl fmt`, made from the words of the text alone, so that nothing is lost.
+"""Format text for `moedsl fmt` from its words alone, so that nothing is lost.
 
-Two spaces a block, one between words, statements that shared a line stay together while they fit, comments keep their
-place, at most one blank line. A statement broken once has each `because` and `cite` on a line of its own.
+Blocks are indented by two spaces, and words are separated by one. Statements that shared a line stay together if they
+fit. Comments keep their place, and at most one blank line stays. A statement that is broken once has each `because` and
+`cite` on a line of its own.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _NO_OPERANDS = (RESERVED | {"require", "prefer"}) - {"true", "false"}
 
 
 def format(module: ast.Module, source: Source) -> str:
-    """The source in canonical layout, comments and single blank lines kept.
+    """Format a source; comments and single blank lines stay. `module` is the parsed source, without an error.
 
-    `module` is what the source parsed to, without an error. Raises ValueError if the text would mean something else.
+    Raises ValueError if the text would mean something else.
     """
     text = layout(source.text)
     again, diagnostics = parse(Source(source.name, text))
@@ -39,7 +40,7 @@ def format(module: ast.Module, source: Source) -> str:
 
 
 def format_source(source: Source) -> tuple[str | None, tuple[Diagnostic, ...]]:
-    """The text that `moedsl fmt` writes, or None and why not: the source does not parse, or internal.format (a bug)."""
+    """Format for `moedsl fmt`, or None and the reason: the source does not parse, or internal.format (a bug)."""
     module, diagnostics = parse(source)
     if module is None or any(d.is_error for d in diagnostics):
         return None, diagnostics
@@ -51,12 +52,12 @@ def format_source(source: Source) -> tuple[str | None, tuple[Diagnostic, ...]]:
 
 
 def comments(text: str) -> list[str]:
-    """Every comment in order, without white space at its end."""
+    """List every comment in order, without white space at its end."""
     return [x.text.rstrip() for x in lexemes(text) if x.kind == "comment"]
 
 
 def layout(text: str) -> str:
-    """The text in canonical layout; it must parse."""
+    """Format the text, which must parse."""
     rows = _rows(_Reader(text).block().entries, 0)
     return "".join(row.rstrip() + "\n" for row in rows)
 
@@ -66,7 +67,7 @@ def layout(text: str) -> str:
 
 @define
 class _Word:
-    """A word of a statement; `broken` where a new line starts before it, `near` where nothing stands before it."""
+    """A word of a statement; `broken` if a new line starts before it, `near` if no space precedes it."""
 
     kind: str
     text: str
@@ -91,7 +92,7 @@ class _Block:
 
 
 class _Reader:
-    """The words of a text as blocks of lines of statements."""
+    """Read the words of a text as blocks of lines of statements."""
 
     def __init__(self, text: str) -> None:
         self.words = list(lexemes(text))
@@ -103,7 +104,7 @@ class _Reader:
         return self.words[self.at] if self.at < len(self.words) else None
 
     def block(self) -> _Block:
-        """Up to the closing bracket, included, or the end."""
+        """Read up to and including the closing bracket, or to the end."""
         block, line, newlines = _Block(), _Line(), 0
         while (word := self.peek()) is not None and word.text != "}":
             if word.kind == "newline":
@@ -119,7 +120,7 @@ class _Reader:
         return block
 
     def _add(self, block: _Block, line: _Line, word: Lexeme) -> None:
-        """A comment or a statement, on the present line."""
+        """Read a comment or a statement of the present line."""
         if not line.statements:
             block.entries.append(line)
         if word.kind == "comment":
@@ -164,7 +165,7 @@ class _Reader:
 
 
 def _rows(entries: list[_Line], indent: int) -> list[str]:
-    """The rows of a block; comments after adjacent lines are aligned."""
+    """Format the rows of a block; comments after adjacent lines are aligned."""
     rows: list[str] = []
     behind: dict[int, str] = {}
     for line in entries:
@@ -209,7 +210,7 @@ def _statement_rows(words: list[_Word], indent: int) -> list[str]:
 
 
 def _joined(words: list[_Word]) -> str:
-    """The statement on one row, a block included."""
+    """Write the statement on one row, including its block."""
     out = ""
     for i, word in enumerate(words):
         text = _one_line(word.block) if word.block is not None else word.text
@@ -223,7 +224,7 @@ def _one_line(block: _Block) -> str:
 
 
 def _broken_rows(words: list[_Word], indent: int) -> list[str]:
-    """Rows broken where they were, before `because`, `cite`, `confirm` and `fix`, and inside a block."""
+    """Break rows where they were broken, before `because`, `cite`, `confirm` and `fix`, and inside a block."""
     rows, row, depth, clause = [], " " * indent, 0, 0
     for i, word in enumerate(words):
         depth -= word.text in (")", "]")
@@ -248,7 +249,7 @@ def _block_rows(head: str, block: _Block, indent: int) -> list[str]:
 
 
 def _space(words: list[_Word], i: int) -> str:
-    """What stands between a word and the one before it."""
+    """Write the space between a word and the one before it."""
     if i == 0:
         return ""
     before, word = words[i - 1], words[i]

@@ -1,4 +1,4 @@
-"""The words of the language by what they do, read from the grammar and the compiler's own lists.
+"""List the words of the language by their role, from the grammar and the compiler's own lists.
 
 One source for everything that colours or completes .moe text: tools/make_editors.py writes them to editors/words.json
 and fills every editor's files from there; moedsl/syntax/pygments_lexer.py reads them here. Lark is not needed.
@@ -28,18 +28,18 @@ class Keywords:
     and a declaration, `micro_batch` is a statement and an axis."""
 
     statements: tuple[str, ...]
-    """What a statement of a run starts with."""
+    """Words that start a statement of a run."""
     declarations: tuple[str, ...]
-    """What a declaration starts with; `facts_blocks`, `rules_blocks` and `run_blocks` say what its braces hold."""
+    """Words that start a declaration; `facts_blocks`, `rules_blocks` and `run_blocks` tell what its braces contain."""
     facts_blocks: tuple[str, ...]
     rules_blocks: tuple[str, ...]
     run_blocks: tuple[str, ...]
     members: tuple[str, ...]
-    """What a member of a rules block starts with."""
+    """Words that start a member of a rules block."""
     named: tuple[str, ...]
-    """Those of them all that a name of the user's follows: `rules NAME`, `let NAME`."""
+    """Words among these that are followed by a new name: `rules NAME`, `let NAME`."""
     clauses: tuple[str, ...]
-    """Words that may stand on a line of their own and still belong to the statement before."""
+    """Words that may start a line and still belong to the statement before."""
     links: tuple[str, ...]
     """Words inside a statement: `gb200 x 8`, `fit first`, `run a from b`, `rules r of recipe`, `sweep tp in 1, 2`."""
     operators: tuple[str, ...]
@@ -54,21 +54,21 @@ class Keywords:
     axes: tuple[str, ...]
     """Names of decided values, with their other spellings."""
     runs: tuple[str, ...]
-    """Names of what a run fixes."""
+    """Names of values that a run fixes."""
     facts: tuple[str, ...]
-    """Names of what a model or a machine is, and of costs."""
+    """Names of facts of a model or hardware, and of costs."""
     values: tuple[str, ...]
-    """Words that are the value of something."""
+    """Words that are values."""
     functions: tuple[str, ...]
 
     def to_json(self) -> dict[str, list[str]]:
-        """One key for each list."""
+        """The lists by name."""
         return {key: list(value) for key, value in asdict(self).items()}
 
 
 @cache
 def keywords() -> Keywords:
-    """The words of the grammar that this moedsl reads."""
+    """Read the words of moedsl's grammar."""
     text = grammar_file().read_text(encoding="utf-8")
     rules = {m[1]: m[2] for m in _RULE.finditer(text)}
     by_terminal = {m[1]: m[3] for m in _KEYWORD.finditer(text)}
@@ -108,7 +108,7 @@ def _terminals(body: str) -> list[str]:
 
 
 def _first(bodies: Iterable[str], by_terminal: dict[str, str]) -> tuple[str, ...]:
-    """The keyword that each rule starts with, where it starts with one."""
+    """The keyword with which each rule starts, if it starts with one."""
     starts = (re.match(r"\s*([A-Z_]+)\b", body) for body in bodies)
     return _unique(by_terminal[m[1]] for m in starts if m)
 

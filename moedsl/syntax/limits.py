@@ -1,4 +1,4 @@
-"""Limits on nesting, so that no stage recurses without end. Checked in linear time, before and after the parse."""
+"""Limit nesting, so that no stage recurses without end. Checked in linear time, before and after the parse."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from moedsl.syntax import ast
 from moedsl.syntax.tokens import Brackets
 
 MAX_DEPTH = 64
-"""Brackets of any kind inside each other."""
+"""The most brackets of any kind inside each other."""
 MAX_HEIGHT = 150
-"""Nodes of the syntax tree on one path: ``- - - 1`` and ``a + b + c`` are tall without a bracket."""
+"""The most nodes of the syntax tree on one path: ``- - - 1`` and ``a + b + c`` are deep without a bracket."""
 
 
 def too_deep(source: Source, pairs: Brackets) -> Diagnostic | None:
-    """An error where brackets nest deeper than `MAX_DEPTH`."""
+    """Report brackets that nest deeper than `MAX_DEPTH`."""
     if pairs.depth <= MAX_DEPTH:
         return None
     span = Span(source.name, pairs.deepest, pairs.deepest + 1)
@@ -25,7 +25,7 @@ def too_deep(source: Source, pairs: Brackets) -> Diagnostic | None:
 
 
 def too_tall(module: ast.Module) -> Diagnostic | None:
-    """An error where a path through the syntax tree is longer than `MAX_HEIGHT`."""
+    """Report a path through the syntax tree that is longer than `MAX_HEIGHT`."""
     level: list[Any] = [*module.items]
     for _ in range(MAX_HEIGHT):
         level = [child for node in level for child in ast.children(node)]

@@ -1,4 +1,4 @@
-"""Parsed modules kept on disk by the content of their source, so that most starts neither parse nor import Lark."""
+"""Cache parsed modules on disk by the content of their source, so that most starts neither parse nor import Lark."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Parsed = tuple[ast.Module | None, tuple[Diagnostic, ...]]
 
 
 def cached_parse(source: Source) -> Parsed:
-    """What `parser.parse` returns for this source; from the cache where it was parsed before without an error.
+    """Parse a source like `parser.parse`, from the cache if it was parsed before without an error.
 
-    The key is the text and the name, because spans hold the name. Damage and foreign files lead to a parse.
+    The key is the text and the name, because spans contain the name. A damaged or foreign file is ignored.
     """
     name = key(source)
     module = _load(name)
@@ -45,7 +45,7 @@ def _load(name: str) -> ast.Module | None:
 
 
 def loaded(name: str) -> Any:
-    """What was pickled under a name; None where nothing is or it cannot be read."""
+    """Unpickle the entry of a name; None if there is none or it cannot be read."""
     body = disk_cache.load(name)
     if body is None:
         return None

@@ -29,20 +29,20 @@ WORDS = {
     "EQUAL": "`=`", "COLON": "`:`", "COMMA": "`,`", "LPAREN": "`(`", "RPAREN": "`)`", "LBRACKET": "`[`",
     "RBRACKET": "`]`", "LBRACE": "`{`", "RBRACE": "`}`",
 }  # fmt: skip
-"""Terminals that are not keywords, in the words of a message."""
+"""Terminals that are not keywords, as messages name them."""
 _TYPED = {"&&": "and", "||": "or", "!": "not", "&": "and", "|": "or"} | dict.fromkeys("'\u2018\u2019\u201c\u201d", '"')
-"""What is typed for a word or a sign of the language."""
+"""Characters of a word or a sign of the language."""
 
 
 @frozen
 class Stop:
-    """Where the parser stopped: `accepts` are the terminals allowed there, `starters` those at the start."""
+    """The place where the parser stopped: `accepts` are the terminals allowed there, `starters` those at the start."""
 
     source: Source
     statement: int
-    """Offset at which the statement starts."""
+    """The offset at which the statement starts."""
     offset: int
-    """Offset of what cannot stand there; a newline or the end of the text is the end of the statement."""
+    """The offset of the wrong word; a newline or the end of the text is the end of the statement."""
     last: int
     """End of the last accepted word."""
     accepts: frozenset[str]
@@ -50,7 +50,7 @@ class Stop:
 
 
 def unexpected(stop: Stop) -> Diagnostic:
-    """The one error for a statement that does not parse."""
+    """Make the one error for a statement that does not parse."""
     found = _found(stop)
     if found is None:
         return _unfinished(stop)
@@ -65,7 +65,7 @@ def unexpected(stop: Stop) -> Diagnostic:
 
 
 def _found(stop: Stop) -> Lexeme | None:
-    """What stands at the offset, or None for the end of a line or of the text."""
+    """The word at the offset, or None for the end of a line or of the text."""
     text = stop.source.text
     return None if text[stop.offset : stop.offset + 1] == "\n" else lexeme_at(text, stop.offset)
 
@@ -78,7 +78,7 @@ def _unfinished(stop: Stop) -> Diagnostic:
 
 
 def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:
-    """A keyword with a typo: the word that was found, or the one that starts the statement."""
+    """Suggest a keyword for a typo: in the wrong word, or in the one that starts the statement."""
     first = lexeme_at(stop.source.text, stop.statement)
     places = [(found, keywords(stop.accepts))]
     if first is not None and first.start < found.start:
@@ -112,7 +112,7 @@ def keywords(terminals: Collection[str]) -> set[str]:
 
 
 def expected(accepts: Collection[str]) -> str:
-    """Terminals in human words: ``a value``, ``an operator``, ``the end of the statement``."""
+    """Name terminals in messages: ``a value``, ``an operator``, ``the end of the statement``."""
     words = list(dict.fromkeys(_expected(set(accepts))))
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1] if words else "nothing more"
 
@@ -162,7 +162,7 @@ def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
 
 
 def unclosed(source: Source, opened: int, noticed: int) -> Diagnostic:
-    """A bracket that nothing closes: where it was opened, and where that was noticed."""
+    """Report a bracket that nothing closes: where it was opened, and where that was noticed."""
     char = source.text[opened]
     closer = {"(": ")", "[": "]", "{": "}"}[char]
     noticed = min(noticed, len(source.text))
@@ -176,14 +176,14 @@ def unclosed(source: Source, opened: int, noticed: int) -> Diagnostic:
 
 
 def _closing(text: str, at: int, closer: str) -> str:
-    """A bracket as it goes in at an offset; a brace has a line of its own."""
+    """Write a bracket for insertion at an offset; a brace has a line of its own."""
     if closer != "}":
         return closer
     return closer + "\n" if at == 0 or text[at - 1] == "\n" else "\n" + closer + "\n"
 
 
 def stray(source: Source, offset: int) -> Diagnostic:
-    """A closing bracket that closes nothing."""
+    """Report a closing bracket that closes nothing."""
     message, span = f"this `{source.text[offset]}` closes nothing", Span(source.name, offset, offset + 1)
     fix = Fix(f"Remove this `{source.text[offset]}`", REPLACE, span)
     return error("parse.unclosed", message, span, help="remove it, or open it earlier", fixes=(fix,))

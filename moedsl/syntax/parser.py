@@ -1,7 +1,8 @@
-"""Source -> ast.Module. The only module that imports Lark; `cache.py` keeps its results so that most starts do not.
+"""Parse a Source to an ast.Module. The only module that imports Lark; `parse_cache.py` stores its results so that most
+starts do not.
 
-Lark's LALR parser is driven token by token. Where a statement does not parse, one error is reported, the parser goes
-back to where the statement began, and reading goes on after it; three wrong statements give three errors.
+Lark's LALR parser is driven token by token. If a statement does not parse, one error is reported, the parser returns to
+the start of the statement, and reading continues after it; three wrong statements give three errors.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from moedsl.syntax.tokens import Brackets, brackets, lexeme_at, lexemes
 from moedsl.syntax.tree_builder import Builder
 
 MAX_ERRORS = 50
-"""After so many errors the rest of a file is not read."""
+"""The most errors; the rest of a file is not read."""
 MAX_WORDS = 20_000
-"""Tokens of a file, ten times those of the largest document; more take longer than anybody waits for an error."""
+"""The most tokens of a file, ten times those of the largest document; more would take too long."""
 CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
 _OTHER_WORDS = ("NAME", "WORD", "VERSION")
 
@@ -46,7 +47,7 @@ class _KeepNewlines:
 
 @cache
 def _lark() -> Lark:
-    """The parser of grammar/moe.lark; its tables are kept in the user's cache directory where that can be written."""
+    """Load the parser of grammar/moe.lark; its tables are cached in the user's cache directory if possible."""
     path = disk_cache.path_for("grammar")
     return Lark(
         grammar_file().read_text(encoding="utf-8"),
@@ -62,14 +63,14 @@ def _lark() -> Lark:
 
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:
-    """The terminals that a keyword or a number may be instead."""
+    """The other terminals that a keyword or a number may be."""
     return {t.name: re.compile(t.pattern.to_regexp()) for t in _lark().terminals if t.name in _OTHER_WORDS}
 
 
 def tables() -> tuple[dict[int, dict[str, tuple[Any, Any]]], int, Any]:
-    """For each LALR state what a terminal or a rule leads to, the state of an empty text, and the action that shifts.
+    """For each LALR state the action of each terminal or rule, the state of an empty text, and the action that shifts.
 
-    For those who ask what may stand somewhere; an action is a pair as Lark has it.
+    Used to find what may follow a text; an action is a pair of Lark's.
     """
     conf = _lark().parse_interactive("").parser_state.parse_conf
     actions = (action for row in conf.states.values() for action, _ in row.values())
@@ -77,9 +78,9 @@ def tables() -> tuple[dict[int, dict[str, tuple[Any, Any]]], int, Any]:
 
 
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
-    """The module and what is wrong with the text, in its order.
+    """Parse a source; returns the module and the diagnostics in the order of the text.
 
-    With errors the module holds the statements that did parse; it is None where the text is nested too deeply to read.
+    With errors, the module has the statements that parse; it is None if the text is nested too deeply.
     """
     pairs = brackets(source.text)
     deep = too_deep(source, pairs)
@@ -94,7 +95,7 @@ def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
 
 
 class _Parse:
-    """One parse. `mark` is the parser's stacks where the present statement began."""
+    """One parse. `mark` has the parser's stacks at the start of the present statement."""
 
     def __init__(self, source: Source, pairs: Brackets) -> None:
         self.source, self.pairs = source, pairs
@@ -126,7 +127,8 @@ class _Parse:
     # ------------------------------------------------------------ forwards
 
     def feed_tokens(self) -> bool:
-        """All tokens from the lexer's position on, without newlines inside ( ) and [ ]. False: there are too many."""
+        """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if there are too
+        many."""
         depth = 0
         started = self.words
         state = self.parser.parser_state
@@ -151,7 +153,7 @@ class _Parse:
         return True
 
     def feed(self, token: Token) -> None:
-        """One token; a keyword that cannot stand here (``seq`` in a model's facts) is a plain word."""
+        """Read one token; a keyword that cannot be here (``seq`` in a model's facts) is a plain word."""
         state = self.parser.parser_state
         try:
             state.feed_token(token)
@@ -176,7 +178,7 @@ class _Parse:
         self.sizes = [(v.children, len(v.children)) for v in state.value_stack if isinstance(v, Tree)]
 
     def back_to_mark(self) -> None:
-        """Lark grows the list of a repeated rule in place, so its end is cut off too."""
+        """Cut the end of a repeated rule's list, which Lark extends in place."""
         state = self.parser.parser_state
         state.state_stack[:], state.value_stack[:] = self.mark
         for children, size in self.sizes:
@@ -185,7 +187,7 @@ class _Parse:
     # ------------------------------------------------------------ recovery
 
     def recover(self, e: UnexpectedInput) -> None:
-        """Reports the error of the present statement and moves after it, or closes the block that was never closed."""
+        """Report the error of the present statement and move after it, or close a block that was never closed."""
         stop = self.stop(e)
         _builder.problems[:] = [p for p in _builder.problems if p.labels[0].span.start < self.statement]
         opened = self.unclosed_block(stop)
@@ -199,7 +201,7 @@ class _Parse:
         self.last = self.move_to(self.boundary(stop.offset))
 
     def stop(self, e: UnexpectedInput) -> Stop:
-        """Where the parser stands; afterwards it stands at the mark again."""
+        """The place of the parser; afterwards the parser is at the mark again."""
         accepts = frozenset(self.parser.accepts())
         self.back_to_mark()
         text = self.source.text
@@ -213,12 +215,12 @@ class _Parse:
         return Stop(self.source, statement, offset, self.last, accepts, frozenset(self.parser.accepts()))
 
     def clause_offset(self, offset: int) -> int:
-        """A clause that cannot stand here is pointed at itself, not at the newline before it."""
+        """Point at a wrong clause itself, not at the newline before it."""
         word = lexeme_at(self.source.text, offset)
         return word.start if word and word.text in CLAUSES else offset
 
     def unclosed_block(self, stop: Stop) -> int | None:
-        """The `{` that was forgotten, where the text ends inside a block or a declaration starts in it."""
+        """Report the missing `{` if the text ends inside a block or a declaration starts in it."""
         text = self.source.text
         blocks = [at for at in self.pairs.unclosed if at < self.statement and at in self.open and text[at] == "{"]
         first = lexeme_at(self.source.text, stop.statement)
@@ -228,7 +230,7 @@ class _Parse:
         return blocks[-1] if ends else None
 
     def close_block(self) -> None:
-        """As if the block had been closed and its statement ended."""
+        """Continue as if the block had been closed and its statement ended."""
         for kind, text in (("RBRACE", "}"), ("NEWLINE", "\n")):
             self.parser.feed_token(Token(kind, text, self.last, 1, 1, 1, 1, self.last))
         self.set_mark()
@@ -240,7 +242,7 @@ class _Parse:
         return stray(self.source, stop.offset) if stop.offset in self.pairs.stray else unexpected(stop)
 
     def boundary(self, offset: int) -> int:
-        """Where the statement ends: a newline, ``;`` or ``}`` outside its brackets, at the error or after it."""
+        """The end of the statement: a newline, ``;`` or ``}`` outside its brackets, at the error or after it."""
         text, at = self.source.text, self.statement
         while at < len(text):
             for word in lexemes(text, at):
@@ -260,7 +262,7 @@ class _Parse:
         return word.kind == "semicolon" or (word.text == "}" and word.start not in self.pairs.stray)
 
     def move_to(self, offset: int) -> int:
-        """Makes the lexer go on at an offset."""
+        """Make the lexer continue at an offset."""
         state = self.parser.lexer_thread.state
         assert state is not None
         state.line_ctr.char_pos = offset

@@ -1,4 +1,4 @@
-"""ast.Module -> text, without comments. Parsing what is printed gives an equal module (spans do not compare)."""
+"""Print an ast.Module without comments. Parsing the output gives an equal module (spans do not compare)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NOT, _COMPARISON, _SUM, _UNARY, _ATOM = 4, 5, 6, 8, 9
 
 
 def print_module(module: ast.Module) -> str:
-    """One statement a line; clauses on lines of their own. Ends with a newline unless it is empty."""
+    """Print one statement a line, with clauses on lines of their own. Ends with a newline unless it is empty."""
     return "".join(print_item(item) + "\n" for item in module.items)
 
 
 def print_item(item: Any, indent: str = "") -> str:
-    """One statement, declaration, fact or member of a rules block, without a newline at its end."""
+    """Print one statement, declaration, fact or member of a rules block, without a newline at its end."""
     return indent + _PRINTERS[type(item)](item, indent)
 
 
@@ -27,12 +27,12 @@ def print_item(item: Any, indent: str = "") -> str:
 
 
 def canonical_number(text: str) -> str:
-    """``186GB`` as ``186 GB`` and ``2 %`` as ``2%``."""
+    """Write ``186GB`` as ``186 GB`` and ``2 %`` as ``2%``."""
     return _UNIT.sub(lambda m: m[1] if m[1] == "%" else " " + m[1], text)
 
 
 def print_expr(node: ast.Expr, level: int = 0) -> str:
-    """An expression, in ( ) where it binds more loosely than `level` (0 `if` ... 5 comparison, 6 sum ... 9 atom)."""
+    """Print an expression, in ( ) if it binds more loosely than `level` (0 `if` ... 5 comparison, 6 sum ... 9 atom)."""
     own, text = _expr(node)
     return text if own >= level else f"({text})"
 
@@ -74,7 +74,7 @@ def _commas(items: tuple[ast.Expr, ...]) -> str:
 
 
 def quote(text: str) -> str:
-    """A string as it is written: in double quotes, with its escapes."""
+    """Write a string in double quotes, with its escapes."""
     return '"' + re.sub(r'["\\]', r"\\\g<0>", text).replace("\n", "\\n") + '"'
 
 
@@ -82,7 +82,7 @@ def quote(text: str) -> str:
 
 
 def _words(*fields: str) -> Callable[[Any, str], str]:
-    """Fixed words and, in { }, fields of the node."""
+    """Templates of fixed words with fields of the node in { }."""
 
     def show(node: Any, _: str) -> str:
         out: list[str] = []
@@ -116,7 +116,7 @@ def _claim(node: ast.Require | ast.Prefer, indent: str) -> str:
 
 
 def _member(word: str, mark: str) -> Callable[[Any, str], str]:
-    """``let NAME = EXPR``, ``rank NAME: EXPR when EXPR`` and their clauses."""
+    """Print ``let NAME = EXPR``, ``rank NAME: EXPR when EXPR`` and their clauses."""
 
     def show(node: Any, indent: str) -> str:
         when = getattr(node, "when", None)
@@ -154,7 +154,7 @@ def _block(items: tuple[Any, ...], indent: str) -> str:
 
 
 def _declaration(word: str, body: str) -> Callable[[Any, str], str]:
-    """``run NAME from BASE {``, ``rules NAME when EXPR {``, ``hardware NAME {``."""
+    """Print ``run NAME from BASE {``, ``rules NAME when EXPR {``, ``hardware NAME {``."""
 
     def show(node: Any, indent: str) -> str:
         base, subject, when = (getattr(node, n, None) for n in ("base", "subject", "when"))

@@ -1,7 +1,7 @@
-"""A Pygments lexer for ``moe`` blocks in documents; the words are those of moedsl/syntax/keywords.py.
+"""Colour ``moe`` blocks in documents with Pygments; the words are those of moedsl/syntax/keywords.py.
 
-Installed as an entry point of `pygments.lexers`; the core does not import it. A keyword is coloured only where it may
-stand, as in the compiler: at the start of a statement, or at its place inside one.
+Installed as an entry point of `pygments.lexers`; the core does not import it. A keyword is coloured only where the
+compiler reads it as one: at the start of a statement, or at its place inside one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a path, `-` or a text to a `Source`: whatever cannot be a .moe file is an error value, quickly."""
+"""Read a path, `-` or a text to a `Source`; anything that cannot be a .moe file is an error value, quickly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moedsl.syntax.limits import too_deep
 from moedsl.syntax.tokens import brackets
 
 LIMIT = 1 << 18
-"""Bytes; a larger file is no run file."""
+"""The most bytes of a run file."""
 _NOTHING = re.compile(r"(?:\s|#[^\n]*)*")
 _BOMS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
@@ -29,10 +29,10 @@ Read = tuple[Source | None, tuple[Diagnostic, ...]]
 
 
 def read(path: str | os.PathLike[str]) -> Read:
-    """The text of a file, or of standard input for ``-``; None with an error where there is none to read.
+    """Read a file, or standard input for ``-``; None with an error if that fails.
 
-    Ids: read.missing, read.directory, read.special, read.denied, and those of `from_bytes`.
-    Reads at most `LIMIT` + 1 bytes.
+    Ids: read.missing, read.directory, read.special, read.denied, and those of `from_bytes`. Reads at most `LIMIT` + 1
+    bytes.
     """
     if str(path) == "-":
         return from_bytes(sys.stdin.buffer.read(LIMIT + 1), "<stdin>")
@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str]) -> Read:
 
 
 def _open(name: str) -> BinaryIO:
-    """Opens without waiting: a FIFO without a writer is not a reason to hang."""
+    """Open without waiting: a FIFO without a writer must not block."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     if Path(name).is_dir():
         raise IsADirectoryError(name)
@@ -68,7 +68,7 @@ def _refused(name: str, e: Exception) -> Read:
 
 
 def _similar(name: str) -> str:
-    """The .moe files that stand where the missing one was looked for."""
+    """The .moe files in the folder of a missing one."""
     parent = Path(name).parent
     found = sorted(p.name for p in parent.glob("*.moe"))[:5] if parent.is_dir() else []
     return f"{parent} holds {', '.join(found)}" if found else "check the path, or pass the text with -e"
@@ -83,7 +83,8 @@ def _shown(name: str) -> str:
 
 
 def from_bytes(data: bytes, name: str) -> Read:
-    """UTF-8, with or without a byte-order mark. Ids: parse.too_large, parse.encoding, and those of `from_text`."""
+    """Decode UTF-8, with or without a byte-order mark. Ids: parse.too_large, parse.encoding, and those of
+    `from_text`."""
     if len(data) > LIMIT:
         return _failed(
             name,
@@ -112,7 +113,7 @@ def _not_utf8(data: bytes, name: str, e: UnicodeDecodeError) -> Read:
 
 
 def from_text(text: str, name: str = "<text>") -> Read:
-    """A source whose line ends are newlines. Ids: parse.empty, parse.encoding, parse.too_large, parse.nested."""
+    """Make a source whose line ends are newlines. Ids: parse.empty, parse.encoding, parse.too_large, parse.nested."""
     source = Source(name, text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
     if len(text) > LIMIT:
         return _failed(name, "parse.too_large", f"is larger than {LIMIT // 1024} KiB", "a run file is a few lines")

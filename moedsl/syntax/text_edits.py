@@ -1,6 +1,6 @@
-"""From a `Fix` to the edits of a text that make it, and the text that they give.
+"""Turn a `Fix` into edits of a text, and apply them.
 
-Statements join and leave a text as a person would write them: with their line, or with the `;` next to them.
+Statements are added and removed as a person would: with their line, or with the `;` next to them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Statements = Sequence[Any]
 
 @frozen
 class Edit:
-    """`text` in place of what `span` covers; an empty span inserts."""
+    """Put `text` in place of the span's text; an empty span inserts."""
 
     span: Span
     text: str
 
 
 def edits(fix: Fix, source: Source, module: ast.Module | None) -> tuple[Edit, ...]:
-    """What to change in the file of the fix, whose text is `source`; nothing where the fix has no place in it."""
+    """The edits of a fix in its file, whose text is `source`; none if the fix has no place in it."""
     if fix.kind == REPLACE:
         return (Edit(fix.span, fix.text),)
     if module is None:
@@ -46,14 +46,14 @@ def edits(fix: Fix, source: Source, module: ast.Module | None) -> tuple[Edit, ..
 
 
 def applied(text: str, changes: Iterable[Edit]) -> str:
-    """A text with edits made that do not overlap."""
+    """Apply edits that do not overlap."""
     for e in sorted(changes, key=lambda e: (e.span.start, e.span.end), reverse=True):
         text = text[: e.span.start] + e.text + text[e.span.end :]
     return text
 
 
 def disjoint(changes: Iterable[tuple[Edit, ...]]) -> list[Edit]:
-    """Those groups of edits, in order, that touch nothing that an earlier one has touched."""
+    """The groups of edits, in order, that do not overlap an earlier one."""
     out: list[Edit] = []
     for group in changes:
         if not any(_touch(e, o) for e in group for o in out):
@@ -69,14 +69,14 @@ def _touch(a: Edit, b: Edit) -> bool:
 
 
 def _innermost(module: ast.Module, span: Span) -> Any | None:
-    """The smallest statement, declaration, member, binding or option that covers a span."""
+    """Find the smallest statement, declaration, member, binding or option that covers a span."""
     places = (p for p in _places(module.items) if p.span.start <= span.start and span.end <= p.span.end)
     return min(places, key=lambda p: p.span.end - p.span.start, default=None)
 
 
 @frozen
 class _Part:
-    """A binding of a `pin`, or an option of `vlm`; `alone` where the statement has no other binding."""
+    """A binding of a `pin`, or an option of `vlm`; `alone` if the statement has no other binding."""
 
     node: Any
     owner: Any
@@ -92,7 +92,7 @@ class _Part:
 
 
 def _places(items: Statements) -> Iterator[Any]:
-    """Statements, declarations and members, each before its parts."""
+    """Yield statements, declarations and members, each before its parts."""
     for item in items:
         yield item
         yield from _places(getattr(item, "body", None) or getattr(item, "members", ()))
@@ -125,7 +125,8 @@ def _dropped(place: Any, source: Source) -> Edit:
 
 
 def added(statement: str, run: str, source: Source, module: ast.Module) -> Edit:
-    """A statement after the last one of a run's block; of a run without a block, after the last at the top level."""
+    """Add a statement after the last one of a run's block; for a run without a block, after the last one at the top
+    level."""
     block = run_block(module, run)
     body = block.body if block is not None else [i for i in module.items if isinstance(i, ast.Stmt)]
     if body:
@@ -144,7 +145,7 @@ def run_block(module: ast.Module, run: str) -> ast.RunDecl | None:
 
 
 def _behind(end: int, start: int, statement: str, source: Source) -> Edit:
-    """On the next line, or on the same one where that goes on with something else."""
+    """Insert on the next line, or on the same one if other text follows there."""
     text = source.text
     rest = _REST.match(text, end)
     if rest is None:
@@ -155,6 +156,6 @@ def _behind(end: int, start: int, statement: str, source: Source) -> Edit:
 
 
 def _inside(block: ast.RunDecl, source: Source) -> Span:
-    """After the brace that opens an empty block."""
+    """Insert after the brace that opens an empty block."""
     opened = next(o for o, closed in brackets(source.text).partner.items() if closed == block.span.end - 1)
     return Span(source.name, opened + 1, opened + 1)

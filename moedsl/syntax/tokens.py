@@ -1,7 +1,7 @@
-"""The words of a source text, found without the grammar: for brackets, error recovery and the formatter.
+"""Split a source text into words without the grammar: for brackets, error recovery and the formatter.
 
-A number takes its unit along as the grammar's NUMBER does, so that `2%` and `seq % 4` come apart here too.
-Linear in the length of the text, whatever the text is; every character belongs to exactly one lexeme.
+A number includes its unit like the grammar's NUMBER, so that `2%` and `seq % 4` differ here too. Linear in the length
+of any text; every character belongs to exactly one lexeme.
 """
 
 from __future__ import annotations
@@ -36,10 +36,8 @@ _CLOSER = {"(": ")", "[": "]", "{": "}"}
 
 
 class Lexeme(NamedTuple):
-    """`kind` is a group of the pattern above; `text` is as written, ``[start, end)`` its code points.
-
-    A named tuple, since a text has many.
-    """
+    """A lexeme: `kind` is a group of the pattern above; `text` is as written, ``[start, end)`` its code points. A named
+    tuple, because a text has many."""
 
     kind: str
     text: str
@@ -51,7 +49,7 @@ class Lexeme(NamedTuple):
 
 
 def lexemes(text: str, start: int = 0) -> Iterator[Lexeme]:
-    """All lexemes from an offset on, white space and comments included."""
+    """Split a text into lexemes from an offset on, white space and comments included."""
     for match in _LEXEME.finditer(text, start):
         yield Lexeme(match.lastgroup or "other", match.group(), match.start())
 
@@ -63,10 +61,10 @@ def lexeme_at(text: str, offset: int) -> Lexeme | None:
 
 @frozen
 class Brackets:
-    """How the brackets of a text pair up, strings and comments left out."""
+    """The pairs of brackets in a text, outside strings and comments."""
 
     partner: dict[int, int]
-    """Offset of an opening bracket -> offset of the one that closes it."""
+    """The offset of the closing bracket by the offset of the opening one."""
     unclosed: tuple[int, ...]
     """Opening brackets that nothing closes, in order."""
     stray: frozenset[int]
@@ -78,7 +76,7 @@ class Brackets:
 
 
 def brackets(text: str) -> Brackets:
-    """Pairs brackets in one pass; a closing one leaves those opened since its partner unclosed."""
+    """Pair brackets in one pass; a closing one leaves those opened since its partner unclosed."""
     pairing = _Pairing()
     for match in _BRACKET.finditer(text):
         char, at = match.group(), match.start()

@@ -1,7 +1,7 @@
-"""From the children of a grammar rule to the class of the same name in `ast.py`.
+"""Build the class of `ast.py` with the name of a grammar rule from the rule's children.
 
-Each builder takes the children of one reduction, tokens included, and returns the node; `parser.py` hands them to Lark.
-A wrong number or string is noted in `Builder.problems` and the node is built all the same.
+Each builder gets the children of one reduction, tokens included, and returns the node; `parser.py` passes them to Lark.
+A wrong number or string is noted in `Builder.problems`, and the node is built anyway.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNITS = tuple(SCALES)
 MULTIPLIERS = {"": 1, "k": 1024, "M": 1024**2, "G": 1024**3}
 NUMBER_HELP = "write 128k, 4M, 2G (binary), 1.5, 2e9 or 186 GB; the units are " + " ".join(UNITS)
 LARGEST = 1e300
-"""Numbers beyond this are refused: a float has no room for them."""
+"""Numbers above this are refused: a float cannot hold them."""
 
 _NUMBER = re.compile(
     r"(?P<digits>[0-9]+)(?P<rest>(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
@@ -33,7 +33,7 @@ _ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
 
 @frozen
 class Clause:
-    """``because``, ``worth``, ``when``, ``confirm``, ``fix`` or ``of`` on its way into a statement."""
+    """``because``, ``worth``, ``when``, ``confirm``, ``fix`` or ``of`` before it is in a statement."""
 
     word: str
     value: Any
@@ -41,13 +41,13 @@ class Clause:
 
 
 class Builder:
-    """One parse: the file that spans name, and what was wrong with its numbers and strings."""
+    """One parse: the file that spans name, and mistakes in numbers and strings."""
 
     def __init__(self) -> None:
         self.start("")
 
     def start(self, file: str) -> None:
-        """Forgets the last parse."""
+        """Forget the last parse."""
         self.file = file
         self.problems: list[Diagnostic] = []
 
@@ -58,13 +58,13 @@ class Builder:
         return lambda children: builder(self, children)
 
     def span(self, children: Sequence[Any]) -> Span:
-        """From the first child to the last."""
+        """The span from the first child to the last."""
         first, last = children[0], children[-1]
         start = first.span.start if hasattr(first, "span") else first.start_pos
         return Span(self.file, start, last.span.end if hasattr(last, "span") else last.end_pos)
 
     def problem(self, id: str, message: str, span: Span, help: str) -> None:
-        """Notes what is wrong with a word; the tree is built all the same."""
+        """Note a mistake in a word; the tree is built anyway."""
         self.problems.append(error(id, message, span, help=help))
 
 
@@ -72,7 +72,7 @@ Rule = Callable[[Builder, Sequence[Any]], Any]
 
 
 def _nodes(children: Sequence[Any]) -> tuple[Any, ...]:
-    """The children that are no tokens; lines of facts are flattened."""
+    """The children that are not tokens; lines of facts are flattened."""
     out: list[Any] = []
     for child in children:
         if isinstance(child, tuple):
@@ -119,7 +119,7 @@ def _number(b: Builder, c: Sequence[Any]) -> ast.Number:
 
 
 def _meant_number(text: str) -> str | None:
-    """The number that was meant by ``128K``, ``4m`` or ``128_000``."""
+    """The number meant by ``128K``, ``4m`` or ``128_000``."""
     match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kKmMgG]?)", text)
     if match is None:
         return None
@@ -128,7 +128,7 @@ def _meant_number(text: str) -> str | None:
 
 
 def number_value(text: str) -> tuple[int | float, str | None] | str:
-    """The value and unit of a number as written, or what is wrong with it."""
+    """The value and unit of a number as written, or the mistake in it."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return f"`{text}` is not a number"
@@ -170,7 +170,7 @@ def _call(b: Builder, c: Sequence[Any]) -> ast.Call:
 
 
 def _pick(cls: type[Any], *indexes: int) -> Rule:
-    """A class whose fields are these children and the span; a child that is not there is None."""
+    """Build a class whose fields are these children and the span; a missing child is None."""
 
     def build(b: Builder, c: Sequence[Any]) -> Any:
         return cls(*(c[i] if i < len(c) else None for i in indexes), b.span(c))
@@ -179,18 +179,18 @@ def _pick(cls: type[Any], *indexes: int) -> Rule:
 
 
 def _phase(b: Builder, c: Sequence[Any]) -> ast.PhaseStmt:
-    """``profile first`` starts with the word of a declaration."""
+    """Build ``profile first``, which starts with the word of a declaration."""
     value = c[0] if isinstance(c[0], ast.Name) else _name(b, c[:1])
     return ast.PhaseStmt(value, b.span(c))
 
 
 def _many(cls: type[Any], first: int) -> Rule:
-    """A class with one field: the nodes from `first` on."""
+    """Build a class with one field: the nodes from `first` on."""
     return lambda b, c: cls(_nodes(c[first:]), b.span(c))
 
 
 def _named(cls: type[Any], first: int = 2) -> Rule:
-    """A class with a name and the nodes after it: ``hardware NAME { ... }``."""
+    """Build a class with a name and the nodes after it: ``hardware NAME { ... }``."""
     return lambda b, c: cls(c[first - 1], _nodes(c[first:]), b.span(c))
 
 
@@ -199,7 +199,7 @@ def _clause(b: Builder, c: Sequence[Any]) -> Clause:
 
 
 def _split(children: Sequence[Any]) -> tuple[list[Any], dict[str, Any], tuple[ast.Cite, ...]]:
-    """Plain nodes, clauses by their word, and citations."""
+    """Sort children into nodes, clauses by their word, and citations."""
     nodes = _nodes(children)
     plain = [n for n in nodes if not isinstance(n, Clause | ast.Cite)]
     clauses = {n.word: n.value for n in nodes if isinstance(n, Clause)}
@@ -207,7 +207,7 @@ def _split(children: Sequence[Any]) -> tuple[list[Any], dict[str, Any], tuple[as
 
 
 def _member(cls: type[Any], *words: str) -> Rule:
-    """A class with a name, which may be missing, an expression, the values of some clauses, and citations."""
+    """Build a class with an optional name, an expression, the values of some clauses, and citations."""
 
     def build(b: Builder, c: Sequence[Any]) -> Any:
         plain, clauses, cites = _split(c)
@@ -233,7 +233,7 @@ def _run(b: Builder, c: Sequence[Any]) -> ast.RunDecl:
 
 
 def _over(cls: type[Any]) -> Rule:
-    """``sweep NAME in A, B``: a name and the values after ``in``."""
+    """Build ``sweep NAME in A, B``: a name and the values after ``in``."""
     return lambda b, c: cls(c[1], _nodes(c[3:]), b.span(c))
 
 
@@ -246,7 +246,7 @@ def _group_fact(b: Builder, c: Sequence[Any]) -> ast.FactEntry:
 
 
 def _fact_line(b: Builder, c: Sequence[Any]) -> tuple[ast.FactEntry, ...]:
-    """The entries of one line, each with the citations of the line."""
+    """Build the entries of one line, each with the citations of the line."""
     entries, _, cites = _split(c)
     return tuple(attrs.evolve(e, cites=cites) if cites else e for e in entries)
 

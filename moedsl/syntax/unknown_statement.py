@@ -1,4 +1,4 @@
-"""Suggestions for unknown statements: what a word means in other tools."""
+"""Suggest statements for unknown ones: the meaning of a word in other tools."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ OTHER_NAMES = {
     "mbs": "micro_batch", "micro_batch_size": "micro_batch", "seq_len": "seq", "seq_length": "seq",
     "context": "seq", "context_length": "seq", "dtype": "precision", "dataset": "data", "fix": "pin",
 }  # fmt: skip
-"""What other tools call the same."""
+"""Names of our statements in other tools."""
 COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "world_size")
 DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
 MOST_FIELDS = 3
-"""Fields of Bridge that are named for one word."""
+"""Fields of Bridge by one word."""
 
 
 def unknown_statement(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
-    """``sequence 128k``, ``lr 3e-4``, ``tokens 15T``: a word that starts no statement, and a value; else None."""
+    """Recognise ``sequence 128k``, ``lr 3e-4``, ``tokens 15T``: a word that starts no statement, and a value; else
+    None."""
     line = line_of(source, statement, found)
     if line is None or line.at != 1 or line.words[0].kind != "word":
         return None
@@ -41,7 +42,7 @@ def unknown_statement(source: Source, statement: int, found: Lexeme) -> Diagnost
 
 
 def _counted(word: Lexeme, value: Lexeme) -> bool:
-    """``h100 32``, ``gb200 x8``: hardware and a number without `x` between them."""
+    """Recognise ``h100 32``, ``gb200 x8``: hardware and a number without `x` between them."""
     return (HARDWARE.fullmatch(word.text) is not None and value.kind == "number") or bool(
         re.fullmatch(r"x[0-9]\w*", value.text)
     )
@@ -74,7 +75,7 @@ def _statement_like(word: str) -> str | None:
 
 
 def _fields_like(word: str, value: str) -> list[str]:
-    """The fields of Bridge with that name, else those whose name ends with it; none where those are many."""
+    """The fields of Bridge with that name, else those whose name ends with it; none if there are many."""
     known = fields.fields(fields.versions()[-1])
     number = number_value(value)
     fit = [p for p, f in known.items() if isinstance(number, str) or fields.refused(f.type, number[0]) is None]

@@ -1,8 +1,7 @@
 """Ask the real Megatron Bridge: everything that touches it is here.
 
-Importing this package imports nothing heavy. One warm process imports Bridge once and forks for each recipe. The
-modules named for a question (update, groups, stages, runtime) run inside the fork, as do te, gpu and meta; the others
-run in the parent.
+Importing this package is fast. One warm process imports Bridge once and forks for each recipe. The modules named for a
+question (update, groups, stages, runtime) run inside the fork, as do te, gpu and meta; the others run in the parent.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["Report", "Server", "render", "verify"]
 
 
 def __getattr__(name: str) -> Any:
-    """The client is imported when it is asked for: a plan reads the table of Bridge's fields from here and no more."""
+    """Import the client when it is needed: a plan uses only the table of Bridge's fields."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -16,19 +16,20 @@ STAND_IN = "moedsl's stand-in"
 
 
 class Writers:
-    """The last assignment of every object and name; `trace.watching` tells it. Objects are kept with their names."""
+    """The last assignment of every object and name, recorded through `trace.watching`. Objects are stored with their
+    names."""
 
     def __init__(self) -> None:
         self._by: dict[tuple[int, str], str] = {}
         self._seen: dict[int, Any] = {}
 
     def note(self, target: Any, name: str, _: Any) -> None:
-        """Called at an assignment, two calls above this one."""
+        """Record an assignment, whose line is two calls above this one."""
         self._seen[id(target)] = target
         self._by[id(target), name] = _place(inspect.currentframe())
 
     def of(self, config: Any, field: str) -> str:
-        """``megatron/core/x.py:12`` of a dotted field, or of the section that holds it; "" where none assigned it."""
+        """The line, such as ``megatron/core/x.py:12``, that set a dotted field or its section; "" if none did."""
         section, _, name = field.rpartition(".")
         holder = getattr(config, section) if section else config
         return self._by.get((id(holder), name)) or self._by.get((id(config), section), "")
@@ -56,20 +57,20 @@ def _outside(frame: FrameType | None) -> FrameType | None:
 Place = tuple[str, int]
 """File and line, counted from 1."""
 Places = dict[str, tuple[Place, ...]]
-"""Dotted field -> where it was set last: the innermost line of a recipe first, then the lines that called it."""
+"""For each dotted field the place of its last assignment: the innermost line of a recipe, then its callers."""
 
 _RECIPES = ("/megatron/bridge/recipes/", "/megatron/bridge/perf_recipes/")
 _MISSING = object()
 
 
 class Notes(Protocol):
-    """Who is told of assignments, before they are made."""
+    """Functions to call before each assignment."""
 
     def note(self, target: Any, name: str, value: Any, /) -> None: ...
 
 
 class Trace:
-    """Assignments by object and name, the last of each. Objects are kept, so that no identity is used twice."""
+    """The last assignment by object and name. Objects are stored, so that no identity is used twice."""
 
     def __init__(self, file: str) -> None:
         self._file = os.path.realpath(file)
@@ -119,7 +120,7 @@ class Trace:
 
 
 def _caller(up: int) -> FrameType | None:
-    """The frame so many calls above this function's own."""
+    """The frame so many calls above this function."""
     frame = inspect.currentframe()
     for _ in range(up):
         frame = frame.f_back if frame is not None else None
@@ -127,7 +128,7 @@ def _caller(up: int) -> FrameType | None:
 
 
 def _is_default(target: Any, name: str, value: Any) -> bool:
-    """Whether a constructor gives a field what it has anyway: then no line says it."""
+    """Whether a constructor only sets a field to its default: then no line sets it."""
     field = getattr(target, "__dataclass_fields__", {}).get(name)
     if field is None or (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING):
         return False
@@ -135,7 +136,8 @@ def _is_default(target: Any, name: str, value: Any) -> bool:
 
 
 def _backend(frame: FrameType | None) -> str | None:
-    """What Bridge's helper was asked for, if that is who assigns (bridge training/flex_dispatcher_backend.py:34)."""
+    """The dispatcher that Bridge's helper was called for, if it makes this assignment (bridge
+    training/flex_dispatcher_backend.py:34)."""
     for _ in range(2):
         if frame is not None and frame.f_code.co_name == "apply_flex_dispatcher_backend":
             return frame.f_locals.get("moe_flex_dispatcher_backend")
@@ -153,7 +155,7 @@ def _sections(config: Any) -> Iterable[tuple[str, Any]]:
 
 @contextmanager
 def watching(trace: Notes, config: Any) -> Generator[None]:
-    """Inside it every assignment to an object of the classes that `config` is made of is noted."""
+    """Record every assignment to objects of the classes in `config`."""
     classes = {type(value) for _, value in _sections(config)}
     before = {c: c.__dict__.get("__setattr__", _MISSING) for c in classes}
     for c in classes:

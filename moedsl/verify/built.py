@@ -1,6 +1,6 @@
-"""Question: what training asks of the built model at its first steps, the plan of an overlapped schedule and graphs.
+"""Ask the built model for its schedule with expert overlap and for its graphs.
 
-Both are asked of the real model on the meta device, through the functions that training calls.
+The functions that training calls run on the real model on the meta device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNTURNED = (
 
 
 def ask(config: Any, chunks: Sequence[Any], groups: Any) -> tuple[list[Refusal], list[str]]:
-    """Refusals of the chunks of one rank, and what they would do wrongly without a word. Inside `meta_device`."""
+    """List refusals of the chunks of one rank, and silent errors. Call inside `meta_device`."""
     refused: list[Refusal] = []
     cautions: list[str] = []
     if config.model.overlap_moe_expert_parallel_comm:
@@ -40,7 +40,7 @@ def _try(out: list[Refusal], question: str, asked: Callable[[], object]) -> None
 
 
 def _schedule(config: Any, chunk: Any) -> None:
-    """core/pipeline_parallel/combined_1f1b.py:381-386: the model that plans its layers, and the plan."""
+    """Plan the layers as core/pipeline_parallel/combined_1f1b.py:381-386 does."""
     import torch
 
     wrapped: Any = importlib.import_module("megatron.core.utils").get_attr_wrapped_model
@@ -50,8 +50,8 @@ def _schedule(config: Any, chunk: Any) -> None:
 
 
 def _captured(config: Any, chunks: Sequence[Any], groups: Any) -> list[str]:
-    """core/transformer/cuda_graphs.py, TECudaGraphHelper: the layers that it finds, and the inputs of their graphs in
-    the order of the schedule. Needs the microbatch calculator."""
+    """Find the layers and the inputs of their graphs in the order of the schedule, as TECudaGraphHelper of
+    core/transformer/cuda_graphs.py does. Needs the microbatch calculator."""
     graphs: Any = importlib.import_module("megatron.core.transformer.cuda_graphs")
     variables = {name: str(value) for name, value in (getattr(config, "env_vars", None) or {}).items()}
     with patch.dict(os.environ, variables):
@@ -69,6 +69,6 @@ def _captured(config: Any, chunks: Sequence[Any], groups: Any) -> list[str]:
 
 
 def _captures_attention(model: Any, graphs: Any) -> bool:
-    """Latent attention turns its queries and keys itself."""
+    """Whether the model rotates positions in shared code; latent attention does this itself."""
     modules = model.cuda_graph_modules
     return not model.multi_latent_attention and (not modules or graphs.CudaGraphModule.attn in modules)

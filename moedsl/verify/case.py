@@ -1,4 +1,4 @@
-"""What is to be judged: a recipe on disk or inside a package, its plan where there is one, the GPU and the world."""
+"""Describe a case: a recipe on disk or in a package, its plan if it has one, the GPU and the world."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Case:
     source: str
     function: str
     plan: Plan | None
-    """plan.json; where there is none, nothing is compared."""
+    """plan.json; if there is none, nothing is compared."""
     device: Device
     world: int
     seconds: float = 300.0
-    """How long all questions together may take."""
+    """The time limit for all questions together, in seconds."""
     stages: bool = True
     """Whether the real model is built stage by stage."""
     question: str = "judge"
@@ -52,10 +52,10 @@ def from_json(data: Mapping[str, Any]) -> Case:
 def read(
     target: str, gpu: str | None = None, world: int | None = None, gpus: Collection[str] = tuple(DEVICES)
 ) -> Case | Report:
-    """A case from a directory, recipe.py, recipe.py:function or module:function; a failed Report where it is none.
+    """Make a case from a directory, recipe.py, recipe.py:function or module:function; else a failed Report.
 
-    `gpu` and `world` say what a recipe without a plan is for; else its function's name does (`..._256gpu_gb200_...`).
-    `gpus` are the names that `gpu` may have.
+    `gpu` and `world` describe a recipe without a plan; by default its function's name does (`..._256gpu_gb200_...`).
+    `gpus` are the values that `gpu` may have.
     """
     if gpu is not None and gpu not in gpus:
         near = () if gpu in DEVICES else suggest(gpu, [*gpus], 0.5)
@@ -76,7 +76,7 @@ def read(
 
 
 def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
-    """Source, function and plan; a failed Report where there is no such recipe."""
+    """Find source, function and plan; a failed Report if there is no such recipe."""
     head, _, name = target.partition(":")
     path = Path(head)
     if not path.exists():
@@ -104,7 +104,7 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
 
 
 def _function(path: Path) -> str | None:
-    """The one public function ending in _config, else the only public one; None where that is not one."""
+    """The one public function ending in _config, else the only public one; None if there is not exactly one."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""The parent's side: starts the warm process, sends it cases and gives back reports. Imports nothing heavy."""
+"""Start the warm process from the parent, send it cases and return reports. Imports only light modules."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_installed() -> bool:
 
 
 class Server:
-    """One warm process; `with Server() as server: server.judge(cases)`. Starting takes as long as importing Bridge."""
+    """One warm process; `with Server() as server: server.judge(cases)`. The start takes as long as importing Bridge."""
 
     def __init__(self, jobs: int = 2) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
@@ -63,13 +63,13 @@ class Server:
 
     @property
     def first(self) -> dict[str, Any]:
-        """The answer of the process once it was ready; `ready` is False if Bridge could not be imported."""
+        """The first message of the process; `ready` is False if Bridge could not be imported."""
         if self._first is None:
             self._first = self._read() or {"ready": False, "error": self._last_words()}
         return self._first
 
     def judge(self, wanted: Sequence[Case], progress: Progress | None = None) -> list[Report]:
-        """One report for each case, in their order; `progress` hears of each as it is finished."""
+        """Judge each case in order; `progress` is called for each finished one."""
 
         def read(answer: Mapping[str, Any]) -> Report:
             report = self._complete(from_json(answer))
@@ -84,7 +84,7 @@ class Server:
         return self._ask([evolve(c, question="resolve") for c in wanted], resolved.from_json)
 
     def _ask(self, wanted: Sequence[Case], read: Callable[[Mapping[str, Any]], T]) -> list[T]:
-        """The answers; a failed Report, as JSON, stands where there is none."""
+        """Ask cases; a failed Report, as JSON, replaces a missing answer."""
         if not self.first["ready"]:
             return [read(failed(c.file, "verify.import", self.first["error"], INSTALL).to_json()) for c in wanted]
         answers: dict[int, T] = {}
@@ -100,7 +100,7 @@ class Server:
         return [answers[i] for i in range(len(wanted))]
 
     def close(self) -> None:
-        """Ends the process and removes its temporary files."""
+        """End the process and remove its temporary files."""
         assert self._process.stdin and self._process.stdout
         with suppress(BrokenPipeError):  # it may have ended already
             self._process.stdin.close()
@@ -146,10 +146,11 @@ def verify(
     gpu: str | None = None,
     world: int | None = None,
 ) -> list[Report]:
-    """Asks the real Megatron Bridge about compiled recipes, `jobs` at a time; one report for each path, in their order.
+    """Ask the real Megatron Bridge about recipes, `jobs` at a time; returns one report for each path, in order.
 
-    A path is a directory of `moedsl compile`, a recipe.py (`:function` after it where it has several), or NVIDIA's own
-    `module:function`. `gpu` and `world` speak for recipes without a plan. No mistake raises: it is a failed report.
+    A path is a folder of `moedsl compile`, a recipe.py (with `:function` if it has several), or NVIDIA's own
+    `module:function`. `gpu` and `world` describe recipes without a plan. Mistakes do not raise: they are failed
+    reports.
     """
     read = [cases.read(str(path), gpu, world) for path in paths]
     wanted = [c for c in read if isinstance(c, Case)]

@@ -1,4 +1,5 @@
-"""What a plan says about the resolved ConfigContainer, field by field; written apart from emit/, which it judges."""
+"""List what a plan decides of the resolved ConfigContainer, field by field; written apart from emit/, which it
+judges."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 from moedsl.planner.model.plan import Batch, Layout, Plan, Policy
 
 Check = tuple[str, Any, Callable[[Any], bool]]
-"""Dotted field, what the plan says, and whether a resolved value agrees."""
+"""A dotted field, the plan's value, and a test of the resolved value."""
 
 
 PATTERN = "model.hybrid_layer_pattern"
@@ -18,13 +19,13 @@ _OBJECTS = {
         "prompts": "<PromptCompletionSFTPreprocessingConfig>",
     }
 }
-"""What the resolved configuration has where a run file sets a field by a word, as `flat` writes an object."""
+"""The resolved values of fields that a run file sets by a word, as `flat` writes objects."""
 
 
 def checks(plan: Plan) -> Iterator[Check]:
-    """Every decided value of `plan` (docs/internals.md, Plan JSON) as checks on the config after Bridge's update.
+    """Check every decided value of `plan` (docs/internals.md, Plan JSON) against the config after Bridge's update.
 
-    The user's own `set` has the last word on a field, whatever else decided it.
+    The user's `set` overrides other decisions.
     """
     own = plan.set
     for check in _decided(plan):
@@ -80,7 +81,8 @@ def _layout(layout: Layout) -> Iterator[Check]:
 
 
 def _stages(text: str | None) -> Iterator[Check]:
-    """A layout of transformer layers ends with the loss, L; a hybrid's is its pattern, which has no such letter."""
+    """Whether a pipeline layout is of transformer layers, which end with the loss L; a hybrid's pattern has no such
+    letter."""
     if text and "L" in text:
         yield _same("model.pipeline_model_parallel_layout", text)
     elif text:

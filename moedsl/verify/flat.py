@@ -1,4 +1,4 @@
-"""A ConfigContainer as plain values by dotted field, and the attributes of it that are fields of nothing."""
+"""Flatten a ConfigContainer to plain values by dotted field, and find attributes that are not fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ LAYOUT = "model.pipeline_model_parallel_layout"
 
 
 def flat(config: Any) -> dict[str, Any]:
-    """`section.field` -> a value that JSON has; objects that are neither plain nor a dtype become their type's name."""
+    """The JSON value of each `section.field`; objects that are neither plain nor a dtype become the name of their
+    type."""
     out = {name: plain(value) for name, value in _walk(config)}
     if LAYOUT in out:
         out[LAYOUT] = layout(config.model.pipeline_model_parallel_layout)
@@ -31,20 +32,20 @@ def _walk(config: Any) -> Iterator[tuple[str, Any]]:
 
 
 def defaults_of(config: Any) -> dict[str, Any]:
-    """`section.field` -> what the field is where nobody says it; fields without such a value are left out."""
+    """The default of each `section.field`; fields without a default are left out."""
     holders = [("", config), *((f"{f.name}.", getattr(config, f.name)) for f in dataclasses.fields(config))]
     own = [(prefix, f) for prefix, held in holders if dataclasses.is_dataclass(held) for f in dataclasses.fields(held)]
     return {f"{prefix}{f.name}": plain(f.default) for prefix, f in own if f.default is not dataclasses.MISSING}
 
 
 def sections(config: Any) -> dict[str, str]:
-    """Section -> the name of the class that fills it; sections that are no dataclass are left out."""
+    """The name of each section's class; sections that are not dataclasses are left out."""
     values = ((f.name, getattr(config, f.name)) for f in dataclasses.fields(config))
     return {name: type(value).__name__ for name, value in values if dataclasses.is_dataclass(value)}
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON would hold it; an enum member and a torch dtype by name, another object by its text or type."""
+    """Convert a value to JSON; an enum member and a torch dtype by name, another object by its text or type."""
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, (bool, int, float, str, type(None))):
@@ -58,7 +59,7 @@ def plain(value: Any) -> Any:
 
 
 def layout(value: Any) -> Any:
-    """A pipeline layout in one form, a list of lists of layer names: an object, a list or text makes it."""
+    """Convert a pipeline layout (an object, a list or text) to a list of lists of layer names."""
     value = getattr(value, "input_data", value)
     if isinstance(value, str):
         from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
@@ -68,9 +69,10 @@ def layout(value: Any) -> Any:
 
 
 def unknown(config: Any, code: CodeType) -> list[tuple[str, Any]]:
-    """Attributes that the recipe's code names, and that are neither fields nor class attributes of what they lie on.
+    """Attributes that the recipe's code names, and that are neither fields nor class attributes of their objects.
 
-    Python accepts `cfg.model.moe_a2a_overlap = True`; Bridge never reads it. `code` is the recipe module's code object.
+    Python accepts `cfg.model.moe_a2a_overlap = True`, but Bridge never reads it. `code` is the recipe module's code
+    object.
     """
     words = set(_words(code))
     return sorted((name, plain(value)) for name, value in _extras("", config) if name.rpartition(".")[2] in words)
@@ -89,7 +91,7 @@ def _extras(prefix: str, value: Any, depth: int = 3) -> Iterator[tuple[str, Any]
 
 
 def _words(code: CodeType) -> Iterator[str]:
-    """Every attribute name and string constant of a code object and those inside it."""
+    """Every attribute name and string constant of a code object and of those inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, str):

@@ -1,7 +1,7 @@
-"""What torch.cuda answers on a target GPU. Bridge reads the major capability and how the name begins.
+"""Make torch.cuda answer like a target GPU. Bridge reads the major capability and the start of the name.
 
-Bridge: training/flex_dispatcher_backend.py:59; Megatron-Core: transformer/moe/token_dispatcher.py:1546;
-Transformer Engine: pytorch/quantization.py (FP8, MXFP8 and NVFP4 support by capability).
+Bridge: training/flex_dispatcher_backend.py:59; Megatron-Core: transformer/moe/token_dispatcher.py:1546; Transformer
+Engine: pytorch/quantization.py (FP8, MXFP8 and NVFP4 support by capability).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Device:
     """One GPU as torch.cuda describes it."""
 
     name: str
-    """Begins as NVIDIA's driver begins it."""
+    """The name, starting as NVIDIA's driver writes it."""
     capability: tuple[int, int]
     memory: int
-    """Bytes."""
+    """Memory in bytes."""
     sms: int
 
 
@@ -37,17 +37,17 @@ DEVICES: Mapping[str, Device] = {
     "b300": Device("NVIDIA B300 SXM6 AC", (10, 3), 270 << 30, 148),
     "gb300": Device("NVIDIA GB300", (10, 3), 278 << 30, 152),
 }
-"""By the name that NVIDIA's recipes use. A plan for other hardware brings its own `device`."""
+"""Devices by the name that NVIDIA's recipes use. A plan for other hardware has its own `device`."""
 
 
 def from_plan(plan: Plan) -> Device:
-    """The GPU that a plan is for."""
+    """The GPU of a plan."""
     d = plan.device
     return Device(d.name, (d.capability[0], d.capability[1]), d.memory, d.sms)
 
 
 def answer(device: Device, world: int, rank: int) -> None:
-    """Makes torch.cuda and the environment answer as rank `rank` of `world` on that GPU; for this process only."""
+    """Make torch.cuda and the environment answer as rank `rank` of `world` on that GPU, for this process only."""
     import torch
 
     properties = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Question: which ranks form each process group, asked of Megatron-Core over torch's fake process group."""
+"""Ask Megatron-Core which ranks form each process group, over torch's fake process group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES = {
 
 
 def layout_of(config: Any, world: int) -> dict[str, int]:
-    """The sizes that a config without a plan asks for."""
+    """The sizes that a config without a plan states."""
     m = config.model
     tp, cp, pp = m.tensor_model_parallel_size, m.context_parallel_size, m.pipeline_model_parallel_size
     ep, etp = m.expert_model_parallel_size or 1, m.expert_tensor_parallel_size or tp
@@ -41,7 +41,7 @@ def layout_of(config: Any, world: int) -> dict[str, int]:
 
 
 def compare(made: Made, config: Any, case: Case) -> tuple[dict[str, Any], tuple[Mismatch, ...]]:
-    """Each family {count, sizes, matches}, and a mismatch for each that differs, with the first group that does."""
+    """Each family {count, sizes, matches}, and for each that differs a mismatch with its first different group."""
     layout: Mapping[str, Any] = case.plan.layout.to_json() if case.plan else layout_of(config, case.world)
     wanted = rank_groups.groups(layout, config.dist.use_tp_pp_dp_mapping)
     real = {NAMES[name]: sorted(lists) for name, lists in made.items() if name in NAMES}
@@ -65,13 +65,13 @@ def _difference(name: str, wanted: list[list[int]], real: list[list[int]]) -> Mi
 
 
 Made = dict[str, list[list[int]]]
-"""Megatron-Core's group description -> the ranks of every group made with it."""
+"""For each of Megatron-Core's group descriptions, the ranks of every group made with it."""
 
 
 @contextmanager
 def _recorded(made: Made) -> Generator[None]:
-    """Megatron-Core asks for the groups of all ranks on each rank, naming each family; options of NCCL's (streams of a
-    higher priority) are none of a group without NCCL."""
+    """Record the groups that Megatron-Core makes. Each rank makes the groups of all ranks and names each family; NCCL's
+    options (streams of a higher priority) do not exist without NCCL."""
     real = dist.new_group
 
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -87,7 +87,7 @@ def _recorded(made: Made) -> Generator[None]:
 
 
 def initialise(config: Any, world: int, rank: int) -> tuple[Any, Made]:
-    """The process groups of `rank`: Bridge's collection, and all made for the world. Replaces earlier ones."""
+    """Make the process groups of `rank`: Bridge's collection, and all made for the world. Replaces earlier ones."""
     from megatron.core import parallel_state
     from torch.testing._internal.distributed.fake_pg import FakeStore
 

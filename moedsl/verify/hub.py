@@ -1,7 +1,8 @@
-"""Hugging Face without the network: a HF_HOME in the hub's cache layout, of what the stdlib ships and the user has.
+"""Offer Hugging Face files without the network: a HF_HOME in the hub's cache layout, from the stdlib and the user's
+cache.
 
-`AutoBridge.from_hf_pretrained("org/name")` then works unchanged.
-Layout: hub/models--ORG--NAME/{refs/main, snapshots/REV/...}.
+`AutoBridge.from_hf_pretrained("org/name")` then works unchanged. Layout: hub/models--ORG--NAME/{refs/main,
+snapshots/REV/...}.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from types import SimpleNamespace
 from typing import Any
 
 REVISION = "0" * 40
-"""The revision under which a stand-in lies: no commit has it."""
+"""The revision of a stand-in, which no commit has."""
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The variables that make transformers look in `home` alone; the user's HF_HUB_OFFLINE=0 is respected."""
+    """The variables that make transformers read only `home`; the user's HF_HUB_OFFLINE=0 is respected."""
     offline = os.environ.get("HF_HUB_OFFLINE", "1")
     hub = str(home / "hub")
     return {"HF_HOME": str(home), "HF_HUB_CACHE": hub, "HF_HUB_OFFLINE": offline, "MEGATRON_CONFIG_LOCK_DIR": str(home)}
 
 
 def user_cache() -> Path:
-    """Where this user's own hub cache lies (huggingface_hub/constants.py)."""
+    """The folder of this user's own hub cache (huggingface_hub/constants.py)."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface")
     return Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")).expanduser()
 
@@ -59,9 +60,9 @@ def _stand_in(folder: Path, shipped: Path) -> None:
 
 
 def stay_offline(stand_ins: Path) -> None:
-    """Two habits of Bridge's configuration loader that do not help offline (hf_pretrained/safe_config_loader.py).
+    """Patch two habits of Bridge's configuration loader that do not help offline (hf_pretrained/safe_config_loader.py).
 
-    It retries a missing configuration for 7 s, and asks for the commit that a recipe names: a stand-in answers for any.
+    It retries a missing configuration for 7 s, and requests the commit that a recipe names: a stand-in answers for any.
     """
     from megatron.bridge.models.hf_pretrained import safe_config_loader
     from transformers import AutoConfig

@@ -1,4 +1,4 @@
-"""The configuration that a recipe builds, and what is wrong where its own code builds none."""
+"""Build a recipe's configuration, and report a recipe whose own code builds none."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class UnbuiltError(Exception):
 
 
 def load(case: Case) -> tuple[Any, CodeType]:
-    """The recipe's ConfigContainer, as built on a worker of that GPU, and its module's code."""
+    """Build the recipe's ConfigContainer as on a worker of that GPU; also returns its module's code."""
     module, function = find(case)
     return build(case, function), code_of(module)
 
 
 def find(case: Case) -> tuple[ModuleType, Callable[[], Any]]:
-    """The module and the function that a case names; raises what importing the module raises in NVIDIA's code."""
+    """Import the module of a case and find its function; raises what the import raises in NVIDIA's code."""
     with _own_errors(case):
         module = import_file(case.source) if case.source.endswith(".py") else importlib.import_module(case.source)
     if not hasattr(module, case.function):
@@ -44,7 +44,7 @@ def find(case: Case) -> tuple[ModuleType, Callable[[], Any]]:
 
 
 def build(case: Case, function: Callable[[], Any]) -> Any:
-    """The ConfigContainer that the function returns; raises what NVIDIA's code raises."""
+    """Call the function, which returns the ConfigContainer; raises what NVIDIA's code raises."""
     from megatron.bridge.training.config import ConfigContainer
 
     with _own_errors(case):
@@ -74,14 +74,14 @@ def _own_errors(case: Case) -> Generator[None]:
 
 
 def _imports(error: ImportError) -> tuple[str, ...]:
-    """The help for a failed import: a near name of the module, and the version that is installed."""
+    """Help for a failed import: a near name of the module, and the installed version."""
     wanted, module = getattr(error, "name_from", None), sys.modules.get(error.name or "")
     near = suggest(wanted, [n for n in vars(module) if n[0] != "_"]) if wanted and module else ()
     return (*near, _OTHER_VERSION.format(version("megatron-bridge")))
 
 
 def code_of(module: ModuleType) -> CodeType:
-    """A module's code, compiled anew from its file."""
+    """Compile a module's code again from its file."""
     file = Path(str(module.__file__))
     return compile(file.read_text(encoding="utf-8"), str(file), "exec")
 

@@ -1,8 +1,8 @@
-"""Mamba-2 without mamba_ssm and causal_conv1d, packages of kernels that need a CUDA compiler to install.
+"""Build Mamba-2 without mamba_ssm and causal_conv1d, whose kernels need a CUDA compiler to install.
 
-Megatron-Core asks for them once, while megatron/core/ssm/mamba_mixer.py is imported (lines 61-81), and its mixer is not
-built without them (line 200). Stand-ins lie in their place for that import alone, so nothing else finds them: the
-gated norm registers its real parameter, and no kernel computes.
+Megatron-Core looks for them once, while megatron/core/ssm/mamba_mixer.py is imported (lines 61-81), and does not build
+its mixer without them (line 200). Stand-ins replace them only for that import, so nothing else finds them: the gated
+norm registers its real parameter, and no kernel computes.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ def install() -> None:
 
 
 def stood_in(model: Any) -> tuple[str, ...]:
-    """The packages that a model's layers would call, and that are not there."""
+    """The packages that a model's layers would call and that are not installed."""
     layers = getattr(model, "hybrid_layer_pattern", None) or ""
     return tuple(f"{name} (no kernel of it computes)" for name in _absent()) if "M" in layers else ()
 
 
 def leave_random_states() -> None:
-    """A mixer draws its parameters from a random state (megatron/core/ssm/mamba_mixer.py:318) that training sets; on
-    the meta device they have no values."""
+    """Skip the random state from which a mixer draws its parameters (megatron/core/ssm/mamba_mixer.py:318): training
+    sets it, and on the meta device parameters have no values."""
     mixer: Any = importlib.import_module(MIXER)
     mixer.get_cuda_rng_tracker = lambda: SimpleNamespace(fork=nullcontext)
 
 
 @contextmanager
 def _in_place(modules: Mapping[str, Mapping[str, Any]]) -> Generator[None]:
-    """Inside it these modules can be imported, and have these names."""
+    """Make these modules importable under these names."""
     made = {name: _module(name, names) for name, names in modules.items()}
     sys.modules.update(made)
     try:
@@ -84,7 +84,7 @@ _PACKAGES: Mapping[str, Callable[[], Mapping[str, Mapping[str, Any]]]] = {
     "mamba_ssm": _mamba_ssm,
     "causal_conv1d": _causal_conv1d,
 }
-"""The modules that the mixer imports of each package, with the names it takes from them."""
+"""The modules that the mixer imports of each package, with the names that it imports from them."""
 
 
 def _gated_norm() -> type:

@@ -1,4 +1,4 @@
-"""Building modules on the meta device: shapes without memory, where Megatron's code names cuda or cpu."""
+"""Build modules on the meta device, with shapes but without memory, even if Megatron's code names cuda or cpu."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Nothing:
 
 
 class _ToMeta(TorchFunctionMode):
-    """Sends every device that a torch function is given to the meta device."""
+    """Replaces every device in calls of torch functions by the meta device."""
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -44,7 +44,7 @@ def _redirect(value: Any) -> Any:
 
 @contextmanager
 def meta_device() -> Generator[None]:
-    """Inside it tensors have no storage, and torch.cuda has streams and a current device without a GPU."""
+    """Make tensors without storage, and let torch.cuda have streams and a current device without a GPU."""
     cuda: Any = torch.cuda
     saved = {name: getattr(cuda, name) for name in _REPLACED}
     cuda.Stream = cuda.Event = _Nothing

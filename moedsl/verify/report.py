@@ -1,4 +1,4 @@
-"""The real Megatron Bridge's result for one recipe: values first, JSON from them, text from the JSON's fields."""
+"""Hold the real Megatron Bridge's result for one recipe: values first, JSON from them, text from the JSON's fields."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from attrs import asdict, field, frozen
 from moedsl.diagnostics.pages import require_declared
 
 LONGEST = 2000
-"""Characters of an exception that a refusal keeps."""
+"""The most characters of an exception in a refusal."""
 
 
 @frozen
 class Refusal:
-    """An exception of NVIDIA's code: its message, and the line of its code that raised it."""
+    """An exception of NVIDIA's code: its message, and the line that raised it."""
 
     where: str
     """file:line below site-packages, or in the recipe."""
@@ -27,7 +27,7 @@ class Refusal:
 
 
 def refusal(error: BaseException, question: str) -> Refusal:
-    """`where` is the innermost line, below site-packages where it lies there."""
+    """Make a refusal; `where` is the innermost line, relative to site-packages if it is below."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{last.filename.split('site-packages/')[-1]}:{last.lineno}"
     return Refusal(where, type(error).__name__, str(error).strip()[:LONGEST], question)
@@ -41,7 +41,7 @@ def is_theirs(error: BaseException) -> bool:
 
 @frozen
 class Mismatch:
-    """The plan and the real thing differ."""
+    """A difference between the plan and the real configuration."""
 
     field: str
     """A dotted ConfigContainer field, or groups.NAME, or stages[N].params."""
@@ -52,20 +52,21 @@ class Mismatch:
 
 @frozen
 class Change:
-    """A value that stood in the recipe and that Bridge replaced without a word."""
+    """A value of the recipe that Bridge replaced silently."""
 
     field: str
     before: Any
     after: Any
     origin: str = "recipe"
-    """The origin of the value: plan, recipe (or what that is built on), or default if nobody set it."""
+    """The origin of the value: plan, recipe (or a recipe below it), or default if nobody set it."""
     by: str = ""
-    """file:line that assigned the new value, below site-packages; "" where it is not known."""
+    """file:line that assigned the new value, below site-packages; "" if unknown."""
 
 
 @frozen
 class Report:
-    """One recipe's verdict. `accepted` without a mismatch is what a plan wants; `failed`: the question itself broke."""
+    """The verdict on one recipe. `accepted` without a mismatch means success; `failed` means that the check itself
+    broke."""
 
     file: str
     verdict: str
@@ -82,21 +83,21 @@ class Report:
     parameters: int | None = None
     """Parameters of the whole model, each counted once."""
     cautions: tuple[str, ...] = ()
-    """What training would do wrongly without a word."""
+    """Silent errors of training."""
     warnings: tuple[str, ...] = ()
-    """What NVIDIA's code logged."""
+    """Log messages of NVIDIA's code."""
     stood_in: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(factory=dict)
     versions: Mapping[str, str] = field(factory=dict)
     message: str = ""
-    """Why it failed; empty otherwise."""
+    """The reason of a failure; empty otherwise."""
     id: str = ""
     """The diagnostic id of a failure: verify.no_bridge, verify.input, verify.crash, verify.timeout."""
     help: str = ""
 
     @property
     def ok(self) -> bool:
-        """Accepted, and nothing of the plan came out differently."""
+        """Whether it is accepted and nothing differs from the plan."""
         return self.verdict == "accepted" and not self.mismatches
 
     def to_json(self) -> dict[str, Any]:
@@ -104,13 +105,13 @@ class Report:
 
 
 def failed(file: str, id: str, message: str, help: str = "") -> Report:
-    """A report that no question was answered, and why."""
+    """Make a report of a check that failed, with the reason."""
     require_declared(id, "error")
     return Report(file, "failed", message=message, id=id, help=help)
 
 
 def from_json(data: Mapping[str, Any]) -> Report:
-    """The inverse of `to_json`."""
+    """Read a report from the JSON of `to_json`."""
     values = {k: v for k, v in data.items() if k != "ok"}
     for name, kind in (("refusals", Refusal), ("mismatches", Mismatch), ("changed", Change)):
         values[name] = tuple(kind(**item) for item in values.get(name, ()))
@@ -120,7 +121,7 @@ def from_json(data: Mapping[str, Any]) -> Report:
 
 
 def render(report: Report) -> str:
-    """A few lines a person reads; the JSON form has the whole."""
+    """Print a few lines for a person; the JSON form has everything."""
     differs = ", but not what was planned" if report.verdict == "accepted" and report.mismatches else ""
     lines = [f"{report.file}: {report.verdict}{differs}{_summary(report)}"]
     if report.message:
@@ -138,7 +139,7 @@ _ORIGINS = {"plan": "as the plan wrote it", "recipe": "as the recipe has it", "d
 
 
 def _replaced(report: Report) -> Iterator[str]:
-    """What Bridge's own update made of values: whose they were, and which line put others in their place."""
+    """Write which values Bridge's update replaced: their origins, and the lines that replaced them."""
     yield from [_REPLACED] if report.changed else []
     for c in sorted(report.changed, key=lambda c: [*_ORIGINS].index(c.origin)):
         yield f"    {c.field}: {c.before} ({_ORIGINS[c.origin]}) -> {c.after}{_note(c.by)}"

@@ -1,4 +1,4 @@
-"""Question: what a recipe is as built, what Bridge's update makes of it, and which line set each value."""
+"""Ask what a recipe is as built, what Bridge's update makes of it, and which line set each value."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from moedsl.verify.report import Refusal, refusal
 
 @frozen
 class Resolved:
-    """One recipe through the real Bridge. `built` is empty where the recipe itself raised."""
+    """One recipe built by the real Bridge. `built` is empty if the recipe itself raised."""
 
     file: str
     function: str
     source: str = ""
-    """The file that the function stands in."""
+    """The file of the function."""
     line: int = 1
-    """Of its `def`."""
+    """The line of its `def`."""
     built: Mapping[str, Any] = field(factory=dict)
-    """Dotted field -> value as JSON has it, before runtime_config_update."""
+    """The JSON value of each dotted field, before runtime_config_update."""
     resolved: Mapping[str, Any] = field(factory=dict)
-    """The same after it; as far as it came if it raised."""
+    """The values after it, as far as it came if it raised."""
     classes: Mapping[str, str] = field(factory=dict)
-    """Section -> the name of the class that fills it."""
+    """The name of each section's class."""
     unknown: Mapping[str, Any] = field(factory=dict)
-    """Attributes that the recipe set and that are no field of anything."""
+    """Attributes that the recipe set and that are not fields."""
     asked: str | None = None
-    """The flex dispatcher that apply_flex_dispatcher_backend was asked for last, whatever it made of that."""
+    """The dispatcher of the last call to apply_flex_dispatcher_backend, whatever the call made of it."""
     places: Mapping[str, Any] = field(factory=dict)
-    """Dotted field -> [[file, line], ...], innermost first."""
+    """For each dotted field its lines, [[file, line], ...], innermost first."""
     refusal: Refusal | None = None
     message: str = ""
-    """Why nothing could be asked: no Bridge, no such recipe, a crash."""
+    """Why the check failed: no Bridge, no such recipe, a crash."""
     id: str = ""
-    """Of that failure."""
+    """The diagnostic id of that failure."""
     help: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Resolved:
 
 
 def from_json(data: Mapping[str, Any]) -> Resolved:
-    """The inverse of `to_json`; of a failed Report too, whose file, message and id are kept."""
+    """Read the JSON of `to_json`, or of a failed Report, whose file, message and id are kept."""
     known: dict[str, Any] = {k: v for k, v in data.items() if k in Resolved.__annotations__}
     refusal = known.get("refusal")
     values: dict[str, Any] = {"function": "", **known, "refusal": Refusal(**refusal) if refusal else None}
@@ -56,7 +56,8 @@ def from_json(data: Mapping[str, Any]) -> Resolved:
 
 
 def resolve(case: Case) -> Resolved:
-    """Builds the recipe, twice: the first time shows which classes to watch the second time. Raises nothing of it."""
+    """Build the recipe twice: the first build shows which classes to watch in the second. Never raises the recipe's
+    errors."""
     gpu.answer(case.device, case.world, 0)
     source, line = case.source if case.source.endswith(".py") else "", 1
     try:
@@ -76,7 +77,7 @@ def resolve(case: Case) -> Resolved:
 
 
 def _place(function: Any, source: str) -> tuple[str, int]:
-    """The file and the line of a function's `def`, below what decorates it."""
+    """The file and the line of a function's `def`, below its decorators."""
     own = inspect.unwrap(function)
     return os.path.realpath(inspect.getsourcefile(own) or source), inspect.getsourcelines(own)[1]
 

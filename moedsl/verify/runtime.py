@@ -1,6 +1,6 @@
-"""Question: what NVIDIA's code refuses only once training has started, by calling the lines that would.
+"""Ask what NVIDIA's code refuses only after training has started, by calling those lines.
 
-Each function is called with objects that stop it after the check: to reach them means that the check passed.
+Each function gets objects that stop it after the check: reaching them means that the check passed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from moedsl.verify.report import Refusal, refusal
 
 
 class _PassedError(Exception):
-    """The code went on beyond its checks."""
+    """Raised when the code passes its checks."""
 
 
 class _Stop:
-    """Any use of it means that the checks have passed."""
+    """An object whose use means that the checks have passed."""
 
     def _stop(self, *args: object) -> NoReturn:
         raise _PassedError
@@ -32,7 +32,7 @@ class _Stop:
 
 
 def ask(config: Any, groups: Any) -> tuple[tuple[Refusal, ...], int | None]:
-    """Every refusal to come, and the number of microbatches where it can be computed. Needs the process groups."""
+    """List every later refusal, and the number of microbatches if it can be computed. Needs the process groups."""
     out: list[Refusal] = []
     count: list[int] = []
     _try(out, lambda: count.append(microbatches(config)))
@@ -56,7 +56,7 @@ def _try(out: list[Refusal], question: Callable[[], object]) -> None:
 
 
 def microbatches(config: Any) -> int:
-    """Megatron-Core's own calculator (core/num_microbatches_calculator.py)."""
+    """Call Megatron-Core's own calculator (core/num_microbatches_calculator.py)."""
     from megatron.core import num_microbatches_calculator as calculator
 
     calculator.unset_num_microbatches_calculator()
@@ -68,7 +68,8 @@ def microbatches(config: Any) -> int:
 
 
 def _schedule(config: Any, groups: Any, count: int) -> None:
-    """core/pipeline_parallel/schedules.py, the interleaved schedule: microbatch groups against PP and their number."""
+    """Check microbatch groups against PP and the number of microbatches: core/pipeline_parallel/schedules.py, the
+    interleaved schedule."""
     import torch
 
     schedules: Any = importlib.import_module("megatron.core.pipeline_parallel.schedules")
@@ -96,7 +97,7 @@ def _schedule(config: Any, groups: Any, count: int) -> None:
 
 
 def _moe_forward(config: Any, groups: Any) -> None:
-    """core/transformer/moe/moe_layer.py, MoELayer.forward: tensor parallel training without sequence parallel."""
+    """Check tensor parallel training without sequence parallel: core/transformer/moe/moe_layer.py, MoELayer.forward."""
 
     class Layer(_Stop):
         training, attn_tp_group = True, groups.tp
@@ -107,7 +108,8 @@ def _moe_forward(config: Any, groups: Any) -> None:
 
 
 def _sharded_mesh(config: Any, groups: Any) -> None:
-    """core/distributed/fsdp/mcore_fsdp_adapter.py: the meshes of dense parameters and of experts cover the world."""
+    """Check that the meshes of dense parameters and of experts cover the world:
+    core/distributed/fsdp/mcore_fsdp_adapter.py."""
     adapter: Any = importlib.import_module("megatron.core.distributed.fsdp.mcore_fsdp_adapter")
     adapter._get_dp_tp_mesh(groups.dp_cp, groups.tp)
     if config.model.num_moe_experts:
@@ -115,7 +117,7 @@ def _sharded_mesh(config: Any, groups: Any) -> None:
 
 
 def _quantisation(model: Any) -> None:
-    """transformer_engine/pytorch/quantization.py: whether this GPU computes in that format."""
+    """Check that this GPU computes in the format: transformer_engine/pytorch/quantization.py."""
     if not (model.fp8 or getattr(model, "fp4", None)):
         return
     import torch

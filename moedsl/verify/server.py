@@ -1,7 +1,8 @@
-"""The warm process: imports Bridge once, then forks for each case. JSON lines: cases on stdin, answers on stdout.
+"""Run the warm process: import Bridge once, then fork for each case. JSON lines: cases on stdin, answers on stdout.
 
 First line out: {"ready": true, "seconds", "versions", "stood_in"} or {"ready": false, "error"}. Then {"id", "report"}
 for each {"id", "case"} line in, as they finish; the end of stdin ends the process.
+
 usage: python -m moedsl.verify.server JOBS STAND_INS
 """
 
@@ -38,12 +39,12 @@ USED = (
     "moedsl.verify.resolve",
     "moedsl.verify.worker",
 )
-"""What the questions import: loaded once, before any fork."""
+"""The modules that questions import, loaded before any fork."""
 
 
 @define
 class _Child:
-    """A fork at work on one case."""
+    """A fork that works on one case."""
 
     key: int
     file: str
@@ -56,7 +57,7 @@ class _Child:
 
 
 def warm(stand_ins: str) -> dict[str, Any]:
-    """Imports Bridge and what its questions use; the first line out."""
+    """Import Bridge and what its questions use, and print the first line."""
     start = time.monotonic()
     engine = te.install()
     mamba.install()
@@ -90,7 +91,7 @@ def _versions() -> dict[str, str]:
 
 
 def serve(out: TextIO, jobs: int, stand_ins: str) -> None:
-    """Answers until stdin ends and every child has finished."""
+    """Answer until stdin ends and every child has finished."""
     waiting: deque[Mapping[str, Any]] = deque()
     children: dict[int, _Child] = {}
     selector = selectors.DefaultSelector()
@@ -118,7 +119,7 @@ def serve(out: TextIO, jobs: int, stand_ins: str) -> None:
 
 
 def _lines(unread: bytearray) -> list[Mapping[str, Any]]:
-    """The whole lines of `unread`, taken out of it."""
+    """Remove the whole lines from `unread` and return them."""
     *whole, rest = bytes(unread).split(b"\n")
     unread[:] = rest
     return [json.loads(line) for line in whole if line.strip()]
@@ -137,7 +138,7 @@ def _start(job: Mapping[str, Any], stand_ins: str) -> _Child:
 
 
 def _work(case: cases.Case, write: int, log: int, stand_ins: str) -> None:
-    """The child: what it prints goes to the log, its report into the pipe; never returns."""
+    """Run the child: its prints go to the log, its report into the pipe; never returns."""
     status = 1
     try:
         os.setpgid(0, 0)
@@ -169,7 +170,7 @@ def _end_late(children: Mapping[int, _Child]) -> None:
 
 
 def _finish(child: _Child) -> dict[str, Any]:
-    """The child's report; a crash and a timeout are reports too."""
+    """Read the child's report; a crash and a timeout are reports too."""
     os.close(child.pipe)
     _, status = os.waitpid(child.pid, 0)
     if child.timed_out:

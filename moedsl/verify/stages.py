@@ -1,4 +1,4 @@
-"""Question: the parameters of each pipeline stage, from the real model built by Bridge on the meta device."""
+"""Ask for the parameters of each pipeline stage, from the real model that Bridge builds on the meta device."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from moedsl.verify.meta import meta_device
 from moedsl.verify.report import Mismatch
 
 Look = Callable[[list[Any], Any], None]
-"""What else is asked of the chunks of a stage and their groups, on the meta device."""
+"""Further checks of a stage's chunks and their groups, on the meta device."""
 
 
 def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[list[dict[str, Any]], int]:
     """Each stage {stage, rank, dense, expert, chunks} for one rank of it, and the whole model's parameters.
 
-    A parameter is an expert's where Megatron-Core marks it so: its gradient is reduced over EDP (`allreduce` False).
+    A parameter is an expert's if Megatron-Core marks it so: its gradient is reduced over EDP (`allreduce` False).
     """
     prepare(config.model)
     whole: dict[str, int] = {}
@@ -30,7 +30,7 @@ def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[lis
 
 
 def prepare(model: Any) -> None:
-    """Shapes only: no initialisation, no quantised copies, no fused gradient buffers, no kernel packages."""
+    """Build shapes only: no initialisation, quantised copies, fused gradient buffers or kernel packages."""
     _stand_in_for_kernels()
     mamba.leave_random_states()
     model.init_model_with_meta_device, model.perform_initialization = True, False
@@ -39,7 +39,8 @@ def prepare(model: Any) -> None:
 
 
 def _stand_in_for_kernels() -> None:
-    """DeepEP, HybridEP and NCCL EP: dispatchers ask at construction whether their functions are None."""
+    """Pretend that DeepEP, HybridEP and NCCL EP are installed: dispatchers test at construction whether their functions
+    are None."""
 
     def absent(*args: object, **kwargs: object) -> None:
         raise RuntimeError("a package of compiled kernels is absent")
@@ -70,7 +71,7 @@ def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int]
 
 
 def _chunk(model: Any) -> dict[str, int]:
-    """What one virtual chunk holds; layers are the decoder's, mtp the prediction blocks."""
+    """Count one virtual chunk's layers: decoder layers, and `mtp` for the prediction blocks."""
     sizes = {"dense": 0, "expert": 0}
     for name, parameter in model.named_parameters():  # `allreduce` marks them only where EP > 1
         sizes["expert" if ".experts." in name else "dense"] += parameter.numel()
@@ -80,9 +81,9 @@ def _chunk(model: Any) -> dict[str, int]:
 
 
 def _unique(model: Any, groups: Any) -> Iterator[tuple[str, int]]:
-    """Distributed checkpoint key -> size over all ranks, of parameters only.
+    """The size over all ranks of each distributed checkpoint key of a parameter.
 
-    A fused parameter is saved in its parts, so keys need not be names of parameters.
+    A fused parameter is saved in parts, so keys may not be names of parameters.
     """
     from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
 

@@ -1,4 +1,5 @@
-"""Stand-ins for what a recipe names and this machine does not have: its checkpoint and its tokenizer's vocabulary."""
+"""Make stand-ins for what a recipe names and this machine does not have: its checkpoint and its tokenizer's
+vocabulary."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def vocabulary(config: Any) -> tuple[str, ...]:
 
 
 def _published(name: str | None) -> int | None:
-    """The vocabulary of a model's configuration, where there is one."""
+    """The vocabulary of a model's configuration, if it has one."""
     from transformers import AutoConfig
 
     try:

@@ -1,7 +1,8 @@
-"""Transformer Engine without its compiled extension: its Python classes register their real parameters and never run.
+"""Import Transformer Engine without its compiled extension: its Python classes register their real parameters and never
+run.
 
-A module in the extension's place makes a class for whatever name is asked of it; calling one raises. Its own
-switches (NVTE_PROJECT_BUILDING, NVTE_FRAMEWORK; transformer_engine/common/__init__.py) keep its library from loading.
+A module that replaces the extension makes a class for any name; calling one raises. Transformer Engine's own switches
+(NVTE_PROJECT_BUILDING, NVTE_FRAMEWORK; transformer_engine/common/__init__.py) keep it from loading its library.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ EXTENSION = "transformer_engine_torch"
 
 
 class _OnDemand(type):
-    """A class of the extension, or a member of one of its enums: members appear as they are asked for."""
+    """A class of the extension, or an enum whose members are made when they are read."""
 
     _members: dict[str, Any]
     _number: int
@@ -42,7 +43,7 @@ def _class(name: str, number: int = 0) -> _OnDemand:
 
 
 class _Extension(ModuleType):
-    """The module that stands in the extension's place."""
+    """The module that replaces the extension."""
 
     def __init__(self) -> None:
         super().__init__(EXTENSION)
@@ -59,7 +60,8 @@ class _Extension(ModuleType):
 
 
 def install() -> str:
-    """Puts the stand-in where one is needed; "real", "stood in" or "absent". Call before megatron is imported."""
+    """Install the replacement if it is needed; returns "real", "stood in" or "absent". Call before megatron is
+    imported."""
     if not installed("transformer_engine"):
         return "absent"
     if installed(EXTENSION):

@@ -1,4 +1,4 @@
-"""Question: what pretrain() does first. Bridge's runtime_config_update, and what it replaced."""
+"""Ask what pretrain() does first: Bridge's runtime_config_update, and the values that it replaces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moedsl.verify.report import Change, Mismatch
 
 
 def update(config: Any, decided: Collection[str] = ()) -> tuple[Change, ...]:
-    """Runs Bridge's update; every value that stood in the recipe and that Bridge replaced, with the line that did.
+    """Run Bridge's update; returns every value of the recipe that Bridge replaced, with the line that did.
 
     `decided` are the fields that a plan wrote. Raises what Bridge raises.
     """
@@ -48,13 +48,13 @@ def _origin(name: str, value: Any, decided: Collection[str], defaults: Mapping[s
 
 
 def unknown_fields(config: Any, code: CodeType) -> tuple[Mismatch, ...]:
-    """What the recipe set on names that are no field of anything."""
+    """Attributes that the recipe set and that are not fields."""
     note = "no such field: Bridge never reads it"
     return tuple(Mismatch(name, value, None, note) for name, value in unknown(config, code))
 
 
 def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mismatch, ...]:
-    """The plan's decided values against the updated config."""
+    """Compare the plan's decided values with the updated config."""
     plan = case.plan
     if plan is None:
         return ()
@@ -72,7 +72,7 @@ def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mism
 
 
 def _emitted(config: Any, plan: Plan) -> Iterator[Mismatch]:
-    """What the emitter says that the plan decides, field by field (emit/fields.py)."""
+    """Compare what the emitter decides, field by field (emit/fields.py)."""
     for field, planned in decided_fields(plan).items():
         if not _has(config, field):
             yield Mismatch(field, planned, None, "no such field")

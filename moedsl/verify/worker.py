@@ -1,4 +1,4 @@
-"""One recipe, all questions, in a process of its own: Megatron keeps global state, so a process judges once."""
+"""Ask all questions about one recipe in one process: Megatron keeps global state, so a process judges only once."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _QUIET = ("DEPRECATED", "CUDA runtime", "trust_remote_code")
 
 
 class _RefusedError(Exception):
-    """Ends the questions: what would follow depends on the one refused."""
+    """Ends the questions: later ones depend on the refused one."""
 
 
 @define
 class _Findings:
-    """What is known so far; a report at any time."""
+    """The answers so far, from which a report can be made at any time."""
 
     refusals: list[Refusal] = field(factory=list)
     mismatches: list[Mismatch] = field(factory=list)
@@ -41,7 +41,8 @@ class _Findings:
     more: dict[str, Any] = field(factory=dict)
 
     def ask(self, question: str, answer: Callable[[], T]) -> T:
-        """The answer, timed; a refusal is noted and ends the questions, another exception is ours and goes on up."""
+        """Ask and time one question; a refusal is noted and ends the questions, another exception is a bug and
+        passes."""
         start = time.monotonic()
         try:
             return answer()
@@ -57,7 +58,7 @@ class _Findings:
 
 
 def judge(case: Case, stand_ins: str = "") -> Report:
-    """Every question about `case`. `stand_ins` is the folder below which stand-in model configurations lie."""
+    """Ask every question about `case`. `stand_ins` is the folder of stand-in model configurations."""
     found, start = _Findings(), time.monotonic()
     opened = _watch(stand_ins) if stand_ins else set[str]()
     failure = ""
@@ -111,7 +112,7 @@ def _stages(case: Case, config: Any, collection: Any, found: _Findings) -> None:
     import torch.distributed as dist
 
     def look(chunks: list[Any], of_stage: Any) -> None:
-        """Each finding once, though every stage may have it; nothing without the number of microbatches."""
+        """Ask each stage, and list each finding once; nothing without the number of microbatches."""
         if found.more["settled"]["num_microbatches"] is None:
             return
         refused, cautions = built.ask(config, chunks, of_stage)
@@ -135,7 +136,7 @@ def _settled(config: Any, count: int | None) -> dict[str, Any]:
 
 
 def _watch(folder: str) -> set[str]:
-    """The models whose stand-in configuration this process opens from now on, as org/name."""
+    """Record the models whose stand-in configuration this process opens from now on, as org/name."""
     opened: set[str] = set()
     prefix = os.path.join(os.path.realpath(folder), "models--")
 
@@ -149,7 +150,7 @@ def _watch(folder: str) -> set[str]:
 
 @contextmanager
 def _listening() -> Generator[list[str]]:
-    """What NVIDIA's code logs at WARNING and above, each line once."""
+    """Collect what NVIDIA's code logs at WARNING and above, each line once."""
     said: list[str] = []
 
     class Listener(logging.Handler):

@@ -7,7 +7,7 @@ import pytest
 from moedsl.cli.main import main
 
 SLIPS = {
-    "qwen3_30b_a3b; h100x8": ("check.unknown_name", "words are whole words: write `h100 x 8`"),
+    "qwen3_30b_a3b; h100x8": ("check.unknown_name", "put spaces around `x`: write `h100 x 8`"),
     "qwen3_30b_a3b; h100 x 8; fit": ("check.unknown_name", "write `fit first`"),
     "qwen3_30b_a3b; GB200 x 8": ("check.unknown_name", "did you mean `gb200`?"),
     "qwen3_30b; h100 x 8": ("check.unknown_name", "did you mean `qwen3_30b_a3b`?"),

@@ -133,7 +133,7 @@ def test_balanced_routing_has_no_fullest_rank() -> None:
 def test_what_is_too_large_does_not_fit() -> None:
     b = qwen(gpus=8, ep=8)
     assert b.verdict == NOT
-    assert b.least + b.beside[0] > b.visible
+    assert b.least + b.outside_bytes[0] > b.visible
     assert f"; the GPU has {b.visible / GIB:.1f}: " in b.because
 
 

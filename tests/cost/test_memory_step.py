@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from moedsl.cost import Cost, at_step, memory, rows
-from moedsl.cost.taken import BEST
+from moedsl.cost.cases import BEST
 from moedsl.schema.axes import BY_NAME
 from tests.helpers import bridge_process
 from tests.helpers.cost_models import hardware, model

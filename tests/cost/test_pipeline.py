@@ -75,7 +75,7 @@ def test_the_balance_is_nvidias_where_theirs_is_best():
         ("Et*61L", "0 MTP"),
         ("Emt*61L", "before MTP"),
         ("Et*30|t*31mL", "2 chunks"),
-        ("Et*61xL", "no letter"),
+        ("Et*61xL", "not a letter"),
         ("EEt*61mL", "2 times E"),
         ("Et*99999999999999mL", "more than"),
     ],

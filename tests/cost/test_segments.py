@@ -53,7 +53,7 @@ def test_every_layer_is_on_one_stage(name: str) -> None:
     [
         ("MEM|*E|M", "3 segments"),
         ("MEM*E|", "without a layer"),
-        ("MEx|*EM", "no letter"),
+        ("MEx|*EM", "not a letter"),
         ("MEM|*EE", "from layer 6 on"),
     ],
 )

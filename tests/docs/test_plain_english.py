@@ -32,31 +32,7 @@ SCOPE = (
     "stdlib/calibration/*.txt",
     "stdlib/hf/README.md",
     "moedsl/*/*.md",
-    "moedsl/*.py",
-    *(
-        f"moedsl/{package}/**/*.py"
-        for package in (
-            "calibrate",
-            "cli",
-            "diagnose",
-            "diagnostics",
-            "diff",
-            "importer",
-            "isolate",
-            "lint",
-            "lsp",
-            "megatron",
-            "reference",
-            "rehearse",
-            "report",
-            "results",
-            "rules",
-            "schema",
-            "support",
-            "syntax",
-            "verify",
-        )
-    ),
+    "moedsl/**/*.py",
 )
 """Patterns of the files that are searched, below the root."""
 

@@ -155,7 +155,7 @@ def test_bridge_reads_the_keys_that_the_documents_name(chat: bool, tmp_path: Pat
 def test_validation_takes_the_smallest_batch(text: str, times: int) -> None:
     plan = plan_of(text)
     assert settings(plan)["validation.eval_global_batch_size"] == plan["layout"]["dp"] * times
-    assert "# the smallest: validation.jsonl must fill" in recipe_text(plan)
+    assert "# the smallest batch; validation.jsonl must fill" in recipe_text(plan)
 
 
 def test_other_data_validates_on_the_batch_that_it_trains_on() -> None:

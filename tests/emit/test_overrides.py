@@ -55,7 +55,7 @@ def other_gpus() -> list[str]:
 @pytest.mark.parametrize("name", other_gpus())
 def test_a_recipe_for_another_gpu_says_why(name: str) -> None:
     said = " ".join(line for line in overrides_text(PLANS[name]).splitlines() if line.startswith("#"))
-    assert f"no recipe to train with for {PLANS[name]['hardware']}" in said
+    assert f"no recipe to train this model on {PLANS[name]['hardware']}" in said
 
 
 @pytest.mark.parametrize("name", ["qwen3_30b_h100_bf16", "nemotron_3_super_gb200_mxfp8"])

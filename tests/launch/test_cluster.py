@@ -229,7 +229,7 @@ def test_random_keys_of_forty_characters_are_found(seed: int) -> None:
 @pytest.mark.parametrize("name", ["docker", "skypilot", "lepton", "dgxcloud"])
 def test_an_executor_that_is_not_offered_says_so(name: str) -> None:
     (wrong,) = read(f"executor {name}; hardware h100")[1]
-    assert wrong.id == "check.unknown_word" and "could be tried" in wrong.help[0]
+    assert wrong.id == "check.unknown_word" and "are untested" in wrong.help[0]
 
 
 K8S = 'executor kubeflow; hardware h100; container "image"; node_selector '

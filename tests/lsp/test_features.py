@@ -43,7 +43,7 @@ HOVERS = {
     "require g|pus > 8": "a number",
     "require m|in(tp, cp) > 8": "a function",
     "model m {\n  gpus_per_node 3\n  exp|ert_hidden 3 }": "a fact of a model",
-    "cluster c {\n  laun|cher srun": "one process a GPU",
+    "cluster c {\n  laun|cher srun": "one process per GPU",
     "calibration hopper {\n  ske|w 1.2": "natural routing",
     'require few: tp <= 2 bec|ause "x"': "The reason.",
     'qwen3_30b_a3b; h100 x 8\nrequire fe|w: tp <= 2 because "we like it"': "we like it",

@@ -31,7 +31,7 @@ def test_the_one_that_fits_does_when_it_is_pinned(text: str) -> None:
     memory = tight["estimate"]["memory"]
     assert memory["verdict"] == "TIGHT"
     found = memory["certain"]["layout"]
-    assert "the nearest that FITS" in plan_text(tight)
+    assert "nearest layout that FITS" in plan_text(tight)
     fits = plan(f"{text}; pin {pins(tight, found['changes'])}")["estimate"]
     assert fits["memory"]["verdict"] == "FITS"
     assert fits["step_time_s"] == pytest.approx(found["step_time_s"])
@@ -42,7 +42,7 @@ def test_nothing_that_fits_is_said_as_such() -> None:
     text = "qwen3_next_80b_a3b; h100 x 128; seq 32k"
     tight = plan(f"{text}; pin {pins(plan(text), {})}")
     assert tight.estimate.memory.certain == Certain(within=None, layout=None)
-    assert "nothing FITS that the run leaves open\n" in plan_text(tight)
+    assert "no layout of this run FITS\n" in plan_text(tight)
 
 
 def pins(p: dict[str, Any], changes: dict[str, Any]) -> str:

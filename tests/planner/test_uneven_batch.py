@@ -26,7 +26,7 @@ def figures(text: str) -> tuple[int, float]:
 def test_near_batches_are_compiles_of_their_own(batch: int) -> None:
     (found,) = warned(f"batch {batch}")
     dp, speed = figures(f"batch {batch}")
-    assert f"data parallelism at {dp}: {batch} sequences and 64 GPUs" in found.message
+    assert f"data parallelism to {dp}, the greatest common divisor of {batch} sequences and 64 GPUs" in found.message
     buys = {n: said for n, said in found.values.items() if n != "global_batch"}
     assert buys
     helps = [h.removeprefix("write `").rstrip("`") for h in found.help]

@@ -138,8 +138,8 @@ def test_the_default_batch_is_held() -> None:
 def test_what_cannot_be_asked_says_why() -> None:
     now = compiled("moonlight_16b; h100 x 3; batch 3; pin tp=1 cp=1 pp=3", "solve")
     lines = {f["change"]: f for f in what_if(now.chosen[0], now.library)["lines"]}
-    assert lines["half the GPUs"]["why"] == "3 GPUs have no half"
-    assert "no whole number" in lines["2x the sequence: 8k"]["why"]
+    assert lines["half the GPUs"]["why"] == "3 is an odd number"
+    assert "do not divide" in lines["2x the sequence: 8k"]["why"]
     assert "collide" in lines["4x GPUs: 12 h100"]["why"] or "step_time_s" in lines["4x GPUs: 12 h100"]
 
 

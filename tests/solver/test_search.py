@@ -22,7 +22,7 @@ from moedsl.solver.question import Question
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import make_cost
 from moedsl.solver.space import mesh_table, policy_table
-from moedsl.solver.top_k import Kept
+from moedsl.solver.top_k import TopK
 from tests.helpers.fake_prices import FakePrices
 from tests.helpers.small_programs import WHY, WIDE, program, texts
 from tests.oracles.naive_search import KEEP, POLICIES, Naive
@@ -106,7 +106,7 @@ def test_many_questions_in_one_pass_are_many_searches(text: str) -> None:
     laws = search.c.advice + search.c.wishes
     assert any(not law.needs & frozenset(HELD + MOVED) for law in laws)
     alone = [evolve(search, c=evolve(search.c, laws=(*search.c.laws, law))).run().rows for law in laws]
-    kept = [Kept(KEEP, Question(law=law)) for law in laws]
+    kept = [TopK(KEEP, Question(law=law)) for law in laws]
     search.fill(kept)
     assert [[r.codes for r in k.rows] for k in kept] == [[r.codes for r in a] for a in alone]
     assert len({len(rows) for rows in alone}) > 1

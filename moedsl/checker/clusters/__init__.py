@@ -1,1 +1,1 @@
-"""Clusters: their facts, and what a run file may say of them."""
+"""Read clusters: their facts, and the rules that a run file may add."""

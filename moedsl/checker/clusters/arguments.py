@@ -1,4 +1,4 @@
-"""Variables and arguments of a launch: what set each, and which values are refused."""
+"""Variables and arguments of a launch: their origins, and the values that are refused."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from moedsl.syntax import ast
 
 @frozen
 class Setting:
-    """One derived value: its name, its text, and why it is so."""
+    """One derived value with its name and its reason."""
 
     name: str
     value: Any
     """A number, a text, or true for an option without a value."""
     origin: str
-    """rule (of a launch), plan (the recipe sets the same) or cluster (its declaration says so)."""
+    """rule (of a launch), plan (the recipe sets the same) or cluster (its declaration)."""
     rule: str | None
     because: str | None
     cites: tuple[str, ...] = ()
@@ -39,39 +39,39 @@ DERIVED_SBATCH = (
 )  # fmt: skip
 """Parameters of sbatch that a fact, a rule or NeMo-Run decides."""
 _OF_RULES = ("exclusive", "mem")
-"""Those that a run's own rule may decide otherwise."""
+"""Parameters among these that a run's own rule may override."""
 _KINDS = ("srun.", "sbatch.")
 
 
 def literal(rule: Rule) -> Diagnostic | None:
-    """What is wrong with the name of a derived argument, or with its value where that is a literal."""
+    """Check the name of a derived argument, and its value if that is a literal."""
     if rule.kind != "derive" or not rule.name.startswith(_KINDS):
         return None
     program, _, name = rule.name.partition(".")
     option = name.replace("_", "-")
     if program == "sbatch" and option in DERIVED_SBATCH and not rule.is_std and option not in _OF_RULES:
         text = f"`{option}` of sbatch follows from the plan or from the cluster's facts"
-        help = "`moedsl run FILE --cluster --dryrun` shows what it is"
+        help = "`moedsl run FILE --cluster --dryrun` shows its value"
         return error("check.cluster", text, rule.span, help=help)
     return value(rule, rule.expr.value) if isinstance(rule.expr, ast.String) else None
 
 
 def value(rule: Rule, text: str) -> Diagnostic | None:
-    """Why a derived argument cannot be sent: it is one line of a file that is read by lines, and no secret."""
+    """Check the value of a derived argument: it must be one line, because the file is read by lines, and no secret."""
     if not rule.name.startswith(_KINDS):
         return None
     if what := secrets.value_kind(text):
-        message = f"the value of `{rule.name}` looks like {what}, and a file is no place for one"
-        help = "take it back if it was real, and write `secrets [HF_TOKEN]` in the cluster: the job inherits it"
+        message = f"the value of `{rule.name}` looks like {what}, which must not be in a file"
+        help = "revoke it if it was real, and write `secrets [HF_TOKEN]` in the cluster: the job inherits it"
         return error("check.secret", message, rule.span, help=help)
     if any(c < " " or c == "\x7f" for c in text):
-        return error("check.cluster", f"`{rule.name}` is one line of text; this has something else in it", rule.span)
+        return error("check.cluster", f"`{rule.name}` must be one line of text without control characters", rule.span)
     return None
 
 
 def of_this_machine(settings: Iterable[Setting]) -> Iterator[Diagnostic]:
-    """Variables of a run's own rules that choose which code a program loads: here that is the shell's business."""
+    """Refuse variables of a run's own rules that choose which code a local program loads: set them in the shell."""
     for s in settings:
         if launch_variables.is_loader(s.name) and s.rule is not None and not s.rule.startswith("std."):
-            text = f"`{s.name}` of rule {s.rule} would choose what programs of this machine load or write"
+            text = f"`{s.name}` of rule {s.rule} would choose what programs on this machine load or write"
             yield error("check.cluster", text, help="set it in the shell that calls `moedsl run`")

@@ -1,4 +1,4 @@
-"""From a `cluster` declaration to a `Cluster`, each fact checked for its kind, its executor and for secrets."""
+"""Turn a `cluster` declaration into a `Cluster`; each fact is checked for its kind, its executor and for secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moedsl.syntax import ast
 
 Entries = tuple[ast.FactEntry, ...]
 _NAMED = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
-"""A label's name or value, of at most 63 letters, as the API server takes it."""
+"""A label's name or value of at most 63 characters, as the API server accepts it."""
 _SHAPES: Mapping[str, tuple[str, str]] = {
     "token": (r"[A-Za-z0-9_][A-Za-z0-9_.,:/@%+=-]*", "letters, digits and _ . , : / @ % + = -"),
     "path": (r"[A-Za-z0-9_./~][A-Za-z0-9_./@%+=~-]*", "a path of letters, digits and _ . / @ % + = ~ -"),
@@ -32,24 +32,24 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     ),
     "label": (
         rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?{_NAMED}=(?:{_NAMED})?",
-        'labels as Kubernetes has them: ["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]',
+        'labels as Kubernetes writes them: ["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]',
     ),
     "options": (r"--?[A-Za-z][^\x00-\x1f\x7f]*", "an option, such as --cpu-bind=none"),
 }
-"""The pattern of each form of text and how it is said."""
+"""The pattern of each form of text, and its description."""
 _UNQUOTED = ("token", "path", "host")
-"""Forms that NeMo-Run puts into commands as they stand."""
+"""Forms that NeMo-Run puts into commands without quotes."""
 
 
 @frozen
 class _Reader:
-    """One declaration being read; `found` collects what is wrong with it."""
+    """Reads one declaration; `diagnostics` collects its mistakes."""
 
     decl: ast.ClusterDecl
-    found: list[Diagnostic]
+    diagnostics: list[Diagnostic]
 
     def cluster(self) -> Cluster | None:
-        before, kinds = len(self.found), facts.kinds()
+        before, kinds = len(self.diagnostics), facts.kinds()
         entries = self._entries(self.decl.facts, tuple(kinds), "a cluster")
         values = {n: _READ[kinds[n].form](self, e, kinds[n]) for n, e in entries.items()}
         executor = values.get("executor")
@@ -57,12 +57,12 @@ class _Reader:
             self.error("check.missing_fact", "a cluster needs executor", self.decl.name, _EXECUTOR_HELP)
         elif executor:
             self._fitting(str(executor), entries, values)
-        if len(self.found) > before:
+        if len(self.diagnostics) > before:
             return None
         return Cluster(self.decl.name.id, **values)
 
     def _entries(self, entries: Entries, known: tuple[str, ...], what: str) -> dict[str, ast.FactEntry]:
-        """Each fact once and by a known name."""
+        """The facts by name; unknown and repeated ones are reported."""
         out: dict[str, ast.FactEntry] = {}
         for e in entries:
             if known and e.name.id not in known:
@@ -70,17 +70,17 @@ class _Reader:
                 self.error("check.unknown_fact", f"{what} has no fact `{e.name.id}`", e.name, help)
             elif e.name.id in out:
                 first = Label(out[e.name.id].name.span, "first here")
-                self.found.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
+                self.diagnostics.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
             else:
                 out[e.name.id] = e
         return out
 
     def _fitting(self, executor: str, entries: Mapping[str, ast.FactEntry], values: Mapping[str, Any]) -> None:
-        """What the executor does not read, and what it misses."""
+        """Report facts that the executor does not read, and those that it needs."""
         for name, e in entries.items():
             of = facts.kinds()[name].of
             if executor not in of:
-                text = f"`{name}` is a fact of {' and '.join(of)} clusters, and this one is {executor}"
+                text = f"`{name}` is a fact of {' and '.join(of)} clusters; this cluster is {executor}"
                 self.error("check.cluster", text, e.name, "drop it, or change the executor")
         ssh = ("host", "user", "job_dir") if values.get("tunnel") == "ssh" else ()
         missing = [n for n in (*facts.NEEDS[executor], *ssh) if n not in entries]
@@ -89,16 +89,18 @@ class _Reader:
         if "host" in entries and values.get("tunnel", "local") == "local":
             self.error("check.cluster", "`host` is for `tunnel ssh`", entries["host"].name, "write `tunnel ssh`")
         if executor == "slurm" and "job_dir" in entries and not str(values["job_dir"] or "/").startswith("/"):
-            self.error("check.cluster", "`job_dir` is an absolute path", _at(entries["job_dir"]), "start it with /")
+            self.error(
+                "check.cluster", "`job_dir` must be an absolute path", _at(entries["job_dir"]), "start it with /"
+            )
         if executor == "kubeflow" and " " in str(values.get("container") or ""):
-            self.error("check.cluster", "the name of an image has no blank", _at(entries["container"]))
+            self.error("check.cluster", "the name of an image must not contain a space", _at(entries["container"]))
         if executor == "local":
             self._harmless(entries, values.get("env") or {})
 
     def _harmless(self, entries: Mapping[str, ast.FactEntry], env: Mapping[str, str]) -> None:
-        """On the launching machine itself no variable may make a program load or run something else."""
+        """Refuse variables that would make a program on the launching machine load or run other code."""
         for name in sorted(n for n in env if launch_variables.is_loader(n)):
-            text = f"`{name}` would choose what programs of this machine load or write"
+            text = f"`{name}` would choose what programs on this machine load or write"
             self.error("check.cluster", text, entries["env"].name, "set it in the shell that calls `moedsl run`")
 
     # ------------------------------------------------------------ one value of each form
@@ -121,14 +123,14 @@ class _Reader:
         value = number(e.value) if isinstance(e.value, ast.Number) and e.value.unit is None else None
         if isinstance(value, int) and 0 < value <= 1_000_000:
             return value
-        return self.error("check.type", f"`{e.name.id}` wants a whole number of at least 1", _at(e))
+        return self.error("check.type", f"`{e.name.id}` must be a whole number of at least 1", _at(e))
 
     def text(self, e: ast.FactEntry, kind: Kind) -> str | None:
         text = self.plain(e)
         return None if text is None else self.shaped(text, kind.form, e.name.id, _at(e))
 
     def plain(self, e: ast.FactEntry) -> str | None:
-        """A word, a string or a number as text; of anything else what to write."""
+        """Read a word, a string or a number as text."""
         if isinstance(e.value, tuple):
             return self.error("check.type", f"`{e.name.id}` is one value", e.name)
         return self.literal(e.value, e.name.id)
@@ -144,25 +146,25 @@ class _Reader:
             case ast.Number():
                 return value.text
             case _:
-                return self.error("check.type", f"`{name}` wants a word or a string", value, _QUOTE_HELP)
+                return self.error("check.type", f"`{name}` must be a word or a string", value, _QUOTE_HELP)
 
     def public(self, text: str, name: str, at: ast.Expr) -> str | None:
         """The text, unless it looks like a secret's value."""
         what = secrets.value_kind(text)
         if what is None:
             return text
-        message = f"the value of `{name}` looks like {what}, and a file is no place for one"
+        message = f"the value of `{name}` looks like {what}, which must not be in a file"
         return self.error("check.secret", message, at, _secret_help(name))
 
     def shaped(self, text: str, form: str, name: str, at: Any) -> str | None:
-        pattern, said = _SHAPES[form]
+        pattern, description = _SHAPES[form]
         if re.fullmatch(pattern, text):
             return text
         help = _SHAPE_HELP if form in _UNQUOTED else ()
-        return self.error("check.cluster", f"`{name}` is {said}; this has something else in it", at, help)
+        return self.error("check.cluster", f"`{name}` must be {description}", at, help)
 
     def texts(self, e: ast.FactEntry, kind: Kind) -> tuple[str, ...] | None:
-        """A list of strings of one shape."""
+        """Read a list of strings of one form."""
         if not isinstance(e.value, ast.List):
             return self.error("check.type", f'`{e.name.id}` is a list: ["..."]', _at(e))
         form = {"tokens": "token"}.get(kind.form, kind.form)
@@ -171,7 +173,7 @@ class _Reader:
         return tuple(t for t in out if t is not None)
 
     def names(self, e: ast.FactEntry, _: Kind) -> tuple[str, ...] | None:
-        """Names of environment variables, without values."""
+        """Read names of environment variables, without values."""
         if not isinstance(e.value, ast.List) or not all(isinstance(i, ast.Name | ast.String) for i in e.value.items):
             help = f"write `{e.name.id} [HF_TOKEN, WANDB_API_KEY]`: names, no values"
             return self.error("check.type", f"`{e.name.id}` is a list of names", _at(e), help)
@@ -189,18 +191,18 @@ class _Reader:
         out: dict[str, str] = {}
         for name, value in self.pairs(e, "env { NCCL_DEBUG INFO }"):
             if secrets.is_secret_name(name.id):
-                message = f"`{name.id}` is called as secrets are, and a file is no place for one"
+                message = f"`{name.id}` has the name of a secret, which must not be in a file"
                 self.error("check.secret", message, name, _secret_help(name.id))
             elif self.variable(name.id, name):
                 text = self.literal(value, name.id)
                 if text is not None and "\0" in text:
-                    self.error("check.variable", f"`{name.id}` has a NUL in it, which no variable can hold", value)
+                    self.error("check.variable", f"`{name.id}` contains a NUL, which no variable can hold", value)
                 elif text is not None:
                     out[name.id] = text
         return out
 
     def pairs(self, e: ast.FactEntry, example: str) -> list[tuple[ast.Name, ast.Expr]]:
-        """Names with values, written as a block or as bindings."""
+        """Read names with values, written as a block or as bindings."""
         if not isinstance(e.value, tuple):
             self.error("check.type", f"`{e.name.id}` is names with values", _at(e), f"write `{example}`")
             return []
@@ -213,13 +215,13 @@ class _Reader:
         return [(v.name, v.value) for v in both if not isinstance(v.value, tuple)]
 
     def labels(self, e: ast.FactEntry, _: Kind) -> dict[str, str]:
-        """Words with values, each one line of text."""
+        """Read words with values; each value is one line of text."""
         read = [(n, v, self.literal(v, n.id)) for n, v in self.pairs(e, f"{e.name.id} {{ NAME value }}")]
         shaped = {n.id: self.shaped(text, "text", n.id, v) for n, v, text in read if text is not None}
         return {n: text for n, text in shaped.items() if text is not None}
 
     def selector(self, e: ast.FactEntry, _: Kind) -> dict[str, str]:
-        """Labels of nodes as a list of texts; as a block where their keys are words."""
+        """Read labels of nodes: a list of texts, or a block if the keys are words."""
         if isinstance(e.value, ast.List):
             read = [(self.literal(i, e.name.id), i) for i in e.value.items]
         else:
@@ -229,26 +231,26 @@ class _Reader:
         return dict(text.split("=", 1) for text in shaped if text is not None)
 
     def sbatch(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
-        """Parameters of sbatch that nothing else decides."""
+        """Read parameters of sbatch that nothing else decides."""
         out = {n.replace("_", "-"): text for n, text in self.labels(e, kind).items()}
         for name in sorted(set(out) & set(arguments.DERIVED_SBATCH)):
-            help = "`moedsl run FILE --cluster --dryrun` shows what it is"
+            help = "`moedsl run FILE --cluster --dryrun` shows its value"
             self.error("check.cluster", f"`{name}` of sbatch follows from the plan or from other facts", e.name, help)
         return out
 
     def error(self, id: str, message: str, at: Any, help: str | tuple[str, ...] = ()) -> None:
-        self.found.append(error(id, message, at.span, help=help))
+        self.diagnostics.append(error(id, message, at.span, help=help))
 
 
-_EXECUTOR_HELP = f"write `executor slurm`; there are {', '.join(facts.EXECUTORS)}"
-_OTHERS = "NeMo-Run's other executors are not offered: none could be tried; `launch.py` of --emit launch may name one"
+_EXECUTOR_HELP = f"write `executor slurm`; executors: {', '.join(facts.EXECUTORS)}"
+_OTHERS = "NeMo-Run's other executors are untested and not supported; `launch.py` of --emit launch may name one"
 _QUOTE_HELP = 'put it in quotes: `partition "batch-long"`'
-_SHAPE_HELP = "NeMo-Run puts it into a command as it stands, so a blank or a sign of the shell would change the command"
+_SHAPE_HELP = "NeMo-Run does not quote it in commands, so a space or a special character would change the command"
 
 
 def _secret_help(name: str) -> str:
     shown = name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "HF_TOKEN"
-    return f"take it back if it was real, and write `secrets [{shown}]`: the job inherits that variable"
+    return f"revoke it if it was real, and write `secrets [{shown}]`: the job inherits that variable"
 
 
 def _at(e: ast.FactEntry) -> Any:
@@ -270,12 +272,14 @@ _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
 
 
 def read(decl: ast.ClusterDecl, library: Library | None = None) -> tuple[Cluster | None, list[Diagnostic]]:
-    """The cluster that a declaration states, or None and what is wrong with it; a library knows its hardware."""
-    found: list[Diagnostic] = []
-    made = _Reader(decl, found).cluster()
+    """Read a declaration; None with diagnostics if it is wrong. With a library, its hardware is checked too."""
+    diagnostics: list[Diagnostic] = []
+    made = _Reader(decl, diagnostics).cluster()
     if made is not None and library is not None and made.hardware not in ("", *library.hardware):
         at = next(e for e in decl.facts if e.name.id == "hardware")
         help = suggest(made.hardware, [*library.hardware]) or ("`moedsl hardware` lists them",)
-        found.append(error("check.unknown_hardware", f"no hardware is called `{made.hardware}`", at.span, help=help))
-        return None, found
-    return made, found
+        diagnostics.append(
+            error("check.unknown_hardware", f"no hardware is called `{made.hardware}`", at.span, help=help)
+        )
+        return None, diagnostics
+    return made, diagnostics

@@ -1,4 +1,4 @@
-"""What a cluster is made of: the facts that `cluster NAME { ... }` may state, their kinds, and for whom they are."""
+"""The facts that `cluster NAME { ... }` may state, their kinds, and the executors that read them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ REQUESTS = ("gpus_per_node", "gres", "none")
 
 @frozen
 class Kind:
-    """How a fact is written: `form` is one of the readers in `cluster.py`; `words` are the only ones of a word.
+    """How a fact is written: `form` is one of the readers in `cluster.py`; `words` are the values of a word.
 
-    `of` names the executors that read it; for another it is an error.
+    `of` names the executors that read it; for others it is an error.
     """
 
     form: str
@@ -32,20 +32,20 @@ def _fact(form: str, default: Any, *of: str, words: tuple[str, ...] = ()) -> Any
 
 @frozen
 class Cluster:
-    """One place where jobs run. Paths are those of the place itself; nothing in it is a secret's value."""
+    """A cluster where jobs run. Paths are paths on the cluster; no fact is the value of a secret."""
 
     name: str
     executor: str = _fact("word", attrs.NOTHING, words=EXECUTORS)
     default: bool = _fact("flag", False)
-    """Whether a bare `--cluster` takes it where several are known."""
+    """Whether `--cluster` without a name means this cluster if there are several."""
     hardware: str = _fact("word", "")
     """The GPU type, by its name in the language."""
     gpus_per_node: int = _fact("whole", 0)
-    """0 is what the hardware says."""
+    """0: the number of the hardware."""
     nodes: int = _fact("whole", 0)
-    """The most that one job may take; 0 is no limit."""
+    """The most nodes of one job; 0: no limit."""
     topology: bool = _fact("flag", True, "slurm")
-    """Whether the scheduler knows NVLink domains (Slurm's topology/block), so that `--segment` means something."""
+    """Whether the scheduler knows NVLink domains (Slurm's topology/block), so that `--segment` has an effect."""
     account: str = _fact("token", "", "slurm")
     partition: str = _fact("token", "", "slurm")
     qos: str = _fact("token", "", "slurm")
@@ -53,42 +53,42 @@ class Cluster:
     """The limit of a job, as Slurm writes it."""
     job_name_prefix: str = _fact("token", "", "slurm")
     request: str = _fact("word", "gpus_per_node", "slurm", words=REQUESTS)
-    """How GPUs are asked for: `--gpus-per-node`, `--gres=gpu:N`, or not at all where nodes are given whole."""
+    """How GPUs are requested: `--gpus-per-node`, `--gres=gpu:N`, or not at all if jobs get whole nodes."""
     launcher: str = _fact("word", "srun", "slurm", words=LAUNCHERS)
-    """srun starts one process a GPU; torchrun one a node that starts the others."""
+    """srun starts one process per GPU; torchrun starts one per node, which starts the others."""
     container: str = _fact("text", "", "slurm", "kubeflow")
-    """The image of the job; without one it runs on the node itself."""
+    """The image of the job; without one, the job runs on the node itself."""
     mounts: tuple[str, ...] = _fact("mounts", (), "slurm", "kubeflow")
-    """``/on/the/node:/in/the/container``, and ``:ro`` where it is only read."""
+    """``/on/the/node:/in/the/container``, with ``:ro`` if it is only read."""
     python: str = _fact("path", "", "slurm", "kubeflow")
-    """The interpreter of the job; empty is the ``python3`` of its PATH."""
+    """The interpreter of the job; empty: the ``python3`` of its PATH."""
     env: Mapping[str, str] = _fact("variables", {})
-    """Variables of every rank; they win over what is derived."""
+    """Variables of every rank; they override derived ones."""
     secrets: tuple[str, ...] = _fact("names", ())
-    """Names of variables that the job inherits; their values are written nowhere."""
+    """Names of variables that the job inherits; their values are never written."""
     offline: bool = _fact("flag", False)
     """Whether nodes cannot reach the Hugging Face hub, or must not."""
     tunnel: str = _fact("word", "local", "slurm", words=TUNNELS)
-    """local where `moedsl run` itself is on a login node, ssh from elsewhere."""
+    """local if `moedsl run` runs on a login node, ssh from elsewhere."""
     host: str = _fact("host", "", "slurm")
     user: str = _fact("host", "", "slurm")
     port: int = _fact("whole", 0, "slurm")
-    """0 is what the ssh configuration says, else 22."""
+    """0: the port in the ssh configuration, else 22."""
     identity: str = _fact("path", "", "slurm")
-    """The private key's file on this machine."""
+    """The file of the private key on this machine."""
     job_dir: str = _fact("path", "")
-    """Where scripts and logs of jobs go, on a file system that the nodes share."""
+    """The folder for scripts and logs of jobs, on a file system that the nodes share."""
     srun_args: tuple[str, ...] = _fact("options", (), "slurm")
-    """Further arguments of srun; one that names a derived argument replaces it."""
+    """Further arguments of srun; they override derived ones of the same name."""
     sbatch: Mapping[str, str] = _fact("sbatch", {}, "slurm")
     """Further parameters of sbatch, by their long names."""
     context: str = _fact("token", "", "kubeflow")
-    """The context of the kubeconfig; empty is its current one."""
+    """The context of the kubeconfig; empty: the current one."""
     namespace: str = _fact("token", "default", "kubeflow")
     runtime: str = _fact("token", "torch-distributed", "kubeflow")
     """The ClusterTrainingRuntime that a TrainJob refers to."""
     queue: str = _fact("token", "", "kubeflow")
-    """Kueue's local queue."""
+    """The local queue of Kueue."""
     pvc: str = _fact("token", "", "kubeflow")
     """The persistent volume claim that jobs share."""
     pvc_path: str = _fact("path", "/workspace", "kubeflow")
@@ -97,7 +97,7 @@ class Cluster:
     """The Kubernetes Secret whose keys are the names in `secrets`."""
     service_account: str = _fact("token", "", "kubeflow")
     node_selector: Mapping[str, str] = _fact("selector", {}, "kubeflow")
-    """Labels that a node has to have: ``["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]``."""
+    """Labels that a node must have: ``["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]``."""
     shm: str = _fact("token", "", "kubeflow")
     """The size of /dev/shm, as Kubernetes writes it (64Gi)."""
 
@@ -108,4 +108,4 @@ def kinds() -> dict[str, Kind]:
 
 
 NEEDS: Mapping[str, tuple[str, ...]] = {"local": (), "slurm": ("hardware",), "kubeflow": ("hardware", "container")}
-"""What an executor cannot do without."""
+"""The facts that each executor requires."""

@@ -1,4 +1,4 @@
-"""Which clusters are known and which one is meant: the run file's, the user's own file's, the stdlib's."""
+"""Find the known clusters and choose one: from the run file, the user's file or the stdlib."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from moedsl.rules.library import Library
 from moedsl.syntax import ast, parse_cache, reader
 
 ORIGINS = ("run file", "user file", "stdlib")
-"""Where a cluster may be declared; an earlier one hides a later one of its name."""
+"""Where a cluster may be declared; an earlier one hides a later one of the same name."""
 
 
 @frozen
 class Known:
-    """One declaration and where it stands."""
+    """One declaration and its origin."""
 
     decl: ast.ClusterDecl
     origin: str
 
     @property
     def is_default(self) -> bool:
-        """Whether it says `default on`."""
+        """Whether it has `default on`."""
         return any(e.name.id == "default" and _is_on(e.value) for e in self.decl.facts)
 
 
@@ -37,16 +37,16 @@ def _is_on(value: object) -> bool:
 
 
 def user_file() -> Path:
-    """``~/.config/moedsl/clusters.moe``, or below XDG_CONFIG_HOME."""
+    """The user's file: ``~/.config/moedsl/clusters.moe``, or below XDG_CONFIG_HOME."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "moedsl" / "clusters.moe"
 
 
 def known(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
-    """Every cluster by name, the run file's first; the user's file is read into the library's sources."""
+    """Find every cluster by name, the run file's first; the user's file is added to the library's sources."""
     out = {n: Known(d, _origin(d)) for n, d in library.clusters.items()}
-    of_user, found = _of_user(library)
+    of_user, diagnostics = _of_user(library)
     own = {n: k for n, k in out.items() if k.origin == "run file"}
-    return {**own, **{n: k for n, k in {**out, **of_user}.items() if n not in own}}, found
+    return {**own, **{n: k for n, k in {**out, **of_user}.items() if n not in own}}, diagnostics
 
 
 def _origin(decl: ast.ClusterDecl) -> str:
@@ -57,16 +57,18 @@ def _of_user(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
     path = user_file()
     if not path.exists():
         return {}, []
-    source, found = reader.read(str(path))
+    source, diagnostics = reader.read(str(path))
     if source is None:
-        return {}, [d for d in found if d.id != "parse.empty"]
+        return {}, [d for d in diagnostics if d.id != "parse.empty"]
     library.sources[source.name] = source
     module, more = parse_cache.cached_parse(source)
     out: dict[str, Known] = {}
-    wrong = [*found, *more]
+    wrong = [*diagnostics, *more]
     for item in module.items if module else ():
         if not isinstance(item, ast.ClusterDecl):
-            wrong.append(error("launch.user_file", "the user's file holds clusters alone", item.span, help=_ELSEWHERE))
+            wrong.append(
+                error("launch.user_file", "the user's file may hold only clusters", item.span, help=_ELSEWHERE)
+            )
         elif item.name.id in out:
             first = Label(out[item.name.id].decl.name.span, "first declared here")
             wrong.append(error("check.twice", f"`{item.name.id}` is declared twice", item.name.span, first))
@@ -75,19 +77,19 @@ def _of_user(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
     return out, wrong
 
 
-_ELSEWHERE = 'keep it in a file of its own, and `use "that.moe"` in the run file'
+_ELSEWHERE = 'put it in another file, and write `use "that.moe"` in the run file'
 
 
 def choose(library: Library, name: str) -> tuple[Cluster | None, list[Diagnostic]]:
-    """The cluster of that name; of no name the only one or the default of the run file, else of the user's file."""
-    all_, found = known(library)
-    if any(d.is_error for d in found):
-        return None, found
+    """Choose a cluster by name; without a name, the only or default one of the run file, else of the user's file."""
+    all_, diagnostics = known(library)
+    if any(d.is_error for d in diagnostics):
+        return None, diagnostics
     meant = _named(all_, name) if name else _meant(all_)
     if isinstance(meant, Diagnostic):
-        return None, [*found, meant]
+        return None, [*diagnostics, meant]
     made, more = declared.read(meant.decl, library)
-    return made, [*found, *more]
+    return made, [*diagnostics, *more]
 
 
 def _named(all_: Mapping[str, Known], name: str) -> Known | Diagnostic:
@@ -105,19 +107,19 @@ def _meant(all_: Mapping[str, Known]) -> Known | Diagnostic:
             return next(iter(defaults.values()))
         if defaults:
             labels = [Label(k.decl.name.span, "one of them") for k in defaults.values()]
-            text = f"which cluster? The {origin} has {', '.join(defaults)}"
-            return error("launch.which_cluster", text, *labels, help="name it, or write `default on` in one of them")
+            text = f"the {origin} has several clusters: {', '.join(defaults)}"
+            return error("launch.which_cluster", text, *labels, help="name one, or write `default on` in one of them")
     return error("launch.no_cluster", "neither the run file nor the user's file declares a cluster", help=_listed(all_))
 
 
 def _listed(all_: Mapping[str, Known]) -> str:
     example = "cluster NAME { executor slurm ... }"
-    return f"there are {', '.join(all_)}; declare one as `{example}` in the run file or in {user_file()}"
+    return f"known clusters: {', '.join(all_)}; declare one as `{example}` in the run file or in {user_file()}"
 
 
 def check(library: Library) -> list[Diagnostic]:
-    """What is wrong with the clusters and the rules `of launch` of a run file and what it uses."""
+    """Check the clusters and the rules `of launch` of a run file and the files that it uses."""
     own = [d for d in library.clusters.values() if _origin(d) == "run file"]
-    wrong = [found for decl in own for found in declared.read(decl, library)[1]]
+    wrong = [d for decl in own for d in declared.read(decl, library)[1]]
     of_launch = any(b.subject is not None and b.subject.id == rules.SUBJECT for _, b in library.own_rules)
-    return [*wrong, *rules.read(library)[1]] if of_launch else wrong  # the stdlib's are right, and take time to read
+    return [*wrong, *rules.read(library)[1]] if of_launch else wrong  # reading the stdlib's rules takes time

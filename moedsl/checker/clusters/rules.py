@@ -1,8 +1,8 @@
-"""The rules of a launch: blocks `of launch`, which say what follows from a plan and a cluster together.
+"""Read the rules of a launch: blocks `of launch`, which derive settings from a plan and a cluster.
 
-Their names are those of the run (axes, hardware facts, dp, edp), Bridge's fields as the run `set` them, and the
-facts of the cluster behind `cluster.`; each `derive` is a name for those after it. `derive srun.NAME` is an argument of
-srun, `derive sbatch.NAME` a parameter of sbatch, `env NAME` a variable of every rank.
+They may use names of the run (axes, hardware facts, dp, edp), Bridge's fields as the run `set` them, the facts of the
+cluster as `cluster.FACT`, and every earlier `derive`. `derive srun.NAME` is an argument of srun, `derive sbatch.NAME` a
+parameter of sbatch, `env NAME` a variable of every rank.
 """
 
 from __future__ import annotations
@@ -34,48 +34,48 @@ _FORMS = {"flag": FLAG, "whole": NUMBER}
 
 @frozen
 class Book:
-    """The rules of launches in the order of the files, and the type of each name that one may use."""
+    """The rules of launches in the order of the files, and the type of each name that they may use."""
 
     rules: tuple[Rule, ...]
     scope: dict[str, Type]
 
 
 def read(library: Library) -> tuple[Book, list[Diagnostic]]:
-    """Every block `of launch` of a library, and what is wrong with them."""
-    found: list[Diagnostic] = []
+    """Read every block `of launch` of a library."""
+    diagnostics: list[Diagnostic] = []
     read = [
-        collect.read_rule(prefix, block, m, found)
+        collect.read_rule(prefix, block, m, diagnostics)
         for prefix, block in library.rules
         if block.subject is not None and block.subject.id == SUBJECT
         for m in block.members
     ]
-    known = tuple(_members(read, found))
+    known = tuple(_members(read, diagnostics))
     scope = dict(_scope())
     for rule in known:
-        _check(rule, scope, found)
-    return Book(known, scope), found
+        _check(rule, scope, diagnostics)
+    return Book(known, scope), diagnostics
 
 
-def _members(read: Iterable[Rule], found: list[Diagnostic]) -> Iterable[Rule]:
-    """Rules of a kind that a launch has; laws, advice and lets by a name of their own."""
+def _members(read: Iterable[Rule], diagnostics: list[Diagnostic]) -> Iterable[Rule]:
+    """Filter the rules: only the kinds that a launch has, and each law, advice and let only once."""
     seen: dict[str, Rule] = {}
     for r in read:
         if r.kind not in KINDS:
-            text = f"a launch follows from a plan; `{r.kind}` decides something for a run"
-            found.append(error("check.launch_member", text, r.span, help=f"one of {', '.join(KINDS)}"))
+            text = f"`{r.kind}` is for runs; rules `of launch` cannot have it"
+            diagnostics.append(error("check.launch_member", text, r.span, help=f"write one of {', '.join(KINDS)}"))
         elif r.kind in collect.UNIQUE and r.id in seen:
             text = f"`{r.id}` is declared twice"
-            found.append(error("check.twice", text, r.span, Label(seen[r.id].span, "first here")))
+            diagnostics.append(error("check.twice", text, r.span, Label(seen[r.id].span, "first here")))
         elif wrong := launch_variables.refused(r) if r.kind == "env" else arguments.literal(r):
-            found.append(wrong)
+            diagnostics.append(wrong)
         else:
             seen[r.id] = r
             yield r
 
 
-def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
-    """Types the parts of a rule; the name of a let or a derived value is known to those after it."""
-    inference = RecipeInference(scope, found)
+def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
+    """Type the parts of a rule; later rules know the name of a let or a derived value."""
+    inference = RecipeInference(scope, diagnostics)
     inference.condition(rule.when)
     if rule.kind in ("require", "prefer"):
         inference.condition(rule.expr)
@@ -96,6 +96,6 @@ _MANY = ("mounts", "options", "tokens", "variables", "sbatch", "labels", "select
 
 
 def values(cluster: Cluster) -> dict[str, Any]:
-    """The facts of a cluster as names of an expression."""
+    """The facts of a cluster, by their names in an expression."""
     facts = attrs.asdict(cluster, recurse=False)
     return {f"cluster.{n}": facts[n] for n, k in kinds().items() if k.form not in _MANY}

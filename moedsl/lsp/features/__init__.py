@@ -1,1 +1,1 @@
-"""What the server answers, one module a request; `moedsl.lsp.server.FEATURES` lists them."""
+"""Answer requests, one module for each; `moedsl.lsp.server.FEATURES` lists them."""

@@ -1,6 +1,6 @@
-"""Code actions: what answers a diagnostic, the solver's choice pinned, an advice overruled.
+"""Offer code actions: fixes of diagnostics, pins of the solver's choices, `allow` for advice.
 
-`source.fixAll` makes every correction of parse and check that has only one.
+`source.fixAll` makes every correction of parse and check that has only one fix.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from moedsl.syntax.printer import quote
 from moedsl.syntax.text_edits import Edit, disjoint, edits
 
 REASON = "explain why it does not hold here"
-"""What an `allow` is given for a reason, for its author to replace."""
+"""The placeholder for the reason of an `allow`."""
 
 
 @frozen
 class Offer:
-    """One action on its way: its edits by the compiler's names of files."""
+    """One action before its conversion: its edits by the compiler's names of files."""
 
     title: str
     kind: str
@@ -37,7 +37,7 @@ class Offer:
 
 
 def answer(workspace: Workspace, params: types.CodeActionParams) -> list[types.CodeAction] | None:
-    """The actions of a range, those that the client asked for if it named some."""
+    """The actions of a range; only the kinds that the client requests, if it names any."""
     document = workspace.document(params.text_document.uri)
     if document is None or document.refused:
         return None
@@ -48,7 +48,7 @@ def answer(workspace: Workspace, params: types.CodeActionParams) -> list[types.C
 
 
 def _is_among(kind: str, only: Sequence[str]) -> bool:
-    """Kinds are a hierarchy: `refactor` asks for `refactor.rewrite` too."""
+    """Whether an action is of a requested kind; kinds are a hierarchy: `refactor` includes `refactor.rewrite`."""
     names = (getattr(o, "value", o) for o in only)
     return any(kind == n or kind.startswith(f"{n}.") or n == "" for n in names)
 
@@ -65,7 +65,7 @@ def _action(workspace: Workspace, document: Document, o: Offer, params: types.Co
 
 
 def offers(document: Document, start: int, end: int) -> Iterator[Offer]:
-    """Everything that may be done between two offsets."""
+    """Every action between two offsets."""
     for d in document.diagnostics:
         place = shown_at(d, document)
         if place.start <= end and start <= place.end:
@@ -79,13 +79,13 @@ def offers(document: Document, start: int, end: int) -> Iterator[Offer]:
 
 
 def shown_at(d: Diagnostic, document: Document) -> Span:
-    """Where a diagnostic is shown in a file: its first place there, else the start."""
+    """The place at which a diagnostic is shown in a file: its first one there, else the start."""
     name = document.source.name
     return next((label.span for label in d.labels if label.span.file == name), Span(name, 0, 0))
 
 
 def _answers(document: Document, d: Diagnostic) -> Iterator[Offer]:
-    """The fixes of a diagnostic, and of a rule that refuses, leave to break it."""
+    """The fixes of a diagnostic, and for a rule of the stdlib the statement that allows breaking it."""
     for fix in d.fixes:
         changes = fix_edits(document, fix)
         if changes:
@@ -95,7 +95,7 @@ def _answers(document: Document, d: Diagnostic) -> Iterator[Offer]:
 
 
 def fix_edits(document: Document, fix: Fix) -> tuple[Edit, ...]:
-    """The edits of a fix in the file that it is for; nothing where that is the stdlib's, or does not parse."""
+    """The edits of a fix in its file; none if that is a file of the stdlib or does not parse."""
     name = fix.span.file
     if name.startswith("stdlib/"):
         return ()
@@ -117,7 +117,7 @@ def fix_all(document: Document) -> list[Edit]:
 
 
 def _pins(document: Document, run: str) -> Iterator[Offer]:
-    """All that is open in a run, or one axis that the solver chose among several."""
+    """Actions that pin all open axes of a run, or one axis that the solver chose among several."""
     known = plans.values(document, run)
     every = plans.pin(document, run, [*known])
     if every is not None:
@@ -130,7 +130,7 @@ def _pins(document: Document, run: str) -> Iterator[Offer]:
 
 
 def _allows(document: Document, run: str) -> Iterator[Offer]:
-    """Advice that a plan does not follow: with a reason it is not advised again."""
+    """Actions that allow advice that a plan does not follow."""
     seen: set[str] = set()
     for plan in plans.of_runs(document).get(run, ()):
         for advice in plan.advice:

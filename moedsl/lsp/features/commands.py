@@ -1,4 +1,4 @@
-"""What the client may have the server do: show a plan or a report, pin what was chosen."""
+"""Run the commands of the server: show a plan or a report, pin the solver's choices."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from moedsl.report.page import page
 
 
 def show_plan(workspace: Workspace, uri: str, run: str | None = None) -> dict[str, Any] | None:
-    """``{"uri", "run", "text", "plans"}``: the plans of a file or of one run, as text and as JSON.
+    """Return ``{"uri", "run", "text", "plans"}``: the plans of a file or of one run, as text and as JSON.
 
-    Where there is none, `text` says what is wrong. None for a file that is not open.
+    Without a plan, `text` explains why. None for a file that is not open.
     """
     document = _solved(workspace, uri)
     if document is None:
@@ -29,7 +29,7 @@ def show_plan(workspace: Workspace, uri: str, run: str | None = None) -> dict[st
 
 
 def show_report(workspace: Workspace, uri: str, run: str | None = None) -> dict[str, Any] | None:
-    """``{"uri", "run", "html"}``: the page of `moedsl report`; `html` is None where there is no plan."""
+    """Return ``{"uri", "run", "html"}``: the page of `moedsl report`; `html` is None without a plan."""
     document = _solved(workspace, uri)
     if document is None:
         return None
@@ -38,7 +38,7 @@ def show_report(workspace: Workspace, uri: str, run: str | None = None) -> dict[
 
 
 def pin_all(workspace: Workspace, uri: str, run: str | None = None) -> types.WorkspaceEdit | None:
-    """Pins every axis that is open, in every run or in one; None where there is nothing to pin."""
+    """Pin every open axis in every run or in one; None if there is none."""
     document = _solved(workspace, uri)
     if document is None:
         return None
@@ -49,7 +49,7 @@ def pin_all(workspace: Workspace, uri: str, run: str | None = None) -> types.Wor
 
 
 def _solved(workspace: Workspace, uri: str) -> Document | None:
-    """The newest snapshot with its plans, solved now where the solver has not come to it."""
+    """The newest snapshot with its plans, solved now if the solver has not finished."""
     document = workspace.document(uri)
     if document is None or document.refused or document.plan is not None or not document.programs:
         return document

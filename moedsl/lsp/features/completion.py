@@ -1,4 +1,4 @@
-"""Completion: what may be written at the cursor, in files that are half written too."""
+"""Complete at the cursor, also in half-written files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from moedsl.lsp.place import Around, Offer, Place, place
 
 Written = Callable[[str], types.TextEdit | types.InsertReplaceEdit]
 MOST = 150
-"""Items of one answer; with more the client asks again as the word grows."""
+"""The most items of one answer; if there are more, the client asks again as the word grows."""
 
 
 def answer(document: Document, params: types.CompletionParams) -> types.CompletionList:
-    """The items that fit the word before the cursor."""
+    """The items that match the word before the cursor."""
     at = place(document.text, document.lines.offset(params.position))
     typed = at.word if at.string is None else at.string.rsplit("/", 1)[-1]
     found = offers(Around(document, document.known or document.analysis, at))
@@ -55,7 +55,7 @@ def _item(o: Offer, rank: int, written: Written, client: Client) -> types.Comple
 
 
 def _written(document: Document, start: int, at: Place) -> Written:
-    """How a text is inserted at the cursor; a client that can is told how to replace the rest of the word too."""
+    """The edit that inserts a text at the cursor; a client that supports it may also replace the rest of the word."""
     cursor = at.start + len(at.word)
     before = document.lines.range(start, cursor)
     if not document.client.insert_replace or at.end == cursor:
@@ -65,7 +65,7 @@ def _written(document: Document, start: int, at: Place) -> Written:
 
 
 def _markup(text: str | None, markdown: bool) -> types.MarkupContent | str | None:
-    """A client that names no format takes a string."""
+    """Plain text, for a client that names no format."""
     if text is None:
         return None
     return types.MarkupContent(types.MarkupKind.Markdown, text) if markdown else describe.plain(text)

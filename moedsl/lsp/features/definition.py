@@ -1,4 +1,4 @@
-"""Go to definition: to the file that declares a name, in the stdlib too; words of the language to the compiler."""
+"""Go to the definition of a name: in a file, in the stdlib, or for words of the language in the compiler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moedsl.lsp.workspace import Workspace
 
 
 def answer(workspace: Workspace, params: types.DefinitionParams) -> list[types.Location] | None:
-    """The places that declare what stands at a position; None where nothing is named."""
+    """The places that declare the name at a position; None if there is no name."""
     document = opened(workspace, params.text_document.uri)
     found = index.symbol_at(document, document.lines.offset(params.position)) if document else None
     if document is None or found is None:
@@ -20,13 +20,13 @@ def answer(workspace: Workspace, params: types.DefinitionParams) -> list[types.L
 
 
 def opened(workspace: Workspace, uri: str) -> Document | None:
-    """The newest snapshot of a file that is open and looked at."""
+    """The newest snapshot of an open file that is not refused."""
     document = workspace.document(uri)
     return None if document is None or document.refused else document
 
 
 def location(workspace: Workspace, place: Target) -> types.Location:
-    """A place as the client counts; of an open file in its lines."""
+    """Convert a place to the client's positions."""
     uri = workspace.uri_of(place.source.name)
     document = workspace.document(uri)
     lines = document.lines if document is not None else workspace.lines_of(place.source)

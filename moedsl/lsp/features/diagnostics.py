@@ -1,4 +1,4 @@
-"""The compiler's diagnostics as an editor shows them."""
+"""Convert the compiler's diagnostics to those of an editor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEVERITIES = {
 
 
 def of(document: Document, files: Workspace) -> list[types.Diagnostic]:
-    """Everything that is known of a snapshot, in the order of the text."""
+    """All diagnostics of a snapshot, in the order of the text."""
     found = [_one(d, document, files) for d in document.diagnostics]
     return sorted(found, key=lambda d: (d.range.start.line, d.range.start.character))
 
@@ -45,7 +45,7 @@ def _one(d: Diagnostic, document: Document, files: Workspace) -> types.Diagnosti
 
 
 def message(d: Diagnostic, others: Sequence[Label] = ()) -> str:
-    """What is wrong, why, and a way out, a line each; `others` are places that nothing else will show."""
+    """Write the message, the reason and the help, a line each; `others` are places that are shown nowhere else."""
     label = d.labels[0].text if d.labels else ""
     lines = [f"{d.message}: {label}" if label and label not in d.message else d.message]
     lines += [f"because: {d.because}"] if d.because else []
@@ -54,7 +54,7 @@ def message(d: Diagnostic, others: Sequence[Label] = ()) -> str:
 
 
 def _place(d: Diagnostic, document: Document) -> Span:
-    """Where it is shown: its first place in this file, else the `use` that brings the file it is in, else the start."""
+    """The place of a diagnostic: its first one in this file, else the `use` of the file that has it, else the start."""
     name = document.source.name
     own = next((label.span for label in d.labels if label.span.file == name), None)
     return own or _use_of(d, document) or Span(name, 0, 0)
@@ -87,12 +87,12 @@ def _location(span: Span, source: Source, document: Document, files: Workspace) 
 
 
 def page_of(id: str) -> str | None:
-    """The page of a diagnostic as a link to its heading; None for what has none, such as a rule."""
+    """Link the page of a diagnostic; None for a diagnostic without one, such as a rule."""
     return f"{pages.FILE.as_uri()}#L{page.line}" if (page := pages.pages().get(id)) else None
 
 
 def rule_at(id: str, document: Document) -> str | None:
-    """A rule of the stdlib as a link to the line that declares it."""
+    """Link a rule of the stdlib to the line that declares it."""
     kept = document.library.collected if id.startswith("std.") and not document.refused else None
     found = next((r for r in kept.rules if r.id == id), None) if kept else None
     if found is None:

@@ -1,4 +1,4 @@
-"""What may be folded, and what a growing selection takes in. Both also work in a text that does not parse."""
+"""Fold blocks and expand selections, also in a text that does not parse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLANK = re.compile(r"[ \t]*")
 
 
 def answer(document: Document, _: types.FoldingRangeParams) -> list[types.FoldingRange]:
-    """Blocks and lists over several lines, adjacent lines of comments, and adjacent `use` lines."""
+    """Folds: blocks and lists over several lines, adjacent lines of comments, and adjacent `use` lines."""
     found: dict[tuple[int, int], types.FoldingRangeKind | None] = {}
     found |= {(s, e): kind for s, e, kind in (*_lines(document, "comment"), *_lines(document, "use"))}
     lines = document.lines
@@ -31,7 +31,7 @@ _KINDS = {"comment": types.FoldingRangeKind.Comment, "use": types.FoldingRangeKi
 
 
 def _lines(document: Document, what: str) -> Iterator[tuple[int, int, types.FoldingRangeKind]]:
-    """Runs of at least two lines that each start with a comment, or with `use`."""
+    """Runs of at least two lines that start with a comment, or with `use`."""
     lines, text = document.lines, document.text
     start: int | None = None
     for number in range(lines.count + 1):
@@ -53,7 +53,7 @@ def _begins(text: str, at: int, what: str) -> bool:
 
 
 def selection(document: Document, params: types.SelectionRangeParams) -> list[types.SelectionRange]:
-    """For each position the word, then each part of the program around it, its line, and the file."""
+    """Selections for each position: the word, then each part of the program around it, its line, and the file."""
     return [_grown(document, document.lines.offset(p)) for p in params.positions]
 
 
@@ -69,7 +69,7 @@ def _grown(document: Document, offset: int) -> types.SelectionRange:
 
 
 def _around(document: Document, offset: int) -> Iterator[tuple[int, int]]:
-    """Everything that an offset lies in or touches."""
+    """The ranges that contain or touch an offset."""
     text, lines = document.text, document.lines
     yield 0, len(text)
     line = lines.line_of(offset)
@@ -87,7 +87,7 @@ def _around(document: Document, offset: int) -> Iterator[tuple[int, int]]:
 
 
 def _lexeme(text: str, start: int, offset: int) -> Lexeme | None:
-    """The word, string, number or comment that an offset lies in."""
+    """The word, string, number or comment at an offset."""
     inside = (x for x in lexemes(text, start) if x.end >= offset)
     found = next(inside, None)
     return found if found is not None and found.start <= offset and found.kind not in ("space", "newline") else None

@@ -1,4 +1,4 @@
-"""Formatting: the layout of `moedsl fmt`, as edits of the lines that it changes. A file that does not parse stays."""
+"""Format like `moedsl fmt`, as edits of the lines that change. A file that does not parse stays unchanged."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from moedsl.syntax.text_edits import Edit, applied
 log = logging.getLogger(__name__)
 
 MOST = 4_000_000
-"""Pairs of lines that are compared."""
+"""The most pairs of lines to compare."""
 
 
 def whole(document: Document, _: types.DocumentFormattingParams) -> list[types.TextEdit]:
-    """The edits that lay the file out; none if it is formatted already or does not parse."""
+    """The edits that format the file; none if it is formatted already or does not parse."""
     return text_edits(document, edits(document.source))
 
 
 def ranged(document: Document, params: types.DocumentRangeFormattingParams) -> list[types.TextEdit]:
-    """Those of them that touch the lines of a range."""
+    """The edits that touch the lines of a range."""
     first, last = params.range.start.line, params.range.end.line
     if params.range.end.character == 0 and last > first:
         last -= 1
@@ -38,7 +38,7 @@ def ranged(document: Document, params: types.DocumentRangeFormattingParams) -> l
 
 
 def _last_line(document: Document, e: Edit) -> int:
-    """The last line that an edit changes; one that only inserts changes the line that it comes before."""
+    """The last line that an edit changes; an insertion changes the line before which it is made."""
     return document.lines.line_of(max(e.span.start, e.span.end - 1))
 
 
@@ -50,7 +50,7 @@ def _same(source: Source, some: list[Edit]) -> bool:
 
 
 def edits(source: Source) -> list[Edit]:
-    """From a text to its layout: whole lines that differ, in order."""
+    """The edits from a text to its formatted form: whole lines that differ, in order."""
     module, found = analysis.parse(source)
     if module is None or any(d.is_error for d in found):
         return []
@@ -71,12 +71,12 @@ def _differing(source: Source, text: str) -> Iterator[Edit]:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines with their newlines; nothing else ends a line."""
+    """The lines with their newlines; only newlines end a line."""
     return [line for line in re.split(r"(?<=\n)", text) if line]
 
 
 def _hunks(before: list[str], after: list[str]) -> Iterator[tuple[int, int, int, int]]:
-    """The ranges of lines that differ; of two long texts the one range that holds everything."""
+    """The ranges of lines that differ; for two long texts, one range that contains all differences."""
     if len(before) * len(after) > MOST:
         yield 0, len(before), 0, len(after)
         return

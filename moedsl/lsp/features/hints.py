@@ -1,4 +1,4 @@
-"""Inlay hints: what the solver chose, next to the machines of each run; accepting one pins it."""
+"""Show inlay hints: the solver's choices after the hardware of each run; accepting one pins it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from moedsl.syntax import ast
 
 ALWAYS = [a for a in axes.AXES if a.name in axes.SIZES and not a.quiet]
 WHERE_ON = [a for a in axes.AXES if a.opened and a not in ALWAYS]
-"""The axes that have a hint, and those that have one only where they are on."""
+"""The axes that have a hint, and those that have one only if they are on."""
 
 
 def answer(document: Document, params: types.InlayHintParams) -> list[types.InlayHint]:
-    """The hints of every run whose place lies in the range; none while the solver has not answered."""
+    """The hints of every run in the range; none before the solver has answered."""
     start, end = document.lines.offsets(params.range)
     plans = document.plan.plans if document.plan else ()
     counts = [sum(_run(p) == _run(q) for q in plans) for p in plans]
@@ -37,7 +37,7 @@ def _run(plan: Plan) -> str:
 
 
 def anchor_of(document: Document, run: str) -> int | None:
-    """The end of the run's statement about hardware; in a block without one, of its header."""
+    """The position of a run's hints: the end of its hardware statement; in a block without one, of its header."""
     block = block_of(document, run)
     items: Any = block.body if block else document.module.items if document.module else ()
     found = next((s for s in items if _is_hardware(document, s)), None)
@@ -53,7 +53,7 @@ def _is_hardware(document: Document, s: Any) -> bool:
 
 
 def _of_plan(document: Document, plan: Plan, anchor: int) -> Iterator[types.InlayHint]:
-    """One hint for each decision, then the memory and the speed."""
+    """Make a hint for each decision, then for memory and speed."""
     if not any(c.problem.program.gpus for c in _chosen(document, plan)):
         yield _count(document, plan, anchor)
     for d in shown(plan):
@@ -64,7 +64,7 @@ def _of_plan(document: Document, plan: Plan, anchor: int) -> Iterator[types.Inla
 
 
 def shown(plan: Plan) -> list[Decision]:
-    """The decisions worth a hint: the mesh, and policies that are not what nobody would ask about."""
+    """The decisions worth a hint: the mesh, and policies with unusual values."""
     of_name = {d.name: d for d in plan.decisions if d.origin != "pinned"}
     on = [a for a in WHERE_ON if a.name in of_name and a.is_on(of_name[a.name].value)]
     return [of_name[a.name] for a in (*ALWAYS, *on) if a.name in of_name]
@@ -76,21 +76,21 @@ def _chosen(document: Document, plan: Plan) -> list[Any]:
 
 
 def _count(document: Document, plan: Plan, anchor: int) -> types.InlayHint:
-    """The number of GPUs that the solver found."""
+    """A hint with the number of GPUs that the solver chose."""
     text = f"x {plan.gpus}"
     at = document.lines.range(anchor, anchor)
     return _hint(document, anchor, text, "the fewest that work", [types.TextEdit(at, " " + text)])
 
 
 def _line(document: Document, plan: Plan, anchor: int) -> types.InlayHint:
-    """One of several plans of a run on one line; what each chose differs, so there is nothing to pin."""
+    """One of several plans of a run in a line; the choices differ, so it pins nothing."""
     values = " ".join(f"{d.name}={written(d.name, d.value)}" for d in shown(plan))
     own = plan.name.split(".", 1)[-1]
     return _hint(document, anchor, f"{own}: {values}, {figures(plan)}", _figures_why(plan), None)
 
 
 def figures(plan: Plan) -> str:
-    """Memory and speed: ``155 of 173 GiB, 1,213 tok/s/GPU``."""
+    """Write memory and speed: ``155 of 173 GiB, 1,213 tok/s/GPU``."""
     memory, estimate = plan.estimate.memory, plan.estimate
     return f"{memory.peak_gib:.0f} of {memory.capacity_gib:.0f} GiB, {estimate.tokens_per_s_per_gpu:,.0f} tok/s/GPU"
 
@@ -119,7 +119,7 @@ def _hint(
 
 
 def pin(workspace: Any, uri: str, run: str, names: list[str]) -> types.WorkspaceEdit | None:
-    """The command ``moedsl.pin``: pins decisions of a run; all that are shown where `names` is empty."""
+    """The command ``moedsl.pin``, which pins decisions of a run; empty `names` mean all that are shown."""
     document = workspace.document(uri)
     plans = document.plan.plans if document and document.plan else ()
     plan = next((p for p in plans if p.name == run), None)

@@ -1,4 +1,4 @@
-"""Hover: what the word under the cursor is, and for what was decided, the value and the reason."""
+"""Describe the word under the cursor, and for a decided value the value and the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moedsl.syntax.tokens import Lexeme, lexemes
 
 
 def answer(document: Document, params: types.HoverParams) -> types.Hover | None:
-    """The text for the word at a position; None where there is nothing to say."""
+    """The text for the word at a position; None if it has no meaning."""
     word = _word(document, document.lines.offset(params.position))
     if word is None:
         return None
@@ -34,7 +34,7 @@ def answer(document: Document, params: types.HoverParams) -> types.Hover | None:
 
 
 def _word(document: Document, offset: int) -> Lexeme | None:
-    """The word that an offset lies in or after."""
+    """The word that contains or ends at an offset."""
     line = document.lines.line_of(offset)
     start, end = document.lines.starts[line], document.lines.end(line)
     for x in lexemes(document.text[start:end]):
@@ -44,7 +44,7 @@ def _word(document: Document, offset: int) -> Lexeme | None:
 
 
 def _parts(document: Document, word: Lexeme) -> Iterator[str]:
-    """All that the word means here, what it is first."""
+    """All meanings of the word at this place, the main one first."""
     a = Around(document, document.analysis, place(document.text, word.start))
     if not a.at.accepts and not a.at.string:
         return
@@ -56,7 +56,7 @@ def _parts(document: Document, word: Lexeme) -> Iterator[str]:
 
 
 def _by_place(a: Around, word: str) -> Iterator[str | None]:
-    """What the statement says that the word is."""
+    """The meaning of the word that follows from its statement."""
     first = a.said[0] if a.said else ""
     if a.at.block in facts.BLOCKS and word != "cite":
         yield facts.page(a.at.block, word)
@@ -72,7 +72,7 @@ def _by_place(a: Around, word: str) -> Iterator[str | None]:
 
 
 def _bare(a: Around, word: str) -> Iterator[str | None]:
-    """A phase, a model, hardware or a profile by its bare name, or the keyword that starts the statement."""
+    """Describe a bare name: a phase, a model, hardware or a profile; or the keyword that starts the statement."""
     library = a.known.library
     yield describe.keyword(word) if not a.said else None
     if word in axes.PHASES:
@@ -98,7 +98,7 @@ def _rule(a: Around, word: str) -> str | None:
 
 
 def _own(a: Around, word: str) -> str | None:
-    """A rule or wish where it is declared."""
+    """Describe a rule or wish at its declaration."""
     name = a.document.source.name
     own = (r for r in a.rules if r.name == word and r.span.file == name and r.kind == a.said[0])
     found: Rule | None = next(own, None)
@@ -114,7 +114,7 @@ def _let(a: Around, word: str) -> str | None:
 
 
 def _decided(a: Around, name: str) -> Iterator[str]:
-    """The value in each run that the place belongs to, where it came from and why."""
+    """Write the value in each run of the place, with origin and reason."""
     plans = a.document.plan.plans if a.document.plan else ()
     run = next((b.name for b in a.at.blocks if b.keyword == "run"), "")
     for plan in plans:
@@ -130,5 +130,5 @@ def _decision(d: Decision, run: str) -> str:
 
 
 def value(v: object) -> str:
-    """A plan's value as the language writes it."""
+    """Write a plan's value as in the language."""
     return f"{v:g}" if isinstance(v, float) else axes.written(v)

@@ -1,4 +1,4 @@
-"""Code lenses: over each run what the solver made of it, which open the plan and the report."""
+"""Show code lenses above each run: the solver's result, which opens the plan, and the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moedsl.lsp.legend import SHOW_PLAN, SHOW_REPORT
 
 
 def answer(document: Document, _: types.CodeLensParams) -> list[types.CodeLens]:
-    """Two lenses for each run that is solved: ``256 gb200, 13.5 s a step, FITS`` and ``report``."""
+    """Make two lenses for each solved run: ``256 gb200, 13.5 s a step, FITS`` and ``report``."""
     return [lens for run, made in plans.of_runs(document).items() for lens in _lenses(document, run, made)]
 
 
@@ -23,7 +23,7 @@ def _lenses(document: Document, run: str, made: list[plans.Plan]) -> Iterator[ty
 
 
 def title(made: list[plans.Plan]) -> str:
-    """The first plan of a run in a few words, and how many others it has."""
+    """Write the first plan of a run in a few words, and the number of further ones."""
     first, e = made[0], made[0].estimate
     text = f"{first.gpus} {first.hardware}, {_seconds(e.step_time_s)} s a step, {e.memory.verdict}"
     return text + (f" ({len(made)} plans)" if len(made) > 1 else "")

@@ -1,6 +1,6 @@
-"""Links in a file: what a `use` names, web addresses, and the lines of NVIDIA's code that a rule cites.
+"""Link the files of `use`, web addresses, and the lines of NVIDIA's code that rules cite.
 
-Code is linked where its package is installed with moedsl; nothing of it is imported.
+Code is linked if its package is installed with moedsl; the package is not imported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PACKAGES = {
     "training": ("megatron-core", "megatron/training"),
     "te": ("transformer-engine", "transformer_engine"),
 }
-"""What `cite KIND` stands for: a package and the folder in it that the path starts from."""
+"""The package of `cite KIND`, and the folder in it at which paths start."""
 _URL = re.compile(r"https?://[^\s\"'<>\\)]+[^\s\"'<>\\).,;:]")
 _LINE = re.compile(r"(?P<path>[\w./-]+\.\w+):(?P<line>[0-9]+)")
 
@@ -39,7 +39,7 @@ def answer(workspace: Workspace, params: types.DocumentLinkParams) -> list[types
 
 
 def _urls(document: Document) -> Iterator[types.DocumentLink]:
-    """Web addresses in strings and comments."""
+    """Links of web addresses in strings and comments."""
     for word in lexemes(document.text):
         for match in _URL.finditer(word.text) if word.kind in ("string", "comment") else ():
             range_ = document.lines.range(word.start + match.start(), word.start + match.end())
@@ -54,7 +54,7 @@ def _used(workspace: Workspace, document: Document) -> Iterator[types.DocumentLi
 
 
 def _cited(document: Document) -> Iterator[types.DocumentLink]:
-    """``cite core "parallel_state.py:822"``: the line of the installed file."""
+    """Link ``cite core "parallel_state.py:822"`` to the line of the installed file."""
     for node in ast.walk(document.module):
         if not isinstance(node, ast.Cite):
             continue
@@ -68,7 +68,7 @@ def _cited(document: Document) -> Iterator[types.DocumentLink]:
 
 @cache
 def _file(kind: str, path: str) -> Path | None:
-    """An installed file; None where its package is not, or has no such file."""
+    """The path of an installed file; None if the package or the file is missing."""
     package, folder = PACKAGES.get(kind, ("", ""))
     if not package:
         return None

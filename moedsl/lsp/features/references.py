@@ -1,4 +1,4 @@
-"""Every place that names the same thing: in this file, in the files that hang together with it, in the stdlib."""
+"""Find every place with the same name: in this file, in files connected with it by `use`, in the stdlib."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moedsl.lsp.workspace import Workspace
 
 
 def answer(workspace: Workspace, params: types.ReferenceParams) -> list[types.Location] | None:
-    """The places that name what stands at a position, with its declaration where that is asked for."""
+    """The places that name the symbol at a position, with its declaration if requested."""
     document = opened(workspace, params.text_document.uri)
     found = index.symbol_at(document, document.lines.offset(params.position)) if document else None
     if document is None or found is None:
@@ -24,7 +24,7 @@ def answer(workspace: Workspace, params: types.ReferenceParams) -> list[types.Lo
 
 
 def highlight(document: Document, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight] | None:
-    """The places of this file that name what stands at a position; a declaration counts as written."""
+    """The places of this file that name the symbol at a position; a declaration counts as a write."""
     found = index.symbol_at(document, document.lines.offset(params.position))
     if found is None:
         return None

@@ -1,6 +1,6 @@
-"""Rename: of what the user's own files declare, in all of them at once, and only where everything still means the same.
+"""Rename a name that the user's files declare, in all of them at once, only if every other name keeps its meaning.
 
-Whether it does is asked of the compiler: the edited texts are checked, and every name has to stand for what it did.
+The compiler decides this: the edited texts are checked, and every name must mean the same as before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moedsl.syntax.parse_errors import RESERVED
 from moedsl.syntax.text_edits import Edit, applied
 
 OWN = ("model", "hardware", "cluster", "profile", "run", "block", "rule", "let", "wish")
-"""Kinds whose names are the user's to choose."""
+"""Kinds whose names the user chooses."""
 _WHY = {
     "derived": "is the name that Megatron Bridge uses for the value",
     "env": "is the name of an environment variable",
@@ -37,21 +37,18 @@ _WHY = {
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FAILED = -32803
-"""LSP's RequestFailed: the message is shown to the user."""
+"""LSP's RequestFailed; clients show its message to the user."""
 
 
 class RefusedError(JsonRpcException):
-    """A rename that cannot be made; the message says why."""
+    """Refuses a rename; the message gives the reason."""
 
     CODE = _FAILED
     MESSAGE = "the rename is refused"
 
 
 def prepare(workspace: Workspace, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
-    """The range and the text of what would be renamed; None where nothing is named.
-
-    Raises RefusedError with the reason where the name is not the user's.
-    """
+    """The range and the text to rename; None if there is no name. Raises RefusedError if the name is not the user's."""
     document = opened(workspace, params.text_document.uri)
     found = index.symbol_at(document, document.lines.offset(params.position)) if document else None
     if document is None or found is None:
@@ -63,7 +60,7 @@ def prepare(workspace: Workspace, params: types.PrepareRenameParams) -> types.Pr
 
 
 def answer(workspace: Workspace, params: types.RenameParams) -> types.WorkspaceEdit | None:
-    """The edits of every file that names it. Raises RefusedError where it is not the user's or would mean more."""
+    """The edits of every file with the name. Raises RefusedError if it is not the user's or would change a meaning."""
     document = opened(workspace, params.text_document.uri)
     found = index.symbol_at(document, document.lines.offset(params.position)) if document else None
     if document is None or found is None:
@@ -80,7 +77,7 @@ def answer(workspace: Workspace, params: types.RenameParams) -> types.WorkspaceE
 
 
 def refuse_foreign(document: Document, symbol: Symbol) -> None:
-    """What the language, the stdlib or Bridge names keeps its name."""
+    """Refuse names of the language, the stdlib and Bridge."""
     name = symbol.name.rpartition(".")[2]
     if symbol.kind in _WHY:
         raise RefusedError(f"`{symbol.name}` {_WHY[symbol.kind]}")
@@ -93,7 +90,7 @@ def refuse_foreign(document: Document, symbol: Symbol) -> None:
 
 
 def refuse_name(new: str) -> None:
-    """Only what the grammar takes for a name."""
+    """Refuse a text that the grammar does not accept as a name."""
     if not _NAME.fullmatch(new):
         raise RefusedError(f"`{new}` is not a name: letters, digits and _, and no digit first")
     if new in RESERVED:
@@ -101,7 +98,7 @@ def refuse_name(new: str) -> None:
 
 
 def refuse_taken(document: Document, symbol: Symbol, new: str) -> None:
-    """A `let` is read wherever a name may stand, so nothing else may have its name."""
+    """Refuse the name of a `let` if anything else has it, because a `let` is readable wherever a name may be."""
     if symbol.kind == "let" and (new in FUNCTIONS or named(new, Scope.of(document.library)) is not None):
         raise RefusedError(f"`{new}` already means something else")
 
@@ -112,7 +109,7 @@ def refuse_taken(document: Document, symbol: Symbol, new: str) -> None:
 def refuse_changed(
     workspace: Workspace, document: Document, symbol: Symbol, new: str, changes: Mapping[str, list[Edit]]
 ) -> None:
-    """Raises RefusedError where the edited files have a new error, or a name in them stands for something else."""
+    """Raise RefusedError if the edited files have a new error, or a name in them changes its meaning."""
     after_of = _Renamed(symbol, new)
     texts = {d.source.name: d.source for d in index.readable(workspace)}
     sources = index.group(workspace, document)
@@ -124,7 +121,7 @@ def refuse_changed(
 
 
 def _analysed(source: Source, known: Mapping[str, Source]) -> Analysis:
-    """A text as if the edits had been made in it and in what it uses."""
+    """The analysis of a text as if the edits had been made in it and in the files that it uses."""
 
     def read(name: str) -> reader.Read:
         return reader.from_text(known[name].text, name) if name in known else reader.read(name)
@@ -148,7 +145,7 @@ def _collision(d: Diagnostic, new: str) -> str:
 
 
 class _Renamed:
-    """What each place stands for once a symbol is called `new`."""
+    """The meaning of each place after a symbol is renamed to `new`."""
 
     def __init__(self, symbol: Symbol, new: str) -> None:
         self.symbol, self.new = symbol, new
@@ -168,6 +165,6 @@ class _Renamed:
         return s
 
     def _inside(self, name: str) -> str:
-        """The name of what the renamed block holds."""
+        """The new id of what the renamed block contains."""
         head, dot, _ = self.symbol.name.rpartition(".")
         return head + dot + self.new + name[len(self.symbol.name) :]

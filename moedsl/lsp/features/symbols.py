@@ -1,4 +1,4 @@
-"""The outline of a file, and declarations by name over the workspace and the stdlib."""
+"""Outline a file, and search declarations over the workspace and the stdlib."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ KINDS = {
     "document": Kind.File, "profile": Kind.Module, "run": Kind.Function, "block": Kind.Namespace, "rule": Kind.Event,
     "let": Kind.Constant, "derived": Kind.Property, "env": Kind.Property, "wish": Kind.Event,
 }  # fmt: skip
-"""What a declaration is shown as, by the kind of its symbol."""
+"""The kind under which a client shows a declaration, by the kind of its symbol."""
 MOST = 200
-"""Answers to a query over the workspace."""
+"""The most answers to a query over the workspace."""
 
 
 @frozen
@@ -35,13 +35,13 @@ class Entry:
     kind: types.SymbolKind
     span: Span
     at: Span
-    """What is selected: its name."""
+    """The place of its name, which the client selects."""
     detail: str = ""
     inner: tuple[Entry, ...] = ()
 
 
 def answer(document: Document, _: types.DocumentSymbolParams) -> list[Any]:
-    """Runs, rules, models, machines and what they hold; the statements at the top level among them."""
+    """Outline runs, rules, models, hardware and their contents, and the statements at the top level."""
     entries = tuple(outline(document))
     if document.client.hierarchical_symbols:
         return [_symbol(e, document) for e in entries]
@@ -49,9 +49,9 @@ def answer(document: Document, _: types.DocumentSymbolParams) -> list[Any]:
 
 
 def workspace(files: Workspace, params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
-    """What is declared under a name that has the query's letters in their order; the users' own files come first.
+    """Find declarations whose names have the query's letters in order; the user's own files come first.
 
-    A query with a dot is about whole names: ``mesh.heads``.
+    A query with a dot is for whole names: ``mesh.heads``.
     """
     among = [*index.everything(files).values(), *index.on_disk(files), *index.stdlib().values()]
     query = params.query.lower()
@@ -75,7 +75,7 @@ def _has_letters(name: str, query: str) -> bool:
 
 
 def outline(document: Document) -> Iterator[Entry]:
-    """The entries of a file, in its order."""
+    """The entries of a file, in order."""
     items = document.module.items if document.module is not None else ()
     return (e for item in items if (e := _entry(item, document.text)) is not None)
 
@@ -93,7 +93,7 @@ _STATEMENTS: dict[type[Any], types.SymbolKind] = {ast.ModelStmt: Kind.Class, ast
 
 
 def _statement(s: Any, text: str) -> Entry:
-    """A statement is its own text."""
+    """Make the entry of a statement, with its text as name."""
     inner = tuple(_binding(b, text) for b in s.bindings) if isinstance(s, ast.PinStmt) else ()
     kind = _STATEMENTS.get(type(s), Kind.Field)
     return Entry(_first_line(s.span, text), kind, s.span, s.span, "", inner if len(inner) > 1 else ())
@@ -104,7 +104,7 @@ def _binding(b: ast.Binding, text: str) -> Entry:
 
 
 def _claim(m: Any, text: str) -> Entry:
-    """`require`, `prefer`, in a run or in a block of rules."""
+    """Make the entry of `require` or `prefer`, in a run or in a block of rules."""
     word = type(m).__name__.lower()
     at = m.name.span if m.name else m.span
     name = m.name.id if m.name else _first_line(m.span, text)
@@ -112,7 +112,7 @@ def _claim(m: Any, text: str) -> Entry:
 
 
 def _member(m: Any, text: str) -> Entry:
-    """Any other member of a block of rules."""
+    """Make the entry of another member of a block of rules."""
     value = text[m.expr.span.start : m.expr.span.end].split("\n", 1)[0]
     kind = Kind.Constant if isinstance(m, ast.Let) else Kind.Property
     return Entry(m.name.id, kind, m.span, m.name.span, f"{type(m).__name__.lower()} {value}")

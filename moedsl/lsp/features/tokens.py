@@ -1,4 +1,4 @@
-"""Semantic tokens: what each word of a file is, by the grammar's words and by what its names stand for."""
+"""Give semantic tokens: the kind of each word of a file, by the grammar and by the meaning of names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Token = tuple[int, int, str, int]
 
 
 MOST = 32
-"""Answers that are kept, for what changes since."""
+"""The number of answers that are stored, so that later ones can be sent as differences."""
 _kept: OrderedDict[str, list[int]] = OrderedDict()
 
 
@@ -44,7 +44,7 @@ def full(document: Document, _: types.SemanticTokensParams) -> types.SemanticTok
 def delta(
     document: Document, params: types.SemanticTokensDeltaParams
 ) -> types.SemanticTokens | types.SemanticTokensDelta:
-    """What changed since an earlier answer: one edit; everything where that answer is forgotten."""
+    """One edit of an earlier answer; all tokens if that answer is no longer stored."""
     before, after = (
         _kept.get(params.previous_result_id),
         full(document, types.SemanticTokensParams(params.text_document)),
@@ -59,12 +59,12 @@ def delta(
 
 
 def _alike(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many numbers two answers have in common at their start."""
+    """Count the numbers that two answers have in common at their start."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _keep(data: list[int]) -> str:
-    """The name of an answer: the same numbers have the same."""
+    """The id of an answer; equal numbers have equal ids."""
     name = sha256(",".join(map(str, data)).encode()).hexdigest()[:16]
     _kept[name] = data
     _kept.move_to_end(name)
@@ -81,7 +81,7 @@ def ranged(document: Document, params: types.SemanticTokensRangeParams) -> types
 
 
 def tokens(document: Document, start: int, end: int) -> Iterator[Token]:
-    """The tokens between two offsets that each start a line or end one; none goes over a line's end."""
+    """The tokens between two offsets at line ends; no token crosses a line end."""
     places = index.files(document.analysis)[document.source.name].places
     starts = [o.span.start for o in places]
     for word in lexemes(document.text, start):
@@ -96,7 +96,7 @@ def tokens(document: Document, start: int, end: int) -> Iterator[Token]:
 
 
 def _word(word: Lexeme, places: Sequence[Occurrence]) -> Iterator[Token]:
-    """A keyword, or the names that a word holds: of a rule's id the block and the rule."""
+    """The tokens of a word: a keyword, or the names that it contains, such as the block and the rule in a rule's id."""
     named = [o for o in places if not o.keyword]
     if named:
         yield from ((o.span.start, o.span.end, _OF_KIND[o.symbol.kind], _bits(o)) for o in named)
@@ -118,7 +118,7 @@ def _bits(o: Occurrence) -> int:
 
 
 def _encoded(found: Iterator[Token], lines: Lines) -> list[int]:
-    """Five numbers for each token: lines and columns since the one before, length, type, modifiers."""
+    """Encode tokens as five numbers each: lines and columns from the one before, length, type, modifiers."""
     out: list[int] = []
     line = column = 0
     for start, end, kind, bits in found:

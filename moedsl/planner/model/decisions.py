@@ -1,4 +1,4 @@
-"""What a plan decided: values with origins and reasons, advice, other layouts, and the experiment."""
+"""The decisions of a plan: values with origins and reasons, advice, other layouts, and the experiment."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Decision(Record):
     cite: tuple[str, ...]
     alternatives: tuple[OtherValue, ...]
     advice: bool | None = None
-    """Of an axis: whether the value is advice, and neither law nor pin."""
+    """For an axis: whether the value comes from advice, not from a law or a pin."""
     among: str | Absent | None = ABSENT
-    """Of an axis: the rule that gives the advice."""
+    """For an axis: the rule that gives the advice."""
     effect: str
     """What changing it changes: execution, experiment or benchmark."""
 
@@ -48,9 +48,9 @@ class Advice(Record):
     because: str | None
     cite: tuple[str, ...]
     worth: float | None
-    """Share of the step that following it is worth."""
+    """Share of the step time that following it is worth."""
     cost: str | None
-    """What following it would cost; null where it is followed."""
+    """What following it would cost; null if it is followed."""
 
 
 @record
@@ -78,7 +78,7 @@ class Alternative(Record):
     changes: Mapping[str, Any]
     """Axes that differ from the plan, with their values."""
     against_advice: tuple[str, ...]
-    """Advice that the plan follows and this does not."""
+    """Advice that the plan follows and this layout does not."""
     step_time_s: float
     useful_tokens_per_s_per_gpu: float
     peak_gib: float
@@ -97,7 +97,7 @@ class MoreGpus(Record):
 
 @record
 class Benchmark(Record):
-    """A value that makes the run a benchmark, since its model is of no use."""
+    """A value that makes the run a benchmark: its trained model is useless."""
 
     name: str
     value: Any
@@ -118,7 +118,7 @@ class Experiment(Record):
 
 @record
 class Difference(Record):
-    """An axis that the same run at 4k tokens has otherwise."""
+    """An axis whose value differs in the same run at 4k tokens."""
 
     name: str
     at_4k: Any
@@ -127,6 +127,6 @@ class Difference(Record):
 
 @record
 class Compared4k(Record):
-    """The layout against that of the same run at 4k tokens."""
+    """The layout compared with that of the same run at 4k tokens."""
 
     changes: tuple[Difference, ...]

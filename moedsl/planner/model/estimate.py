@@ -1,4 +1,4 @@
-"""What a plan is estimated to take: memory by stage, time by part of the step, and a VLM's parts."""
+"""The estimates of a plan: memory by stage, time by part of the step, and a VLM's parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Stage(Record):
     params: int
     """Parameters on a rank."""
     expert_params: int
-    """Of these the routed experts'."""
+    """Parameters of routed experts among these."""
     weights_gib: float
     gradients_gib: float
     optimizer_gib: float
@@ -62,10 +62,10 @@ class CertainLayout(Record):
 
 @record
 class Certain(Record):
-    """What a layout that FITS would cost, of a plan that is TIGHT."""
+    """The best layout that FITS, for a plan that is TIGHT."""
 
     within: float | None
-    """How much longer its step may be, as a share; null where the phase does not rank by time first."""
+    """How much longer its step may be, as a share; null if the phase does not rank by time first."""
     layout: CertainLayout | None
 
 
@@ -78,16 +78,16 @@ class Memory(Record):
     capacity_gib: float
     """Nominal memory of the GPU."""
     allowed_gib: float
-    """What the phase lets a layout use."""
+    """Memory that the phase lets a layout use."""
     stages: tuple[Stage, ...]
     covers: str
     """What the estimate includes."""
     lower_gib: float
-    """Low case of the peak with what lies outside torch."""
+    """Low case of the peak, with memory outside torch."""
     upper_gib: float
-    """High case of the peak with what lies outside torch."""
+    """High case of the peak, with memory outside torch."""
     visible_gib: float
-    """Memory that the GPU shows to programs."""
+    """Memory that programs can use."""
     verdict: str
     """FITS, TIGHT or DOES NOT FIT."""
     because: str
@@ -97,7 +97,7 @@ class Memory(Record):
     """Memory that torch's allocator holds unused in the high case."""
     outside: Outside
     certain: Certain | None = None
-    """Only of a plan that is TIGHT."""
+    """Only for a plan that is TIGHT."""
 
 
 @record
@@ -122,12 +122,12 @@ class Part(Record):
     time_s: float
     """Seconds of a step."""
     share: float
-    """Of the step."""
+    """Share of the step."""
 
 
 @record
 class Freeze(Record):
-    """What freezing a part of a VLM buys on this layout, against training it."""
+    """The gain from freezing a part of a VLM on this layout."""
 
     name: str
     frozen: bool
@@ -140,7 +140,7 @@ class Freeze(Record):
 
 @record
 class VisionNote(Record):
-    """What to do where the vision encoder takes a large share of the step."""
+    """Advice for a vision encoder that takes a large share of the step."""
 
     rule: str
     share: float
@@ -159,7 +159,7 @@ class Estimate(Record):
     tokens_per_s_per_gpu: float
     model_tflops_per_gpu: float
     breakdown: Mapping[str, float]
-    """Seconds of a step by what takes them."""
+    """Seconds of a step by part."""
     covers: Covers
     useful_share: float
     """Share of a sequence that trains the decoder."""

@@ -1,4 +1,4 @@
-"""A plan as HTML for a notebook: no script, and colours that a dark page shows as well as a light one."""
+"""Show a plan as HTML in a notebook: no script, and colours for dark and light pages."""
 
 from __future__ import annotations
 

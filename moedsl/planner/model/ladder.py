@@ -1,4 +1,4 @@
-"""The ladder: what a phase may change, and what the next phases open."""
+"""The ladder: what a phase may change, and what the next phases add."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Opened(Record):
     because: str | None
     cite: tuple[str, ...]
     advice: bool
-    """Whether a rule narrows the values, and not the laws alone."""
+    """Whether a rule narrows the values further than the laws do."""
 
 
 @frozen(kw_only=True, eq=False, repr=False)
 class Gain(Record):
-    """Another layout against the one before it."""
+    """A layout compared with another one."""
 
     phase: str | None = None
-    """The phase before, where it is of another phase."""
+    """The earlier phase, if the other layout is from one."""
     changes: Mapping[str, Any]
     """Axes with their new values."""
     step_time_s: float
@@ -48,7 +48,7 @@ class Gain(Record):
 
 @record
 class NextPhase(Record):
-    """A phase ahead; without figures where no layout of it fits."""
+    """A later phase; it has no figures if no layout fits."""
 
     phase: str
     opens: tuple[Opened, ...]
@@ -65,19 +65,19 @@ class Folding(Record):
 
     folded: bool
     shared_mesh: Gain | Absent | None = ABSENT
-    """The best layout with one mesh for both; null where none fits."""
+    """The best layout with one mesh for both; null if none fits."""
 
 
 @record
 class Ladder(Record):
-    """One phase of the workflow, the one before it and those ahead."""
+    """One phase of the workflow, the phase before it and the next phases."""
 
     phase: str
     ranks_by: RanksBy
     open: tuple[Opened, ...]
     held: tuple[Opened, ...]
     from_: Gain | None
-    """What this phase gained over the one before it."""
+    """The gain of this phase over the one before it."""
     next: tuple[NextPhase, ...]
     folding: Folding
     notes: tuple[Note, ...]

@@ -1,4 +1,4 @@
-"""Plan: everything that was decided for one run. `plan.json` is its JSON."""
+"""The plan: everything that was decided for one run. `plan.json` is its JSON."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Target(Record):
     bridge: str
     """Release of Megatron Bridge."""
     torch: str | None = None
-    """Of the container, where the run states it."""
+    """Version in the container, if the run states it."""
     transformer_engine: str | None = None
-    """Of the container, where the run states it."""
+    """Version in the container, if the run states it."""
 
 
 @record
@@ -62,7 +62,7 @@ class Need(Record):
 
 @record
 class Device(Record):
-    """The GPU, as Bridge asks for it."""
+    """The GPU, as Bridge queries it."""
 
     name: str
     capability: tuple[int, ...]
@@ -98,21 +98,21 @@ class Layout(Record):
     """Data parallel size of the experts."""
     sequence_parallel: bool
     pipeline_layout: str | None
-    """Layers of each stage as Megatron writes them; null where they divide evenly."""
+    """Layers of each stage as Megatron writes them; null if they divide evenly."""
 
 
 @record
 class Against4k(Record):
-    """The batch against that of the same run at 4k tokens with as many tokens a step."""
+    """The batch compared with that of the same run at 4k tokens and as many tokens a step."""
 
     seq: int
     dp: int
     num_microbatches: int
     global_batch: int
     accumulation_for_same_batch: int
-    """Microbatches here for as many sequences."""
+    """Microbatches that the batch at 4k would need here."""
     batch_for_same_accumulation: int
-    """Sequences here for as many microbatches."""
+    """Sequences here in as many microbatches as at 4k."""
     text: str
 
 
@@ -125,7 +125,7 @@ class Batch(Record):
     micro_batch: int
     """Sequences of a microbatch."""
     num_microbatches: int
-    """Of each replica in a step."""
+    """Microbatches of each replica in a step."""
     seq: int
     """Tokens of a sequence."""
     against_4k: Against4k | None = None
@@ -133,7 +133,7 @@ class Batch(Record):
 
 @frozen(eq=False, repr=False, field_transformer=_with_axes(*axes.POLICY))
 class Policy(Record):
-    """How the layout computes, communicates and holds its state."""
+    """How the run computes, communicates and stores its state."""
 
     precision: str
     dispatcher: str
@@ -160,7 +160,7 @@ class Policy(Record):
 
 @record
 class Search(Record):
-    """How much was searched."""
+    """The extent of the search."""
 
     legal_layouts: int
     rows_priced: int
@@ -168,7 +168,7 @@ class Search(Record):
 
 @record
 class Member(Record):
-    """The value that a run of an isolation or a sweep has."""
+    """The value that `isolate` or `sweep` gives this run."""
 
     of: str
     """The run of the file."""
@@ -178,7 +178,7 @@ class Member(Record):
 
 @frozen(kw_only=True, eq=False, repr=False)
 class Plan(Record):
-    """Everything that was decided for one run, with what it costs and why."""
+    """Everything that was decided for one run, with costs and reasons."""
 
     version: int
     name: str
@@ -215,17 +215,17 @@ class Plan(Record):
     alternatives: tuple[Alternative, ...]
     """The next best layouts."""
     rebalanced: Alternative | None = None
-    """The same layout with balanced pipeline stages, where that is faster."""
+    """The same layout with balanced pipeline stages, if that is faster."""
     steps: tuple[MoreGpus, ...]
-    """What more GPUs would buy."""
+    """The gain from more GPUs."""
     search: Search
     isolation: Member | None = None
     sweep: Member | None = None
     experiment: Experiment
     against_4k: Compared4k | None = None
-    """Only from 32k tokens on."""
+    """Only for sequences of 32k tokens or more."""
     ladder: Ladder | None = None
-    """With --ladder, and of a workflow."""
+    """With --ladder, and for a workflow."""
     top: Sequence[Mapping[str, Any]] | None = None
     """With --top: the best layouts."""
     pareto: Mapping[str, Any] | None = None
@@ -235,7 +235,7 @@ class Plan(Record):
 
     def html(self) -> str:
         """Show the plan as HTML, as a notebook does."""
-        from moedsl.planner.model import html  # a command line has no use for it
+        from moedsl.planner.model import html  # only notebooks need it
 
         sizes = self.layout
         meshes = [(title, "  ".join(f"{n} {getattr(sizes, n)}" for n in names)) for title, names in _MESHES]

@@ -1,4 +1,4 @@
-"""The Three Walls of a plan, and compute: the share that each takes, and what its fixes would do."""
+"""The Three Walls of a plan, and compute: the share that each takes, and the effect of its fixes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moedsl.support.record import Record, record
 
 @record
 class Note(Record):
-    """What a rule says of a run like this one."""
+    """The result of a rule for a run like this one."""
 
     rule: str
     says: Any
@@ -32,17 +32,17 @@ class BoughtBack(Record):
 
 @record
 class MemoryWall(Record):
-    """Shares are of the GPU's memory, but `paid` of the step."""
+    """The memory wall; shares are of the GPU's memory, except `paid`."""
 
     share: float
-    """Peak."""
+    """Share at the peak."""
     allowed: float
-    """What the phase allows."""
+    """Share that the phase allows."""
     bought_back: tuple[BoughtBack, ...]
     paid_s: float
     """Seconds of the step that saving memory costs."""
     paid: float
-    """The same as a share of the step."""
+    """`paid_s` as a share of the step."""
     graphs_gib: float
     """Memory of CUDA graphs."""
 
@@ -52,7 +52,7 @@ class CommunicationWall(Record):
     """Exposed communication by the parallelism that causes it."""
 
     share: float
-    """Of the step."""
+    """Share of the step."""
     seconds: Mapping[str, float]
     bubble_s: float
     """The pipeline bubble, which `seconds` counts under pp."""
@@ -64,7 +64,7 @@ class HostWall(Record):
     """Time that the GPU waits for kernel launches."""
 
     share: float
-    """Of the step."""
+    """Share of the step."""
 
 
 @record
@@ -72,14 +72,14 @@ class Compute(Record):
     """Time of kernels by kind of work."""
 
     share: float
-    """Of the step."""
+    """Share of the step."""
     seconds: Mapping[str, float]
     shares: Mapping[str, float]
 
 
 @record
 class Try(Record):
-    """What changing one axis does to this layout."""
+    """The effect of changing one axis of this layout."""
 
     axis: str
     value: Any
@@ -91,7 +91,7 @@ class Try(Record):
 
 @record
 class WallFix(Record):
-    """How a wall is recognised and what helps."""
+    """How to recognise a wall, and what helps."""
 
     rule: str
     looks: str | None
@@ -107,14 +107,14 @@ class Mfu(Record):
 
     precision: str
     share: float
-    """Of the dense peak in this precision."""
+    """Share of the dense peak in this precision."""
     of_bf16: float
-    """Of the dense peak in BF16."""
+    """Share of the dense peak in BF16."""
 
 
 @record
 class Walls(Record):
-    """Which wall the plan stands at."""
+    """The walls of the plan, and the dominant one."""
 
     memory: MemoryWall
     communication: CommunicationWall
@@ -122,8 +122,8 @@ class Walls(Record):
     compute: Compute
     dominant: str
     usual: Note | None
-    """The wall at which this hardware usually stands."""
+    """The dominant wall that is usual on this hardware."""
     fixes: Mapping[str, WallFix]
-    """By wall."""
+    """Fixes by wall."""
     notes: tuple[Note, ...]
     mfu: Mfu

@@ -1,4 +1,4 @@
-"""Notes on a plan: what its reader should know first."""
+"""Notes on a plan: what the reader should know first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moedsl.solver.solve import Chosen
 
 
 def notes(c: Chosen) -> list[Diagnostic]:
-    """Notes on the number of GPUs, on the batch and on advice that the chosen layout ignores."""
+    """Note the number of GPUs, the batch, mock data and advice that the chosen layout ignores."""
     p = c.problem.program
     gpus = [run.smallest(p, c.problem.gpus)] if p.gpus is None else run.whole_nodes(p, p.gpus)
     return [*gpus, *no_proxy(c.problem), *unheeded(c.compiled, c.solution.rows[0]), *uneven_batch(c), *idle_advice(c)]

@@ -1,4 +1,4 @@
-"""Note advice that a run goes against, and advice that costs the verdict FITS and gains nothing by the estimate."""
+"""Note advice that a run ignores, and advice that costs the verdict FITS and saves no time by the estimate."""
 
 from __future__ import annotations
 
@@ -18,40 +18,39 @@ from moedsl.solver.table import Row
 
 
 def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:
-    """A note for each advice that reads nothing which the search decides and that the run goes against; a warning for
-    grave advice that the chosen layout does not follow, at what the run pins of it."""
+    """Note advice on the run itself that it ignores, and warn of grave advice that the chosen layout ignores."""
     of_the_run = broken([law for law in c.advice if not law.needs], c.empty())
-    run = [_said(note, c, law, _of_the_run(c, law)) for law in of_the_run]
+    run = [_diagnostic(note, c, law, _of_the_run(c, law)) for law in of_the_run]
     weighty = [law for law in c.advice if law.needs and law.rule.is_grave]
     grave = broken(weighty, c.at(row))
-    return [*run, *(_said(warning, c, law, _of_the_layout(c, law)) for law in grave)]
+    return [*run, *(_diagnostic(warning, c, law, _of_the_layout(c, law)) for law in grave)]
 
 
 def _of_the_run(c: Compiled, law: Law) -> Span:
-    """The statement that gives the advice its case."""
+    """The statement of the run that the advice reads, else the hardware."""
     spans = c.problem.program.spans
     return next((spans[n] for n in sorted(names(law.rule.expr)) if n in spans), spans["hardware"])
 
 
 def _of_the_layout(c: Compiled, law: Law) -> Span:
-    """The first pin that the advice reads, else the hardware, on which nothing better fits or ranks before it."""
+    """The first pin that the advice reads, else the hardware."""
     pins = c.problem.program.pins
     pinned = sorted(law.needs & pins.keys())
     return pins[pinned[0]].span if pinned else c.problem.program.spans["hardware"]
 
 
-def _said(kind: Callable[..., Diagnostic], c: Compiled, law: Law, where: Span) -> Diagnostic:
+def _diagnostic(kind: Callable[..., Diagnostic], c: Compiled, law: Law, where: Span) -> Diagnostic:
     read = sorted(names(law.rule.expr))
     values = {n: json_value(c.problem.values[n]) for n in read if n in c.problem.values}
     return kind(law.rule.id, law.rule.because or law.rule.name, where, values=values, cites=law.rule.cites)
 
 
 ROUNDING = 1e-9
-"""Share of the step time below which two layouts are as fast."""
+"""Largest difference of two step times that count as equal, as a share."""
 
 
 def idle_advice(chosen: Chosen) -> list[Diagnostic]:
-    """A note for each advice by which a layout that may not fit was taken, where another policy FITS and is as fast."""
+    """Note each advice that led to a layout that may not fit, if another policy FITS and is as fast."""
     row = chosen.solution.rows[0]
     if fits(chosen.cost, row.codes):
         return []
@@ -63,10 +62,10 @@ def idle_advice(chosen: Chosen) -> list[Diagnostic]:
 
 
 def _as_fast(chosen: Chosen, row: Row) -> Iterator[Neighbour]:
-    """Layouts one policy away, which some advice speaks of, that are legal, no slower and FIT."""
+    """Layouts with another value of one policy that advice reads: legal, no slower, and FITS."""
     domains = chosen.problem.domains
-    spoken_of = frozenset[str]().union(*(law.needs for law in chosen.compiled.advice if law.rule.worth))
-    policies = (a for a in (*HELD, *MOVED) if a in spoken_of)
+    read = frozenset[str]().union(*(law.needs for law in chosen.compiled.advice if law.rule.worth))
+    policies = (a for a in (*HELD, *MOVED) if a in read)
     tried = [(axes.BY_NAME[a], int(v)) for a in policies for v in domains[a] if len(domains[a]) > 1]
     for n in judged(chosen.compiled, chosen.cost, row, tried):
         quick = n.refused_by is None and n.step_time <= row.step_time * (1 + ROUNDING)
@@ -93,11 +92,11 @@ def _note(chosen: Chosen, row: Row, law: Law, n: Neighbour) -> Diagnostic:
     verdict = bounds(chosen.cost, row.codes).verdict
     return note(
         "plan.idle_advice",
-        f"{n.axis} {axes.said(own)} follows {law.rule.id}, which the estimate sees no gain in, and is {verdict}: "
+        f"{n.axis} {axes.said(own)} follows {law.rule.id}, saves no time by the estimate, and is {verdict}: "
         f"{axes.said(other)} is as fast and {FITS}",
         p.spans.get("phase", p.spans["hardware"]),
         because=law.rule.because,
         cites=law.rule.cites,
-        help=f"write `pin {n.axis}={axes.written(other)}` where a run that surely fits is worth more",
+        help=f"write `pin {n.axis}={axes.written(other)}` if a sure fit is worth more to you",
         values={"worth": f"{law.rule.worth:.0%}"},
     )

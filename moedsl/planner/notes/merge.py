@@ -1,4 +1,4 @@
-"""What several runs of a file have to say alike, said once: with what each was worth, and which runs it concerns."""
+"""Merge identical diagnostics of several runs: each is printed once, with the values and the names of its runs."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from attrs import evolve
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic
 
-Said = tuple[Program, Diagnostic]
+OfRun = tuple[Program, Diagnostic]
 
 
-def gathered(said: Iterable[Said], programs: Sequence[Program]) -> list[Diagnostic]:
-    """Diagnostics of runs, in the order in which they first came up; those that differ in `values` alone are one.
+def merged(diagnostics: Iterable[OfRun], programs: Sequence[Program]) -> list[Diagnostic]:
+    """Merge diagnostics that differ only in `values`, in the order of their first occurrence.
 
-    A value that differs becomes the list of all. Where another of the file's `programs` is made of the same text and
-    has nothing to say of it, `values` has `runs`, the names of those that have.
+    A value that differs becomes the list of all. If another of the file's `programs` is made of the same text without
+    this diagnostic, `values` gets `runs`: the names of the runs that have it.
     """
-    alike: dict[str, list[Said]] = {}
-    for p, d in said:
+    alike: dict[str, list[OfRun]] = {}
+    for p, d in diagnostics:
         alike.setdefault(repr(evolve(d, values={})), []).append((p, d))
     return [_one(group, programs) for group in alike.values()]
 
 
-def _one(group: Sequence[Said], programs: Sequence[Program]) -> Diagnostic:
+def _one(group: Sequence[OfRun], programs: Sequence[Program]) -> Diagnostic:
     first = group[0][1]
     values = _joined([d.values for _, d in group])
     concerned = list(dict.fromkeys(p.name for p, _ in group))
@@ -40,8 +40,8 @@ def _reads(p: Program, d: Diagnostic) -> bool:
 
 
 def _joined(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Every value by its name; the distinct ones as a list where they differ."""
+    """Every value by its name; values that differ become a list."""
     names = dict.fromkeys(n for values in each for n in values)
-    found = {n: [values[n] for values in each if n in values] for n in names}
-    distinct = {n: [v for i, v in enumerate(vs) if v not in vs[:i]] for n, vs in found.items()}
+    every = {n: [values[n] for values in each if n in values] for n in names}
+    distinct = {n: [v for i, v in enumerate(vs) if v not in vs[:i]] for n, vs in every.items()}
     return {n: vs[0] if len(vs) == 1 else vs for n, vs in distinct.items()}

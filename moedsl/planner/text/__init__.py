@@ -1,1 +1,1 @@
-"""The plan as text."""
+"""Print the plan as text."""

@@ -1,4 +1,4 @@
-"""The ladder as text: what this phase may change, what the next would try and is predicted to buy."""
+"""Print the ladder: what this phase may change, what the next phase would try, and its predicted gain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = {"throughput": "retune (throughput first)"}
 
 
 def ladder_text(p: Plan) -> str:
-    """The section `Ladder` of a plan; empty for a plan without one."""
+    """Print the section `Ladder` of a plan; empty for a plan without one."""
     if p.ladder is None:
         return ""
     return "Ladder\n" + "\n".join(_lines(p.ladder))
@@ -37,7 +37,7 @@ def _lines(ladder: Ladder) -> Iterator[str]:
 
 
 def _by_reason(entries: Iterable[Opened]) -> dict[str, list[Opened]]:
-    """Axes that one rule opens or holds stand together."""
+    """Group axes by the rule that opens or holds them."""
     out: dict[str, list[Opened]] = {}
     for entry in entries:
         out.setdefault(_because(entry), []).append(entry)
@@ -49,7 +49,7 @@ def _name(phase: str) -> str:
 
 
 def _entry(entry: Opened) -> str:
-    """An axis with its values; where no rule lists them, by its name."""
+    """Print an axis, with its values if a rule lists them."""
     return f"{entry.axis} {_values(entry)}" if entry.advice else entry.axis
 
 
@@ -62,9 +62,9 @@ def _values(entry: Opened) -> str:
 
 
 def _step(step: NextPhase) -> Iterator[str]:
-    """One phase ahead."""
+    """Print one later phase."""
     if not step.solved:
-        yield f"  next {_name(step.phase)}: no layout of it fits"
+        yield f"  next {_name(step.phase)}: no layout fits"
         return
     if step.phase == "profile":
         yield "  next profile: this layout, unchanged, with the profiler on for a few steps"

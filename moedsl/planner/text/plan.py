@@ -1,4 +1,4 @@
-"""The plan as text: what a person reads before spending money on it."""
+"""Print the plan, which a person reads before spending money on it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from moedsl.support.text import counted, short, table, tokens, wrapped
 
 
 def plan_text(p: Plan) -> str:
-    """One plan: the layout first, then what it needs, how fast it goes, and why."""
-    above = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _decisions(p), _experiment(p)]
-    beside = [_walls(p), _parts(p), _ladder(p), _steps(p), _alternatives(p), _short_twin(p)]
-    parts = [*above, *beside, _advice(p), _measured(p), _needs(p), _covers(p)]
+    """Print one plan: the layout, then its memory, its speed, and the reasons."""
+    layout = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _decisions(p), _experiment(p)]
+    more = [_walls(p), _parts(p), _ladder(p), _steps(p), _alternatives(p), _short_twin(p)]
+    parts = [*layout, *more, _advice(p), _measured(p), _needs(p), _covers(p)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -33,10 +33,10 @@ def _head(p: Plan) -> str:
 
 
 def _experiment(p: Plan) -> str:
-    """What must stay equal between runs that are compared; what makes this one a benchmark stands out."""
+    """Print the values to keep equal between runs, and those that make this run a benchmark."""
     e = p.experiment
     lines = [f"Experiment {e.fingerprint}: keep these equal between runs that you compare", wrapped(summary(e))]
-    lines += [wrapped(f"not stated, so by a default or a rule: {unstated(e)}")] if unstated(e) else []
+    lines += [wrapped(f"from defaults and rules, not from the run file: {unstated(e)}")] if unstated(e) else []
     lines += [wrapped(f"BENCHMARK ONLY, {b.name} {said(b.value)}: {b.because}") for b in e.benchmark]
     return "\n".join(lines)
 
@@ -67,7 +67,7 @@ def _batch(p: Plan) -> str:
 
 
 def _short_twin(p: Plan) -> str:
-    """What a long run has otherwise than the same run at 4K tokens."""
+    """Print the differences of a long run from the same run at 4K tokens."""
     if p.against_4k is None:
         return ""
     changed = p.against_4k.changes
@@ -101,7 +101,7 @@ _COLUMNS = ("stage", "parameters", "weights", "gradients", "optimizer", "activat
 
 
 def _stages(stages: Sequence[Stage]) -> str:
-    """A table with a line for each run of equal stages."""
+    """Print a table with a line for each run of equal stages."""
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for first, last, s in _runs(stages):
         name = str(first) if first == last else f"{first}-{last}"
@@ -151,7 +151,7 @@ def _ladder(p: Plan) -> str:
 
 
 def _needs(p: Plan) -> str:
-    """The container that the run needs: of each product the highest of the least versions, with its reason."""
+    """Print the container that the run needs: the least version of each product, with its reason."""
     least: dict[str, Need] = {}
     for n in p.needs:
         if n.product not in least or as_number(n.at_least) > as_number(least[n.product].at_least):
@@ -179,7 +179,7 @@ def _with(changes: Mapping[str, Any]) -> str:
 
 
 def _decisions(p: Plan) -> str:
-    """Settings first, then what only goes into the environment."""
+    """Print the settings, then the environment variables."""
     lines = table(
         [
             (d.name, said(d.value), d.origin + (" (advice)" if d.advice else ""), d.because or "")
@@ -194,7 +194,7 @@ def _decisions(p: Plan) -> str:
 
 
 def _advice(p: Plan) -> str:
-    """What is not followed and what following it would cost, then the rest in one paragraph."""
+    """Print the advice that is not followed with the cost of following it, then the rest in one paragraph."""
     lines = [f"  not followed  {a.rule}: {a.because}; following it: {a.cost}" for a in p.advice if not a.followed]
     lines += [f"  allowed       {a.rule}: {a.because or 'no reason given'}" for a in p.allowed]
     followed = [short(a.rule) for a in p.advice if a.followed]
@@ -204,7 +204,7 @@ def _advice(p: Plan) -> str:
 
 def _measured(p: Plan) -> str:
     lines = [wrapped(f"{m.result}: {m.because} ({'; '.join(m.cite)})") for m in p.measured]
-    return "Measured elsewhere, on a run that resembles this one\n" + "\n".join(lines) if lines else ""
+    return "Measured on a similar run\n" + "\n".join(lines) if lines else ""
 
 
 def _alternatives(p: Plan) -> str:

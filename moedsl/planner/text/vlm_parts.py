@@ -1,4 +1,4 @@
-"""A VLM's parts as text: encoder, projector and decoder, useful tokens, and what freezing buys."""
+"""Print the parts of a VLM: encoder, projector and decoder, useful tokens, and what freezing saves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIZES = ("weights", "gradients", "optimizer", "activations", "buffers", "total"
 
 
 def parts_text(p: Plan) -> str:
-    """The section of a VLM's plan; empty for a text model."""
+    """Print the section `Parts` of a VLM's plan; empty for a text model."""
     e = p.estimate
     if e.parts is None:
         return ""
@@ -25,13 +25,12 @@ def parts_text(p: Plan) -> str:
 
 
 def _mock(p: Plan) -> list[str]:
-    """The rule on mock data, where the run has it."""
-    found = [m for m in p.measured if m.rule == RuleId.MOCK_DATA]
-    return [wrapped(f"data is mock: {m.result}") for m in found]
+    """Print the rule on mock data, if it applies."""
+    return [wrapped(f"data is mock: {m.result}") for m in p.measured if m.rule == RuleId.MOCK_DATA]
 
 
 def _table(parts: Sequence[Part]) -> list[str]:
-    """GiB on a rank of the first stage, and its seconds a step."""
+    """Print GiB on a rank of the first stage, and seconds a step."""
     rows: list[tuple[str, ...]] = [("part", "parameters", *_SIZES[:-1], "total GiB", "s a step", "share")]
     for part in parts:
         sizes = (f"{getattr(part, f'{k}_gib'):.2f}" for k in _SIZES)
@@ -48,6 +47,6 @@ def _note(note: VisionNote | Absent | None) -> list[str]:
 
 
 def _frozen(f: Freeze) -> str:
-    """What a frozen part buys, or would buy."""
+    """Print the gain from freezing a part."""
     verb = "buys" if f.frozen else "would buy"
     return f"  {f.name} {verb}: {f.effect}"

@@ -1,4 +1,4 @@
-"""The Three Walls as text: a line for each, the dominant one last, with what its fixes would do to this layout."""
+"""Print the Three Walls: a line for each, then the dominant one with the effect of its fixes on this layout."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NAMES = {
     "vision": "vision tower", "optimizer": "optimizer",
 }  # fmt: skip
 SMALL = 0.005
-"""Shares below this are left out of a list."""
+"""Smaller shares are left out of a list."""
 
 
 def walls_text(p: Plan) -> str:
-    """The section `Walls` of a plan."""
+    """Print the section `Walls` of a plan."""
     w = p.walls
     wires = w.communication
     lines = [
@@ -35,10 +35,10 @@ def walls_text(p: Plan) -> str:
 
 
 def _bought(m: MemoryWall) -> str:
-    """What holds memory back, and for how much of the step."""
-    each = [f"{_by(b)} buys back {b.gib:.1f} GiB" for b in m.bought_back if b.gib >= 0.05]
+    """Print what saves memory, and the share of the step that it costs."""
+    each = [f"{_by(b)} saves {b.gib:.1f} GiB" for b in m.bought_back if b.gib >= 0.05]
     graphs = [f"CUDA graphs hold {m.graphs_gib:.1f} GiB"] if m.graphs_gib >= 0.05 else []
-    paid = [f"{m.paid:.1%} of the step is paid for it"] if m.paid >= SMALL / 10 else []
+    paid = [f"this costs {m.paid:.1%} of the step"] if m.paid >= SMALL / 10 else []
     return "".join(f"; {text}" for text in [*each, *paid, *graphs])
 
 
@@ -50,7 +50,7 @@ def _by(b: BoughtBack) -> str:
 
 
 def _listed(shares: Mapping[str, float]) -> str:
-    """The parts that matter, the largest first."""
+    """Print the parts that matter, the largest first."""
     parts = sorted(((s, k) for k, s in shares.items() if s >= SMALL), reverse=True)
     return "".join(f"{': ' if i == 0 else ', '}{_NAMES[k]} {s:.1%}" for i, (s, k) in enumerate(parts))
 
@@ -58,16 +58,14 @@ def _listed(shares: Mapping[str, float]) -> str:
 def _dominant(w: Walls) -> str:
     usual = w.usual
     if usual is None:
-        beside = ""
-    elif usual.says == w.dominant:
-        beside = ", as is usual on this hardware"
-    else:
-        beside = f"; usual on this hardware: {usual.says}"
-    return f"dominant: {w.dominant}{beside}"
+        return f"dominant: {w.dominant}"
+    if usual.says == w.dominant:
+        return f"dominant: {w.dominant}, as is usual on this hardware"
+    return f"dominant: {w.dominant}; usual on this hardware: {usual.says}"
 
 
 def _fixes(w: Walls) -> Iterator[str]:
-    """What the wall's fixes are, and those that help here with what they would do."""
+    """Print the wall's fixes, and the effect of those that help here."""
     table = w.fixes.get(w.dominant)
     if table is None:
         return
@@ -76,11 +74,11 @@ def _fixes(w: Walls) -> Iterator[str]:
     yield from _effects(helpful)
     yield from _effects([h for h in table.here if _blocked(h)])
     if not helpful:
-        yield "    on this layout no single one of them helps"
+        yield "    none of these alone helps this layout"
 
 
 def _blocked(h: Try) -> bool:
-    """Whether a law keeps a policy away; that a size has no legal neighbour is no news."""
+    """Whether a law refuses a policy. A refused size is not worth a line."""
     return "refused" in h.against_plan and (isinstance(h.value, str | list | bool))
 
 

@@ -1,1 +1,1 @@
-"""What stands in for a GPU while NVIDIA's `pretrain()` runs on a CPU: one module a reason, for this process alone."""
+"""Replace the GPU while NVIDIA's `pretrain()` runs on a CPU: one module for each reason, for this process only."""

@@ -1,4 +1,5 @@
-"""Differences between gloo and NCCL: split sizes as whole numbers, pieces of one size, a barrier without devices."""
+"""Bridge differences between gloo and NCCL: split sizes as whole numbers, pieces of one size, a barrier without
+devices."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 
 def adapt() -> None:
-    """Wraps four functions of torch.distributed for the rest of the process."""
+    """Wrap four functions of torch.distributed for the rest of the process."""
     real: Any = dist
     real.all_to_all_single = _all_to_all_single(dist.all_to_all_single)
     real.all_gather = _all_gather(dist.all_gather)
@@ -21,7 +22,7 @@ def adapt() -> None:
 
 
 def _all_to_all_single(real: Any) -> Any:
-    """The token dispatcher's counts are NumPy's or tensors."""
+    """Convert the token dispatcher's counts, which may be NumPy arrays or tensors."""
 
     def call(output: Tensor, input: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None,
              **more: Any) -> Any:  # fmt: skip
@@ -35,7 +36,7 @@ def _whole(sizes: Any) -> list[int] | None:
 
 
 def _all_gather(real: Any) -> Any:
-    """Expert tensor parallelism gathers as many tokens as each rank has: here the shorter ones travel padded."""
+    """Gather different numbers of tokens under expert tensor parallelism by padding the shorter ones."""
 
     def call(outputs: Sequence[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
         longest = max(len(o) for o in outputs)
@@ -55,7 +56,7 @@ def _padded(tensor: Tensor, length: int) -> Tensor:
 
 
 def _reduce_scatter(real: Any) -> Any:
-    """The same backwards: the whole is reduced, and each rank keeps its piece."""
+    """Reduce the whole and keep this rank's piece: the backward of the padded gather."""
 
     def call(output: Tensor, pieces: Sequence[Tensor], op: Any = dist.ReduceOp.SUM, group: Any = None,
              async_op: bool = False) -> Any:  # fmt: skip

@@ -1,4 +1,4 @@
-"""The fields of a recipe that a CPU run has otherwise, each with its reason; everything else stays as emitted."""
+"""Change the fields of a recipe that differ on a CPU, each with its reason; everything else stays as emitted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attrs import frozen
 
 @frozen
 class Change:
-    """One field, its value on a CPU, and why."""
+    """One field, its value on a CPU, and the reason."""
 
     path: str
     value: Any
@@ -43,16 +43,16 @@ CHANGES: tuple[Change, ...] = (
 
 
 DELTA_NETS = Change("model.deterministic_mode", True, "a gated delta net's kernels, fla's, need a GPU: PyTorch's path")
-"""Where the model has some (core ssm/gated_delta_net/gdn.py:59, 199)."""
+"""Fields of models with gated delta nets (core ssm/gated_delta_net/gdn.py:59, 199)."""
 
 
 def changes(linear: bool) -> tuple[Change, ...]:
-    """Those of a model; `linear` where some of its layers have a gated delta net."""
+    """The fields of a model; `linear` if some of its layers have a gated delta net."""
     return (*CHANGES, DELTA_NETS) if linear else CHANGES
 
 
 def apply(config: Any) -> None:
-    """Changes a recipe's configuration; a field that this configuration does not have is left out."""
+    """Change a recipe's configuration; fields that it does not have are skipped."""
     from moedsl.rehearse.cpu import layers
 
     linear = bool(getattr(config.model, "experimental_attention_variant", None))

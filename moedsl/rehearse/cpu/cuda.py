@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class Idle:
-    """A CUDA stream or event: whatever is asked of it is done at once."""
+    """A CUDA stream or event for which everything is done at once."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         pass
@@ -44,7 +44,7 @@ _ZERO = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_mem
 
 
 def stand_in() -> None:
-    """Replaces the functions of torch.cuda and torch.accelerator that training calls."""
+    """Replace the functions of torch.cuda and torch.accelerator that training calls."""
     cuda: Any = torch.cuda
     cuda.Stream = cuda.Event = Idle
     cuda.current_stream = cuda.default_stream = lambda *args, **kwargs: Idle()
@@ -65,7 +65,7 @@ def stand_in() -> None:
 
 
 class _OnCpu(TorchFunctionMode):
-    """Sends what goes to cuda to the CPU, and pins no memory: there is no GPU to copy it to."""
+    """Send tensors for cuda to the CPU, and pin no memory, because no GPU copies it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -85,7 +85,7 @@ def _is_cuda(value: Any) -> bool:
 
 
 def keep_tensors() -> None:
-    """From here on, for the rest of the process.
+    """Replace CUDA for the rest of the process.
 
     Megatron-Core's optimizer sorts parameters by the names of the types of CUDA tensors
     (core/optimizer/distrib_optimizer.py, `torch.cuda.FloatTensor`).
@@ -101,7 +101,7 @@ def keep_tensors() -> None:
 
 
 def adapt_megatron() -> None:
-    """For the rest of the process."""
+    """Replace the types of CUDA tensors for the rest of the process."""
     random: Any = importlib.import_module("megatron.core.tensor_parallel.random")
     _generator(random)
     _recompute(random)
@@ -111,16 +111,16 @@ def adapt_megatron() -> None:
 
 
 def _generator(random: Any) -> None:
-    """The generator of CUDA is the CPU's."""
+    """Use the CPU's generator as CUDA's."""
     random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
     random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
 
 
 def _recompute(random: Any) -> None:
-    """Recompute of single modules (core/tensor_parallel/random.py:725).
+    """Recompute single modules (core/tensor_parallel/random.py:725).
 
-    It asks Transformer Engine about FP8 whether or not there is FP8, and gives recomputed tensors back through an
-    extension that it compiles on the spot (random.py:40): here their bytes are copied.
+    Megatron-Core asks Transformer Engine about FP8 in any case, and returns recomputed tensors through an extension
+    that it compiles at that moment (random.py:40); here their bytes are copied.
     """
     random.FP8GlobalStateManager = SimpleNamespace(is_fp8_enabled=lambda: False, get_fp8_recipe=lambda: None)
     random.activation_recompute_forward = lambda **kwargs: contextlib.nullcontext()
@@ -129,7 +129,7 @@ def _recompute(random: Any) -> None:
 
 
 def _give_back(kept: torch.Tensor, recomputed: torch.Tensor) -> None:
-    """Below the tensors, as the extension does: autograd sees no change."""
+    """Copy bytes below the tensors, as the extension does: autograd sees no change."""
     source = recomputed.untyped_storage()
     kept.untyped_storage().resize_(source.nbytes())
     kept.untyped_storage().copy_(source)

@@ -1,9 +1,9 @@
-"""Layers with a gated delta net out of Megatron-Core's local ones, by the path that it has in PyTorch.
+"""Build layers with a gated delta net from Megatron-Core's local layers, with its PyTorch code.
 
-Megatron-Core builds them of Transformer Engine's modules alone (core
+Megatron-Core builds them only of Transformer Engine's modules (core
 models/gpt/experimental_attention_variant_module_specs.py:439), and their kernels are those of fla, which need a GPU. In
-deterministic mode it computes convolution and scan in PyTorch (core ssm/gated_delta_net/gdn.py:59, 199); the norm of
-queries and keys is fla's there too, and stands here.
+deterministic mode, it computes convolution and scan in PyTorch (core ssm/gated_delta_net/gdn.py:59, 199); fla's norm of
+queries and keys is replaced here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Specs = Callable[..., list[Any]]
 
 
 def install() -> None:
-    """Local layers of a model whose layers differ by their attention, and a norm without a kernel."""
+    """Use local layers for a model whose layers differ by their attention, and a norm without a kernel."""
     net: Any = importlib.import_module(_NET)
     net.HAVE_FLA, net.l2norm = True, l2norm
     specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
@@ -32,13 +32,13 @@ def install() -> None:
 
 
 def l2norm(x: Tensor, eps: float = 1e-6) -> Tensor:
-    """Each row over its length, as fla's of the same name."""
+    """Normalise each row by its length, like fla's function of the same name."""
     wide = x.float()
     return (wide * (wide.square().sum(-1, keepdim=True) + eps).rsqrt()).to(x.dtype)
 
 
 def _with_delta_nets(ordinary: Specs) -> Specs:
-    """The same function, for models with gated delta nets too."""
+    """Make the function work for models with gated delta nets too."""
 
     def layers(config: Any, *args: Any, **kwargs: Any) -> list[Any]:
         variants: Any = importlib.import_module(_VARIANTS)
@@ -61,7 +61,7 @@ class _Norm:
 
 
 def _linear(layer: Any) -> Any:
-    """An ordinary layer with a delta net in the place of its attention; the norm before it stays a module."""
+    """Make an ordinary layer with a delta net as its attention; the norm before it stays a module."""
     nets: Any = importlib.import_module("megatron.core.ssm.gated_delta_net")
     specs: Any = importlib.import_module("megatron.core.transformer.spec_utils")
     attention = layer.submodules.self_attention.submodules

@@ -1,7 +1,8 @@
-"""The grouped product of experts on a CPU: one matrix product an expert, in the place of Transformer Engine's kernel.
+"""Compute the grouped product of experts on a CPU: one matrix product an expert, instead of Transformer Engine's
+kernel.
 
-Everything around it, the recompute of the activation included, is Megatron-Core's TEGroupedMLP
-(core/transformer/moe/experts.py:182), whose linears are built as core/extensions/transformer_engine.py:2612 says.
+Everything around it, with the recompute of the activation, is Megatron-Core's TEGroupedMLP
+(core/transformer/moe/experts.py:182), whose linears are built as in core/extensions/transformer_engine.py:2612.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from torch.nn.functional import linear
 
 
 class _Grouped(torch.nn.Module):
-    """`count` linears; weight{i} is [outputs, inputs]. Expert tensor parallelism communicates in the dispatcher."""
+    """Hold `count` linears; weight{i} is [outputs, inputs]. Expert tensor parallelism communicates in the
+    dispatcher."""
 
     def __init__(self, count: int, inputs: int, outputs: int, config: Any, how: Any, bias: bool, late: bool) -> None:
         super().__init__()
@@ -34,12 +36,13 @@ class _Grouped(torch.nn.Module):
         self.has_bias = bias
 
     def _add(self, name: str, parameter: Any, config: Any) -> None:
-        """A parameter whose gradient is reduced over the expert mesh, where there is one."""
+        """Mark a parameter whose gradient is reduced over the expert mesh, if there is one."""
         parameter.allreduce = config.expert_model_parallel_size == 1
         self.register_parameter(name, parameter)
 
     def forward(self, x: Tensor, counts: Sequence[int]) -> tuple[Tensor, list[Any] | None]:
-        """Tokens of expert after expert, [tokens, inputs]; the biases apart where they are added later."""
+        """Multiply the tokens of one expert after another, [tokens, inputs]; biases are returned if they are added
+        later."""
         weights = [getattr(self, f"weight{i}") for i in range(self.count)]
         biases = [getattr(self, f"bias{i}") for i in range(self.count)] if self.has_bias else [None] * self.count
         now = [None] * self.count if self.late else biases
@@ -58,7 +61,7 @@ def _row(count: int, inputs: int, outputs: int, *, config: Any, init_method: Any
 
 
 def modules(self: object, grouped: bool) -> Any:
-    """What Megatron-Core's local layers take for the experts of a rank (core/models/backends.py:138)."""
+    """The modules that Megatron-Core's local layers use for the experts of a rank (core/models/backends.py:138)."""
     from megatron.core.transformer.moe.experts import GroupedMLPSubmodules, TEGroupedMLP
 
     return partial(TEGroupedMLP, submodules=GroupedMLPSubmodules(linear_fc1=_column, linear_fc2=_row))

@@ -1,4 +1,5 @@
-"""Megatron-Core's own local layers, dense and MoE, with modules of PyTorch where it has Transformer Engine's alone."""
+"""Build Megatron-Core's own local layers, dense and MoE, with PyTorch modules where it has only Transformer
+Engine's."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _ATTENTIONS = {"megatron.core.models.backends": ("DotProductAttention",)}
 
 
 def install() -> None:
-    """Puts each where Megatron-Core's local layers look for theirs, and local layers where Bridge asks for TE's MTP."""
+    """Install each where Megatron-Core's local layers look for theirs, and local layers where Bridge requests TE's
+    MTP."""
     for names, new in ((_NORMS, norm), (_ATTENTIONS, Attention)):
         for module, attributes in names.items():
             for attribute in attributes:
@@ -36,7 +38,7 @@ def install() -> None:
 
 
 def layers(config: Any, vp_stage: int | None = None) -> Any:
-    """Megatron-Core's local layers of one virtual stage, dense and MoE as the model has them."""
+    """Make Megatron-Core's local layers of one virtual stage, dense and MoE like the model's."""
     specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
     block = specs.get_gpt_decoder_block_spec(config, False, normalization=config.normalization, vp_stage=vp_stage)
     for spec in block.layer_specs:
@@ -45,7 +47,7 @@ def layers(config: Any, vp_stage: int | None = None) -> Any:
 
 
 def _mtp(config: Any, vp_stage: int | None = None) -> Any:
-    """As bridge models/gpt_provider.py:343, which asks for Transformer Engine's layers whatever the model's are."""
+    """Do what bridge models/gpt_provider.py:343 does, which requests Transformer Engine's layers for every model."""
     specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
     if not config.mtp_num_layers:
         return None
@@ -55,7 +57,8 @@ def _mtp(config: Any, vp_stage: int | None = None) -> Any:
 
 
 def _as_on_gpu(spec: Any, config: Any) -> None:
-    """Latent attention's down projections whole on every tensor-parallel rank; its queries' norm where it would be."""
+    """Keep latent attention's down projections whole on every tensor-parallel rank, and its queries' norm in its
+    place."""
     attention = spec.submodules.self_attention.submodules
     if not hasattr(attention, "linear_kv_down_proj"):
         return

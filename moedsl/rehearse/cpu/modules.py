@@ -1,8 +1,8 @@
-"""Modules of PyTorch in the places of Transformer Engine's: a norm, core attention and a duplicated linear.
+"""Replace three modules of Transformer Engine by PyTorch: a norm, core attention and a duplicated linear.
 
-Megatron-Core's local norm refuses sequence parallelism (core/transformer/torch_norm.py:45) and its local attention
-context parallelism and latent attention (core/transformer/dot_product_attention.py:60). Parameters have the shapes
-and names that the real ones have.
+Megatron-Core's local norm refuses sequence parallelism (core/transformer/torch_norm.py:45), and its local attention
+refuses context parallelism and latent attention (core/transformer/dot_product_attention.py:60). Parameters have the
+shapes and names of the real ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 def norm(config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> torch.nn.Module:
-    """RMSNorm or LayerNorm; its gradients are summed over TP where sequence parallelism splits its input."""
+    """RMSNorm or LayerNorm; its gradients are summed over TP if sequence parallelism splits its input."""
     kinds = {"RMSNorm": torch.nn.RMSNorm, "LayerNorm": torch.nn.LayerNorm}
     module = kinds[config.normalization](hidden_size, eps=eps, dtype=config.params_dtype)
     for parameter in module.parameters():
@@ -82,7 +82,7 @@ class Attention(MegatronModule):
         return later if self.window is None else later | (distance > self.window)
 
     def _softmax(self, scores: Tensor) -> Tensor:
-        """With a learned offset in the denominator, where the model has attention sinks."""
+        """Divide with a learned offset in the denominator, if the model has attention sinks."""
         if self.softmax_offset is None:
             return scores.softmax(-1)
         offset = self.softmax_offset.view(1, -1, 1, 1).expand(scores.size(0), -1, scores.size(2), 1)
@@ -90,7 +90,7 @@ class Attention(MegatronModule):
 
 
 def _positions(parts: int, part: int, length: int) -> Tensor:
-    """Positions of a rank's tokens: its piece from the front and its piece from the back of 2 x parts pieces."""
+    """The positions of a rank's tokens: its piece from the front and its piece from the back of 2 x parts pieces."""
     if parts == 1:
         return torch.arange(length)
     piece = length // 2
@@ -103,7 +103,7 @@ def _all_positions(parts: int, length: int) -> Tensor:
 
 
 class Duplicated(torch.nn.Module):
-    """A linear that is whole on every tensor-parallel rank: latent attention's down projections.
+    """A linear that is whole on every tensor-parallel rank, for latent attention's down projections.
 
     Megatron-Core's local layers split them (core/models/gpt/gpt_layer_specs.py:422), Transformer Engine's do not
     (core/extensions/transformer_engine.py:975), and moedsl counts the latter.
@@ -119,7 +119,7 @@ class Duplicated(torch.nn.Module):
         self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
-        """The output, and no bias to add later."""
+        """Return the output, and no bias to add later."""
         return torch.nn.functional.linear(x, self.weight), None
 
 

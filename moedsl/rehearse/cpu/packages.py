@@ -1,7 +1,7 @@
-"""Packages that a CPU cannot have: Megatron-Core is imported as if without Transformer Engine, Bridge with it.
+"""Import Megatron-Core as if without Transformer Engine, and Bridge with a replacement of it.
 
-Megatron-Core chooses its own layers where Transformer Engine is absent, and decides that while it is imported. Bridge
-and modelopt need its names: they get the stand-in of `moedsl.verify.te`.
+Megatron-Core chooses its own layers if Transformer Engine is absent, and decides that during its import. Bridge and
+modelopt need its names: they get the replacement in `moedsl.verify.te`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _BEFORE = (
     "megatron.core.transformer.moe.moe_utils", "megatron.core.transformer.moe.token_dispatcher",
     "modelopt.torch.opt.plugins", "modelopt.torch.distill.plugins.megatron",
 )  # fmt: skip
-"""Whatever asks at import whether Transformer Engine is there."""
+"""Modules whose import tests for Transformer Engine."""
 
 
 def load() -> None:
-    """Imports them in that order. Call before anything of Megatron is imported."""
+    """Import them in that order. Call before anything of Megatron is imported."""
     hidden: Any = sys.modules
     for name in _ENGINE:
         hidden[name] = None
@@ -42,7 +42,7 @@ def load() -> None:
 
 
 def _resiliency() -> None:
-    """Bridge's pretrain imports one class of it and uses it only where in-process restart is on."""
+    """Replace a module of which Bridge's pretrain imports one class, used only with in-process restart."""
     inner = _module("nvidia_resiliency_ext.inprocess", {"CallWrapper": object})
     _module("nvidia_resiliency_ext", {"inprocess": inner})
 

@@ -13,7 +13,7 @@ from moedsl.schema.units import GIB
 
 
 @frozen
-class Taken:
+class Case:
     """One value for each uncertain term."""
 
     imbalance: float = 1.1
@@ -28,7 +28,7 @@ class Taken:
     """Whether a per-tensor FP8 weight keeps its transpose; None follows the architecture."""
     logits: float = 1.0
     """Logits and the copy that the loss saves (te pytorch/triton/cross_entropy.py:40); 0.5 if it works in place."""
-    beside: bool = False
+    together: bool = False
     """Whether the logits' gradient is alive together with the working set of a layer."""
     captured: float = 0.0
     """Graphs that serve two microbatches at a time under expert overlap, over the layers not at work."""
@@ -44,7 +44,7 @@ class Unknown:
     because: str
 
 
-BEST = Taken()
+BEST = Case()
 NATIVE = 2.5
 """Bytes for a logit of Megatron-Core's own fused cross entropy over Transformer Engine's. It makes an FP32 copy and
 takes the exponential of it (core tensor_parallel/cross_entropy.py:25), 10 for 4. With this, two published peaks of
@@ -59,44 +59,44 @@ NATURAL = Unknown(
     "routing",
     {"imbalance": 1.0},
     {"imbalance": 1.5, "same_rank": True},
-    "1.0 to 1.5 times the mean on the fullest rank: with an untrained router hot ranks of a published run (H100, "
-    "EP 8) held 72.9 GiB where rank 0 peaked at 66.3 GB, about half of what its experts save more",
+    "1.0 to 1.5 times the mean on the fullest rank: in a published run with an untrained router (H100, EP 8), hot "
+    "ranks held 72.9 GiB and rank 0 peaked at 66.3 GB; the difference is about half of what its experts save",
 )
 OTHERS = (
     Unknown(
         "workspaces",
         {"framework": 0.3 * GIB},
         {"framework": 1.5 * GIB},
-        "cuBLAS takes 32 MiB on Hopper for each handle and stream, Transformer Engine as much for each of the streams "
-        "of grouped products; how many there are depends on the overlap",
+        "cuBLAS allocates 32 MiB on Hopper for each handle and stream, and Transformer Engine as much for each stream "
+        "of grouped products; the number of streams depends on the overlap",
     ),
     Unknown(
         "dispatch copies",
         {"copies": 1.0},
         {"copies": 4.0},
-        "what is permuted, sent, received and combined is freed one after another on one stream, and can be alive "
-        "together where communication has streams of its own",
+        "permuted, sent, received and combined tokens are freed one after another on one stream; with separate "
+        "streams for communication, all can be alive together",
     ),
     Unknown(
         "FP8 transposes",
         {"transposes": False},
         {"transposes": True},
-        "a per-tensor FP8 weight keeps a transpose beside it where its GPU or keep_fp8_transpose_cache asks for one",
+        "a per-tensor FP8 weight also keeps its transpose if the GPU or keep_fp8_transpose_cache requires one",
     ),
     Unknown(
         "logits",
         {"logits": 0.5},
-        {"beside": True},
-        "Transformer Engine's cross entropy saves a copy of the logits and writes their gradient over it, and can be "
-        "told to work in place; at the most there are two beside the working set of a layer, as where another "
-        "microbatch's forward runs under it",
+        {"together": True},
+        "Transformer Engine's cross entropy saves a copy of the logits and writes their gradient over it, or works in "
+        "place if configured so; in the high case two copies are alive with the working set of a layer, for example "
+        "if another microbatch's forward overlaps",
     ),
     Unknown(
         "graph pools",
         {"captured": 0.0},
         {"captured": 1.0},
-        "under expert overlap graphs are captured in the order of the schedule, in which a layer's buffers serve the "
-        "next microbatch once its backward is through; at the most all layers hold two microbatches",
+        "under expert overlap, graphs are captured in the order of the schedule, and a layer's buffers serve the next "
+        "microbatch after its backward; in the high case all layers hold two microbatches",
     ),
 )
 
@@ -106,21 +106,21 @@ def unknowns(routing: str) -> tuple[Unknown, ...]:
     return (BALANCED if routing == "balanced" else NATURAL, *OTHERS)
 
 
-def best(routing: str) -> Taken:
+def best(routing: str) -> Case:
     """Return the best case: balanced routing has no fullest rank."""
     return evolve(BEST, imbalance=1.0) if routing == "balanced" else BEST
 
 
-def least(routing: str) -> Taken:
+def least(routing: str) -> Case:
     """Return the low case of everything."""
     return changed(best(routing), *(u.least for u in unknowns(routing)))
 
 
-def most(routing: str) -> Taken:
+def most(routing: str) -> Case:
     """Return the high case of everything."""
     return changed(best(routing), *(u.most for u in unknowns(routing)))
 
 
-def changed(base: Taken, *changes: Mapping[str, float | bool]) -> Taken:
+def changed(base: Case, *changes: Mapping[str, float | bool]) -> Case:
     """Return a copy with the named fields replaced."""
     return evolve(base, **{name: value for change in changes for name, value in change.items()})
