@@ -1,5 +1,4 @@
-"""Provide the functions of the API: a program in, typed values out. A program is its text, or the path of a .moe
-file."""
+"""Provide the functions of the API: a program in, typed values out. A program is text, or the path of a .moe file."""
 
 from __future__ import annotations
 

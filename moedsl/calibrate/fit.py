@@ -1,8 +1,8 @@
-"""The constants that explain measured runs best: a damped Gauss-Newton search in their logarithms, within their ranges.
+"""Fit the constants to measured runs: a damped Gauss-Newton search in their logarithms, within their ranges.
 
-What is minimised is the squared log of measured over predicted speed, in units of how exact a good estimate is, and the
-squared distance of each constant from where it started, in units of its spread: a constant that the runs say nothing of
-stays. Runs that differ only in their date share one vote, and a run far from all others loses its own (Cauchy weights).
+It minimises the squared log of measured over predicted speed, in units of a good estimate's error, and the squared
+distance of each constant from its start, in units of its spread: a constant that no run depends on stays. Runs that
+differ only in their date share one vote, and a run far from all others loses its own (Cauchy weights).
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from moedsl.schema.calibration import Constants, ranges
 
 Floats = NDArray[np.float64]
 EXACT = 0.08
-"""How far a good estimate is from a run, as a log ratio."""
+"""The error of a good estimate, as a log ratio."""
 FAR = 2 * EXACT
-"""Where a run starts to lose its vote."""
+"""The error at which a run starts to lose its vote."""
 ROUNDS, STEPS = 3, 10
 Progress = Callable[[str], None]
 
 
 @frozen
 class Fit:
-    """The fitted constants, and which of them the runs moved by more than a tenth of their spread."""
+    """The fitted constants, and those that the runs moved by more than a tenth of their spread."""
 
     constants: Constants
     moved: tuple[str, ...]
 
 
 def fit(runs: Sequence[Measured], start: Constants, progress: Progress = lambda _: None) -> Fit:
-    """The constants of one architecture from the runs on it that measured their speed."""
+    """Fit the constants of one architecture to the runs on it that measured their speed."""
     known = ranges()
     votes = _votes(runs)
     x0 = np.log([getattr(start, name) for name in known])
@@ -66,7 +66,7 @@ def _votes(runs: Sequence[Measured]) -> Floats:
 
 
 def _search(runs: Sequence[Measured], start: Constants, x0: Floats, x: Floats, weights: Floats) -> Floats:
-    """Levenberg and Marquardt's steps, clipped to the ranges."""
+    """Take Levenberg and Marquardt's steps, clipped to the ranges."""
     known = list(ranges().values())
     low, high = np.log([r.low for r in known]), np.log([r.high for r in known])
     spread = np.array([r.spread for r in known])
@@ -92,7 +92,7 @@ def _search(runs: Sequence[Measured], start: Constants, x0: Floats, x: Floats, w
 
 
 def _slope(residuals: Callable[[Floats], Floats], x: Floats, f: Floats, high: Floats) -> Floats:
-    """Columns of forward differences; backward at the end of a range."""
+    """The Jacobian by forward differences; backward at the end of a range."""
     out = np.empty((len(f), len(x)))
     for i in range(len(x)):
         step = 1e-3 if x[i] + 1e-3 <= high[i] else -1e-3

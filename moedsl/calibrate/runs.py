@@ -1,4 +1,4 @@
-"""Measured runs: each a run file (or its text) and what was measured, as columns that the prices can be asked for."""
+"""Read measured runs: each a run file (or its text) with its measurements, as columns for the prices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moedsl.solver.solve import make_cost, solve
 
 @frozen
 class Measured:
-    """One run and what it measured; `row` has the code of every axis."""
+    """One run and its measurements; `row` has the code of every axis."""
 
     id: str
     release: str
@@ -32,7 +32,7 @@ class Measured:
     cost: Cost
     row: Mapping[str, int]
     tokens: float | None
-    """Tokens/s of a GPU, over all iterations that were counted."""
+    """Tokens/s of a GPU, over all counted iterations."""
     peak: float | None
     """GB by torch.cuda.max_memory_allocated."""
 
@@ -53,12 +53,12 @@ class Measured:
         return self.program.precision or "bf16"
 
     def predicted(self, constants: Constants | None = None) -> float:
-        """Tokens/s of a GPU as estimated, with other constants where they are given."""
+        """The estimated tokens/s of a GPU, with other constants if given."""
         cost = self.cost if constants is None else evolve(self.cost, hardware=self._gpu(constants))
         return float(cost.tokens_per_second_per_gpu(cost.time(self.row)[0]))
 
     def predicted_peak(self) -> float:
-        """GB at the peak, as estimated."""
+        """The estimated GB at the peak."""
         return float(self.cost.memory(self.row)[0]) / 1e9
 
     def _gpu(self, constants: Constants) -> Any:
@@ -67,7 +67,8 @@ class Measured:
 
 @frozen
 class Batch:
-    """Layouts of the same model, machine and batch, which are priced together; `at` are their places among the runs."""
+    """Layouts of the same model, hardware and batch, which are priced together; `at` are their positions in the
+    runs."""
 
     cost: Cost
     columns: Mapping[str, NDArray[np.int64]]
@@ -75,7 +76,7 @@ class Batch:
 
 
 def batches(runs: Sequence[Measured]) -> list[Batch]:
-    """The runs by what they share."""
+    """Group the runs by what they share."""
     kinds: list[tuple[Cost, list[int]]] = []
     for i, run in enumerate(runs):
         same = next((at for cost, at in kinds if cost == run.cost), None)
@@ -91,7 +92,7 @@ def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, NDArray[np.int64]]:
 
 
 def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> NDArray[np.float64]:
-    """Tokens/s of a GPU for every run, in the order of the runs; `Measured.predicted` of one."""
+    """Estimate the tokens/s of a GPU for every run, in order."""
     out = np.empty(sum(len(b.at) for b in asked))
     for b in asked:
         gpu = b.cost.hardware if constants is None else evolve(b.cost.hardware, constants=constants)
@@ -100,10 +101,10 @@ def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> NDA
 
 
 def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
-    """A JSON-lines file, its runs, and a diagnostic for what cannot be read, which names its line.
+    """Read a JSON-lines file: its runs, and a diagnostic with its line for each unreadable one.
 
-    Keys of a line: run (the text of a run file) or file (its path, relative to this file's folder); and
-    tokens_per_s_per_gpu, or step_time_s, or both left out; peak_gb, id and release where there are.
+    Keys of a line: run (the text of a run file) or file (its path, relative to this file's folder);
+    tokens_per_s_per_gpu or step_time_s or neither; peak_gb, id and release if known.
     """
     found: list[Diagnostic] = []
     out: list[Measured] = []
@@ -161,7 +162,7 @@ def _measured(data: dict[str, Any], p: Program, id: str, span: Span) -> Measured
 
 
 def _row(p: Program, problem: Problem) -> Mapping[str, int] | None:
-    """The layout that the run pins, or the one that the solver chooses of what it leaves open."""
+    """The layout that the run pins, or the one that the solver chooses."""
     if all(len(domain) == 1 for domain in problem.domains.values()):
         return pinned_row(problem)
     assert p.gpus is not None

@@ -1,4 +1,4 @@
-"""A fit as the .moe declaration that states it, and what changed, for a person to read."""
+"""Print a fit as a .moe declaration, with the changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moedsl.schema.calibration import Constants, ranges
 
 
 def declaration(arch: str, fitted: Fit, runs: Sequence[Measured]) -> str:
-    """``calibration ARCH { ... }``: three digits of each constant, its meaning, and whether the runs moved it."""
+    """Write ``calibration ARCH { ... }``: three digits of each constant, its meaning, and whether the runs moved it."""
     gpus = ", ".join(sorted({r.gpu for r in runs}))
     head = f"# Fitted by `moedsl calibrate` to {len(runs)} runs on {gpus}. Constants not from the runs are unchanged.\n"
     lines = [f"  watts {fitted.constants.watts:g}  # the power limit at which the shares are stated"]
@@ -24,12 +24,12 @@ def declaration(arch: str, fitted: Fit, runs: Sequence[Measured]) -> str:
 
 
 def rounded(value: float) -> float:
-    """Three significant digits."""
+    """Round to three significant digits."""
     return float(f"{value:.3g}")
 
 
 def changes(before: Constants, fitted: Fit) -> Iterator[str]:
-    """One line for each constant that the runs moved."""
+    """Print one line for each constant that the runs moved."""
     after, known = asdict(fitted.constants), ranges()
     for name, old in asdict(before).items():
         if name in fitted.moved:
@@ -37,6 +37,6 @@ def changes(before: Constants, fitted: Fit) -> Iterator[str]:
 
 
 def verdict(runs: Sequence[Measured], before: Constants, fitted: Fit) -> str:
-    """The median error over the runs, with the constants before and after."""
+    """Print the median error over the runs, with the constants before and after."""
     was, now = (float(np.median(np.abs(np.expm1(-errors(runs, c))))) for c in (before, fitted.constants))
     return f"median error of the estimate {was:.1%} -> {now:.1%} over {len(runs)} runs (those of the fit)"

@@ -1,1 +1,1 @@
-"""The command line: the parser of arguments, and one module for each command."""
+"""Run the command line: the parser of arguments, and one module for each command."""

@@ -18,7 +18,7 @@ from moedsl.solver.solve import Chosen
 
 
 def run(a: Namespace) -> int:
-    """`plan` with --top, --pareto or --tokens: the tables instead of the plans, a budget below them."""
+    """Print the tables of `plan` with --top, --pareto or --tokens instead of the plans, with a budget below them."""
     if unpriced(a) or _unmixed(a):
         return 1
     result, code = compiled(a, "plan")
@@ -37,7 +37,7 @@ def run(a: Namespace) -> int:
 
 
 def unpriced(a: Namespace) -> bool:
-    """Whether a price has no tokens to be the price of; says so on stderr."""
+    """Whether there is a price without tokens; reports this on stderr."""
     if a.price is None or a.tokens is not None:
         return False
     print("--price needs a number of tokens: write --tokens 10T --price 2.5", file=sys.stderr)
@@ -45,7 +45,7 @@ def unpriced(a: Namespace) -> bool:
 
 
 def _unmixed(a: Namespace) -> bool:
-    """Whether something else was asked for that has no plan to add to; says so on stderr."""
+    """Whether --json needs a plan that the other options do not make; reports this on stderr."""
     other = "--lengths" if a.lengths else "--stop-after" if a.stop_after not in (None, "plan") else None
     if other is not None:
         print(f"{other} does not print a plan: leave out --top, --pareto, --tokens", file=sys.stderr)
@@ -53,19 +53,19 @@ def _unmixed(a: Namespace) -> bool:
 
 
 def budget_of(a: Namespace) -> Budget | None:
-    """The budget that the arguments name."""
+    """Read the budget from the arguments."""
     return None if a.tokens is None else Budget(a.tokens, a.price)
 
 
 def add(a: Namespace, result: Result) -> None:
-    """Gives every plan its `top`, `pareto` and `budget`, as far as they are asked for."""
+    """Add `top`, `pareto` and `budget` to every plan, if requested."""
     progress, budget = talk.Progress(), budget_of(a)
     pairs = zip(result.chosen, result.plans, strict=True)
     result.plans = tuple(evolve(p, **_answers(a, c, budget, progress)) for c, p in pairs)
 
 
 def with_fronts(result: Result) -> None:
-    """Gives every plan its `pareto`."""
+    """Add `pareto` to every plan."""
     from moedsl.queries.pareto import pareto
 
     pairs, progress = zip(result.chosen, result.plans, strict=True), talk.Progress()
@@ -88,7 +88,7 @@ def _answers(a: Namespace, c: Chosen, budget: Budget | None, progress: talk.Prog
 
 
 def tables(a: Namespace, result: Result) -> Iterator[str]:
-    """The tables that stand instead of the plans."""
+    """Print the tables that replace the plans."""
     for c, p in zip(result.chosen, result.plans, strict=True):
         if a.top:
             from moedsl.queries.text import top_text

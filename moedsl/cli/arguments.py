@@ -1,4 +1,4 @@
-"""The commands and their arguments, as a table in the order of `--help`. It imports nothing that a command needs."""
+"""List the commands and their arguments in the order of `--help`. It imports nothing that a command needs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]
-"""What `add_argument` takes."""
+"""Keyword arguments of `add_argument`."""
 
 
 class Command(NamedTuple):
-    """A command: its line of help, its arguments, and commands of its own."""
+    """A command: its line of help, its arguments, and its subcommands."""
 
     help: str
     arguments: tuple[Argument, ...]
@@ -23,7 +23,7 @@ def _command(help: str, *arguments: Argument, actions: Mapping[str, Command] = {
 
 
 def _arg(words: str, help: str = "", **options: Any) -> Argument:
-    """An argument by its names and what stands for its value, as in "-o --output DIR"."""
+    """An argument by its names and the placeholder of its value, as in "-o --output DIR"."""
     names = tuple(w for w in words.split() if w.startswith("-")) or (words.split()[0],)
     value = "".join(words.split(maxsplit=len(names))[len(names) :])
     return names, {"metavar": value or None, "help": help or None, **options}
@@ -34,7 +34,7 @@ def _flag(words: str, help: str) -> Argument:
 
 
 def _amount(name: str) -> Any:
-    """A reader of `moedsl.queries.amounts`, imported when an argument needs it."""
+    """Make a reader of `moedsl.queries.amounts`, imported when an argument needs it."""
 
     def read(text: str) -> Any:
         return getattr(importlib.import_module("moedsl.queries.amounts"), name)(text)

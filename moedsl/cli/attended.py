@@ -1,4 +1,4 @@
-"""A launch from the command line: submit, say the id, wait with the states, and say why what failed did."""
+"""Launch from the command line: submit, print the id, wait with the states, and explain failures."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ Plans = Mapping[str, Plan]
 def run(
     tasks: Sequence[Task], title: str, home: Path, detach: bool = False, plans: Plans = MappingProxyType({})
 ) -> int:
-    """The exit code: 0 all succeeded (or, detached, were submitted), 1 not, 130 after Ctrl-C.
+    """Submit and wait. Exit code: 0 if all succeeded (or, detached, were submitted), 1 if not, 130 after Ctrl-C.
 
-    The id is the only thing on stdout, and comes before the submission. `plans`, by the names of tasks, are kept beside
-    their logs.
+    Only the id is on stdout, before the submission. `plans`, by the names of tasks, are stored with their logs.
     """
     done = submit(tasks, title, home, _name)
     talk.say([done.why_not] if done.why_not else [], {})
@@ -36,7 +35,7 @@ def run(
 
 
 def _keep(experiment: store.Experiment, plans: Plans) -> None:
-    """plan.json in the folder of each job: `moedsl results` reads it with the log."""
+    """Write plan.json into the folder of each job, where `moedsl results` reads it with the log."""
     for job in experiment.of_nemo.jobs:
         if job.id in plans:
             text = json.dumps(plans[job.id].to_json(), indent=2, ensure_ascii=False) + "\n"

@@ -1,6 +1,6 @@
-"""The command line: words to commands. Each command imports what it needs, so that `--help` imports nothing else.
+"""Run a command line. Each command imports what it needs, so that `--help` imports nothing else.
 
-Exit codes: 0 fine, 1 the user's file is wrong or infeasible, 2 our bug. Data on stdout, talk on stderr.
+Exit codes: 0 fine, 1 the user's file is wrong or infeasible, 2 our bug. Data on stdout, messages on stderr.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BLAS = "OPENBLAS_NUM_THREADS"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code."""
+    """Run one command and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
     arguments = _parser(words[0] if words else "").parse_args(words)
     try:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _one_blas_thread() -> Generator[None]:
-    """NumPy is imported without OpenBLAS's pool of threads: the products here are small, and a pool costs 25 ms."""
+    """Import NumPy without OpenBLAS's thread pool: the products here are small, and a pool costs 25 ms."""
     if _BLAS in os.environ:
         yield
         return
@@ -54,8 +54,8 @@ def _one_blas_thread() -> Generator[None]:
 
 @contextmanager
 def _no_collections() -> Generator[None]:
-    """Imports without the garbage collector, and nothing of them looked at again: they stay, and it costs 30 ms. A
-    command leaves few cycles behind, so the collector then looks seldom."""
+    """Import without the garbage collector, and freeze the imports, which saves 30 ms. A command makes few cycles, so
+    the collector runs rarely afterwards."""
     gc.disable()
     try:
         yield
@@ -66,7 +66,7 @@ def _no_collections() -> Generator[None]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Wrong words on the command line are the user's mistake: exit code 1."""
+    """Exit with code 1 for wrong arguments, which are the user's mistake."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -85,7 +85,7 @@ def _bug() -> int:
 
 
 def _parser(word: str) -> argparse.ArgumentParser:
-    """The parser for a command line that begins with a word: of one command, or of all where it names none."""
+    """Make the parser for a command line that begins with a word: of one command, or of all if it names none."""
     parser = _Parser(
         prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe."
     )
@@ -98,7 +98,7 @@ def _parser(word: str) -> argparse.ArgumentParser:
 
 
 def _declare(parser: argparse.ArgumentParser, dest: str, commands: Mapping[str, Command]) -> None:
-    """Adds commands to a parser, and their own commands to theirs."""
+    """Add commands to a parser, and their subcommands to theirs."""
     below = parser.add_subparsers(dest=dest, metavar=dest.upper() if dest == "command" else "|".join(commands))
     for name, command in commands.items():
         one = below.add_parser(name, help=command.help, description=command.help)

@@ -1,4 +1,4 @@
-"""Printing plans, for the commands that do."""
+"""Print plans for several commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moedsl.planner.text.plan import plan_text
 
 
 def with_ladders(result: Result) -> None:
-    """Gives each plan its ladder; a workflow's have theirs."""
+    """Add its ladder to each plan; plans of a workflow have theirs."""
     from moedsl.planner import ladder
 
     pairs = zip(result.chosen, result.plans, strict=True)
@@ -24,7 +24,7 @@ def with_ladders(result: Result) -> None:
 
 
 def show(a: Namespace, result: Result) -> None:
-    """Prints the plans, or what the stage that was asked for made."""
+    """Print the plans, or the output of the requested stage."""
     if a.stop_after and a.stop_after != "plan":
         from moedsl.cli import stages
 
@@ -36,7 +36,7 @@ def show(a: Namespace, result: Result) -> None:
 
 
 def _texts(plans: Sequence[Plan]) -> Iterator[str]:
-    """Every plan, but of an isolation the first alone and then the variants side by side."""
+    """Print every plan; of an isolation, only the first, then the variants side by side."""
     if any(p.isolation for p in plans):
         from moedsl.isolate import table  # it reads the fields of recipes
 
@@ -51,7 +51,7 @@ def _texts(plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def one(plans: Sequence[Plan]) -> dict[str, Any]:
-    """The plan of a file with one run; of several, an object that holds them all."""
+    """The plan of a file with one run; for several runs, an object with all."""
     if len(plans) == 1:
         return plans[0].to_json()
     compared = _compared(plans)
@@ -59,7 +59,7 @@ def one(plans: Sequence[Plan]) -> dict[str, Any]:
 
 
 def _compared(plans: Sequence[Plan]) -> list[dict[str, Any]]:
-    """The variants of each isolation, and the values of each sweep, side by side."""
+    """Compare the variants of each isolation, and the values of each sweep."""
     swept = sweep_table.comparisons(plans)
     if not any(p.isolation for p in plans):
         return swept

@@ -1,4 +1,4 @@
-"""`--stop-after`: what a stage made, as JSON."""
+"""Print the output of a stage as JSON for `--stop-after`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moedsl.syntax.printer import print_expr
 
 
 def dump(r: Result, stage: str) -> Any:
-    """The output of one stage of every run."""
+    """The output of one stage for every run."""
     if stage == "parse":
         return tree(r.module)
     if stage == "check":
@@ -27,7 +27,7 @@ def dump(r: Result, stage: str) -> Any:
 
 
 def tree(value: Any) -> Any:
-    """A syntax tree as JSON: the class under `kind`, then the fields."""
+    """Convert a syntax tree to JSON: the class as `kind`, then the fields."""
     if attrs.has(type(value)):
         names = [f.name for f in attrs.fields(type(value)) if f.name != "span"]
         return {"kind": type(value).__name__, **{n: tree(getattr(value, n)) for n in names}}

@@ -1,4 +1,4 @@
-"""What the commands share: reading a program, running the stages, printing diagnostics and progress."""
+"""Share what commands need: reading a program, running the stages, printing diagnostics and progress."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from moedsl.diagnostics.source import Source
 from moedsl.syntax import reader
 
 QUIET_FOR = 0.7
-"""Seconds before work is called long and starts to show progress."""
+"""Seconds before progress is shown."""
 
 
 def source_of(a: Namespace) -> tuple[Source | None, tuple[Diagnostic, ...]]:
-    """The program that the arguments name."""
+    """Read the program that the arguments name."""
     if a.expression is not None:
         return reader.from_text(a.expression, "<text>")
     if a.file is None:
@@ -31,24 +31,24 @@ def source_of(a: Namespace) -> tuple[Source | None, tuple[Diagnostic, ...]]:
 
 
 def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
-    """Diagnostics as text, on stderr."""
+    """Print diagnostics as text on stderr."""
     data = [to_json(d, sources) for d in diagnostics]
     if data:
         print(render_all(data, colour=sys.stderr.isatty()), file=sys.stderr)
 
 
 def print_json(value: Any) -> None:
-    """JSON on stdout, two blanks a level, letters as they are."""
+    """Print JSON on stdout, indented by two spaces."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def failed_json(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> dict[str, Any]:
-    """What a command with --json prints when there is no plan."""
+    """Make the JSON that a command with --json prints if there is no plan."""
     return {"version": 1, "diagnostics": [to_json(d, sources) for d in diagnostics]}
 
 
 def refused(a: Namespace, diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source] = {}) -> int:
-    """Prints why a command does nothing, as JSON too where that is asked for; the exit code."""
+    """Print why a command does nothing, with --json also as JSON; returns the exit code."""
     diagnostics = [*diagnostics]
     if a.json:
         print_json(failed_json(diagnostics, sources))
@@ -57,7 +57,7 @@ def refused(a: Namespace, diagnostics: Iterable[Diagnostic], sources: Mapping[st
 
 
 def written(path: Path, text: str, note: str) -> int:
-    """Writes a file and says so on stderr; the exit code."""
+    """Write a file and report it on stderr; returns the exit code."""
     from moedsl.support.atomic_file import write  # most commands write nothing
 
     diagnostics = write(path, text)
@@ -68,7 +68,7 @@ def written(path: Path, text: str, note: str) -> int:
 
 
 class Progress:
-    """Says on stderr what is being done, once it takes long."""
+    """Report on stderr what is being done, if it takes long."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -79,7 +79,7 @@ class Progress:
 
 
 def compiled(a: Namespace, stop_after: str) -> tuple[Result | None, int]:
-    """The result of the stages and the exit code so far; diagnostics are out already."""
+    """Run the stages and print diagnostics; returns the result and the exit code so far."""
     source, diagnostics = source_of(a)
     if source is None:
         return None, refused(a, diagnostics)

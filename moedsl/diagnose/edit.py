@@ -34,7 +34,7 @@ MEMORY = "memory"
 
 @frozen
 class Proof:
-    """What an edit does to one run: `held` where all else stayed as it was; `before` is None where nothing compiled."""
+    """The effect of an edit on one run: `held` if all else stayed equal; `before` is None if nothing compiled."""
 
     run: str
     edit: str
@@ -45,7 +45,7 @@ class Proof:
 
 @frozen
 class Attempt:
-    """A run with the proof that some edit helps, or why each of the edits does not."""
+    """A run with the proof that an edit helps, or why each of the edits does not."""
 
     run: str
     proof: Proof | None
@@ -68,12 +68,12 @@ def lower_peak(before: Plan, after: Plan) -> str | None:
 
 
 def edits(fix: str | None) -> list[str]:
-    """The statements that a fix names, in its order."""
+    """The statements that a fix names, in order."""
     return [text for text in _QUOTED.findall(fix or "") if _statements(text)]
 
 
 def _statements(text: str) -> tuple[ast.Item, ...]:
-    """The statements of a text; none where it is something else: a bare name is a word of the prose."""
+    """The statements of a text; none if it is something else: a bare name is a word of the prose."""
     module, found = cached_parse(Source("<fix>", text))
     if module is None or found or any(isinstance(i, ast.BareStmt | ast.UseDecl) for i in module.items):
         return ()
@@ -81,10 +81,8 @@ def _statements(text: str) -> tuple[ast.Item, ...]:
 
 
 def prove(source: Source, wanted: Sequence[str], judge: Judge = anything) -> list[Attempt]:
-    """For each run of a file, the first of some edits that compiles, changes its plan and is a way out by `judge`.
-
-    Of a sweep or an isolation the first plan stands for all.
-    """
+    """For each run of a file, find the first edit that compiles, changes its plan and passes `judge`. For a sweep or an
+    isolation, the first plan counts for all."""
     before = compile_source(source)
     return [_attempt(source, run, _first(before, run or "main"), wanted, judge) for run in _runs(before)]
 
@@ -95,7 +93,7 @@ def _first(result: Result, run: str) -> Plan | None:
 
 
 def _runs(result: Result) -> list[str | None]:
-    """The names of the run blocks of a file, None for its top level."""
+    """The names of the run blocks of a file; None for its top level."""
     items = result.module.items if result.module else ()
     return [i.name.id for i in items if isinstance(i, ast.RunDecl)] or [None]
 
@@ -131,7 +129,7 @@ def _planned(source: Source, run: str | None, edit: str, held: str) -> Plan | st
 
 
 def _held(before: Plan, edit: str) -> str:
-    """Pins of everything in a plan that an edit does not speak of."""
+    """Pin everything in a plan that an edit does not name."""
     spoken = _spoken(edit)
     values = experiment.settings(before.layout, before.batch, before.policy)
     pins = {a.name: values[a.name] for a in axes.AXES if a.name not in spoken and a.name not in _NOT_HELD}
@@ -139,7 +137,7 @@ def _held(before: Plan, edit: str) -> str:
 
 
 def _spoken(edit: str) -> set[str]:
-    """What an edit fixes, by the names of axes."""
+    """The names of the axes that an edit fixes."""
     names: set[str] = set()
     for s in _statements(edit):
         if isinstance(s, ast.PinStmt):
@@ -150,13 +148,13 @@ def _spoken(edit: str) -> set[str]:
 
 
 def changes(before: Plan, after: Plan) -> dict[str, tuple[Any, Any]]:
-    """What differs between two plans, by name: the value before and after."""
+    """The differences between two plans by name: the value before and after."""
     a, b = _settings(before), _settings(after)
     return {k: (a.get(k), b.get(k)) for k in dict.fromkeys([*a, *b]) if a.get(k) != b.get(k)}
 
 
 def _settings(p: Plan) -> dict[str, Any]:
-    """The words of the language that a plan gives a value, then the user's own fields."""
+    """The keywords with values in a plan, then the user's own fields."""
     return experiment.settings(p.layout, p.batch, p.policy) | dict(p.set)
 
 

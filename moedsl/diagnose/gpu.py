@@ -13,11 +13,11 @@ from moedsl.schema.units import GIB
 APART = 0.15
 """Share by which a driver's total may differ from a declared size: gigabytes and gibibytes are 7% apart."""
 _TOTAL = re.compile(r"total capacity of ([0-9.]+) GiB")
-"""PyTorch's words (torch lib/libc10_cuda.so)."""
+"""PyTorch's message (torch lib/libc10_cuda.so)."""
 
 
 def remarks(report: Report, source: Source, library: Library) -> dict[str, str]:
-    """For each symptom whose line names a GPU's memory that no run of the file has, a sentence that says so."""
+    """Remark for each symptom whose line names a GPU memory that no run of the file has."""
     totals = {s.rule.id: float(m[1]) * GIB for s in report.sightings if (m := _TOTAL.search(s.text))}
     if not totals:
         return {}

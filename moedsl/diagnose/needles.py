@@ -1,4 +1,4 @@
-"""What a regular expression cannot match without: the literal words that a log is searched for before it is tried.
+"""Find the literal words that every match of a regular expression contains, to search a log for them first.
 
 Searching megabytes for a word is far cheaper than trying expressions line by line.
 """
@@ -10,7 +10,7 @@ import re
 from attrs import define
 
 SHORTEST = 4
-"""A shorter word is found everywhere and spares nothing."""
+"""The length of the shortest useful word; shorter ones occur everywhere."""
 _QUANTIFIER = re.compile(r"[*+?]\??|\{[0-9]*,?[0-9]*\}\??")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
 
@@ -18,7 +18,7 @@ Words = frozenset[str]
 
 
 def needles(pattern: str) -> Words | None:
-    """Words of which every match contains one; None where no such words are known, so that every line must be tried."""
+    """Words of which every match contains one; None if there are none, so that every line must be tried."""
     reader = _Reader(pattern)
     words = reader.alternatives()
     usable = words is not None and not reader.unknown and reader.at == len(pattern)
@@ -27,14 +27,14 @@ def needles(pattern: str) -> Words | None:
 
 @define
 class _Reader:
-    """Reads an expression once, keeping what must stand in a match. `unknown` is set by what it does not read."""
+    """Reads an expression once and keeps what every match must contain. `unknown` is set by what it does not read."""
 
     text: str
     at: int = 0
     unknown: bool = False
 
     def alternatives(self) -> Words | None:
-        """Branches up to a closing bracket or the end: the words of each together, None if one has none."""
+        """Read branches up to a closing bracket or the end; returns the words of all, None if one has none."""
         branches = [self._branch()]
         while self._next() == "|":
             self.at += 1
@@ -60,7 +60,7 @@ class _Reader:
         return max(parts, key=lambda words: min(map(len, words)), default=None)
 
     def _part(self) -> tuple[str, Words | None]:
-        """One literal character, or what a group must contain; neither for anything else."""
+        """One literal character, or the words that a group must contain; neither for anything else."""
         c = self.text[self.at]
         self.at += 1
         if c == "(":

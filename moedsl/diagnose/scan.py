@@ -1,4 +1,4 @@
-"""`diagnose`: known symptoms in a log of any size, read block by block, and the last line that looks like an error."""
+"""Search a log of any size for known symptoms, block by block, and for the last line that looks like an error."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 
 BLOCK = 4 << 20
-"""Bytes read at once."""
+"""Bytes to read at once."""
 LONGEST = 1 << 20
-"""Bytes of a line that has no end; it is cut there."""
+"""The most bytes of a line; a longer one is cut."""
 SHOWN = 300
-"""Characters of a line that are kept."""
+"""The most characters of a line in a report."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]*\x07")
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:?|(\d+):)\s*")
 _NOISE = re.compile(rb"ChildFailedError|SignalException|errors\.py|Traceback \(most recent|number of nan iterations")
@@ -27,7 +27,7 @@ _BINARY = bytes(b for b in range(32) if b not in b"\t\n\r\x1b\f\b") + b"\x7f"
 
 @frozen
 class Symptom:
-    """One symptom of the stdlib or of a run file, ready to search: `words` are what a match must contain."""
+    """One symptom of the stdlib or of a run file, ready to search: every match contains one of `words`."""
 
     rule: Rule
     pattern: re.Pattern[str]
@@ -36,19 +36,19 @@ class Symptom:
 
 @frozen
 class Sighting:
-    """A symptom where it first stood: the line counted from 1, its text without colours and rank, and how often."""
+    """A symptom at its first line, counted from 1, with its text without colours and rank, and the number of lines."""
 
     rule: Rule
     line: int
     text: str
     count: int
     ranks: tuple[int, ...] = ()
-    """The ranks whose lines say so, where lines name theirs."""
+    """The ranks of its lines, if lines name theirs."""
 
 
 @frozen
 class Report:
-    """What a log says: its lines, its symptoms in the order of their first lines, the last error-looking line."""
+    """The report on a log: its lines, its symptoms in the order of their first lines, the last line with an error."""
 
     name: str
     lines: int
@@ -57,14 +57,14 @@ class Report:
 
 
 def symptoms(library: Library) -> tuple[Symptom, ...]:
-    """Every symptom of a library whose pattern is a regular expression, in the order of the files."""
+    """Prepare every symptom of a library whose pattern is a regular expression, in the order of the files."""
     known, _, found = collect.of_library(library)
     wrong = {d.labels[0].span for d in found if d.id == "check.pattern"}
     return tuple(symptom(r) for r in known if r.kind == "symptom" and r.expr.span not in wrong)
 
 
 def symptom(rule: Rule) -> Symptom:
-    """A rule ready to search; raises re.error where its pattern is no regular expression."""
+    """Prepare a rule; raises re.error if its pattern is not a regular expression."""
     text = getattr(rule.expr, "value", "")
     words = needles(text)
     return Symptom(rule, re.compile(text), tuple(w.encode() for w in sorted(words)) if words else None)
@@ -76,7 +76,7 @@ def is_binary(start: bytes) -> bool:
 
 
 def diagnose(name: str, stream: Iterable[bytes], known: Sequence[Symptom]) -> Report:
-    """The report on a log given as blocks of whole lines."""
+    """Report on a log, given as blocks of whole lines."""
     scan = _Scan(known)
     for block in stream:
         scan.block(_ANSI.sub(b"", block) if b"\x1b" in block else block)
@@ -85,7 +85,7 @@ def diagnose(name: str, stream: Iterable[bytes], known: Sequence[Symptom]) -> Re
 
 
 def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
-    """A stream as blocks that end with a line, whatever its size; a line longer than `LONGEST` is cut."""
+    """Split a stream into blocks that end with a line; a line longer than `LONGEST` is cut."""
     rest = b""
     while data := stream.read(size):
         data = rest + data
@@ -101,7 +101,7 @@ def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
 
 @define
 class _Scan:
-    """Goes over the blocks of one log."""
+    """Reads the blocks of one log."""
 
     known: Sequence[Symptom]
     lines: int = 0
@@ -142,7 +142,7 @@ def _joined(ranks: tuple[int, ...], rank: int | None) -> tuple[int, ...]:
 
 
 def _starts(block: bytes, words: tuple[bytes, ...] | None) -> set[int]:
-    """Where the lines begin that contain one of the words; every line where no words are known."""
+    """The starts of the lines that contain one of the words; of every line if there are no words."""
     if words is None:
         return {0, *(m.end() for m in re.finditer(rb"\n(?!\Z)", block))}
     return {start for w in words for start in _holding(block, w)}
@@ -162,7 +162,7 @@ def _line(block: bytes, start: int) -> str:
 
 
 def _without_rank(text: str) -> tuple[int | None, str]:
-    """A line without the rank that launchers put before it, ``[rank3]:``, ``[default3]:`` or ``3:``, and the rank."""
+    """Split a line into the rank that launchers write first, ``[rank3]:``, ``[default3]:`` or ``3:``, and the rest."""
     found = _RANK.match(text)
     if found is None:
         return None, text.strip()
@@ -170,7 +170,7 @@ def _without_rank(text: str) -> tuple[int | None, str]:
 
 
 def _last_error(block: bytes) -> int | None:
-    """Where the last line begins that looks like an error, not counting what launchers and tracebacks add."""
+    """The start of the last line that looks like an error, except lines of launchers and tracebacks."""
     end = len(block)
     for _ in range(200):
         found = _last_match(block, end)

@@ -1,4 +1,4 @@
-"""A diagnosis as JSON, and as text read from that JSON."""
+"""Print a diagnosis from its JSON."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TRY = (
     "`moedsl verify RECIPE` asks the real Megatron Bridge about the configuration, without a GPU",
     "declare the message as a `symptom` in a rules block, and give that file with --run, so that it is known next time",
 )
-"""What to do with a log in which nothing is recognised."""
+"""Advice for a log in which nothing is recognised."""
 
 
 def to_json(
     r: Report, proofs: Mapping[str, Sequence[Attempt]], remarks: Mapping[str, str] = MappingProxyType({})
 ) -> Json:
-    """The report, `proofs` and `remarks` by the id of a symptom where a run file was given."""
+    """Write the report as JSON, with `proofs` and `remarks` by the id of a symptom if there is a run file."""
     error = {"line": r.last_error[0], "text": r.last_error[1]} if r.last_error else None
     found = [_sighting(s, proofs.get(s.rule.id), remarks.get(s.rule.id)) for s in r.sightings]
     return {"version": 1, "log": r.name, "lines": r.lines, "symptoms": found, "last_error": error}
@@ -57,7 +57,7 @@ def _proof(p: Proof) -> Json:
 
 
 def text(r: Json) -> str:
-    """The diagnosis as a person reads it."""
+    """Print the diagnosis."""
     n = len(r["symptoms"])
     head = f"{r['log']}: {counted(r['lines'], 'line', ',')}, {n or 'no'} known symptom{'s' * (n != 1)}"
     parts = [_symptom(s, r["log"]) for s in r["symptoms"]] or [_nothing(r)]
@@ -83,7 +83,7 @@ def _symptom(s: Json, log: str) -> str:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    """Ranks as ranges: 0-3, 7."""
+    """Write ranks as ranges: 0-3, 7."""
     if not ranks:
         return ""
     spans: list[list[int]] = []

@@ -1,1 +1,1 @@
-"""Sources, spans and diagnostics, and how they are shown."""
+"""Define sources, spans and diagnostics, and show them."""

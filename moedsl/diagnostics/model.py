@@ -1,4 +1,4 @@
-"""A diagnostic: its labels, its help, its fixes, and suggestions for a mistyped word."""
+"""Define a diagnostic: its labels, its help, its fixes, and suggestions for a mistyped word."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ REPLACE, VALUE, DROP, ADD = "replace", "value", "drop", "add"
 class Fix:
     """One change of the file that answers a diagnostic; `moedsl/syntax/text_edits.py` makes text edits of it.
 
-    `kind` is replace (`text` in place of what `span` covers), value (`text` is the value of the binding or statement at
-    `span`), drop (the statement or binding at `span` goes), or add (the statement `text` joins the run called `run`;
-    then `span` only says in which file).
+    `kind` is replace (`text` in place of the span's text), value (`text` is the value of the binding or statement at
+    `span`), drop (remove the statement or binding at `span`), or add (the statement `text` joins the run called `run`;
+    `span` then only names the file).
     """
 
     title: str
@@ -39,7 +39,7 @@ class Fix:
 
 
 class Instead(str):
-    """A help that knows what to write in place of what the primary label points at."""
+    """A help that knows the text to write in place of the primary label's."""
 
     word: str
 
@@ -54,11 +54,10 @@ class Instead(str):
 
 @frozen
 class Diagnostic:
-    """One thing to tell the user.
+    """One message to the user. `id` is a slug (``parse.unexpected``, ``std.mesh.heads``) that `moedsl explain` accepts.
 
-    `id` is a slug (``parse.unexpected``, ``std.mesh.heads``) that `moedsl explain` takes.
-    The first label is where it happened, the others contribute. `values` holds what each part was worth.
-    Any one of `fixes` answers it; helps without a change of the file have none.
+    The first label is the place of the problem; the others contribute. `values` has the value of each part. Any one of
+    `fixes` answers it; helps that do not change the file have none.
     """
 
     id: str
@@ -77,17 +76,17 @@ class Diagnostic:
 
 
 def error(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
-    """An error; spans become labels, the first of them the primary one."""
+    """Make an error; spans become labels, the first of them the primary one."""
     return _make("error", id, message, spans, help, more)
 
 
 def warning(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
-    """A warning: the program still means something."""
+    """Make a warning: the program still has a meaning."""
     return _make("warning", id, message, spans, help, more)
 
 
 def note(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
-    """A note: something that the reader of the plan should know."""
+    """Make a note: something that the reader of the plan should know."""
     return _make("note", id, message, spans, help, more)
 
 
@@ -109,7 +108,7 @@ def _make(
 
 
 def to_json(d: Diagnostic, sources: Mapping[str, Source]) -> dict[str, Any]:
-    """The contract: lines and columns counted from 1, columns in code points."""
+    """Write a diagnostic as JSON: lines and columns count from 1, columns in code points."""
     return {
         "id": d.id,
         "severity": d.severity,
@@ -138,7 +137,7 @@ def _label(label: Label, sources: Mapping[str, Source]) -> dict[str, Any]:
 
 
 def suggest(word: str, known: list[str], least: float = 0.6) -> tuple[str, ...]:
-    """A did-you-mean for a word, or nothing; `least` is difflib's share of letters that must agree."""
+    """Suggest near words, or nothing; `least` is difflib's share of letters that must agree."""
     import difflib  # only a mistake has need of it
 
     near = difflib.get_close_matches(word, known, 1, least)

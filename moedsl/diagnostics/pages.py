@@ -15,10 +15,10 @@ _HEADING = re.compile(r"## (\S+) \((.+)\)")
 
 @frozen
 class Page:
-    """A diagnostic: what it means, why it is refused, what to write instead."""
+    """The page of a diagnostic: its meaning, why it is refused, what to write instead."""
 
     severities: tuple[str, ...]
-    """One severity, or several where the case decides."""
+    """One severity, or several if it depends on the case."""
     line: int
     """The line of the heading in `pages.md`, from 1."""
     text: str
@@ -27,7 +27,7 @@ class Page:
 
 @cache
 def pages() -> Mapping[str, Page]:
-    """The page of each id under its heading ``## ID (SEVERITY)``; read when the first diagnostic is made."""
+    """Read the page of each id under its heading ``## ID (SEVERITY)``, when the first diagnostic is made."""
     lines = FILE.read_text(encoding="utf-8").splitlines()
     starts = [i for i, line in enumerate(lines) if line.startswith("## ")]
     out: dict[str, Page] = {}

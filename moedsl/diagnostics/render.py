@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 WINDOW = 100
-"""Columns of a source line that are shown; a longer one is cut around the carets."""
+"""The most columns of a source line; a longer one is cut around the carets."""
 TAB = 4
 _COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "place": "2"}
 
 
 def render(diagnostic: Mapping[str, Any], *, colour: bool = False) -> str:
-    """One diagnostic, without a newline at its end. `colour` adds ANSI colours; the text is the same."""
+    """Render one diagnostic, without a newline at its end. `colour` adds ANSI colours; the text is the same."""
     return "\n".join(_lines(diagnostic, colour))
 
 
@@ -49,7 +49,7 @@ def _lines(d: Mapping[str, Any], colour: bool) -> Iterator[str]:
 
 
 def _value(value: Any) -> str:
-    """A value as the language writes it."""
+    """Write a value as in the language."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
@@ -62,7 +62,7 @@ def _paint(text: str, name: str, colour: bool) -> str:
 
 
 def printable(text: str) -> str:
-    """Control characters of a message as escapes, so that a file cannot drive the terminal."""
+    """Escape control characters of a message, so that a file cannot control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -70,7 +70,7 @@ def printable(text: str) -> str:
 
 
 def _labels(labels: list[Mapping[str, Any]], severity: str, colour: bool) -> Iterator[str]:
-    """The first label and others of its file with their source, labels in other files as one line each."""
+    """Render the first label and others of its file with their source, labels in other files in one line each."""
     for i, label in enumerate(labels):
         if i == 0 or (label["file"] == labels[0]["file"] and "line" in label):
             yield f"  {_paint('-->', 'place', colour)} {_place(label)}"
@@ -86,7 +86,7 @@ def _place(label: Mapping[str, Any]) -> str:
 
 
 def _source(label: Mapping[str, Any], severity: str, colour: bool) -> Iterator[str]:
-    """The line and its carets; a span over several lines is marked to the end of its first one."""
+    """Render the line and its carets; a span over several lines is marked to the end of its first one."""
     if "source" not in label:
         return
     line, column = label["source"], label["column"] - 1
@@ -101,7 +101,7 @@ def _source(label: Mapping[str, Any], severity: str, colour: bool) -> Iterator[s
 
 
 def _cut(line: str, start: int, end: int) -> tuple[str, int, int]:
-    """The line as shown, and where on the screen its carets start and how many there are."""
+    """The line as shown, with the column and the number of its carets."""
     cells = [_cell(c) for c in line]
     widths = [_width(c) for c in cells]
     first, last = _window(widths, start)
@@ -113,7 +113,7 @@ def _cut(line: str, start: int, end: int) -> tuple[str, int, int]:
 
 
 def _window(widths: list[int], start: int) -> tuple[int, int]:
-    """The part of a line that is shown: all of it where it fits, else some columns before `start` and what follows."""
+    """The part of a line to show: all if it fits, else some columns before `start` and the rest."""
     if sum(widths) <= WINDOW:
         return 0, len(widths)
     first = start
@@ -127,7 +127,7 @@ def _window(widths: list[int], start: int) -> tuple[int, int]:
 
 
 def _cell(char: str) -> str:
-    """What a terminal shows for a character of the source: a tab as blanks, a control character as an escape."""
+    """The terminal's form of a character of the source: a tab as spaces, a control character as an escape."""
     if char == "\t":
         return " " * TAB
     if char.isprintable() or unicodedata.category(char) == "Cf":
@@ -140,7 +140,7 @@ def _width(text: str) -> int:
 
 
 def _char_width(char: str) -> int:
-    """Columns on a terminal: 2 for wide East Asian characters and emoji, 0 for combining marks and joiners."""
+    """The columns of a character: 2 for wide East Asian characters and emoji, 0 for combining marks and joiners."""
     if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1

@@ -1,4 +1,4 @@
-"""Source text and the spans that point into it."""
+"""Define source text and the spans that point into it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Span:
     end: int
 
     def __reduce__(self) -> tuple[type[Span], tuple[str, int, int]]:
-        """What pickle keeps: the arguments, which are read twice as fast as a state by name."""
+        """Pickle the arguments of the constructor, which are read twice as fast as a state by name."""
         return Span, (self.file, self.start, self.end)
 
     def to(self, other: Span) -> Span:
@@ -24,13 +24,13 @@ class Span:
 
 @frozen
 class Source:
-    """The whole text of one file and the name that diagnostics call it by."""
+    """The whole text of one file, with its name in diagnostics."""
 
     name: str
     text: str = field(repr=False)
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column of a code-point offset, both counted from 1."""
+        """The line and column of a code-point offset, both counted from 1."""
         before = self.text[:offset]
         line = before.count("\n") + 1
         return line, offset - (before.rfind("\n") + 1) + 1

@@ -1,4 +1,4 @@
-"""What differs between two runs, and whether it is the experiment or only how it runs."""
+"""Compare two runs: whether differences change the experiment or only how it runs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ABSENT = "not set"
 _HEAD = ("model", "task", "phase", "hardware", "gpus")
 _FACTS = "model facts"
 _SKIPPED = tuple(a.name for a in axes.FOLLOWING if a.kind == "int")
-"""Sizes that follow from the rest and are compared through it."""
+"""Sizes that follow from the others and are compared through them."""
 
 
 def compare(a: Side, b: Side) -> dict[str, Any]:
-    """The comparison as JSON: differences by group, estimates of both, whose benchmark it is, and a verdict.
+    """Compare two runs as JSON: differences by group, estimates of both, which is a benchmark, and a verdict.
 
-    Two plans compare by the words of the language, anything else by Bridge's fields.
+    Two plans compare by keywords, anything else by Bridge's fields.
     """
     effects = _effects(a, b)
     by_words = a.plan is not None and b.plan is not None
@@ -59,7 +59,7 @@ def _side(s: Side) -> dict[str, Any]:
 
 
 def _effects(a: Side, b: Side) -> Effects:
-    """The effects of the stdlib and those that either run declares."""
+    """The effects of the stdlib and of both runs."""
     rules: Sequence[Rule] = (*a.rules, *b.rules)
     if not rules:
         from moedsl.rules.collect import of_library
@@ -72,7 +72,7 @@ def _effects(a: Side, b: Side) -> Effects:
 
 
 def _words(s: Side, p: Plan) -> dict[str, Any]:
-    """A plan on one level: words of the language, derived and set fields, environment."""
+    """Flatten a plan: keywords, derived and set fields, environment."""
     out = {n: getattr(p, n) for n in _HEAD} | {"target": p.target.bridge}
     words = experiment.settings(p.batch, p.layout, p.policy)
     out |= {n: v for n, v in words.items() if n not in _SKIPPED}
@@ -83,7 +83,7 @@ def _words(s: Side, p: Plan) -> dict[str, Any]:
 
 
 def _names(left: Json, right: Json, by_words: bool, a: Side, b: Side) -> list[str]:
-    """What both sides know: of two plans, recipes or overrides everything, of two kinds what both name."""
+    """The names that both sides know: of two plans, recipes or overrides all; of two kinds, those that both have."""
     alike = by_words or (a.whole, a.how) == (b.whole, b.how)
     names = [*left, *(n for n in right if n not in left)]
     if _FACTS in names and not (_FACTS in left and _FACTS in right):
@@ -92,12 +92,12 @@ def _names(left: Json, right: Json, by_words: bool, a: Side, b: Side) -> list[st
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equal, or both off: Bridge reads an unset flag as one that is false, and an unset word as "none"."""
+    """Whether two values are equal or both off: Bridge reads an unset flag as false, and an unset word as "none"."""
     return a == b or all(v is None or v is False or v == "none" for v in (a, b))
 
 
 def _line(name: str, a: Any, b: Any, effects: Effects, side: Side) -> dict[str, Any]:
-    """One difference, why it has its effect, and what it alone would do to A."""
+    """Write one difference with the reason of its effect, and its own effect on A."""
     effect = EXPERIMENT if name == _FACTS else UNKNOWN if _is_stranger(name, effects) else effects.pair(name, a, b)
     out = {"name": name, "a": a, "b": b, "effect": effect, "because": _because(name, (a, b), effects)}
     alone = None if ABSENT in (a, b) else _alone(name, b, side)
@@ -105,18 +105,18 @@ def _line(name: str, a: Any, b: Any, effects: Effects, side: Side) -> dict[str, 
 
 
 def _is_stranger(name: str, effects: Effects) -> bool:
-    """A dotted name that is no field of Bridge and that no effect names: its section's effect says nothing of it."""
+    """Whether a name is no field of Bridge and no effect names it: the effect of its section means nothing then."""
     return "." in name and not is_known(name) and name not in effects.rules
 
 
 def _because(name: str, values: Sequence[Any], effects: Effects) -> str | None:
-    """Why a name has its effect; of two values with one each, the one that makes a benchmark speaks."""
+    """The reason of a name's effect; if both values have one, that of the benchmark."""
     ordered = sorted(values, key=lambda v: not effects.is_benchmark(name, v))
     return effects.reason(name, ordered[0])
 
 
 def _alone(name: str, value: Any, side: Side) -> str | None:
-    """What this one change would do to A's step time and memory."""
+    """The effect of this one change on A's step time and memory."""
     if side.chosen is not None and name in axes.BY_NAME:
         return _priced(side.chosen, name, value)
     decided = (d for d in (side.plan.decisions if side.plan else ()) if d.name == name)
@@ -141,7 +141,7 @@ _ESTIMATES = ("step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu")
 
 
 def _estimates(a: Side, b: Side) -> dict[str, Any] | None:
-    """The estimates of two plans side by side; useful tokens are what batches of different sizes compare by."""
+    """Compare the estimates of two plans; useful tokens allow batches of different sizes."""
     if a.plan is None or b.plan is None:
         return None
     plans = (a.plan, b.plan)

@@ -1,4 +1,4 @@
-"""Bridge's fields of a plan, of a recipe and of overrides in one form, so that the same setting is the same value."""
+"""Bring Bridge's fields of a plan, a recipe or overrides into one form, so that equal settings have equal values."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LAYOUT = "model.pipeline_model_parallel_layout"
 _LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 """Megatron's letters for the layers of a pipeline layout (core transformer/enums.py, LayerType)."""
 _UNSTABLE = (".timers",)
-"""Objects that a run makes for itself."""
+"""Objects that a run makes itself."""
 
 
 def of_plan(plan: Plan) -> dict[str, Any]:
-    """The fields that a plan decides, and what is as good as one: the dataset's class, mock data, the environment."""
+    """The fields that a plan decides, with equivalents: the dataset's class, mock data, the environment."""
     made = {n: v for n, v in decided_fields(plan).items() if not n.startswith("env_vars.")}
     own = {n: v for n, v in plan.set.items() if "." in n and n not in CHOICES}
     env = {f"env_vars.{n}": v for n, v in plan.env.items()}
@@ -30,7 +30,7 @@ def of_plan(plan: Plan) -> dict[str, Any]:
 
 
 def of_recipe(fields: Json, classes: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a configuration as `bridge.flat` has them; a mock dataset says so by its class or its flag."""
+    """The fields of a configuration in the form of `bridge.flat`; a mock dataset is known by its class or its flag."""
     env = {f"env_vars.{n}": v for n, v in (fields.get("env_vars") or {}).items()}
     out = {n: v for n, v in fields.items() if n != "env_vars" and not n.endswith(_UNSTABLE)} | env
     if out.get("checkpoint.load") == out.get("checkpoint.save"):
@@ -42,14 +42,14 @@ def of_recipe(fields: Json, classes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _is_mock(kind: str, fields: Json) -> bool:
-    """Bridge makes mock text of a dataset without paths (core datasets/blended_megatron_dataset_config.py:138)."""
+    """Whether a dataset has no paths: Bridge makes mock text (core datasets/blended_megatron_dataset_config.py:138)."""
     paths = [fields.get(f"dataset.{n}") for n in ("data_path", "blend", "blend_per_split", "path", "dataset_root")]
     by_path = kind in ("GPTDatasetConfig", "MockGPTDatasetConfig") and not any(paths)
     return kind.startswith("Mock") or bool(fields.get("dataset.mock")) or by_path
 
 
 def of_overrides(text: str) -> dict[str, Any]:
-    """Hydra overrides, one or several, as a shell quotes them; raises ValueError for a word that is none."""
+    """Read Hydra overrides, one or several, as a shell quotes them; raises ValueError for another word."""
     words = shlex.split(text, comments=True)
     found = {k: v for word in words for k, v in _override(word)}
     kind = found.get("dataset")
@@ -73,7 +73,7 @@ def _override(word: str) -> Iterator[tuple[str, Any]]:
 
 
 def _scalar(text: str) -> Any:
-    """A value of Hydra's: null, a flag, a number, a list of such, or text."""
+    """Read a value of Hydra: null, a flag, a number, a list of such, or text."""
     text = text.strip()
     if text.startswith("[") and text.endswith("]"):
         inside = text[1:-1].strip()
@@ -94,7 +94,7 @@ def _plain(fields: Json) -> dict[str, Any]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """Dtypes by their names, whole floats as integers, variables of the environment as text."""
+    """Normalise a value: dtypes by name, whole floats as integers, variables of the environment as text."""
     if name.startswith("env_vars."):
         return str(value)
     if isinstance(value, str):
@@ -105,7 +105,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _layout(value: Any) -> Any:
-    """A pipeline layout as a list of its stages' letters, whatever wrote it."""
+    """Convert a pipeline layout of any source to a list of its stages' letters."""
     if isinstance(value, str):
         return stages(value)
     if isinstance(value, list) and value and isinstance(value[0], list):

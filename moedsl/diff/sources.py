@@ -1,4 +1,4 @@
-"""The two sides of `moedsl diff`: a run file, a compiled folder, a plan, a recipe or overrides, as values by name."""
+"""Read the two sides of `moedsl diff`: run file, compiled folder, plan, recipe or overrides, as values by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WORDS = "overrides are words such as `model.seq_length=4096`"
 
 @frozen
 class Side:
-    """One side. `plan` is None where only Bridge's fields are known."""
+    """One side. `plan` is None if only Bridge's fields are known."""
 
     name: str
     how: str
@@ -42,7 +42,7 @@ class Side:
     """Whether every field of the configuration is in `fields`."""
     plan: Plan | None = None
     chosen: Chosen | None = None
-    """What the solver found, where this side was planned just now."""
+    """The solver's result, if this side was planned now."""
     rules: tuple[Rule, ...] = ()
     """The run's own rules, for the effects that it declares."""
     unread: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Side:
 
 @frozen
 class Options:
-    """What speaks for a recipe without a plan."""
+    """The run that describes a recipe without a plan."""
 
     gpu: str | None = None
     world: int | None = None
@@ -62,27 +62,27 @@ class Options:
 
 @frozen
 class Wrong:
-    """Why a target is no side; `sources` are the texts that the diagnostics point into."""
+    """Report why a target is not a side; `sources` are the texts that the diagnostics point into."""
 
     diagnostics: tuple[Diagnostic, ...]
     sources: Mapping[str, Source] = field(factory=dict)
 
 
 Found = Side | Case | Wrong
-"""A side, a recipe that is still to be resolved, or why there is none."""
+"""A side, a recipe that must still be resolved, or the reason why there is none."""
 
 
 def sides(
     targets: Sequence[str], texts: Sequence[str] = (), options: Options = Options(), server: Server | None = None
 ) -> list[Side | Wrong]:
-    """The targets, then the texts of programs, as sides; its errors where one is none. Recipes share one Bridge."""
+    """Read the targets, then the texts of programs, as sides, or their errors. Recipes share one Bridge."""
     found = [*(one(t, options) for t in targets), *(_of_text(t) for t in texts)]
     made = iter(_resolve([c for c in found if isinstance(c, Case)], server))
     return [next(made) if isinstance(f, Case) else f for f in found]
 
 
 def one(target: str, options: Options) -> Found:
-    """What a target names, without asking Bridge yet."""
+    """Read a target without Bridge."""
     path, _, name = target.partition(":")
     if path.endswith(".moe") or target == "-":
         source, found = reader.read(target if target == "-" else path)
@@ -173,7 +173,7 @@ def _of_case(read: Case | Report, target: str) -> Found:
 
 
 def _resolve(wanted: Sequence[Case], server: Server | None) -> list[Side | Wrong]:
-    """Each recipe as the real Bridge makes it; as its source reads where there is no Bridge."""
+    """Resolve each recipe with the real Bridge, or read its source without Bridge."""
     if not wanted or not (server or is_installed()):
         return [_read(c) for c in wanted]
     with ExitStack() as stack:

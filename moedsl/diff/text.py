@@ -1,4 +1,4 @@
-"""`moedsl diff` as text, from its JSON."""
+"""Print `moedsl diff` from its JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENV = "env_vars."
 
 
 def text(d: Json) -> str:
-    """The verdict, then each group of differences, then the estimates."""
+    """Print the verdict, then each group of differences, then the estimates."""
     parts = [_head(d), *_groups(d), _estimates(d), _notes(d)]
     return "\n\n".join(p for p in parts if p) + "\n"
 
@@ -52,7 +52,7 @@ def _table(lines: Sequence[Json], effect: str) -> Iterator[str]:
 
 
 def _pair(a: Any, b: Any) -> str:
-    """Both values in words; as JSON where these are alike, such as of null and an empty list."""
+    """Write both values in words; as JSON if the words are equal, as for null and an empty list."""
     words = [_word(v) for v in (a, b)]
     return " -> ".join(words if words[0] != words[1] else [json.dumps(v) for v in (a, b)])
 
@@ -73,7 +73,7 @@ _ROWS = (
 
 
 def _estimates(d: Json) -> str:
-    """Both estimates, with the change in per cent; rates by useful tokens hold whatever the batches are."""
+    """Print both estimates, with the change in per cent; rates of useful tokens are comparable for any batches."""
     e = d["estimates"]
     if not e:
         return ""

@@ -32,7 +32,7 @@ def verdict(
 
 
 def strangers(names: Iterable[str], effects: Effects) -> dict[str, str | None]:
-    """Those of the names that are neither a word, a field nor of an effect, each with the field that it may mean."""
+    """The names that are neither a keyword, a field nor of an effect, each with the field that it may mean."""
     out: dict[str, str | None] = {}
     for name in (n for n in names if not (is_known(n) or n in effects.rules or _HYDRAS.search(n))):
         near = meant(name)
@@ -46,7 +46,7 @@ def _no_fields(unknown: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def refusals(a: Side, b: Side) -> Iterator[str]:
-    """What Bridge refuses, and what the other side is then compared as."""
+    """Report what Bridge refuses, and how the other side is compared then."""
     for name, side in (("A", a), ("B", b)):
         if side.refused:
             yield f"Bridge refuses {name}: {side.refused}"

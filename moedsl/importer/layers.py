@@ -40,8 +40,7 @@ class Indexes(OneKey):
 
 @frozen
 class Alternating(OneKey):
-    """Read `layer_types` that alternate windowed and full attention, a windowed layer first; this is also the
-    default."""
+    """Read `layer_types` that alternate windowed and full attention, a windowed layer first; absent means the same."""
 
     key: str = "layer_types"
     layers: str = "num_hidden_layers"

@@ -1,4 +1,4 @@
-"""The variants of an isolation, compiled: their joint laws, and the search for a layout that all of them may take."""
+"""Compile the variants of an isolation: their joint laws, and the search for a layout that is legal for all."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from moedsl.solver.table import Row, Table
 
 @frozen
 class Arm:
-    """One variant, compiled. `problem` has the domains of the first variant everywhere but on the isolated axis."""
+    """One variant, compiled. `problem` has the domains of the first variant except on the isolated axis."""
 
     variant: Variant
     chosen: Chosen
 
     def table(self, t: Table) -> Table:
-        """The rows of another arm as this one has them."""
+        """Convert the rows of another arm to this one."""
         own = {a: np.full(t.rows, code) for a, code in self.variant.codes.items() if a in axes.BY_NAME}
         assumed = {n: t[n] for n in (*axes.BY_NAME, *COSTS) if n in t and n not in t.axes}
         return Table({**t.axes, **own}, {**self.chosen.problem.codes, **assumed}, self.chosen.compiled.lets)
 
 
 def compile_arms(p: Program, gpus: int | None) -> tuple[Arm, ...]:
-    """Every variant of a program, its defaults those of the first."""
+    """Compile every variant of a program, with the defaults of the first."""
     assert p.isolate is not None
     first, *others = p.isolate.variants
     base = _arm(p, first, gpus, None)
@@ -52,7 +52,7 @@ def _arm(p: Program, v: Variant, gpus: int | None, base: Problem | None) -> Arm:
 
 
 def _program(p: Program, v: Variant) -> Program:
-    """The program with a variant's values pinned where the isolation stands."""
+    """The program with a variant's values pinned in place of the isolation."""
     assert p.isolate is not None
     span = p.isolate.span
     pins = {a: Pin(a, code, span) for a, code in v.codes.items() if a in axes.BY_NAME}
@@ -64,7 +64,7 @@ def _program(p: Program, v: Variant) -> Program:
 
 
 def _like(chosen: Chosen, v: Variant, base: Problem) -> Chosen:
-    """Where a default or a phase would open other values to this variant, the first's hold."""
+    """Use the first variant's domains where a default or a phase would give this variant others."""
     own, problem = set(v.codes), chosen.problem
     domains = {a: problem.domains[a] if a in own else d for a, d in base.domains.items()}
     origins = {a: problem.origins[a] if a in own else o for a, o in base.origins.items()}
@@ -73,7 +73,7 @@ def _like(chosen: Chosen, v: Variant, base: Problem) -> Chosen:
 
 
 def search(arms: Sequence[Arm], keep: int = KEEP) -> Solution:
-    """The best layouts of the first arm that the others may take too."""
+    """Search the best layouts of the first arm that are legal for the others too."""
     first = arms[0].chosen
     return Search(with_laws(first.compiled, arms[1:]), first.cost, keep).run()
 
@@ -83,7 +83,7 @@ def with_laws(c: Compiled, others: Sequence[Arm]) -> Compiled:
 
 
 def joint_laws(arm: Arm) -> list[Law]:
-    """The laws of an arm as laws on another's rows; whatever the variant fixes they no longer need."""
+    """Turn the laws of an arm into laws on another's rows; they no longer need what the variant fixes."""
     own = frozenset(arm.variant.codes)
     return [_priced(arm, law) if law.priced else _plain(arm, law, own) for law in arm.chosen.compiled.laws]
 
@@ -93,7 +93,7 @@ def _plain(arm: Arm, law: Law, own: frozenset[str]) -> Law:
 
 
 def _priced(arm: Arm, law: Law) -> Law:
-    """A law on prices, asked once every axis is bound: the arm has prices of its own."""
+    """A law on prices, applied when every axis is bound, because the arm has its own prices."""
 
     def value(t: Table) -> Column:
         return law.value(priced_table(arm, t, law.needs))
@@ -109,7 +109,7 @@ def priced_table(arm: Arm, t: Table, needs: frozenset[str]) -> Table:
 
 
 def price(arm: Arm, row: Row) -> Row:
-    """A row of another arm as this one has it, priced and ranked by the search itself."""
+    """A row of another arm, priced and ranked for this one by the search itself."""
     codes = {**row.codes, **{a: c for a, c in arm.variant.codes.items() if a in axes.BY_NAME}}
     compiled = arm.chosen.compiled
     problem = evolve(compiled.problem, domains={a: np.array([c]) for a, c in codes.items()})

@@ -1,8 +1,8 @@
-"""`isolate`: one layout for every variant of an axis, so that a comparison of them compares that axis alone.
+"""Choose one layout for every variant of an axis, so that a comparison of them compares only that axis.
 
-The layout is the best by the phase's ranking with the first variant, among those that every variant may take: the laws
-of the other variants, asked of the same row with the isolated axis changed, join those of the first. The search is
-the usual one, so the choice is exact.
+The layout is the best by the phase's ranking with the first variant, among those that are legal for every variant: the
+laws of the other variants, applied to the same row with the isolated axis changed, join those of the first. The search
+is the usual one, so the choice is exact.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Progress = Callable[[str], None]
 
 
 def choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Diagnostic]]:
-    """The same layout for each variant, in the order of the statement, or why no layout suits them all."""
+    """Choose the same layout for each variant, in the order of the statement, or explain why none is legal for all."""
     assert p.isolate is not None
     found = p.gpus is None and p.isolate.axis != "gpus"
     for gpus in counts(p.hardware) if found else [p.gpus]:
@@ -38,7 +38,7 @@ def choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Dia
 
 
 def _chosen(arms: Sequence[Arm], arm: Arm, solution: Solution) -> Chosen:
-    """An arm with the common layout; the first arm also shows the next best."""
+    """An arm with the common layout; the first arm also has the next best."""
     row = price(arm, solution.rows[0])
     rest = solution.rows[1:] if arm is arms[0] else ()
     compiled = with_laws(arm.chosen.compiled, [a for a in arms if a is not arm])

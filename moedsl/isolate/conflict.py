@@ -1,4 +1,4 @@
-"""Why the variants of an isolation share no layout: one has none of its own, or two exclude each other."""
+"""Explain why the variants of an isolation share no layout: one has none of its own, or several conflict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ID = "solve.isolation"
 
 
 def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
-    """One error for each variant without a layout of its own, else one for the smallest set that has none together."""
+    """Make one error for each variant without a layout of its own, else one for the smallest set that has none."""
     own = [(arm, search([arm], keep=1).rows) for arm in arms]
     alone = [_alone(p, arm) for arm, rows in own if not rows]
     if alone:
@@ -34,7 +34,7 @@ def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
 
 
 def _alone(p: Program, arm: Arm) -> Diagnostic:
-    """What collides in one variant, told as of a run of its own."""
+    """Explain the conflict in one variant as for a run of its own."""
     found = diagnostic(analyse(arm.chosen))
     help = (*_drop(p, arm), *(h for h in found.help if not _of_the_pins(h, arm)))
     return evolve(found, message=f"{_named(p, arm)}: {found.message}", help=help)
@@ -46,7 +46,7 @@ def _of_the_pins(help: str, arm: Arm) -> bool:
 
 
 def _apart(p: Program, arms: Sequence[Arm], best: dict[str, Row]) -> Diagnostic:
-    """Variants that have layouts, but none in common."""
+    """Explain variants that have layouts, but none in common."""
     reasons = [(a, b, broken(b, best[a.variant.label])) for a in arms for b in arms if a is not b]
     said = [(a, b, rule) for a, b, rule in reasons if rule is not None]
     words = " and ".join(f"`{a.variant.label}`" for a in arms)
@@ -67,7 +67,7 @@ def _reason(a: Arm, b: Arm, row: Row, rule: Rule) -> str:
 
 
 def _drop(p: Program, arm: Arm) -> tuple[str, ...]:
-    """The statement without a variant, where that leaves something to compare."""
+    """Write the statement without a variant, if two or more remain."""
     assert p.isolate is not None
     left = [v.label for v in p.isolate.variants if v.label != arm.variant.label]
     return (f"leave `{arm.variant.label}` out: `isolate {p.isolate.axis} in {', '.join(left)}`",) if left[1:] else ()

@@ -1,4 +1,4 @@
-"""The variants of an isolation side by side: one table from their plans' JSON, and what differs besides the axis."""
+"""Compare the variants of an isolation: one table from their plans' JSON, with differences besides the axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 
 
 def groups(plans: Sequence[Plan]) -> list[list[Plan]]:
-    """Plans in their order; those of one isolation together, any other alone."""
+    """Group the plans in order: those of one isolation together, any other alone."""
     out: dict[str, list[Plan]] = {}
     for p in plans:
         of = p.isolation
@@ -26,15 +26,15 @@ def groups(plans: Sequence[Plan]) -> list[list[Plan]]:
 
 
 def comparisons(plans: Sequence[Plan]) -> list[dict[str, Any]]:
-    """One comparison for each isolation among the plans."""
+    """Compare the plans of each isolation."""
     return [comparison(g) for g in groups(plans) if g[0].isolation]
 
 
 def comparison(plans: Sequence[Plan]) -> dict[str, Any]:
-    """The variants with their estimates, what follows from the axis, and what else differs.
+    """Compare the variants: their estimates, what follows from the axis, and further differences.
 
-    `fields` are the recipe's fields that differ, by path, a value for each variant; `follows` are values of the plan
-    that the axis decides; `also` are environment variables that differ, which are a second difference.
+    `fields` are the recipe's fields that differ, by path, with a value for each variant; `follows` are values of the
+    plan that the axis decides; `also` are environment variables that differ, which are a second difference.
     """
     member = _member(plans[0])
     return {
@@ -66,14 +66,14 @@ def _variant(p: Plan, first: Plan) -> dict[str, Any]:
 
 
 def differing(each: Sequence[Json]) -> dict[str, list[Any]]:
-    """The keys whose values are not the same everywhere, with a value for each; None where one has none."""
+    """The keys whose values differ, with a value for each; None if one has none."""
     keys = dict.fromkeys(k for values in each for k in values)
     columns = {k: [values.get(k) for values in each] for k in keys}
     return {k: v for k, v in columns.items() if any(x != v[0] for x in v)}
 
 
 def _follows(p: Plan) -> dict[str, Any]:
-    """The plan's values that are not the isolated axis itself."""
+    """The plan's values except the isolated axis."""
     own = _parts(_member(p).axis)
     sections = (s.to_json() for s in (p.layout, p.batch, p.policy))
     values = {"gpus": p.gpus} | {k: v for s in sections for k, v in s.items()} | dict(p.derived)
@@ -81,18 +81,18 @@ def _follows(p: Plan) -> dict[str, Any]:
 
 
 def _parts(axis: str) -> set[str]:
-    """The names in a plan of what is isolated."""
+    """The names of the isolated axes in a plan."""
     words = axes.COMPOSITES.get(axis)
     return set(next(iter(words.values()))) if words else {{"batch": "global_batch"}.get(axis, axis)}
 
 
 def _measured(plans: Sequence[Plan]) -> list[Json]:
-    """What was measured of any of the variants, each once."""
+    """The measurements of all variants, each once."""
     return list({m.rule: m.to_json() for p in plans for m in p.measured}.values())
 
 
 def second_differences(programs: Sequence[Program], plans: Sequence[Plan]) -> Iterator[Diagnostic]:
-    """One warning for each isolation that changes the environment too: a rule makes it depend on the axis."""
+    """Warn for each isolation that changes the environment too, because a rule makes it depend on the axis."""
     spans = {p.name: q.isolate.span for q, p in zip(programs, plans, strict=True) if q.isolate}
     for group in groups(plans):
         if not group[0].isolation:
@@ -118,7 +118,7 @@ def _second(also: Mapping[str, list[Any]], plans: Sequence[Plan], span: Any) -> 
 
 
 def _reasons(also: Mapping[str, list[Any]], plans: Sequence[Plan]) -> str:
-    """Why the variants have what they have, with the names of the variables where there are several."""
+    """Explain the variants' values, with the names of the variables if there are several."""
     names: dict[str, list[str]] = {}
     for n, values in also.items():
         names.setdefault(_why(n, values, plans), []).append(n)
@@ -146,7 +146,7 @@ def _unset(value: Any) -> str:
 
 
 def text(c: Json) -> str:
-    """A comparison as a person reads it."""
+    """Print a comparison."""
     lines = [f"{c['of']}: {c['axis']} isolated, all else as in the plan above", *_rows(c)]
     lines += [f"  {k}: {_each(v)}" for k, v in c["follows"].items()]
     lines += [f"  not held fixed: {k} {_each(v)}" for k, v in c["also"].items()]
@@ -161,7 +161,7 @@ def _paragraph(line: str) -> str:
 
 
 def _alike(c: Json) -> list[tuple[str, str]]:
-    """Neighbours in the table with the same estimate."""
+    """Note neighbours in the table with the same estimate."""
     pairs = itertools.pairwise(c["variants"])
     return [(a["value"], b["value"]) for a, b in pairs if all(a[k] == b[k] for k in ("step_time_s", "peak_gib"))]
 

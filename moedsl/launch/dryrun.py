@@ -1,5 +1,4 @@
-"""Show what a launch would send, byte for byte, without sending it: NeMo-Run writes its files into a temporary
-folder."""
+"""Show what a launch would send, byte for byte, without sending it: NeMo-Run writes its files to a temporary folder."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ class Sent:
 
 
 def dryrun(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
-    """Make the sbatch file and the script of the tasks (Slurm), the TrainJob (Kubeflow), or the script (this
-    machine)."""
+    """Make the sbatch file and the tasks' script (Slurm), the TrainJob (Kubeflow), or the script (this machine)."""
     return dryrun_all([(launch, payload)], cluster)
 
 

@@ -29,8 +29,7 @@ def home(cluster: Cluster) -> Path:
 
 
 def use_home(folder: Path) -> None:
-    """Make NeMo-Run keep everything in `folder`; call this before its first import, because its modules read it
-    then."""
+    """Make NeMo-Run keep everything in `folder`; call it before its first import, because its modules read it then."""
     os.environ[HOME] = str(folder)
     from nemo_run.config import set_nemorun_home
 

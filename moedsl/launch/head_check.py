@@ -141,7 +141,7 @@ def other(wanted: dict[str, Any], name: str, capability: list[int], memory: int)
     if list(capability) != list(wanted["capability"]):
         return "its compute capability is {}, the plan's is {}".format(dotted(capability), dotted(wanted["capability"]))
     if memory < MEMORY_SHARE * wanted["memory"]:
-        return "it has {:.0f} GB, and the plan counts on {:.0f}".format(memory / 1e9, wanted["memory"] / 1e9)
+        return "it has {:.0f} GB, and the plan expects {:.0f}".format(memory / 1e9, wanted["memory"] / 1e9)
     return ""
 
 
@@ -187,7 +187,7 @@ def asked(driver: Any, code: int) -> None:
 def missing(path: str) -> Iterator[str]:
     """Report a path that this process cannot see; an indexed dataset consists of two files with its prefix."""
     if not any(os.path.exists(path + ending) for ending in ("", ".idx", ".bin")):
-        yield f"{path} is not there: is it mounted?"
+        yield f"{path} does not exist here: is it mounted?"
 
 
 def configuration(model: str | None) -> Iterator[str]:

@@ -86,8 +86,7 @@ def _plain(text: str) -> str:
 
 
 def _shared(jobs: Sequence[str]) -> str:
-    """The common prefix of names: ``a_16gpu_h100.main`` of ``a_16gpu_h100.main.ep_8`` and
-    ``a_16gpu_h100.main.tp_2``."""
+    """The common prefix of names: ``a_16gpu_h100.main`` of ``a_16gpu_h100.main.ep_8``, ``a_16gpu_h100.main.tp_2``."""
     each = zip(*(re.findall(rf"[^{_SIGNS}]*[{_SIGNS}]?", job) for job in jobs), strict=False)
     return "".join(words[0] for words in itertools.takewhile(lambda words: len(set(words)) == 1, each)).strip(_SIGNS)
 
@@ -100,8 +99,7 @@ MARK_LENGTH = 6
 
 
 def ids(title: str, id_ending: str) -> Iterator[str]:
-    """Every id of a title, the lowest number first. NeMo-Run takes the title from the part before the last ``_`` of an
-    id."""
+    """Every id of a title, the lowest number first. NeMo-Run takes the title from the part before the last ``_``."""
     return (f"{title}_{number}{id_ending}" for number in itertools.count())
 
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     import nemo_run
 
 DIGITS = "000000"
-"""Six digits in a manifest, in place of those that NeMo-Run appends to a job's name
-(core/execution/kubeflow.py:321)."""
+"""Six digits in a manifest, instead of those that NeMo-Run appends to a job's name (core/execution/kubeflow.py:321)."""
 GROUP, VERSION, PLURAL = "trainer.kubeflow.org", "v1alpha1", "trainjobs"
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
 QUEUE = "kueue.x-k8s.io/queue-name"

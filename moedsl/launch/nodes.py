@@ -83,7 +83,7 @@ def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> l
         return [_too_few(right, fit, launch, place)]
     up = sum(n.up for n in fit)
     if up < launch.nodes:
-        text = f"the job waits: of {len(fit)} nodes of {place} that fit it {up} are up, and it takes {launch.nodes}"
+        text = f"the job would wait for nodes: it needs {launch.nodes}, and {up} of {len(fit)} in {place} are up"
         return [
             warning(
                 "preflight.nodes_down", text, help="ask the operators of the cluster when the other nodes come back"
@@ -94,7 +94,7 @@ def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> l
 
 def _too_few(right: Sequence[Node], fit: Sequence[Node], launch: Launch, place: str) -> Diagnostic:
     most = max((n.gpus for n in right if n.gpus is not None), default=0)
-    text = f"the job takes {launch.nodes} nodes with {launch.gpus_per_node} GPUs, and {place} has {len(fit)}"
+    text = f"the job needs {launch.nodes} nodes with {launch.gpus_per_node} GPUs, and {place} has {len(fit)}"
     more = f"; its nodes have {most}" if not fit else ""
     values = {"nodes": len(right), "gpus_per_node": most}
     return error(

@@ -84,4 +84,4 @@ def _missing(path: str, cluster: Cluster) -> Diagnostic:
     there = outside(path, cluster)
     where = "" if there == path else f" (it is {there} outside the container)"
     help = "correct the path; use --no-preflight if only the compute nodes see it"
-    return error("preflight.path", f"{path} is not there on cluster {cluster.name}{where}", help=help)
+    return error("preflight.path", f"{path} does not exist on cluster {cluster.name}{where}", help=help)

@@ -96,8 +96,7 @@ def _refused(name: str, report: Any) -> Diagnostic:
 def slurm(
     jobs: Sequence[Checked], cluster: Cluster, paths: Sequence[str], written: Sequence[str] = ()
 ) -> list[Diagnostic]:
-    """Check the partition's nodes, and paths as the login node sees them, with two commands through the cluster's
-    tunnel."""
+    """Check the partition's nodes, and paths on the login node, with two commands through the cluster's tunnel."""
     tunnel = _tunnel(cluster)
     if isinstance(tunnel, Diagnostic):
         return [tunnel]

@@ -1,5 +1,4 @@
-"""Write the script of a job: one bash text, with the files that it runs inside, which a scheduler starts on every
-task."""
+"""Write the script of a job: one bash text with the files that it runs, which a scheduler starts on every task."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from moedsl.launch.quote import ascii_source, document, export, word
 END = "MOEDSL_END_OF_FILE"
 """The delimiter of a file inside the script; longer if a line of the file equals it."""
 FIRST_PORT, PORTS = 20000, 12000
-"""The lowest port; a job adds its number, so that jobs on one node use different ports. Linux hands out ports from
-32768."""
+"""The lowest port; a job adds its number, so that jobs on one node differ. Linux hands out ports from 32768."""
 
 
 @frozen
@@ -37,8 +35,7 @@ class Payload:
 
 
 def script(launch: Launch, cluster: Cluster, payload: Payload) -> str:
-    """Write the script in ASCII, without its first line (``#!``), which NeMo-Run adds. The same input gives the same
-    bytes."""
+    """Write the script in ASCII, without its first line (``#!``), which NeMo-Run adds. The bytes are reproducible."""
     return "\n".join(_lines(launch, cluster, payload)) + "\n"
 
 
@@ -65,8 +62,7 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
 
 
 def _variable(launch: Launch, s: Setting) -> str:
-    """Export a variable. On this machine the shell's value overrides a derived one; on a cluster it would be the login
-    node's."""
+    """Export a variable. On this machine the shell's value overrides it; on a cluster it would be the login node's."""
     line = export(s.name, s.text)
     return f'[ -n "${{{s.name}+set}}" ] || {line}' if launch.executor == "local" and s.origin != "cluster" else line
 
@@ -148,8 +144,7 @@ if [ "$code" -gt 128 ]; then
 fi
 exit "$code"
 """
-"""The lines after the command. The exit code is in a file, because bash's `wait` forgets it if several signals arrive
-at once."""
+"""The lines after the command. The exit code is in a file: bash's `wait` forgets it if several signals arrive."""
 
 
 def _binding(launch: Launch) -> Iterator[str]:

@@ -323,8 +323,7 @@ class _Body:
                     self.reader.assign(f"{section}.{keyword.arg}", self.value(keyword.value), at)
 
     def model(self, call: ast.Call) -> None:
-        """Read `AutoBridge.from_hf_pretrained("org/name").to_megatron_provider()`; the stdlib may declare that
-        model."""
+        """Read `AutoBridge.from_hf_pretrained("org/name").to_megatron_provider()`; the stdlib may have that model."""
         inner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if isinstance(inner, ast.Call) and inner.args:
             name = self.value(inner.args[0])

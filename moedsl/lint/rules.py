@@ -1,5 +1,4 @@
-"""Collect the rules that judge a recipe: blocks `of recipe`, typed against Bridge's fields, and laws and advice of
-runs."""
+"""Collect the rules that judge a recipe: blocks `of recipe`, typed against Bridge's fields, and laws and advice."""
 
 from __future__ import annotations
 

@@ -91,8 +91,7 @@ def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase:
 
 
 def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Library) -> Recipe:
-    """The recipe as built; fields that only Bridge's update makes, such as a mixed precision named by a word, are
-    added."""
+    """The recipe as built, with fields that only Bridge's update makes, such as a mixed precision named by a word."""
     fields = {**{n: v for n, v in resolved.resolved.items() if n not in resolved.built}, **resolved.built}
     places = {n: tuple((str(f), int(line)) for f, line in p) for n, p in resolved.places.items()}
     facts = stdlib_facts(fields.get("model.hf_model_id"), library)

@@ -1,1 +1,1 @@
-"""What is known of Megatron Bridge and Megatron-Core without importing them."""
+"""Know Megatron Bridge and Megatron-Core without importing them: fields, families, values, secrets."""

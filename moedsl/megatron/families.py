@@ -1,4 +1,4 @@
-"""What a recipe must know about a Hugging Face model family, and the fields of the dataset that a word sets."""
+"""List what a recipe must know about a Hugging Face model family, and the dataset fields that a word sets."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Family:
     """How Bridge loads and trains the models of one family."""
 
     step: str = _GPT_STEP
-    """Module of the `forward_step` that `pretrain` and `finetune` take."""
+    """The module of the `forward_step` for `pretrain` and `finetune`."""
     remote_code: bool = False
-    """The configuration class lives in the model's repository, not in transformers."""
+    """Whether the configuration class is in the model's repository, not in transformers."""
     encoder: str | None = None
     """Bridge's Energon task encoder; a family that has one reads images."""
     hybrid: bool = False
-    """Each layer is one block, which a letter of the model's pattern names: Mamba-2, attention, experts or an MLP."""
+    """Whether each layer is one block, named by a letter of the model's pattern: Mamba-2, attention, experts or MLP."""
 
     @property
     def step_name(self) -> str:
-        """The forward step as Bridge's scripts call it: the module's last name."""
+        """The name of the forward step in Bridge's scripts: the last name of the module."""
         return self.step.rpartition(".")[2]
 
     @property
@@ -45,7 +45,7 @@ _FAMILIES = {
 
 
 def family(model_type: str) -> Family:
-    """The family's facts; a family without a line here is a text model that transformers knows."""
+    """The facts of a family; a family without a line here is a text model that transformers knows."""
     return _FAMILIES.get(model_type, Family())
 
 
@@ -63,4 +63,4 @@ CHOICES: Mapping[str, Mapping[str, Call]] = {
         "chat": Call(BUILDERS, "ChatSFTPreprocessingConfig"),
     }
 }
-"""Fields that a run file sets by a word, and what the dataset is given for it; the first is what no word means."""
+"""Fields that a run file sets by a word, with the dataset's value for each; the first word is the default."""

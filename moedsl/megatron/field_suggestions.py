@@ -1,4 +1,4 @@
-"""The field that a path means which is none: an old or another name, or a slip in its section or in its name.
+"""Suggest a field for an unknown path: an old or another name, or a typo in its section or its name.
 
 Citations are to megatron-bridge 0.6.2.
 """
@@ -13,7 +13,7 @@ from moedsl.diagnostics.model import Instead, suggest
 from moedsl.megatron.fields import field_names, sections
 
 SHOWN = 3
-"""Fields of one name that are listed."""
+"""The most fields of one name to list."""
 
 
 @frozen
@@ -31,14 +31,12 @@ ELSEWHERE = {
     "model.fp8_param_gather": Meant("mixed_precision.fp8_param_gather", "bridge training/mixed_precision.py:61"),
     "scheduler.max_lr": Meant("optimizer.lr", "bridge diffusion/recipes/nemotron_labs_diffusion/ar_to_dlm.py:363"),
 }
-"""Names that recipes use for fields which are called otherwise."""
+"""Names that recipes use for fields with another name."""
 
 
 def meant(path: str) -> tuple[str, ...]:
-    """The help for a dotted path that is no field; empty where nothing is near it.
-
-    An `Instead` holds the whole path; of several the field may be any.
-    """
+    """Suggest a field for an unknown dotted path; empty if nothing is near. An `Instead` has the whole path; if there
+    are several, any may be meant."""
     if path in ELSEWHERE:
         known = ELSEWHERE[path]
         return (Instead(f"the field is `{known.field}` ({known.cite})", known.field),)
@@ -54,18 +52,18 @@ def meant(path: str) -> tuple[str, ...]:
 
 
 def _section(typed: str) -> str | None:
-    """The section that a word which is none is nearly."""
+    """The section that is nearest to an unknown word."""
     near = () if typed in sections() else suggest(typed, [*sections()])
     return next((help.word for help in near if isinstance(help, Instead)), None)
 
 
 def _in_section(section: str, name: str, names: Collection[str]) -> tuple[str, ...]:
-    """A path whose section had a typo, with the name that was meant in it where there is one."""
+    """Correct the section of a path, and its field if one is near."""
     if name in names:
         return (Instead(f"did you mean `{section}.{name}`?", f"{section}.{name}"),)
     return f"did you mean the section `{section}`?", *suggest(f"{section}.{name}", [f"{section}.{n}" for n in names])
 
 
 def all_sections() -> str:
-    """The help for a path that nothing is near."""
+    """The help for a path without a near field."""
     return f"a field is `SECTION.NAME`; the sections are {', '.join(sections())}"

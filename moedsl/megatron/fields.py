@@ -1,4 +1,4 @@
-"""The fields of the real ConfigContainer and their types, to check `set` without Bridge."""
+"""Read the fields of the real ConfigContainer and their types, to check `set` without Bridge."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LATEST = "0.6.2"
 
 @frozen
 class Field:
-    """One field of a section. A section several classes may fill has the fields of all; `classes` is empty for all."""
+    """One field of a section. A section that several classes may fill has all their fields; `classes` is empty then."""
 
     path: str
     type: str
     default: Any
-    """JSON; "required" and "factory" where there is no plain default."""
+    """JSON; "required" and "factory" if there is no plain default."""
     classes: tuple[str, ...]
 
 
@@ -35,13 +35,13 @@ def versions() -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def sections(version: str = LATEST) -> Mapping[str, Mapping[str, Any]]:
-    """Section -> its fields by name, as the data has them; raises FileNotFoundError as `fields` does."""
+    """The fields of each section by name, as in the data; raises FileNotFoundError like `fields`."""
     return json.loads((DATA / f"bridge_fields_{version}.json").read_text(encoding="utf-8"))["sections"]
 
 
 @lru_cache(maxsize=4)
 def fields(version: str = LATEST) -> Mapping[str, Field]:
-    """Dotted path -> Field of that Bridge version; raises FileNotFoundError for a version not in `versions()`."""
+    """The field of each dotted path of that Bridge version; FileNotFoundError for a version not in `versions()`."""
     return {
         f"{section}.{name}": Field(f"{section}.{name}", f["type"], f["default"], tuple(f.get("in", ())))
         for section, members in sections(version).items()
@@ -50,7 +50,7 @@ def fields(version: str = LATEST) -> Mapping[str, Field]:
 
 
 def field_names(version: str = LATEST) -> list[str]:
-    """Every dotted path, sorted; what a did-you-mean chooses from."""
+    """Every dotted path, sorted, for suggestions."""
     return sorted(fields(version))
 
 
@@ -67,7 +67,7 @@ _LISTS = ("list", "List", "tuple", "Tuple", "set")
 
 
 def refused(type: str, value: Any) -> str | None:
-    """What a field of a type takes, in words, where it does not take a value; None where it may."""
+    """Describe the values of a field's type if it does not accept a value; None if it may."""
     kinds = alternatives(type)
     if any(_takes(k, value) for k in kinds):
         return None
@@ -76,7 +76,7 @@ def refused(type: str, value: Any) -> str | None:
 
 
 def alternatives(type: str) -> list[str]:
-    """What a type may be: the parts of an Optional or a Union."""
+    """The alternatives of a type: the parts of an Optional or a Union."""
     found = _SPLIT.match(type)
     if found is None:
         parts = _parts(type, "|")
@@ -86,7 +86,7 @@ def alternatives(type: str) -> list[str]:
 
 
 def _parts(text: str, separator: str) -> list[str]:
-    """A text split where no bracket is open."""
+    """Split a text outside all brackets."""
     out, depth = [""], 0
     for char in text:
         depth += (char == "[") - (char == "]")
@@ -126,6 +126,6 @@ def _literals(kind: str) -> list[Any]:
 
 
 def example(path: str, takes: str) -> str:
-    """A `set` of a field with a value of the first kind of what it `takes`, as `refused` says it."""
+    """Write an example of `set` with a value of the first kind that `refused` describes."""
     first = next((e for w, e in EXAMPLES.items() if takes.startswith(w)), takes.split(" or ")[0])
     return f"set {path} = {first}"

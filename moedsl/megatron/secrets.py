@@ -1,4 +1,4 @@
-"""What looks like the value of a secret: literals that belong into the environment and not into a file."""
+"""Recognise literals that look like the value of a secret, which belong into the environment and not into a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMATS = {
     r"-----BEGIN [A-Z ]*PRIVATE KEY": "a private key",
     r"://[^/\s:@]+:[^/\s@]+@": "an address with a password",
 }
-"""How published formats of tokens are written, and what each is."""
+"""The published formats of tokens, with their names."""
 _NAMES = re.compile(
     r"(?:^|_)(?:TOKEN|KEY|APIKEY|PASS|PWD|(?:API|ACCESS|AUTH|SECRET)_(?:TOKENS|KEYS))$"
     r"|(?:SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL)S?$|TOKEN$",
@@ -38,7 +38,7 @@ _DIGEST = re.compile(r"\bsha256:[0-9a-f]{64}\b")
 
 
 def value_kind(text: str) -> str | None:
-    """What a literal looks like, in words, or None. Nothing of it is repeated."""
+    """Name the kind of secret that a literal looks like, or None. The literal itself is never repeated."""
     known = next((what for form, what in FORMATS.items() if re.search(form, text)), None)
     if known is None and any(is_secret_name(name) for name in _ASSIGNED.findall(text)):
         return "a variable that is called as secrets are, with its value"
@@ -53,7 +53,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def _is_random(word: str) -> bool:
-    """Both cases and digits, without the regularity of names; slashes only at the length of a key that has them."""
+    """Whether a text has both cases and digits and is no name; slashes only at the length of a key with slashes."""
     if "/" in word and len(word) != _AWS_SECRET:
         return False
     mixed = any(c.isdigit() for c in word) and any(c.isupper() for c in word) and any(c.islower() for c in word)
@@ -61,6 +61,6 @@ def _is_random(word: str) -> bool:
 
 
 def _entropy(word: str) -> float:
-    """Bits a character."""
+    """The entropy of a text in bits a character."""
     n = len(word)
     return -sum(c / n * math.log2(c / n) for c in Counter(word).values())

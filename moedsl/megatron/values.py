@@ -1,4 +1,4 @@
-"""Values that a recipe assigns and JSON has no word for, and the form in which resolved values compare."""
+"""Define values that a recipe assigns and JSON cannot express, and a form in which resolved values are compared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Dtype:
 
 @frozen
 class Ref:
-    """Another field of the same configuration, by its path (``model.vocab_size``), known once Bridge has built it."""
+    """Another field of the same configuration, by its path (``model.vocab_size``), known after Bridge has built it."""
 
     path: str
 
@@ -40,7 +40,7 @@ class Call:
 
 
 def python(value: Any) -> str:
-    """The value as a Python expression inside the recipe function."""
+    """Write a value as a Python expression inside the recipe function."""
     if isinstance(value, Dtype):
         return str(value)
     if isinstance(value, Ref):
@@ -54,7 +54,7 @@ def python(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """A Python string literal in double quotes, ASCII only, on one line."""
+    """Write a Python string literal in double quotes, ASCII only, on one line."""
     return '"' + "".join('\\"' if c == '"' else ascii(c)[1:-1] for c in text) + '"'
 
 
@@ -65,10 +65,10 @@ def parts(value: Any) -> list[Any]:
 
 
 def normalise(path: str, value: Any) -> Any:
-    """A decided or a resolved value in the form in which the two compare.
+    """Normalise a decided or a resolved value for comparison.
 
-    Dtypes and enum members become words, and a pipeline layout the list of its stages in layer order: Bridge replaces
-    the string by an object. A hybrid's pattern is its decoder's: Bridge writes MTP's blocks behind that.
+    Dtypes and enum members become words. A pipeline layout becomes the list of its stages in layer order, because
+    Bridge replaces the string by an object. A hybrid's pattern is its decoder's, because Bridge appends MTP's blocks.
     """
     if path.endswith("hybrid_layer_pattern"):
         return decoder(value)
@@ -83,13 +83,12 @@ def normalise(path: str, value: Any) -> Any:
 
 
 def decoder(pattern: str | None) -> str | None:
-    """A hybrid's pattern without MTP's blocks, which a slash parts from it (core
-    models/hybrid/hybrid_layer_allocation.py:236)."""
+    """A hybrid's pattern without MTP's blocks after a slash (core models/hybrid/hybrid_layer_allocation.py:236)."""
     return None if pattern is None else pattern.partition("/")[0]
 
 
 def stages(layout: str) -> list[str]:
-    """A pipeline layout's stages, each written out as its letters: ``Et*2|(t|)*2tL`` is Ett, t, t, tL.
+    """The stages of a pipeline layout, each written out in its letters: ``Et*2|(t|)*2tL`` is Ett, t, t, tL.
 
     The notation is Megatron-Core's (core/transformer/pipeline_parallel_layer_layout.py:144).
     """

@@ -1,4 +1,4 @@
-"""The page of a rule, a symptom, an effect, a diagnostic, an axis, a fact or a function, as text."""
+"""Print the page of a rule, a symptom, an effect, a diagnostic, an axis, a fact or a function."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def known_rules(library: Library) -> tuple[Rule, ...]:
 
 
 def listing(library: Library) -> str:
-    """A line for each law, advice, measurement, symptom and effect."""
+    """Print a line for each law, advice, measurement, symptom and effect."""
     return "\n".join(f"{r.kind:<8} {r.id}: {r.because}" for r in known_rules(library) if r.kind in LISTED)
 
 
 def page(id: str, library: Library) -> str | None:
-    """All that is called by a name or an id; None where nothing is."""
+    """Print everything with a name or an id; None if there is nothing."""
     known = known_rules(library)
     name = ALIASES.get(id, id)
     found = [*_rules(id, known, library.sources), *_names(name), *_diagnostic(id)]
@@ -46,7 +46,7 @@ def page(id: str, library: Library) -> str | None:
 
 
 def hint(id: str, library: Library) -> str:
-    """What was perhaps meant."""
+    """Suggest near names."""
     everything = [*(r.id for r in known_rules(library)), *BUILTIN, *FUNCTIONS, *pages()]
     return " ".join(suggest(id, everything)) or "`moedsl explain rules` lists the rules"
 

@@ -1,5 +1,4 @@
-"""Make the Hugging Face config.json of the small model: one of its family, with the small model's sizes in its
-fields."""
+"""Make the Hugging Face config.json of the small model: its family's, with the small model's sizes in its fields."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Choose the policies of a rehearsal: those that a CPU can run as planned, and those that it cannot, with the
-reason."""
+"""Choose the policies of a rehearsal: those that a CPU can run as planned, and those that it cannot, with reasons."""
 
 from __future__ import annotations
 

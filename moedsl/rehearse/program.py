@@ -1,5 +1,4 @@
-"""Write a rehearsal as a run file with every axis pinned, so that the rules and the emitter handle it like any
-other."""
+"""Write a rehearsal as a run file with every axis pinned, so that rules and emitter handle it like any other."""
 
 from __future__ import annotations
 

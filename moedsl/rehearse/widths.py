@@ -78,8 +78,7 @@ def _mixer(m: Model, ranks: int) -> dict[str, int]:
 
 
 def _delta_net(m: Model, ranks: int) -> dict[str, int]:
-    """Narrow a gated delta net so that the ranks that share it divide its heads, in every other layer
-    (`stages.paired`)."""
+    """Narrow a gated delta net so that its ranks divide its heads, in every other layer (`shapes.paired`)."""
     if not m.linear:
         return {}
     keys, values = lcm(ranks, 2), 2 if m.linear_value_heads > m.linear_key_heads else 1
@@ -90,8 +89,7 @@ def _delta_net(m: Model, ranks: int) -> dict[str, int]:
 
 
 def experts(m: Model, ep: int) -> int:
-    """Choose so many experts that the router can choose among two in each of its groups, with equally many on every
-    rank."""
+    """Choose so many experts that the router can choose among two in each group, with equally many on every rank."""
     wanted = max(2 * m.topk * m.routing_groups // m.topk_groups, 2 * ep)
     step = m.routing_groups * ep // gcd(m.routing_groups, ep)
     return min(-(-wanted // step) * step, m.experts)

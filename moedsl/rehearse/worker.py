@@ -67,8 +67,7 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
 
 
 def load_for_cpu() -> None:
-    """Import everything that a rank imports, with the replacements of a GPU, for the rest of the process and its
-    forks."""
+    """Import everything that a rank imports, with the replacements of a GPU, for this process and its forks."""
     import torch
 
     from moedsl.rehearse.cpu import collectives, cuda, packages

@@ -1,4 +1,4 @@
-"""The page: numbers of the plan's JSON turned into shapes, and the template filled with them."""
+"""Make the page: shapes from the numbers of the plan's JSON, filled into the template."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from moedsl.planner.text.plan import plan_text
 from moedsl.report import ranks, schedule, trades
 
 MOST_RANKS = 1024
-"""Ranks that are drawn; of a larger world the first NVLink domains."""
+"""The most ranks to draw; of a larger world, the first NVLink domains."""
 MOST_MICROBATCHES = 4
-"""Microbatches drawn for each pipeline stage: after them the pattern repeats."""
+"""The most microbatches to draw for each pipeline stage; after them the pattern repeats."""
 MEMORY = ("weights", "gradients", "optimizer", "activations", "buffers")
 KINDS = {
     "dense": "dense", "moe": "MoE", "mamba": "Mamba", "attention": "attention", "delta": "delta net", "mtp": "MTP",
 }  # fmt: skip
 """A stage's layers in words."""
 SIGN = '<meta name="generator" content="moedsl report">'
-"""What tells a report from a file of somebody's own."""
+"""The marker by which a report is known."""
 COLOURS = ("#3b6fb6", "#7aa6d6", "#c9803a", "#5a9a5a", "#a9a9a9", "#8a6bb0", "#c0504d", "#d8b24a", "#4aa3a3", "#6b6b6b")
 
 
 def page(plans: Sequence[Plan]) -> str:
-    """One HTML document for all plans of a file; nothing in it is loaded from elsewhere."""
+    """Make one HTML document for all plans of a file; it loads nothing from elsewhere."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True
     )
@@ -48,7 +48,7 @@ def _view(p: Plan) -> dict[str, Any]:
 
 
 def memory(p: Plan) -> dict[str, Any]:
-    """Stacked bars, a stage each, in shares of the widest of capacity and peak."""
+    """Stacked bars, one for each stage, as shares of the larger of capacity and peak."""
     m = p.estimate.memory
     widest = max(m.capacity_gib, *(s.total_gib for s in m.stages))
     rows = [
@@ -61,7 +61,7 @@ def memory(p: Plan) -> dict[str, Any]:
 
 
 def _layers(stage: Stage) -> str:
-    """What a stage holds in words: ``3 dense, 12 MoE``; where all have experts, by what differs."""
+    """Describe the layers of a stage: ``3 dense, 12 MoE``; if all have experts, by their other difference."""
     said = {**KINDS, "moe": "attention"} if "delta" in stage.layers else KINDS
     return ", ".join(f"{n} {said[kind]}" for kind, n in stage.layers.items())
 
@@ -75,13 +75,13 @@ def _stack(stage: Stage, widest: float) -> Iterator[dict[str, Any]]:
 
 
 def bars(parts: Mapping[str, float], whole: float) -> list[dict[str, Any]]:
-    """Seconds of the step by part, the largest first; nothing that is nothing."""
+    """Seconds of the step by part, the largest first, without zeros."""
     shown = sorted(((k, v) for k, v in parts.items() if v > 0), key=lambda kv: -kv[1])
     return [{"name": k.replace("_", " "), "seconds": v, "share": v / whole * 100} for k, v in shown]
 
 
 def timeline(p: Plan) -> dict[str, Any] | None:
-    """The first microbatches of the schedule, in shares of their time; None without a pipeline."""
+    """The first microbatches of the schedule, as shares of their time; None without a pipeline."""
     pp, vpp = p.layout.pp, p.layout.vpp
     if pp == 1:
         return None

@@ -1,4 +1,4 @@
-"""Where each rank of a plan stands: its GPU in node and NVLink domain, its place in both meshes.
+"""Place each rank of a plan: its GPU in node and NVLink domain, its coordinates in both meshes.
 
 Megatron-Core numbers ranks tp fastest, then cp, dp, pp for attention, and etp, ep, edp, pp for the experts
 (megatron/core/parallel_state.py).
@@ -55,9 +55,10 @@ def _digits(rank: int, sizes: list[int]) -> tuple[int, ...]:
 
 
 def used(layout: Mapping[str, Any], per_node: int, domain: int) -> int:
-    """GPUs of each NVLink domain that a job takes so that no expert group crosses one (Slurm's --segment, in nodes).
+    """The GPUs of each NVLink domain that a job uses, so that no expert group crosses one (Slurm's --segment, in
+    nodes).
 
-    The whole domain where a group is larger than it, or where its part would not be whole nodes.
+    It is the whole domain if a group is larger than it, or if its part would not be whole nodes.
     """
     group = int(layout["etp"]) * int(layout["ep"])
     part = domain // group * group
@@ -65,6 +66,6 @@ def used(layout: Mapping[str, Any], per_node: int, domain: int) -> int:
 
 
 def crossing(ranks: list[Rank], axis: str) -> tuple[int, int]:
-    """(NVLink domains, nodes) that the group of rank 0 on an axis spans."""
+    """The numbers of NVLink domains and of nodes that the group of rank 0 on an axis spans."""
     group = [r for r in ranks if r.shares(ranks[0], axis)]
     return len({r.domain for r in group}), len({r.node for r in group})

@@ -1,8 +1,8 @@
-"""The pipeline schedule as a timeline: which rank runs which microbatch of which chunk when.
+"""Lay the pipeline schedule on a timeline: when each rank runs which microbatch of which chunk.
 
 The order on a rank is Megatron-Core's (pipeline_parallel/schedules.py: 1F1B, and the interleaved 1F1B whose chunks take
-turns in groups of pp microbatches); when each starts follows from what it waits for. Times are in forward passes of one
-chunk.
+turns in groups of pp microbatches); the start of each follows from what it waits for. Times are in forward passes of
+one chunk.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Slot:
 
 
 Step = tuple[bool, int, int]
-"""(forward, chunk, microbatch)."""
+"""The key (forward, chunk, microbatch)."""
 
 
 def order(pp: int, vpp: int, microbatches: int, rank: int) -> list[Step]:
-    """What a rank runs, in its order; `microbatches` is a multiple of pp where vpp is more than 1."""
+    """The order of a rank's work; `microbatches` is a multiple of pp if vpp is more than 1."""
     total = microbatches * vpp
     ahead = pp - rank - 1 if vpp == 1 else 2 * (pp - rank - 1) + (vpp - 1) * pp
     warm = min(ahead, total)
@@ -43,7 +43,7 @@ def order(pp: int, vpp: int, microbatches: int, rank: int) -> list[Step]:
 
 
 def _at(k: int, pp: int, vpp: int) -> tuple[int, int]:
-    """(chunk, microbatch) of a rank's k-th forward."""
+    """The chunk and the microbatch of a rank's k-th forward."""
     if vpp == 1:
         return 0, k
     group, within = divmod(k, pp * vpp)
@@ -51,7 +51,7 @@ def _at(k: int, pp: int, vpp: int) -> tuple[int, int]:
 
 
 def timeline(pp: int, vpp: int, microbatches: int) -> list[Slot]:
-    """Every slot of one step, by rank and time. Without virtual stages a chunk is the whole stage."""
+    """Every slot of one step, by rank and time. Without virtual stages, a chunk is the whole stage."""
     todo = {rank: order(pp, vpp, microbatches, rank) for rank in range(pp)}
     free = dict.fromkeys(todo, 0.0)
     done: dict[tuple[bool, int, int], float] = {}
@@ -70,7 +70,7 @@ def timeline(pp: int, vpp: int, microbatches: int) -> list[Slot]:
 def _ready(
     todo: dict[int, list[Step]], free: dict[int, float], done: dict[tuple[bool, int, int], float], pp: int, last: int
 ) -> Iterator[tuple[int, float]]:
-    """Ranks whose next slot has what it waits for, and when it starts."""
+    """Ranks whose next slot can start, with its start."""
     for rank, steps in todo.items():
         if not steps:
             continue

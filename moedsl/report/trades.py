@@ -1,4 +1,4 @@
-"""Memory against speed and GPUs against time: points in a box of 1000 x 260, from the plan's `pareto`."""
+"""Draw memory against speed and GPUs against time: points in a box of 1000 x 260, from the plan's `pareto`."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ WIDTH, HEIGHT, MARGIN = 1000, 260, 12
 
 @frozen
 class Axis:
-    """What an axis shows, from `low` to `high`; a `log` axis has equal steps for equal ratios."""
+    """An axis from `low` to `high`; a `log` axis has equal steps for equal ratios."""
 
     name: str
     low: float
     high: float
     log: bool = False
     digits: int = 0
-    """Decimals at its ends."""
+    """Decimals of its labels."""
 
     def share(self, value: float) -> float:
-        """How far along the axis a value is, from 0 to 1; the middle where all values are one."""
+        """The position of a value on the axis, from 0 to 1; the middle if all values are equal."""
         low, high, v = (math.log(x) if self.log else x for x in (self.low, self.high, value))
         return 0.5 if high == low else (v - low) / (high - low)
 
     def text(self, value: float) -> str:
-        """A value as the axis labels it."""
+        """The label of a value."""
         return f"{value:,.{self.digits}f}"
 
 
 def trades(p: Plan) -> list[dict[str, Any]]:
-    """Both drawings; none for a plan that was not asked for `pareto`."""
+    """Both drawings; none for a plan without `pareto`."""
     if p.pareto is None:
         return []
     memory, gpus = p.pareto["memory_time"], p.pareto["gpus_time"]["points"]
@@ -60,7 +60,7 @@ def _ends(a: Axis) -> dict[str, str]:
 
 
 def _dot(f: Json, x: float, y: float, what: str) -> dict[str, Any]:
-    """A point with what a pointer over it says; a slower step is further up."""
+    """A point with its tooltip; a slower step is further up."""
     kind = "plan" if f.get("plan") else "better"
     other = "the plan" if kind == "plan" else pairs(f["changes"]) or "as the plan"
     at = {"x": MARGIN + x * (WIDTH - 2 * MARGIN), "y": HEIGHT - MARGIN - y * (HEIGHT - 2 * MARGIN)}

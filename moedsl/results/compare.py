@@ -1,4 +1,4 @@
-"""Which run is best by useful tokens, and whether it is by more than the spread of the steps."""
+"""Find the best run by useful tokens, and whether its lead exceeds the spread of the steps."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Candidate:
     """The median of the runs' medians."""
     low: float
     high: float
-    """The quartiles of the steps; over several runs the outermost."""
+    """The quartiles of the steps; over several runs, the outermost."""
     runs: int
 
 
 def comparisons(rows: Sequence[Json]) -> list[dict[str, Any]]:
-    """One comparison for each sweep or isolation among the rows, and one of all other runs together."""
+    """Compare the runs of each sweep or isolation, and all other runs together."""
     groups: dict[tuple[str, str], list[Json]] = {}
     for r in rows:
         of = r.get("value_of", {})
@@ -49,7 +49,7 @@ def _comparison(of: str, axis: str, rows: Sequence[Json]) -> dict[str, Any]:
 
 
 def candidates(rows: Sequence[Json]) -> list[Candidate]:
-    """The runs that have a measurement, those of one name together."""
+    """Group the runs with a measurement by name."""
     by_name: dict[str, list[Json]] = {}
     for r in rows:
         if r["status"] in (OK, UNFINISHED) and r[RATE]:
@@ -62,7 +62,7 @@ def candidates(rows: Sequence[Json]) -> list[Candidate]:
 
 
 def _verdict(ranked: Sequence[Candidate]) -> dict[str, Any]:
-    """The winner and the next, by how much, and whether their middle halves of steps lie apart."""
+    """The winner and the runner-up, the difference, and whether their middle halves of steps are apart."""
     if not ranked:
         return {"winner": None, "runner_up": None, "difference": None, "beyond_spread": None, "runs_of_each": None}
     first = ranked[0]

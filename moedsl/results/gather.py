@@ -27,11 +27,11 @@ class Run:
     logs: tuple[Path, ...]
     plan: Plan | None = None
     recipe: str | None = None
-    """A recipe that stands for the plan, as `verify` takes it."""
+    """A recipe in place of the plan, as `verify` accepts it."""
 
 
 def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
-    """The runs that the arguments name, in their order, and what of them cannot be read."""
+    """Find the runs that the arguments name, in order, and report what cannot be read."""
     runs: list[Run] = []
     found: list[Diagnostic] = []
     for target in targets:
@@ -65,7 +65,7 @@ def _wrong(text: str) -> Diagnostic:
 
 
 def _paired(log: Path, stands: str) -> list[Run] | Diagnostic:
-    """A log, or a folder of logs of one run, with what stands for its plan."""
+    """Pair a log, or a folder of logs of one run, with its plan or recipe."""
     logs = tuple(job_logs(log)) if log.is_dir() else (log,)
     file = Path(stands) / PLAN if Path(stands).is_dir() else Path(stands)
     if file.suffix != ".json" or not file.is_file():
@@ -87,7 +87,7 @@ def _of_log(path: Path) -> Run:
 
 
 def _below(folder: Path) -> Iterator[Run]:
-    """Each folder with a plan and its logs; logs without a plan, those of one folder together."""
+    """Yield each folder with a plan and its logs; logs without a plan are grouped by folder."""
     roots = {_root(p): p for p in sorted(folder.rglob(PLAN))}
     groups: dict[Path, list[Path]] = {root: [] for root in roots}
     for log in job_logs(folder):
@@ -103,7 +103,7 @@ def _root(plan: Path) -> Path:
 
 
 def read_plan(path: Path) -> Plan | None:
-    """The plan of one run; None where the file is not there or is none."""
+    """Read the plan of one run; None if the file does not exist or is not a plan."""
     try:
         return Plan.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -114,14 +114,14 @@ SUFFIXES = (".log", ".out", ".err", ".txt")
 
 
 CODE = "code"
-"""The folder below a task in which NeMo-Run ships what a job needs."""
+"""The folder below a task in which NeMo-Run ships the files of a job."""
 
 
 PLAN = "plan.json"
 
 
 def job_logs(folder: Path) -> list[Path]:
-    """Files that a job printed: not what moedsl wrote, and not what NeMo-Run ships."""
+    """Whether a job printed the file: not one that moedsl wrote or NeMo-Run ships."""
     files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix in SUFFIXES)
     return [p for p in files if CODE not in p.relative_to(folder).parts[:-1] and not _ours(p)]
 
@@ -141,9 +141,9 @@ FETCHED = "log-fetched.out"
 
 
 def experiment_folder(id: str) -> Path | Diagnostic | None:
-    """Where an experiment's jobs have their plans and logs; None where no experiment has that id.
+    """The folder with the plans and logs of an experiment's jobs; None if no experiment has that id.
 
-    Logs that lie on the cluster, behind an SSH tunnel or in pods, are fetched as they are now.
+    Logs on the cluster, over an SSH tunnel or in pods, are fetched now.
     """
     from moedsl.launch import store
 

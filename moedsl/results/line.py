@@ -1,9 +1,9 @@
-"""One line of a training log, as Megatron Bridge and Megatron-LM format it.
+"""Read one line of a training log, as Megatron Bridge and Megatron-LM format it.
 
 The iteration line is `training_log`'s: bridge training/utils/train_utils.py:1173-1225, which the last rank prints, and
-core's megatron/training/training.py:2844. A value is printed only where it is at least zero (train_utils.py:1208), so a
-loss that is NaN is a line without its loss. Rank 0 also prints `Step Time` (train_utils.py:1135), and the first
-rank of each data-parallel group its memory for two iterations (train_utils.py:1231), in GB; Megatron-LM in MiB
+core's megatron/training/training.py:2844. A value is printed only if it is at least zero (train_utils.py:1208), so a
+line with a NaN loss has no loss. Rank 0 also prints `Step Time` (train_utils.py:1135), and the first rank of each
+data-parallel group its memory for two iterations (train_utils.py:1231), in GB; Megatron-LM in MiB
 (megatron/training/utils/common_utils.py:323).
 """
 
@@ -20,31 +20,31 @@ _MEMORY = re.compile(r"\[Rank (\d+)\].* memory \((GB|MB)\) \|(.*)")
 _STEP = re.compile(r"Step Time : ([\d.]+)s GPU utilization: ([\d.]+)MODEL_TFLOP/s/GPU")
 _PEAK = {"GB": ("mem-max-allocated-gigabytes", 1e9), "MB": ("max allocated", 2**20)}
 WORDS = (b" iteration ", b" memory (", b"Step Time :")
-"""What a line that matters has in it."""
+"""Words of the lines that matter."""
 
 
 @frozen
 class Step:
-    """One iteration line: what was averaged over the iterations since the line before it."""
+    """One iteration line: averages over the iterations since the line before it."""
 
     stamp: str
-    """The time that the line begins with, or ""."""
+    """The time at the start of the line, or ""."""
     iteration: int
     of: int
-    """The iterations that the run was to take."""
+    """The number of iterations of the run."""
     seconds: float
-    """Of one iteration."""
+    """Seconds of one iteration."""
     global_batch: int | None
     """Sequences."""
     loss: float | None
-    """`lm loss`; None where the line has none."""
+    """`lm loss`; None if the line has none."""
     grad_norm: float | None
     tflops: float | None
-    """Model TFLOP/s of a GPU, where the run logs its throughput."""
+    """Model TFLOP/s of a GPU, if the run logs its throughput."""
     skipped: int
-    """Iterations whose update was left out, of those that the line covers."""
+    """Iterations whose update was skipped, among those of the line."""
     nan: int
-    """Of those, iterations with a NaN loss."""
+    """Skipped iterations with a NaN loss."""
 
 
 @frozen
@@ -64,7 +64,7 @@ class StepTime:
 
 
 def read(text: str) -> Step | Memory | StepTime | None:
-    """What a line says; None for any other line."""
+    """Read a line; None for a line of another kind."""
     if found := _ITERATION.search(text):
         return _step(found)
     if found := _MEMORY.search(text):
@@ -114,6 +114,6 @@ def _number(text: str) -> float | None:
 
 
 def is_number(step: Step) -> bool:
-    """Whether nothing that the line says is NaN or infinite."""
+    """Whether all values of the line are finite."""
     said = (step.loss, step.grad_norm)
     return step.nan == 0 and all(x is None or math.isfinite(x) for x in said)

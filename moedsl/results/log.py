@@ -1,4 +1,4 @@
-"""The logs of one run as what they measured: its attempts, its memory, and what went wrong in it."""
+"""Read the logs of one run: its attempts, its memory, and what went wrong."""
 
 from __future__ import annotations
 
@@ -19,17 +19,14 @@ Attempt = tuple[Step, ...]
 
 @frozen
 class Log:
-    """All logs of one run.
-
-    An attempt is a row of iteration lines with growing numbers: a job that was requeued begins another one.
-    """
+    """All logs of one run. An attempt is a row of iteration lines with growing numbers; a requeued job adds one."""
 
     files: tuple[str, ...]
     attempts: tuple[Attempt, ...] = ()
     step_times: tuple[StepTime, ...] = ()
     memory: tuple[Memory, ...] = ()
     reports: tuple[Report, ...] = field(factory=tuple)
-    """What `diagnose` says of each file."""
+    """The report of `diagnose` on each file."""
     broken: bool = False
     """Whether a traceback or a launcher's error stands in it."""
 
@@ -40,14 +37,14 @@ class Log:
 
     @property
     def last(self) -> Step | None:
-        """The iteration line that got furthest."""
+        """The iteration line that is furthest."""
         return max((a[-1] for a in self.attempts), key=lambda s: s.iteration, default=None)
 
 
 def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
-    """The logs of one run together. A line that several files hold, as a rank's and the job's do, counts once.
+    """Read the logs of one run together.
 
-    Raises OSError where a file cannot be read.
+    A line in several files, such as a rank's and the job's, counts once. Raises OSError if a file cannot be read.
     """
     each = [_one(path, known) for path in paths]
     seen: set[Step] = set()
@@ -86,14 +83,14 @@ def _one(path: Path, known: Sequence[Symptom]) -> Log:
 
 
 def _said(block: bytes) -> Iterator[Step | Memory | StepTime]:
-    """What the lines of a block say, in their order."""
+    """Read the lines of a block, in order."""
     for line in block.splitlines():
         if any(w in line for w in WORDS) and (said := read(line.decode("utf-8", errors="replace"))):
             yield said
 
 
 def _attempts(steps: Iterable[Step]) -> Iterator[Attempt]:
-    """Splits where the number of the iteration does not grow; a line that is there twice counts once."""
+    """Split where the number of the iteration does not grow; a repeated line counts once."""
     current: list[Step] = []
     for step in dict.fromkeys(steps):
         if current and step.iteration <= current[-1].iteration:
@@ -106,7 +103,7 @@ def _attempts(steps: Iterable[Step]) -> Iterator[Attempt]:
 
 @frozen
 class Sample:
-    """One iteration line after the warm-up, and the iterations (start, end] that it averages."""
+    """One iteration line after the warm-up, with the iterations (start, end] of its average."""
 
     start: int
     step: Step
@@ -120,14 +117,12 @@ def samples(attempt: Attempt, warmup: int) -> list[Sample]:
 
 
 def iterations(attempt: Attempt) -> int:
-    """How many iterations an attempt reports on."""
+    """Count the iterations of an attempt."""
     return attempt[-1].iteration - _before(attempt)
 
 
 def _before(attempt: Attempt) -> int:
-    """The iteration before an attempt: as far before its first line as its second is after it.
-
-    Of one line nobody knows how many iterations it averages, so it is taken to reach back to the start.
-    """
+    """The iteration before an attempt: as far before its first line as its second is after it. The interval of a single
+    line is unknown, so it counts from the start."""
     pairs = list(itertools.pairwise(attempt[:2]))
     return max(0, 2 * pairs[0][0].iteration - pairs[0][1].iteration) if pairs else 0

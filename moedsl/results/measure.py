@@ -15,12 +15,12 @@ from moedsl.schema.units import GIB
 
 Json = dict[str, Any]
 WARMUP = 10
-"""Iterations of an attempt that are left out unless the command line says otherwise; a third of a shorter run."""
+"""The default number of iterations of an attempt to skip; a third of a shorter run."""
 OK, FAILED, UNFINISHED, SHORT, NOTHING = "ok", "failed", "unfinished", "too short", "no log"
 
 
 def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
-    """One row: what the run is, how it ended, what it measured and what its plan predicted."""
+    """Make one row: how the run ended, what it measured, and what its plan predicted."""
     kept = [s for a in log.attempts for s in samples(a, _warmup(a, warmup))]
     rows = [(s, _batch(s.step, n)) for s in kept if is_number(s.step)]
     rates = [n.useful_rate(s.step.seconds, batch, _trained(s)) for s, batch in rows if batch]
@@ -54,25 +54,25 @@ def _warmup(attempt: Attempt, asked: int | None) -> int:
 
 
 def _batch(step: Step, n: Numbers) -> int:
-    """Sequences of the step: the log's own number, which follows a batch that ramps up."""
+    """Sequences of the step: the log's number, which follows a batch that ramps up."""
     return step.global_batch or n.global_batch or 0
 
 
 def _trained(s: Sample) -> float:
-    """The share of a line's iterations whose update was kept."""
+    """The share of a line's iterations whose update was applied."""
     covered = s.step.iteration - s.start
     return (covered - s.step.skipped) / covered
 
 
 def _from_step_times(log: Log, n: Numbers, warmup: int | None) -> tuple[list[float], list[float]]:
-    """Rank 0's own lines, where the last rank's are in no log."""
+    """Use the lines of rank 0 if no log has the last rank's."""
     skip = min(WARMUP, len(log.step_times) // 3) if warmup is None else warmup
     seconds = [t.seconds for t in log.step_times[skip:] if t.seconds > 0]
     return seconds, [n.useful_rate(s, n.global_batch) for s in seconds] if n.global_batch else []
 
 
 def spread_of(values: Sequence[float]) -> Json | None:
-    """Median, quartiles, ends, and the quartiles' distance as a share of the median; None of nothing."""
+    """Median, quartiles, ends, and the quartiles' distance as a share of the median; None for no values."""
     if not values:
         return None
     middle = statistics.median(values)
@@ -87,13 +87,13 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _tflops(log: Log, steps: Sequence[Step]) -> float | None:
-    """The median of what the run logged, of the last rank where it did, else of rank 0."""
+    """The median of the logged TFLOPS, of the last rank if it logs them, else of rank 0."""
     values = [s.tflops for s in steps if s.tflops] or [t.tflops for t in log.step_times]
     return statistics.median(values) if values else None
 
 
 def _loss(log: Log) -> Json | None:
-    """The first and the last loss of the attempt that got furthest."""
+    """The first and the last loss of the furthest attempt."""
     attempt = max(log.attempts, key=lambda a: a[-1].iteration, default=())
     said = [s for s in attempt if s.loss is not None]
     return {"first": said[0].loss, "last": said[-1].loss, "at": said[-1].iteration} if said else None
@@ -103,7 +103,7 @@ def _loss(log: Log) -> Json | None:
 
 
 def _ending(log: Log, measured: bool) -> Json:
-    """`status`, its `cause` in words and `symptoms`, as `moedsl diagnose` names them."""
+    """Judge the end of a run: `status`, its `cause` in words and `symptoms`, as `moedsl diagnose` names them."""
     last = log.last
     symptoms = [{"id": s.rule.id, "line": s.line, "log": r.name, "because": s.rule.because, "fix": s.rule.fix}
                 for r in log.reports for s in r.sightings]  # fmt: skip
@@ -145,7 +145,7 @@ def _not_a_number(log: Log) -> str | None:
 
 
 def predicted(plan: Plan | None) -> Json | None:
-    """The plan's figures for what is measured."""
+    """The plan's figures for the measured ones."""
     if plan is None:
         return None
     e = plan.estimate
@@ -158,7 +158,7 @@ def predicted(plan: Plan | None) -> Json | None:
 
 
 def _belongs(plan: Plan | None) -> Json:
-    """Which sweep or isolation the run is a value of, and which experiment it is."""
+    """The sweep or isolation of the run, and its experiment."""
     if plan is None:
         return {}
     of = plan.sweep or plan.isolation

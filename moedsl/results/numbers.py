@@ -1,4 +1,5 @@
-"""What turns seconds into tokens: length, GPUs, batch and useful share, from a plan, a recipe or by hand."""
+"""Find the numbers that turn seconds into tokens: length, GPUs, batch and useful share, of a plan or recipe or
+given."""
 
 from __future__ import annotations
 
@@ -23,15 +24,15 @@ class Given:
 
 @frozen
 class Numbers:
-    """Of one run."""
+    """The numbers of one run."""
 
     seq: int
     """Tokens of a sequence."""
     gpus: int
     global_batch: int | None
-    """Sequences of a step; None where only the log says it."""
+    """Sequences of a step; None if only the log has it."""
     useful_share: float
-    """The share of tokens that train the model (`parts.useful_share`); 1 where no plan says it."""
+    """The share of tokens that train the model (`vlm_parts.useful_share`); 1 without a plan."""
     source: str
     """plan, recipe or given."""
 
@@ -41,7 +42,7 @@ class Numbers:
 
 
 def numbers(runs: Sequence[Run], given: Given) -> list[Numbers | Diagnostic]:
-    """The numbers of each run, or why they are not known. Recipes go through the real Bridge where it is installed."""
+    """The numbers of each run, or why they are unknown. Recipes go through the real Bridge if it is installed."""
     recipes = _recipes([r.recipe for r in runs if r.recipe], given)
     return [_one(r, given, recipes) for r in runs]
 
@@ -71,7 +72,7 @@ def _of_plan(p: Plan) -> dict[str, Any]:
 
 
 def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any] | Diagnostic]:
-    """Each recipe as `moedsl diff` reads it; its number of GPUs is its function's or --gpus."""
+    """Read each recipe like `moedsl diff`; its number of GPUs is in its function's name or in --gpus."""
     if not targets:
         return {}
     from moedsl.diff.sources import Options, Side, sides

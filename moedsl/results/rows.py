@@ -1,4 +1,4 @@
-"""Measured runs as lines that `moedsl calibrate` reads: each with its layout pinned as its plan has it."""
+"""Write measured runs as lines for `moedsl calibrate`, each with its layout pinned as in its plan."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _POLICY = [n for n in POLICY if n != "precision"]
 
 
 def lines(pairs: Sequence[tuple[Plan | None, Json]]) -> str:
-    """JSON lines of the plans with their results; runs without a plan or without figures have none."""
+    """Write JSON lines of the plans with their results; runs without a plan or without figures have none."""
     rows = [_line(plan, r) for plan, r in pairs if plan and r[RATE] and r["status"] in (OK, UNFINISHED)]
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def _line(plan: Plan, r: Json) -> dict[str, Any]:
-    """Calibration counts every token, useful or not."""
+    """Write one line; calibration counts every token, useful or not."""
     row = {"id": r["name"], "run": run_text(plan), "tokens_per_s_per_gpu": r[RATE]["median"] / r["useful_share"]}
     return row if r["peak_gib"] is None else {**row, "peak_gb": r["peak_gib"] * GIB / 1e9}
 
 
 def run_text(plan: Plan) -> str:
-    """The run file that states and pins all that the plan decided."""
+    """Write the run file that states and pins everything that the plan decided."""
     batch, policy = plan.batch, plan.policy
     frozen = [w for w in ("vision", "projection", "language") if getattr(policy, f"freeze_{w}")]
     words = [

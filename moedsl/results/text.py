@@ -1,4 +1,4 @@
-"""Results as text, read from their JSON."""
+"""Print results from their JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEAD = ("steps", "s a step", "useful tokens/s/GPU", "spread", "predicted", "off
 
 
 def text(data: Json) -> str:
-    """Every comparison as a table, the runs that failed below it with their causes."""
+    """Print every comparison as a table, with failed runs and their causes below it."""
     pairs = [(c, [r for r in data["runs"] if r["name"] in c["names"]]) for c in data["comparisons"]]
     return "\n".join("\n".join(_comparison(c, rows)) + "\n" for c, rows in pairs)
 
@@ -75,7 +75,7 @@ def _remark(r: Json) -> str:
 
 
 def verdict(c: Json, rows: Sequence[Json]) -> str:
-    """Who wins, by how much, and whether that is more than the steps differ among themselves."""
+    """Write who wins, by how much, and whether that exceeds the spread of the steps."""
     names = {r["name"]: label(r) for r in rows}
     if c["winner"] is None:
         return "no run has a measurement"

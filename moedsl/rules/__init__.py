@@ -1,1 +1,1 @@
-"""Rules: how they are read, typed and evaluated, and the standard library."""
+"""Read, type and evaluate rules, and load the standard library."""

@@ -1,4 +1,4 @@
-"""Rules blocks: each member named, its expressions typed, the block's condition joined to its own."""
+"""Collect the members of rules blocks: name each, type its expressions, and join the block's condition to its own."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from moedsl.schema.symbols import AXES, BUILTIN, COSTS, FLAG, NUMBER, RUN, TEXT,
 from moedsl.syntax import ast
 
 DEFAULT_WORTH = 0.01
-"""What following an advice is worth where the rule does not say."""
+"""The worth of advice that states none."""
 
 DEFAULTED = ("seq", "global_batch", "torch_version", "te_version")
-"""What has a default and is no axis."""
+"""Names with a default that are not axes."""
 EFFECTS = ("experiment", "execution", "benchmark")
-"""What a change changes: what is learned, only how it runs, or a run that nobody learns from."""
+"""The effects of a change: on what is learned, only on how it runs, or a run that trains nothing useful."""
 UNIQUE = ("require", "prefer", "let", "measured", "symptom", "effect")
-"""Rules with a name of their own; several of the other kinds may be for one name, under conditions."""
+"""Kinds of rules with unique names; several rules of other kinds may have one name, under conditions."""
 WORDS = frozenset(w for t in BUILTIN.values() for w in t.words) | {"none"}
 
 Blocks = Iterable[tuple[str, ast.RulesDecl]]
 
 
 def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
-    """Every rule of a run, the scope that they see (builtins and lets), and what is wrong with them.
+    """Collect every rule of a run, the scope that they see (builtins and lets), and their mistakes.
 
-    Blocks `of` something else, as of a recipe, are for those who judge that.
+    Blocks `of` another subject, such as a recipe, are collected elsewhere.
     """
     diagnostics: list[Diagnostic] = []
     scope = dict(BUILTIN)
@@ -48,9 +48,10 @@ def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Dia
 
 
 def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
-    """`collect` of all blocks of a library. The stdlib's kept rules are not checked again.
+    """Collect all blocks of a library.
 
-    A further `let` of a word that they use may give it another meaning: then everything is checked together.
+    The stdlib's cached rules are not checked again. A new `let` of a word that they use may change its meaning: then
+    everything is checked together.
     """
     kept, own = library.collected, [(p, b, m) for p, b in library.own_rules if b.subject is None for m in b.members]
     if kept is None or any(isinstance(m, ast.Let) and m.name.id in kept.used for _, _, m in own):
@@ -95,7 +96,7 @@ def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Dia
 def _order(
     graph: dict[str, set[str]], lets: dict[str, Rule], scope: dict[str, Type], diagnostics: list[Diagnostic]
 ) -> list[str]:
-    """Sort the lets' names, each after those that it uses. A circle is reported once; then its names are numbers."""
+    """Sort the names of lets, each after those that it uses. A circle is reported; its names then count as numbers."""
     try:
         return [*TopologicalSorter(graph).static_order()]
     except CycleError as e:
@@ -111,7 +112,7 @@ def _order(
 
 
 def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: list[Diagnostic]) -> Rule:
-    """A member of a block, its condition joined to the block's; one without a reason or a source is an error."""
+    """Read a member of a block, with its condition joined to the block's; it must have a reason and a source."""
     name = m.name.id if m.name else "unnamed"
     _reasoned(m, name, diagnostics)
     when = _both(block.when, getattr(m, "when", None))
@@ -129,7 +130,7 @@ def _text(m: ast.Member, clause: str) -> str | None:
 
 
 def _reasoned(m: ast.Member, name: str, diagnostics: list[Diagnostic]) -> None:
-    """A rule says why and on whose word; a `let` is a name, not a rule."""
+    """Report a rule without a reason or a source; a `let` needs none."""
     clauses = {"because": m.because, "cite": m.cites}
     missing = [word for word, said in clauses.items() if not said]
     if missing and not isinstance(m, ast.Let):
@@ -139,7 +140,7 @@ def _reasoned(m: ast.Member, name: str, diagnostics: list[Diagnostic]) -> None:
 
 
 def worth(m: ast.Member, diagnostics: list[Diagnostic]) -> float:
-    """A `prefer`'s worth as a share of the step time, at most all of it."""
+    """Read the worth of a `prefer` as a share of the step time, at most all of it."""
     if not isinstance(m, ast.Prefer):
         return 0.0
     if m.worth is None:
@@ -157,7 +158,7 @@ def _both(a: ast.Expr | None, b: ast.Expr | None) -> ast.Expr | None:
 
 
 def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diagnostics: list[Diagnostic]) -> None:
-    """Laws, advice and lets have a name of their own; a let's type is known before its use."""
+    """Report repeated names of laws, advice and lets; a let's type is known before its use."""
     if rule.kind in UNIQUE:
         key = _key(rule)
         if key in seen:
@@ -171,12 +172,12 @@ def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diagnost
 
 
 def _key(rule: Rule) -> str:
-    """What only one rule may be: of an effect its name, in whatever block."""
+    """The key that must be unique: for an effect its name, in any block."""
     return f"effect {rule.name}" if rule.kind == "effect" else rule.id
 
 
 def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diagnostics: list[Diagnostic]) -> None:
-    """A let's name is free: no fact, axis, word or function, and no other let."""
+    """Refuse a let with the name of a fact, axis, word, function or another let."""
     if rule.name in scope or rule.name in FUNCTIONS or rule.name in WORDS:
         first = [
             Label(r.span, "first here")
@@ -210,7 +211,7 @@ def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) ->
 
 
 def _check_variable(rule: Rule, diagnostics: list[Diagnostic]) -> None:
-    """A variable of the recipe reaches the ranks, and the recipe is a file."""
+    """Refuse a variable of the recipe that the ranks must not get: the recipe is a file."""
     if rule.kind == "env" and not rule.is_std:
         from moedsl.rules import launch_variables
 
@@ -218,7 +219,7 @@ def _check_variable(rule: Rule, diagnostics: list[Diagnostic]) -> None:
 
 
 def _check_pattern(rule: Rule, diagnostics: list[Diagnostic]) -> None:
-    """A symptom is a regular expression that a line of a log is searched for."""
+    """Check a symptom: it is a regular expression that is searched in the lines of a log."""
     assert isinstance(rule.expr, ast.String)
     try:
         re.compile(rule.expr.value)
@@ -228,7 +229,7 @@ def _check_pattern(rule: Rule, diagnostics: list[Diagnostic]) -> None:
 
 
 def _check_effect(rule: Rule, diagnostics: list[Diagnostic]) -> None:
-    """One of three words, of a name that means something; the stdlib's names are checked by its tests."""
+    """Check an effect: one of three words, for a known name; the stdlib's names are checked by its tests."""
     assert isinstance(rule.expr, ast.Name)
     if rule.expr.id not in EFFECTS:
         text = f"an effect is one of {', '.join(EFFECTS)}, not `{rule.expr.id}`"
@@ -248,7 +249,7 @@ def _check_effect_name(rule: Rule, diagnostics: list[Diagnostic]) -> None:
 
 
 def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic]) -> None:
-    """Defaults and candidates: values of an axis (or of what else has a default) that are known before the search."""
+    """Check defaults and candidates: values of an axis (or another name with a default) that are known beforehand."""
     known = AXES if rule.kind == "candidates" else AXES | {n: RUN[n] for n in DEFAULTED}
     want = known.get(rule.name)
     if want is None:

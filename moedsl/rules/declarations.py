@@ -1,4 +1,4 @@
-"""From a ``model`` or ``hardware`` declaration to its facts, each checked for name, type and unit."""
+"""Read the facts of a ``model`` or ``hardware`` declaration, each checked for name, type and unit."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Hardware, "nvlink"): ("GB/s", "TB/s"),
     (Hardware, "network"): ("GB/s", "TB/s"),
 }
-"""The units of a fact, of which it needs one."""
+"""The units of a fact that needs one."""
 _RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
-"""The precisions whose dense rate a machine may state."""
+"""The precisions whose dense rate a declaration of hardware may state."""
 MOST_LAYERS, LARGEST = 10_000, 1 << 31
-"""More layers, or a wider part, than any model has: what a slip of the keyboard writes."""
+"""The limit on layers and widths, above which a number is a typo."""
 LETTERS = "M*E-"
-"""Of a hybrid's layer_pattern (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
+"""The letters of a hybrid's layer_pattern (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
 DELTA_NETS = ("qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text")
 """Families that Bridge builds with gated delta nets and experts (bridge models/qwen/qwen3_next_bridge.py:85,
 models/qwen/qwen35_bridge.py:61)."""
@@ -42,14 +42,14 @@ _FILLED = {"name", "sources", "constants"}
 
 @frozen
 class _Block:
-    """One block of facts being read into one facts class."""
+    """Reads one block of facts into one facts class."""
 
     cls: type
     title: str
     diagnostics: list[Diagnostic]
 
     def read(self, entries: tuple[ast.FactEntry, ...], filled: dict[str, Any], name: ast.Name) -> Any | None:
-        """An instance of `cls`, or None with diagnostics."""
+        """Make an instance of `cls`, or None with diagnostics."""
         before = len(self.diagnostics)
         fields = {f.name: f for f in attrs.fields(self.cls)}
         seen: dict[str, ast.FactEntry] = {}
@@ -102,7 +102,7 @@ class _Block:
         return found
 
     def _rate(self, b: ast.Binding) -> float:
-        """The rate of one precision, in the unit of the facts."""
+        """Read the rate of one precision, in the unit of the facts."""
         if b.name.id not in _RATES:
             text = f"no rate is called `{b.name.id}`"
             self._error(
@@ -156,14 +156,14 @@ _WANTED = {
 
 
 def model(decl: ast.ModelDecl) -> tuple[Model | None, list[Diagnostic]]:
-    """The model that a declaration states."""
+    """Read the model of a declaration."""
     found: list[Diagnostic] = []
     made = _Block(Model, "a model", found).read(decl.facts, {"name": decl.name.id}, decl.name)
     return made, found + (_consistent_model(made, decl) if made else [])
 
 
 def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
-    """What the parts of a model must agree on."""
+    """Check that the parts of a model agree."""
     wrong: list[str] = []
     if m.topk > m.experts:
         wrong.append(f"topk {m.topk} is more than its {m.experts} experts")
@@ -188,7 +188,7 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
 
 
 def _of_gates(m: Model) -> list[str]:
-    """What a gate multiplies has to be there."""
+    """Check that a gate has something to multiply."""
     asked = (
         (not m.attention_gate or m.attention == "gqa", "attention_gate needs attention gqa: latent attention has none"),
         (not m.shared_expert_gate or m.shared_expert_hidden, "shared_expert_gate needs shared_expert_hidden"),
@@ -197,7 +197,7 @@ def _of_gates(m: Model) -> list[str]:
 
 
 def _without_pattern(m: Model) -> list[str]:
-    """Facts that only a hybrid has."""
+    """Check facts that only a hybrid has."""
     facts = ("mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups", "mtp_pattern")
     said = [n for n in facts if getattr(m, n)]
     wrong = [f"{', '.join(said)}: only for a hybrid, which needs a layer_pattern"] if said else []
@@ -209,7 +209,7 @@ def _repeated(m: Model) -> list[str]:
 
 
 def _of_pattern(m: Model) -> list[str]:
-    """What a hybrid's pattern asks of the other facts; attention is Megatron's `*` alone, on the whole sequence."""
+    """Check the other facts that a hybrid's pattern needs; attention is Megatron's `*` only, on the whole sequence."""
     both = m.layer_pattern + m.mtp_pattern
     odd = sorted(set(both) - set(LETTERS))
     asked = (
@@ -236,8 +236,8 @@ def _without_delta_nets(m: Model) -> list[str]:
 
 
 def _of_delta_nets(m: Model) -> list[str]:
-    """What gated delta nets ask of the other facts (core transformer/transformer_config.py:1346-1371), and what Bridge
-    builds beside them; MTP is made as the last layer is (core models/gpt/gpt_layer_specs.py:767-769)."""
+    """Check the other facts that gated delta nets need (core transformer/transformer_config.py:1346-1371), and what
+    Bridge builds with them; MTP is built like the last layer (core models/gpt/gpt_layer_specs.py:767-769)."""
     missing = [n for n in _DELTA_NET if getattr(m, n) < 1]
     every, keys, values = m.linear_every, m.linear_key_heads, m.linear_value_heads
     asked = (
@@ -259,7 +259,7 @@ def _of_delta_nets(m: Model) -> list[str]:
 
 
 def _mixer(m: Model) -> list[str]:
-    """core ssm/mamba_mixer.py:239-272."""
+    """Check Mamba's groups and heads as core ssm/mamba_mixer.py:239-272 does."""
     if min(m.mamba_heads, m.mamba_head_dim, m.mamba_state, m.mamba_groups) < 1:
         return ["an M needs mamba_heads, mamba_head_dim, mamba_state and mamba_groups"]
     if m.mamba_heads % m.mamba_groups:
@@ -268,7 +268,7 @@ def _mixer(m: Model) -> list[str]:
 
 
 def constants(decl: ast.CalibrationDecl) -> tuple[Constants | None, list[Diagnostic]]:
-    """The constants that a calibration states, each in its range."""
+    """Read the constants of a calibration, each in its range."""
     found: list[Diagnostic] = []
     made = _Block(Constants, "a calibration", found).read(decl.facts, {}, decl.name)
     wrong = outside(made) if made else []
@@ -278,7 +278,7 @@ def constants(decl: ast.CalibrationDecl) -> tuple[Constants | None, list[Diagnos
 def hardware(
     decl: ast.HardwareDecl, calibrations: Mapping[str, ast.CalibrationDecl]
 ) -> tuple[Hardware | None, list[Diagnostic]]:
-    """The hardware that a declaration states, with the source of each fact, and the calibration of its architecture."""
+    """Read the hardware of a declaration, with the source of each fact, and the calibration of its architecture."""
     found: list[Diagnostic] = []
     arch = next((e.value.id for e in decl.facts if e.name.id == "arch" and isinstance(e.value, ast.Name)), "")
     reached, more = constants(calibrations[arch]) if arch in calibrations else (first_guess(1.0), [])
@@ -291,7 +291,7 @@ def hardware(
 
 
 def _consistent_hardware(h: Hardware, decl: ast.HardwareDecl) -> list[Diagnostic]:
-    """Rates and sizes that may be divided by."""
+    """Rates and sizes that are divisors."""
     sizes = {n: getattr(h, n) for n in ("memory", "nvlink_domain", "gpus_per_node", "sms", "hbm", "nvlink", "network")}
     sizes |= {f"tflops {k}": v for k, v in h.tflops.items()}
     zero = [n for n, v in sizes.items() if v <= 0]
@@ -301,5 +301,5 @@ def _consistent_hardware(h: Hardware, decl: ast.HardwareDecl) -> list[Diagnostic
 
 
 def cite_text(cite: ast.Cite) -> str:
-    """A citation as one string: ``bridge training/comm_overlap.py:520``."""
+    """Write a citation as one string: ``bridge training/comm_overlap.py:520``."""
     return f"{cite.kind.id} {cite.where.value}"

@@ -1,6 +1,7 @@
-"""The documents that the stdlib implements, claim by claim: what a text says, what carries it and which tests show it.
+"""Read the documents that the stdlib implements, claim by claim: the text, the rules that implement it, the tests that
+show it.
 
-They are read for the generated page and for `moedsl explain`; a plan does not load them.
+The generated page and `moedsl explain` use them; a plan does not load them.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from moedsl.syntax import ast
 from moedsl.syntax.parse_cache import cached_parse
 
 KINDS = ("rule", "default", "number", "pitfall", "symptom")
-"""What a sentence may state."""
+"""The kinds of claims."""
 IGNORED = ("heading", "link", "licence", "duplicate", "damaged", "prose")
-"""Why a line of a text states nothing of its own."""
+"""Reasons why a line of a text states nothing of its own."""
 _COPY = ("file", *IGNORED)
 _DOCUMENT = ("title", "sources", "claim")
 _CLAIM = ("says", "where", "kind", "lines", "carried", "behaviour", "shown", "note", "left")
@@ -33,7 +34,7 @@ Lines = Mapping[str, tuple[int, ...]]
 
 @frozen
 class Copy:
-    """One file with the text. `ignored` has the lines, counted from 1, that state nothing, by the reason."""
+    """One file with the text. `ignored` has the lines, counted from 1, that state nothing, by reason."""
 
     name: str
     file: str
@@ -48,22 +49,22 @@ class Claim:
     where: str
     kind: str
     lines: Lines
-    """The lines that say it, counted from 1, by the name of the copy."""
+    """The lines of the claim, counted from 1, by the name of the copy."""
     span: Span
     carried: tuple[str, ...] = ()
-    """Ids of the rules that make it true of a plan; several rules may share an id."""
+    """Ids of the rules that apply the claim to a plan; several rules may share an id."""
     behaviour: str | None = None
     """What the program does about it, with the command."""
     shown: tuple[str, ...] = ()
     """Tests, ``tests/FILE.py::NAME``."""
     note: str | None = None
     left: str | None = None
-    """Why nothing carries it."""
+    """The reason if nothing implements it."""
 
 
 @frozen
 class Document:
-    """A text, its copies and everything that it claims, in its order."""
+    """A text, its copies and all its claims, in order."""
 
     name: str
     title: str
@@ -74,7 +75,7 @@ class Document:
 
 @frozen
 class Documents:
-    """Every document of the stdlib, and what is wrong with their declarations."""
+    """Read every document of the stdlib, and the mistakes in their declarations."""
 
     documents: tuple[Document, ...]
     diagnostics: tuple[Diagnostic, ...]
@@ -82,26 +83,26 @@ class Documents:
 
 
 def load(rules: Iterable[str]) -> Documents:
-    """The stdlib's documents, checked against the ids of the rules that exist."""
+    """Read the stdlib's documents, checked against the ids of existing rules."""
     return read(library.load(resources.document_files(), cached_parse), rules)
 
 
 def read(declared: Library, rules: Iterable[str]) -> Documents:
-    """The documents that a library declares; with no rules to check against, the ids of rules go unasked."""
+    """Read the documents of a library; without rules, the ids are not checked."""
     reader = _Reader(frozenset(rules), list(declared.diagnostics))
     found = tuple(d for d in map(reader.document, declared.documents.values()) if d is not None)
     return Documents(found, tuple(reader.diagnostics), declared.sources)
 
 
 def rule_ids(known: Library) -> frozenset[str]:
-    """The id of every rule, those that judge a recipe among them."""
+    """The id of every rule, including those that judge a recipe."""
     return frozenset(
         f"{prefix}.{block.name.id}.{m.name.id}" for prefix, block in known.rules for m in block.members if m.name
     )
 
 
 def claims_of(rule: str) -> tuple[tuple[Document, Claim], ...]:
-    """Every claim that a rule of the stdlib carries, with its document; `rule` is an id such as ``std.mesh.heads``."""
+    """Every claim that a rule of the stdlib implements, with its document; `rule` is like ``std.mesh.heads``."""
     return _by_rule().get(rule, ())
 
 
@@ -117,7 +118,7 @@ def _by_rule() -> Mapping[str, tuple[tuple[Document, Claim], ...]]:
 
 @frozen
 class _Reader:
-    """Turns declarations into documents and collects what is wrong with them."""
+    """Reads declarations as documents and collects their mistakes."""
 
     rules: frozenset[str]
     diagnostics: list[Diagnostic]
@@ -152,7 +153,7 @@ class _Reader:
         return claim
 
     def _borne(self, claim: Claim) -> None:
-        """Something carries the claim and a test shows it, or it says why nothing does; not both."""
+        """Check that a claim has either an implementation and a test, or a reason why not."""
         borne = bool(claim.carried or claim.behaviour)
         wants = [*(["carried or a behaviour"] if not borne else []), *(["shown"] if not claim.shown else [])]
         if claim.left is None and wants:
@@ -166,7 +167,7 @@ class _Reader:
     def _facts(
         self, entries: Iterable[ast.FactEntry], known: tuple[str, ...], title: str, often: tuple[str, ...] = ()
     ) -> dict[str, ast.FactEntry]:
-        """The entries by name, those that may come `often` by their first."""
+        """The entries by name; entries in `often` may repeat, and the first counts."""
         seen: dict[str, ast.FactEntry] = {}
         for e in entries:
             if e.name.id not in known:
@@ -235,7 +236,7 @@ class _Reader:
         return {b.name.id: self._lines(b.value) for b in bindings}
 
     def _lines(self, value: Any) -> tuple[int, ...]:
-        """``[3, 5-7]`` as 3, 5, 6, 7."""
+        """Read ``[3, 5-7]`` as 3, 5, 6, 7."""
         items = value.items if isinstance(value, ast.List) else (value,)
         return tuple(n for item in items for n in self._range(item))
 

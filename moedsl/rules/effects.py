@@ -1,7 +1,8 @@
-"""What changing a name changes: the experiment, only how it runs up to rounding, or whether it stands for anything.
+"""Find the effect of changing a name: on the experiment, only on how it runs up to rounding, or on whether the run is a
+benchmark.
 
-The names are the words of the language and the fields of Bridge's ConfigContainer; `effect` rules say it
-(stdlib/rules/effects*.moe), and a user's own rules may say it of further fields.
+The names are the keywords and the fields of Bridge's ConfigContainer; `effect` rules state the effects
+(stdlib/rules/effects*.moe), and a user's own rules may add fields.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from moedsl.schema.symbols import RUN, VLM_WORDS
 
 EXPERIMENT, EXECUTION, BENCHMARK, UNKNOWN = "experiment", "execution", "benchmark", "unknown"
 GROUPS = (EXPERIMENT, EXECUTION, BENCHMARK, UNKNOWN)
-"""Every effect, and the answer where no rule names one."""
+"""Every effect, and the answer if no rule names one."""
 WORDS = (*axes.PINNED, *RUN, *VLM_WORDS, "model", "hardware", "target")
-"""The words of the language that a plan gives a value."""
+"""The keywords to which a plan gives a value."""
 ENVIRONMENT = "env_vars"
-"""The section of Bridge that has a field for whatever variable."""
+"""The section of Bridge that has a field for any variable."""
 OFF = (None, False, 0, 0.0, "", "none", "off")
 """Values with which a benchmark-only field does nothing."""
 
@@ -35,16 +36,16 @@ class Effects:
     rules: Mapping[str, Rule]
 
     def word(self, name: str, value: Any = None) -> str:
-        """The effect of a word of the language; a value of it may have one of its own (`routing.balanced`)."""
+        """The effect of a keyword; one of its values may have an effect of its own (`routing.balanced`)."""
         return _effect(self._of_value(name, value) or self.rules.get(name))
 
     def _of_value(self, name: str, value: Any) -> Rule | None:
-        """The rule of a word's value, or of the first member of a set that has one."""
+        """The rule of a keyword's value, or of the first member of a set that has one."""
         members = value if isinstance(value, list | tuple | set | frozenset) else [value]
         return next((self.rules[f"{name}.{m}"] for m in members if f"{name}.{m}" in self.rules), None)
 
     def field(self, path: str) -> str:
-        """The effect of a Bridge field, from its own name or the longest that it goes on from."""
+        """The effect of a Bridge field, from its own name or the longest prefix."""
         return _effect(self.rule_of_field(path))
 
     def rule_of_field(self, path: str) -> Rule | None:
@@ -52,21 +53,22 @@ class Effects:
         return next((self.rules[p] for p in prefixes(path) if p in self.rules), None)
 
     def reason(self, name: str, value: Any = None) -> str | None:
-        """Why a word, a value of it or a field has its effect."""
+        """The reason of the effect of a keyword, a value of it or a field."""
         rule = self._of_value(name, value) or self.rules.get(name) or self.rule_of_field(name)
         return rule.because if rule else None
 
     def name(self, name: str, value: Any = None) -> str:
-        """The effect of a word, or of a field where no word has that name."""
+        """The effect of a keyword, or of a field if no keyword has that name."""
         return self.word(name, value) if name in WORDS else self.field(name)
 
     def pair(self, name: str, a: Any, b: Any) -> str:
-        """The effect of going from one value to another; of a word's two values the graver, benchmark first."""
+        """The effect of a change between two values; if both values have one, the stronger, with benchmark first."""
         found = {self.name(name, a), self.name(name, b)}
         return next((e for e in (BENCHMARK, EXPERIMENT, UNKNOWN) if e in found), EXECUTION)
 
     def is_benchmark(self, name: str, value: Any) -> bool:
-        """Whether a value makes the run a benchmark: a word's that says so, or a benchmark-only field that is on."""
+        """Whether a value makes the run a benchmark: a keyword's with that effect, or an active benchmark-only
+        field."""
         return self.name(name, value) == BENCHMARK and value not in OFF
 
 
@@ -75,7 +77,7 @@ def _effect(rule: Rule | None) -> str:
 
 
 def prefixes(path: str) -> Iterator[str]:
-    """The path and what it goes on from at a `.` or `_`, longest first."""
+    """The path and its prefixes up to a `.` or `_`, longest first."""
     yield path
     for i in range(len(path) - 1, 0, -1):
         if path[i] in "._":
@@ -93,19 +95,19 @@ def of_rules(rules: Iterable[Rule]) -> Effects:
 
 @cache
 def known_names() -> frozenset[str]:
-    """Everything that an `effect` may name: words, their values, Bridge's fields and what these go on from."""
+    """Everything that an `effect` may name: keywords, their values, Bridge's fields and their prefixes."""
     words = {f"{n}.{v}" for n, values in _values().items() for v in values}
     paths = {p for path in fields.fields(fields.versions()[-1]) for p in prefixes(path)}
     return frozenset({*WORDS, *words, *paths, ENVIRONMENT, *sections()})
 
 
 def sections() -> frozenset[str]:
-    """The sections of Bridge's ConfigContainer, those without fields included."""
+    """The sections of Bridge's ConfigContainer, including those without fields."""
     return frozenset({*fields.sections(fields.versions()[-1]), ENVIRONMENT})
 
 
 def _values() -> dict[str, tuple[str, ...]]:
-    """The words that a word of the language may have as its value."""
+    """The words that a keyword may have as its value."""
     return {a.name: a.words for a in axes.AXES if a.words} | {n: t.words for n, t in RUN.items() if t.words}
 
 

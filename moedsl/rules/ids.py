@@ -1,4 +1,4 @@
-"""The ids of the stdlib that Python names. The stdlib does not load without each of them."""
+"""List the ids of the stdlib that Python names. The stdlib does not load without each of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RuleId(StrEnum):
     FITS = "std.memory.fits"
     MOCK_DATA = "std.vlm_measured.mock_data_twice_as_fast"
     FROZEN_ENCODER = "std.vlm_frozen.vision_encoder"
-    """What to do where the vision encoder takes a large share of the step."""
+    """Advice for a vision encoder that takes a large share of the step."""
     WALL_MEMORY = "std.walls.memory"
     WALL_COMMUNICATION = "std.walls.communication"
     WALL_HOST = "std.walls.host"
@@ -33,7 +33,7 @@ class Block(StrEnum):
     WALLS = "std.walls."
     LADDER = "std.ladder."
     LADDER_ALONE = "std.ladder_alone."
-    """For a file without another phase."""
+    """For a file with one phase."""
 
 
 class LetName(StrEnum):

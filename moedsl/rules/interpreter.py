@@ -1,6 +1,7 @@
-"""The slow evaluator: one row, plain Python values. It explains a row, derives settings and tests the fast evaluator.
+"""Evaluate an expression for one row of plain Python values: to explain a row, to derive settings, and to test the fast
+evaluator.
 
-A word that is no variable is itself; a function that a problem supplies is a value like others.
+A word that is not a variable is itself; a function that a problem supplies is a value like others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from moedsl.syntax import ast
 
 
 def evaluate(expr: ast.Expr, env: Mapping[str, Value]) -> Value:
-    """The value of an expression for one row; total, so division by zero is 0."""
+    """Evaluate an expression for one row; total, so division by zero is 0."""
     return _EVAL[type(expr)](expr, env)
 
 
@@ -59,7 +60,7 @@ def _if(e: ast.If, env: Mapping[str, Value]) -> Value:
 
 
 def number(e: ast.Number) -> int | float:
-    """A number in base units; whole numbers stay integers."""
+    """Convert a number to base units; whole numbers stay integers."""
     value = e.value * SCALES.get(e.unit or "", 1)
     return int(value) if float(value).is_integer() else value
 

@@ -1,4 +1,4 @@
-"""Names of environment variables that a job may be given, and why others are refused."""
+"""Decide which environment variables a job may get, and why others are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moedsl.syntax import ast
 OF_THE_RANK = frozenset(
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 )
-"""What says to a process which rank it is; the launch sets these."""
+"""Variables that tell a process its rank; the launch sets these."""
 _OF_BASH = frozenset((
     "_", "BASH", "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS",
     "BASH_COMMAND", "BASH_ENV", "BASH_EXECUTION_STRING", "BASH_LINENO", "BASH_LOADABLES_PATH", "BASH_REMATCH",
@@ -22,15 +22,15 @@ _OF_BASH = frozenset((
     "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "PS4", "PWD", "RANDOM", "SECONDS", "SHELL", "SHELLOPTS", "SHLVL",
     "SRANDOM", "UID",
 ))  # fmt: skip
-"""What bash sets or reads itself: a value would not arrive, or would change how the script is read."""
+"""Variables that bash sets or reads itself: a value would not arrive, or would change how the script is read."""
 _LOADERS = re.compile(
     r"(LD_|DYLD_|PYTHON|GIT_|SSH_|BASH_FUNC|XDG_|OPENSSL_|PERL|RUBY|NODE_|GCC_|UCX_|OMPI_|PMIX_).*"
     r"|(CC|CXX|CPP|LD|AS|AR|MAKE|CUDACXX|CPATH|NVCC|PYTORCH_NVCC|EDITOR|VISUAL|PAGER|BROWSER|SHELL|MATPLOTLIBRC|TMPDIR|TEMP|TMP)"
     r"|.*(PATH|HOME|DIR|DIRS|PRELOAD|PLUGINS?|MODULES?|FLAGS|OPTIONS|OPTS?|COMMAND|CMD|EXECUTABLE|COMPILER|WRAPPER|FILE"
     r"|CACHE|BACKEND|HOOKS?|PREFIX)"
 )
-"""Names of variables that choose which code a program loads, or which files it reads and writes: places, compilers and
-their arguments, plugins. On the launching machine they are the shell's business."""
+"""Variables that choose which code a program loads, or which files it reads and writes: places, compilers and their
+arguments, plugins. On the launching machine, only the shell sets them."""
 
 
 def is_loader(name: str) -> bool:
@@ -39,7 +39,7 @@ def is_loader(name: str) -> bool:
 
 
 def refusal(name: str) -> str | None:
-    """Why a variable may not be called so, as the end of a sentence; None where it may."""
+    """Why a variable may not have this name, as the end of a sentence; None if it may."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         return "is not a name of a variable: letters, digits and _, no digit first"
     if name in OF_THE_RANK or name.startswith("SLURM_"):
@@ -52,7 +52,7 @@ def refusal(name: str) -> str | None:
 
 
 def refused(rule: Rule) -> Diagnostic | None:
-    """Why an `env` of a rule may not be: somebody else's name, or a secret, whose value is no part of a file."""
+    """Refuse an `env` of a rule with a reserved name, or with a secret, whose value must not be in a file."""
     if wrong := refusal(rule.name):
         return error("check.variable", f"`{rule.name}` {wrong}", rule.span)
     value = rule.expr.value if isinstance(rule.expr, ast.String) else ""

@@ -1,4 +1,4 @@
-"""What may be named: models, hardware, profiles and rules, from the stdlib and from the user's files."""
+"""Collect what a run may name: models, hardware, profiles and rules, from the stdlib and from the user's files."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Library:
     documents: dict[str, ast.DocumentDecl] = field(factory=dict)
     profiles: dict[str, ast.ProfileDecl] = field(factory=dict)
     own_rules: list[tuple[str, ast.RulesDecl]] = field(factory=list)
-    """The blocks of the files that were added, each with the prefix of its rules' names: ``std`` or ``run``."""
+    """The blocks of the added files, each with the prefix of its rules' names: ``std`` or ``run``."""
     sources: dict[str, Source] = field(factory=dict)
     diagnostics: list[Diagnostic] = field(factory=list)
     collected: Collected | None = None
-    """The stdlib's rules where they were kept, checked; its blocks are then `blocks` and not among `own_rules`."""
+    """The stdlib's cached and checked rules, if any; its blocks are then in `blocks` and not in `own_rules`."""
     blocks: Callable[[], Blocks] = tuple
     made: dict[tuple[str, str], tuple[Any, list[Diagnostic]]] = field(factory=dict, repr=False)
-    """The facts of the names that were used, by kind and name: several runs ask for the same."""
+    """The facts of used names, by kind and name, because several runs use the same."""
 
     @property
     def rules(self) -> Blocks:
@@ -47,7 +47,7 @@ class Library:
         return [*self.blocks(), *self.own_rules]
 
     def add(self, source: Source, module: ast.Module, prefix: str) -> None:
-        """Collects a module's declarations; a name declared twice is an error that shows both."""
+        """Collect a module's declarations; a name declared twice is an error with both places."""
         self.sources[source.name] = source
         for item in module.items:
             table = self._table(item)
@@ -80,14 +80,14 @@ class Library:
         table.setdefault(name.id, item)
 
     def _instead(self, table: dict[str, ast.Item], item: ast.CalibrationDecl | ast.ClusterDecl) -> None:
-        """A user's calibration or cluster takes the place of the stdlib's; two of them are one too many."""
+        """Replace the stdlib's calibration or cluster by a user's; two of a user's are an error."""
         first = table.get(item.name.id)
         if first is not None and not first.span.file.startswith("stdlib/"):
             self._declare(table, item)
         table[item.name.id] = item
 
     def _shadowing(self, item: ast.Item, table: dict[str, ast.Item]) -> tuple[dict[str, Any], ...]:
-        """Where a bare name is looked up before this: a profile with the name of a model is out of reach."""
+        """Report a profile with the name of a model, which is looked up first."""
         return (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
 
     def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:
@@ -105,17 +105,17 @@ class Library:
 
 
 def load(files: Iterable[Path], parse: Parse) -> Library:
-    """The stdlib; its files are called ``stdlib/...`` in diagnostics, wherever they are installed."""
+    """Load the stdlib; its files are called ``stdlib/...`` in diagnostics, wherever they are installed."""
     return of_sources(sources(files), parse)
 
 
 def sources(files: Iterable[Path]) -> list[Source]:
-    """The texts of stdlib files, named as diagnostics call them."""
+    """Read stdlib files, with their names in diagnostics."""
     return [Source(_shown(path), path.read_text(encoding="utf-8")) for path in files]
 
 
 def of_sources(sources: Iterable[Source], parse: Parse) -> Library:
-    """What `load` returns, of texts that are read already."""
+    """Load a library from texts that are read already."""
     library = Library()
     for source in sources:
         module, found = parse(source)
@@ -132,7 +132,7 @@ def _shown(path: Path) -> str:
 
 
 def use(library: Library, source: Source, module: ast.Module, parse: Parse, read: Read = reader.read) -> None:
-    """Adds the user's module and, once each, whatever it uses; a path is relative to the file that names it."""
+    """Add the user's module and, once each, the files that it uses; a path is relative to the file that names it."""
     library.add(source, module, "run")
     for item in module.items:
         if isinstance(item, ast.UseDecl):
@@ -160,5 +160,5 @@ def _use_one(library: Library, source: Source, item: ast.UseDecl, parse: Parse, 
 
 
 def _pointing(d: Diagnostic, span: Span) -> Diagnostic:
-    """A file that cannot be read is the fault of the `use` that names it."""
+    """Report a file that cannot be read at the `use` that names it."""
     return error(d.id, d.message, span, help=d.help)

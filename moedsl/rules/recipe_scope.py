@@ -1,4 +1,4 @@
-"""What rules see of a recipe: its fields, and a value for each that nobody set."""
+"""Define what rules read of a recipe: its fields, and a value for each unset one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moedsl.schema.symbols import FLAG, NUMBER, TEXT, Type
 from moedsl.syntax import ast
 
 OBJECT = Type("setting")
-"""A field whose value no expression writes, such as a list or an object: only `none` compares with it."""
+"""A field whose value no expression can write, such as a list or an object: it compares only with `none`."""
 
 SECTIONS = ("comm_overlap", "mixed_precision", "peft")
 """Sections of the ConfigContainer that may be None, by name."""
@@ -33,7 +33,7 @@ COMPUTED: Mapping[str, tuple[Type, str]] = {
     "layout_layers": (NUMBER, "the decoder layers in the pipeline layout"),
     "layout_mtp": (NUMBER, "the multi-token-prediction layers in it"),
 }
-"""What a rule may ask that is no field: computed by facts.py."""
+"""Names that are not fields: facts.py computes them."""
 
 
 def field_types(version: str = LATEST) -> dict[str, Type]:
@@ -53,7 +53,7 @@ def field_type(annotation: str) -> Type:
 
 
 def environment_types(rules: Iterable[Rule], scope: Mapping[str, Type]) -> dict[str, Type]:
-    """`env.NAME` for each environment variable that a rule of the stdlib sets, with the type of what it sets."""
+    """The type of `env.NAME` for each environment variable that a rule of the stdlib sets."""
     out: dict[str, Type] = {}
     for rule in rules:
         if rule.kind == "env":
@@ -62,9 +62,10 @@ def environment_types(rules: Iterable[Rule], scope: Mapping[str, Type]) -> dict[
 
 
 class RecipeInference(Inference):
-    """The checker's inference, and also `none` for an unset field, and a word of Bridge's as a string.
+    """Types expressions like the checker, and also accepts `none` for an unset field, and a word of Bridge's as a
+    string.
 
-    A string keeps a word of Bridge's (`"flex"`) apart from a name of the language that is spelled alike.
+    A string distinguishes a word of Bridge (`"flex"`) from a name of the language with the same spelling.
     """
 
     def _meet(self, expr: ast.Expr, have: Type, want: Type) -> None:
@@ -86,7 +87,7 @@ def _is_none(e: ast.Expr) -> bool:
 
 
 class Unset(float):
-    """Not a number to arithmetic and comparisons; `none` to an equality."""
+    """An unset value: not a number in arithmetic and comparisons; equal to `none`."""
 
     def __new__(cls) -> Unset:
         return super().__new__(cls, "nan")
@@ -113,5 +114,5 @@ UNSET = Unset()
 
 
 def known(value: Any) -> Any:
-    """A field's value as expressions see it: None is unset."""
+    """A field's value in expressions: None is unset."""
     return UNSET if value is None else value

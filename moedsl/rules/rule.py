@@ -1,4 +1,4 @@
-"""A rule, and the rules of a run as they are looked up."""
+"""Define a rule, and look up the rules of a run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from moedsl.syntax import ast
 
 Key = TypeVar("Key", bound=Hashable)
 GRAVE = 0.3
-"""The worth from which advice is about more than speed."""
+"""The least worth of advice that is about more than speed."""
 
 
 @frozen
 class Rule:
-    """One named statement of a rules block or of a run. `when` has the block's condition in it."""
+    """One named statement of a rules block or of a run. `when` includes the block's condition."""
 
     id: str
     kind: str
@@ -33,13 +33,13 @@ class Rule:
     cites: tuple[str, ...]
     span: Span
     worth: float = 0.0
-    """For a `prefer`: the share of step time that following it is held to be worth."""
+    """For a `prefer`: the share of the step time that following it is worth."""
     wish: bool = False
-    """Stated by the run file itself."""
+    """Whether the run file itself states it."""
     confirm: str | None = None
-    """For a `symptom`: how to make sure of the cause."""
+    """For a `symptom`: how to confirm the cause."""
     fix: str | None = None
-    """For a `symptom`: the way out."""
+    """For a `symptom`: the fix."""
 
     def applies(self, env: Mapping[str, Any]) -> bool:
         """Whether its condition holds for one row of plain values."""
@@ -55,13 +55,13 @@ class Rule:
 
     @property
     def is_grave(self) -> bool:
-        """Advice that is worth more than any difference in speed would be."""
+        """Whether the advice is worth more than any difference in speed would be."""
         return self.worth >= GRAVE
 
 
 @frozen
 class Let:
-    """A `let` of a run, the variables that it reads, and whether it asks for a pipeline layout."""
+    """A `let` of a run, the variables that it reads, and whether it calls `has_layout`."""
 
     rule: Rule
     needs: frozenset[str]
@@ -69,8 +69,7 @@ class Let:
 
 
 class Rules(tuple[Rule, ...]):
-    """The rules of a run, found by kind and by name. Programs that differ in other things share one, and what it has
-    found."""
+    """The rules of a run, by kind and by name. Programs that differ in other things share one, with its lookups."""
 
     @cached_property
     def by_kind(self) -> dict[str, tuple[Rule, ...]]:
@@ -92,7 +91,7 @@ class Rules(tuple[Rule, ...]):
 
 @frozen
 class Collected:
-    """Rules that were read, put in order and checked without an error, and the scope that they see."""
+    """Rules that are read, sorted and checked without an error, with the scope that they see."""
 
     rules: Rules = field(converter=Rules.of)
     scope: dict[str, Type]

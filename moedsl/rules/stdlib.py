@@ -1,7 +1,7 @@
-"""The stdlib, parsed, collected and checked once and then kept, so that a start reads one file where nothing changed.
+"""Parse, collect and check the stdlib once and cache it, so that a start reads one file if nothing changed.
 
-What is kept is named by the content of every file of the stdlib and of the modules that made it, so a changed file or
-another version of moedsl leads to another name. The blocks of rules themselves are read only when they are asked for.
+The cache's name depends on the content of every file of the stdlib and of the modules that made it, so a change of
+either leads to another name. The blocks of rules themselves are read only when they are needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from moedsl.support import disk_cache, resources
 from moedsl.syntax import ast, parse_cache
 
 PACKAGES = ("schema", "rules")
-"""The packages that what is kept depends on, besides those of a parsed module (`disk_cache.PACKAGES`)."""
+"""The packages that the cache depends on, besides those of a parsed module (`disk_cache.PACKAGES`)."""
 
 
 @frozen
@@ -37,11 +37,11 @@ class Kept:
 
 
 _IN_MEMORY: dict[str, Kept] = {}
-"""What this process read or made last, by its name: a notebook, a server and a test compile many times."""
+"""The stdlib that this process read or made last, by its name: a notebook, a server and a test compile many times."""
 
 
 def load() -> Library:
-    """The whole stdlib; nothing is kept of one with an error, and one without an id that Python names raises."""
+    """Load the whole stdlib; one with an error is not cached, and one without an id that Python names raises."""
     sources = library.sources(resources.stdlib_files())
     name = key(sources)
     kept = _load(name)
@@ -69,12 +69,12 @@ def _made(sources: Sequence[Source], kept: Kept) -> Library:
 
 
 def _blocks(sources: Sequence[Source]) -> list[tuple[str, ast.RulesDecl]]:
-    """The stdlib's blocks of rules."""
+    """Read the stdlib's blocks of rules."""
     return library.of_sources(sources, parse_cache.cached_parse).own_rules
 
 
 def key(sources: Sequence[Source]) -> str:
-    """The name of what is kept of these sources by this code."""
+    """The name of the cache of these sources by this code."""
     digest = hashlib.sha256(_code())
     for source in sources:
         digest.update(f"{source.name}\0{source.text}\0".encode("utf-8", "surrogatepass"))

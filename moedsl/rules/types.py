@@ -1,4 +1,4 @@
-"""Types of expressions: what each name means, and a diagnostic where two sides cannot meet."""
+"""Type expressions: the type of each name, and a diagnostic if two sides do not match."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Scope = Mapping[str, Type]
 WORD = Type("word")
 """A bare word whose meaning depends on the other side."""
 UNTYPED = (WORD, LIST)
-"""What has a type only together with something that has one."""
+"""Expressions that have a type only together with a typed one."""
 LARGEST = 2**53
-"""The largest number that may be written: the two evaluators agree up to here."""
+"""The largest number that may be written: the two evaluators agree up to it."""
 
 
 def _meant(word: str, want: Type) -> tuple[str, ...]:
-    """The word of Megatron for one of NVIDIA's documents, else a did-you-mean."""
+    """Suggest Megatron's word for one of NVIDIA's documents, else a near one."""
     megatrons, what = WORD_ELSEWHERE.get(word, ("", ""))
     if megatrons not in want.words:
         return suggest(word, list(want.words))
@@ -39,7 +39,7 @@ class Inference:
     diagnostics: list[Diagnostic] = field(factory=list)
 
     def condition(self, expr: ast.Expr | None) -> None:
-        """An expression that must be true or false."""
+        """Check an expression that must be true or false."""
         if expr is None:
             return
         t = self.of(expr)
@@ -49,13 +49,13 @@ class Inference:
             )
 
     def value(self, expr: ast.Expr, want: Type) -> None:
-        """An expression that must have the type `want`."""
+        """Check an expression that must have the type `want`."""
         t = self.of(expr)
         if t is not None:
             self._meet(expr, t, want)
 
     def of(self, expr: ast.Expr) -> Type | None:
-        """The type of an expression, or None when it is already wrong."""
+        """The type of an expression, or None if it is wrong."""
         return _OF[type(expr)](self, expr)
 
     def _complain(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
@@ -95,7 +95,7 @@ class Inference:
             self._mismatch(a, have, SET)
 
     def _version(self, a: ast.Expr, have: Type) -> None:
-        """A text of numbers between dots."""
+        """Check a text of numbers between dots."""
         if not isinstance(a, ast.String):
             self._mismatch(a, have, TEXT)
         elif not is_version(a.value):
@@ -137,7 +137,7 @@ class Inference:
             self._meaningless(e.right)
 
     def _pair(self, left: ast.Expr, a: Type | None, right: ast.Expr, b: Type | None) -> None:
-        """Two expressions of one type; a word or a list takes the type of the other side."""
+        """Check two expressions of one type; a word or a list gets the type of the other side."""
         if a is None or b is None or (a in UNTYPED and b in UNTYPED):
             return
         if a in UNTYPED:
@@ -158,7 +158,7 @@ class Inference:
             self._complain("check.not_a_set", f"this is {_said(b)}, not a set or a list", e.right.span)
 
     def _meet(self, expr: ast.Expr, have: Type, want: Type) -> None:
-        """Complains unless a value of type `have`, written as `expr`, can stand where `want` is wanted."""
+        """Report a value `expr` of type `have` that does not match `want`."""
         if have == want:
             return
         if have in UNTYPED and isinstance(expr, ast.If):
@@ -172,11 +172,11 @@ class Inference:
             self._mismatch(expr, have, want)
 
     def _quietly(self, expr: ast.Expr) -> Type:
-        """The type of an expression that has been looked at already."""
+        """The type of an expression that was typed already."""
         return Inference(self.scope).of(expr) or WORD
 
     def _members(self, expr: ast.List, want: Type) -> None:
-        """The members of a set are words, written out."""
+        """Check that the members of a set are words."""
         for item in expr.items:
             have = self._quietly(item)
             if have == WORD and isinstance(item, ast.Name):
@@ -199,7 +199,7 @@ class Inference:
         self._complain("check.unknown_name", f"no such name: `{e.id}`", e.span, suggest(e.id, list(self.scope)))
 
     def _meaningless(self, e: ast.Expr) -> None:
-        """A word or a list whose other side does not say what it is."""
+        """Report a word or a list whose type the other side does not determine."""
         if isinstance(e, ast.Name):
             self._unknown(e)
         else:

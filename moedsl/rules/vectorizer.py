@@ -1,7 +1,7 @@
-"""The fast evaluator: an expression compiled once to a function over whole NumPy columns.
+"""Compile an expression once to a function over whole NumPy columns: the fast evaluator.
 
-A column is a NumPy array or a scalar that broadcasts. Words are encoded as `moedsl.schema.axes` says; text facts are
-compared when the expression is compiled, since they are the same in every row.
+A column is a NumPy array or a scalar that broadcasts. Words are encoded by `moedsl.schema.axes`; text facts are
+compared at compile time, because they are equal in every row.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Extern = Callable[..., Column]
 
 @frozen
 class Compiler:
-    """Turns expressions into column functions. `types` gives each variable's type, `externs` the typed functions."""
+    """Compiles expressions. `types` gives each variable's type, `externs` the typed functions."""
 
     types: Mapping[str, Type]
     externs: Mapping[str, Extern]
 
     def compile(self, expr: ast.Expr) -> Evaluate:
-        """A function from columns to the expression's column; the expression must have passed the check."""
+        """Make a function from columns to the expression's column; the expression must have passed the check."""
         value = self._any(expr, self._type(expr))
 
         def quiet(c: Columns) -> Column:
@@ -100,7 +100,7 @@ class Compiler:
 
 
 def safe(value: Any) -> Any:
-    """A whole number so large that a product with it could leave 64 bits, as a float."""
+    """Convert a whole number to a float if a product with it could exceed 64 bits."""
     return float(value) if isinstance(value, int) and abs(value) > 2**31 else value
 
 
@@ -134,7 +134,7 @@ def calls(expr: ast.Expr, function: str) -> bool:
 
 
 def names(expr: ast.Expr | None) -> frozenset[str]:
-    """Every name in an expression, aliases resolved; words are names too."""
+    """Every name in an expression, with aliases resolved; words are names too."""
     if isinstance(expr, ast.Name):
         return frozenset({ALIASES.get(expr.id, expr.id)})
     return frozenset[str]().union(*map(names, ast.operands(expr))) if expr is not None else frozenset()

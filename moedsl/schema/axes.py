@@ -47,8 +47,7 @@ class Axis:
     opened: bool = field(kw_only=True, default=True)
     """Whether a phase opens it for every model; else it has one value unless the run or a rule states others."""
     least_memory: End = field(kw_only=True, default="")
-    """The end that never uses more memory than another value, for the search's bounds; "" if that depends on other
-    axes."""
+    """The end that never uses more memory than another value, for the search's bounds; "" if that depends."""
     least_time: End = field(kw_only=True, default="")
     """The end that is never slower than another value."""
 
@@ -144,8 +143,7 @@ AXES: tuple[Axis, ...] = (
         role="held", quiet=True, opened=False, least_time="high",
     ),
 )  # fmt: skip
-"""The axes in the order of a plan's decisions; of two equally good layouts, the one with the smaller first value
-wins."""
+"""The axes in the order of a plan's decisions; of equally good layouts, the one with the smaller first value wins."""
 FOLLOWING: tuple[Axis, ...] = (
     Axis("dp", "int", "data parallel size: replicas of the attention mesh", role="follows", mesh="attention", place=3),
     Axis("edp", "int", "replicas of an expert's shard", role="follows", mesh="experts", place=8),

@@ -14,6 +14,5 @@ BY_FIELD = (
 
 
 def shapes(sets: Mapping[str, Any]) -> str:
-    """Choose a word of `symbols.SHAPES` for the fields that a run sets: `static` unless one of `BY_FIELD` is among
-    them."""
+    """Choose a word of `symbols.SHAPES` for the fields of a run: `static` unless one of `BY_FIELD` is among them."""
     return next((word for field, value, word in BY_FIELD if sets.get(field) is value), "static")

@@ -101,8 +101,7 @@ _MOST_NODES = 1_000_000
 
 
 def segment(nodes: float, gpus_per_node: float, group: float, most: float) -> int:
-    """Find the largest number of nodes, at most `most`, that divides `nodes` and holds whole groups; 0 if there is
-    none."""
+    """Find the largest number of nodes, at most `most`, that divides `nodes` and holds whole groups; else 0."""
     if not all(math.isfinite(x) and 1 <= x <= _MOST_NODES for x in (nodes, gpus_per_node, group, most)):
         return 0
     sizes = range(int(min(nodes, most)), 0, -1)

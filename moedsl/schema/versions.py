@@ -15,8 +15,7 @@ def is_version(text: str) -> bool:
 
 
 def as_number(text: str) -> int:
-    """Encode a version as one integer, four digits for each part after the first: 2.10.0 is 2_0010_0000; 0 if it is not
-    a version."""
+    """Encode a version as an integer, four digits for each part after the first: 2.10.0 is 2_0010_0000; else 0."""
     parts = [int(p) for p in text.split(".")] if is_version(text) else []
     major, minor, patch = (*parts, 0, 0, 0)[:3]
     return (major * 10_000 + minor) * 10_000 + patch

@@ -1,1 +1,1 @@
-"""Resources, caches, files and text."""
+"""Provide resources, caches, files and text."""

@@ -1,4 +1,4 @@
-"""A file that a command writes: whole or not at all, and never over one that the command did not write."""
+"""Write a file in one step, and never over one that the command did not write."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Owned = Callable[[str], bool]
 
 
 def refusals(path: Path, by: str, owned: Owned = lambda _: False, force: bool = False) -> list[Diagnostic]:
-    """Why the command `by` may not write there; known before its work is done.
+    """Report before the work why the command `by` may not write there.
 
-    Errors: emit.exists (a folder, or below something that is none), emit.not_ours (a text that is not `owned`, without
-    `force`), emit.unwritable.
+    Errors: emit.exists (a folder, or below something that is not one), emit.not_ours (a text that is not `owned`,
+    without `force`), emit.unwritable.
     """
     try:
         return list(_refusals(path, by, owned, force))
@@ -26,7 +26,7 @@ def refusals(path: Path, by: str, owned: Owned = lambda _: False, force: bool = 
 
 
 def write(path: Path, text: str) -> list[Diagnostic]:
-    """Writes the file; emit.unwritable where the system refuses, and then nothing has changed."""
+    """Write the file; emit.unwritable if the system refuses, and then nothing has changed."""
     try:
         replace(path, text)
     except OSError as refused:
@@ -35,7 +35,7 @@ def write(path: Path, text: str) -> list[Diagnostic]:
 
 
 def replace(path: Path, text: str) -> None:
-    """Writes a file whole or not at all; a link stays a link, the mode stays."""
+    """Write a file in one step; a link stays a link, the mode stays."""
     target = path.resolve()
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -68,7 +68,7 @@ def _unwritable(path: Path, refused: OSError) -> Diagnostic:
 
 
 def _umask() -> int:
-    """What the user's umask takes away; it can only be read by setting it."""
+    """The user's umask, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

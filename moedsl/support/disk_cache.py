@@ -1,4 +1,4 @@
-"""Files that may be lost at any time, in the user's cache directory. It may be unwritable, and a file damaged."""
+"""Store files that may be lost at any time in the user's cache directory, which may be unwritable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("diagnostics", "support", "syntax")
 """The packages that a parsed module depends on."""
 
 MOST = 500
-"""Entries that are kept."""
+"""The most entries to store."""
 
 
 def cache_dir() -> Path:
@@ -25,7 +25,7 @@ def cache_dir() -> Path:
 
 @cache
 def version() -> str:
-    """A hash of everything that a parsed module depends on besides its text: grammar, syntax tree, parser, Python."""
+    """Hash everything that a parsed module depends on besides its text: grammar, syntax tree, parser, Python."""
     digest = hashlib.sha256(repr(sys.version_info[:3]).encode())
     digest.update(resources.code(*PACKAGES))
     digest.update(resources.grammar_file().read_bytes())
@@ -33,7 +33,7 @@ def version() -> str:
 
 
 def path_for(name: str) -> Path | None:
-    """Where an entry of this version lies, with its directory made; None where that is impossible."""
+    """The path of an entry of this version, with its directory made; None if that is impossible."""
     directory = cache_dir() / version()
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -43,7 +43,7 @@ def path_for(name: str) -> Path | None:
 
 
 def load(name: str) -> bytes | None:
-    """What `save` kept, or None: not there, unreadable, damaged, or owned by somebody else."""
+    """Load what `save` stored, or None: missing, unreadable, damaged, or owned by somebody else."""
     path = cache_dir() / version() / name
     try:
         with path.open("rb") as f:
@@ -57,7 +57,7 @@ def load(name: str) -> bytes | None:
 
 
 def save(name: str, body: bytes) -> bool:
-    """Keeps bytes under a name, whole or not at all; False where the directory cannot be written."""
+    """Store bytes under a name in one step; False if the directory cannot be written."""
     path = path_for(name)
     if path is None:
         return False
@@ -75,7 +75,7 @@ def save(name: str, body: bytes) -> bool:
 
 
 def _prune(directory: Path) -> None:
-    """Removes the oldest entries beyond `MOST`."""
+    """Remove the oldest entries beyond `MOST`."""
     entries = sorted(directory.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True)
     for old in entries[MOST:]:
         old.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Files written whole or not at all, and never over one that moedsl did not write or that someone has edited since.
+"""Write files all or none, and never over one that moedsl did not write or that someone edited since.
 
-Each file carries a marker with the hash of its own text without the marker: a comment in its first line, or the first
-key of a JSON object. All files are staged in a hidden folder next to their places and renamed into them. An error or an
+Each file has a marker with the hash of its own text without the marker: a comment in its first line, or the first key
+of a JSON object. All files are staged in a hidden folder next to their places and renamed into them. An error or an
 interrupt on the way restores the old files.
 """
 
@@ -29,7 +29,7 @@ def digest(text: str) -> str:
 
 
 def stamp(name: str, text: str) -> str:
-    """The text with its marker. A ``.json`` text must be an object that starts with ``{`` and a newline."""
+    """Add the marker to a text. A ``.json`` text must be an object that starts with ``{`` and a newline."""
     if not name.endswith(".json"):
         return f"# moedsl: sha256={digest(text)}\n{text}"
     comma = "" if text[1:].strip() == "}" else ","
@@ -37,7 +37,7 @@ def stamp(name: str, text: str) -> str:
 
 
 def written_by_us(name: str, text: str) -> str:
-    """One of "ours", "edited" (ours once) and "foreign"."""
+    """Classify a file as "ours", "edited" (formerly ours) or "foreign"."""
     found = (_KEY if name.endswith(".json") else _COMMENT).match(text)
     if not found:
         return "foreign"
@@ -46,7 +46,7 @@ def written_by_us(name: str, text: str) -> str:
 
 
 def write_all(directory: str | Path, files: Mapping[str, str], force: bool = False) -> list[Diagnostic]:
-    """Writes `files` (names, or paths below, to texts) into `directory`, made if need be; errors, or an empty list.
+    """Write `files` (texts by name or path) into `directory`, made if necessary; returns errors, or an empty list.
 
     Errors: emit.exists (the directory is something else), emit.not_ours and emit.edited (without `force`),
     emit.unwritable (the system refuses). With any error nothing has changed.
@@ -71,7 +71,7 @@ def _refusals(folder: Path, files: Mapping[str, str], force: bool) -> Iterator[D
 
 
 def _folders(folder: Path, names: Iterable[str]) -> list[Path]:
-    """The folder and those below it that the names speak of, each once."""
+    """The folder and its subfolders in the names, each once."""
     return list(dict.fromkeys([folder, *((folder / name).parent for name in names)]))
 
 
@@ -96,7 +96,7 @@ def _guarded(path: Path) -> Iterator[Diagnostic]:
 
 
 def left_over(directory: str | Path, files: Mapping[str, str]) -> list[Diagnostic]:
-    """A warning where folders below hold plans of runs that an earlier compile wrote and this one did not."""
+    """Warn of folders below with plans of runs that an earlier compile wrote and this one did not."""
     folder = Path(directory)
     now = {(folder / name).parent for name in files}
     if now == {folder}:
@@ -119,7 +119,7 @@ def _unwritable(path: Path, refused: OSError) -> Diagnostic:
 
 
 def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Stages everything, keeps what is there, then renames; undoes it all unless the last rename is done."""
+    """Stage everything, keep existing files, then rename; undo it all unless the last rename is done."""
     with ExitStack() as tidy:
         for part in _folders(folder, contents):
             for made in _make(part):
@@ -137,7 +137,7 @@ def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def _make(folder: Path) -> list[Path]:
-    """Makes the folder and its parents; those that it made, outermost first."""
+    """Make the folder and its parents; returns those that it made, outermost first."""
     missing = [p for p in (folder, *folder.parents) if not p.exists()][::-1]
     folder.mkdir(parents=True, exist_ok=True)
     return missing
@@ -151,7 +151,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _keep(path: Path, kept: Path) -> Path | None:
-    """A second name for what is at `path`, so that it can come back; None where nothing is."""
+    """Link what is at `path` under a second name, to restore it later; None if nothing is there."""
     if not os.path.lexists(path):
         return None
     try:
@@ -174,6 +174,6 @@ def _remove_empty(folder: Path) -> None:
 
 
 def hash_of(texts: Iterable[tuple[str, str]]) -> str:
-    """One hash of named texts, whatever their order: a source file with its includes, or the stdlib, for the lock."""
+    """Hash named texts together in any order: a source file with its includes, or the stdlib, for the lock."""
     lines = sorted(f"{name}\0{digest(text)}\n" for name, text in texts)
     return digest("".join(lines))

@@ -1,4 +1,4 @@
-"""Record: a frozen class that is written to JSON and read back by its fields, in their order."""
+"""Define Record: a frozen class that is written to JSON and read back by its fields, in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import attrs
 
 
 class Absent(Enum):
-    """The value of a key that is not there, where null means something else."""
+    """The value of a key that is absent, if null means something else."""
 
     ABSENT = "absent"
 
@@ -28,10 +28,8 @@ def record(cls: type[AnyRecord]) -> type[AnyRecord]:
 
 
 class Record:
-    """Its JSON has a key for each field. A field with the default None or ABSENT is left out while it has it.
-
-    A field whose key is a word of Python has an underscore behind it.
-    """
+    """A class whose JSON has a key for each field. A field with the default None or ABSENT is left out if it has that
+    value. A field whose key is a word of Python ends in an underscore."""
 
     __slots__ = ()
 
@@ -50,7 +48,7 @@ class Record:
             raise TypeError(f"{type(self).__name__} has no field for {[*given] or values[len(fields) :]}")
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary that `json.dumps` takes."""
+        """Write a dictionary for `json.dumps`."""
         values = ((f, getattr(self, f.name)) for f in attrs.fields(type(self)))
         return {f.name.rstrip("_"): _plain(v) for f, v in values if not (v is f.default and v in (None, ABSENT))}
 
@@ -67,7 +65,7 @@ class Record:
         return f"{type(self).__name__}({', '.join(values)})"
 
     def __getitem__(self, key: str) -> Any:
-        """A field by its key, for those that still read a plan like a dictionary."""
+        """Get a field by its key, for those that still read a plan like a dictionary."""
         if key not in self:
             raise KeyError(key)
         return getattr(self, key if hasattr(self, key) else f"{key}_")
@@ -85,9 +83,9 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The record whose `to_json` is `data`; keys that it does not know are ignored.
+        """Read a record from the `data` of `to_json`; unknown keys are ignored.
 
-        Raises ValueError where a key is missing or an object is something else.
+        Raises ValueError if a key is missing or an object is of another type.
         """
         if not isinstance(data, Mapping):
             raise ValueError(f"{cls.__name__} is not an object")
@@ -116,7 +114,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(hint: Any, data: Any) -> Any:
-    """A value of JSON as an annotation has it."""
+    """Convert a value of JSON to the type of an annotation."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         inner = [a for a in args if a not in (type(None), Absent)]

@@ -1,4 +1,4 @@
-"""Where the grammar and the stdlib live: in an installed wheel ``moedsl/_data``, in a checkout next to the package."""
+"""Find the grammar and the stdlib: in an installed wheel in ``moedsl/_data``, in a checkout next to the package."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def stdlib_files() -> list[Path]:
 
 
 def document_files() -> list[Path]:
-    """The .moe files that say what carries each claim of a document, sorted by path."""
+    """The .moe files of the documents' claims, sorted by path."""
     return sorted((stdlib_dir() / DOCUMENTS).glob("*.moe"))
 
 
 def code(*packages: str) -> bytes:
-    """The text of every module of some packages, one after the other: a key for what they make."""
+    """Join the texts of all modules of some packages, as a key for what they make."""
     files = (file for name in packages for file in sorted((PACKAGE / name).glob("*.py")))
     return b"".join(file.read_bytes() for file in files)

@@ -1,4 +1,4 @@
-"""Text for a terminal: tables, paragraphs, and the amounts that many messages have."""
+"""Format text for a terminal: tables, paragraphs, and amounts in messages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Sequence
 
 WIDTH = 100
-"""Characters of a line at the most."""
+"""The most characters of a line."""
 
 
 def wrapped(text: str, first: str = "  ", rest: str | None = None, width: int = WIDTH) -> str:
-    """Wrap a paragraph: `first` starts its first line, `rest` (`first` where None) the others. No word is broken."""
+    """Wrap a paragraph: `first` starts its first line, `rest` (default: `first`) the others. Words are not broken."""
     rest = first if rest is None else rest
     return textwrap.fill(
         text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False

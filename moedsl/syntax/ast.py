@@ -42,8 +42,7 @@ class Node:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def node(cls: type[AnyNode]) -> type[AnyNode]:
-    """Make a frozen attrs class with the methods of `Node`, because attrs would compile fifty sets of methods at every
-    start."""
+    """Make a frozen attrs class with the methods of `Node`: attrs would compile fifty sets of them at every start."""
     return frozen(cls, eq=False, repr=False)
 
 

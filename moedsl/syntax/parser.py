@@ -127,8 +127,7 @@ class _Parse:
     # ------------------------------------------------------------ forwards
 
     def feed_tokens(self) -> bool:
-        """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if there are too
-        many."""
+        """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if too many."""
         depth = 0
         started = self.words
         state = self.parser.parser_state

@@ -83,8 +83,7 @@ def _shown(name: str) -> str:
 
 
 def from_bytes(data: bytes, name: str) -> Read:
-    """Decode UTF-8, with or without a byte-order mark. Ids: parse.too_large, parse.encoding, and those of
-    `from_text`."""
+    """Decode UTF-8, with or without byte-order mark. Ids: parse.too_large, parse.encoding, and those of `from_text`."""
     if len(data) > LIMIT:
         return _failed(
             name,

@@ -125,8 +125,7 @@ def _dropped(place: Any, source: Source) -> Edit:
 
 
 def added(statement: str, run: str, source: Source, module: ast.Module) -> Edit:
-    """Add a statement after the last one of a run's block; for a run without a block, after the last one at the top
-    level."""
+    """Add a statement after the last one of a run's block, or of the top level for a run without a block."""
     block = run_block(module, run)
     body = block.body if block is not None else [i for i in module.items if isinstance(i, ast.Stmt)]
     if body:

@@ -27,8 +27,7 @@ MOST_FIELDS = 3
 
 
 def unknown_statement(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
-    """Recognise ``sequence 128k``, ``lr 3e-4``, ``tokens 15T``: a word that starts no statement, and a value; else
-    None."""
+    """Recognise ``sequence 128k``, ``lr 3e-4``, ``tokens 15T``: an unknown word and a value; else None."""
     line = line_of(source, statement, found)
     if line is None or line.at != 1 or line.words[0].kind != "word":
         return None

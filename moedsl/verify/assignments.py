@@ -16,8 +16,7 @@ STAND_IN = "moedsl's stand-in"
 
 
 class Writers:
-    """The last assignment of every object and name, recorded through `trace.watching`. Objects are stored with their
-    names."""
+    """The last assignment of every object and name, recorded through `trace.watching`, with the objects."""
 
     def __init__(self) -> None:
         self._by: dict[tuple[int, str], str] = {}

@@ -1,5 +1,4 @@
-"""List what a plan decides of the resolved ConfigContainer, field by field; written apart from emit/, which it
-judges."""
+"""List what a plan decides of the resolved ConfigContainer, field by field; independent of emit/, which it judges."""
 
 from __future__ import annotations
 
@@ -81,8 +80,7 @@ def _layout(layout: Layout) -> Iterator[Check]:
 
 
 def _stages(text: str | None) -> Iterator[Check]:
-    """Whether a pipeline layout is of transformer layers, which end with the loss L; a hybrid's pattern has no such
-    letter."""
+    """Whether a pipeline layout is of transformer layers, which end with the loss L; a hybrid's has no such letter."""
     if text and "L" in text:
         yield _same("model.pipeline_model_parallel_layout", text)
     elif text:

@@ -12,8 +12,7 @@ LAYOUT = "model.pipeline_model_parallel_layout"
 
 
 def flat(config: Any) -> dict[str, Any]:
-    """The JSON value of each `section.field`; objects that are neither plain nor a dtype become the name of their
-    type."""
+    """The JSON value of each `section.field`; objects that are neither plain nor a dtype become their type's name."""
     out = {name: plain(value) for name, value in _walk(config)}
     if LAYOUT in out:
         out[LAYOUT] = layout(config.model.pipeline_model_parallel_layout)

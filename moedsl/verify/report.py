@@ -65,8 +65,7 @@ class Change:
 
 @frozen
 class Report:
-    """The verdict on one recipe. `accepted` without a mismatch means success; `failed` means that the check itself
-    broke."""
+    """The verdict on one recipe. `accepted` without a mismatch means success; `failed` means that the check broke."""
 
     file: str
     verdict: str

@@ -56,8 +56,7 @@ def from_json(data: Mapping[str, Any]) -> Resolved:
 
 
 def resolve(case: Case) -> Resolved:
-    """Build the recipe twice: the first build shows which classes to watch in the second. Never raises the recipe's
-    errors."""
+    """Build the recipe twice: the first build shows which classes to watch. Never raises the recipe's errors."""
     gpu.answer(case.device, case.world, 0)
     source, line = case.source if case.source.endswith(".py") else "", 1
     try:

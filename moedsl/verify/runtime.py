@@ -108,8 +108,7 @@ def _moe_forward(config: Any, groups: Any) -> None:
 
 
 def _sharded_mesh(config: Any, groups: Any) -> None:
-    """Check that the meshes of dense parameters and of experts cover the world:
-    core/distributed/fsdp/mcore_fsdp_adapter.py."""
+    """Check that dense and expert meshes cover the world: core/distributed/fsdp/mcore_fsdp_adapter.py."""
     adapter: Any = importlib.import_module("megatron.core.distributed.fsdp.mcore_fsdp_adapter")
     adapter._get_dp_tp_mesh(groups.dp_cp, groups.tp)
     if config.model.num_moe_experts:

@@ -39,8 +39,7 @@ def prepare(model: Any) -> None:
 
 
 def _stand_in_for_kernels() -> None:
-    """Pretend that DeepEP, HybridEP and NCCL EP are installed: dispatchers test at construction whether their functions
-    are None."""
+    """Pretend that DeepEP, HybridEP and NCCL EP are installed: dispatchers test whether their functions are None."""
 
     def absent(*args: object, **kwargs: object) -> None:
         raise RuntimeError("a package of compiled kernels is absent")

@@ -1,5 +1,4 @@
-"""Make stand-ins for what a recipe names and this machine does not have: its checkpoint and its tokenizer's
-vocabulary."""
+"""Make stand-ins for what a recipe names and this machine does not have: checkpoint and tokenizer vocabulary."""
 
 from __future__ import annotations
 

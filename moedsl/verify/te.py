@@ -60,8 +60,7 @@ class _Extension(ModuleType):
 
 
 def install() -> str:
-    """Install the replacement if it is needed; returns "real", "stood in" or "absent". Call before megatron is
-    imported."""
+    """Install the replacement if needed; returns "real", "stood in" or "absent". Call before megatron is imported."""
     if not installed("transformer_engine"):
         return "absent"
     if installed(EXTENSION):

@@ -41,8 +41,7 @@ class _Findings:
     more: dict[str, Any] = field(factory=dict)
 
     def ask(self, question: str, answer: Callable[[], T]) -> T:
-        """Ask and time one question; a refusal is noted and ends the questions, another exception is a bug and
-        passes."""
+        """Ask and time one question; a refusal is noted and ends the questions, another exception is a bug."""
         start = time.monotonic()
         try:
             return answer()

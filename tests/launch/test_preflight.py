@@ -104,7 +104,7 @@ def test_what_a_partition_lacks(login_node: Path, two_nodes: Planned) -> None:
     assert ids(asked(two_nodes, evolve(two_nodes.cluster, partition="nowhere"))) == ["preflight.nodes"]
     many = evolve(two_nodes, launch=evolve(two_nodes.launch, nodes=17))
     (found,) = asked(many, two_nodes.cluster)
-    assert found.message == "the job takes 17 nodes with 4 GPUs, and partition gb200 has 16"
+    assert found.message == "the job needs 17 nodes with 4 GPUs, and partition gb200 has 16"
 
 
 def test_a_drained_node(login_node: Path, slurm: Slurm, two_nodes: Planned) -> None:

@@ -190,7 +190,7 @@ def test_gpus_of_another_type(container: Container) -> None:
 
 def test_gpus_of_the_same_name_with_less_memory(container: Container) -> None:
     container.gpus = ["NVIDIA H100 64GB|9|0|68000000000"] * 8
-    stops(container, "it has 68 GB, and the plan counts on 80")
+    stops(container, "it has 68 GB, and the plan expects 80")
 
 
 def test_fewer_gpus_than_ranks(container: Container) -> None:
@@ -213,7 +213,7 @@ def test_no_driver(container: Container, tmp_path: Path) -> None:
 def test_data_that_is_not_mounted(container: Container) -> None:
     data = Path(container.job[0]["policy"]["data"])
     data.with_suffix(".idx").unlink()
-    stops(container, f"{data} is not there: is it mounted?")
+    stops(container, f"{data} does not exist here: is it mounted?")
 
 
 def test_a_configuration_that_is_not_cached(container: Container, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.launch.slurm_launch import planned, program
     [
         (64, "gb200", ""),
         (64, "h100", "the plan is for gb200; the GPUs of partition h100 are h100"),
-        (128, "gb200", "the job takes 32 nodes with 4 GPUs, and partition gb200 has 16"),
+        (128, "gb200", "the job needs 32 nodes with 4 GPUs, and partition gb200 has 16"),
         (64, "long", "partition long has no nodes"),
     ],
 )

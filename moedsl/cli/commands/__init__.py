@@ -1,1 +1,1 @@
-"""One module for each command: `run(arguments)` returns the exit code."""
+"""Run one command each: `run(arguments)` returns the exit code."""

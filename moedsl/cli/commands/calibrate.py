@@ -1,4 +1,4 @@
-"""`moedsl calibrate RUNS...`: the constants that explain measured runs, as a file that a run may `use`."""
+"""`moedsl calibrate RUNS...`: fit the constants to measured runs, and print a file that a run may `use`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`moedsl cancel ID`: ends every job of an experiment that has not ended."""
+"""`moedsl cancel ID`: cancel every job of an experiment that has not ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`moedsl check`: diagnostics alone. The search runs too, since an infeasible wish is a mistake of the file."""
+"""`moedsl check`: print only diagnostics. The search runs too, because an infeasible wish is a mistake of the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moedsl.compiler import compile_source
 
 
 def run(a: Namespace) -> int:
-    """Every file is checked, whatever is wrong with the others; the exit code is the worst of them."""
+    """Check every file, even after errors in others; returns the worst exit code."""
     files: list[str | None] = [*a.files] or [None]
     checked = [_one(Namespace(file=f, expression=a.expression)) for f in files]
     if a.json:
@@ -20,7 +20,7 @@ def run(a: Namespace) -> int:
 
 
 def _one(a: Namespace) -> tuple[int, dict[str, Any]]:
-    """The exit code of one file, and its diagnostics as JSON; as text they are out already."""
+    """The exit code of one file, and its diagnostics as JSON; text is printed already."""
     source, found = talk.source_of(a)
     if source is None:
         talk.say(found, {})

@@ -1,4 +1,4 @@
-"""`moedsl clusters`: where `moedsl run --cluster` may submit to."""
+"""`moedsl clusters`: list the clusters for `moedsl run --cluster`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(a: Namespace) -> int:
 
 
 def _use(known: Library, file: str) -> list[Diagnostic]:
-    """Adds the clusters of a run file and of what it uses."""
+    """Add the clusters of a run file and of the files that it uses."""
     source, diagnostics = reader.read(file)
     if source is None:
         return [*diagnostics]
@@ -59,7 +59,7 @@ def _table(made: Mapping[str, Cluster], all_: Mapping[str, Known]) -> None:
 
 
 def _said(c: Cluster) -> str:
-    """Its machines and the way there, in a few words."""
+    """Describe a cluster's hardware and executor in a few words."""
     if c.executor == "local":
         return "this machine"
     nodes = f"{c.nodes} nodes of {c.hardware}" if c.nodes else c.hardware

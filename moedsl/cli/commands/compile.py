@@ -1,4 +1,4 @@
-"""`moedsl compile`: the recipe, its overrides, the plan and the lock, written whole or not at all."""
+"""`moedsl compile`: write the recipe, its overrides, the plan and the lock, all or none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(a: Namespace) -> int:
 
 
 def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], list[Diagnostic]]:
-    """launch.py and job.sh of each run by its name, where they are asked for."""
+    """launch.py and job.sh of each run by its name, if requested."""
     if a.emit != "launch":
         return {}, []
     from moedsl.checker.clusters import known
@@ -43,7 +43,7 @@ def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], 
 
 
 def _write(a: Namespace, result: Result) -> int:
-    """One folder, or one below it for each of several runs: all of them or none."""
+    """Write one folder, or a folder below it for each of several runs: all or none."""
     folder = Path(a.output)
     launches, diagnostics = _launches(a, result)
     files = files_of_runs(result.plans, result.source, result.library, launches)

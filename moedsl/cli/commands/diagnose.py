@@ -1,4 +1,4 @@
-"""`moedsl diagnose`: what a log says went wrong. Exit 0 when that is known or nothing is wrong, else 1."""
+"""`moedsl diagnose`: explain what went wrong in a log. Exit 0 if that is known or nothing is wrong, else 1."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(a: Namespace) -> int:
 
 
 def _library(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]]:
-    """The stdlib with the symptoms that a run file declares, and that file."""
+    """Load the stdlib with the symptoms that a run file declares, and that file."""
     library = load_stdlib()
     if path is None:
         return library, None, []
@@ -54,7 +54,7 @@ def _library(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]
 
 
 def _proofs(report: scan.Report, source: Source) -> dict[str, list[Attempt]]:
-    """For each symptom, what its edits do to the runs of the file."""
+    """For each symptom, try its edits on the runs of the file."""
     return {s.rule.id: prove(source, edits(s.rule.fix), edit.judge(s.rule)) for s in report.sightings}
 
 
@@ -62,7 +62,7 @@ Opened = tuple[str, BinaryIO | None, list[Diagnostic]]
 
 
 def _opened(log: str) -> Opened:
-    """The log as a binary stream: a file, standard input for ``-``, or the text itself; else why there is none."""
+    """Open the log as a binary stream: a file, standard input for ``-``, or the text itself; else report why not."""
     if log == "-":
         return "<stdin>", sys.stdin.buffer, []
     if _is_text(log):
@@ -71,7 +71,7 @@ def _opened(log: str) -> Opened:
 
 
 def _is_text(log: str) -> bool:
-    """A log's words rather than its path: no file has that name, and it has blanks in it."""
+    """Whether an argument is text of a log, not a path: no file has that name, and it has spaces."""
     return "\n" in log or (any(c.isspace() for c in log) and not _exists(log))
 
 
@@ -101,7 +101,7 @@ def _file(path: str) -> Opened:
 
 
 def _unread(path: str, start: bytes) -> Diagnostic | None:
-    """Why the first bytes of a file are not those of a log."""
+    """Explain why the first bytes of a file are not those of a log."""
     if start.startswith(b"\x1f\x8b"):
         return _wrong("read.log", path, "is compressed", f"zcat {path} | moedsl diagnose -")
     if scan.is_binary(start):

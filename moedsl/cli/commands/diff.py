@@ -1,4 +1,4 @@
-"""`moedsl diff A B`: is it the same experiment? Exit 1 for a wrong input; with --exit-code also where it is not."""
+"""`moedsl diff A B`: compare two experiments. Exit 1 for a wrong input; with --exit-code also if they differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`moedsl explain FILE [NAME...]`: why values are what they are. `moedsl explain ID`: the page of a rule or a name."""
+"""`moedsl explain FILE [NAME...]`: explain values. `moedsl explain ID`: print the page of a rule or a name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moedsl.compiler import load_stdlib
 
 
 def run(a: Namespace) -> int:
-    """A file, standard input or -e asks about a run; anything else is looked up."""
+    """Explain a run for a file, standard input or -e; look up anything else."""
     words = list[str](a.what)
     if a.expression is not None:
         return _of_run(a, words)

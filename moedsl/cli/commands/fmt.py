@@ -1,4 +1,4 @@
-"""`moedsl fmt`: files in their one layout. A file that does not parse is left as it is."""
+"""`moedsl fmt`: format files. A file that does not parse stays unchanged."""
 
 from __future__ import annotations
 

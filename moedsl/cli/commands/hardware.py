@@ -1,4 +1,4 @@
-"""`moedsl hardware`: the machines that a run may name."""
+"""`moedsl hardware`: list the hardware that a run may name."""
 
 from __future__ import annotations
 

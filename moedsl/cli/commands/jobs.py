@@ -1,4 +1,4 @@
-"""`moedsl jobs [ID]`: what was submitted and how it stands."""
+"""`moedsl jobs [ID]`: list submitted jobs with their states."""
 
 from __future__ import annotations
 

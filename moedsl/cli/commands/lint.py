@@ -1,4 +1,4 @@
-"""`moedsl lint`: an existing Bridge recipe against every rule. Exit 1 when a law is broken or Bridge refuses it."""
+"""`moedsl lint`: check a Bridge recipe against every rule. Exit 1 if a law is broken or Bridge refuses it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(a: Namespace) -> int:
 
 
 def text(x: Lint) -> str:
-    """The diagnostics of one recipe, then what was asked of it."""
+    """Print the diagnostics of one recipe, then how many rules applied."""
     shown = render_all([to_json(d, x.sources) for d in x.diagnostics], colour=sys.stdout.isatty())
     asked = f"{x.file}: {_count(x, 'error')}, {_count(x, 'warning')}, {_count(x, 'note')}; {x.judged} rules applied"
     if x.unjudged:

@@ -1,4 +1,4 @@
-"""`moedsl logs ID [JOB] [-f]`: print the logs of the jobs of an experiment; -f goes on to their end."""
+"""`moedsl logs ID [JOB] [-f]`: print the logs of the jobs of an experiment; -f continues to their end."""
 
 from __future__ import annotations
 

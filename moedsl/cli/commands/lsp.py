@@ -1,4 +1,4 @@
-"""`moedsl lsp`: the language server on standard input and output."""
+"""`moedsl lsp`: run the language server on standard input and output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moedsl.cli.commands.version import own_version
 
 
 def run(_: Namespace) -> int:
-    """Serves until the client says exit or goes away. Without pygls it says how to get it: exit code 1."""
+    """Serve until the client exits. Without pygls, print how to install it: exit code 1."""
     if importlib.util.find_spec("pygls") is None:
         print("the language server needs pygls: pip install 'moedsl[lsp]'", file=sys.stderr)
         return 1

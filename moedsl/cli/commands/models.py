@@ -1,4 +1,4 @@
-"""`moedsl models`: what a run may name, and the declaration of one more from its Hugging Face configuration."""
+"""`moedsl models`: list the models that a run may name, or add one from its Hugging Face configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`moedsl plan`: the plan of each run, as text or as JSON."""
+"""`moedsl plan`: print the plan of each run, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _unmixed(a: Namespace) -> bool:
 
 
 def _lengths(a: Namespace) -> int:
-    """What each length needs; of the file only what it says counts, since its own GPUs may be too few."""
+    """Print what each length needs. Only the check of the file counts, because its own GPUs may be too few."""
     from moedsl.queries import lengths
     from moedsl.solver.problem import lower
 

@@ -1,4 +1,4 @@
-"""`moedsl rehearse`: the plan, shrunk, through NVIDIA's own `pretrain()` on this machine. Exit 1 where it fails."""
+"""`moedsl rehearse`: train the shrunk plan with NVIDIA's own `pretrain()` on this machine. Exit 1 if it fails."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _problem(a: Namespace, made: Compiled, wanted: list[Run]) -> Diagnostic | No
 
 
 def _shrunk(made: Compiled, run: Run, ranks: int, on_gpus: bool) -> Rehearsal:
-    """Hardware that the run file declares is not there in the small run's file: another of its architecture is."""
+    """Replace hardware that the run file declares by the stdlib's of its architecture, for the small run's file."""
     chosen, plan = run
     own = made.library.hardware[plan.hardware].span
     shipped = own is not None and own.file.startswith("stdlib/")
@@ -81,7 +81,7 @@ def _shrunk(made: Compiled, run: Run, ranks: int, on_gpus: bool) -> Rehearsal:
 def _prepared(
     a: Namespace, wanted: list[Run], small: list[Rehearsal], base: Path, on_gpus: bool
 ) -> tuple[dict[str, Prepared], list[Diagnostic]]:
-    """Each different rehearsal on disk, by its run file: runs that shrink to the same one share it."""
+    """Write each different rehearsal to disk, by its run file: runs that shrink to the same one share it."""
     out: dict[str, Prepared] = {}
     for (chosen, plan), r in zip(wanted, small, strict=True):
         if program.text(r) in out:
@@ -104,7 +104,7 @@ def _one(a: Namespace, prepared: Prepared, host: Host | Gpus) -> Result:
 
 
 def _print(a: Namespace, results: list[Result]) -> int:
-    """All results, and the exit code."""
+    """Print all results; returns the exit code."""
     data = [to_json(r) for r in results]
     if a.json:
         talk.print_json({"version": 1, "runs": data})
@@ -114,6 +114,6 @@ def _print(a: Namespace, results: list[Result]) -> int:
 
 
 def _said(run: dict[str, Any]) -> str:
-    """What `moedsl diagnose` knows of a failing rank's log."""
+    """Diagnose a failing rank's log."""
     known = run["trained"] and run["trained"]["failure"] and run["trained"]["failure"]["diagnosis"]
     return "\n" + diagnose_text.text(known) if known else ""

@@ -1,4 +1,4 @@
-"""`moedsl report`: write the plan as one HTML file instead of reading."""
+"""`moedsl report`: write the plan as one HTML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`moedsl results PATH...`: what runs measured. Exit 1 where an input is wrong or no run has a measurement."""
+"""`moedsl results PATH...`: measure runs. Exit 1 if an input is wrong or no run has a measurement."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _rows(runs: Sequence[Run], each: Sequence[Numbers], warmup: int | None) -> l
 
 
 def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> int:
-    """Writes the lines for `moedsl calibrate` where they are asked for."""
+    """Write the lines for `moedsl calibrate`, if requested."""
     if a.measured is None:
         return 0
     said = lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])

@@ -1,4 +1,4 @@
-"""`moedsl run`: trains on this machine, or submits to a cluster; `--dryrun` prints what would be sent."""
+"""`moedsl run`: train on this machine, or submit to a cluster; `--dryrun` prints what would be sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moedsl.planner.model.plan import Plan
 
 @frozen
 class Job:
-    """One plan on its way: what it needs and what its ranks run."""
+    """One plan before its start: its launch, and what its ranks run."""
 
     plan: Plan
     launch: Launch
@@ -53,12 +53,12 @@ def run(a: Namespace) -> int:
 
 
 def _headed(job: Job, cluster: Cluster) -> Job:
-    """The job with the check of its first seconds."""
+    """Make the job with the preflight check."""
     return evolve(job, payload=head.with_head(job.payload, job.plan, job.launch, here.interpreted(cluster)))
 
 
 def _preflight(a: Namespace, result: Result, cluster: Cluster, jobs: Sequence[Job]) -> list[Diagnostic]:
-    """What can be asked before anything is submitted."""
+    """Run the checks before a submission."""
     from moedsl.launch import preflight
 
     if a.no_preflight:
@@ -72,12 +72,12 @@ def _say(text: str) -> None:
 
 
 def _asked(cluster: str | None) -> str:
-    """Without `--cluster` this machine; bare, the one that is meant."""
+    """Choose the cluster: without `--cluster` this machine, without a name the default."""
     return "local" if cluster is None else cluster
 
 
 def _jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job], list[Diagnostic]]:
-    """The job of each run, or of the one that is asked for."""
+    """Make the job of each run, or of the requested one."""
     names = [p.name for p in result.plans]
     if only is not None and only not in names:
         help = suggest(only, names) or (f"there are {', '.join(names)}",)
@@ -93,7 +93,7 @@ def _jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job]
 
 
 def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
-    """What stands against starting these jobs from here."""
+    """Report why these jobs cannot start from here."""
     if cluster.executor != "local" and (missing := store.has_nemo_run()):
         return [missing]
     if cluster.executor != "local" and (wrong := homes.refusal(executors.home(cluster))):
@@ -113,7 +113,8 @@ def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagn
 
 
 def _unordered(cluster: Cluster, jobs: Sequence[Job], sequential: bool) -> list[Diagnostic]:
-    """Where jobs cannot wait for each other: NeMo-Run would keep this process until the last of them has started."""
+    """Refuse sequential jobs if the scheduler cannot order them: NeMo-Run would keep this process until the last
+    one."""
     if not sequential or cluster.executor != "kubeflow" or len(jobs) < 2:
         return []
     help = "leave --sequential out, or start one after the other with `--run NAME`"
@@ -129,7 +130,7 @@ def _kubeflow_refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> l
 
 
 def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
-    """Prints what is derived, then every file as it would be sent."""
+    """Print the derived settings, then every file to send."""
     from moedsl.launch.dryrun import dryrun_all
 
     try:
@@ -149,7 +150,7 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
 
 
 def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
-    """Says what is derived, then trains here or submits."""
+    """Print the derived settings, then train here or submit."""
     for job in jobs:
         print(show.derived(job.launch), file=sys.stderr)
     if cluster.executor == "local":
@@ -158,7 +159,7 @@ def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> 
 
 
 def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
-    """All jobs as one experiment; the exit code once they have ended, or, detached, once they are submitted."""
+    """Submit all jobs as one experiment; returns the exit code when they have ended, or, detached, are submitted."""
     from moedsl.cli import attended
     from moedsl.launch.submit import Task, sequential
 

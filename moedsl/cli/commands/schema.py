@@ -1,4 +1,5 @@
-"""`moedsl schema`: the JSON Schema of plan.json, which tools/make_plan_schema.py makes from the classes of a plan."""
+"""`moedsl schema`: print the JSON Schema of plan.json, which tools/make_plan_schema.py makes from the plan's
+classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`moedsl verify`: the real Megatron Bridge's word. Exit 1 when it refuses a recipe or a plan came out differently."""
+"""`moedsl verify`: ask the real Megatron Bridge. Exit 1 if it refuses a recipe or a plan differs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(a: Namespace) -> int:
 
 
 def _compiled(file: str, stack: ExitStack) -> list[tuple[str, str]] | None:
-    """A .moe file compiled into a folder that lives as long as the verification: its runs and where they are."""
+    """Compile a .moe file into a temporary folder for the verification; returns its runs with their folders."""
     source, found = reader.read(file)
     if source is None:
         talk.say(found, {})
@@ -56,7 +56,7 @@ def _compiled(file: str, stack: ExitStack) -> list[tuple[str, str]] | None:
 
 
 class _Progress:
-    """Counts reports on stderr; the first takes as long as importing Bridge."""
+    """Count reports on stderr; the first takes as long as importing Bridge."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0

@@ -1,4 +1,4 @@
-"""`moedsl --version`, and the help where no command is given."""
+"""`moedsl --version`, and the help if no command is given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run(a: Namespace) -> int:
 
 
 def own_version() -> str:
-    """The version that is installed."""
+    """The installed version."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,4 +1,4 @@
-"""`moedsl what-if`: what each change of a run would buy, a line each."""
+"""`moedsl what-if`: print the effect of each change of a run, a line each."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def run(a: Namespace) -> int:
 
 
 def _profiles(c: Chosen) -> bool:
-    """Profiling in a workflow has the layout of the phase before it, which is asked about already."""
+    """Whether a run is profiling in a workflow, which has the layout of the phase before it."""
     p = c.problem.program
     return p.workflow is not None and p.phase == "profile"

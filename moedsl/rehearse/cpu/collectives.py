@@ -1,5 +1,4 @@
-"""Bridge differences between gloo and NCCL: split sizes as whole numbers, pieces of one size, a barrier without
-devices."""
+"""Bridge differences of gloo from NCCL: split sizes as whole numbers, pieces of one size, a barrier without devices."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from torch.nn.functional import linear
 
 
 class _Grouped(torch.nn.Module):
-    """Hold `count` linears; weight{i} is [outputs, inputs]. Expert tensor parallelism communicates in the
-    dispatcher."""
+    """Hold `count` linears; weight{i} is [outputs, inputs]. Expert tensor parallelism works in the dispatcher."""
 
     def __init__(self, count: int, inputs: int, outputs: int, config: Any, how: Any, bias: bool, late: bool) -> None:
         super().__init__()
@@ -41,8 +40,7 @@ class _Grouped(torch.nn.Module):
         self.register_parameter(name, parameter)
 
     def forward(self, x: Tensor, counts: Sequence[int]) -> tuple[Tensor, list[Any] | None]:
-        """Multiply the tokens of one expert after another, [tokens, inputs]; biases are returned if they are added
-        later."""
+        """Multiply the tokens of one expert after another, [tokens, inputs]; returns biases if they are added later."""
         weights = [getattr(self, f"weight{i}") for i in range(self.count)]
         biases = [getattr(self, f"bias{i}") for i in range(self.count)] if self.has_bias else [None] * self.count
         now = [None] * self.count if self.late else biases

@@ -1,5 +1,4 @@
-"""Build Megatron-Core's own local layers, dense and MoE, with PyTorch modules where it has only Transformer
-Engine's."""
+"""Build Megatron-Core's local layers, dense and MoE, with PyTorch modules where it has only Transformer Engine's."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ _ATTENTIONS = {"megatron.core.models.backends": ("DotProductAttention",)}
 
 
 def install() -> None:
-    """Install each where Megatron-Core's local layers look for theirs, and local layers where Bridge requests TE's
-    MTP."""
+    """Install each where Megatron-Core's local layers look for it, and local layers where Bridge requests TE's MTP."""
     for names, new in ((_NORMS, norm), (_ATTENTIONS, Attention)):
         for module, attributes in names.items():
             for attribute in attributes:
@@ -57,8 +55,7 @@ def _mtp(config: Any, vp_stage: int | None = None) -> Any:
 
 
 def _as_on_gpu(spec: Any, config: Any) -> None:
-    """Keep latent attention's down projections whole on every tensor-parallel rank, and its queries' norm in its
-    place."""
+    """Keep latent attention's down projections whole on every tensor-parallel rank, and its queries' norm in place."""
     attention = spec.submodules.self_attention.submodules
     if not hasattr(attention, "linear_kv_down_proj"):
         return
