@@ -9,16 +9,15 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import core, settings
 
 from moedsl.verify.client import Server
 from moedsl.verify.report import Report
 from tests.helpers import law_recipes, rotation, run_folder
-from tests.helpers.rule_cases import EVERY
+from tests.helpers.rule_cases import ASKED, EVERY
 
-settings.register_profile("fixed", derandomize=True)
-if os.environ.get("CI") or os.environ.get("MOEDSL_REQUIRE_ALL"):
-    settings.load_profile("fixed")  # a person's run looks for new cases, that of .ci/run judges the same ones each time
+settings.register_profile("drawn", max_examples=rotation.examples(100), print_blob=True)
+settings.load_profile("drawn")
 
 for heard, handler in {
     signal.SIGINT: signal.default_int_handler,
@@ -40,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if run_folder.VARIABLE not in os.environ:  # else this is a worker of a run that has one
         lock = run_folder.make()
         config.add_cleanup(lambda: run_folder.remove(lock))
+    if core.global_force_seed is None:  # else --hypothesis-seed says it
+        core.global_force_seed = rotation.hypothesis_seed()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,7 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # 9,000 tests and their modules: no collection has to walk them again
+    gc.freeze()  # thousands of tests and their modules: no collection has to walk them again
+    gc.set_threshold(50_000)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -80,7 +82,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def law_reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    """Bridge's word on every case of the laws, asked once for all files."""
+    """Bridge's word on the cases of the laws, asked once for all files."""
     folder = tmp_path_factory.mktemp("rules")
-    wanted = [law_recipes.asked(folder / str(i), c) for i, c in enumerate(EVERY.values())]
-    return dict(zip(EVERY, server.judge(wanted), strict=True))
+    wanted = [law_recipes.asked(folder / str(i), EVERY[name]) for i, name in enumerate(ASKED)]
+    return dict(zip(ASKED, server.judge(wanted), strict=True))

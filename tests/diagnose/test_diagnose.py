@@ -126,11 +126,11 @@ def test_a_word_across_two_blocks_is_found() -> None:
 
 
 def test_a_huge_log_is_not_held_in_memory() -> None:
-    """120 MB go through in blocks; the most that is held is a few of them."""
+    """40 MB go through in blocks; the most that is held is a few of them."""
     block = ((STEP + "\n") * 10_000).encode()
 
     class Stream(io.RawIOBase):
-        left = 120_000_000 // len(block)
+        left = 40_000_000 // len(block)
 
         def read(self, size: int = -1) -> bytes:
             self.left -= 1

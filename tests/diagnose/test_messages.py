@@ -14,6 +14,7 @@ from moedsl.diagnose.edit import edits
 from moedsl.diagnose.needles import needles
 from moedsl.diagnose.scan import Symptom
 from moedsl.diagnostics.source import Source
+from tests.helpers import rotation
 from tests.helpers.diagnose_cases import HEALTHY, REFUSED, SEEN, TABLE
 from tests.oracles.wheel_messages import near, path_of
 
@@ -89,7 +90,11 @@ def test_every_edit_is_a_statement_that_checks(s: Symptom) -> None:
 
 
 @every
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
+@settings(
+    max_examples=rotation.examples(20),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    deadline=None,
+)
 @given(data=st.data())
 def test_every_match_contains_a_needle(s: Symptom, data: st.DataObject) -> None:
     """The words that spare most lines the expression spare none that it would match."""

@@ -16,6 +16,7 @@ from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Punc
 from moedsl.syntax.printer import print_module
 from moedsl.syntax.pygments_lexer import MoeLexer
 from tests.editors.needs import absent
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.strategies import module
 from tests.oracles.token_classes import FILES, TRICKY, classes
@@ -69,7 +70,7 @@ def test_words_that_are_keywords_elsewhere() -> None:
     assert differences(TRICKY) == []
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rotation.examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(module.map(print_module))
 def test_every_keyword_of_a_random_program_is_one(text: str) -> None:
     colours = coloured(text)

@@ -13,6 +13,7 @@ from tree_sitter import Node, Query, QueryCursor, Tree
 from moedsl.syntax.printer import print_module
 from moedsl.syntax.tokens import lexemes
 from tests.editors.needs import absent, program, unpacked
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.strategies import module
 from tests.oracles.token_classes import FILES, TRICKY, classes, is_class
@@ -79,7 +80,7 @@ programs = module.map(print_module).filter(lambda text: "\0" not in text)
 """tree-sitter takes U+0000 for the end of a text."""
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rotation.examples(120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs)
 def test_random_programs_have_one_structure(text: str) -> None:
     assert by_lark(text) is not None
@@ -104,13 +105,13 @@ def _changes(word: str, words: list[str]) -> list[list[str]]:
     return [[], [word, word], [word[: len(word) // 2]], [word, " ", word], *put_in, *near]
 
 
-@settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rotation.examples(800), deadline=None, suppress_health_check=list(HealthCheck))
 @given(mutated())
 def test_changed_programs_are_taken_or_refused_by_both(text: str) -> None:
     assert disagreement(text) == ""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rotation.examples(300), deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map(" ".join))
 def test_words_in_any_order_are_taken_or_refused_by_both(text: str) -> None:
     assert disagreement(text) == ""
@@ -151,7 +152,7 @@ def test_a_broken_statement_leaves_the_others() -> None:
     assert {"seq_stmt", "run_decl"} <= {child.type for child in root.children}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rotation.examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(mutated(), mutated())
 def test_edited_text_parses_as_new_text(before: str, after: str) -> None:
     """An editor hands tree-sitter the old tree and the change; a text without errors has one tree, whatever was there."""

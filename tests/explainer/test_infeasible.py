@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import hypothesis.strategies as st
@@ -15,8 +15,10 @@ from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.explainer import infeasible
+from tests.helpers import rotation
 
 
+@lru_cache(maxsize=50)
 def solved(text: str) -> Result:
     return compile_source(Source("run.moe", text), "solve")
 
@@ -211,12 +213,12 @@ def programs(draw: st.DrawFn) -> str:
     return "; ".join([head, f"{phase} first", *(w.format(n=draw(numbers)) for w in wishes)])
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rotation.examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_a_core_is_minimal(cores: list[tuple[Any, Any, Any]], text: str) -> None:
     """Together its members are impossible; without any one of them they are not."""
     cores.clear()
-    result = solved(text)
+    result = solved.__wrapped__(text)
     assume(cores)
     _, test, core = cores[0]
     assert result.failed

@@ -1,5 +1,7 @@
 """Which cases of a wide test a run takes: some, drawn by a seed that the run prints, or all of them.
 
+Hypothesis draws by the same seed, a third of its examples.
+
 `MOEDSL_SEED` is the seed; without it the commit is, so each commit draws others and a second run of it the same.
 `MOEDSL_WIDE=all` takes every case: `make test-all`.
 """
@@ -38,6 +40,23 @@ def _commit() -> str:
 def dice(name: str) -> random.Random:
     """The random numbers of one test of this run."""
     return random.Random(f"{name} {seed()}")
+
+
+def hypothesis_seed() -> int:
+    """The seed of this run as Hypothesis takes it."""
+    return dice("hypothesis").getrandbits(32)
+
+
+def examples(every: int) -> int:
+    """Of so many examples of Hypothesis, those of this run."""
+    return every if ALL else max(every // 3, min(every, 5))
+
+
+def some(name: str, cases: Sequence[T], count: int) -> list[T]:
+    """So many of the cases, in their order; every case where all are asked for."""
+    if ALL:
+        return list(cases)
+    return [cases[i] for i in sorted(dice(name).sample(range(len(cases)), min(count, len(cases))))]
 
 
 def one_of_each(name: str, cases: Sequence[T], group: Callable[[T], Hashable]) -> list[T]:

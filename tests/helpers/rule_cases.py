@@ -6,6 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
+from tests.helpers import rotation
 from tests.helpers.layouts import DEFAULTS
 
 _BASE = {"model": "qwen3_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
@@ -474,3 +475,7 @@ STRICTER: dict[str, tuple[Case, str]] = {
 """Contradictions in the words of a run that reach Bridge as something else than was said."""
 
 EVERY = CASES | {n: c for n, (c, _) in (LATER | STRICTER).items()}
+
+_NEIGHBOURS = rotation.some("neighbours", [n for n, c in EVERY.items() if c.law is None], 46)
+ASKED = [n for n, c in EVERY.items() if c.law or n in _NEIGHBOURS]
+"""What a run asks of Bridge: each case that breaks a law, and half of those that break none."""

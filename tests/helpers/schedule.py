@@ -1,7 +1,8 @@
-"""Which worker of pytest-xdist takes which test file: the longest first, and one worker for all that share a process.
+"""Which worker of pytest-xdist takes which test file: the longest first, and one worker for what waits.
 
 A worker takes whole files, so that what a file computes once is computed once. The files that ask the real Megatron
-Bridge are one piece of work, as are those of Slurm: there is one server, and one Slurm, not one for each worker.
+Bridge are one piece of work, as are those of Slurm: there is one server, and one Slurm, not one for each worker. Jobs,
+pods and editors are waited for, and most of that time no core works; the last worker takes them, beside the others.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cache
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from tests.helpers.paths import ROOT
 
@@ -19,7 +21,21 @@ SHARED = {
     "slurm": ("slurm: Slurm", "login_node", "from tests.launch.slurm_launch import"),
 }
 """A name of each process that several files share, and the words of a file that asks for it."""
-LONG = ("bridge", "slurm", "tests/rehearse/test_rehearsal.py", "tests/editors/test_vscode.py")
+WAITING = ("slurm", "tests/launch/", "tests/editors/")
+"""How the names of pieces begin that mostly wait."""
+LONG = (
+    "bridge",
+    "slurm",
+    "tests/launch/test_kubeflow_life.py",
+    "tests/rehearse/test_rehearsal.py",
+    "tests/cost/test_memory_saved.py",
+    "tests/solver/test_search.py",
+    "tests/explainer/test_infeasible.py",
+    "tests/explainer/test_explanations.py",
+    "tests/queries/test_queries.py",
+    "tests/calibrate/test_calibrate.py",
+    "tests/diagnose/test_diagnose.py",
+)
 """Begun first, in this order; then by the number of tests."""
 
 
@@ -28,6 +44,14 @@ class ByFile(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return piece(nodeid.partition("::")[0])
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Puts what this worker is for to the front; where none is left, it takes what is."""
+        waits = len(self.nodes) > 2 and node is self.nodes[-1]
+        wanted = next((name for name in self.workqueue if name.startswith(WAITING) == waits), None)
+        if wanted is not None:
+            self.workqueue.move_to_end(wanted, last=False)
+        super()._assign_work_unit(node)
 
 
 @cache

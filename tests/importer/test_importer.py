@@ -19,6 +19,7 @@ from moedsl.rules import declarations
 from moedsl.schema.facts import Model
 from moedsl.syntax import ast
 from moedsl.syntax.parser import parse
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.oracles.count_parameters import language, vision
 
@@ -504,7 +505,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rotation.examples(150), deadline=None)
 @given(st.sampled_from([QWEN, DEEPSEEK, GPT_OSS, VL, SUPER, ULTRA, NEXT, QWEN35]), st.data())
 def test_any_damage_gives_a_declaration_or_an_error(base: str, data: st.DataObject) -> None:
     config = shipped(base)

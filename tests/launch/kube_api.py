@@ -54,7 +54,7 @@ def expanded(text: str, variables: dict[str, str]) -> str:
 class Pod:
     """One process that runs a container's command."""
 
-    def __init__(self, job: str, rank: int, trainer: Json, port: int, secrets: Json) -> None:
+    def __init__(self, job: str, rank: int, trainer: Json, port: int, secrets: Json, packages: str) -> None:
         self.name, self.job, self.rank = f"{job}-node-0-{rank}-abcde", job, rank
         variables = {e["name"]: _value(e, secrets) for e in trainer.get("env", [])}
         pet = {"PET_NNODES": trainer["numNodes"], "PET_NPROC_PER_NODE": trainer["numProcPerNode"], "PET_NODE_RANK": rank,
@@ -63,7 +63,7 @@ class Pod:
         words = [expanded(word, variables) for word in trainer["command"]]
         image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
         self.folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
-        image["TMPDIR"] = str(self.folder)  # a container's /tmp goes with it
+        image |= {"TMPDIR": str(self.folder), "PYTHONPATH": packages}  # a container's /tmp goes with it
         self.log = self.folder / "log"
         self.words, self.environment = words, image | variables
         self.process: subprocess.Popen[bytes] | None = None
@@ -140,6 +140,8 @@ class Api:
         self.answers = threading.Event()
         """Cleared, a TrainJob is taken and its poster hears nothing of it."""
         self.answers.set()
+        self.packages = ""
+        """A folder that goes before the packages of the container."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -184,7 +186,9 @@ class Api:
         self.jobs[name] = body
         port = _free_port()
         trainer = body["spec"]["trainer"]
-        self.pods[name] = [Pod(name, rank, trainer, port, self.secrets) for rank in range(trainer["numNodes"])]
+        self.pods[name] = [
+            Pod(name, rank, trainer, port, self.secrets, self.packages) for rank in range(trainer["numNodes"])
+        ]
         for pod in self.pods[name]:
             pod.held = self.hold
         if not self.hold:

@@ -42,6 +42,15 @@ os._exit(7 if sys.argv[1] == "fail" and dist.get_rank() == 3 else 0)  # gloo's t
 SAYS = "import os\nprint('rank', os.environ['RANK'], 'was here', flush=True)\n"
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(600)\n"
 TOKEN = "it's $(HOME) a secret"
+TORCHRUN = """
+import os, subprocess, sys
+at = next(i for i, word in enumerate(sys.argv) if word.endswith(".py") and i)
+count, node = (int(os.environ[f"PET_{name}"]) for name in ("NPROC_PER_NODE", "NODE_RANK"))
+ranks = range(node * count, (node + 1) * count)
+processes = [subprocess.Popen([sys.executable, *sys.argv[at:]], env={**os.environ, "RANK": str(r)}) for r in ranks]
+sys.exit(max([process.wait() for process in processes]))
+"""
+"""torchrun without torch, for programs that need no more of it than their rank."""
 
 
 class Shell:
@@ -99,6 +108,11 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, Sh
     folder = tmp_path_factory.mktemp("kube")
     with Api(secrets={"tokens": {"HF_TOKEN": TOKEN}}) as server:
         server.kubeconfig(folder)
+        (folder / "torch" / "distributed").mkdir(parents=True)
+        for package in ("torch", "torch/distributed"):
+            (folder / package / "__init__.py").touch()
+        (folder / "torch" / "distributed" / "run.py").write_text(TORCHRUN)
+        server.packages = str(folder)
         shell = Shell(folder)
         try:
             yield server, shell
@@ -121,6 +135,15 @@ Machines = tuple[Api, Shell]
 
 
 @pytest.fixture
+def torchrun(machines: Machines) -> Iterator[None]:
+    """The real one."""
+    api, _ = machines
+    kept, api.packages = api.packages, ""
+    yield
+    api.packages = kept
+
+
+@pytest.fixture
 def kubectl() -> None:
     """NeMo-Run and moedsl read pods' logs with it."""
     if shutil.which("kubectl"):
@@ -131,7 +154,7 @@ def kubectl() -> None:
     pytest.skip(missing)
 
 
-def test_two_pods_of_two_ranks_meet(machines: Machines, kubectl: None) -> None:
+def test_two_pods_of_two_ranks_meet(machines: Machines, kubectl: None, torchrun: None) -> None:
     """Posted as the dry run says; torchrun finds the four ranks; values and the secret arrive; the logs are read."""
     api, shell = machines
     values = list(kube_launch.HARD.values())
@@ -157,7 +180,7 @@ def check_posted(posted: dict[str, Any], launch: Launch, cluster: Cluster, paylo
     assert posted == printed
 
 
-def test_a_job_that_fails(machines: Machines, kubectl: None) -> None:
+def test_a_job_that_fails(machines: Machines, kubectl: None, torchrun: None) -> None:
     api, shell = machines
     id = shell.submit(RANKS, "fail")
     wait_for(lambda: any(p.code for p in pods(api)))

@@ -22,6 +22,7 @@ from moedsl.launch.derive import Launch
 from moedsl.launch.dryrun import dryrun
 from moedsl.launch.script import Payload, script
 from moedsl.rules import launch_variables
+from tests.helpers import rotation
 from tests.launch.launches import STEP, launch, plan, read, slurm
 
 PROBE = """import base64, json, os, sys
@@ -77,7 +78,9 @@ NASTY = {
 }
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
 name = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,12}\Z").filter(lambda n: launch_variables.refusal(n) is None)
-slow = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+slow = settings(
+    max_examples=rotation.examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def with_variables(values: dict[str, str], executor: str = "slurm") -> tuple[Launch, Cluster]:

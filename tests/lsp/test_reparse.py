@@ -16,6 +16,7 @@ from moedsl.lsp import analysis, pieces, reparse
 from moedsl.lsp.features import diagnostics
 from moedsl.lsp.workspace import Workspace
 from moedsl.syntax import parser
+from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES, ROOT
 from tests.lsp.lsp_texts import long_file
 from tests.oracles.two_parsers import described
@@ -95,7 +96,7 @@ def same(text: str) -> None:
     assert described(found) == described(wrong), text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rotation.examples(60), deadline=None)
 @given(st.sampled_from(TEXTS), edits)
 def test_edits_anywhere(text: str, typed: list[tuple[int, int, str]]) -> None:
     same(text)
@@ -104,7 +105,7 @@ def test_edits_anywhere(text: str, typed: list[tuple[int, int, str]]) -> None:
         same(text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rotation.examples(60), deadline=None)
 @given(st.lists(st.sampled_from(TYPED), max_size=20), edits)
 def test_texts_of_odd_parts(parts: list[str], typed: list[tuple[int, int, str]]) -> None:
     """Statements, brackets, quotes and clauses in any order."""
@@ -122,7 +123,7 @@ def test_as_it_is_typed() -> None:
         same(text[:at] + typed[:i] + text[at:])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=rotation.examples(30), deadline=None)
 @given(st.sampled_from(TEXTS[: len(EXAMPLES)]), edits)
 def test_what_the_client_is_told(text: str, typed: list[tuple[int, int, str]]) -> None:
     """An edited file has the diagnostics of one that was opened as it is now, with the same ranges."""

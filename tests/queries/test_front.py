@@ -19,6 +19,7 @@ from moedsl.solver.problem import lower
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import Chosen, make_cost, solve
 from moedsl.solver.space import combinations_of, mesh_table, policy_table
+from tests.helpers import rotation
 from tests.helpers.fake_prices import FakePrices
 from tests.helpers.small_programs import SMALL, WHY, WIDE, program, texts
 from tests.oracles.naive_search import PRICES, Naive
@@ -76,7 +77,7 @@ def test_the_front_is_that_of_every_row(text: str, fake: bool) -> None:
     assert points > 1 or "deepseek_v3" in text
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rotation.examples(6), deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts())
 def test_the_front_of_any_small_space(text: str) -> None:
     compared(text, fake=False)

@@ -277,7 +277,7 @@ def test_set_is_carried_unless_it_names_the_cluster() -> None:
     assert kinds["set model.layernorm_epsilon"] == KEPT and kinds["set checkpoint.save"] == LEFT_OUT
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=rotation.examples(50))
 @given(st.text(alphabet=st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=20))
 def test_a_text_survives_the_run_file(value: str) -> None:
     text = f"qwen3_30b_a3b; h100 x 16; fit first; set logger.wandb_exp_name = {program.quoted(value)}"

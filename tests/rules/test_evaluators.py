@@ -22,6 +22,7 @@ from moedsl.solver.problem import encode
 from moedsl.syntax import ast
 from moedsl.syntax.parser import parse
 from moedsl.syntax.printer import print_expr
+from tests.helpers import rotation
 
 AT = Span("random.moe", 0, 0)
 FIXED: dict[str, Any] = {
@@ -177,14 +178,14 @@ def well_typed(e: ast.Expr) -> bool:
     return not inference.diagnostics and t not in (None, WORD, LIST)
 
 
-@settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rotation.examples(800), deadline=None, suppress_health_check=list(HealthCheck))
 @given(anything)
 def test_columns_agree_with_scalars(e: ast.Expr) -> None:
     assume(well_typed(e))
     agree(e, TABLE)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rotation.examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(mixed)
 def test_whatever_passes_the_check_means_one_thing(e: ast.Expr) -> None:
     assume(well_typed(e))

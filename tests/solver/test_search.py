@@ -23,6 +23,7 @@ from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import make_cost
 from moedsl.solver.space import mesh_table, policy_table
 from moedsl.solver.top_k import TopK
+from tests.helpers import rotation
 from tests.helpers.fake_prices import FakePrices
 from tests.helpers.small_programs import WHY, WIDE, program, texts
 from tests.oracles.naive_search import KEEP, POLICIES, Naive
@@ -52,13 +53,13 @@ def compare(text: str, fake: bool) -> None:
     assert bool(found.rows) <= some_layout(compile_problem(problem, {"has_layout": cost.has_layout}))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rotation.examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts())
 def test_the_search_finds_what_the_naive_one_finds(text: str) -> None:
     compare(text, fake=True)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rotation.examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts())
 def test_with_real_prices(text: str) -> None:
     """The bounds rest on what the cost model promises: no policy is faster than the ideal, none holds less than the least."""
@@ -99,7 +100,7 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
         assert np.all(key >= bound[rows["mesh"]] - 1e-12 * np.abs(key)), _worst(rows, key / bound[rows["mesh"]])
 
 
-@pytest.mark.parametrize("text", WIDE[:5])
+@pytest.mark.parametrize("text", rotation.some("questions", WIDE[:5], 2))
 def test_many_questions_in_one_pass_are_many_searches(text: str) -> None:
     """The best rows that obey one law more, of every advice and of laws that few rows or none obey."""
     search = _search(f"{text}; {FEW}")

@@ -9,6 +9,7 @@ from attrs import evolve
 
 from moedsl.verify import Server
 from moedsl.verify import case as cases
+from tests.helpers import rotation
 from tests.stdlib.test_recipes import LATE, ROWS
 
 pytestmark = pytest.mark.bridge
@@ -39,8 +40,9 @@ def asked(name: str) -> cases.Case:
 
 
 def test_megatron_refuses_them_before_the_first_step(server: Server) -> None:
-    reports = dict(zip(LATE, server.judge([asked(name) for name in LATE]), strict=True))
-    assert {n: r.verdict for n, r in reports.items()} == dict.fromkeys(LATE, "refused")
+    names = [n for law in _WHERE for n in rotation.some(law, [n for n in LATE if LATE[n][0] == law], 4)]
+    reports = dict(zip(names, server.judge([asked(name) for name in names]), strict=True))
+    assert {n: r.verdict for n, r in reports.items()} == dict.fromkeys(names, "refused")
     for name, report in reports.items():
         law, *_ = LATE[name]
         assert report.refusals[0].where in _WHERE[law], (name, report.refusals)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moedsl.verify import Server
+from tests.helpers import rotation
 from tests.helpers.law_recipes import asked
 from tests.helpers.layouts import DEFAULTS, broken
 from tests.helpers.rule_cases import LATER, STRICTER, Case
 
 pytestmark = pytest.mark.bridge
-SEED, LEGAL, ILLEGAL = 11, 40, 20
+LEGAL, ILLEGAL = rotation.examples(40), rotation.examples(20)
 CHOICES: dict[str, list[Any]] = {
     "model": ["qwen3_30b_a3b", "qwen3_235b_a22b", "deepseek_v3", "moonlight_16b", "gpt_oss_120b", "qwen3_vl_30b_a3b"],
     "hardware": ["h100", "h200", "b200", "b300", "gb200"],
@@ -47,7 +47,7 @@ UNASKED = {c.law for c, _ in (LATER | STRICTER).values()} | {
 
 def draw() -> list[tuple[dict[str, Any], list[str]]]:
     """LEGAL layouts that break no law, and ILLEGAL ones that break one of which Bridge speaks."""
-    dice, legal, illegal = random.Random(SEED), [], []
+    dice, legal, illegal = rotation.dice("laws"), [], []
     while len(legal) < LEGAL or len(illegal) < ILLEGAL:
         layout = {**DEFAULTS, **{k: dice.choice(v) for k, v in CHOICES.items()}}
         laws = broken(layout)

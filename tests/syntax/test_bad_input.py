@@ -21,9 +21,9 @@ from moedsl.syntax.formatter import format_source
 from moedsl.syntax.parser import MAX_ERRORS, parse
 from moedsl.syntax.printer import print_module
 from moedsl.syntax.reader import LIMIT, from_bytes, from_text, read
-from tests.helpers import strategies
+from tests.helpers import rotation, strategies
 
-slow = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+slow = settings(max_examples=rotation.examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 BYTES = {
     "empty": (b"", "parse.empty"),

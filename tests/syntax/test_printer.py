@@ -15,9 +15,9 @@ from moedsl.syntax import ast
 from moedsl.syntax.formatter import format_source
 from moedsl.syntax.parser import parse
 from moedsl.syntax.printer import print_expr, print_module
-from tests.helpers import strategies
+from tests.helpers import rotation, strategies
 
-slow = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+slow = settings(max_examples=rotation.examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def parsed(text: str) -> ast.Module:

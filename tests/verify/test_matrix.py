@@ -1,6 +1,7 @@
 """Models x hardware x phases x sequences: every plan goes to the real Megatron Bridge, every refusal is explained.
 
-A run takes each model on each hardware in one of the nine cases of phase and sequence; `make test-all` takes them all.
+A run takes each model on one kind of hardware of each generation, in one of the nine cases of phase and sequence;
+`make test-all` takes them all.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ GPUS = {
     "deepseek_v3": 256,
     "kimi_k2": 512,
 }
-HARDWARE = ("h100", "h200", "b200", "b300", "gb200", "gb300")
+HARDWARE = {"h100": "h", "h200": "h", "b200": "b", "b300": "b", "gb200": "gb", "gb300": "gb"}
+"""The generation of each."""
 PHASES = ("fit", "scale", "throughput")
 SEQUENCES = ("4k", "32k", "128k")
-CELLS = rotation.one_of_each("matrix", [*product(GPUS, HARDWARE, PHASES, SEQUENCES)], lambda cell: cell[:2])
+CELLS = rotation.one_of_each(
+    "matrix", [*product(GPUS, HARDWARE, PHASES, SEQUENCES)], lambda cell: (cell[0], HARDWARE[cell[1]])
+)
 BATCH = 48
 """Cells that travel to the verifier at once."""
 
