@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
 import pytest
 
@@ -19,6 +20,7 @@ NOT_IDS = {"launch.py", "plan.json", "preflight.py", "preflight.json"}
 MAKERS = {"error": error, "warning": warning, "note": note}
 
 
+@cache
 def trees() -> list[ast.Module]:
     return [ast.parse(p.read_text(encoding="utf-8")) for p in SOURCE.rglob("*.py")]
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from attrs import evolve
 
@@ -54,6 +55,13 @@ def written(result: Result, folder: Path) -> list[Case]:
         assert isinstance(case, Case), case
         out.append(case)
     return out
+
+
+def stages_key(plan: Mapping[str, Any]) -> str:
+    """What the stages that Bridge builds depend on; a precision may keep other layers in another format, so it too."""
+    layout = {k: plan["layout"][k] for k in ("tp", "pp", "vpp", "ep", "etp", "pipeline_layout")}
+    planned = [(s["params"], s["expert_params"]) for s in plan["estimate"]["memory"]["stages"]]
+    return repr((plan["model"], plan["policy"]["precision"], layout, planned))
 
 
 def judged(server: Server, runs: Mapping[str, str], folder: Path) -> dict[str, Report]:

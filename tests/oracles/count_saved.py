@@ -18,7 +18,7 @@ from typing import Any
 for _name in ("transformer_engine", "transformer_engine_torch"):
     sys.modules[_name] = None  # type: ignore[assignment]
 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ.get("SAVED_PORT", "29577"), WORLD_SIZE="1", RANK="0")
-os.environ.update(LOCAL_RANK="0", TORCHDYNAMO_DISABLE="1")
+os.environ.update(LOCAL_RANK="0", TORCHDYNAMO_DISABLE="1", OMP_NUM_THREADS="1")  # waiting threads take a core
 
 import torch
 import torch.distributed as dist

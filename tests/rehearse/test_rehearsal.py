@@ -24,6 +24,7 @@ from moedsl.rehearse.launch import Host, Outcome
 from moedsl.rehearse.prepare import Prepared, prepare
 from moedsl.rehearse.shrink import Rehearsal, shrink
 from moedsl.verify.gpu import from_plan
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled
 
@@ -104,7 +105,7 @@ REHEARSED = {
 """Programs, and the axes of their rehearsals that are larger than 1."""
 
 
-@pytest.mark.parametrize("name", REHEARSED)
+@pytest.mark.parametrize("name", rotation.some("rehearsed", [*REHEARSED], 4))
 def test_trains_as_planned(name: str, host: Host, tmp_path: Path) -> None:
     """Finite losses, the planned groups, the counted parameters, replicas alike."""
     text, axes = REHEARSED[name]

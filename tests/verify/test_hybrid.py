@@ -16,7 +16,7 @@ from moedsl.verify import Server
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.report import Report, render
-from tests.helpers import bridge_process
+from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import model
 from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import judged, plan_of
@@ -37,36 +37,39 @@ RUNS = {
     "lightning, sft": 'nemotron_3_5_lightning; h100 x 32; task sft; data "/data/sft"; pin cp=2',
     "graphs": "nemotron_3_super; gb200 x 64; precision mxfp8; throughput first",
 }
+MODELS = ["nano", "super", "ultra, pp 4", "lightning"]
+TAKEN = [*MODELS, *rotation.some("hybrids", [name for name in RUNS if name not in MODELS], 5)]
+"""Those of this run: each model, and some of the others."""
 HALVES = PLANS["nemotron_3_super_h100_halves"]
 FULL = PLANS["nemotron_3_nano_h100_graphs"]
 
 
 @pytest.fixture(scope="module")
 def reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    runs = {name: f"{text}; seq 8k; batch 512" for name, text in RUNS.items()}
+    runs = {name: f"{RUNS[name]}; seq 8k; batch 512" for name in TAKEN}
     return judged(server, runs, tmp_path_factory.mktemp("hybrids"))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", TAKEN)
 def test_bridge_builds_what_was_planned(name: str, reports: dict[str, Report]) -> None:
     """Accepted, and every stage has the parameters that the plan counts, dense and of experts."""
     assert reports[name].ok, reports[name].to_json()
     assert all(stage["planned"] is not None for stage in reports[name].stages)
 
 
-@pytest.mark.parametrize("name", ["nano", "super", "ultra, pp 4", "lightning"])
+@pytest.mark.parametrize("name", MODELS)
 def test_the_whole_model_has_the_parameters_that_are_counted(name: str, reports: dict[str, Report]) -> None:
     assert reports[name].parameters == parameters.unique(model(RUNS[name].partition(";")[0]))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", TAKEN)
 def test_mtp_is_built_once_whatever_its_depths(name: str, reports: dict[str, Report]) -> None:
     *before, last = [sum(chunk["mtp"] for chunk in stage["real"]["chunks"]) for stage in reports[name].stages]
     assert not any(before)
     assert last == int(not name.startswith("nano") and "no MTP" not in name)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", TAKEN)
 def test_each_stage_has_the_layers_of_its_segment(name: str, reports: dict[str, Report]) -> None:
     plan = plan_of(f"{RUNS[name]}; seq 8k; batch 512")
     pattern = plan["layout"]["pipeline_layout"] or model(plan["model"]).layer_pattern

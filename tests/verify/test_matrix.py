@@ -6,9 +6,7 @@ A run takes each model on one kind of hardware of each generation, in one of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import product
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -18,7 +16,7 @@ from moedsl.verify.case import Case
 from moedsl.verify.client import Server
 from moedsl.verify.report import Report
 from tests.helpers import rotation
-from tests.helpers.programs import compiled, written
+from tests.helpers.programs import compiled, stages_key, written
 
 GPUS = {
     "moonlight_16b": 32,
@@ -67,13 +65,6 @@ def outcomes(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[C
         part = jobs[at : at + BATCH]
         reports |= zip([cell for cell, _ in part], server.judge([case for _, case in part]), strict=True)
     return {cell: (r, reports.get(cell)) for cell, r in results.items()}
-
-
-def stages_key(plan: Mapping[str, Any]) -> str:
-    """What the parameters of the stages depend on; a precision may keep other layers in another format, so it too."""
-    layout = {k: plan["layout"][k] for k in ("tp", "pp", "vpp", "ep", "etp", "pipeline_layout")}
-    planned = [(s["params"], s["expert_params"]) for s in plan["estimate"]["memory"]["stages"]]
-    return repr((plan["model"], plan["policy"]["precision"], layout, planned))
 
 
 @pytest.mark.timeout(3000)
