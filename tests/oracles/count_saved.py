@@ -17,8 +17,8 @@ from typing import Any
 
 for _name in ("transformer_engine", "transformer_engine_torch"):
     sys.modules[_name] = None  # type: ignore[assignment]
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ.get("SAVED_PORT", "29577"), WORLD_SIZE="1", RANK="0")
-os.environ.update(LOCAL_RANK="0", TORCHDYNAMO_DISABLE="1", OMP_NUM_THREADS="1")  # waiting threads take a core
+os.environ.update(WORLD_SIZE="1", RANK="0", LOCAL_RANK="0", TORCHDYNAMO_DISABLE="1")
+os.environ["OMP_NUM_THREADS"] = "1"  # threads that wait take a core
 
 import torch
 import torch.distributed as dist
@@ -351,6 +351,6 @@ CASES: dict[str, tuple[Any, ...]] = {
 """Attention, whether the layers are MoE layers, what is recomputed, what is offloaded."""
 
 if __name__ == "__main__":
-    dist.init_process_group("gloo", world_size=1, rank=0)
+    dist.init_process_group("gloo", store=dist.HashStore(), world_size=1, rank=0)
     parallel_state.initialize_model_parallel(1, 1, expert_model_parallel_size=1, create_gloo_process_groups=False)
     print(json.dumps({name: one_layer(*case) for name, case in CASES.items()}))
