@@ -23,7 +23,7 @@ class Refusal:
     error: str
     message: str
     question: str
-    """recipe, update, runtime, groups or stages."""
+    """recipe, update, groups, overlap, runtime, stages or graphs."""
 
 
 def refusal(error: BaseException, question: str) -> Refusal:

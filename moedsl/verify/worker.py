@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from attrs import define, field
 
 from moedsl.emit.fields import decided_fields
-from moedsl.verify import built, gpu, groups, load, mamba, runtime, stages, stand_ins, update
+from moedsl.verify import built, gpu, groups, load, mamba, runtime, stages, stand_ins, update, user_buffers
 from moedsl.verify.case import Case
 from moedsl.verify.groups import initialise
 from moedsl.verify.load import UnbuiltError
@@ -96,6 +96,7 @@ def _questions(case: Case, found: _Findings) -> None:
         found.stood_in = (*elsewhere, *mamba.stood_in(config.model))
         found.more["changed"] = found.ask("update", lambda: update.update(config, decided))
     collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
+    found.ask("overlap", lambda: user_buffers.initialise(config))
     refused, count = found.ask("runtime", lambda: runtime.ask(config, collection))
     found.refusals += refused
     found.more["settled"] = _settled(config, count)

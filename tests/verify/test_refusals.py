@@ -19,6 +19,10 @@ Ask = Callable[..., Report]
 FOUR_STAGES = (
     "m.pipeline_model_parallel_size, m.virtual_pipeline_model_parallel_size, m.expert_model_parallel_size = 4, 3, 4"
 )
+TP_OVERLAP = (
+    "m.tensor_model_parallel_size, m.sequence_parallel, m.expert_tensor_parallel_size = 2, True, 1",
+    "cfg.comm_overlap.tp_comm_overlap = True",
+)
 REFUSED = {
     "microbatch_groups": (
         (FOUR_STAGES, "cfg.train.global_batch_size, cfg.train.micro_batch_size = 8, 1"),
@@ -45,6 +49,11 @@ REFUSED = {
         ),
         "",
         "megatron/",
+    ),
+    "buffers_over_another_backend": (
+        (*TP_OVERLAP, "cfg.comm_overlap.tp_comm_bootstrap_backend = 'ucc'"),
+        "overlap",
+        "transformer_engine/pytorch/module/base.py",
     ),
     "layers_that_do_not_divide": (("m.pipeline_model_parallel_size = 5",), "update", "megatron/"),
     "dispatcher_on_the_wrong_gpu": (
@@ -74,6 +83,13 @@ def test_refused(name: str, ask: Ask) -> None:
     assert question in report.refusals[0].question
     assert report.refusals[0].where.startswith(where)
     assert report.refusals[0].message in render(report)
+
+
+def test_the_buffers_of_tensor_parallel_overlap_are_made_before_the_model(ask: Ask) -> None:
+    """Transformer Engine asks for them while a layer is built (te pytorch/module/linear.py:2109)."""
+    report = ask(*TP_OVERLAP)
+    assert report.ok, render(report)
+    assert report.stages
 
 
 def test_an_unknown_field_is_found_though_bridge_says_nothing(ask: Ask) -> None:
