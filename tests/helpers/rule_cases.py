@@ -442,10 +442,6 @@ LATER: dict[str, tuple[Case, str]] = {
         _case("vision.image_shards", _VL35, tp=2, cp=2, seq=4100),
         "bridge/models/qwen_vl/modelling_qwen3_vl/utils.py:237 asserts in the first forward pass, also without deepstack",
     ),
-    "vision with delta nets and captured attention": (
-        _case("vision.no_captured_attention", _VL35, cuda_graph=["attn"]),
-        "the graph has no rotary embedding, and nothing says so",
-    ),
     "delta projection of 1544 in FP8": (
         _case("delta_net.quantised_products", _NEXT, tp=8, precision="fp8_current"),
         "the products of the first backward have 1544 rows, no multiple of 16",
