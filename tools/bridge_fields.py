@@ -8,6 +8,7 @@ them have the field.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
 import importlib
@@ -28,6 +29,7 @@ MODEL = (
     "megatron.bridge.models.hybrid.hybrid_provider:HybridModelProvider",
     "megatron.bridge.models.qwen_vl.qwen3_vl_provider:Qwen3VLMoEModelProvider",
 )
+LITERAL = re.compile(r"Literal(\[[^\]]*\])")
 OPTIONAL = {
     "comm_overlap": ("megatron.bridge.training.comm_overlap:CommOverlapConfig",),
     "mixed_precision": ("megatron.bridge.training.mixed_precision:MixedPrecisionConfig",),
@@ -56,11 +58,22 @@ def union(kinds: list[type]) -> dict[str, dict[str, Any]]:
         for f in dataclasses.fields(kind):
             if not f.name.startswith("_"):
                 entry = out.setdefault(f.name, {"type": text(f.type), "default": default(f), "in": []})
+                entry["type"] = widened(entry["type"], text(f.type), default(f))
                 entry["in"].append(kind.__name__)
     for entry in out.values():
         if len(entry["in"]) == len(kinds):
             del entry["in"]
     return dict(sorted(out.items()))
+
+
+def widened(first: str, other: str, default: Any) -> str:
+    """Add to a Literal the words that another class takes: those of its own Literal, or its default."""
+    found, more = LITERAL.search(first), LITERAL.search(other)
+    if found is None:
+        return first
+    words = [*ast.literal_eval(found[1])]
+    words += [w for w in (ast.literal_eval(more[1]) if more else [default]) if w is not None and w not in words]
+    return first.replace(found[1], str(words))
 
 
 def text(annotation: Any) -> str:

@@ -71,6 +71,12 @@ _DELTA_NET = {
 """Fields that every provider has; they are meaningful only with gated delta nets."""
 
 
+FIELDS: Mapping[str, str] = {
+    word: _M + name for word, name in {**_PLAIN, **_OR_ZERO, **_FLAGS, **_MIXER, **_DELTA_NET}.items()
+} | {"query_groups": "model.num_query_groups", "expert_hidden": "model.moe_ffn_hidden_size"}
+"""Fact -> its field, for the line that set it."""
+
+
 def model_facts(r: Recipe) -> Facts:
     """Every known fact of the model."""
     out: Facts = {n: v for n, v in (r.model or {}).items() if n in MODEL}

@@ -14,7 +14,7 @@ from moedsl.rules.interpreter import evaluate
 from moedsl.rules.recipe_scope import COMPUTED, SECTIONS, UNSET, known
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
-from moedsl.schema.symbols import Type
+from moedsl.schema.symbols import TEXT, Type
 from moedsl.syntax import ast
 
 Environment = dict[str, Any]
@@ -71,11 +71,13 @@ def environment(r: Recipe, book: Book, phase: str) -> Environment:
 
 
 def _fields(r: Recipe, scope: Mapping[str, Type]) -> Environment:
-    """The fields by dotted name; in a whole recipe, a missing field is unset."""
+    """The fields by dotted name. In a whole recipe, a missing field is unset. A list of several words is unknown."""
     dotted = (n for n in scope if n not in COMPUTED and not n.startswith("env.") and _is_field(n))
     if r.whole:
-        return {n: known(r.get(n, r.classes.get(n))) for n in dotted}
-    return {n: known(r.fields[n]) for n in dotted if n in r.fields}
+        out = {n: known(r.get(n, r.classes.get(n))) for n in dotted}
+    else:
+        out = {n: known(r.fields[n]) for n in dotted if n in r.fields}
+    return {n: v for n, v in out.items() if scope[n] != TEXT or not isinstance(v, list)}
 
 
 def _is_field(name: str) -> bool:

@@ -41,6 +41,12 @@ class Lines:
                 labels.setdefault(place, self.label(place, name, f"{name} is set here" if not i else "called here"))
         return tuple(labels.values()) or self.definition(r)
 
+    def of_base(self, r: Recipe, names: tuple[str, ...]) -> tuple[Label, ...]:
+        """Where the recipe that this one starts from set the fields, if no line of the user's set one; else nothing."""
+        first = {places[0]: name for name in names if (places := self._places(r, name))}
+        own = [file for file, _ in first if _PACKAGES not in file or os.path.realpath(file) == os.path.realpath(r.file)]
+        return () if own else tuple(self.label(at, name, f"{name} is set here") for at, name in first.items())
+
     def _places(self, r: Recipe, name: str) -> tuple[Place, ...]:
         """Label where a field was set; for an environment variable, where its name is, the recipe's own file first."""
         section = name.partition(".")[0]

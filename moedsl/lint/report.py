@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from moedsl.diagnostics.model import Diagnostic, error, note, to_json, warning
+from moedsl.diagnostics.model import Diagnostic, Label, error, note, suggest, to_json, warning
 from moedsl.diagnostics.source import Source
+from moedsl.lint import facts
 from moedsl.lint.judge import Finding, Verdict
 from moedsl.lint.lines import Lines
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.words import FIELDS
 from moedsl.megatron.field_suggestions import meant
+from moedsl.megatron.fields import unknown_word
 from moedsl.rules.rule import Rule
 from moedsl.syntax.printer import print_expr
 from moedsl.verify.report import Refusal
 
+SHOWN = 3
+"""Recipes that are named where several inherit the same advice."""
 _SEVERITY = {"error": error, "warning": warning, "note": note}
 _LAYOUT = ("layout_stages", "layout_layers", "layout_mtp")
 _BEHIND: Mapping[str, tuple[str, ...]] = {
     "graphs": ("model.cuda_graph_impl",),
     "expandable_segments": ("env_vars",),
     "asked_dispatcher": ("model.moe_token_dispatcher_type",),
-    "layers": ("model.num_layers",),
-    "mtp_layers": ("model.mtp_num_layers",),
-    "experts": ("model.num_moe_experts",),
+    **{fact: (name,) for fact, name in facts.FIELDS.items()},
     **dict.fromkeys(_LAYOUT, ("model.pipeline_model_parallel_layout",)),
 }
 """Name of a fact -> its field."""
@@ -46,6 +49,8 @@ class Lint:
     """What is unknown, in words."""
     through_bridge: bool = True
     sources: Mapping[str, Source] = field(factory=dict)
+    inherited: tuple[Diagnostic, ...] = ()
+    """Advice on values that only the base recipe sets, and no line of the user's."""
 
     @property
     def failed(self) -> bool:
@@ -60,30 +65,59 @@ class Lint:
             "rules_not_judged": self.unjudged,
             "not_known": list(self.unread),
             "diagnostics": [to_json(d, self.sources) for d in self.diagnostics],
+            "inherited": [to_json(d, self.sources) for d in self.inherited],
         }
 
 
 def report(r: Recipe, verdict: Verdict, refusal: Refusal | None, sources: Mapping[str, Source]) -> Lint:
     """The findings on a recipe: errors first, then refusals of Bridge, then advice."""
     lines = Lines()
-    found = [_finding(r, f, lines) for f in verdict.findings]
-    found += [*_unknown(r, lines), *_refused(r, refusal, lines)]
-    found.sort(key=lambda d: ("error", "warning", "note").index(d.severity))
+    own: list[Diagnostic] = []
+    inherited: list[Diagnostic] = []
+    for f in (*(_finding(f) for f in verdict.findings), *_unknown(r), *_words(r)):
+        base = lines.of_base(r, f.names) if f.severity != "error" else ()
+        make = _SEVERITY[f.severity]
+        labels, whose = (base, "the base recipe") if base else (lines.of(r, f.names), r.function)
+        (inherited if base else own).append(make(f.id, f"{whose} {f.text}", *labels, **f.more))
+    own += _refused(r, refusal, lines)
+    for found in (own, inherited):
+        found.sort(key=lambda d: ("error", "warning", "note").index(d.severity))
     return Lint(
-        r.target, tuple(found), len(verdict.judged), len(verdict.unjudged), r.unread, r.whole,
-        {**sources, **lines.sources},
+        r.target, tuple(own), len(verdict.judged), len(verdict.unjudged), r.unread, r.whole,
+        {**sources, **lines.sources}, tuple(inherited),
     )  # fmt: skip
 
 
-def _finding(r: Recipe, f: Finding, lines: Lines) -> Diagnostic:
+@frozen
+class _Found:
+    """A finding before it has a place. `text` says what the recipe does."""
+
+    id: str
+    severity: str
+    names: tuple[str, ...]
+    text: str
+    more: Mapping[str, Any] = field(factory=dict)
+
+
+def _finding(f: Finding) -> _Found:
     rule = f.rule
     names = tuple(field for name in f.names for field in fields_of(name))
-    labels = lines.of(r, names)
-    make = _SEVERITY[severity(rule)]
-    text = f"{r.function} breaks `{print_expr(rule.expr)}`"
-    if rule.kind == "prefer":
-        text = f"{r.function} does not follow `{print_expr(rule.expr)}`"
-    return make(rule.id, text, *labels, because=rule.because, cites=rule.cites, values=dict(f.values))
+    verb = "does not follow" if rule.kind == "prefer" else "breaks"
+    more = {"because": rule.because, "cites": rule.cites, "values": dict(f.values)}
+    return _Found(rule.id, severity(rule), names, f"{verb} `{print_expr(rule.expr)}`", more)
+
+
+def merged(found: Sequence[Lint]) -> list[Diagnostic]:
+    """Merge what several recipes inherit: each finding once, with its recipes."""
+    by: dict[tuple[str, tuple[Label, ...]], tuple[Diagnostic, list[str]]] = {}
+    for x in found:
+        for d in x.inherited:
+            by.setdefault((d.id, d.labels), (d, []))[1].append(x.file)
+    return [evolve(d, message=f"{d.message} ({_several(files)})") for d, files in by.values()]
+
+
+def _several(files: Sequence[str]) -> str:
+    return ", ".join(files) if len(files) <= SHOWN else f"{len(files)} recipes"
 
 
 def severity(rule: Rule) -> str:
@@ -108,11 +142,20 @@ def _cite(where: str) -> str:
     return kinds.get(prefix, "") + where.removeprefix(prefix)
 
 
-def _unknown(r: Recipe, lines: Lines) -> Iterator[Diagnostic]:
+def _unknown(r: Recipe) -> Iterator[_Found]:
     """Report attributes that the recipe sets and nothing reads."""
     for name, value in r.unknown.items():
-        text = f"`{name}` is not a field of Bridge: setting it to {value} does nothing"
-        yield warning("lint.unknown_field", text, *lines.of(r, (name,)), help=meant(name))
+        text = f"sets `{name}` to {value}, which does nothing: it is not a field of Bridge"
+        yield _Found("lint.unknown_field", "warning", (name,), text, {"help": meant(name)})
+
+
+def _words(r: Recipe) -> Iterator[_Found]:
+    """Report values that the annotation of their field does not list."""
+    for name, value in r.fields.items():
+        if takes := unknown_word(name, value):
+            near = suggest(str(value).lower(), re.findall(r'"([^"]+)"', takes))
+            text = f"sets `{name}` to {value}, but Bridge knows only {takes}"
+            yield _Found("lint.unknown_word", "warning", (name,), text, {"help": near})
 
 
 def _refused(r: Recipe, refusal: Refusal | None, lines: Lines) -> Iterator[Diagnostic]:

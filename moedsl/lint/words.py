@@ -14,7 +14,7 @@ from moedsl.schema import axes
 from moedsl.schema.batch_shapes import BY_FIELD, shapes
 
 Words = dict[str, Any]
-FLEX = ("deepep", "hybridep")
+FLEX = ("deepep", "hybridep", "ncclep")
 _MIXED = {
     "bf16_mixed": "bf16",
     "bf16_with_fp8_subchannel_scaling_mixed": "fp8_blockwise",

@@ -59,6 +59,13 @@ def lookup(path: str, version: str = LATEST) -> Field | None:
     return fields(version).get(path)
 
 
+def unknown_word(path: str, value: Any, version: str = LATEST) -> str | None:
+    """What a field takes, in words, where its annotation lists the values and this is none of them."""
+    field = lookup(path, version)
+    listed = field is not None and "Literal[" in field.type and value is not None
+    return refused(field.type, value) if field and listed else None
+
+
 _SPLIT = re.compile(r"^(?:Optional|Union)\[(.*)\]$")
 _NONE = ("None", "NoneType")
 WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text", "list": "a list"}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moedsl.diagnostics.model import suggest
-from moedsl.megatron.fields import LATEST, fields
+from moedsl.megatron.fields import LATEST, alternatives, fields
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
 from moedsl.schema.symbols import FLAG, NUMBER, TEXT, Type
@@ -43,12 +43,14 @@ def field_types(version: str = LATEST) -> dict[str, Type]:
 
 
 def field_type(annotation: str) -> Type:
-    """The type of a Python annotation: bool, a number, words of a Literal, text; anything else is an object."""
+    """The type of an annotation: bool, a number, words of a Literal, text, a text or a list of it; else an object."""
     bare = re.sub(r"Optional\[(.*)\]", r"\1", annotation).replace(" | None", "").strip()
     if bare.startswith("Literal["):
         words = python.literal_eval(bare.removeprefix("Literal"))
         text = all(isinstance(w, str) for w in words)
         return Type("enum", tuple(w for w in words if w != "none")) if text else NUMBER
+    if {*alternatives(annotation)} - {"None", "NoneType"} == {"str", "List[str]"}:
+        return TEXT
     return {"bool": FLAG, "int": NUMBER, "float": NUMBER, "str": TEXT, "str | Path": TEXT}.get(bare, OBJECT)
 
 
@@ -114,5 +116,7 @@ UNSET = Unset()
 
 
 def known(value: Any) -> Any:
-    """A field's value in expressions: None is unset."""
-    return UNSET if value is None else value
+    """A field's value in expressions: None and an empty list are unset; a list of one word is the word."""
+    if isinstance(value, list) and len({*map(str, value)}) == 1:
+        value = value[0]
+    return UNSET if value is None or value == [] else value

@@ -19,6 +19,7 @@ from typing import Any
 from moedsl.compiler import load_stdlib
 from moedsl.lint import facts, rules, words
 from moedsl.lint.recipe import Recipe
+from moedsl.megatron.fields import unknown_word
 from moedsl.rules.vectorizer import names
 from moedsl.verify.case import Case
 from moedsl.verify.client import Server
@@ -51,7 +52,7 @@ def fields_used(built: dict[str, Any], recipe: Recipe) -> set[str]:
 
     watched = evolve(recipe, fields=read)
     words.words(watched), facts.model_facts(watched), facts.computed(watched)
-    return named | read.asked | {"model.hf_model_id", "env_vars"}
+    return named | read.asked | {"model.hf_model_id", "env_vars"} | {n for n, v in built.items() if unknown_word(n, v)}
 
 
 def row(recipe: dict[str, Any], found: Resolved, wanted: set[str]) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def main(path: str) -> None:
     recipes = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
     devices = {**DEVICES, "vr200": VR200}
     cases = [
-        Case(r["function"], r["module"], r["alias_of"] or r["function"], {}, devices[r["hardware"]], r["gpus"])
+        Case(r["function"], r["module"], r["alias_of"] or r["function"], None, devices[r["hardware"]], r["gpus"])
         for r in recipes
     ]
     with Server(2) as server:
@@ -107,7 +108,7 @@ def write(recipes: list[dict[str, Any]], found: list[Resolved]) -> None:
     wanted: set[str] = set()
     for r in found:
         if r.built:
-            case = Case(r.file, "", r.function, {}, DEVICES["h100"], 8)
+            case = Case(r.file, "", r.function, None, DEVICES["h100"], 8)
             recipe = from_bridge(case, r, hardware, library)
             wanted |= fields_used(dict(recipe.fields), recipe)
     for line in compact([row(r, f, wanted) for r, f in zip(recipes, found, strict=True)]):

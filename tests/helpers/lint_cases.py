@@ -11,6 +11,8 @@ from attrs import frozen
 from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B, QWEN_235B
 
 VL = "megatron.bridge.perf_recipes.qwen_vl.h100.qwen3_vl:qwen3_vl_30b_a3b_pretrain_16gpu_h100_bf16_config"
+VL35 = "megatron.bridge.recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_35b_a3b_sft_16gpu_h100_bf16_config"
+_TRACKER = "m.use_te_rng_tracker = cfg.rng.te_rng_tracker = True"
 _ONE_STAGE = "m.pipeline_model_parallel_size, m.virtual_pipeline_model_parallel_size = 1, None"
 _PLAIN = "m.pipeline_model_parallel_layout = None; m.account_for_embedding_in_pipeline_split = False"
 _PLAIN_LOSS = "m.account_for_loss_in_pipeline_split = False"
@@ -20,6 +22,9 @@ _FSDP = "cfg.ddp.use_megatron_fsdp = cfg.dist.use_megatron_fsdp = True"
 _HELPER = "from megatron.bridge.training.flex_dispatcher_backend import apply_flex_dispatcher_backend"
 _ENERGON = "from megatron.bridge.data.builders import EnergonDatasetConfig, QwenVLEnergonTaskEncoderConfig"
 _ENCODER = 'e = QwenVLEnergonTaskEncoderConfig(hf_processor_path="Qwen/Qwen3-VL-30B-A3B-Instruct")'
+_NCCLEP = 'm.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "flex", "ncclep"'
+_BUDGET = "m.moe_expert_rank_capacity_factor = 2.0"
+_STATIC = "m.moe_ncclep_static_shape = m.use_transformer_engine_op_fuser = True"
 _NULL = 'cfg.tokenizer.tokenizer_type, cfg.tokenizer.vocab_size = "NullTokenizer", 32000'
 
 
@@ -198,6 +203,93 @@ MISTAKES: dict[str, Mistake] = {
         ("m.moe_flex_dispatcher_num_sms, m.moe_hybridep_num_sms = 24, 16",),
         ("m.moe_flex_dispatcher_num_sms, m.moe_hybridep_num_sms = 24, None",),
     ),
+    "a misspelt backend": Mistake(
+        "std.recipe_dispatch.known_backend",
+        '"DeepEP"',
+        ('m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "flex", "DeepEP"',),
+        ('m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "flex", "deepep"',),
+    ),
+    "a backend of another spelling": Mistake(
+        "lint.unknown_word",
+        '"hybrid_ep"',
+        ('m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "flex", "hybrid_ep"',),
+        ('m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "flex", "hybridep"',),
+    ),
+    "NCCL EP under alltoall": Mistake(
+        "std.recipe_ncclep.flex",
+        '"ncclep"',
+        ('m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "alltoall", "ncclep"', _BUDGET),
+        (_NCCLEP, _BUDGET),
+    ),
+    "NCCL EP in a group of one": Mistake(
+        "std.recipe_ncclep.group",
+        "m.expert_model_parallel_size = 1",
+        (_NCCLEP, _BUDGET, "m.expert_model_parallel_size = 1"),
+        (_NCCLEP, _BUDGET, "m.expert_model_parallel_size = 8"),
+    ),
+    "NCCL EP without a budget": Mistake(
+        "std.recipe_ncclep.budget",
+        "capacity_factor",
+        (_NCCLEP, "m.moe_expert_rank_capacity_factor = None"),
+        (_NCCLEP, _BUDGET),
+    ),
+    "zero copy of NCCL EP without a static shape": Mistake(
+        "std.recipe_ncclep.zero_copy_shape",
+        "zero_copy",
+        (_NCCLEP, _BUDGET, "m.moe_ncclep_zero_copy = True"),
+        (_NCCLEP, _BUDGET, _STATIC, "m.moe_ncclep_zero_copy = True"),
+    ),
+    "a static shape of NCCL EP without the fused experts": Mistake(
+        "std.recipe_ncclep.static_shape_experts",
+        "static_shape",
+        (_NCCLEP, _BUDGET, "m.moe_ncclep_static_shape, m.use_transformer_engine_op_fuser = True, False"),
+        (_NCCLEP, _BUDGET, _STATIC),
+    ),
+    "a static shape of NCCL EP in FP8 on Hopper": Mistake(
+        "std.recipe_ncclep.static_shape_in_fp8",
+        "static_shape",
+        (_NCCLEP, _BUDGET, _STATIC, 'cfg.mixed_precision = "bf16_with_fp8_current_scaling_mixed"'),
+        (_NCCLEP, _BUDGET, _STATIC),
+    ),
+    "NCCL EP, overlap and an offloaded expert_fc1": Mistake(
+        "std.recipe_ncclep.overlap_keeps_fc1",
+        "expert_fc1",
+        (
+            _NCCLEP,
+            _BUDGET,
+            _STATIC,
+            _OVERLAP,
+            'm.fine_grained_activation_offloading, m.offload_modules = True, ["expert_fc1"]',
+        ),
+        (_NCCLEP, _BUDGET, _STATIC, _OVERLAP, "m.fine_grained_activation_offloading, m.offload_modules = False, []"),
+    ),
+    "overlap of NCCL EP without a static shape": Mistake(
+        "std.recipe_ncclep.overlap_static_shape",
+        '"ncclep"',
+        (_OVERLAP, _NCCLEP, _BUDGET),
+        (_OVERLAP, _NCCLEP, _BUDGET, _STATIC),
+    ),
+    "more experts for a token than there are": Mistake(
+        "std.recipe_router.topk_fits", "= 129", ("m.moe_router_topk = 129",), ("m.moe_router_topk = 128",)
+    ),
+    "a misspelt balancing": Mistake(
+        "std.recipe_router.known_balancing",
+        '"aux-loss"',
+        ('m.moe_router_load_balancing_type = "aux-loss"',),
+        ('m.moe_router_load_balancing_type = "aux_loss"',),
+    ),
+    "4 heads of keys over 8 context ranks": Mistake(
+        "std.recipe_context.heads_for_all_to_all",
+        '"a2a"',
+        ('m.context_parallel_size, m.cp_comm_type = 8, "a2a"',),
+        ('m.context_parallel_size, m.cp_comm_type = 8, "p2p"',),
+    ),
+    "recompute modules without a granularity": Mistake(
+        "std.recipe_recompute.modules_with_granularity",
+        '["moe_act"]',
+        ('m.recompute_granularity, m.recompute_modules = None, ["moe_act"]',),
+        ('m.recompute_granularity, m.recompute_modules = "selective", ["moe_act"]',),
+    ),
     "graphs, growing segments and registered buffers": Mistake(
         "std.recipe_graphs.nccl_register",
         "NCCL_GRAPH_REGISTER",
@@ -242,6 +334,13 @@ MISTAKES: dict[str, Mistake] = {
             "m.use_te_rng_tracker = cfg.rng.te_rng_tracker = True",
         ),
         VL,
+    ),
+    "captured attention of Qwen3.5": Mistake(
+        "std.captured_attention.with_positions",
+        '"attn"',
+        ('m.cuda_graph_impl, m.cuda_graph_scope = "transformer_engine", ["attn"]', _TRACKER),
+        ('m.cuda_graph_impl, m.cuda_graph_scope = "transformer_engine", ["moe_router"]', _TRACKER),
+        VL35,
     ),
     "a whole-iteration graph that looks at the loss": Mistake(
         "std.recipe_graphs.loss_check",

@@ -36,5 +36,7 @@ def test_emitted_recipes_are_clean(server: Server, tmp_path: Path) -> None:
     book, _ = rules.read(library)
     found = [run.one(c, r, book, library) for c, r in zip(wanted, server.resolve(wanted), strict=True)]
     assert all(x.judged > 60 for x in found)
-    said = {x.file: [(d.id, dict(d.values)) for d in x.diagnostics if d.severity != "note"] for x in found}
+    said = {
+        x.file: [(d.id, dict(d.values)) for d in (*x.diagnostics, *x.inherited) if d.severity != "note"] for x in found
+    }
     assert said == {str(tmp_path / name): [] for name in NAMES}

@@ -22,6 +22,7 @@ from moedsl.lint.judge import judge
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.report import severity
 from moedsl.lint.run import PHASE, from_bridge, machine
+from moedsl.megatron.fields import unknown_word
 from moedsl.syntax import parse_cache
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
@@ -37,6 +38,7 @@ LATE = {
     "std.vision.no_ep_overlap": "core utils.py:666",
     "std.recipe_mesh.sequence_parallel": "core transformer/moe/moe_layer.py:630",
     "std.cuda_graph.whole_graph_activation": "te pytorch/ops/basic/swiglu.py:474",
+    "std.recipe_ncclep.budget": "core transformer/moe/token_dispatcher.py:1564",
     "std.precision.mxfp8_gpu": "te pytorch/quantization.py:168",
 }
 """Laws broken by recipes that `runtime_config_update` accepts, and the line that refuses them behind it."""
@@ -77,6 +79,7 @@ def found(name: str) -> Iterator[tuple[str, str]]:
     if r.fields:
         yield from ((f.rule.id, severity(f.rule)) for f in judge(r, book(), PHASE).findings)
         yield from (("lint.unknown_field", "warning") for _ in [*r.unknown][:1])
+        yield from [("lint.unknown_word", "warning")] * any(unknown_word(n, v) for n, v in r.fields.items())
 
 
 @lru_cache
@@ -194,6 +197,27 @@ def test_laws_of_delta_nets_judge_a_recipe() -> None:
     broken = lambda r: {f.rule.id for f in judge(r, book(), PHASE).findings if f.rule.kind == "require"}  # noqa: E731
     assert broken(r) == set()
     assert "std.delta_net.heads" in broken(wide)
+
+
+@pytest.mark.parametrize(
+    ("said", "id"),
+    [
+        (["aux_loss", "aux_loss"], None),
+        (["aux-loss", "aux-loss"], "std.recipe_router.known_balancing"),
+        (["aux_loss", "global_aux_loss"], None),
+        ("noaux_tc", "std.recipe_router.known_balancing"),
+    ],
+)
+def test_a_text_field_may_be_a_list(said: Any, id: str | None) -> None:
+    """Of one word it is that word; of several words the rule cannot be evaluated."""
+    _, r = recipes()["perf-qwen3_next_80b_a3b_pretrain_64gpu_b200_bf16_config"]
+    book, _ = rules.read(load_stdlib())
+    other = evolve(r, fields={**r.fields, "model.moe_router_load_balancing_type": said})
+    verdict = judge(other, book, PHASE)
+    of_router = {f.rule.id for f in verdict.findings if ".recipe_router." in f.rule.id}
+    assert of_router == ({id} if id else set())
+    several = isinstance(said, list) and len({*said}) > 1
+    assert ("std.recipe_router.known_balancing" in verdict.unjudged) == several
 
 
 def test_every_recipe_is_there() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 
 from moedsl.cli import talk
 from moedsl.diagnostics.model import to_json
 from moedsl.diagnostics.render import render_all
-from moedsl.lint.report import Lint
+from moedsl.lint.report import Lint, merged
 from moedsl.lint.run import lint
 
 
@@ -17,7 +18,7 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json([x.to_json() for x in found])
     else:
-        print("\n".join(text(x) for x in found))
+        print("\n".join(filter(None, (*(text(x) for x in found), inherited(found)))))
     return int(any(x.failed for x in found))
 
 
@@ -25,10 +26,20 @@ def text(x: Lint) -> str:
     """Print the diagnostics of one recipe, then how many rules applied."""
     shown = render_all([to_json(d, x.sources) for d in x.diagnostics], colour=sys.stdout.isatty())
     asked = f"{x.file}: {_count(x, 'error')}, {_count(x, 'warning')}, {_count(x, 'note')}; {x.judged} rules applied"
+    if x.inherited:
+        asked += f", {len(x.inherited)} findings in the base recipe"
     if x.unjudged:
         asked += f", {x.unjudged} could not be evaluated"
     how = [] if x.through_bridge else ["read from its source; Megatron Bridge is not installed or did not build it"]
     return "\n".join([*([shown] if shown else []), asked, *(f"  {line}" for line in [*how, *x.unread])])
+
+
+def inherited(found: Sequence[Lint]) -> str:
+    """The advice that comes with the base recipes, once for all."""
+    sources = {name: source for x in found for name, source in x.sources.items()}
+    shown = [to_json(d, sources) for d in merged(found)]
+    head = "\nAdvice that comes with the base recipe:\n\n"
+    return head + render_all(shown, colour=sys.stdout.isatty()) if shown else ""
 
 
 def _count(x: Lint, severity: str) -> str:
