@@ -10,6 +10,7 @@ import inspect
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -74,10 +75,12 @@ def _type(hint: Any, definitions: dict[str, Any], null: bool = True) -> dict[str
 
 
 def _docs(cls: type[Record]) -> dict[str, str]:
-    """Read the docstrings below the fields of a class."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(tree, ast.ClassDef)
-    pairs = zip(tree.body, tree.body[1:], strict=False)
+    """Read the docstrings below the fields of a class and of those that it inherits."""
+    sources = [inspect.getsource(c) for c in cls.__mro__ if issubclass(c, Record) and c is not Record]
+    bodies = [
+        tree.body for tree in ast.parse("".join(map(textwrap.dedent, sources))).body if isinstance(tree, ast.ClassDef)
+    ]
+    pairs = [pair for body in bodies for pair in pairwise(body)]
     return {
         field.target.id: " ".join(doc.value.value.split())
         for field, doc in pairs

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import Any
 
 from attrs import evolve
 
 from moedsl.cli import printing, talk
 from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
-from moedsl.queries.figures import Budget, Figures
-from moedsl.queries.text import budget_text
+from moedsl.planner.model.plan import Plan
+from moedsl.queries.figures import Budget, step_tokens
+from moedsl.queries.pareto import pareto
+from moedsl.queries.text import budget_text, pareto_text, top_text
+from moedsl.queries.top import because, top
 from moedsl.solver.solve import Chosen
 
 
@@ -26,13 +28,13 @@ def run(a: Namespace) -> int:
         return code
     if a.ladder:
         printing.with_ladders(result)
-    add(a, result)
+    add(result, a.top, a.pareto, budget_of(a))
     if a.json or not (a.top or a.pareto):
         printing.show(a, result)
     else:
-        print("\n".join(tables(a, result)), end="")
+        print("\n".join(tables(result)), end="")
     if a.tokens and not a.json:
-        print(*(f"\n{budget_text(p)}" for p in result.plans), sep="", end="")
+        print(*(f"\n{budget_text(p, p.budget)}" for p in result.plans if p.budget), sep="", end="")
     return 0
 
 
@@ -57,45 +59,23 @@ def budget_of(a: Namespace) -> Budget | None:
     return None if a.tokens is None else Budget(a.tokens, a.price)
 
 
-def add(a: Namespace, result: Result) -> None:
+def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None) -> None:
     """Add `top`, `pareto` and `budget` to every plan, if requested."""
-    progress, budget = talk.Progress(), budget_of(a)
-    pairs = zip(result.chosen, result.plans, strict=True)
-    result.plans = tuple(evolve(p, **_answers(a, c, budget, progress)) for c, p in pairs)
+    progress = talk.Progress()
+
+    def answered(c: Chosen, p: Plan) -> Plan:
+        best = top(c, layouts, budget) if layouts else None
+        trades = pareto(c, budget, progress) if fronts else None
+        cost = budget and budget.of(c.solution.rows[0].step_time, step_tokens(c), c.problem.gpus)
+        return evolve(p, top=best, pareto=trades, budget=cost)
+
+    result.plans = tuple(map(answered, result.chosen, result.plans))
 
 
-def with_fronts(result: Result) -> None:
-    """Add `pareto` to every plan."""
-    from moedsl.queries.pareto import pareto
-
-    pairs, progress = zip(result.chosen, result.plans, strict=True), talk.Progress()
-    result.plans = tuple(evolve(p, pareto=pareto(c, None, progress)) for c, p in pairs)
-
-
-def _answers(a: Namespace, c: Chosen, budget: Budget | None, progress: talk.Progress) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    if a.top:
-        from moedsl.queries.top import top
-
-        out["top"] = top(c, a.top, budget)
-    if a.pareto:
-        from moedsl.queries.pareto import pareto
-
-        out["pareto"] = pareto(c, budget, progress)
-    if budget is not None:
-        out["budget"] = Figures(c, budget).of(c.solution.rows[0])["budget"]
-    return out
-
-
-def tables(a: Namespace, result: Result) -> Iterator[str]:
+def tables(result: Result) -> Iterator[str]:
     """Print the tables that replace the plans."""
     for c, p in zip(result.chosen, result.plans, strict=True):
-        if a.top:
-            from moedsl.queries.text import top_text
-            from moedsl.queries.top import because
-
-            yield top_text(p, p.top or (), because(c))
-        if a.pareto:
-            from moedsl.queries.text import pareto_text
-
-            yield pareto_text(p, p.pareto or {})
+        if p.top:
+            yield top_text(p, p.top, because(c))
+        if p.pareto:
+            yield pareto_text(p, p.pareto)

@@ -136,15 +136,17 @@ def _applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
 
 def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any], peaks: Bounds, certain: Certain | None) -> Estimate:
     tokens, cost = env["global_batch"] * env["seq"], chosen.cost
-    return Estimate(
+    estimate = Estimate(
         memory=memory_verdict.memory(chosen, row, peaks, env[LetName.HEADROOM], certain),
         step_time_s=row.step_time,
         tokens_per_s_per_gpu=tokens / row.step_time / chosen.problem.gpus,
         model_tflops_per_gpu=float(cost.model_tflops_per_gpu(row.step_time, int(env["tp"]))),
         breakdown={k: float(v) for k, v in cost.time_report(row.codes).items()},
         covers=Covers(cost.covers["time"]),
-        **vlm_parts.parts(chosen, row, env),
+        useful_share=vlm_parts.useful_share(chosen.problem.program.model, int(env["seq"])),
+        useful_tokens_per_s_per_gpu=vlm_parts.useful_rate(chosen, row),
     )
+    return vlm_parts.with_parts(estimate, chosen, row, float(env[LetName.VISION_SHARE_FLOOR]))
 
 
 # ---------------------------------------------------------------- decisions
@@ -162,10 +164,9 @@ def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> tuple[Decisi
 
 
 def _axis(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, near: list[Neighbour]) -> Decision:
-    origin = chosen.problem.origins[axis.name]
-    advice = isinstance(origin, Rule) and origin.kind in ("candidates", "default")
-    entry = _decision(chosen, axis, env, row, near)
-    return evolve(entry, advice=advice, among=origin.id if advice and isinstance(origin, Rule) else None)
+    origin, entry = chosen.problem.origins[axis.name], _decision(chosen, axis, env, row, near)
+    among = origin.id if isinstance(origin, Rule) and origin.kind in ("candidates", "default") else None
+    return evolve(entry, advice=among is not None, among=among)
 
 
 def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, near: list[Neighbour]) -> Decision:
@@ -194,24 +195,14 @@ def _why_chosen(
 
 
 def _entry(
-    name: str,
-    value: Any,
-    origin: str,
-    rule: str | None,
-    because: str | None,
-    cites: Sequence[str] = (),
+    name: str, value: Any, origin: str, rule: str | None, because: str | None, cites: Sequence[str] = (),
     alternatives: tuple[OtherValue, ...] = (),
-) -> Decision:
+) -> Decision:  # fmt: skip
+    cite = tuple(dict.fromkeys(cites))
     return Decision(
-        name=name,
-        value=value,
-        origin=origin,
-        rule=rule,
-        because=because,
-        cite=tuple(dict.fromkeys(cites)),
-        alternatives=alternatives,
+        name=name, value=value, origin=origin, rule=rule, because=because, cite=cite, alternatives=alternatives,
         effect="",
-    )
+    )  # fmt: skip
 
 
 def _derived(p: Program, name: str, env: Mapping[str, Any]) -> Decision:
@@ -281,11 +272,6 @@ def _rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
 
 
 def _alternative(chosen: Chosen, other: Row, row: Row) -> Alternative:
-    return Alternative(
-        changes=_changes(chosen, other, row),
-        against_advice=tuple(sorted(_unfollowed(chosen, other) - _unfollowed(chosen, row))),
-        step_time_s=other.step_time,
-        useful_tokens_per_s_per_gpu=vlm_parts.useful_rate(chosen, other),
-        peak_gib=other.peak_memory / GIB,
-        against_plan=against(other, row),
-    )
+    changes, left = _changes(chosen, other, row), _unfollowed(chosen, other) - _unfollowed(chosen, row)
+    rate, peak = vlm_parts.useful_rate(chosen, other), other.peak_memory / GIB
+    return Alternative(changes, tuple(sorted(left)), other.step_time, rate, peak, against(other, row))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from attrs import evolve
 
 from moedsl.checker.program import Program
 from moedsl.cost import Cost, tower
 from moedsl.cost.memory import KINDS
-from moedsl.planner.model.estimate import Freeze, Part, VisionNote
-from moedsl.rules.ids import LetName, RuleId
+from moedsl.planner.model.estimate import Estimate, Freeze, Part, VisionNote
+from moedsl.rules.ids import RuleId
 from moedsl.schema.facts import Model
 from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.units import GIB
@@ -19,20 +16,15 @@ from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 
 
-def parts(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `estimate`: `useful_share`, `useful_tokens_per_s_per_gpu`, `parts`, `freeze` and `vision_note`.
-
-    A text model has only the first two; all its tokens are useful.
-    """
-    p, seq = chosen.problem.program, int(env["seq"])
-    share = useful_share(p.model, seq)
-    useful = {"useful_share": share, "useful_tokens_per_s_per_gpu": useful_rate(chosen, row)}
+def with_parts(estimate: Estimate, chosen: Chosen, row: Row, floor: float) -> Estimate:
+    """Add the parts of a VLM and the effect of freezing each; a vision share from `floor` on has a note."""
+    p = chosen.problem.program
     if p.model.vision is None:
-        return useful
+        return estimate
     report = chosen.cost.parts_report(row.codes)
     freeze = tuple(_frozen(chosen.cost, row, word) for word in VLM_WORDS)
-    note = _note(p, report, row.step_time, float(env[LetName.VISION_SHARE_FLOOR]))
-    return {**useful, "parts": tuple(_part(f, row.step_time) for f in report), "freeze": freeze, "vision_note": note}
+    parts = tuple(_part(f, row.step_time) for f in report)
+    return evolve(estimate, parts=parts, freeze=freeze, vision_note=_note(p, report, row.step_time, floor))
 
 
 def useful_share(m: Model, seq: int) -> float:

@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import frozen
 
 from moedsl.cost.bounds import bounds
+from moedsl.planner.model.answers import Priced, TokenCost
 from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 
-Json = dict[str, Any]
+AnyPriced = TypeVar("AnyPriced", bound=Priced)
 
 
-@frozen
-class Figures:
-    """Gives the figures of the layouts of one run; with a budget, also days and GPU-hours."""
-
-    chosen: Chosen
-    budget: Budget | None = None
-    judged: bool = True
-    """Whether to judge each layout (FITS, TIGHT or DOES NOT FIT), which takes most of the time."""
-
-    def of(self, row: Row) -> Json:
-        """`gpus`, `step_time_s`, `tokens_per_s`, `tokens_per_s_per_gpu`, `peak_gib`, `gpu_hours_per_billion_tokens`,
-        `verdict` if layouts are judged, and `budget` if there is one."""
-        gpus, tokens = self.chosen.problem.gpus, step_tokens(self.chosen)
-        out: Json = {
-            "gpus": gpus,
-            "step_time_s": row.step_time,
-            "tokens_per_s": tokens / row.step_time,
-            "tokens_per_s_per_gpu": tokens / row.step_time / gpus,
-            "peak_gib": row.peak_memory / GIB,
-            "gpu_hours_per_billion_tokens": per_billion(row.step_time, tokens, gpus),
-        }
-        if self.judged:
-            out["verdict"] = bounds(self.chosen.cost, row.codes).verdict
-        if self.budget is not None:
-            out["budget"] = self.budget.of(row.step_time, tokens, gpus)
-        return out
+def priced(
+    kind: type[AnyPriced], chosen: Chosen, row: Row, budget: Budget | None, judged: bool = True, **more: Any
+) -> AnyPriced:
+    """Make a record of a layout: its figures and `more`. The verdict takes most of the time."""
+    gpus, tokens = chosen.problem.gpus, step_tokens(chosen)
+    return kind(
+        gpus=gpus,
+        step_time_s=row.step_time,
+        tokens_per_s=tokens / row.step_time,
+        tokens_per_s_per_gpu=tokens / row.step_time / gpus,
+        peak_gib=row.peak_memory / GIB,
+        gpu_hours_per_billion_tokens=BILLION / tokens * row.step_time * gpus / HOUR,
+        verdict=bounds(chosen.cost, row.codes).verdict if judged else None,
+        budget=budget and budget.of(row.step_time, tokens, gpus),
+        **more,
+    )
 
 
 def step_tokens(c: Chosen) -> int:
@@ -63,16 +54,9 @@ class Budget:
     tokens: int
     price: float | None = None
 
-    def of(self, step_time: float, step_tokens: int, gpus: int) -> dict[str, Any]:
-        """`steps` (rounded up), `days`, `gpu_hours` and with a price `cost`, for seconds and tokens of a step."""
+    def of(self, step_time: float, step_tokens: int, gpus: int) -> TokenCost:
+        """Count whole steps and their cost, for seconds and tokens of a step."""
         steps = -(-self.tokens // step_tokens)
         hours = steps * step_time * gpus / HOUR
-        out = {"tokens": self.tokens, "steps": steps, "days": steps * step_time / DAY, "gpu_hours": hours}
-        if self.price is None:
-            return out
-        return {**out, "price_per_gpu_hour": self.price, "cost": hours * self.price}
-
-
-def per_billion(step_time: float, step_tokens: int, gpus: int) -> float:
-    """GPU-hours for 10^9 tokens."""
-    return BILLION / step_tokens * step_time * gpus / HOUR
+        cost = None if self.price is None else hours * self.price
+        return TokenCost(self.tokens, steps, steps * step_time / DAY, hours, self.price, cost)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from attrs import evolve
 
 from moedsl.checker.program import Program
-from moedsl.queries.figures import Budget, Figures, Json
+from moedsl.planner.model.answers import GpusPoint, GpusTime
+from moedsl.queries.figures import Budget, priced
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.solver.solve import Chosen, solve
 
@@ -24,22 +25,18 @@ def held(chosen: Chosen) -> Program:
     )  # fmt: skip
 
 
-def scaling(chosen: Chosen, budget: Budget | None, progress: Progress) -> Json:
-    """`fewest`, `points` (layouts by GPUs) and `without` (numbers of GPUs without a layout), at the same batch.
-
-    A point has the keys of `Figures.of`, `layout`, `changes` (from the plan), `plan` (whether it has the plan's GPUs)
-    and `on_front` (whether no smaller number is as fast).
-    """
+def scaling(chosen: Chosen, budget: Budget | None, progress: Progress) -> GpusTime:
+    """Find the best layouts by GPUs, at the same batch."""
     p, solved = held(chosen), list[Chosen]()
     start = _fewest(p, progress)
     if start is None:
-        return {"fewest": None, "points": [], "without": []}
+        return GpusTime(None, (), ())
     wanted = numbers(start.problem.gpus, chosen.problem.gpus, p.hardware.gpus_per_node)
     for gpus in wanted:
         progress(f"pricing {gpus} GPUs")
         solved.append(start if gpus == start.problem.gpus else solve(evolve(p, gpus=gpus), gpus, keep=1))
-    without = [c.problem.gpus for c in solved if not c.solution.rows]
-    return {"fewest": wanted[0], "points": [*_points(chosen, solved, budget)], "without": without}
+    without = tuple(c.problem.gpus for c in solved if not c.solution.rows)
+    return GpusTime(wanted[0], tuple(_points(chosen, solved, budget)), without)
 
 
 def numbers(fewest: int, now: int, node: int) -> list[int]:
@@ -59,11 +56,10 @@ def _fewest(p: Program, progress: Progress) -> Chosen | None:
     return None
 
 
-def _points(chosen: Chosen, solved: list[Chosen], budget: Budget | None) -> Iterator[Json]:
+def _points(chosen: Chosen, solved: list[Chosen], budget: Budget | None) -> Iterator[GpusPoint]:
     plan, fastest = chosen.solution.rows[0].codes, float("inf")
     for c in (c for c in solved if c.solution.rows):
         row = c.solution.rows[0]
-        figures = Figures(c, budget).of(row)
         at = {"plan": c.problem.gpus == chosen.problem.gpus, "on_front": row.step_time < fastest}
-        yield {**figures, "layout": row.layout, "changes": row.changes(plan), **at}
+        yield priced(GpusPoint, c, row, budget, layout=row.layout, changes=row.changes(plan), **at)
         fastest = min(fastest, row.step_time)

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from moedsl.queries.figures import Budget, Figures, Json
+from moedsl.planner.model.answers import Behind, FrontPoint, MemoryTime, Pareto, Standing
+from moedsl.queries.figures import Budget, priced
 from moedsl.queries.front import front
 from moedsl.queries.gpus import scaling
 from moedsl.queries.top import shared
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
+from moedsl.support.record import ABSENT
 from moedsl.syntax.printer import print_expr
 
 
-def pareto(chosen: Chosen, budget: Budget | None = None, progress: Callable[[str], None] = lambda _: None) -> Json:
-    """`memory_time` (`points`, smallest memory first, and `plan`) and `gpus_time` (`scaling`).
-
-    `plan` tells whether the plan is `on_front`, what advice it ignores, and in `beaten_by` the positions of the points
-    that beat it; the `behind` of such a point is the key by which the run ranks it lower than the plan.
-    """
+def pareto(chosen: Chosen, budget: Budget | None = None, progress: Callable[[str], None] = lambda _: None) -> Pareto:
+    """Compare memory with speed, with the position of the plan, and GPUs with time."""
     progress("searching the Pareto front of memory and speed")
-    rows, plan = front(chosen), chosen.solution.rows[0]
-    points = [*_points(chosen, rows, budget)]
-    ahead = [i for i, r in enumerate(rows) if beats(r, plan)]
-    for i in ahead:
-        points[i] = {**points[i], "behind": behind(chosen, rows[i])}
-    own = {"on_front": not ahead, "beaten_by": ahead, "against_advice": chosen.compiled.unfollowed(plan)}
-    at = {**Figures(chosen, budget).of(plan), **own}
-    return {"memory_time": {"points": points, "plan": at}, "gpus_time": scaling(chosen, budget, progress)}
+    points, plan = tuple(_points(chosen, budget)), chosen.solution.rows[0]
+    ahead, left = tuple(i for i, p in enumerate(points) if p.behind is not ABSENT), chosen.compiled.unfollowed(plan)
+    at = priced(Standing, chosen, plan, budget, on_front=not ahead, beaten_by=ahead, against_advice=left)
+    return Pareto(MemoryTime(points, at), scaling(chosen, budget, progress))
 
 
 def beats(a: Row, b: Row) -> bool:
@@ -36,19 +30,17 @@ def beats(a: Row, b: Row) -> bool:
     return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
 
 
-def _points(chosen: Chosen, rows: tuple[Row, ...], budget: Budget | None) -> Iterator[Json]:
-    figures, plan = Figures(chosen, budget, judged=False), chosen.solution.rows[0]
-    for row in rows:
-        yield {
-            **figures.of(row),
-            "layout": row.layout,
-            "changes": row.changes(plan.codes),
-            "against_advice": chosen.compiled.unfollowed(row),
-        }
+def _points(chosen: Chosen, budget: Budget | None) -> Iterator[FrontPoint]:
+    plan, left = chosen.solution.rows[0], chosen.compiled.unfollowed
+    for row in front(chosen):
+        yield priced(
+            FrontPoint, chosen, row, budget, judged=False, layout=row.layout, changes=row.changes(plan.codes),
+            against_advice=left(row), behind=behind(chosen, row) if beats(row, plan) else ABSENT,
+        )  # fmt: skip
 
 
-def behind(chosen: Chosen, row: Row) -> Json | None:
-    """The first key in which a layout differs from the plan: `rule`, `key`, its `value` and the plan's, `plan`.
+def behind(chosen: Chosen, row: Row) -> Behind | None:
+    """The first key in which a layout differs from the plan.
 
     A violated wish counts 1, and so does a condition that holds. None if other runs share the plan's layout, which may
     not be the best by these keys then.
@@ -58,6 +50,4 @@ def behind(chosen: Chosen, row: Row) -> Json | None:
     laws = (*chosen.compiled.wishes, *chosen.compiled.ranks)
     keys = zip(laws, row.keys, chosen.solution.rows[0].keys, strict=True)
     law, value, own = next(((law, a, b) for law, a, b in keys if a != b), (None, 0.0, 0.0))
-    if law is None or value < own:
-        return None
-    return {"rule": law.rule.id, "key": print_expr(law.expr), "value": value, "plan": own}
+    return None if law is None or value < own else Behind(law.rule.id, print_expr(law.expr), value, own)

@@ -1,10 +1,12 @@
-"""Print the answers to questions as tables, from their JSON."""
+"""Print the answers to questions as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from moedsl.planner.model import answers
+from moedsl.planner.model.answers import Priced, Ranked
 from moedsl.planner.model.plan import Plan
 from moedsl.queries.changes import KINDS
 from moedsl.queries.figures import COVERS
@@ -21,29 +23,29 @@ def figures_table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     return table(rows, "l" * left + "r" * (len(rows[0]) - 1 - left) + "l")
 
 
-def whole(layout: Json) -> str:
+def whole(layout: Mapping[str, Any]) -> str:
     """Write a layout with its most important axes."""
     return pairs({n: layout[n] for n in SUMMARY if layout[n] != 1})
 
 
-def numbers(f: Json) -> tuple[str, ...]:
+def numbers(f: Priced) -> tuple[str, ...]:
     """The cells below `NUMBERS`."""
-    return f"{f['step_time_s']:.2f}", f"{f['tokens_per_s_per_gpu']:,.0f}", f"{f['peak_gib']:.1f}", f.get("verdict", "")
+    return f"{f.step_time_s:.2f}", f"{f.tokens_per_s_per_gpu:,.0f}", f"{f.peak_gib:.1f}", f.verdict or ""
 
 
-def cost_head(f: Json) -> tuple[str, ...]:
+def cost_head(f: Priced) -> tuple[str, ...]:
     """The headings of `cost`: for a budget if there is one, else for 10^9 tokens."""
-    if "budget" not in f:
+    if f.budget is None:
         return ("GPU-hours/1B",)
-    return ("days", "GPU-hours", *(("cost",) if "cost" in f["budget"] else ()))
+    return ("days", "GPU-hours") if f.budget.cost is None else ("days", "GPU-hours", "cost")
 
 
-def cost(f: Json) -> tuple[str, ...]:
+def cost(f: Priced) -> tuple[str, ...]:
     """The cells for the cost of tokens."""
-    if "budget" not in f:
-        return (f"{f['gpu_hours_per_billion_tokens']:,.1f}",)
-    b = f["budget"]
-    return (f"{b['days']:,.1f}", f"{b['gpu_hours']:,.0f}", *((f"{b['cost']:,.0f}",) if "cost" in b else ()))
+    if f.budget is None:
+        return (f"{f.gpu_hours_per_billion_tokens:,.1f}",)
+    b = f.budget
+    return (f"{b.days:,.1f}", f"{b.gpu_hours:,.0f}", *(() if b.cost is None else (f"{b.cost:,.0f}",)))
 
 
 def amount(tokens: int) -> str:
@@ -54,21 +56,19 @@ def amount(tokens: int) -> str:
     return str(tokens)
 
 
-def budget_note(f: Json) -> list[str]:
+def budget_note(f: Priced) -> list[str]:
     """Explain days and GPU-hours; empty without a budget."""
-    if "budget" not in f:
+    if f.budget is None:
         return []
-    b = f["budget"]
-    price = f" at {b['price_per_gpu_hour']:g} a GPU-hour" if "cost" in b else ""
-    return [wrapped(f"for {amount(b['tokens'])} tokens{price}. {COVERS}")]
+    price = "" if f.budget.price_per_gpu_hour is None else f" at {f.budget.price_per_gpu_hour:g} a GPU-hour"
+    return [wrapped(f"for {amount(f.budget.tokens)} tokens{price}. {COVERS}")]
 
 
-def budget_text(p: Plan) -> str:
+def budget_text(p: Plan, b: answers.TokenCost) -> str:
     """Print steps, days and cost of a plan's budget."""
-    b = p.budget or {}
-    head = f"{p.name}: {amount(b['tokens'])} tokens are {b['steps']:,} steps, {b['days']:,.1f} days on {p.gpus} GPUs"
-    money = f", {b['cost']:,.0f} at {b['price_per_gpu_hour']:g} a GPU-hour" if "cost" in b else ""
-    return f"{head}, {b['gpu_hours']:,.0f} GPU-hours{money}\n{wrapped(COVERS)}\n"
+    head = f"{p.name}: {amount(b.tokens)} tokens are {b.steps:,} steps, {b.days:,.1f} days on {p.gpus} GPUs"
+    money = "" if b.cost is None else f", {b.cost:,.0f} at {b.price_per_gpu_hour:g} a GPU-hour"
+    return f"{head}, {b.gpu_hours:,.0f} GPU-hours{money}\n{wrapped(COVERS)}\n"
 
 
 # ---------------------------------------------------------------- top
@@ -76,28 +76,22 @@ def budget_text(p: Plan) -> str:
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def top_text(p: Plan, layouts: Sequence[Json], because: Mapping[str, str]) -> str:
+def top_text(p: Plan, layouts: Sequence[Ranked], because: Mapping[str, str]) -> str:
     """Print the best layouts of a plan; a letter stands for each advice that one of them ignores."""
     letters = _lettered(layouts)
     head = ("", *NUMBERS, *cost_head(layouts[0]), "ignores", "layout")
-    rows = [(str(f["rank"]), *numbers(f), *cost(f), _ignored(f, letters), _differs(f)) for f in layouts]
+    ignored = [" ".join(letters[i] for i in f.against_advice) or "-" for f in layouts]
+    differs = [whole(layouts[0].layout), *(pairs(f.changes) for f in layouts[1:])]
+    rows = [(str(f.rank), *numbers(f), *cost(f), a, b) for f, a, b in zip(layouts, ignored, differs, strict=True)]
     lines = [f"{p.name}: the {len(layouts)} best meshes on {p.gpus} {p.hardware}, each with its best policies"]
     lines += [*figures_table([head, *rows]), *budget_note(layouts[0])]
     return "\n".join([*lines, *_legend(letters, because)]) + "\n"
 
 
-def _differs(f: Json) -> str:
-    return whole(f["layout"]) if f["rank"] == 1 else pairs(f["changes"])
-
-
-def _lettered(layouts: Iterable[Json]) -> dict[str, str]:
+def _lettered(layouts: Iterable[Ranked]) -> dict[str, str]:
     """A letter for each advice in order of occurrence, and numbers after the last letter."""
-    ids = dict.fromkeys(i for f in layouts for i in f["against_advice"])
+    ids = dict.fromkeys(i for f in layouts for i in f.against_advice)
     return {i: _LETTERS[n] if n < len(_LETTERS) else str(n) for n, i in enumerate(ids)}
-
-
-def _ignored(f: Json, letters: Mapping[str, str]) -> str:
-    return " ".join(letters[i] for i in f["against_advice"]) or "-"
 
 
 def _legend(letters: Mapping[str, str], because: Mapping[str, str]) -> list[str]:
@@ -113,18 +107,18 @@ MOST_POINTS = 12
 """The most points of a front in a table; JSON has all."""
 
 
-def pareto_text(p: Plan, trades: Json) -> str:
+def pareto_text(p: Plan, trades: answers.Pareto) -> str:
     """Print both trade-offs, each as a table."""
-    return f"{_memory_time(p, trades['memory_time'])}\n\n{_gpus_time(p, trades['gpus_time'])}\n"
+    return f"{_memory_time(p, trades.memory_time)}\n\n{_gpus_time(p, trades.gpus_time)}\n"
 
 
-def _memory_time(p: Plan, m: Json) -> str:
-    points, plan = m["points"], m["plan"]
+def _memory_time(p: Plan, m: answers.MemoryTime) -> str:
+    points, plan = m.points, m.plan
     on = f"{p.name}: memory against speed on {p.gpus} {p.hardware}"
     head = f"{on}, {len(points)} layouts on the Pareto front"
     listed = thinned(points)
     rows = [("", *NUMBERS, *cost_head(plan), "changes from the plan")]
-    rows += [("o", *numbers(f), *cost(f), pairs(f["changes"]) or "the plan") for f in listed]
+    rows += [("o", *numbers(f), *cost(f), pairs(f.changes) or "the plan") for f in listed]
     rows += [("P", *numbers(plan), *cost(plan), _standing(m))]
     lines = [head, *figures_table(rows), *budget_note(plan)]
     if len(listed) < len(points):
@@ -132,54 +126,54 @@ def _memory_time(p: Plan, m: Json) -> str:
     return "\n".join(lines)
 
 
-def _standing(m: Json) -> str:
+def _standing(m: answers.MemoryTime) -> str:
     """Write that the plan is on the front, or the fastest layout that beats it and why the run ranks that one lower."""
-    ahead = [m["points"][i] for i in m["plan"]["beaten_by"]]
+    ahead = [m.points[i] for i in m.plan.beaten_by]
     if not ahead:
         return "the plan, on the front"
-    fastest = min(ahead, key=lambda f: f["step_time_s"])
-    faster = 100 * (fastest["step_time_s"] / m["plan"]["step_time_s"] - 1)
-    return f"the plan; {pairs(fastest['changes'])} is {faster:+.1f}% step time{_behind(fastest, m['plan'])}"
+    fastest = min(ahead, key=lambda f: f.step_time_s)
+    faster = 100 * (fastest.step_time_s / m.plan.step_time_s - 1)
+    return f"the plan; {pairs(fastest.changes)} is {faster:+.1f}% step time{_behind(fastest, m.plan)}"
 
 
-def _behind(point: Json, plan: Json) -> str:
+def _behind(point: answers.FrontPoint, plan: answers.Standing) -> str:
     """Write why the run does not choose a layout that beats the plan: the deciding key, or the ignored advice."""
-    decides = point["behind"]
-    if decides is None:
+    decides = point.behind
+    if not isinstance(decides, answers.Behind):
         return ""
-    left = [short(i) for i in point["against_advice"] if i not in plan["against_advice"]]
-    if decides["key"] == "score" and left:
+    left = [short(i) for i in point.against_advice if i not in plan.against_advice]
+    if decides.key == "score" and left:
         return f", ignoring {', '.join(left)}"
-    by = f"`{decides['key']}` {decides['value']:.4g} against {decides['plan']:.4g}"
-    return f", but ranks lower by {short(decides['rule'])}: {by}"
+    by = f"`{decides.key}` {decides.value:.4g} against {decides.plan:.4g}"
+    return f", but ranks lower by {short(decides.rule)}: {by}"
 
 
-def thinned(points: Sequence[Json]) -> list[Json]:
+def thinned(points: Sequence[answers.FrontPoint]) -> list[answers.FrontPoint]:
     """Choose at most `MOST_POINTS` of a front: both ends, and points at equal steps between."""
     if len(points) <= MOST_POINTS:
         return list(points)
     return [points[round(i * (len(points) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
 
 
-def _gpus_time(p: Plan, g: Json) -> str:
-    if not g["points"]:
+def _gpus_time(p: Plan, g: answers.GpusTime) -> str:
+    if not g.points:
         return f"{p.name}: no number of {p.hardware} is enough for this step"
     b = p.batch
     head = (
         f"{p.name}: GPUs against time at {b.global_batch} sequences of {tokens(b.seq)} a step; "
-        f"{g['fewest']} {p.hardware} are the fewest"
+        f"{g.fewest} {p.hardware} are the fewest"
     )
-    rows = [("GPUs", *NUMBERS, *cost_head(g["points"][0]), "", "changes from the plan")]
-    rows += [(str(f["gpus"]), *numbers(f), *cost(f), _at(f), pairs(f["changes"])) for f in g["points"]]
-    lines = [head, *figures_table(rows), *budget_note(g["points"][0])]
-    if g["without"]:
-        lines.append(wrapped(f"no layout on {', '.join(map(str, g['without']))}"))
+    rows = [("GPUs", *NUMBERS, *cost_head(g.points[0]), "", "changes from the plan")]
+    rows += [(str(f.gpus), *numbers(f), *cost(f), _at(f), pairs(f.changes)) for f in g.points]
+    lines = [head, *figures_table(rows), *budget_note(g.points[0])]
+    if g.without:
+        lines.append(wrapped(f"no layout on {', '.join(map(str, g.without))}"))
     return "\n".join(lines)
 
 
-def _at(f: Json) -> str:
-    where = "" if f["on_front"] else "slower"
-    return f"P {where}".rstrip() if f["plan"] else where or "o"
+def _at(f: answers.GpusPoint) -> str:
+    where = "" if f.on_front else "slower"
+    return f"P {where}".rstrip() if f.plan else where or "o"
 
 
 # ---------------------------------------------------------------- what-if
@@ -194,12 +188,14 @@ def what_if_text(a: Json) -> str:
     """Print the base, then a line for every change under the heading of its kind, or why it has no layout."""
     s, base, solved = a["step"], a["base"], [f for f in a["lines"] if "why" not in f]
     step = f"{s['tokens']:,} tokens a step (now {s['global_batch']} sequences of {tokens(s['seq'])})"
-    head, now, *lines = figures_table([_title(base), _now(base), *map(_line, solved)], left=2)
+    figures = Priced.from_json(base)
+    title = ("", "", *NUMBERS, "speedup", *cost_head(figures), "layout")
+    head, now, *lines = figures_table([title, _now(base, figures), *map(_line, solved)], left=2)
     body = _grouped(a, dict(zip((f["change"] for f in solved), lines, strict=True)))
     names = dict.fromkeys(n for f in solved for n in f["another_experiment"])
     mark = [wrapped(ELSEWHERE + ", ".join(names))] if names else []
     above = f"{a['name']}: what if, with the same {step}"
-    return "\n".join([above, head, now, *body, _ranked(a), *mark, *budget_note(base)]) + "\n"
+    return "\n".join([above, head, now, *body, _ranked(a), *mark, *budget_note(figures)]) + "\n"
 
 
 def _ranked(a: Json) -> str:
@@ -208,18 +204,14 @@ def _ranked(a: Json) -> str:
     return wrapped(ranking + (BY_SPEED if a["by_speed"] else NOT_BY_SPEED))
 
 
-def _title(base: Json) -> tuple[str, ...]:
-    return ("", "", *NUMBERS, "speedup", *cost_head(base), "layout")
-
-
-def _now(base: Json) -> tuple[str, ...]:
+def _now(base: Json, f: Priced) -> tuple[str, ...]:
     what = f"now: {base['gpus']} {base['hardware']}, {tokens(base['seq'])}"
-    return (what, "", *numbers(base), "1.00x", *cost(base), whole(base["layout"]))
+    return (what, "", *numbers(f), "1.00x", *cost(f), whole(base["layout"]))
 
 
 def _line(f: Json) -> tuple[str, ...]:
-    mark, speed = "E" if f["another_experiment"] else "", f"{f['speedup']:.2f}x"
-    return (f["change"], mark, *numbers(f), speed, *cost(f), pairs(f["changes"]) or "the same layout")
+    mark, speed, p = "E" if f["another_experiment"] else "", f"{f['speedup']:.2f}x", Priced.from_json(f)
+    return (f["change"], mark, *numbers(p), speed, *cost(p), pairs(f["changes"]) or "the same layout")
 
 
 def _grouped(a: Json, lines: dict[str, str]) -> Iterator[str]:
@@ -227,8 +219,4 @@ def _grouped(a: Json, lines: dict[str, str]) -> Iterator[str]:
     for kind, heading in KINDS.items():
         mine = [f for f in a["lines"] if f["kind"] == kind]
         yield from [heading] if mine else []
-        yield from (lines[f["change"]] if f["change"] in lines else _refused(f) for f in mine)
-
-
-def _refused(f: Json) -> str:
-    return wrapped(f"{f['change']}: {f['why']}", "  ", "    ")
+        yield from (lines.get(f["change"]) or wrapped(f"{f['change']}: {f['why']}", "  ", "    ") for f in mine)

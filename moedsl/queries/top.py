@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moedsl.queries.figures import Budget, Figures, Json
+from moedsl.planner.model.answers import Ranked
+from moedsl.queries.figures import Budget, priced
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 
 
-def top(chosen: Chosen, k: int, budget: Budget | None = None) -> list[Json]:
-    """List the `k` best meshes with their best policies by the run's ranking, best first; fewer if fewer fit.
-
-    Each has the keys of `Figures.of` and `rank`, `layout`, `changes` (from the first) and `against_advice`.
-    """
-    figures, rows = Figures(chosen, budget), best(chosen, k)
-    return [
-        {
-            "rank": i,
-            **figures.of(row),
-            "layout": row.layout,
-            "changes": row.changes(rows[0].codes),
-            "against_advice": chosen.compiled.unfollowed(row),
-        }
-        for i, row in enumerate(rows, 1)
-    ]
+def top(chosen: Chosen, k: int, budget: Budget | None = None) -> tuple[Ranked, ...]:
+    """List the `k` best meshes with their best policies by the run's ranking, best first; fewer if fewer fit."""
+    rows, left = best(chosen, k), chosen.compiled.unfollowed
+    now = rows[0].codes
+    return tuple(
+        priced(Ranked, chosen, r, budget, rank=i, layout=r.layout, changes=r.changes(now), against_advice=left(r))
+        for i, r in enumerate(rows, 1)
+    )
 
 
 def best(chosen: Chosen, k: int) -> Sequence[Row]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from attrs import frozen
-
+from moedsl.planner.model.answers import Priced
 from moedsl.queries.changes import Change, changes
 from moedsl.queries.experiments import another
-from moedsl.queries.figures import Budget, Figures, Json, step_tokens
+from moedsl.queries.figures import Budget, priced, step_tokens
 from moedsl.queries.gpus import held
 from moedsl.queries.top import shared
 from moedsl.rules.library import Library
@@ -17,6 +17,7 @@ from moedsl.syntax.printer import print_expr
 
 BY_SPEED = ("score", "step_time")
 """First keys of a ranking that mean speed: the step time, with or without the factor of advice."""
+Json = dict[str, Any]
 Progress = Callable[[str], None]
 
 
@@ -26,14 +27,14 @@ def what_if(
     """`name`, `phase`, `ranks_by`, `by_speed` (whether it ranks by step time first), `step`, `base`, `lines`.
 
     `step` has the tokens that every line keeps, and now `global_batch` x `seq`. A line has `kind`, `change`,
-    `hardware`, `seq` and `global_batch`; then the keys of `Figures.of`, `speedup`, `layout`, `changes` (from
+    `hardware`, `seq` and `global_batch`; then the keys of `Priced`, `speedup`, `layout`, `changes` (from
     the base) and `another_experiment` (names that make it one), or `why` it has no layout.
     """
     base = _alone(chosen)
     step = {"tokens": step_tokens(base), "global_batch": base.problem.global_batch, "seq": base.problem.values["seq"]}
-    answers = _Answers(base, budget, progress)
-    first = {**_sizes(base), **Figures(base, budget).of(base.solution.rows[0]), "layout": base.solution.rows[0].layout}
-    lines = [answers.line(c) for c in changes(base, library)]
+    row = base.solution.rows[0]
+    first = {**_sizes(base), **priced(Priced, base, row, budget).to_json(), "layout": row.layout}
+    lines = [_line(base, c, budget, progress) for c in changes(base, library)]
     p, first_key = chosen.problem.program, chosen.compiled.ranks[0]
     ranked = {"ranks_by": first_key.rule.name, "by_speed": print_expr(first_key.expr) in BY_SPEED}
     return {"name": p.name, "phase": p.phase, **ranked, "step": step, "base": first, "lines": lines}
@@ -47,33 +48,25 @@ def _alone(chosen: Chosen) -> Chosen:
     return alone if alone.solution.rows else chosen
 
 
-@frozen
-class _Answers:
-    base: Chosen
-    budget: Budget | None
-    progress: Progress
-
-    def line(self, c: Change) -> Json:
-        """Solve one change."""
-        head = {"kind": c.kind, "change": c.label}
-        if c.program is None or c.program.gpus is None:
-            return {**head, "why": c.why}
-        self.progress(f"what if {c.label}")
-        changed = solve(c.program, c.program.gpus, keep=1)
-        head |= _sizes(changed)
-        if not changed.solution.rows:
-            return {**head, "gpus": changed.problem.gpus, "why": _why(changed)}
-        return {**head, **self._against(changed)}
-
-    def _against(self, changed: Chosen) -> Json:
-        row, now = changed.solution.rows[0], self.base.solution.rows[0]
-        return {
-            **Figures(changed, self.budget).of(row),
-            "speedup": now.step_time / row.step_time,
-            "layout": row.layout,
-            "changes": row.changes(now.codes),
-            "another_experiment": another(self.base, changed),
-        }
+def _line(base: Chosen, c: Change, budget: Budget | None, progress: Progress) -> Json:
+    """Solve one change."""
+    head = {"kind": c.kind, "change": c.label}
+    if c.program is None or c.program.gpus is None:
+        return {**head, "why": c.why}
+    progress(f"what if {c.label}")
+    changed = solve(c.program, c.program.gpus, keep=1)
+    head |= _sizes(changed)
+    if not changed.solution.rows:
+        return {**head, "gpus": changed.problem.gpus, "why": _why(changed)}
+    row, now = changed.solution.rows[0], base.solution.rows[0]
+    return {
+        **head,
+        **priced(Priced, changed, row, budget).to_json(),
+        "speedup": now.step_time / row.step_time,
+        "layout": row.layout,
+        "changes": row.changes(now.codes),
+        "another_experiment": another(base, changed),
+    }
 
 
 def _sizes(c: Chosen) -> Json:

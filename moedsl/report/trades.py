@@ -8,10 +8,12 @@ from typing import Any
 
 from attrs import frozen
 
+from moedsl.planner.model.answers import Priced
 from moedsl.planner.model.plan import Plan
 from moedsl.schema.axes import pairs
 
-Json = Mapping[str, Any]
+Point = tuple[Priced, Mapping[str, Any] | None]
+"""A layout and what differs from the plan; None for the plan itself."""
 WIDTH, HEIGHT, MARGIN = 1000, 260, 12
 
 
@@ -40,16 +42,17 @@ def trades(p: Plan) -> list[dict[str, Any]]:
     """Both drawings; none for a plan without `pareto`."""
     if p.pareto is None:
         return []
-    memory, gpus = p.pareto["memory_time"], p.pareto["gpus_time"]["points"]
-    lean = [*memory["points"], {**memory["plan"], "changes": {}, "plan": True}]
+    memory, gpus = p.pareto.memory_time, p.pareto.gpus_time.points
+    lean: list[Point] = [*((f, f.changes) for f in memory.points), (memory.plan, None)]
+    sized: list[Point] = [(f, None if f.plan else f.changes) for f in gpus]
     drawn = [_drawing("Memory against speed", lean, "peak_gib", "GiB on the most loaded rank", log=False)]
-    return drawn + ([_drawing("GPUs against time", gpus, "gpus", "GPUs", log=True)] if gpus else [])
+    return drawn + ([_drawing("GPUs against time", sized, "gpus", "GPUs", log=True)] if gpus else [])
 
 
-def _drawing(title: str, points: Sequence[Json], key: str, unit: str, log: bool) -> dict[str, Any]:
-    xs, ys = [f[key] for f in points], [f["step_time_s"] for f in points]
+def _drawing(title: str, points: Sequence[Point], key: str, unit: str, log: bool) -> dict[str, Any]:
+    xs, ys = [getattr(f, key) for f, _ in points], [f.step_time_s for f, _ in points]
     x, y = Axis(unit, min(xs), max(xs), log), Axis("s a step", min(ys), max(ys), True, 2)
-    dots = [_dot(f, x.share(f[key]), y.share(f["step_time_s"]), f"{x.text(f[key])} {unit}") for f in points]
+    dots = [_dot(p, x.share(v), y.share(t), f"{x.text(v)} {unit}") for p, v, t in zip(points, xs, ys, strict=True)]
     front = sorted((d["x"], d["y"]) for d in dots if d["kind"] != "plan" or key == "gpus")
     line = " ".join(f"{a:.1f},{b:.1f}" for a, b in front)
     return {"title": title, "dots": dots, "line": line, "x": _ends(x), "y": _ends(y)}
@@ -59,9 +62,9 @@ def _ends(a: Axis) -> dict[str, str]:
     return {"name": a.name, "low": a.text(a.low), "high": a.text(a.high)}
 
 
-def _dot(f: Json, x: float, y: float, what: str) -> dict[str, Any]:
+def _dot(point: Point, x: float, y: float, what: str) -> dict[str, Any]:
     """A point with its tooltip; a slower step is further up."""
-    kind = "plan" if f.get("plan") else "better"
-    other = "the plan" if kind == "plan" else pairs(f["changes"]) or "as the plan"
+    f, changes = point
+    kind, other = ("plan", "the plan") if changes is None else ("better", pairs(changes) or "as the plan")
     at = {"x": MARGIN + x * (WIDTH - 2 * MARGIN), "y": HEIGHT - MARGIN - y * (HEIGHT - 2 * MARGIN)}
-    return {**at, "kind": kind, "title": f"{what}, {f['step_time_s']:.2f} s a step: {other}"}
+    return {**at, "kind": kind, "title": f"{what}, {f.step_time_s:.2f} s a step: {other}"}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.planner.experiment import settings
 from moedsl.planner.model.plan import Plan
 from moedsl.results.compare import RATE
 from moedsl.results.measure import OK, UNFINISHED
@@ -13,8 +14,7 @@ from moedsl.schema.axes import AXES, POLICY, written
 from moedsl.schema.units import GIB
 
 Json = Mapping[str, Any]
-_LAYOUT = [a.name for a in AXES if a.section == "layout"]
-_POLICY = [n for n in POLICY if n != "precision"]
+_PINNED = [a.name for a in AXES if a.section == "layout"] + [n for n in POLICY if n != "precision"]
 
 
 def lines(pairs: Sequence[tuple[Plan | None, Json]]) -> str:
@@ -31,7 +31,7 @@ def _line(plan: Plan, r: Json) -> dict[str, Any]:
 
 def run_text(plan: Plan) -> str:
     """Write the run file that states and pins everything that the plan decided."""
-    batch, policy = plan.batch, plan.policy
+    batch, policy, values = plan.batch, plan.policy, settings(plan.layout, plan.policy)
     frozen = [w for w in ("vision", "projection", "language") if getattr(policy, f"freeze_{w}")]
     words = [
         f"model {plan.model}",
@@ -44,10 +44,6 @@ def run_text(plan: Plan) -> str:
         f"task {plan.task}",
         f"routing {policy.routing}",
         *([f"vlm {' '.join(f'freeze_{w}' for w in frozen)}"] if frozen else []),
-        "pin " + " ".join(f"{k}={written(v)}" for k, v in _pins(plan)),
+        "pin " + " ".join(f"{k}={written(values[k])}" for k in _PINNED),
     ]
     return "; ".join(words)
-
-
-def _pins(plan: Plan) -> list[tuple[str, Any]]:
-    return [(k, getattr(plan.layout, k)) for k in _LAYOUT] + [(k, getattr(plan.policy, k)) for k in _POLICY]

@@ -27,6 +27,12 @@ def record(cls: type[AnyRecord]) -> type[AnyRecord]:
     return attrs.frozen(cls, eq=False, repr=False, init=False)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(attrs.field,))
+def keyed(cls: type[AnyRecord]) -> type[AnyRecord]:
+    """Make a record whose fields are given by name, so that one with a default may stand before one without."""
+    return attrs.frozen(cls, eq=False, repr=False, init=False, kw_only=True)
+
+
 class Record:
     """A class whose JSON has a key for each field. A field with the default None or ABSENT is left out if it has that
     value. A field whose key is a word of Python ends in an underscore."""
@@ -42,7 +48,7 @@ class Record:
             elif f.default is attrs.NOTHING:
                 raise TypeError(f"{type(self).__name__} needs `{f.name}`")
             else:
-                value = f.default.factory() if isinstance(f.default, attrs.Factory) else f.default
+                value = f.default
             object.__setattr__(self, f.name, value)
         if given or len(values) > len(fields):
             raise TypeError(f"{type(self).__name__} has no field for {[*given] or values[len(fields) :]}")
@@ -63,23 +69,6 @@ class Record:
     def __repr__(self) -> str:
         values = (f"{f.name}={getattr(self, f.name)!r}" for f in attrs.fields(type(self)))
         return f"{type(self).__name__}({', '.join(values)})"
-
-    def __getitem__(self, key: str) -> Any:
-        """Get a field by its key, for those that still read a plan like a dictionary."""
-        if key not in self:
-            raise KeyError(key)
-        return getattr(self, key if hasattr(self, key) else f"{key}_")
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.keys()
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return getattr(self, key, default)
-
-    def keys(self) -> list[str]:
-        fields = attrs.fields(type(self))
-        values = ((f, getattr(self, f.name)) for f in fields)
-        return [f.name.rstrip("_") for f, v in values if not (v is f.default and v in (None, ABSENT))]
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

@@ -144,7 +144,7 @@ def step(text: str, folder: Path) -> float:
     """Tokens/s of a GPU in the plan."""
     result = compile_source(Source(str(folder / "run.moe"), text))
     assert not result.failed, result.diagnostics
-    return result.plans[0]["estimate"]["tokens_per_s_per_gpu"]
+    return result.plans[0].estimate.tokens_per_s_per_gpu
 
 
 def test_constants_out_of_range_are_refused(tmp_path: Path) -> None:

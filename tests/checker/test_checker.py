@@ -288,8 +288,8 @@ def test_a_users_rules_are_like_the_stdlibs() -> None:
     result = compile_source(Source("run.moe", text))
     assert not result.failed, result.diagnostics
     plan = result.plans[0]
-    assert plan["batch"]["seq"] == 8192 and plan["layout"]["tp"] in (2, 4) and "moe_act" in plan["policy"]["recompute"]
-    assert any(a["rule"] == "run.mine.much" for a in plan["advice"])
+    assert plan.batch.seq == 8192 and plan.layout.tp in (2, 4) and "moe_act" in plan.policy.recompute
+    assert any(a.rule == "run.mine.much" for a in plan.advice)
     refused = compile_source(Source("run.moe", text + "\npin recompute=none"), "solve")
     law = next(d for d in refused.diagnostics if d.id == "run.mine.kept")
     assert {text[s.start : s.end] for s in (label.span for label in law.labels) if s.end <= len(text)} >= {"kept"}
@@ -308,7 +308,7 @@ def test_derived_values_may_be_pinned(pin: str) -> None:
     result = compile_source(Source("run.moe", RUN + "pin " + pin))
     assert not result.failed, result.diagnostics
     plan = result.plans[0]
-    values = {**plan["layout"], **plan["batch"]}
+    values = plan.layout.to_json() | plan.batch.to_json()
     for name, value in (p.split("=") for p in pin.split()):
         assert str(values[name]).lower() == value
 

@@ -33,7 +33,7 @@ def test_what_bridge_wants_of_fsdp() -> None:
     assert found["ddp.overlap_param_gather"] is True
     assert found["model.init_model_with_meta_device"] is True
     plan = plan_of(f"{TEXT}{PINS.replace('tp=1', 'tp=2')}sharding=fsdp")
-    assert plan["env"]["CUDA_DEVICE_MAX_CONNECTIONS"] != 1
+    assert plan.env["CUDA_DEVICE_MAX_CONNECTIONS"] != 1
 
 
 @pytest.mark.parametrize(("grad_reduce", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16")])

@@ -195,9 +195,9 @@ def test_a_frozen_language_model_saves_no_input_of_a_linear() -> None:
 
 
 def test_a_plan_says_its_verdict_and_why() -> None:
-    memory = plan_of("model moonlight_16b; h100 x 8; seq 4k; batch 256; fit first")["estimate"]["memory"]
-    assert memory["lower_gib"] < memory["peak_gib"] < memory["upper_gib"]
-    assert memory["verdict"] in (FITS, TIGHT, NOT)
-    total = memory["upper_gib"] + memory["unused_gib"] + memory["outside"]["upper_gib"]
-    assert (total <= memory["visible_gib"]) == (memory["verdict"] == FITS)
-    assert all(u["because"] for u in (*memory["unknown"], *memory["outside"]["parts"]))
+    memory = plan_of("model moonlight_16b; h100 x 8; seq 4k; batch 256; fit first").estimate.memory
+    assert memory.lower_gib < memory.peak_gib < memory.upper_gib
+    assert memory.verdict in (FITS, TIGHT, NOT)
+    total = memory.upper_gib + memory.unused_gib + memory.outside.upper_gib
+    assert (total <= memory.visible_gib) == (memory.verdict == FITS)
+    assert all(u.because for u in (*memory.unknown, *memory.outside.parts))

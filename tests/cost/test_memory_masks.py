@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from moedsl.cost import Cost, activations, bounds, profiles
+from moedsl.planner.model.plan import Plan
 from moedsl.schema.axes import AXES
 from tests.helpers import bridge_process
 from tests.helpers.cost_models import hardware, model
@@ -29,20 +29,20 @@ RUNS = {
 LONG = "deepseek_v3; gb200 x 512; seq 128k; throughput first"
 
 
-def priced(plan: dict[str, Any]) -> tuple[Cost, dict[str, int]]:
+def priced(plan: Plan) -> tuple[Cost, dict[str, int]]:
     """The prices of a plan's run, and its row."""
-    batch, layout = plan["batch"], plan["layout"]
+    batch, layout = plan.batch, plan.layout
     cost = Cost(
-        model(plan["model"]), hardware(plan["hardware"]), plan["gpus"], batch["seq"], batch["global_batch"],
-        layout=layout["pipeline_layout"],
+        model(plan.model), hardware(plan.hardware), plan.gpus, batch.seq, batch.global_batch,
+        layout=layout.pipeline_layout,
     )  # fmt: skip
-    said = {**layout, **plan["policy"], "micro_batch": batch["micro_batch"]}
+    said = {**layout.to_json(), **plan.policy.to_json(), "micro_batch": batch.micro_batch}
     return cost, {a.name: a.encode(said[a.name]) for a in AXES}
 
 
-def mask_of(plan: dict[str, Any]) -> int:
-    batch = plan["batch"]
-    return batch["micro_batch"] * (batch["seq"] // plan["layout"]["cp"]) * batch["seq"]
+def mask_of(plan: Plan) -> int:
+    batch = plan.batch
+    return batch.micro_batch * (batch.seq // plan.layout.cp) * batch.seq
 
 
 def without(monkeypatch: pytest.MonkeyPatch, cost: Cost, row: dict[str, int]) -> list[float]:
@@ -65,9 +65,7 @@ def test_masks_are_those_of_megatrons_own_helper(tmp_path: Path, monkeypatch: py
     ran = bridge_process.run(str(ROOT / "tests/oracles/ask_masks.py"), *plans)
     assert ran.returncode == 0, ran.stderr[-3000:]
     said = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert {(s["folder"], s["stage"]) for s in said} == {
-        (f, i) for f, p in plans.items() for i in range(p["layout"]["pp"])
-    }
+    assert {(s["folder"], s["stage"]) for s in said} == {(f, i) for f, p in plans.items() for i in range(p.layout.pp)}
     even = 0
     for real in said:
         plan = plans[real["folder"]]
@@ -119,10 +117,10 @@ def test_long_sequences_leave_attention_out_of_the_graphs() -> None:
     """DeepSeek-V3 at 128k on 512 GB200 had 132 GiB of masks in a plan that said 124 of 173 GiB. A plan that captures
     attention all the same holds them."""
     plan = plan_of(LONG)
-    assert "attn" not in plan["policy"]["cuda_graph"]
-    assert plan["estimate"]["memory"]["verdict"] == bounds.FITS
+    assert "attn" not in plan.policy.cuda_graph
+    assert plan.estimate.memory.verdict == bounds.FITS
     cost, row = priced(plan)
     captured = cost.memory_report({**row, "cuda_graph": 7})
-    masks = mask_of(plan) * plan["layout"]["pp"]  # at the least: live microbatches are as many on the first stage
+    masks = mask_of(plan) * plan.layout.pp  # at the least: live microbatches are as many on the first stage
     assert max(s.total for s in captured) > max(s.total for s in cost.memory_report(row)) + masks
-    assert "attn" in plan_of("qwen3_30b_a3b; gb200 x 64; throughput first\npin ep_overlap=off")["policy"]["cuda_graph"]
+    assert "attn" in plan_of("qwen3_30b_a3b; gb200 x 64; throughput first\npin ep_overlap=off").policy.cuda_graph

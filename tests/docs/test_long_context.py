@@ -22,9 +22,9 @@ PUBLISHED = {  # the long-context document's layouts
 def test_an_example_is_the_documents_layout_and_is_left_where_it_is_unpinned(name: str) -> None:
     theirs, ours = table.plans(name)
     gpu, seq, gpus, mesh = PUBLISHED[name]
-    assert (theirs["hardware"], theirs["batch"]["seq"], theirs["gpus"]) == (gpu, seq, gpus)
-    assert {k: theirs["layout"][k] for k in mesh} == mesh
-    memory = theirs["estimate"]["memory"]
-    assert memory["peak_gib"] <= memory["allowed_gib"]
-    assert ours["estimate"]["step_time_s"] <= theirs["estimate"]["step_time_s"]
-    assert (ours["gpus"], ours["batch"]["global_batch"]) == (gpus, theirs["batch"]["global_batch"])
+    assert (theirs.hardware, theirs.batch.seq, theirs.gpus) == (gpu, seq, gpus)
+    assert {k: getattr(theirs.layout, k) for k in mesh} == mesh
+    memory = theirs.estimate.memory
+    assert memory.peak_gib <= memory.allowed_gib
+    assert ours.estimate.step_time_s <= theirs.estimate.step_time_s
+    assert (ours.gpus, ours.batch.global_batch) == (gpus, theirs.batch.global_batch)

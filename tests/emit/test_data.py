@@ -154,7 +154,7 @@ def test_bridge_reads_the_keys_that_the_documents_name(chat: bool, tmp_path: Pat
 )
 def test_validation_takes_the_smallest_batch(text: str, times: int) -> None:
     plan = plan_of(text)
-    assert settings(plan)["validation.eval_global_batch_size"] == plan["layout"]["dp"] * times
+    assert settings(plan)["validation.eval_global_batch_size"] == plan.layout.dp * times
     assert "# the smallest batch; validation.jsonl must fill" in recipe_text(plan)
 
 
@@ -244,7 +244,7 @@ def test_a_tokenizer_larger_than_the_model_is_a_warning() -> None:
 
 def test_a_vocabulary_that_the_run_sets_is_counted() -> None:
     plain_, larger = (plan_of(MOONLIGHT + "pin tp=4 pp=1\n" + more) for more in ("", "set model.vocab_size = 163844\n"))
-    counts = [p["estimate"]["memory"]["stages"][0]["params"] for p in (plain_, larger)]
+    counts = [p.estimate.memory.stages[0].params for p in (plain_, larger)]
     assert counts[1] - counts[0] == 2 * 2048  # one row of each table on a rank
 
 
@@ -252,10 +252,10 @@ def test_a_vocabulary_that_the_run_sets_is_counted() -> None:
 
 
 def test_mtp_learns_nothing_from_masked_text() -> None:
-    derived = plan_of(DEEPSEEK + REAL)["derived"]
+    derived = plan_of(DEEPSEEK + REAL).derived
     assert derived["mtp_loss_scaling_factor"] == 0
     for text in (DEEPSEEK, DEEPSEEK.replace("task sft; ", "") + REAL, SFT + WEIGHTS):
-        assert "mtp_loss_scaling_factor" not in plan_of(text)["derived"]
+        assert "mtp_loss_scaling_factor" not in plan_of(text).derived
     own = plan_of(DEEPSEEK + REAL + "set model.mtp_loss_scaling_factor = 0.1\n")
     assert settings(own)["model.mtp_loss_scaling_factor"] == 0.1
 

@@ -49,13 +49,13 @@ def test_the_file_survives_a_shell(name: str, tmp_path: Path) -> None:
 
 
 def other_gpus() -> list[str]:
-    return [n for n, p in PLANS.items() if library_recipe(p) in LIBRARY.values() and p["hardware"] != "h100"]
+    return [n for n, p in PLANS.items() if library_recipe(p) in LIBRARY.values() and p.hardware != "h100"]
 
 
 @pytest.mark.parametrize("name", other_gpus())
 def test_a_recipe_for_another_gpu_says_why(name: str) -> None:
     said = " ".join(line for line in overrides_text(PLANS[name]).splitlines() if line.startswith("#"))
-    assert f"no recipe to train this model on {PLANS[name]['hardware']}" in said
+    assert f"no recipe to train this model on {PLANS[name].hardware}" in said
 
 
 @pytest.mark.parametrize("name", ["qwen3_30b_h100_bf16", "nemotron_3_super_gb200_mxfp8"])
@@ -87,7 +87,7 @@ def test_the_command_in_the_file_is_one_to_type(name: str, tmp_path: Path) -> No
     (tmp_path / "torchrun").chmod(0o755)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MEGATRON_BRIDGE": str(tmp_path / "a checkout")}
     ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
-    step = ["--step_func", "qwen3_vl_step"] if "_vl_" in PLANS[name]["model"] else []
+    step = ["--step_func", "qwen3_vl_step"] if "_vl_" in PLANS[name].model else []
     assert ran.stdout.splitlines() == ["--recipe", library_recipe(PLANS[name]), *step, *overrides(PLANS[name])]
 
 
@@ -141,8 +141,8 @@ def answers() -> dict[str, dict[str, Any]]:
         {
             "library": library_recipe(PLANS[n]),
             "overrides": overrides(PLANS[n]),
-            "gpu": PLANS[n]["hardware"],
-            "world": PLANS[n]["gpus"],
+            "gpu": PLANS[n].hardware,
+            "world": PLANS[n].gpus,
             "fields": [*decided_fields(PLANS[n]), *RESETS],
         }
         for n in names
@@ -156,4 +156,4 @@ def test_bridge_applies_them_to_its_own_recipe(name: str, answers: dict[str, dic
     answer, decided = answers[name], {**RESETS, **decided_fields(PLANS[name])}
     assert "error" not in answer, answer["error"]
     assert {k: v for k, v in answer["fields"].items() if v != decided[k]} == {}
-    assert {k: answer["env"].get(k) for k in PLANS[name]["env"]} == {k: str(v) for k, v in PLANS[name]["env"].items()}
+    assert {k: answer["env"].get(k) for k in PLANS[name].env} == {k: str(v) for k, v in PLANS[name].env.items()}

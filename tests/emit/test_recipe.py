@@ -49,8 +49,8 @@ def test_one_public_function_and_a_main(name: str) -> None:
     body = ast.parse(recipe_text(PLANS[name])).body
     assert [n.name for n in body if isinstance(n, ast.FunctionDef)] == [function_name(PLANS[name])]
     assert isinstance(body[-1], ast.If)
-    assert ("finetune" in ast.unparse(body[-1])) == (PLANS[name]["task"] == "sft")
-    assert ("qwen3_vl_step" in ast.unparse(body[-1])) == ("vl" in PLANS[name]["model"])
+    assert ("finetune" in ast.unparse(body[-1])) == (PLANS[name].task == "sft")
+    assert ("qwen3_vl_step" in ast.unparse(body[-1])) == ("vl" in PLANS[name].model)
 
 
 def test_names_are_bridges_own() -> None:
@@ -125,7 +125,7 @@ def test_stages_of_a_layout(layout: str, expected: list[str]) -> None:
 
 @pytest.mark.bridge
 @pytest.mark.parametrize(
-    "layout", [text for p in PLANS.values() if (text := p["layout"]["pipeline_layout"]) and p["family"] != "nemotron_h"]
+    "layout", [text for p in PLANS.values() if (text := p.layout.pipeline_layout) and p.family != "nemotron_h"]
 )
 def test_megatron_reads_the_same_stages(layout: str) -> None:
     code = (

@@ -32,8 +32,8 @@ def recipe_job(plan: Plan, folder: Path, on_gpu: bool) -> dict[str, Any]:
     return {
         "recipe": str(file),
         "function": function_name(plan),
-        "gpu": plan["hardware"],
-        "world": plan["gpus"],
+        "gpu": plan.hardware,
+        "world": plan.gpus,
         "on_gpu": on_gpu,
         "fields": list(decided_fields(plan)),
     }
@@ -58,4 +58,4 @@ def test_bridge_resolves_every_decided_field(name: str, on_gpu: bool, answers: d
 @pytest.mark.parametrize("name", PLANS)
 def test_bridge_carries_the_plans_environment(name: str, answers: dict[Any, dict[str, Any]]) -> None:
     env = answers[name, True]["env"]
-    assert {k: env.get(k) for k in PLANS[name]["env"]} == {k: str(v) for k, v in PLANS[name]["env"].items()}
+    assert {k: env.get(k) for k in PLANS[name].env} == {k: str(v) for k, v in PLANS[name].env.items()}

@@ -101,7 +101,7 @@ def test_compiles_to_a_recipe_twice_alike(file: Path, tmp_path: Path, monkeypatc
     made = programs.example(file)
     below = "{}/" if len(made.plans) > 1 else ""
     again = {
-        below.format(plan["name"]) + name: text
+        below.format(plan.name) + name: text
         for plan in made.plans
         for name, text in files_of(plan, made.source, made.library).items()
     }

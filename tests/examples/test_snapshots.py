@@ -33,6 +33,6 @@ def test_example(example: Path, snapshot: SnapshotAssertion) -> None:
     assert not result.failed, result.diagnostics
     for plan in result.plans:
         files = files_of(plan, result.source, result.library)
-        assert files["recipe.py"] == snapshot(name=plan["name"], extension_class=Recipe)
-        assert files["overrides.txt"] == snapshot(name=plan["name"], extension_class=Overrides)
-        assert plan_text(plan) == snapshot(name=plan["name"], extension_class=Plan)
+        assert files["recipe.py"] == snapshot(name=plan.name, extension_class=Recipe)
+        assert files["overrides.txt"] == snapshot(name=plan.name, extension_class=Overrides)
+        assert plan_text(plan) == snapshot(name=plan.name, extension_class=Plan)

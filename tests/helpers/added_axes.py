@@ -100,7 +100,7 @@ def answers(folder: Path) -> dict[str, Any]:
         "isolate": _printed("plan", folder / "isolate.moe"),
         "what_if": [c.label for c in changes.changes(chosen, done.library)],
         "headings": changes.KINDS,
-        "top": [x["layout"] for x in top.top(chosen, 2)],
+        "top": [x.layout for x in top.top(chosen, 2)],
         "calibration": run_text(plan),
         "words": keywords().to_json(),
         "unknown": axis_places.unknown(plan),

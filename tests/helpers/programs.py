@@ -6,7 +6,6 @@ import copy
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve
 
@@ -49,7 +48,7 @@ def written(result: Result, folder: Path) -> list[Case]:
     """Every plan of a result on disk, as cases for the verifier."""
     out: list[Case] = []
     for plan in result.plans:
-        where = folder / plan["name"]
+        where = folder / plan.name
         assert not write_all(where, files_of(plan, result.source, result.library))
         case = cases.read(str(where))
         assert isinstance(case, Case), case
@@ -57,11 +56,11 @@ def written(result: Result, folder: Path) -> list[Case]:
     return out
 
 
-def stages_key(plan: Mapping[str, Any]) -> str:
+def stages_key(plan: Plan) -> str:
     """What the stages that Bridge builds depend on; a precision may keep other layers in another format, so it too."""
-    layout = {k: plan["layout"][k] for k in ("tp", "pp", "vpp", "ep", "etp", "pipeline_layout")}
-    planned = [(s["params"], s["expert_params"]) for s in plan["estimate"]["memory"]["stages"]]
-    return repr((plan["model"], plan["policy"]["precision"], layout, planned))
+    layout = {k: getattr(plan.layout, k) for k in ("tp", "pp", "vpp", "ep", "etp", "pipeline_layout")}
+    planned = [(s.params, s.expert_params) for s in plan.estimate.memory.stages]
+    return repr((plan.model, plan.policy.precision, layout, planned))
 
 
 def judged(server: Server, runs: Mapping[str, str], folder: Path) -> dict[str, Report]:

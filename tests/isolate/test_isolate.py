@@ -56,8 +56,8 @@ def differing(a: str, b: str) -> set[str]:
 
 
 def test_a_run_for_each_variant(example: Result) -> None:
-    assert [p["name"] for p in example.plans] == [f"main.overlap_{arm}" for arm in ARMS]
-    policies = [(p["policy"]["ep_overlap"], p["policy"]["delay_wgrad"]) for p in example.plans]
+    assert [p.name for p in example.plans] == [f"main.overlap_{arm}" for arm in ARMS]
+    policies = [(p.policy.ep_overlap, p.policy.delay_wgrad) for p in example.plans]
     assert policies == [(False, False), (True, False), (True, True)]
 
 
@@ -101,12 +101,12 @@ def test_the_layout_suits_every_variant() -> None:
     """What the fastest layout without overlap may not be: here with VPP, since `on` needs it, and memory for four."""
     text = "pin pp=2; isolate overlap in off, on"
     for plan in compiled(RUN + text).plans:
-        assert plan["layout"]["vpp"] > 1
+        assert plan.layout.vpp > 1
     largest = compiled(RUN + "isolate micro_batch in 1, 4").plans
     alone = compiled(RUN + "pin micro_batch=1").plans[0]
-    assert largest[0]["layout"] == evolve(largest[1].layout, dp=largest[0].layout.dp)
-    assert largest[0]["layout"] != alone["layout"]  # the best with micro_batch 1 does not fit with 4
-    assert all(p["estimate"]["memory"]["peak_gib"] <= p["estimate"]["memory"]["allowed_gib"] for p in largest)
+    assert largest[0].layout == evolve(largest[1].layout, dp=largest[0].layout.dp)
+    assert largest[0].layout != alone.layout  # the best with micro_batch 1 does not fit with 4
+    assert all(p.estimate.memory.peak_gib <= p.estimate.memory.allowed_gib for p in largest)
 
 
 def test_the_common_layout_is_the_best_of_all_common_ones() -> None:
@@ -148,14 +148,14 @@ def test_any_axis(text: str, values: list[str], follows: set[str]) -> None:
 
 def test_gpus_too() -> None:
     plans = compiled("qwen3_30b_a3b; h100; seq 4k; throughput first; isolate gpus in 16, 32").plans
-    assert [p["gpus"] for p in plans] == [16, 32]
-    assert len({p["batch"]["global_batch"] for p in plans}) == 1
+    assert [p.gpus for p in plans] == [16, 32]
+    assert len({p.batch.global_batch for p in plans}) == 1
 
 
 def test_without_a_number_of_gpus_the_fewest_are_found() -> None:
     result = compiled("qwen3_30b_a3b; h100; seq 4k; fit first; isolate overlap in off, on")
     assert [d.id for d in result.diagnostics] == ["plan.smallest"]
-    assert len({p["gpus"] for p in result.plans}) == 1
+    assert len({p.gpus for p in result.plans}) == 1
 
 
 def test_a_second_difference_is_said() -> None:
@@ -226,7 +226,7 @@ def test_an_explanation_of_a_variant_keeps_the_others_legal() -> None:
     for a in alternatives:
         pinned = compiled(f"{text}; pin micro_batch={a['value']}").plans
         best = a["best"]["step_time_s"] if a["best"]["layout"] else None
-        assert best == (pinned[0]["estimate"]["step_time_s"] if pinned else None)
+        assert best == (pinned[0].estimate.step_time_s if pinned else None)
 
 
 def test_a_law_of_another_variant_is_named_where_it_refuses() -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from moedsl.checker.clusters import cluster as clusters
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import Launch, derive
+from moedsl.planner.model.plan import Plan
 
 
-def launched(text: str, name: str) -> tuple[dict[str, Any], Launch, Cluster]:
+def launched(text: str, name: str) -> tuple[Plan, Launch, Cluster]:
     """The plan of a file's first run, and its launch on the cluster of that name, which the file declares."""
     result = compile_source(Source("run.moe", text))
     assert not result.failed, result.diagnostics

@@ -215,7 +215,7 @@ def test_the_plans_environment_is_exported_with_its_rules() -> None:
     (made,) = result.plans
     derived = launch(made, slurm("gb200"))
     of = {s.name: s for s in derived.environment if s.origin == "plan"}
-    assert {n: s.value for n, s in of.items()} == made["env"] and len(of) > 8
+    assert {n: s.value for n, s in of.items()} == made.env and len(of) > 8
     assert all(s.rule and s.because and s.cites for s in of.values())
     assert derived.variables["NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN"] == "16"
 

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -21,6 +20,7 @@ from moedsl.launch import executors, homes, quote
 from moedsl.launch.dryrun import dryrun, dryrun_all
 from moedsl.launch.script import Payload
 from moedsl.launch.shield import no_input
+from moedsl.planner.model.plan import Plan
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
 from tests.launch.launches import launch, plan, slurm
@@ -29,7 +29,7 @@ CONTAINER = 'container "nvcr.io/nvidia/nemo:26.02"; mounts ["/lustre:/lustre"]; 
 SSH = 'tunnel ssh; host "login.example.org"; user alice; identity "/keys/id_ed25519"'
 ROW = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; pin tp=1 pp=1 ep=8 cp=1 etp=1"
 SHORT = Payload({"recipe.py": "print('the recipe')\n"})
-LAUNCHES: dict[str, tuple[dict[str, Any], Cluster]] = {
+LAUNCHES: dict[str, tuple[Plan, Cluster]] = {
     "h100_plain": (PLANS["qwen3_30b_h100_bf16"], slurm("h100")),
     "h100_torchrun_gres": (PLANS["qwen3_30b_h100_fsdp"], slurm("h100", "launcher torchrun; request gres; offline on")),
     "gb200_container": (PLANS["qwen3_235b_gb200_mxfp8_overlap"], slurm("gb200", CONTAINER)),

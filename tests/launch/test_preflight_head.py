@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -19,6 +18,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.launch import head, head_check
 from moedsl.launch.derive import Launch, derive
 from moedsl.launch.script import Payload, script
+from moedsl.planner.model.plan import Plan
 from tests.helpers.plans import changed
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +32,7 @@ GB200 = "NVIDIA GB200|10|0|198910000000"
 PROBE = "print('the rank runs')\n"
 STEP = {"SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "16",
         "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}  # fmt: skip
-Job = tuple[dict[str, Any], Launch, Cluster]
+Job = tuple[Plan, Launch, Cluster]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ class Container:
         for name, version in (("megatron-bridge", "0.6.2"), ("torch", "2.11.0"), ("transformer-engine", "2.20.2")):
             self.package(name, version)
         self.module("deep_ep", "class Buffer: pass\n")
-        data = Path(job[0]["policy"]["data"])
+        data = Path(job[0].policy.data)
         data.parent.mkdir(exist_ok=True)
         data.with_suffix(".idx").touch()
         self.file("hub/models--Qwen--Qwen3-30B-A3B/snapshots/abc/config.json")
@@ -211,7 +211,7 @@ def test_no_driver(container: Container, tmp_path: Path) -> None:
 
 
 def test_data_that_is_not_mounted(container: Container) -> None:
-    data = Path(container.job[0]["policy"]["data"])
+    data = Path(container.job[0].policy.data)
     data.with_suffix(".idx").unlink()
     stops(container, f"{data} does not exist here: is it mounted?")
 

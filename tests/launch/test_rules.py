@@ -17,11 +17,12 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import derive
+from moedsl.planner.model.plan import Plan
 from moedsl.rules.rule import Rule
 from tests.helpers.plans import changed
 from tests.launch.launches import cluster, launch, library, plan, slurm
 
-Job = tuple[dict[str, Any], Cluster]
+Job = tuple[Plan, Cluster]
 
 
 @frozen

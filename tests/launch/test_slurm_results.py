@@ -10,6 +10,7 @@ import pytest
 
 from moedsl.cli.commands import run as run_command
 from moedsl.cli.main import main
+from moedsl.planner.model.plan import Plan
 from tests.launch.slurm_launch import run_text
 
 PRINTS = """
@@ -40,8 +41,8 @@ def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_sweep_of_three_has_one_table(login_node: Path, run_file: Path, capsys: Any, monkeypatch: Any) -> None:
     """One experiment, a job for each recipe, its results by its id alone."""
 
-    def text(plan: dict[str, Any]) -> str:
-        steps, ms = TIMES[plan["batch"]["micro_batch"]]
+    def text(plan: Plan) -> str:
+        steps, ms = TIMES[plan.batch.micro_batch]
         return PRINTS.format(steps=steps, ms=ms)
 
     monkeypatch.setattr(run_command, "recipe_text", text)

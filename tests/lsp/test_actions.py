@@ -17,6 +17,7 @@ from moedsl.lsp import legend
 from moedsl.lsp.document import Document
 from moedsl.lsp.features import actions, commands, diagnostics, lenses
 from moedsl.lsp.workspace import Workspace
+from moedsl.planner.model.plan import Plan
 from moedsl.schema import axes
 from moedsl.syntax.parser import parse
 from tests.lsp import lsp_nav as nav
@@ -148,10 +149,10 @@ RUNS = {
 }
 
 
-def plan_of(text: str, run: str) -> dict[str, object]:
+def plan_of(text: str, run: str) -> Plan:
     result = compile_source(Source("run.moe", text))
     assert not result.failed, ([d.message for d in result.diagnostics if d.is_error], text)
-    (plan,) = [p for p in result.plans if p["name"] == run]
+    (plan,) = [p for p in result.plans if p.name == run]
     return plan
 
 
@@ -168,8 +169,8 @@ def test_pinning_keeps_the_plan(name: str) -> None:
         assert f"`{run}`" in action.title
         after = applied(made, action)
         plan = plan_of(after, run)
-        assert (plan["layout"], plan["policy"]) == (before["layout"], before["policy"]), after
-        origins = {d["name"]: d["origin"] for d in plan["decisions"]}  # type: ignore[index]
+        assert (plan.layout, plan.policy) == (before.layout, before.policy), after
+        origins = {d.name: d.origin for d in plan.decisions}
         if action is offered[0]:
             assert all(origins[a.name] == "pinned" for a in axes.AXES if a.name in origins), origins
         else:
@@ -186,7 +187,7 @@ def test_advice_that_is_not_followed_may_be_allowed() -> None:
         after = applied(made, action)
         rule = action.title.split()[1]
         plan = plan_of(after, "main")
-        assert any(a["rule"].endswith(rule) for a in plan["allowed"]), after  # type: ignore[union-attr]
+        assert any(a.rule.endswith(rule) for a in plan.allowed), after
 
 
 def test_nothing_is_pinned_of_a_run_that_varies() -> None:
@@ -226,8 +227,8 @@ def test_lenses() -> None:
     plan, report = lenses.answer(found, types.CodeLensParams(ident))
     assert plan.range.start.line == report.range.start.line == 3
     assert plan.command is not None
-    e = plan_of(found.text, "main")["estimate"]
-    assert plan.command.title == f"16 h100, {e['step_time_s']:.1f} s a step, FITS"  # type: ignore[index]
+    e = plan_of(found.text, "main").estimate
+    assert plan.command.title == f"16 h100, {e.step_time_s:.1f} s a step, FITS"
     assert (plan.command.command, plan.command.arguments) == ("moedsl.showPlan", [found.uri, "main"])
 
 
@@ -273,6 +274,6 @@ def test_pin_all() -> None:
     assert edit is not None
     (after,) = nav.changed(made, edit).values()
     for run in ("a", "b"):
-        assert plan_of(after, run)["layout"] == plan_of(text, run)["layout"]
+        assert plan_of(after, run).layout == plan_of(text, run).layout
     again = nav.workspace({"run.moe": after})
     assert commands.pin_all(again, nav.uri("run.moe")) is None

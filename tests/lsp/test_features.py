@@ -63,7 +63,7 @@ def test_hover_says_nothing_of_what_is_no_name(text: str) -> None:
 
 def test_hover_says_what_was_chosen_and_why() -> None:
     run = RUN + "require cp >= 8"
-    cp = compile_source(Source("run.moe", run), "plan").plans[0]["layout"]["cp"]
+    cp = compile_source(Source("run.moe", run), "plan").plans[0].layout.cp
     text = shown(run.replace("cp", "c|p"), solved=True)
     assert text is not None and f"**cp = {cp}** in main: chosen" in text and "best by bring_up" in text
 
@@ -103,8 +103,8 @@ def test_pinning_everything_keeps_the_plan(name: str) -> None:
         text = text[:at] + e.new_text + text[at:]
     again = compile_source(Source("b.moe", text))
     assert not again.failed
-    assert [p["layout"] for p in again.plans] == [p["layout"] for p in d.plan.plans]
-    assert {x["origin"] for p in again.plans for x in p["decisions"] if x["name"] == "ep"} == {"pinned"}
+    assert [p.layout for p in again.plans] == [p.layout for p in d.plan.plans]
+    assert {x.origin for p in again.plans for x in p.decisions if x.name == "ep"} == {"pinned"}
 
 
 def test_the_fewest_gpus_are_a_hint() -> None:

@@ -131,8 +131,8 @@ async def test_hover_says_what_a_name_is(session: Session) -> None:
 
 def planned() -> list[str]:
     """What `moedsl plan` chooses for BRING_UP, as hints say it."""
-    layout = compile_source(Source("run.moe", BRING_UP), "plan").plans[0]["layout"]
-    return [f"{name}={layout[name]}" for name in ("pp", "tp", "cp", "ep")]
+    layout = compile_source(Source("run.moe", BRING_UP), "plan").plans[0].layout
+    return [f"{name}={getattr(layout, name)}" for name in ("pp", "tp", "cp", "ep")]
 
 
 async def test_hints_say_what_the_plan_says_and_pin_it(session: Session) -> None:

@@ -20,9 +20,9 @@ def test_the_pin_that_is_named_fits_at_the_same_step_time() -> None:
     assert found.severity == "note" and ADVICE in found.message
     (before,) = compiled(RUN).plans
     (after,) = compiled(f"{RUN}; {found.help[0].split('`')[1]}").plans
-    assert before["estimate"]["memory"]["verdict"] == "TIGHT"
-    assert after["estimate"]["memory"]["verdict"] == "FITS"
-    assert after["estimate"]["step_time_s"] <= before["estimate"]["step_time_s"] * (1 + 1e-9)
+    assert before.estimate.memory.verdict == "TIGHT"
+    assert after.estimate.memory.verdict == "FITS"
+    assert after.estimate.step_time_s <= before.estimate.step_time_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

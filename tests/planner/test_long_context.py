@@ -11,6 +11,7 @@ import pytest
 from moedsl.checker.program import Program
 from moedsl.cli.main import main
 from moedsl.planner import compare_4k
+from moedsl.planner.experiment import settings
 from moedsl.queries import lengths
 from moedsl.schema.batch_shapes import shapes
 from moedsl.solver.solve import solve
@@ -31,32 +32,33 @@ def program(text: str) -> Program:
 
 def test_a_long_plan_says_what_its_dp_does_to_the_batch() -> None:
     p = plan_of(QWEN)
-    a, dp = p["batch"]["against_4k"], p["layout"]["dp"]
-    assert a["dp"] > dp
-    assert a["global_batch"] * 4096 == p["batch"]["global_batch"] * p["batch"]["seq"]
-    assert a["accumulation_for_same_batch"] == a["global_batch"] // dp > a["num_microbatches"]
-    assert a["batch_for_same_accumulation"] == a["num_microbatches"] * dp < a["global_batch"]
-    for n in (a["dp"], dp, a["global_batch"], a["accumulation_for_same_batch"], a["batch_for_same_accumulation"]):
-        assert f" {n}" in a["text"]
+    a, dp = p.batch.against_4k, p.layout.dp
+    assert a.dp > dp
+    assert a.global_batch * 4096 == p.batch.global_batch * p.batch.seq
+    assert a.accumulation_for_same_batch == a.global_batch // dp > a.num_microbatches
+    assert a.batch_for_same_accumulation == a.num_microbatches * dp < a.global_batch
+    for n in (a.dp, dp, a.global_batch, a.accumulation_for_same_batch, a.batch_for_same_accumulation):
+        assert f" {n}" in a.text
 
 
 def test_the_twin_is_the_plan_of_the_run_at_4k() -> None:
     """What it says of 4K is what a run at 4K with the same tokens a step gets."""
     long, short = plan_of(QWEN), plan_of(QWEN.replace("seq 128k", "seq 4k"))
-    a = long["batch"]["against_4k"]
-    assert (a["dp"], a["num_microbatches"], a["global_batch"]) == (
-        short["layout"]["dp"],
-        short["batch"]["num_microbatches"],
-        short["batch"]["global_batch"],
+    a = long.batch.against_4k
+    assert (a.dp, a.num_microbatches, a.global_batch) == (
+        short.layout.dp,
+        short.batch.num_microbatches,
+        short.batch.global_batch,
     )
-    values = {**long["layout"], **long["policy"]}
-    for c in long["against_4k"]["changes"]:
-        assert c["here"] == values[c["name"]] != c["at_4k"] == {**short["layout"], **short["policy"]}[c["name"]]
-    assert {"cp", "recompute"} <= {c["name"] for c in long["against_4k"]["changes"]}
+    values = settings(long.layout, long.policy)
+    before = settings(short.layout, short.policy)
+    for c in long.against_4k.changes:
+        assert c.here == values[c.name] != c.at_4k == before[c.name]
+    assert {"cp", "recompute"} <= {c.name for c in long.against_4k.changes}
 
 
 def test_a_short_plan_is_not_compared() -> None:
-    assert "against_4k" not in plan_of("qwen3_30b_a3b; h100 x 16; seq 16k")["batch"]
+    assert plan_of("qwen3_30b_a3b; h100 x 16; seq 16k").batch.against_4k is None
 
 
 def test_pins_of_the_length_do_not_bind_its_twin() -> None:
@@ -141,6 +143,6 @@ def test_packed_images_leave_graphs_to_one_stage() -> None:
     run = (
         "qwen3_vl_30b_a3b; gb200 x 16; seq 32k; batch 64; throughput first; set dataset.enable_in_batch_packing = true"
     )
-    assert plan_of(run)["batch"]["micro_batch"] > 1
+    assert plan_of(run).batch.micro_batch > 1
     refused = compiled(f"{run}; pin pp=2 cuda_graph=[moe_router, moe_preprocess]").diagnostics
     assert [d.id for d in refused if d.is_error] == ["std.variable_shapes.image_graphs"]

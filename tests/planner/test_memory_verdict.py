@@ -9,11 +9,12 @@ import pytest
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.planner.model.estimate import Certain
+from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
 from moedsl.schema import axes
 
 
-def plan(text: str) -> dict[str, Any]:
+def plan(text: str) -> Plan:
     result = compile_source(Source("run.moe", text))
     assert not result.failed, result.diagnostics
     return result.plans[0]
@@ -28,13 +29,13 @@ def plan(text: str) -> dict[str, Any]:
 )
 def test_the_one_that_fits_does_when_it_is_pinned(text: str) -> None:
     tight = plan(text)
-    memory = tight["estimate"]["memory"]
-    assert memory["verdict"] == "TIGHT"
-    found = memory["certain"]["layout"]
+    memory = tight.estimate.memory
+    assert memory.verdict == "TIGHT"
+    found = memory.certain.layout
     assert "nearest layout that FITS" in plan_text(tight)
-    fits = plan(f"{text}; pin {pins(tight, found['changes'])}")["estimate"]
-    assert fits["memory"]["verdict"] == "FITS"
-    assert fits["step_time_s"] == pytest.approx(found["step_time_s"])
+    fits = plan(f"{text}; pin {pins(tight, found.changes)}").estimate
+    assert fits.memory.verdict == "FITS"
+    assert fits.step_time_s == pytest.approx(found.step_time_s)
 
 
 def test_nothing_that_fits_is_said_as_such() -> None:
@@ -45,9 +46,9 @@ def test_nothing_that_fits_is_said_as_such() -> None:
     assert "no layout of this run FITS\n" in plan_text(tight)
 
 
-def pins(p: dict[str, Any], changes: dict[str, Any]) -> str:
+def pins(p: Plan, changes: dict[str, Any]) -> str:
     """A plan's whole layout as pins, with some of it changed."""
-    kept = {n: p["layout"][n] for n in ("tp", "cp", "pp", "vpp", "ep", "etp")}
-    kept |= {n: p["policy"][n] for n in ("recompute", "dispatcher", "cuda_graph", "ep_overlap", "offload")}
-    kept |= {"micro_batch": p["batch"]["micro_batch"], "delay_wgrad": p["policy"]["delay_wgrad"]}
+    kept = {n: getattr(p.layout, n) for n in ("tp", "cp", "pp", "vpp", "ep", "etp")}
+    kept |= {n: getattr(p.policy, n) for n in ("recompute", "dispatcher", "cuda_graph", "ep_overlap", "offload")}
+    kept |= {"micro_batch": p.batch.micro_batch, "delay_wgrad": p.policy.delay_wgrad}
     return " ".join(f"{n}={axes.written(v) or 'none'}" for n, v in (kept | changes).items())

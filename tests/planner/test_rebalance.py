@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
 from moedsl.compiler import compile_source
 from moedsl.cost import pipeline
 from moedsl.diagnostics.source import Source
+from moedsl.planner.model.decisions import Alternative
+from moedsl.planner.model.plan import Plan
 from moedsl.planner.rebalance import WORTH
 from tests.helpers.cost_models import model
 
@@ -20,29 +21,29 @@ RUNS = (
 )
 
 
-def plan(text: str) -> dict[str, Any]:
+def plan(text: str) -> Plan:
     result = compile_source(Source("run.moe", text))
     assert not result.failed, result.diagnostics
     return result.plans[0]
 
 
-def shown(p: dict[str, Any]) -> list[dict[str, Any]]:
-    return [p["rebalanced"]] if "rebalanced" in p else []
+def shown(p: Plan) -> list[Alternative]:
+    return [p.rebalanced] if p.rebalanced else []
 
 
 @pytest.mark.parametrize("text", RUNS)
 def test_its_pin_gives_its_figures(text: str) -> None:
     before = plan(text)
-    assert before["layout"]["pipeline_layout"] is None
+    assert before.layout.pipeline_layout is None
     (found,) = shown(before)
     policy = {n: v for n, v in before.policy.to_json().items() if n in ("recompute", "cuda_graph", "dispatcher")}
     words = " ".join(
         f"{n}=[{', '.join(v)}]" if isinstance(v, list) and v else f"{n}={v or 'none'}" for n, v in policy.items()
     )
-    after = plan(f'{text} {words} pipeline_layout="{found["changes"]["pipeline_layout"]}"')
-    assert after["estimate"]["step_time_s"] == pytest.approx(found["step_time_s"])
-    assert after["estimate"]["memory"]["peak_gib"] == pytest.approx(found["peak_gib"])
-    assert found["step_time_s"] <= (1 - WORTH) * before["estimate"]["step_time_s"]
+    after = plan(f'{text} {words} pipeline_layout="{found.changes["pipeline_layout"]}"')
+    assert after.estimate.step_time_s == pytest.approx(found.step_time_s)
+    assert after.estimate.memory.peak_gib == pytest.approx(found.peak_gib)
+    assert found.step_time_s <= (1 - WORTH) * before.estimate.step_time_s
     assert not shown(after)
 
 

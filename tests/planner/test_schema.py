@@ -59,6 +59,7 @@ def test_answers_beside_a_plan_keep_it(validator: Draft202012Validator, capsys: 
     assert main(["plan", "-e", RUNS["text"], *asked]) == 0
     data = json.loads(capsys.readouterr().out)
     assert {"ladder", "top", "pareto", "budget"} <= data.keys() and wrong(validator, data) == []
+    assert json.dumps(Plan.from_json(data).to_json()) == json.dumps(data)
 
 
 @pytest.mark.parametrize(

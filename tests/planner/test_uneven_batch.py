@@ -19,7 +19,7 @@ def warned(text: str) -> list[Diagnostic]:
 def figures(text: str) -> tuple[int, float]:
     """Data parallelism, and tokens a second and GPU."""
     (plan,) = compiled(RUN + text).plans
-    return plan["layout"]["dp"], plan["estimate"]["tokens_per_s_per_gpu"]
+    return plan.layout.dp, plan.estimate.tokens_per_s_per_gpu
 
 
 @pytest.mark.parametrize("batch", [7, 63, 100])

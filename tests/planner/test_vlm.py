@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.source import Source
+from moedsl.planner.model.decisions import Decision
+from moedsl.planner.model.plan import Plan
 from moedsl.planner.sweep_table import comparisons
 from moedsl.planner.text.plan import plan_text
 
@@ -23,75 +23,75 @@ def compiled(text: str) -> Result:
     return result
 
 
-def plan(text: str) -> dict[str, Any]:
+def plan(text: str) -> Plan:
     (found,) = compiled(text).plans
     return found
 
 
-def decision(p: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(d for d in p["decisions"] if d["name"] == name)
+def decision(p: Plan, name: str) -> Decision:
+    return next(d for d in p.decisions if d.name == name)
 
 
-def said(p: dict[str, Any]) -> set[str]:
-    return {m["rule"].rpartition(".")[2] for m in p["measured"]}
+def said(p: Plan) -> set[str]:
+    return {m.rule.rpartition(".")[2] for m in p.measured}
 
 
 def test_bring_up_is_fsdp_with_full_recompute() -> None:
     p = plan(BASE + "fit first; vlm freeze_vision freeze_projection")
-    assert (p["policy"]["sharding"], p["policy"]["recompute"], p["layout"]["pp"]) == ("fsdp", ["full"], 1)
+    assert (p.policy.sharding, p.policy.recompute, p.layout.pp) == ("fsdp", ["full"], 1)
     chosen = decision(p, "sharding")
-    assert chosen["origin"] == "chosen"
-    assert any("VLM training" in c for c in chosen["cite"])
+    assert chosen.origin == "chosen"
+    assert any("VLM training" in c for c in chosen.cite)
     assert "relax_recompute" in said(p)
 
 
 @pytest.mark.parametrize("words", ["fit first; ", "fit first; vlm freeze_vision; "])
 def test_bring_up_recomputes_no_whole_layers_where_deepstack_learns(words: str) -> None:
     p = plan(BASE + words)
-    assert (p["policy"]["sharding"], p["policy"]["recompute"], p["layout"]["pp"]) == ("fsdp", [], 1)
+    assert (p.policy.sharding, p.policy.recompute, p.layout.pp) == ("fsdp", [], 1)
 
 
 def test_3d_where_the_run_says_so_and_selective_recompute_first() -> None:
     p = plan(BASE + "fit first; vlm 3d")
-    assert (p["policy"]["sharding"], p["policy"]["recompute"]) == ("optimizer", [])
+    assert (p.policy.sharding, p.policy.recompute) == ("optimizer", [])
 
 
 def test_bring_up_takes_3d_where_fsdp_does_not_fit() -> None:
     p = plan(BASE + "fit first; pin pp=2")
-    assert p["policy"]["sharding"] == "optimizer"
+    assert p.policy.sharding == "optimizer"
 
 
 def test_text_models_keep_the_distributed_optimizer() -> None:
     for phase in ("fit", "scale", "throughput"):
         p = plan(f"model qwen3_30b_a3b; gb200 x 32; {phase} first")
-        assert decision(p, "sharding")["origin"] == "defaulted"
-        assert p["policy"]["sharding"] == "optimizer"
-        assert "parts" not in p["estimate"]
-        assert p["estimate"]["useful_tokens_per_s_per_gpu"] == pytest.approx(p["estimate"]["tokens_per_s_per_gpu"])
+        assert decision(p, "sharding").origin == "defaulted"
+        assert p.policy.sharding == "optimizer"
+        assert p.estimate.parts is None
+        assert p.estimate.useful_tokens_per_s_per_gpu == pytest.approx(p.estimate.tokens_per_s_per_gpu)
 
 
 def test_throughput_weighs_3d_against_fsdp() -> None:
     p = plan(BASE + "throughput first")
     sharding = decision(p, "sharding")
-    assert (sharding["value"], sharding["origin"]) == ("optimizer", "chosen")
-    assert [a["value"] for a in sharding["alternatives"]] == ["fsdp"]
+    assert (sharding.value, sharding.origin) == ("optimizer", "chosen")
+    assert [a.value for a in sharding.alternatives] == ["fsdp"]
     assert {"sweep_micro_batch", "useful_tokens", "three_d_recovers"} <= said(p)
 
 
 def test_fsdp_sizes_ep_to_the_nvlink_domain() -> None:
     p = plan(BASE.replace("x 32", "x 128") + "fit first")
-    assert p["layout"]["ep"] == 64
+    assert p.layout.ep == 64
 
 
 def test_graphs_start_narrow_and_widen_on_real_data() -> None:
     text = BASE + "throughput first; vlm 3d; pin micro_batch=1 recompute=[moe_act] pp=1 tp=1 "
-    assert "attn" not in plan(text)["policy"]["cuda_graph"]
-    assert plan(text + '; data "images"')["policy"]["cuda_graph"] == ["moe_router", "moe_preprocess"]
+    assert "attn" not in plan(text).policy.cuda_graph
+    assert plan(text + '; data "images"').policy.cuda_graph == ["moe_router", "moe_preprocess"]
 
 
 def test_etp_is_a_last_resort() -> None:
-    assert plan(BASE + "fit first")["layout"]["etp"] == 1
-    assert plan(BASE + "throughput first")["layout"]["etp"] == 1
+    assert plan(BASE + "fit first").layout.etp == 1
+    assert plan(BASE + "throughput first").layout.etp == 1
 
 
 # ---------------------------------------------------------------- parts
@@ -100,32 +100,32 @@ def test_etp_is_a_last_resort() -> None:
 @pytest.mark.parametrize("vlm", ["", "vlm freeze_vision; ", "vlm fsdp; ", "vlm fsdp freeze_vision freeze_projection; "])
 def test_parts_add_up_to_the_first_stage(vlm: str) -> None:
     p = plan(f"{BASE}{vlm}throughput first; {PINS}")
-    parts, stage = p["estimate"]["parts"], p["estimate"]["memory"]["stages"][0]
-    assert [x["part"] for x in parts] == ["encoder", "projector", "decoder"]
+    parts, stage = p.estimate.parts, p.estimate.memory.stages[0]
+    assert [x.part for x in parts] == ["encoder", "projector", "decoder"]
     for name in ("weights_gib", "gradients_gib", "optimizer_gib", "activations_gib", "buffers_gib", "total_gib"):
-        assert sum(x[name] for x in parts) == pytest.approx(stage[name])
-        assert all(x[name] >= 0 for x in parts)
-    assert sum(x["params"] for x in parts) == stage["params"]
+        assert sum(getattr(x, name) for x in parts) == pytest.approx(getattr(stage, name))
+        assert all(getattr(x, name) >= 0 for x in parts)
+    assert sum(x.params for x in parts) == stage.params
     outside = ("pipeline_communication", "bubble", "data_communication", "optimizer")
-    inside = sum(v for k, v in p["estimate"]["breakdown"].items() if k not in outside)
-    assert sum(x["time_s"] for x in parts) == pytest.approx(inside)
+    inside = sum(v for k, v in p.estimate.breakdown.items() if k not in outside)
+    assert sum(x.time_s for x in parts) == pytest.approx(inside)
 
 
 def test_encoder_and_projector_are_what_the_checkpoint_has_beside_its_decoder() -> None:
-    parts = plan(f"{BASE}throughput first; {PINS}")["estimate"]["parts"]
-    assert parts[0]["params"] + parts[1]["params"] == VL_PARAMETERS - TEXT_PARAMETERS
+    parts = plan(f"{BASE}throughput first; {PINS}").estimate.parts
+    assert parts[0].params + parts[1].params == VL_PARAMETERS - TEXT_PARAMETERS
 
 
 def test_a_frozen_tower_has_weights_only() -> None:
-    encoder = plan(f"{BASE}vlm freeze_vision; throughput first; {PINS}")["estimate"]["parts"][0]
-    assert encoder["weights_gib"] > 0
-    assert [encoder[f"{k}_gib"] for k in ("gradients", "optimizer", "activations")] == [0, 0, 0]
+    encoder = plan(f"{BASE}vlm freeze_vision; throughput first; {PINS}").estimate.parts[0]
+    assert encoder.weights_gib > 0
+    assert (encoder.gradients_gib, encoder.optimizer_gib, encoder.activations_gib) == (0, 0, 0)
 
 
 def test_full_recompute_runs_the_tower_again() -> None:
     run = f"{BASE}vlm 3d; throughput first; {PINS}"
-    once, again = (plan(t)["estimate"]["parts"][0] for t in (run, run.replace("recompute=none", "recompute=full")))
-    assert again["time_s"] == pytest.approx(once["time_s"] * 4 / 3)
+    once, again = (plan(t).estimate.parts[0] for t in (run, run.replace("recompute=none", "recompute=full")))
+    assert again.time_s == pytest.approx(once.time_s * 4 / 3)
 
 
 # ---------------------------------------------------------------- freezing
@@ -134,22 +134,22 @@ def test_full_recompute_runs_the_tower_again() -> None:
 @pytest.mark.parametrize("how", ["3d", "fsdp"])
 def test_what_freezing_buys_is_the_difference_of_two_plans(how: str) -> None:
     free, frozen = (plan(f"{BASE}vlm {how} {word}; throughput first; {PINS}") for word in ("", "freeze_vision"))
-    said = {f["name"]: f for f in free["estimate"]["freeze"]}["freeze_vision"]
-    gib = frozen["estimate"]["memory"]["peak_gib"] - free["estimate"]["memory"]["peak_gib"]
-    assert said["peak_gib"] == pytest.approx(gib, abs=1e-6)
-    assert said["step_time"] == pytest.approx(frozen["estimate"]["step_time_s"] / free["estimate"]["step_time_s"] - 1)
+    said = {f.name: f for f in free.estimate.freeze}["freeze_vision"]
+    gib = frozen.estimate.memory.peak_gib - free.estimate.memory.peak_gib
+    assert said.peak_gib == pytest.approx(gib, abs=1e-6)
+    assert said.step_time == pytest.approx(frozen.estimate.step_time_s / free.estimate.step_time_s - 1)
     assert gib < 0
-    assert said["step_time"] < 0
-    same = {f["name"]: f for f in frozen["estimate"]["freeze"]}["freeze_vision"]
-    assert (said["frozen"], same["frozen"]) == (False, True)
-    assert same["effect"] == said["effect"]
+    assert said.step_time < 0
+    same = {f.name: f for f in frozen.estimate.freeze}["freeze_vision"]
+    assert (said.frozen, same.frozen) == (False, True)
+    assert same.effect == said.effect
 
 
 def test_freezing_is_a_small_gain_on_real_shapes() -> None:
     """ "A small but real throughput gain" (VLM training, key tuning knobs 1)."""
-    freeze = plan("model qwen3_vl_235b_a22b; gb200 x 256; seq 4k; batch 1024; throughput first")["estimate"]["freeze"]
-    vision = next(f for f in freeze if f["name"] == "freeze_vision")
-    assert -0.10 < vision["step_time"] < 0
+    freeze = plan("model qwen3_vl_235b_a22b; gb200 x 256; seq 4k; batch 1024; throughput first").estimate.freeze
+    vision = next(f for f in freeze if f.name == "freeze_vision")
+    assert -0.10 < vision.step_time < 0
 
 
 # ---------------------------------------------------------------- mock data, useful tokens, vision that dominates
@@ -157,7 +157,7 @@ def test_freezing_is_a_small_gain_on_real_shapes() -> None:
 
 def test_mock_data_is_no_performance_proxy() -> None:
     mock = compiled(BASE + "throughput first")
-    notes = [d for d in mock.plans[0]["diagnostics"] if d["id"] == "plan.no_proxy"]
+    notes = [d for d in mock.plans[0].diagnostics if d["id"] == "plan.no_proxy"]
     assert len(notes) == 1
     assert "mock_data_twice_as_fast" in said(mock.plans[0])
     assert "about twice as fast" in " ".join(plan_text(mock.plans[0]).split())
@@ -168,19 +168,19 @@ def test_mock_data_is_no_performance_proxy() -> None:
 )
 def test_real_images_and_text_get_no_such_note(text: str) -> None:
     p = plan(text)
-    assert not [d for d in p["diagnostics"] if d["id"] == "plan.no_proxy"]
+    assert not [d for d in p.diagnostics if d["id"] == "plan.no_proxy"]
     assert "mock_data_twice_as_fast" not in said(p)
 
 
 def test_useful_tokens_leave_the_image_out() -> None:
-    e = plan(f"{BASE}throughput first; {PINS}")["estimate"]
-    assert e["useful_share"] == (4096 - 1024) / 4096
-    assert e["useful_tokens_per_s_per_gpu"] == pytest.approx(0.75 * e["tokens_per_s_per_gpu"])
+    e = plan(f"{BASE}throughput first; {PINS}").estimate
+    assert e.useful_share == (4096 - 1024) / 4096
+    assert e.useful_tokens_per_s_per_gpu == pytest.approx(0.75 * e.tokens_per_s_per_gpu)
 
 
 def test_alternatives_and_sweeps_compare_by_useful_tokens() -> None:
     p = plan(BASE + "throughput first")
-    rates = [a["useful_tokens_per_s_per_gpu"] * a["step_time_s"] for a in p["alternatives"]]
+    rates = [a.useful_tokens_per_s_per_gpu * a.step_time_s for a in p.alternatives]
     assert rates == pytest.approx([512 * (4096 - 1024) / 32] * len(rates))
     text = f"model qwen3_vl_30b_a3b; gb200 x 32; batch 512; throughput first; {PINS}; sweep seq in 2k, 8k"
     (compared,) = comparisons(compiled(text).plans)
@@ -193,11 +193,11 @@ def test_a_vision_encoder_that_dominates_is_said() -> None:
     short, long = (
         plan(f"model qwen3_vl_30b_a3b; gb200 x 32; seq {s}; batch 512; throughput first; {PINS}") for s in ("1k", "16k")
     )
-    note = short["estimate"]["vision_note"]
-    assert note["rule"] == "std.vlm_frozen.vision_encoder"
-    assert note["share"] > 0.10
+    note = short.estimate.vision_note
+    assert note.rule == "std.vlm_frozen.vision_encoder"
+    assert note.share > 0.10
     assert "of the step is vision" in plan_text(short)
-    assert long["estimate"]["vision_note"] is None
+    assert long.estimate.vision_note is None
 
 
 @pytest.mark.parametrize(("hardware", "rule"), [("gb200", "fsdp_gb200_mfu"), ("b200", "fsdp_b200_sensitive")])

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from moedsl.cli.main import main
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.fields import decided_fields
+from moedsl.planner.model.decisions import Decision
+from moedsl.planner.model.plan import Plan
 from moedsl.verify.client import Server
 from tests.helpers.programs import compiled, plan_of, written
 
@@ -19,21 +22,21 @@ DECIDED = ("layout", "batch", "policy", "gpus")
 
 
 @pytest.fixture(scope="module")
-def four() -> dict[str, dict[str, Any]]:
+def four() -> dict[str, Plan]:
     result = compiled(f"{RUN}; workflow")
     assert not result.failed, result.diagnostics
-    return {p["name"]: p for p in result.plans}
+    return {p.name: p for p in result.plans}
 
 
-def decided(p: dict[str, Any]) -> dict[str, Any]:
-    return {k: p[k] for k in DECIDED}
+def decided(p: Plan) -> dict[str, Any]:
+    return {k: getattr(p, k) for k in DECIDED}
 
 
 # ---------------------------------------------------------------- the four runs
 
 
-def test_one_file_is_four_runs(four: dict[str, dict[str, Any]]) -> None:
-    assert {n: p["phase"] for n, p in four.items()} == {
+def test_one_file_is_four_runs(four: dict[str, Plan]) -> None:
+    assert {n: p.phase for n, p in four.items()} == {
         "main.fit": "fit",
         "main.scale": "scale",
         "main.profile": "profile",
@@ -42,17 +45,17 @@ def test_one_file_is_four_runs(four: dict[str, dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("name", ["fit", "scale", "profile", "retune"])
-def test_each_phase_is_the_compile_that_it_would_be_alone(name: str, four: dict[str, dict[str, Any]]) -> None:
+def test_each_phase_is_the_compile_that_it_would_be_alone(name: str, four: dict[str, Plan]) -> None:
     phase = {"retune": "throughput"}.get(name, name)
     alone = plan_of(f"{RUN}; {phase} first")
     assert decided(four[f"main.{name}"]) == decided(alone)
-    mine, its = four[f"main.{name}"]["estimate"], alone["estimate"]
+    mine, its = four[f"main.{name}"].estimate, alone.estimate
     if name == "profile":  # that of the workflow has the layout of scale and no other to name
-        mine, its = ({**e, "memory": {**e["memory"], "certain": None}} for e in (mine, its))
+        mine, its = (evolve(e, memory=evolve(e.memory, certain=None)) for e in (mine, its))
     assert mine == its
 
 
-def test_profile_takes_the_layout_of_scale(four: dict[str, dict[str, Any]]) -> None:
+def test_profile_takes_the_layout_of_scale(four: dict[str, Plan]) -> None:
     scale, profile = four["main.scale"], four["main.profile"]
     assert decided(scale) == decided(profile)
     a, b = decided_fields(scale), decided_fields(profile)
@@ -62,31 +65,31 @@ def test_profile_takes_the_layout_of_scale(four: dict[str, dict[str, Any]]) -> N
 
 def test_what_is_pinned_holds_in_every_phase() -> None:
     result = compiled(f"{RUN}; pin ep=32 micro_batch=2; precision fp8; seq 8k; workflow")
-    assert [p["layout"]["ep"] for p in result.plans] == [32] * 4
-    assert {p["policy"]["precision"] for p in result.plans} == {"fp8_blockwise"}
-    assert {(p["batch"]["seq"], p["batch"]["micro_batch"]) for p in result.plans} == {(8192, 2)}
+    assert [p.layout.ep for p in result.plans] == [32] * 4
+    assert {p.policy.precision for p in result.plans} == {"fp8_blockwise"}
+    assert {(p.batch.seq, p.batch.micro_batch) for p in result.plans} == {(8192, 2)}
 
 
 def test_fit_settles_the_number_of_gpus() -> None:
     result = compiled("model qwen3_30b_a3b; h100; workflow")
     fit = plan_of("model qwen3_30b_a3b; h100; fit first")
-    assert {p["gpus"] for p in result.plans} == {fit["gpus"]}
-    assert len({p["batch"]["global_batch"] for p in result.plans}) == 1
+    assert {p.gpus for p in result.plans} == {fit.gpus}
+    assert len({p.batch.global_batch for p in result.plans}) == 1
 
 
 def test_auto_opens_low_precision_when_it_retunes() -> None:
     result = compiled("model deepseek_v3; gb200 x 256; precision auto; workflow")
-    assert [p["policy"]["precision"] for p in result.plans] == ["bf16", "bf16", "bf16", "mxfp8"]
+    assert [p.policy.precision for p in result.plans] == ["bf16", "bf16", "bf16", "mxfp8"]
 
 
 def test_runs_of_a_file_have_workflows_of_their_own() -> None:
     result = compiled(f"{RUN}\nrun short {{ workflow }}\nrun long from short {{ seq 16k }}\nrun one {{ fit first }}")
-    names = [p["name"] for p in result.plans]
+    names = [p.name for p in result.plans]
     assert names == [f"{r}.{p}" for r in ("short", "long") for p in ("fit", "scale", "profile", "retune")] + ["one"]
-    assert {p["batch"]["seq"] for p in result.plans if p["name"].startswith("long.")} == {16384}
-    by = {p["name"]: p for p in result.plans}
-    assert by["long.scale"]["ladder"]["from"]["step_time_s"] == by["long.scale"]["estimate"]["step_time_s"]
-    assert "ladder" not in by["one"]
+    assert {p.batch.seq for p in result.plans if p.name.startswith("long.")} == {16384}
+    by = {p.name: p for p in result.plans}
+    assert by["long.scale"].ladder.from_.step_time_s == by["long.scale"].estimate.step_time_s
+    assert by["one"].ladder is None
 
 
 @pytest.mark.parametrize(
@@ -120,26 +123,26 @@ def test_compile_writes_a_folder_for_each_phase(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the ladder
 
 
-def test_the_ladder_predicts_what_the_next_phase_plans(four: dict[str, dict[str, Any]]) -> None:
+def test_the_ladder_predicts_what_the_next_phase_plans(four: dict[str, Plan]) -> None:
     for here, there in (("fit", "scale"), ("scale", "retune"), ("profile", "retune")):
-        step = four[f"main.{here}"]["ladder"]["next"][-1]
-        assert step["step_time_s"] == four[f"main.{there}"]["estimate"]["step_time_s"]
-        assert step["peak_gib"] == four[f"main.{there}"]["estimate"]["memory"]["peak_gib"]
-    assert four["main.retune"]["ladder"]["next"] == ()
+        step = four[f"main.{here}"].ladder.next[-1]
+        assert step.step_time_s == four[f"main.{there}"].estimate.step_time_s
+        assert step.peak_gib == four[f"main.{there}"].estimate.memory.peak_gib
+    assert four["main.retune"].ladder.next == ()
 
 
-def test_the_ladder_says_what_was_gained(four: dict[str, dict[str, Any]]) -> None:
-    assert four["main.fit"]["ladder"]["from"] is None
-    gains = {n: four[f"main.{n}"]["ladder"]["from"] for n in ("scale", "profile", "retune")}
-    assert [g["phase"] for g in gains.values()] == ["fit", "scale", "profile"]
-    assert gains["profile"]["changes"] == {} and gains["profile"]["speedup"] == 1
-    before, after = (four[n]["estimate"]["step_time_s"] for n in ("main.fit", "main.scale"))
-    assert gains["scale"]["speedup"] == pytest.approx(before / after)
-    assert gains["scale"]["changes"]["dispatcher"] == four["main.scale"]["policy"]["dispatcher"]
+def test_the_ladder_says_what_was_gained(four: dict[str, Plan]) -> None:
+    assert four["main.fit"].ladder.from_ is None
+    gains = {n: four[f"main.{n}"].ladder.from_ for n in ("scale", "profile", "retune")}
+    assert [g.phase for g in gains.values()] == ["fit", "scale", "profile"]
+    assert gains["profile"].changes == {} and gains["profile"].speedup == 1
+    before, after = (four[n].estimate.step_time_s for n in ("main.fit", "main.scale"))
+    assert gains["scale"].speedup == pytest.approx(before / after)
+    assert gains["scale"].changes["dispatcher"] == four["main.scale"].policy.dispatcher
 
 
-def test_what_a_phase_holds_is_what_the_next_ones_open(four: dict[str, dict[str, Any]]) -> None:
-    fit, scale, profile = (four[f"main.{n}"]["ladder"].to_json() for n in ("fit", "scale", "profile"))
+def test_what_a_phase_holds_is_what_the_next_ones_open(four: dict[str, Plan]) -> None:
+    fit, scale, profile = (four[f"main.{n}"].ladder.to_json() for n in ("fit", "scale", "profile"))
     held = {e["axis"]: e for e in fit["held"]}
     assert held.keys() >= {"dispatcher", "cuda_graph", "ep_overlap", "vpp", "micro_batch"}
     assert held["dispatcher"]["values"] == ["alltoall"] and held["dispatcher"]["rule"] == "std.fit.dispatcher"
@@ -153,12 +156,10 @@ def test_what_a_phase_holds_is_what_the_next_ones_open(four: dict[str, dict[str,
     )
 
 
-def test_a_single_run_has_a_ladder_on_request(
-    four: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_single_run_has_a_ladder_on_request(four: dict[str, Plan], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-e", f"{RUN}; fit first", "--json", "--ladder"]) == 0
     alone = json.loads(capsys.readouterr().out)["ladder"]
-    in_file = four["main.fit"]["ladder"].to_json()
+    in_file = four["main.fit"].ladder.to_json()
     assert {k: alone[k] for k in ("open", "held", "next", "ranks_by")} == {
         k: in_file[k] for k in ("open", "held", "next", "ranks_by")
     }
@@ -167,11 +168,11 @@ def test_a_single_run_has_a_ladder_on_request(
 
 
 def test_the_wrong_order_is_noted_where_nothing_came_before(
-    four: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    four: dict[str, Plan], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", "-e", f"{RUN}; throughput first", "--ladder"]) == 0
     assert "fit, scale and profile come before this phase" in " ".join(capsys.readouterr().out.split())
-    assert not any("wrong_order" in n["rule"] for n in four["main.retune"]["ladder"]["notes"])
+    assert not any("wrong_order" in n.rule for n in four["main.retune"].ladder.notes)
 
 
 def test_fit_says_how_its_groups_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,27 +184,27 @@ def test_one_shared_mesh_costs_what_a_require_of_it_costs() -> None:
     """Parallel folding on Qwen3-235B: the price of one mesh is that of the best layout that obeys it."""
     run = "model qwen3_235b_a22b; h100 x 64; throughput first"
     result = compiled(run.replace("throughput first", "workflow"))
-    folding = result.plans[-1]["ladder"]["folding"]
+    folding = result.plans[-1].ladder.folding
     shared = plan_of(f"{run}; require etp == tp and dp % ep == 0")
-    assert folding["folded"] and shared["layout"]["dp"] % shared["layout"]["ep"] == 0
-    assert folding["shared_mesh"]["step_time_s"] == shared["estimate"]["step_time_s"]
-    assert folding["shared_mesh"]["speedup"] < 1
+    assert folding.folded and shared.layout.dp % shared.layout.ep == 0
+    assert folding.shared_mesh.step_time_s == shared.estimate.step_time_s
+    assert folding.shared_mesh.speedup < 1
 
 
 # ---------------------------------------------------------------- advice, and the platform's defaults
 
 
-def decisions(p: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {d["name"]: d for d in p["decisions"]}
+def decisions(p: Plan) -> dict[str, Decision]:
+    return {d.name: d for d in p.decisions}
 
 
-def test_advice_is_marked(four: dict[str, dict[str, Any]]) -> None:
+def test_advice_is_marked(four: dict[str, Plan]) -> None:
     fit, retune = decisions(four["main.fit"]), decisions(four["main.retune"])
-    assert fit["dispatcher"]["advice"] and fit["dispatcher"]["among"] == "std.fit.dispatcher"
-    assert retune["cuda_graph"]["advice"] and retune["cuda_graph"]["among"] == "std.throughput.cuda_graph"
-    assert not fit["tp"]["advice"]
+    assert fit["dispatcher"].advice and fit["dispatcher"].among == "std.fit.dispatcher"
+    assert retune["cuda_graph"].advice and retune["cuda_graph"].among == "std.throughput.cuda_graph"
+    assert not fit["tp"].advice
     pinned = decisions(plan_of(f"{RUN}; pin dispatcher=hybridep"))["dispatcher"]
-    assert not pinned["advice"] and pinned["among"] is None
+    assert not pinned.advice and pinned.among is None
 
 
 @pytest.mark.parametrize(
@@ -226,20 +227,20 @@ def test_defaults_by_platform(hardware: str, first: str, low: str) -> None:
 
 def test_the_profile_is_of_the_first_and_the_last_stage() -> None:
     deep = plan_of("model deepseek_v3; gb200 x 256; pin pp=8; profile first")
-    assert deep["derived"]["profiling.profile_ranks"] == [0, 224]
+    assert deep.derived["profiling.profile_ranks"] == [0, 224]
     flat = plan_of("model qwen3_30b_a3b; gb200 x 64; pin pp=1; profile first")
-    assert flat["derived"]["profiling.profile_ranks"] == [0]
+    assert flat.derived["profiling.profile_ranks"] == [0]
 
 
 def test_memory_is_recorded_near_its_wall_only() -> None:
     near = plan_of("model deepseek_v3; gb200 x 256; profile first")
     far = plan_of("model qwen3_30b_a3b; gb200 x 64; pin micro_batch=1 ep=64; profile first")
-    assert near["estimate"]["memory"]["peak_gib"] > 0.8 * near["estimate"]["memory"]["capacity_gib"]
-    assert near["derived"]["profiling.record_memory_history"] is True
-    assert far["derived"]["profiling.record_memory_history"] is False
+    assert near.estimate.memory.peak_gib > 0.8 * near.estimate.memory.capacity_gib
+    assert near.derived["profiling.record_memory_history"] is True
+    assert far.derived["profiling.record_memory_history"] is False
 
 
-def test_only_a_profile_starts_under_nsight(four: dict[str, dict[str, Any]]) -> None:
+def test_only_a_profile_starts_under_nsight(four: dict[str, Plan]) -> None:
     assert "nsys profile" in recipe_text(four["main.profile"])
     assert not any("nsys" in recipe_text(four[f"main.{n}"]) for n in ("fit", "scale", "retune"))
 
@@ -254,10 +255,10 @@ def test_the_other_profiler_starts_without_nsight() -> None:
 )
 def test_profile_is_a_phase_and_a_declaration(text: str) -> None:
     (p,) = compiled(f"model qwen3_30b_a3b\n{text}").plans
-    assert p["gpus"] == 16 and p["phase"] == ("profile" if text.endswith("profile first") else "fit")
+    assert p.gpus == 16 and p.phase == ("profile" if text.endswith("profile first") else "fit")
 
 
-def test_a_set_of_a_profiling_field_makes_the_section(four: dict[str, dict[str, Any]]) -> None:
+def test_a_set_of_a_profiling_field_makes_the_section(four: dict[str, Plan]) -> None:
     text = recipe_text(plan_of(f"{RUN}; set profiling.use_pytorch_profiler = true"))
     assert text.index("cfg.profiling = ProfilingConfig()") < text.index("cfg.profiling.use_pytorch_profiler = True")
     assert "cfg.profiling" not in recipe_text(four["main.fit"])

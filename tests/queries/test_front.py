@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, given, settings
 
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
+from moedsl.planner import experiment
+from moedsl.planner.model.answers import GpusTime, Pareto
+from moedsl.planner.model.plan import Plan
 from moedsl.queries.front import _Front, front
 from moedsl.queries.pareto import beats, pareto
 from moedsl.queries.text import pareto_text
@@ -19,6 +22,7 @@ from moedsl.solver.problem import lower
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import Chosen, make_cost, solve
 from moedsl.solver.space import combinations_of, mesh_table, policy_table
+from moedsl.support.record import ABSENT
 from tests.helpers import rotation
 from tests.helpers.fake_prices import FakePrices
 from tests.helpers.small_programs import SMALL, WHY, WIDE, program, texts
@@ -123,13 +127,13 @@ def test_between_the_ends_it_is_what_the_search_finds_within_a_memory() -> None:
 def test_the_plan_is_placed_beside_the_front() -> None:
     result = compile_source(Source("run.moe", "qwen3_30b_a3b; h100 x 16; throughput first"))
     (chosen,) = result.chosen
-    found = pareto(chosen)["memory_time"]
-    plan, points = found["plan"], found["points"]
-    assert plan["step_time_s"] == result.plans[0]["estimate"]["step_time_s"]
+    found = pareto(chosen).memory_time
+    plan, points = found.plan, found.points
+    assert plan.step_time_s == result.plans[0].estimate.step_time_s
     for i, p in enumerate(points):
-        better = p["peak_gib"] <= plan["peak_gib"] and p["step_time_s"] <= plan["step_time_s"]
-        assert (i in plan["beaten_by"]) == (better and p["layout"] != _layout(result.plans[0]))
-    assert plan["on_front"] == (not plan["beaten_by"])
+        better = p.peak_gib <= plan.peak_gib and p.step_time_s <= plan.step_time_s
+        assert (i in plan.beaten_by) == (better and p.layout != _layout(result.plans[0]))
+    assert plan.on_front == (not plan.beaten_by)
 
 
 @pytest.mark.parametrize(
@@ -140,19 +144,19 @@ def test_what_beats_the_plan_is_behind_by_the_key_that_decides(more: str, key: s
     text = f"qwen3_235b_a22b; gb200 x 256; {more}"
     result = compile_source(Source("run.moe", text))
     (chosen,) = result.chosen
-    found = pareto(chosen)["memory_time"]
-    ahead = [found["points"][i] for i in found["plan"]["beaten_by"]]
-    assert ahead and all(p["behind"]["plan"] < p["behind"]["value"] for p in ahead)
-    fastest = min(ahead, key=lambda p: p["step_time_s"])
-    assert fastest["behind"]["key"] == key
+    found = pareto(chosen).memory_time
+    ahead = [found.points[i] for i in found.plan.beaten_by]
+    assert ahead and all(p.behind.plan < p.behind.value for p in ahead)
+    fastest = min(ahead, key=lambda p: p.step_time_s)
+    assert fastest.behind.key == key
     if key == "model_parallel":
-        here, there = (x["tp"] * x["cp"] * x["pp"] for x in (result.plans[0]["layout"], fastest["layout"]))
-        assert (fastest["behind"]["plan"], fastest["behind"]["value"]) == (here, there)
-    said = pareto_text(result.plans[0], {"memory_time": found, "gpus_time": {"points": []}})
+        here, there = (x["tp"] * x["cp"] * x["pp"] for x in (result.plans[0].layout.to_json(), fastest.layout))
+        assert (fastest.behind.plan, fastest.behind.value) == (here, there)
+    said = pareto_text(result.plans[0], Pareto(found, GpusTime(None, (), ())))
     assert f"`{key}`" in said and "leaving" not in said
-    assert not any("behind" in p for i, p in enumerate(found["points"]) if i not in found["plan"]["beaten_by"])
+    assert all(p.behind is ABSENT for i, p in enumerate(found.points) if i not in found.plan.beaten_by)
 
 
-def _layout(plan: dict[str, Any]) -> dict[str, Any]:
-    axes = {**plan["layout"], **plan["batch"], **plan["policy"]}
+def _layout(plan: Plan) -> dict[str, Any]:
+    axes = experiment.settings(plan.layout, plan.batch, plan.policy)
     return {n: axes[n] for n in ("pp", "tp", "cp", "etp", "ep", "vpp", "micro_batch", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph", "ep_overlap", "delay_wgrad", "precision", "sharding", "moments", "grad_reduce")}  # fmt: skip

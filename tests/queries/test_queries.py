@@ -15,8 +15,11 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.source import Source
+from moedsl.planner.experiment import settings
+from moedsl.planner.model.answers import Compared, Priced
+from moedsl.planner.model.plan import Plan
 from moedsl.queries import amounts
-from moedsl.queries.figures import Budget, Figures
+from moedsl.queries.figures import Budget, priced
 from moedsl.queries.gpus import numbers, scaling
 from moedsl.queries.top import top
 from moedsl.queries.what_if import what_if
@@ -31,24 +34,25 @@ def compiled(text: str, stop: str = "plan") -> Result:
     return result
 
 
-def plan_of(text: str) -> dict[str, Any]:
+def plan_of(text: str) -> Plan:
     (plan,) = compiled(text).plans
     return plan
 
 
-def layout_of(plan: dict[str, Any]) -> dict[str, Any]:
-    values = {**plan["layout"], **plan["batch"], **plan["policy"]}
+def layout_of(plan: Plan) -> dict[str, Any]:
+    values = settings(plan.layout, plan.batch, plan.policy)
     return {n: values[n] for n in AXES}
 
 
-def says_the_same(line: dict[str, Any], plan: dict[str, Any]) -> None:
+def says_the_same(line: dict[str, Any] | Compared, plan: Plan) -> None:
     """A line of an answer has the figures and the layout of a plan."""
-    e = plan["estimate"]
-    assert line["step_time_s"] == e["step_time_s"]
-    assert line["peak_gib"] == e["memory"]["peak_gib"]
-    assert line["tokens_per_s_per_gpu"] == pytest.approx(e["tokens_per_s_per_gpu"], rel=1e-12)
-    assert line["gpus"] == plan["gpus"]
-    assert line["verdict"] == e["memory"]["verdict"]
+    line = line.to_json() if isinstance(line, Compared) else line
+    e = plan.estimate
+    assert line["step_time_s"] == e.step_time_s
+    assert line["peak_gib"] == e.memory.peak_gib
+    assert line["tokens_per_s_per_gpu"] == pytest.approx(e.tokens_per_s_per_gpu, rel=1e-12)
+    assert line["gpus"] == plan.gpus
+    assert line["verdict"] == e.memory.verdict
     assert line["layout"] == layout_of(plan)
 
 
@@ -117,11 +121,11 @@ def test_a_line_is_the_compile_of_the_changed_program(base: dict[str, Any], chan
         (plan,) = result.plans
         says_the_same(line, plan)
         was = now.plans[0]
-        other, same = (p["experiment"] for p in (plan, was))
-        assert bool(line["another_experiment"]) == (other["fingerprint"] != same["fingerprint"]), line
-        names = {*other["values"], *same["values"]}
-        assert {*line["another_experiment"]} == {n for n in names if other["values"].get(n) != same["values"].get(n)}
-        assert line["speedup"] == was["estimate"]["step_time_s"] / plan["estimate"]["step_time_s"]
+        other, same = (p.experiment for p in (plan, was))
+        assert bool(line["another_experiment"]) == (other.fingerprint != same.fingerprint), line
+        names = {*other.values, *same.values}
+        assert {*line["another_experiment"]} == {n for n in names if other.values.get(n) != same.values.get(n)}
+        assert line["speedup"] == was.estimate.step_time_s / plan.estimate.step_time_s
         assert line["changes"] == {n: v for n, v in layout_of(plan).items() if v != layout_of(was)[n]}
 
 
@@ -158,14 +162,14 @@ def test_points_are_compiles_at_the_same_batch() -> None:
     now = compiled("moonlight_16b; h100 x 16; seq 4k; throughput first", "solve")
     found = scaling(now.chosen[0], None, lambda _: None)
     smallest = compile_source(Source("run.moe", "moonlight_16b; h100; seq 4k; batch 1024; throughput first")).plans
-    assert found["fewest"] == found["points"][0]["gpus"] == smallest[0]["gpus"]
+    assert found.fewest == found.points[0].gpus == smallest[0].gpus
     times: list[float] = []
-    for p in found["points"]:
-        says_the_same(p, plan_of(f"moonlight_16b; h100 x {p['gpus']}; seq 4k; batch 1024; throughput first"))
-        assert p["on_front"] == all(p["step_time_s"] < t for t in times)
-        assert p["plan"] == (p["gpus"] == 16)
-        times.append(p["step_time_s"])
-    assert found["points"][-1]["gpus"] == 64 * found["fewest"]
+    for p in found.points:
+        says_the_same(p, plan_of(f"moonlight_16b; h100 x {p.gpus}; seq 4k; batch 1024; throughput first"))
+        assert p.on_front == all(p.step_time_s < t for t in times)
+        assert p.plan == (p.gpus == 16)
+        times.append(p.step_time_s)
+    assert found.points[-1].gpus == 64 * found.fewest
 
 
 def test_numbers_of_gpus() -> None:
@@ -189,14 +193,14 @@ def test_the_best_are_the_plan_and_its_alternatives_and_then_more() -> None:
     result = compiled(text)
     (chosen,), (plan,) = result.chosen, result.plans
     found = top(chosen, 12)
-    assert [f["rank"] for f in found] == list(range(1, 13))
+    assert [f.rank for f in found] == list(range(1, 13))
     says_the_same(found[0], plan)
-    for f, a in zip(found[1:], plan["alternatives"], strict=False):
-        assert (f["step_time_s"], f["peak_gib"], f["changes"]) == (a["step_time_s"], a["peak_gib"], a["changes"])
+    for f, a in zip(found[1:], plan.alternatives, strict=False):
+        assert (f.step_time_s, f.peak_gib, f.changes) == (a.step_time_s, a.peak_gib, a.changes)
     for f in found[::4]:
-        alone = plan_of(f"{text}; pin {pinned(f['layout'])}")
+        alone = plan_of(f"{text}; pin {pinned(f.layout)}")
         says_the_same(f, alone)
-        assert f["against_advice"] == [a["rule"] for a in alone["advice"] if not a["followed"]]
+        assert [*f.against_advice] == [a.rule for a in alone.advice if not a.followed]
     assert found[:5] == top(chosen, 5)
 
 
@@ -211,19 +215,19 @@ def test_fewer_where_fewer_fit() -> None:
 def test_a_budget_by_hand() -> None:
     """1 Mi-token steps of 2 s on 8 GPUs: 10^9 tokens are 954 steps, 1908 s, 4.24 GPU-hours."""
     found = Budget(10**9, 2.5).of(2.0, 2**20, 8)
-    assert found["steps"] == 954
-    assert found["days"] == pytest.approx(1908 / 86400)
-    assert found["gpu_hours"] == pytest.approx(4.24)
-    assert found["cost"] == pytest.approx(10.6)
-    assert "cost" not in Budget(10**9).of(2.0, 2**20, 8)
+    assert found.steps == 954
+    assert found.days == pytest.approx(1908 / 86400)
+    assert found.gpu_hours == pytest.approx(4.24)
+    assert found.cost == pytest.approx(10.6)
+    assert Budget(10**9).of(2.0, 2**20, 8).cost is None
 
 
 def test_a_budget_and_the_rate_of_the_plan_agree() -> None:
     result = compiled("qwen3_30b_a3b; h100 x 16")
-    found = Figures(result.chosen[0], Budget(10**12)).of(result.chosen[0].solution.rows[0])
-    rate = result.plans[0]["estimate"]["tokens_per_s_per_gpu"]
-    assert found["budget"]["gpu_hours"] == pytest.approx(1e12 / rate / 3600, rel=1e-5)
-    assert found["gpu_hours_per_billion_tokens"] * 1000 == pytest.approx(found["budget"]["gpu_hours"], rel=1e-5)
+    found = priced(Priced, result.chosen[0], result.chosen[0].solution.rows[0], Budget(10**12))
+    rate = result.plans[0].estimate.tokens_per_s_per_gpu
+    assert found.budget.gpu_hours == pytest.approx(1e12 / rate / 3600, rel=1e-5)
+    assert found.gpu_hours_per_billion_tokens * 1000 == pytest.approx(found.budget.gpu_hours, rel=1e-5)
 
 
 @pytest.mark.parametrize(

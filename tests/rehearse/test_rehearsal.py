@@ -18,6 +18,7 @@ from attrs import evolve
 from moedsl.cli.commands import rehearse as command
 from moedsl.cli.main import main
 from moedsl.diagnose import text as diagnose_text
+from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import result
 from moedsl.rehearse.checks import Check, checks
 from moedsl.rehearse.launch import Host, Outcome
@@ -41,7 +42,7 @@ def host() -> Iterator[Host]:
         yield process
 
 
-def small(text: str, ranks: int = 4) -> tuple[Rehearsal, dict[str, Any], tuple[str, str]]:
+def small(text: str, ranks: int = 4) -> tuple[Rehearsal, Plan, tuple[str, str]]:
     """The rehearsal of a program, its plan, and the model's Hugging Face id and family."""
     result = compiled(text)
     assert not result.failed, result.diagnostics

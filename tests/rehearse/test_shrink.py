@@ -6,7 +6,6 @@ import json
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -18,6 +17,8 @@ from moedsl.compiler import compile_source
 from moedsl.cost.pipeline import layout_for, parse_layout
 from moedsl.diagnostics.source import Source
 from moedsl.importer.config import declaration
+from moedsl.planner import experiment
+from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import hf, kernels, prepare, program, shapes
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, SHRUNK
 from moedsl.rehearse.shrink import RANKS, Rehearsal, shrink
@@ -45,7 +46,7 @@ PINNED = (
     "nemotron_3_super; h100 x 256; seq 8k; batch 512; pin pp=4 tp=2 cp=2 ep=16; fit first",
     "qwen3_next_80b_a3b; h100 x 64; seq 4k; batch 256; pin pp=4 vpp=10 tp=2 ep=8; fit first",
 )
-Case = tuple[Chosen, dict[str, Any], Rehearsal]
+Case = tuple[Chosen, Plan, Rehearsal]
 
 
 def cases(text: str, name: str = "run.moe", ranks: int = RANKS) -> list[Case]:
@@ -53,12 +54,12 @@ def cases(text: str, name: str = "run.moe", ranks: int = RANKS) -> list[Case]:
     result = compiled(text, name)
     own = {"h100_200g": "h100"}
     return [
-        (c, p, shrink(p, c.problem.program.model, ranks, own.get(p["hardware"], "")))
+        (c, p, shrink(p, c.problem.program.model, ranks, own.get(p.hardware, "")))
         for c, p in zip(result.chosen, result.plans, strict=True)
     ]
 
 
-def small_plan(r: Rehearsal) -> dict[str, Any]:
+def small_plan(r: Rehearsal) -> Plan:
     """The rehearsal through the rules, the solver and the planner, which have nothing left to choose."""
     r = evolve(r, model=evolve(r.model, hf="/model"))
     result = compiled(program.text(r))
@@ -76,31 +77,31 @@ def holds(case: Case) -> None:
     keeps_the_model(chosen.problem.program.model, r.model)
 
 
-def keeps_its_shape(plan: dict[str, Any], r: Rehearsal) -> None:
+def keeps_its_shape(plan: Plan, r: Rehearsal) -> None:
     """An axis of 1 stays 1; a larger one stays larger, or is said to be left out and what would keep it."""
     left_out = {n.what for n in r.notes if n.kind == LEFT_OUT}
     assert r.ranks <= RANKS
     for axis in (*shapes.AXES, "vpp"):
-        big, small = plan["layout"][axis], r.layout[axis]
+        big, small = getattr(plan.layout, axis), r.layout[axis]
         assert (small <= big and (small > 1) == (big > 1)) or axis in left_out, axis
     assert prod(r.layout[a] for a in ("tp", "cp", "dp")) == prod(r.layout[a] for a in ("etp", "ep", "edp"))
 
 
-def is_what_was_asked(plan: dict[str, Any], r: Rehearsal) -> None:
-    assert {a: plan["layout"][a] for a in r.layout} == dict(r.layout)
-    assert plan["layout"]["pipeline_layout"] == r.pipeline_layout
-    assert plan["layout"]["sequence_parallel"] == (r.layout["tp"] > 1)
-    assert plan["policy"]["recompute"] == r.policy["recompute"] and plan["policy"]["dispatcher"] == "alltoall"
+def is_what_was_asked(plan: Plan, r: Rehearsal) -> None:
+    assert {a: getattr(plan.layout, a) for a in r.layout} == dict(r.layout)
+    assert plan.layout.pipeline_layout == r.pipeline_layout
+    assert plan.layout.sequence_parallel == (r.layout["tp"] > 1)
+    assert plan.policy.recompute == r.policy["recompute"] and plan.policy.dispatcher == "alltoall"
     batch = {n: getattr(r, n) for n in ("global_batch", "micro_batch", "num_microbatches", "seq")}
-    assert {n: plan["batch"][n] for n in batch} == batch
-    assert plan["gpus"] == r.ranks
+    assert {n: getattr(plan.batch, n) for n in batch} == batch
+    assert plan.gpus == r.ranks
 
 
-def leaves_nothing_unsaid(plan: dict[str, Any], r: Rehearsal) -> None:
+def leaves_nothing_unsaid(plan: Plan, r: Rehearsal) -> None:
     """Every axis and policy of the plan has a note with the plan's value, and the note's kind is the truth."""
     said = {n.what: n for n in r.notes}
     assert len(said) == len(r.notes), "a note each"
-    decided = {**plan["layout"], **plan["batch"], **plan["policy"]}
+    decided = experiment.settings(plan.layout, plan.batch, plan.policy)
     for name in axes.BY_NAME:
         assert said[name].plan == decided[name], name
     for note in r.notes:
@@ -272,7 +273,7 @@ def test_set_is_carried_unless_it_names_the_cluster() -> None:
     (case,) = cases(text)
     _, _, r = case
     assert r.sets == {"model.layernorm_epsilon": 0.5}
-    assert small_plan(r)["set"] == {"model.layernorm_epsilon": 0.5}
+    assert small_plan(r).set == {"model.layernorm_epsilon": 0.5}
     kinds = {n.what: n.kind for n in r.notes}
     assert kinds["set model.layernorm_epsilon"] == KEPT and kinds["set checkpoint.save"] == LEFT_OUT
 
@@ -288,9 +289,9 @@ def test_a_text_survives_the_run_file(value: str) -> None:
 def test_the_counted_parameters_are_those_of_the_small_plan() -> None:
     (case,) = cases("deepseek_v3; h100 x 1024; seq 4k; batch 8192; pin pp=16 tp=2 ep=16 cp=1; fit first")
     r = case[2]
-    stages_of_plan = small_plan(r)["estimate"]["memory"]["stages"]
+    stages_of_plan = small_plan(r).estimate.memory.stages
     counted = prepare.parameters(r)
-    assert [(p.total, p.expert) for p in counted] == [(s["params"], s["expert_params"]) for s in stages_of_plan]
+    assert [(p.total, p.expert) for p in counted] == [(s.params, s.expert_params) for s in stages_of_plan]
 
 
 def test_dryrun_prints_what_would_run_and_needs_no_bridge(capsys: pytest.CaptureFixture[str]) -> None:

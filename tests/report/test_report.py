@@ -7,7 +7,6 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -15,6 +14,7 @@ from attrs import evolve
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
+from moedsl.planner.model.plan import Plan
 from moedsl.report import ranks, schedule
 from moedsl.report.page import SIGN, memory, page
 from moedsl.schema import rank_groups
@@ -93,7 +93,7 @@ class Balance(HTMLParser):
             assert self.open.pop() == tag
 
 
-def plans(text: str) -> tuple[dict[str, Any], ...]:
+def plans(text: str) -> tuple[Plan, ...]:
     result = compile_source(Source("run.moe", text))
     assert not result.failed
     return result.plans
@@ -112,10 +112,10 @@ def test_the_page_is_whole_and_loads_nothing() -> None:
 def test_stacks_add_up_to_the_stage() -> None:
     (plan,) = plans("qwen3_30b_a3b; h100 x 16; pin pp=2")
     drawn = memory(plan)
-    for row, stage in zip(drawn["rows"], plan["estimate"]["memory"]["stages"], strict=True):
-        assert sum(p["gib"] for p in row["parts"]) == pytest.approx(stage["total_gib"])
+    for row, stage in zip(drawn["rows"], plan.estimate.memory.stages, strict=True):
+        assert sum(p["gib"] for p in row["parts"]) == pytest.approx(stage.total_gib)
         last = row["parts"][-1]
-        assert last["left"] + last["width"] == pytest.approx(stage["total_gib"] / 80e9 * 2**30 * 100, rel=1e-6)
+        assert last["left"] + last["width"] == pytest.approx(stage.total_gib / 80e9 * 2**30 * 100, rel=1e-6)
 
 
 def test_a_name_cannot_write_html() -> None:
@@ -164,8 +164,8 @@ def test_a_job_takes_as_much_of_a_domain_as_expert_groups_fill(ep: int, per_node
 
 def test_a_stage_says_its_layers_and_the_head_its_verdict() -> None:
     (plan,) = plans("deepseek_v3; gb200 x 256; throughput first; pin pp=4 vpp=4 ep=64 recompute=[mla_up_proj]")
-    stages = [s["layers"] for s in plan["estimate"]["memory"]["stages"]]
+    stages = [s.layers for s in plan.estimate.memory.stages]
     assert {k: sum(s.get(k, 0) for s in stages) for k in ("dense", "moe", "mtp")} == {"dense": 3, "moe": 58, "mtp": 1}
     text = page([plan])
-    assert f"rank: {plan['estimate']['memory']['verdict']}</span>" in text
+    assert f"rank: {plan.estimate.memory.verdict}</span>" in text
     assert f"3 dense, {stages[0]['moe']} MoE" in text and f"{stages[3]['moe']} MoE, 1 MTP" in text

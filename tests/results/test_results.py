@@ -311,12 +311,10 @@ def test_a_vlms_image_tokens_are_not_useful() -> None:
     (plan,) = result.plans
     (n,) = numbers([Run("vlm", (), plan)], Given())
     assert isinstance(n, Numbers)
-    share = plan["estimate"]["useful_share"]
+    share = plan.estimate.useful_share
     assert 0 < share < 1
     assert n.useful_rate(10.0, 256) == pytest.approx(share * 4096 * 256 / 10 / 16)
-    assert n.useful_rate(plan["estimate"]["step_time_s"], 256) == pytest.approx(
-        plan["estimate"]["useful_tokens_per_s_per_gpu"]
-    )
+    assert n.useful_rate(plan.estimate.step_time_s, 256) == pytest.approx(plan.estimate.useful_tokens_per_s_per_gpu)
 
 
 def test_attempts_split_where_the_number_does_not_grow(tmp_path: Path) -> None:

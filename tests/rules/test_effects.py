@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.emit.fields import decided_fields, sections
 from moedsl.megatron import fields
 from moedsl.planner import experiment
+from moedsl.planner.model.plan import Plan
 from moedsl.rules import collect, effects
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, GROUPS, UNKNOWN, WORDS
 from moedsl.rules.rule import Rule
@@ -60,7 +60,7 @@ def test_no_name_has_two_effects_and_each_means_something() -> None:
 def test_a_word_of_execution_decides_no_field_of_the_experiment(name: str) -> None:
     """Else the solver's choice of that word would change what is learned."""
     plan = PLANS[name]
-    words = {**plan["layout"], **plan["batch"], **plan["policy"], "data": plan["policy"]["data"]}
+    words = experiment.settings(plan.layout, plan.batch, plan.policy)
     said = [s for _, group in sections(plan) for s in group if s.word in words]
     wrong = [
         (s.word, s.path)
@@ -118,8 +118,8 @@ def found(text: str) -> list[tuple[str, tuple[str, ...]]]:
 
 def test_a_user_may_say_the_effect_of_a_field() -> None:
     text = RUN + f"rules mine {{ effect model.qk_clip = execution {WHY} }}\nset model.qk_clip = true"
-    assert "model.qk_clip" not in run(text).plans[0]["experiment"]["values"]
-    assert run(RUN + "set model.qk_clip = true").plans[0]["experiment"]["values"]["model.qk_clip"] is True
+    assert "model.qk_clip" not in run(text).plans[0].experiment.values
+    assert run(RUN + "set model.qk_clip = true").plans[0].experiment.values["model.qk_clip"] is True
 
 
 def test_a_misspelt_name_is_answered() -> None:
@@ -137,22 +137,22 @@ def test_a_second_effect_is_an_error() -> None:
 # ---------------------------------------------------------------- nothing is changed unsaid
 
 
-def check_said(plan: dict[str, Any]) -> None:
+def check_said(plan: Plan) -> None:
     """A decision of the experiment is pinned, or defaulted by a named rule and listed, or chosen and said in a note."""
-    e = plan["experiment"]
-    for d in plan["decisions"]:
-        if d["effect"] != EXPERIMENT:
+    e = plan.experiment
+    for d in plan.decisions:
+        if d.effect != EXPERIMENT:
             continue
-        assert d["origin"] in ("pinned", "defaulted", "derived", "chosen"), d
-        if d["origin"] != "pinned":
-            assert d["rule"], d
-        key = d["name"] if d["name"] in e["values"] else experiment.path_of(d["name"])
-        assert e["values"][key] == d["value"] or key in plan["set"]
-        if d["origin"] == "defaulted":
-            assert d["name"] in experiment.unstated(e)
-        if d["origin"] == "chosen":
-            id = "plan.precision_auto" if d["name"] == "precision" else "plan.experiment_chosen"
-            assert any(n["id"] == id and d["name"] in n["message"] for n in plan["diagnostics"])
+        assert d.origin in ("pinned", "defaulted", "derived", "chosen"), d
+        if d.origin != "pinned":
+            assert d.rule, d
+        key = d.name if d.name in e.values else experiment.path_of(d.name)
+        assert e.values[key] == d.value or key in plan.set
+        if d.origin == "defaulted":
+            assert d.name in experiment.unstated(e)
+        if d.origin == "chosen":
+            id = "plan.precision_auto" if d.name == "precision" else "plan.experiment_chosen"
+            assert any(n["id"] == id and d.name in n["message"] for n in plan.diagnostics)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
@@ -160,7 +160,7 @@ def test_no_example_changes_its_experiment_unsaid(path: Path) -> None:
     plans = programs.example(path).plans
     assert plans
     for plan in plans:
-        assert {d["effect"] for d in plan["decisions"]} <= {*GROUPS} - {UNKNOWN}
+        assert {d.effect for d in plan.decisions} <= {*GROUPS} - {UNKNOWN}
         check_said(plan)
 
 
@@ -176,12 +176,12 @@ def test_no_phase_changes_the_experiment_unsaid(precision: str, phase: str, hard
     (plan,) = run(f"qwen3_30b_a3b; {hardware} x 16; {phase} first; {precision}").plans
     check_said(plan)
     wanted = {"precision fp8": {"h100": "fp8_blockwise", "gb200": "mxfp8"}[hardware], "precision auto": None}
-    assert plan["policy"]["precision"] == (wanted.get(precision, "bf16") or plan["policy"]["precision"])
-    assert any(d["id"] == "plan.precision_auto" for d in plan["diagnostics"]) == (precision == "precision auto")
+    assert plan.policy.precision == (wanted.get(precision, "bf16") or plan.policy.precision)
+    assert any(d["id"] == "plan.precision_auto" for d in plan.diagnostics) == (precision == "precision auto")
 
 
 def fingerprints(text: str) -> list[str]:
-    return [p["experiment"]["fingerprint"] for p in run(text).plans]
+    return [p.experiment.fingerprint for p in run(text).plans]
 
 
 @pytest.mark.parametrize(
@@ -200,14 +200,14 @@ def test_a_sweep_of_execution_is_one_experiment(sweep: str) -> None:
 
 def test_a_held_batch_is_said() -> None:
     result = run("qwen3_30b_a3b; h100 x 16; scale first; sweep gpus in 16, 512")
-    assert [p["batch"]["global_batch"] for p in result.plans] == [2048, 2048]
+    assert [p.batch.global_batch for p in result.plans] == [2048, 2048]
     assert [d.id for d in result.diagnostics] == ["plan.batch_held"]
 
 
 @pytest.mark.parametrize("sweep", ["seq in 4k, 8k", "batch in 256, 512", "precision in bf16, fp8_blockwise"])
 def test_a_sweep_of_the_experiment_says_so(sweep: str) -> None:
     result = run(f"qwen3_30b_a3b; h100 x 16; throughput first; sweep {sweep}")
-    assert len({p["experiment"]["fingerprint"] for p in result.plans}) == 2
+    assert len({p.experiment.fingerprint for p in result.plans}) == 2
     assert "plan.sweep_experiment" in [d.id for d in result.diagnostics]
 
 
@@ -215,7 +215,7 @@ def test_a_sweep_of_the_experiment_says_so(sweep: str) -> None:
 def test_the_smallest_cluster_has_the_batch_of_any_other(hardware: str) -> None:
     """The search for the fewest GPUs does not change the batch, whatever it finds."""
     batches = {
-        run(f"{model}; {hardware}; seq 8k; fit first").plans[0]["batch"]["global_batch"]
+        run(f"{model}; {hardware}; seq 8k; fit first").plans[0].batch.global_batch
         for model in ("moonlight_16b", "qwen3_30b_a3b", "qwen3_235b_a22b")
     }
     assert batches == {512}
@@ -237,18 +237,15 @@ def test_the_fingerprint_is_of_the_experiment_alone() -> None:
 
 def test_a_model_of_the_same_name_and_other_facts_is_another_experiment() -> None:
     plan, p = run(RUN).plans[0], run(RUN, "check").programs[0]
-    values = plan["experiment"]["values"]
+    values = plan.experiment.values
     facts = experiment.facts_of(p.model)
-    assert experiment.fingerprint(values, facts) == plan["experiment"]["fingerprint"]
-    assert (
-        experiment.fingerprint(values, facts.replace('"layers": 48', '"layers": 24'))
-        != plan["experiment"]["fingerprint"]
-    )
+    assert experiment.fingerprint(values, facts) == plan.experiment.fingerprint
+    assert experiment.fingerprint(values, facts.replace('"layers": 48', '"layers": 24')) != plan.experiment.fingerprint
 
 
 def test_a_benchmark_stands_out() -> None:
     (plan,) = run(RUN + 'routing balanced; data "corpus"').plans
-    assert [b["name"] for b in plan["experiment"]["benchmark"]] == ["routing"]
+    assert [b.name for b in plan.experiment.benchmark] == ["routing"]
     from moedsl.planner.text.plan import plan_text
 
     assert "BENCHMARK ONLY, routing balanced" in plan_text(plan)

@@ -58,27 +58,27 @@ RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first; pin ep=16 ep_overlap=
 
 
 def test_a_plan_lists_the_versions_that_it_needs() -> None:
-    needs = {n["rule"]: (n["product"], n["at_least"]) for n in plan_of(RUN + "cuda_graph=[attn]")["needs"]}
+    needs = {n.rule: (n.product, n.at_least) for n in plan_of(RUN + "cuda_graph=[attn]").needs}
     assert needs["std.ep_overlap.torch"] == ("torch", "2.6.0")
     assert needs["std.delay_wgrad.te_wgrad_in_graph"] == ("transformer_engine", "2.12.0")
-    assert plan_of("qwen3_30b_a3b; h100 x 16; seq 4k; fit first")["needs"] == ()
+    assert plan_of("qwen3_30b_a3b; h100 x 16; seq 4k; fit first").needs == ()
 
 
 def test_a_graph_without_captured_weight_gradients_needs_less() -> None:
-    rules = {n["rule"] for n in plan_of(RUN + "cuda_graph=[moe_router]")["needs"]}
+    rules = {n.rule for n in plan_of(RUN + "cuda_graph=[moe_router]").needs}
     assert "std.delay_wgrad.te_graph" in rules and "std.delay_wgrad.te_wgrad_in_graph" not in rules
 
 
 def test_an_older_container_keeps_the_solver_from_overlap() -> None:
     run = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first; pin ep=16 dispatcher=alltoall; "
-    assert plan_of(run)["policy"]["ep_overlap"] is True
+    assert plan_of(run).policy.ep_overlap is True
     old = plan_of(run + "target torch 2.5.1")
-    assert old["policy"]["ep_overlap"] is False and old["target"].to_json() == {"bridge": "0.6.2", "torch": "2.5.1"}
+    assert old.policy.ep_overlap is False and old.target.to_json() == {"bridge": "0.6.2", "torch": "2.5.1"}
 
 
 def test_fusion_comes_with_captured_weight_gradients() -> None:
-    assert plan_of(RUN + "cuda_graph=[attn]")["derived"]["gradient_accumulation_fusion"] is True
-    assert "gradient_accumulation_fusion" not in plan_of(RUN + "cuda_graph=none")["derived"]
+    assert plan_of(RUN + "cuda_graph=[attn]").derived["gradient_accumulation_fusion"] is True
+    assert "gradient_accumulation_fusion" not in plan_of(RUN + "cuda_graph=none").derived
 
 
 @pytest.mark.parametrize("text", ["target cuda 12", "target torch x", "target torch 2.6.0.1", "target bridge 0.1"])

@@ -6,25 +6,26 @@ import pytest
 
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
+from moedsl.planner.model.plan import Layout
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; fit first; pin pp=2 {vpp} tp=1 ep=8 cp=1\n"
 
 
-def solved(layout: str, vpp: str = "") -> tuple[list[str], list[dict[str, object]]]:
+def solved(layout: str, vpp: str = "") -> tuple[list[str], list[Layout]]:
     """Ids of the errors, and the layouts of the plans."""
     text = RUN.format(vpp=vpp) + f'pin pipeline_layout="{layout}"\n'
     result = compile_source(Source("run.moe", text))
-    return [d.id for d in result.diagnostics if d.is_error], [p["layout"] for p in result.plans]
+    return [d.id for d in result.diagnostics if d.is_error], [p.layout for p in result.plans]
 
 
 def test_a_pinned_layout_is_the_plans() -> None:
     errors, (layout,) = solved("Et*25|t*23L")
-    assert (errors, layout["pipeline_layout"], layout["vpp"]) == ([], "Et*25|t*23L", 1)
+    assert (errors, layout.pipeline_layout, layout.vpp) == ([], "Et*25|t*23L", 1)
 
 
 def test_a_pinned_layout_with_virtual_stages() -> None:
     errors, (layout,) = solved("Et*12|t*12|t*12|t*12L", "vpp=2")
-    assert (errors, layout["vpp"]) == ([], 2)
+    assert (errors, layout.vpp) == ([], 2)
 
 
 @pytest.mark.parametrize(

@@ -76,9 +76,9 @@ def test_mtp_is_built_behind_the_last_layer(name: str, reports: dict[str, Report
 @pytest.mark.parametrize("name", TAKEN)
 def test_each_chunk_has_the_layers_of_its_letters(name: str, reports: dict[str, Report]) -> None:
     plan = plan_of(RUNS[name])
-    text, pp = plan["layout"]["pipeline_layout"], plan["layout"]["pp"]
+    text, pp = plan.layout.pipeline_layout, plan.layout.pp
     built = [[chunk["layers"] for chunk in stage["real"]["chunks"]] for stage in reports[name].stages]
-    assert sum(map(sum, built)) == model(plan["model"]).layers
+    assert sum(map(sum, built)) == model(plan.model).layers
     if text:
         counts = [chunk.count("t") for chunk in stages(text)]
         assert built == [counts[stage::pp] for stage in range(pp)]

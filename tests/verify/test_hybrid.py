@@ -72,7 +72,7 @@ def test_mtp_is_built_once_whatever_its_depths(name: str, reports: dict[str, Rep
 @pytest.mark.parametrize("name", TAKEN)
 def test_each_stage_has_the_layers_of_its_segment(name: str, reports: dict[str, Report]) -> None:
     plan = plan_of(f"{RUNS[name]}; seq 8k; batch 512")
-    pattern = plan["layout"]["pipeline_layout"] or model(plan["model"]).layer_pattern
+    pattern = plan.layout.pipeline_layout or model(plan.model).layer_pattern
     built = [chunk["layers"] for stage in reports[name].stages for chunk in stage["real"]["chunks"]]
     assert built == [len(segment) for segment in pattern.split("|")]
 
@@ -104,7 +104,7 @@ def with_layout(plan: Plan, **layout: Any) -> Plan:
 
 def test_a_moved_cut_moves_the_layers(server: Server, tmp_path: Path) -> None:
     """The whole stays what it was."""
-    main = HALVES["layout"]["pipeline_layout"]
+    main = HALVES.layout.pipeline_layout
     whole = main.replace("|", "")
     moved = f"{whole[:40]}|{whole[40:]}"
     pairs = [with_layout(HALVES, pipeline_layout=text) for text in (main, moved)]
@@ -143,8 +143,8 @@ def test_nvidias_own_recipe_is_accepted(what: str, server: Server) -> None:
 
 REFUSED = {
     "another number of layers": ({"pipeline_layout": "MEM|*EM"}, {}, "does not match the number of layers"),
-    "no letter of a layer": ({"pipeline_layout": HALVES["layout"]["pipeline_layout"].replace("*", "t")}, {}, "valid layer"),
-    "segments for another pipeline": ({"pipeline_layout": HALVES["layout"]["pipeline_layout"].replace("*", "*|", 1)}, {},
+    "no letter of a layer": ({"pipeline_layout": HALVES.layout.pipeline_layout.replace("*", "t")}, {}, "valid layer"),
+    "segments for another pipeline": ({"pipeline_layout": HALVES.layout.pipeline_layout.replace("*", "*|", 1)}, {},
                                       "evenly divisible"),
     "virtual stages": ({"vpp": 2}, {}, "Virtual pipeline"),
 }  # fmt: skip
@@ -178,7 +178,7 @@ def test_more_tensor_parallel_ranks_than_groups_are_refused(server: Server, tmp_
 def test_only_a_split_pipeline_says_the_pattern() -> None:
     assert "model.hybrid_layer_pattern" not in decided_fields(FULL)
     decided = decided_fields(HALVES)
-    assert decided["model.hybrid_layer_pattern"] == HALVES["layout"]["pipeline_layout"]
+    assert decided["model.hybrid_layer_pattern"] == HALVES.layout.pipeline_layout
     assert decided["model.pipeline_model_parallel_layout"] is None
     assert decided_fields(FULL)["model.cuda_graph_modules"] == ["attn", "mamba"]
 
@@ -234,7 +234,7 @@ print(json.dumps([parsed.main_pattern, parsed.mtp_pattern, parsed.mtp_num_depths
 def test_megatron_parts_the_pattern_where_moedsl_does(behind: str) -> None:
     from moedsl.megatron.values import decoder
 
-    pattern = HALVES["layout"]["pipeline_layout"] + behind
+    pattern = HALVES.layout.pipeline_layout + behind
     ran = bridge_process.run("-c", SEGMENTS, pattern)
     assert ran.returncode == 0, ran.stderr
     main, mtp, depths = json.loads(ran.stdout.splitlines()[-1])

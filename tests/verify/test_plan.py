@@ -16,7 +16,7 @@ from moedsl.verify import case as cases
 from tests.helpers.plans import PLANS, changed
 
 pytestmark = pytest.mark.bridge
-Judge = Callable[[dict[str, Any], dict[str, Any]], Report]
+Judge = Callable[[Plan, Plan], Report]
 BASE = PLANS["qwen3_30b_h100_bf16"]
 STAGES = [{"stage": 0, "params": 1_541_093_376 + 1_811_939_328, "expert_params": 1_811_939_328}]
 

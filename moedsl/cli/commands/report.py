@@ -21,5 +21,5 @@ def run(a: Namespace) -> int:
     if result is None or code:
         return code
     if a.pareto:
-        answers.with_fronts(result)
+        answers.add(result, None, True, None)
     return talk.written(path, page(result.plans), "")

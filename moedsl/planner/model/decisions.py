@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
-
-from moedsl.support.record import ABSENT, Absent, Record, record
+from moedsl.support.record import ABSENT, Absent, Record, keyed, record
 
 
 @record
@@ -18,7 +16,7 @@ class OtherValue(Record):
     effect: str
 
 
-@frozen(kw_only=True, eq=False, repr=False)
+@keyed
 class Decision(Record):
     """One value of the plan and why it is so."""
 

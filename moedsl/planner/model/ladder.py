@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
-
 from moedsl.planner.model.walls import Note
-from moedsl.support.record import ABSENT, Absent, Record, record
+from moedsl.support.record import ABSENT, Absent, Record, keyed, record
 
 
 @record
@@ -33,7 +31,7 @@ class Opened(Record):
     """Whether a rule narrows the values further than the laws do."""
 
 
-@frozen(kw_only=True, eq=False, repr=False)
+@keyed
 class Gain(Record):
     """A layout compared with another one."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
+from moedsl.planner.model.answers import Pareto, Ranked, TokenCost
 from moedsl.planner.model.decisions import (
     Advice,
     Allowed,
@@ -21,7 +22,7 @@ from moedsl.planner.model.estimate import Estimate
 from moedsl.planner.model.ladder import Ladder
 from moedsl.planner.model.walls import Walls
 from moedsl.schema import axes
-from moedsl.support.record import Record, record
+from moedsl.support.record import Record, keyed, record
 
 VERSION = 1
 _MESHES = (("attention", axes.ATTENTION), ("experts", axes.EXPERTS))
@@ -176,7 +177,7 @@ class Member(Record):
     value: str
 
 
-@frozen(kw_only=True, eq=False, repr=False)
+@keyed
 class Plan(Record):
     """Everything that was decided for one run, with costs and reasons."""
 
@@ -226,11 +227,11 @@ class Plan(Record):
     """Only for sequences of 32k tokens or more."""
     ladder: Ladder | None = None
     """With --ladder, and for a workflow."""
-    top: Sequence[Mapping[str, Any]] | None = None
+    top: tuple[Ranked, ...] | None = None
     """With --top: the best layouts."""
-    pareto: Mapping[str, Any] | None = None
+    pareto: Pareto | None = None
     """With --pareto: memory against speed, and GPUs against time."""
-    budget: Mapping[str, Any] | None = None
+    budget: TokenCost | None = None
     """With --tokens: steps, days, GPU-hours and cost."""
 
     def html(self) -> str:

@@ -1,0 +1,125 @@
+"""What a plan has on request: the best layouts, memory against speed, GPUs against time, and the cost of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.support.record import ABSENT, Absent, Record, keyed, record
+
+
+@record
+class TokenCost(Record):
+    """What a number of tokens takes."""
+
+    tokens: int
+    steps: int
+    days: float
+    gpu_hours: float
+    price_per_gpu_hour: float | None = None
+    cost: float | None = None
+
+
+@keyed
+class Priced(Record):
+    """The figures of a layout."""
+
+    gpus: int
+    step_time_s: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    peak_gib: float
+    gpu_hours_per_billion_tokens: float
+    verdict: str | None = None
+    """FITS, TIGHT or DOES NOT FIT; absent in the front of memory against speed."""
+    budget: TokenCost | None = None
+    """With --tokens."""
+
+
+@keyed
+class Compared(Priced):
+    """A layout against that of the plan."""
+
+    layout: Mapping[str, Any]
+    """Every axis with its value."""
+    changes: Mapping[str, Any]
+    """Axes that differ from the plan, with their values."""
+
+
+def _rank_first(_: type, fields: list[Any]) -> list[Any]:
+    return sorted(fields, key=lambda f: f.name != "rank")
+
+
+@frozen(kw_only=True, eq=False, repr=False, init=False, field_transformer=_rank_first)
+class Ranked(Compared):
+    """One of the best layouts."""
+
+    rank: int
+    against_advice: Sequence[str]
+
+
+@record
+class Behind(Record):
+    """The first key of the ranking in which a layout that beats the plan is behind it."""
+
+    rule: str
+    key: str
+    value: float
+    plan: float
+
+
+@keyed
+class FrontPoint(Compared):
+    """A layout that no other one beats in both memory and step time."""
+
+    against_advice: Sequence[str]
+    behind: Behind | Absent | None = ABSENT
+    """Of a layout that beats the plan; null where the plan shares the layout of other runs."""
+
+
+@keyed
+class Standing(Priced):
+    """The plan against the front."""
+
+    on_front: bool
+    beaten_by: tuple[int, ...]
+    """Positions of the points that beat it."""
+    against_advice: Sequence[str]
+
+
+@record
+class MemoryTime(Record):
+    """Memory against speed, the leanest layout first."""
+
+    points: tuple[FrontPoint, ...]
+    plan: Standing
+
+
+@keyed
+class GpusPoint(Compared):
+    """The best layout on a number of GPUs."""
+
+    plan: bool
+    """Whether the plan has this number."""
+    on_front: bool
+    """Whether no smaller number is as fast."""
+
+
+@record
+class GpusTime(Record):
+    """GPUs against time at the batch of the plan."""
+
+    fewest: int | None
+    points: tuple[GpusPoint, ...]
+    without: tuple[int, ...]
+    """Numbers of GPUs that have no layout."""
+
+
+@record
+class Pareto(Record):
+    """Memory against speed, and GPUs against time."""
+
+    memory_time: MemoryTime
+    gpus_time: GpusTime
