@@ -12,6 +12,7 @@ from typing import Any
 from moedsl.lint.recipe import Recipe
 from moedsl.schema import axes
 from moedsl.schema.batch_shapes import BY_FIELD, shapes
+from moedsl.schema.symbols import SWITCHES
 
 Words = dict[str, Any]
 FLEX = ("deepep", "hybridep", "ncclep")
@@ -26,6 +27,8 @@ _MIXED = {
 _FP8 = {"blockwise": "fp8_blockwise", "tensorwise": "fp8_current", "mxfp8": "mxfp8"}
 _OVERLAP = "overlap_moe_expert_parallel_comm"
 _OFFLOADING = "fine_grained_activation_offloading"
+_MIXING = "mixed_precision"
+"""A recipe of Bridge's by its name has all its fields."""
 
 
 def words(r: Recipe) -> Words:
@@ -41,6 +44,10 @@ def words(r: Recipe) -> Words:
 
 def _size(name: str) -> Callable[[Recipe], Any]:
     return lambda r: r.get(f"model.{name}") or 1
+
+
+def _switch(path: str, unset: bool) -> Callable[[Recipe], Any]:
+    return lambda r: r.get(path, unset)
 
 
 def _etp(r: Recipe) -> int:
@@ -178,6 +185,10 @@ _READERS: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "task": (_task, ()),
     "vlm": (_frozen, (_M + "freeze_vision_model",)),
     "shapes": (lambda r: shapes(r.fields), tuple(field for field, _, _ in BY_FIELD)),
+    **{
+        word: (_switch(field, unset), (_MIXING if _MIXING in field else field,))
+        for word, (field, unset) in SWITCHES.items()
+    },
 }
 """For each keyword, how it is read and the fields that must be known."""
 

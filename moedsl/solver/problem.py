@@ -17,7 +17,7 @@ from moedsl.rules.rule import Let, Rule
 from moedsl.rules.vectorizer import names, safe
 from moedsl.schema import axes, versions
 from moedsl.schema.batch_shapes import shapes
-from moedsl.schema.symbols import BUILTIN, HARDWARE, MODEL, Type
+from moedsl.schema.symbols import BUILTIN, HARDWARE, MODEL, SWITCHES, Type
 from moedsl.syntax import ast
 
 
@@ -62,6 +62,7 @@ def _fixed(p: Program, gpus: int) -> Values:
     values |= {"hardware": p.hardware.name}
     values |= _vision(p)
     values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
+    values |= {word: bool(p.sets.get(field, unset)) for word, (field, unset) in SWITCHES.items()}
     return values | {"data": "mock" if p.data == "mock" else "real", "shapes": shapes(p.sets)}
 
 

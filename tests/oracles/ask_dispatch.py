@@ -90,6 +90,31 @@ def tokens() -> dict[str, int]:
     return {str(n): n for n in asked}
 
 
+def host_reads() -> dict[str, str]:
+    """Where the alltoall dispatcher waits for numbers on the host, dropless and with a capacity that it pads to."""
+    import torch
+
+    module: Any = importlib.import_module("megatron.core.transformer.moe.token_dispatcher")
+    out = {}
+    for padded in (False, True):
+        kind = module.MoEAlltoAllTokenDispatcher
+        made = kind.__new__(kind)
+        made.config = SimpleNamespace(
+            moe_router_topk=2, moe_expert_capacity_factor=1.0 if padded else None, moe_permute_fusion=True,
+            moe_router_padding_for_quantization=False,
+        )  # fmt: skip
+        made.drop_and_pad, made.moe_expert_capacity_factor = padded, 1.0
+        made.num_experts = made.num_local_experts = 4
+        made.tp_size = made.ep_size = 1
+        made.permute_idx_device = "cpu"
+        made.cuda_sync_point, made.cuda_dtoh_point = "no_sync", "before_permutation_1"
+        points = ("before_permutation_1", "before_ep_alltoall", "before_permutation_2", "before_finish", "no_sync")
+        made.cuda_sync_point_priority = {point: i for i, point in enumerate(points)}
+        made.preprocess(torch.ones(8, 4, dtype=torch.bool))
+        out["padded" if padded else "dropless"] = made.cuda_sync_point
+    return out
+
+
 if __name__ == "__main__":
     te.install()
-    tell((groups, topk, settings, tokens))
+    tell((groups, topk, settings, tokens, host_reads))

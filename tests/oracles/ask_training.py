@@ -323,8 +323,10 @@ def offloaded_precisions() -> dict[str, str]:
         def type(self, *args: Any) -> Any:
             return "torch.cuda.BFloat16Tensor"
 
-    def built(recipe: str, offload: bool) -> None:
+    def built(recipe: str, offload: bool, quantised: bool) -> None:
         mixed = getattr(mixed_precision, recipe)()
+        if not quantised:
+            mixed.fp8_param_gather = mixed.fp4_param_gather = mixed.reuse_grad_buf_for_mxfp8_param_ag = False
         config = OptimizerConfig(
             optimizer="adam", lr=1e-4, bf16=True, use_distributed_optimizer=True, fp8_recipe=mixed.fp8_recipe,
             use_precision_aware_optimizer=offload, optimizer_cpu_offload=offload,
@@ -348,9 +350,12 @@ def offloaded_precisions() -> dict[str, str]:
         assert None not in group["orig_group"]["params"]
 
     return {
-        f"{name} {'host' if offload else 'device'}": told(lambda r=recipe, o=offload: built(r, o))
+        f"{name} {'host' if offload else 'device'} {'quantised' if quantised else 'bf16'}": told(
+            lambda r=recipe, o=offload, q=quantised: built(r, o, q)
+        )
         for name, recipe in PRECISIONS.items()
         for offload in (False, True)
+        for quantised in (False, True)
     }
 
 

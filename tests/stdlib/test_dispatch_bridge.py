@@ -55,3 +55,12 @@ def test_a_group_within_one_node(ep: int, laws: list[str]) -> None:
     layout = {"model": "nemotron_3_nano", "hardware": "h100", "dispatcher": "hybridep", "ep": ep, "global_batch": 288}
     assert broken({**layout, "gpus": 12}, {"experts": 126}) == laws
     assert broken({**layout, "gpus": 6}, {"experts": 126}) == []
+
+
+def test_a_capacity_leaves_nothing_to_read_on_the_host(said: dict[str, Any]) -> None:
+    """std.cuda_graph.whole_graph_dispatcher"""
+    assert said["host_reads"] == {"dropless": "before_finish", "padded": "no_sync"}
+    for padded in (False, True):
+        values: Any = {"cuda_graph": frozenset({"full_iteration"}), "drop_and_pad": padded}
+        assert permits("std.cuda_graph.whole_graph_dispatcher", dispatcher="alltoall", **values) == padded
+        assert not permits("std.cuda_graph.whole_graph_dispatcher", dispatcher="deepep", **values)

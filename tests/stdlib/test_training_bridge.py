@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.cost_models import model
+from moedsl.lint.recipe import Recipe
+from moedsl.lint.words import words
+from tests.helpers.cost_models import hardware, model
 from tests.oracles.proven import answers, applies, derived, permits
 
 pytestmark = pytest.mark.bridge
@@ -22,7 +24,7 @@ def test_fused_experts_do_not_recompute_their_activation(said: dict[str, Any]) -
     """std.cuda_graph.whole_graph_activation"""
     for case, answer in said["fused_experts"].items():
         recompute = frozenset({"moe_act"} if case.endswith("True") else ())
-        values: Any = {"cuda_graph": WHOLE, "recompute": recompute, "gated": True}
+        values: Any = {"cuda_graph": WHOLE, "recompute": recompute, "gated": True, "dispatcher": "hybridep"}
         assert permits("std.cuda_graph.whole_graph_activation", **values) == (answer == "ok")
         assert answer == "ok" or "does not support activation recomputation" in answer
 
@@ -30,7 +32,10 @@ def test_fused_experts_do_not_recompute_their_activation(said: dict[str, Any]) -
 def test_fused_experts_are_not_split(said: dict[str, Any]) -> None:
     """std.cuda_graph.whole_graph_experts"""
     for etp, fused in said["fused_experts_split"].items():
-        assert permits("std.cuda_graph.whole_graph_experts", cuda_graph=WHOLE, etp=int(etp)) == fused
+        assert (
+            permits("std.cuda_graph.whole_graph_experts", cuda_graph=WHOLE, etp=int(etp), dispatcher="hybridep")
+            == fused
+        )
 
 
 def test_grouped_products_in_blockwise_fp8_stay_on_the_device_on_hopper_alone(said: dict[str, Any]) -> None:
@@ -38,6 +43,7 @@ def test_grouped_products_in_blockwise_fp8_stay_on_the_device_on_hopper_alone(sa
     for case, stays in said["grouped_products"].items():
         precision, capability = case.split()
         values: Any = {"cuda_graph": WHOLE, "precision": precision, "capability": float(capability)}
+        values["dispatcher"] = "hybridep"
         assert permits("std.cuda_graph.whole_graph_blockwise", **values) == stays
 
 
@@ -74,12 +80,26 @@ def test_a_replay_steps_only_gradients_that_stayed_attached(said: dict[str, Any]
 
 
 def test_the_offloaded_optimizer_has_no_quantised_weights(said: dict[str, Any]) -> None:
-    """std.offload_optimizer.unquantised_weights, in the formats that Bridge's recipes keep weights in."""
+    """std.offload_optimizer.unquantised_weights, as Bridge's recipes keep weights, and with BF16 weights."""
     for case, answer in said["offloaded_precisions"].items():
-        precision, where = case.split()
-        allowed = permits("std.offload_optimizer.unquantised_weights", sharding="optimizer", precision=precision)
+        precision, where, weights = case.split()
+        kept = dict.fromkeys(("fp8_weights", "fp4_weights"), weights == "quantised")
+        allowed = permits(
+            "std.offload_optimizer.unquantised_weights", sharding="optimizer", precision=precision, **kept
+        )
         assert (answer == "ok") == (where == "device" or allowed), (case, answer)
         assert answer == "ok" or "one of the params is NoneType" in answer
+
+
+@pytest.mark.parametrize(
+    ("mixed", "kept"), [("bf16_with_mxfp8_mixed", True), (False, False), (True, True), (None, True)]
+)
+def test_lint_reads_how_a_recipe_keeps_its_weights(mixed: Any, kept: bool) -> None:
+    """A name of Bridge's stands for all its fields; an object has its own."""
+    named = isinstance(mixed, str) or mixed is None
+    fields = {"mixed_precision": mixed} if named else {"mixed_precision.fp8_param_gather": mixed}
+    recipe = Recipe("", "", "", 1, fields, hardware("b200"), 16)
+    assert words(recipe)["fp8_weights"] is kept
 
 
 def test_the_offloaded_optimizer_takes_no_shards_of_fsdp(said: dict[str, Any]) -> None:
