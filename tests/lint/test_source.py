@@ -130,6 +130,26 @@ def test_an_unknown_attribute_names_the_field_that_is_meant(tmp_path: Path, name
     assert f"`{field}`" in d.help[0] and "moe_shared_expert_overlap" not in d.help[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("model.moe_flex_dispatcher_backend", "hybrid_ep", "hybridep"),
+        ("model.moe_flex_dispatcher_backend", "DeepEP", "deepep"),
+        ("model.recompute_granularity", "Selective", "selective"),
+        ("checkpoint.ckpt_format", "torch-dist", "torch_dist"),
+    ],
+)
+def test_a_value_outside_the_annotation_names_the_word_that_is_meant(
+    tmp_path: Path, name: str, value: str, word: str
+) -> None:
+    found = lint(tmp_path, mesh(16, after=f'    cfg.{name} = "{value}"'))
+    (d,) = [d for d in found.diagnostics if d.id == "lint.unknown_word"]
+    assert f'"{word}"' in d.message and f"did you mean `{word}`?" in d.help
+    assert places(found)["lint.unknown_word"] == [("recipe.py", 10)]
+    right = lint(tmp_path, mesh(16, after=f'    cfg.{name} = "{word}"'))
+    assert "lint.unknown_word" not in [d.id for d in right.diagnostics]
+
+
 def test_what_other_names_mean_are_fields() -> None:
     assert all(lookup(m.field) and not lookup(name) for name, m in ELSEWHERE.items())
 

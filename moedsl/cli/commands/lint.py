@@ -27,7 +27,7 @@ def text(x: Lint) -> str:
     shown = render_all([to_json(d, x.sources) for d in x.diagnostics], colour=sys.stdout.isatty())
     asked = f"{x.file}: {_count(x, 'error')}, {_count(x, 'warning')}, {_count(x, 'note')}; {x.judged} rules applied"
     if x.inherited:
-        asked += f", {len(x.inherited)} findings in the base recipe"
+        asked += f", {len(x.inherited)} in the base recipe"
     if x.unjudged:
         asked += f", {x.unjudged} could not be evaluated"
     how = [] if x.through_bridge else ["read from its source; Megatron Bridge is not installed or did not build it"]
