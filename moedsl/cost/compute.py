@@ -34,9 +34,9 @@ calibrated: no published tuned run is bound by them, nor by half as much again. 
 (TP2 PP2 EP4) takes 623 ms a step, and 484 with attention, router and preprocessing in graphs: 2.9 to 3.9 ms a layer
 without graphs, depending on its unstated batch."""
 HOST_MAMBA = 0.9e-3
-"""The same for a Mamba-2 layer: its two linears, and some twenty kernels of the convolution and the scan both ways."""
+"""Seconds for a Mamba-2 layer: its two linears, and some twenty kernels of the convolution and the scan both ways."""
 HOST_DELTA = 1.2e-3
-"""The same for a gated delta net, whose scan and whose copies between kernels are some forty, both ways."""
+"""Seconds for a gated delta net, whose scan and copies between kernels are some forty kernels both ways."""
 LAUNCHES = {"bf16": 1.0, "fp8_blockwise": 2.0, "fp8_current": 3.0, "mxfp8": 2.0, "nvfp4": 3.0}
 """What the host launches in addition to BF16: for each product the cast of its input, and if `QUANTISED` reads it once
 more, that pass too, expert by expert. Stated; without it FP8 on H100 fits Qwen3-30B or Nemotron 3 Nano, not both."""
@@ -92,7 +92,7 @@ class Work:
     quantise_mixer: Floats
     """Quantising the inputs of its projections, in forward."""
     quantise_mixer_back: Floats
-    """The same of the gradients of what they put out."""
+    """Quantising the gradients of their outputs."""
     latent: Floats
     """The projections to the latent width and back."""
     dense: Floats
@@ -102,11 +102,11 @@ class Work:
     quantise: Floats
     """Quantising the inputs of attention's linears and of the first of a dense layer, in forward."""
     quantise_back: Floats
-    """The same of the gradients of what they put out."""
+    """Quantising the gradients of their outputs."""
     cast: Floats
     """Quantising the inputs of the routed experts' products, in forward."""
     cast_back: Floats
-    """The same of the gradients of what they put out."""
+    """Quantising the gradients of their outputs."""
     permute: Floats
     shared: Floats
     mtp: Floats
@@ -117,7 +117,7 @@ class Work:
     """Its mergers: the projector."""
 
     def take(self, at: Ints) -> Work:
-        """The same for the rows `at`."""
+        """Select the rows `at`."""
         return Work(*(seconds[at] for seconds in astuple(self, recurse=False)))
 
 

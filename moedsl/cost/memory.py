@@ -54,7 +54,7 @@ class StageMemory:
     activations: float
     buffers: float
     layers: Mapping[str, int] = field(factory=dict)
-    """The number of layers of each kind (`blocks.kinds`) and of MTP layers, without kinds of which there are none."""
+    """The number of layers of each kind (`blocks.kinds`) and of MTP layers, without empty kinds."""
 
     @property
     def total(self) -> float:

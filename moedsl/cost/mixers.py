@@ -16,7 +16,7 @@ from moedsl.schema.facts import Model
 MAMBA_CHUNK = 128
 """Tokens between two states that the scan of a Mamba-2 mixer keeps (core ssm/mamba_mixer.py:192; `chunk_size`)."""
 DELTA_CHUNK = 64
-"""The same of a gated delta net (fla ops/gated_delta_rule/chunk.py, `chunk_size`)."""
+"""Tokens between two states of a gated delta net (fla ops/gated_delta_rule/chunk.py, `chunk_size`)."""
 
 
 @frozen

@@ -80,7 +80,7 @@ class Layout:
         return self.chunks[stage :: self.pp]
 
     def holds(self, stage: int) -> dict[str, int]:
-        """Return the layers of one pipeline rank by kind, and those of MTP, without kinds of which there are none."""
+        """Return the layers of one pipeline rank by kind, and those of MTP, without empty kinds."""
         chunks = self.stage(stage)
         return {kind: n for kind in (*blocks.KINDS, "mtp") if (n := sum(c.of(kind) for c in chunks))}
 

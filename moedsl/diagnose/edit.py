@@ -27,9 +27,9 @@ _NOT_HELD = ("precision",)
 
 
 Judge = Callable[[Plan, Plan], "str | None"]
-"""Why a plan is no way out of the one before it; None where it may be one."""
+"""Explains why a plan does not solve the problem of the one before it; None if it may."""
 MEMORY = "memory"
-"""A symptom of this name, or whose name ends in ``_memory``, is one of insufficient memory."""
+"""Symptoms with this name, or a name that ends in ``_memory``, mean insufficient memory."""
 
 
 @frozen
@@ -53,16 +53,16 @@ class Attempt:
 
 
 def judge(rule: Rule) -> Judge:
-    """How the edits of a symptom are judged."""
+    """Choose the judge for the edits of a symptom."""
     return lower_peak if rule.name == MEMORY or rule.name.endswith(f"_{MEMORY}") else anything
 
 
 def anything(_: Plan, __: Plan) -> None:
-    """Any change of the plan may help."""
+    """Accept any change of the plan."""
 
 
 def lower_peak(before: Plan, after: Plan) -> str | None:
-    """The predicted peak of `after` has to be below that of `before`."""
+    """Require a lower predicted peak in `after` than in `before`."""
     was, now = (p.estimate.memory.peak_gib for p in (before, after))
     return None if now < was else f"the predicted peak is {now:.1f} GiB, not below {was:.1f}"
 

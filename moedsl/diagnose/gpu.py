@@ -1,4 +1,4 @@
-"""Whether the GPU that an out-of-memory line speaks of can be the one of the run file."""
+"""Test whether the GPU of an out-of-memory line can be the one of the run file."""
 
 from __future__ import annotations
 

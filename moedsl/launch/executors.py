@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def home(cluster: Cluster) -> Path:
     """The folder where NeMo-Run keeps experiments on this machine.
 
-    A local tunnel copies nothing, so the nodes must read this folder: it is the cluster's `job_dir`. A cluster behind
-    ssh has a folder of its own, because NeMo-Run's list of jobs has their numbers, which two clusters may both use.
+    A local tunnel copies nothing, so the nodes must read this folder: it is the cluster's `job_dir`. A cluster over ssh
+    has a folder of its own, because NeMo-Run's list of jobs has their numbers, which two clusters may both use.
     """
     own = Path(os.environ.get(HOME) or "~/.nemo_run").expanduser().absolute()
     if cluster.tunnel == "ssh":

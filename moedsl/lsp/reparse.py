@@ -42,7 +42,7 @@ class Piece:
     odd: tuple[int, ...]
     """Brackets without a partner, relative to its start."""
     whole: bool = True
-    """Whether the range could be read by itself."""
+    """Whether the range parses alone."""
 
 
 @define(eq=False)
@@ -91,7 +91,7 @@ class _Reading:
     used: dict[tuple[str, str], Piece] = field(factory=dict)
     found: list[Diagnostic] = field(factory=list)
     whole: bool = True
-    """Whether every statement is the same by itself as in the file."""
+    """Whether every statement means the same alone as in the file."""
 
     @cached_property
     def odd(self) -> list[int]:

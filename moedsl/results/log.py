@@ -28,7 +28,7 @@ class Log:
     reports: tuple[Report, ...] = field(factory=tuple)
     """The report of `diagnose` on each file."""
     broken: bool = False
-    """Whether a traceback or a launcher's error stands in it."""
+    """Whether the log has a traceback or a launcher's error."""
 
     @property
     def peak(self) -> float | None:

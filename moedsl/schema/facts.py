@@ -175,4 +175,4 @@ class Hardware:
     watts: float = 0.0
     """The power limit, W; 0 is that of its generation's calibration."""
     sources: Mapping[str, str] = field(factory=dict)
-    """Where each fact comes from, by fact name."""
+    """The source of each fact, by fact name."""

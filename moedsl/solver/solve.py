@@ -32,7 +32,8 @@ class Chosen:
 
     @property
     def search(self) -> Search:
-        """What answers questions about the problem: the search that found the solution, where it is of this problem."""
+        """The search that answers questions about the problem: the one that found the solution, if it has this
+        problem."""
         known = self.solution.search
         return known if known is not None and known.c is self.compiled else Search(self.compiled, self.cost, 1)
 

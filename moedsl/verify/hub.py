@@ -33,7 +33,7 @@ def user_cache() -> Path:
 def build(home: Path, shipped: Path, cache: Path) -> list[str]:
     """Fill `home`: link the models of `cache`, and add those of `shipped` that it does not have.
 
-    `shipped` holds ORG--NAME/config.json and what lies beside it. Returns the names stood in for, as org/name.
+    `shipped` has ORG--NAME/config.json and files next to it. Returns the names of the stand-ins, as org/name.
     """
     hub = home / "hub"
     hub.mkdir(parents=True, exist_ok=True)

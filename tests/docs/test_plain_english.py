@@ -11,6 +11,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from inspect import cleandoc
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,7 @@ def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
             whole |= {id(part) for part in ast.walk(node)}
             yield node.lineno, _sentence("".join(_part(value) for value in node.values))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in whole:
-            yield node.lineno, _sentence(node.value)
+            yield node.lineno, _sentence(cleandoc(node.value))
 
 
 def _part(value: ast.expr) -> str:
@@ -205,6 +206,7 @@ PLACES = {
     "b.moe": 'rules a {\n  # the log lies beside\n  # the plan\n  let b = 1 because "c"\n}\n',
     "c.moe": 'rules a {\n  require b: c\n    because "lies beside the plan" cite ours "d"\n}\n',
     "d.py": '"""One.\n\nThe log lies beside the plan."""\n',
+    "g.py": 'def f():\n    """One.\n    The log lies beside the plan.\n    """\n',
     "e.py": 'x = f"{a} lies "\\\n    f"beside the {b}"\n',
     "f.py": "x = 1\n# the log lies\n# beside the plan\n",
 }
