@@ -78,7 +78,7 @@ def applied(text: str, line: str) -> list[str]:
     if found := re.match(r"drop `([^`]*)`", line):
         name, _, value = found[1].partition(" == ")
         return [text.replace(f"require {found[1]}", "").replace(f" {name}={value}", "")]
-    if found := re.match(r"pin (\w+=\S+?),? which the phase leaves out", line):
+    if found := re.match(r"pin (\w+=\S+?),? which the phase does not try", line):
         return [f"{text}\npin {found[1]}"]
     if found := re.match(r"drop rule `run\.\w+\.(\w+)`, or write `(allow [^`]*)`", line):
         return [f"{text}\n{found[2]}", re.sub(rf"require {found[1]}: .*?(?=;|\n|\}})", "", text)]
