@@ -151,7 +151,7 @@ def _program(run: str) -> Program:
 def _changes(row: Mapping[str, int], best: Row) -> str:
     """Describe what the best layout changes."""
     moved = [a for a in axes.AXES if row[a.name] != best.codes[a.name]]
-    said = [(a.name, axes.said(a.decode(row[a.name])), axes.said(a.decode(best.codes[a.name]))) for a in moved]
+    said = [(a.name, axes.show(a.decode(row[a.name])), axes.show(a.decode(best.codes[a.name]))) for a in moved]
     return ", ".join(f"{name} {here} -> {there}" for name, here, there in said)
 
 

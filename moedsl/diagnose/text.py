@@ -8,7 +8,7 @@ from typing import Any
 
 from moedsl.diagnose.edit import Attempt, Proof, changes, edits, figures
 from moedsl.diagnose.scan import Report, Sighting
-from moedsl.schema.axes import LAYOUT, said
+from moedsl.schema.axes import LAYOUT, show
 from moedsl.support.text import counted, wrapped
 
 Json = dict[str, Any]
@@ -30,10 +30,10 @@ def to_json(
 
 
 def _sighting(s: Sighting, attempts: Sequence[Attempt] | None, remark: str | None) -> Json:
-    said = {"id": s.rule.id, "line": s.line, "text": s.text, "count": s.count, "ranks": list(s.ranks)}
+    entry = {"id": s.rule.id, "line": s.line, "text": s.text, "count": s.count, "ranks": list(s.ranks)}
     known = {"cause": s.rule.because, "confirm": s.rule.confirm, "fix": s.rule.fix, "edits": edits(s.rule.fix)}
     proved = {} if attempts is None else {"runs": [_attempt(a) for a in attempts]}
-    return {**said, **known, "cite": list(s.rule.cites), **({"remark": remark} if remark else {}), **proved}
+    return {**entry, **known, "cite": list(s.rule.cites), **({"remark": remark} if remark else {}), **proved}
 
 
 def _attempt(a: Attempt) -> Json:
@@ -75,8 +75,8 @@ def _nothing(r: Json) -> str:
 def _symptom(s: Json, log: str) -> str:
     lines = [s["id"], _paragraph(f"  {log}:{s['line']}  ", s["text"])]
     lines += [f"  on {s['count']:,} lines{_ranks(s['ranks'])}"] if s["count"] > 1 else []
-    said = {"cause": s["cause"], "confirm": s["confirm"], "fix": s["fix"], "source": "; ".join(s["cite"])}
-    lines += [_paragraph(f"  {name:<9}", value) for name, value in said.items() if value]
+    rows = {"cause": s["cause"], "confirm": s["confirm"], "fix": s["fix"], "source": "; ".join(s["cite"])}
+    lines += [_paragraph(f"  {name:<9}", value) for name, value in rows.items() if value]
     lines += [_paragraph("  remark   ", s["remark"])] if "remark" in s else []
     lines += [_paragraph(f"  {_proved_word(run):<9}", _run_text(run)) for run in s.get("runs", [])]
     return "\n".join(lines)
@@ -111,7 +111,7 @@ def _run_text(run: Json) -> str:
 def _became(p: Json) -> str:
     a, b = p["after"], p["before"]
     was = (lambda k, f: f" (was {b[k]:{f}})") if b else (lambda k, f: "")
-    changed = ", ".join(f"{k} {said(v['before'])} -> {said(v['after'])}" for k, v in p["changes"].items())
+    changed = ", ".join(f"{k} {show(v['before'])} -> {show(v['after'])}" for k, v in p["changes"].items())
     new = " ".join(f"{k}={p['layout'][k]}" for k in LAYOUT if k != "edp")
     estimate = f"{a['step_time_s']:.2f} s a step{was('step_time_s', '.2f')}, {a['peak_gib']:.1f} GiB"
     return f"{changed or new}; {estimate}{was('peak_gib', '.1f')}"

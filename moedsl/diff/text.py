@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
-from moedsl.schema.axes import said
+from moedsl.schema.axes import show
 from moedsl.support.text import wrapped
 
 Json = Mapping[str, Any]
@@ -60,7 +60,7 @@ def _pair(a: Any, b: Any) -> str:
 def _word(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) or "none"
-    return "none" if value is None else said(value)
+    return "none" if value is None else show(value)
 
 
 _ROWS = (

@@ -63,7 +63,7 @@ def _says(
 ) -> Iterator[str]:
     shared = _names_of(bench["a"]) & _names_of(bench["b"])
     for side in only:
-        why = ", ".join(f"{x['name']} {axes.said(x['value'])}" for x in bench[side] if x["name"] not in shared)
+        why = ", ".join(f"{x['name']} {axes.show(x['value'])}" for x in bench[side] if x["name"] not in shared)
         yield f"{side.upper()} is benchmark-only ({why}): its speed is not that of training, its loss is meaningless"
     if same is False and (groups[EXPERIMENT] or not only):
         yield "different experiments: do not compare losses"

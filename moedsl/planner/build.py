@@ -23,7 +23,7 @@ from moedsl.rules.ids import LetName
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes, versions
-from moedsl.schema.axes import json_value, said
+from moedsl.schema.axes import json_value, show
 from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.units import GIB
 from moedsl.solver import neighbours
@@ -189,7 +189,7 @@ def _why_chosen(
 ) -> tuple[str | None, str, tuple[str, ...]]:
     """Give rule, reason and citations of a choice: the phase's ranking, and the rule that narrows the candidates."""
     rank = chosen.compiled.ranks[0].rule
-    others = [f"{said(a.value)} is {a.effect}" for a in alternatives[:2]]
+    others = [f"{show(a.value)} is {a.effect}" for a in alternatives[:2]]
     because = f"best by {rank.name}" + (f"; {'; '.join(others)}" if others else "")
     return rank.id, because, (*rank.cites, *(origin.cites if origin else ()))
 

@@ -122,7 +122,7 @@ def _chosen(c: Chosen) -> Iterator[Diagnostic]:
     for axis in open_:
         value = _value(c, axis.name)
         if effects.word(axis.name, value) == EXPERIMENT:
-            text = f"moedsl chose {axis.name} {axes.said(value)}, which is part of the experiment"
+            text = f"moedsl chose {axis.name} {axes.show(value)}, which is part of the experiment"
             help = f"pin {axis.name} to decide it yourself: {effects.reason(axis.name, value)}"
             yield note("plan.experiment_chosen", text, p.spans.get("routing", p.spans["hardware"]), help=help)
 
@@ -149,7 +149,7 @@ def _sweep_changes(group: Sequence[Chosen]) -> Iterator[Diagnostic]:
     effects = of_rules(p.of("effect"))
     every = {n: [_value(c, n) for c in group] for n in ("seq", "global_batch", *axes.BY_NAME)}
     decided = {n: v for n, v in every.items() if any(effects.word(n, x) == EXPERIMENT for x in v)}
-    differing = {n: v for n, values in decided.items() if len(v := list(dict.fromkeys(map(axes.said, values)))) > 1}
+    differing = {n: v for n, values in decided.items() if len(v := list(dict.fromkeys(map(axes.show, values)))) > 1}
     if p.sweep is not None and p.sweep[0] == "gpus" and p.batch is None:
         batch = group[0].problem.global_batch
         text = f"every run of this sweep has batch {batch}, the default for {p.batch_gpus} GPUs"
@@ -166,11 +166,11 @@ def summary(e: Experiment) -> str:
     v = dict(e.values)
     batch = f"batch {v.pop('global_batch', '?')} x {v.pop('seq', '?')} tokens"
     head = [str(v.pop("model", "")), str(v.pop("task", "")), batch, str(v.pop("precision", ""))]
-    rest = [n if value is True else f"{n.removeprefix('model.')} {axes.said(value)}" for n, value in v.items()]
+    rest = [n if value is True else f"{n.removeprefix('model.')} {axes.show(value)}" for n, value in v.items()]
     return ", ".join(x for x in (*head, *rest) if x)
 
 
 def unstated(e: Experiment) -> str:
     """Write the values that come from defaults and rules, not from the run file, in one line."""
     names = [n for n, origin in e.origins.items() if origin in ("defaulted", "derived")]
-    return ", ".join(f"{n.removeprefix('model.')} {axes.said(e.values[n])}" for n in names)
+    return ", ".join(f"{n.removeprefix('model.')} {axes.show(e.values[n])}" for n in names)

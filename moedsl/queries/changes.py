@@ -117,7 +117,7 @@ def _settled(chosen: Chosen, p: Program, formats: bool) -> Iterator[Change]:
     """Every other value of the axes of `_SETTLED`: of the number formats, or of the others."""
     for axis in (a for a in _SETTLED if a.is_format == formats):
         for code in range(len(axis.words) or 2):
-            text = f"{axis.name} {axes.said(axis.decode(code))}"
+            text = f"{axis.name} {axes.show(axis.decode(code))}"
             if code != chosen.solution.rows[0].codes[axis.name]:
                 kind = "precision" if formats else axis.name
                 yield Change(kind, _LABELS.get(text, text), _pinned(p, axis.name, code))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.schema.axes import ATTENTION, EXPERTS, said
+from moedsl.schema.axes import ATTENTION, EXPERTS, show
 from moedsl.support.text import counted, wrapped
 
 Json = Mapping[str, Any]
@@ -61,7 +61,7 @@ def _left_out(n: Json) -> str:
 
 
 def _said(value: Any) -> str:
-    return f"{value:,}" if type(value) is int else said(value)
+    return f"{value:,}" if type(value) is int else show(value)
 
 
 def _paragraph(head: str, text: str, indent: str = "        ") -> str:

@@ -195,7 +195,7 @@ MEMBERS = tuple(dict.fromkeys(w for n in SETS for w in BY_NAME[n].words))
 """Every word of a set, in the order in which lists of them are written."""
 
 
-def said(value: object) -> str:
+def show(value: object) -> str:
     """Write a value of a plan's JSON as plans do: on and off, `+` between the words of a set."""
     return _joined(value, "+")
 
@@ -219,7 +219,7 @@ def _joined(value: object, sign: str) -> str:
 
 def pairs(values: Mapping[str, object]) -> str:
     """Write values by name as plans do, `ep=64 recompute=moe_act`; a text that is not a word is in quotes."""
-    words = ((n, f'"{v}"' if isinstance(v, str) and not v.isidentifier() else said(v)) for n, v in values.items())
+    words = ((n, f'"{v}"' if isinstance(v, str) and not v.isidentifier() else show(v)) for n, v in values.items())
     return " ".join(f"{name}={word}" for name, word in words)
 
 

@@ -7,7 +7,7 @@ from html import escape
 
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.estimate import Estimate, Memory, Stage
-from moedsl.schema.axes import said
+from moedsl.schema.axes import show
 
 COLOURS = {
     "weights": "#3b6fb6", "gradients": "#7aa6d6", "optimizer": "#c9803a", "activations": "#5a9a5a",
@@ -23,7 +23,7 @@ def page(title: str, meshes: Sequence[tuple[str, str]], estimate: Estimate, deci
         f"{estimate.model_tflops_per_gpu:.0f} model TFLOPS/GPU"
     )
     rows = [("name", "value", "origin", "reason")]
-    rows += [(d.name, said(d.value), d.origin, d.because or "") for d in decisions]
+    rows += [(d.name, show(d.value), d.origin, d.because or "") for d in decisions]
     parts = (
         f"<b>{escape(title)}</b>",
         _table(meshes),

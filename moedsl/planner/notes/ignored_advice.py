@@ -92,8 +92,8 @@ def _note(chosen: Chosen, row: Row, law: Law, n: Neighbour) -> Diagnostic:
     verdict = bounds(chosen.cost, row.codes).verdict
     return note(
         "plan.idle_advice",
-        f"{n.axis} {axes.said(own)} follows {law.rule.id}, saves no time by the estimate, and is {verdict}: "
-        f"{axes.said(other)} is as fast and {FITS}",
+        f"{n.axis} {axes.show(own)} follows {law.rule.id}, saves no time by the estimate, and is {verdict}: "
+        f"{axes.show(other)} is as fast and {FITS}",
         p.spans.get("phase", p.spans["hardware"]),
         because=law.rule.because,
         cites=law.rule.cites,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from moedsl.planner.model.ladder import Folding, Gain, Ladder, NextPhase, Opened
 from moedsl.planner.model.plan import Plan
-from moedsl.schema.axes import pairs, said
+from moedsl.schema.axes import pairs, show
 from moedsl.support.record import ABSENT
 from moedsl.support.text import wrapped
 
@@ -58,7 +58,7 @@ def _because(entry: Opened) -> str:
 
 
 def _values(entry: Opened) -> str:
-    return ", ".join(map(said, entry.values))
+    return ", ".join(map(show, entry.values))
 
 
 def _step(step: NextPhase) -> Iterator[str]:

@@ -12,7 +12,7 @@ from moedsl.planner.memory_verdict import bounds_text
 from moedsl.planner.model.decisions import Alternative
 from moedsl.planner.model.estimate import Stage
 from moedsl.planner.model.plan import Layout, Need, Plan
-from moedsl.schema.axes import ATTENTION, AXES, EXPERTS, pairs, said
+from moedsl.schema.axes import ATTENTION, AXES, EXPERTS, pairs, show
 from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.versions import as_number
 from moedsl.support.text import counted, short, table, tokens, wrapped
@@ -37,7 +37,7 @@ def _experiment(p: Plan) -> str:
     e = p.experiment
     lines = [f"Experiment {e.fingerprint}: keep these equal between runs that you compare", wrapped(summary(e))]
     lines += [wrapped(f"from defaults and rules, not from the run file: {unstated(e)}")] if unstated(e) else []
-    lines += [wrapped(f"BENCHMARK ONLY, {b.name} {said(b.value)}: {b.because}") for b in e.benchmark]
+    lines += [wrapped(f"BENCHMARK ONLY, {b.name} {show(b.value)}: {b.because}") for b in e.benchmark]
     return "\n".join(lines)
 
 
@@ -71,7 +71,7 @@ def _short_twin(p: Plan) -> str:
     if p.against_4k is None:
         return ""
     changed = p.against_4k.changes
-    lines = table([(c.name, f"{said(c.here)}, at 4k {said(c.at_4k)}") for c in changed], "l")
+    lines = table([(c.name, f"{show(c.here)}, at 4k {show(c.at_4k)}") for c in changed], "l")
     return "Differs from the plan at 4k\n" + "\n".join(lines)
 
 
@@ -82,7 +82,7 @@ def _policy(p: Plan) -> str:
     flags = [n for n in VLM_WORDS if getattr(q, n)] + [
         a.name for a in policies if a.quiet and a.kind == "flag" and getattr(q, a.name)
     ]
-    return "Policy\n  " + ", ".join([*(f"{a.name} {said(getattr(q, a.name))}" for a in words), *flags])
+    return "Policy\n  " + ", ".join([*(f"{a.name} {show(getattr(q, a.name))}" for a in words), *flags])
 
 
 def _memory(p: Plan) -> str:
@@ -182,14 +182,14 @@ def _decisions(p: Plan) -> str:
     """Print the settings, then the environment variables."""
     lines = table(
         [
-            (d.name, said(d.value), d.origin + (" (advice)" if d.advice else ""), d.because or "")
+            (d.name, show(d.value), d.origin + (" (advice)" if d.advice else ""), d.because or "")
             for d in p.decisions
             if d.name not in p.env
         ],
         "l",
     )
     shown = (d for d in p.decisions if d.name in p.env)
-    env = table([(d.name, said(d.value), d.because or "") for d in shown], "l")
+    env = table([(d.name, show(d.value), d.because or "") for d in shown], "l")
     return "Decisions\n" + "\n".join(lines) + ("\n\nEnvironment\n" + "\n".join(env) if env else "")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.model.walls import BoughtBack, MemoryWall, Mfu, Note, Try, Walls
-from moedsl.schema.axes import said
+from moedsl.schema.axes import show
 from moedsl.support.text import wrapped
 
 _NAMES = {
@@ -85,7 +85,7 @@ def _blocked(h: Try) -> bool:
 def _effects(here: Sequence[Try]) -> Iterator[str]:
     for h in here:
         experiment = " (changes the experiment)" if h.changes == "experiment" else ""
-        yield f"    {h.axis}={said(h.value)}: {h.against_plan}{experiment}"
+        yield f"    {h.axis}={show(h.value)}: {h.against_plan}{experiment}"
 
 
 def _note(n: Note) -> str:
