@@ -12,6 +12,7 @@ import torch.distributed as dist
 core = sys.modules["megatron.core"] = ModuleType("megatron.core")  # without what the package imports for all its users
 core.__path__ = [f"{folder}/core" for folder in find_spec("megatron").submodule_search_locations]
 sys.modules["transformer_engine"] = None  # the wheel without its CUDA library raises at import; groups need none of it
+sys.modules["torch.distributed._tensor"] = None  # nor of this, which takes a second of a core
 
 from megatron.core import parallel_state as ps  # noqa: E402
 
