@@ -139,6 +139,7 @@ CASES: dict[str, Case] = {
         offload_modules=["core_attn"],
     ),
     "optimizer in host memory": _case(None, offload="optimizer"),
+    "core_attn offloaded in a captured attention": _case(None, cuda_graph=["attn"], offload_modules=["core_attn"]),
     "qkv_linear to attn_proj offloaded, up-projection recomputed": _case(
         None, _MOONLIGHT, recompute=["mla_up_proj"], offload_modules=["qkv_linear", "core_attn", "attn_proj"]
     ),
