@@ -162,5 +162,7 @@ def _refused(r: Recipe, refusal: Refusal | None, lines: Lines) -> Iterator[Diagn
     """Report an exception of Bridge with its message."""
     if refusal is not None:
         step = "while it was built" if refusal.question == "recipe" else "in runtime_config_update"
-        text = f"Megatron Bridge refuses {r.function} {step}: {refusal.error}: {' '.join(refusal.message.split())}"
+        theirs = refusal.where.startswith(("megatron/", "transformer_engine/"))
+        verb = f"Megatron Bridge refuses {r.function}" if theirs else f"{r.function} fails"
+        text = f"{verb} {step}: {refusal.error}: {' '.join(refusal.message.split())}"
         yield error("lint.refused", text, *lines.definition(r), cites=(_cite(refusal.where),))
