@@ -1,4 +1,5 @@
-"""What a plan has on request: the best layouts, memory against speed, GPUs against time, and the cost of tokens."""
+"""The sections of a plan on request: the best layouts, memory against speed, GPUs against time, and a budget of
+tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from moedsl.support.record import ABSENT, Absent, Record, keyed, record
 
 @record
 class TokenCost(Record):
-    """What a number of tokens takes."""
+    """The steps, time and cost of a number of tokens."""
 
     tokens: int
     steps: int
@@ -40,7 +41,7 @@ class Priced(Record):
 
 @keyed
 class Compared(Priced):
-    """A layout against that of the plan."""
+    """A layout compared with that of the plan."""
 
     layout: Mapping[str, Any]
     """Every axis with its value."""
@@ -62,7 +63,7 @@ class Ranked(Compared):
 
 @record
 class Behind(Record):
-    """The first key of the ranking in which a layout that beats the plan is behind it."""
+    """The first key of the ranking by which a layout that beats the plan ranks lower."""
 
     rule: str
     key: str
@@ -76,12 +77,12 @@ class FrontPoint(Compared):
 
     against_advice: Sequence[str]
     behind: Behind | Absent | None = ABSENT
-    """Of a layout that beats the plan; null where the plan shares the layout of other runs."""
+    """Only for a layout that beats the plan; null if other runs share the plan's layout."""
 
 
 @keyed
 class Standing(Priced):
-    """The plan against the front."""
+    """The plan compared with the front."""
 
     on_front: bool
     beaten_by: tuple[int, ...]
@@ -91,7 +92,7 @@ class Standing(Priced):
 
 @record
 class MemoryTime(Record):
-    """Memory against speed, the leanest layout first."""
+    """Memory against speed, the smallest memory first."""
 
     points: tuple[FrontPoint, ...]
     plan: Standing
@@ -114,7 +115,7 @@ class GpusTime(Record):
     fewest: int | None
     points: tuple[GpusPoint, ...]
     without: tuple[int, ...]
-    """Numbers of GPUs that have no layout."""
+    """Numbers of GPUs without a layout."""
 
 
 @record
