@@ -57,6 +57,8 @@ class Sizes:
     """1 if what a module of `OFFLOAD_MODULES` saves stays on the GPU, 0 if it waits in host memory."""
     mask: Floats
     """Bytes of the attention mask of a graph with attention, 0 without one."""
+    unfused: bool = False
+    """Whether gated activation functions run as separate kernels."""
 
 
 def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
@@ -144,13 +146,20 @@ def _mla(m: Model, s: Sizes) -> Floats:
 
 def dense_mlp(m: Model, s: Sizes) -> Floats:
     """Count an MLP: norm output, the output of the first linear (two halves with a gate), and the product."""
-    out = m.ffn_hidden * (_halves(m) + s.saved * s.learns)
+    out = m.ffn_hidden * (_halves(m) + _separate(m, s, 2) + s.saved * s.learns)
     return s.split * s.keep["mlp"] * (m.hidden * s.saved * s.learns + out)
 
 
 def _halves(m: Model) -> float:
     """Return the bytes that an activation function keeps of its input, for one number of its output."""
     return (products(m) - 1) * BF16
+
+
+def _separate(m: Model, s: Sizes, tensors: int) -> float:
+    """Return the bytes that separate kernels of a gated activation keep beside its input, for one number of its output:
+    both factors, and of a routed expert their product too, which the router's probability multiplies (core
+    transformer/moe/experts.py:858, transformer/mlp.py:322)."""
+    return BF16 * tensors * s.unfused * (products(m) == 3)
 
 
 def mixer(m: Model, s: Sizes, kind: Mixer) -> Floats:
@@ -182,12 +191,14 @@ def experts(m: Model, s: Sizes) -> Floats:
     width = m.expert_hidden / s.etp
     halves = _halves(m) * s.here["moe_act"]
     entered = routed_width(m) * s.saved * s.learns * s.here["expert_fc1"]
-    return s.routed * (entered + 4 + width * (halves + s.saved * s.learns * s.keep["moe_act"]))
+    product = (s.saved * s.learns + _separate(m, s, 3)) * s.keep["moe_act"]
+    return s.routed * (entered + 4 + width * (halves + product))
 
 
 def shared(m: Model, s: Sizes) -> Floats:
     """Shared experts are split over TP and see every token."""
-    return s.split * m.shared_expert_hidden * (_halves(m) + s.saved * s.learns) * s.keep["shared_experts"]
+    each = _halves(m) + _separate(m, s, 2) + s.saved * s.learns
+    return s.split * m.shared_expert_hidden * each * s.keep["shared_experts"]
 
 
 def layers(m: Model, s: Sizes) -> ByKind:

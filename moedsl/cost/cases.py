@@ -28,6 +28,8 @@ class Case:
     """Whether a per-tensor FP8 weight keeps its transpose; None follows the architecture."""
     logits: float = 1.0
     """Logits and the copy that the loss saves (te pytorch/triton/cross_entropy.py:40); 0.5 if it works in place."""
+    unfused: bool = False
+    """Whether gated activation functions run as separate kernels (`bias_activation_fusion` off)."""
     together: bool = False
     """Whether the logits' gradient is alive together with the working set of a layer."""
     captured: float = 0.0

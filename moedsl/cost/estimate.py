@@ -53,6 +53,8 @@ class Cost:
     """natural, or balanced: forced, for benchmarks."""
     loss: str = "te"
     """The fused cross entropy: Transformer Engine's (te) or Megatron-Core's (native)."""
+    fused_activation: bool = True
+    """Whether one kernel applies a gated activation (`bias_activation_fusion`)."""
 
     @property
     def covers(self) -> dict[str, str]:
@@ -218,7 +220,8 @@ class Cost:
         )
 
     def _prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:
-        at = evolve(at, logits=at.logits * cases.NATIVE) if self.loss == "native" else at
+        logits = at.logits * (cases.NATIVE if self.loss == "native" else 1.0)
+        at = evolve(at, logits=logits, unfused=not self.fused_activation)
         return memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained, at)
 
     def _step_prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:

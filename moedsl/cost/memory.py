@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from moedsl.cost import activations, formats, mixers, parameters, sharded
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
@@ -109,7 +109,7 @@ def prices(
 ) -> dict[str, Prices]:
     """Return the bytes of each kind by feature, for every row of `t`, in one `case` of the uncertain terms."""
     n = counts(m, t, learns)
-    size = activations.sizes(m, t, seq, learns.language)
+    size = evolve(activations.sizes(m, t, seq, learns.language), unfused=case.unfused)
     saved = activations.layers(m, size)
     return {
         **held(n, t, gpus, case.transposes if case.transposes is not None else hw.arch == "hopper"),

@@ -9,9 +9,10 @@ from attrs import field, frozen
 
 from moedsl.checker.program import Program
 from moedsl.cost import Cost
+from moedsl.rules.interpreter import evaluate
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.solver.laws import Compiled, compile_problem
-from moedsl.solver.problem import Problem, lower, plain, with_lets
+from moedsl.solver.problem import Problem, first, lower, plain, with_lets
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.table import Row
 
@@ -89,8 +90,19 @@ def make_cost(problem: Problem) -> Cost:
         p.vlm,
         p.pipeline_layout,
         p.routing,
-        p.sets.get("model.cross_entropy_fusion_impl") or "te",
+        **_kernels(problem),
     )
+
+
+def _kernels(problem: Problem) -> dict[str, Any]:
+    """The kernels that the recipe asks for: what the run sets, else what the rules derive; Megatron's own choice where
+    neither does (core transformer/transformer_config.py:482, model_parallel_config.py:325)."""
+    p, decided = problem.program, {"cross_entropy_fusion_impl": "native", "bias_activation_fusion": False}
+    for name, default in decided.items():
+        rule = first(p, "derive", name, problem.values)
+        derived = default if rule is None else evaluate(rule.expr, with_lets(p, problem.values))
+        decided[name] = p.sets.get(f"model.{name}", derived)
+    return {"loss": decided["cross_entropy_fusion_impl"], "fused_activation": bool(decided["bias_activation_fusion"])}
 
 
 def _smallest(p: Program, progress: Progress) -> Chosen | NoLayout:

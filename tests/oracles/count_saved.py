@@ -210,6 +210,7 @@ SAME: dict[str, Any] = {
     "num_moe_experts": 16, "moe_router_topk": 4, "moe_ffn_hidden_size": 96,
 }  # fmt: skip
 GQA: dict[str, Any] = {"num_query_groups": 2, "kv_channels": 32, "qk_layernorm": True}
+UNFUSED: dict[str, Any] = {**GQA, "bias_activation_fusion": False}
 GATED: dict[str, Any] = {**GQA, "attention_output_gate": True}
 DELTA: dict[str, Any] = {
     **GATED, "experimental_attention_variant": "gated_delta_net", "linear_attention_freq": 100,
@@ -324,6 +325,8 @@ def one_layer(
 
 CASES: dict[str, tuple[Any, ...]] = {
     "gqa dense": (GQA, False, []),
+    "unfused dense": (UNFUSED, False, []),
+    "unfused moe": (UNFUSED, True, []),
     "gqa dense mlp": (GQA, False, ["mlp"]),
     "gqa moe": (GQA, True, []),
     "gqa moe layernorm": (GQA, True, ["layernorm"]),
