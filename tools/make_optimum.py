@@ -16,13 +16,13 @@ from typing import Any
 
 from attrs import frozen
 from optimum_standing import MOST, Standing, outside, standing
+from pinned_laws import violations
 
 from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.schema import axes
-from moedsl.solver.check_layout import pinned_row, violations
-from moedsl.solver.problem import lower
+from moedsl.solver.problem import lower, pinned_row
 from moedsl.solver.search import Search
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Row

@@ -17,8 +17,7 @@ from moedsl.cost import Cost
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.schema.calibration import Constants
-from moedsl.solver.check_layout import pinned_row
-from moedsl.solver.problem import Problem, lower
+from moedsl.solver.problem import Problem, lower, pinned_row
 from moedsl.solver.solve import make_cost, solve
 
 

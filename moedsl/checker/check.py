@@ -150,8 +150,6 @@ class _Reader:
     def _error(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
         self.diagnostics.append(error(id, message, span, help=help))
 
-    # ------------------------------------------------------------ model and hardware
-
     def _model(self) -> Model | None:
         stmt = self.draft.fixed.get("model")
         if isinstance(stmt, ast.ModelStmt):
@@ -211,8 +209,6 @@ class _Reader:
         stmt = self.draft.fixed.get("hardware")
         count = stmt.count if isinstance(stmt, ast.HardwareStmt) else None
         return None if count is None else self._whole(count, "the number of GPUs", MOST_RANKS)
-
-    # ------------------------------------------------------------ words and sizes
 
     def _size(self, key: str) -> int | None:
         stmt = self.draft.fixed.get(key)
@@ -281,8 +277,6 @@ class _Reader:
             elif not is_version(s.version.value):
                 self._error("check.target", f"{s.version.value} is not a version", s.version.span, "write it as 2.7.0")
         return {PRODUCTS[s.product.id]: as_number(s.version.value) for s in stmts if s.product.id in PRODUCTS}
-
-    # ------------------------------------------------------------ pins, sweeps, wishes
 
     def _pins(self) -> dict[str, Pin]:
         pins: dict[str, Pin] = {}
@@ -414,8 +408,6 @@ class _Reader:
         if axis.id in SWEEPABLE:
             return self._whole(value, f"`{axis.id}`", MOST_RANKS if axis.id == "gpus" else MOST)
         return self._code(axis, value)
-
-    # ------------------------------------------------------------ allow
 
     def _allows(self) -> dict[str, Allow]:
         if not self.draft.allows:

@@ -53,9 +53,6 @@ def _proof(p: Proof) -> Json:
     }
 
 
-# ---------------------------------------------------------------- text
-
-
 def text(r: Json) -> str:
     """Print the diagnosis."""
     n = len(r["symptoms"])

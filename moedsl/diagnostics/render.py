@@ -66,9 +66,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-# ---------------------------------------------------------------- places
-
-
 def _labels(labels: list[Mapping[str, Any]], severity: str, colour: bool) -> Iterator[str]:
     """Render the first label and others of its file with their source, labels in other files in one line each."""
     for i, label in enumerate(labels):

@@ -68,9 +68,6 @@ def _effects(a: Side, b: Side) -> Effects:
     return of_rules(rules)
 
 
-# ---------------------------------------------------------------- what is compared
-
-
 def _words(s: Side, p: Plan) -> dict[str, Any]:
     """Flatten a plan: keywords, derived and set fields, environment."""
     out = {n: getattr(p, n) for n in _HEAD} | {"target": p.target.bridge}
@@ -134,8 +131,6 @@ def _benchmarks(values: Json, effects: Effects) -> list[dict[str, Any]]:
     known = {n: v for n, v in values.items() if v != ABSENT}
     return [b.to_json() for b in experiment.benchmarks(known, effects)]
 
-
-# ---------------------------------------------------------------- prices
 
 _ESTIMATES = ("step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu")
 

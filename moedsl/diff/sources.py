@@ -105,9 +105,6 @@ def _unreadable(path: Path, refused: OSError, help: str | tuple[str, ...]) -> Wr
     return _wrong(f"{path} {why}", help)
 
 
-# ---------------------------------------------------------------- plans
-
-
 def _of_text(text: str) -> Found:
     source, found = reader.from_text(text, "<text>")
     return Wrong(found) if source is None else _of_source(source, "<text>", "")
@@ -153,9 +150,6 @@ def _of_plan_file(path: Path, target: str) -> Side | Wrong:
         text = f"{path} is not the plan of one run: {e}"
         return _wrong(text, "write one with `moedsl plan FILE --json` or `moedsl compile`")
     return Side(target, "plan", of_plan(plan), plan=plan)
-
-
-# ---------------------------------------------------------------- recipes and overrides
 
 
 def _of_overrides(target: str) -> Side | Wrong:

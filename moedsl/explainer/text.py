@@ -19,9 +19,6 @@ def text_of(e: Json) -> str:
     return kinds.get(e["kind"], value_text)(e)
 
 
-# ---------------------------------------------------------------- a whole run
-
-
 def overview_text(e: Json) -> str:
     """Print the decisions, the run file's own rules, and the advice with its prices."""
     parts = [
@@ -85,9 +82,6 @@ def _free(a: Json) -> bool:
 def _allowed(allowed: Sequence[Json]) -> str:
     lines = [f"  {a['rule']}, {place(a['at'])}: {a['because'] or 'no reason given'}" for a in allowed]
     return "Allowed by the run file\n" + "\n".join(lines) if lines else ""
-
-
-# ---------------------------------------------------------------- why no layout fits
 
 
 _SHOWN = (

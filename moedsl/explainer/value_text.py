@@ -63,9 +63,6 @@ def place(at: Json) -> str:
     return f"{at['file']}:{at['line']}" if at["line"] else at["file"]
 
 
-# ---------------------------------------------------------------- alternatives
-
-
 def _alternatives(e: Json) -> str:
     if not e["alternatives"]:
         return ""
@@ -133,9 +130,6 @@ def key(d: Json) -> str:
 def cost(p: Json) -> str:
     """Write the prices of a change compared with the plan."""
     return change(p["step_time_change"], p["peak_change_gib"])
-
-
-# ---------------------------------------------------------------- advice and rules
 
 
 def _advice(e: Json) -> str:

@@ -83,9 +83,6 @@ def derived_name(hf: str) -> str:
     return word if word[:1].isalpha() else f"model_{word}"
 
 
-# ---------------------------------------------------------------- facts
-
-
 Facts = dict[str, Value]
 
 
@@ -167,9 +164,6 @@ def _sane_vision(facts: Mapping[str, Any], vision: Mapping[str, Any], tower: Fie
     return tower.problems
 
 
-# ---------------------------------------------------------------- refusals
-
-
 def _unknown_family(config: Mapping[str, Any]) -> list[Diagnostic]:
     family = config.get("model_type")
     fields = Fields(config)
@@ -213,9 +207,6 @@ def _no_bridge(family: str) -> Diagnostic:
 def _no_id(path: Path) -> Diagnostic:
     way_out = "pass --hf ORG/NAME, or save the file as ORG--NAME/config.json"
     return error("import.no_id", f"{path}: the file does not name its Hugging Face model", help=way_out)
-
-
-# ---------------------------------------------------------------- files
 
 
 def _read(path: Path) -> tuple[str | None, Diagnostic | None]:

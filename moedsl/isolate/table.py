@@ -142,9 +142,6 @@ def _unset(value: Any) -> str:
     return "unset" if value is None else str(value)
 
 
-# ---------------------------------------------------------------- text
-
-
 def text(c: Json) -> str:
     """Print a comparison."""
     lines = [f"{c['of']}: {c['axis']} isolated, all else as in the plan above", *_rows(c)]

@@ -50,9 +50,6 @@ def problems(expected: dict[str, Any]) -> list[str]:
     return found
 
 
-# ---------------------------------------------------------------- packages
-
-
 def versions(target: dict[str, str], needs: list[dict[str, str]]) -> Iterator[str]:
     """Compare the installed versions with those of the recipe."""
     for product, wanted in sorted(target.items()):
@@ -107,9 +104,6 @@ def module(wanted: dict[str, str]) -> Iterator[str]:
         return
     if not found:
         yield "{} has no {}, and {} needs it".format(name, attribute, wanted["because"])
-
-
-# ---------------------------------------------------------------- GPUs
 
 
 def gpus(wanted: dict[str, Any] | None) -> Iterator[str]:
@@ -179,9 +173,6 @@ def asked(driver: Any, code: int) -> None:
         text = ctypes.c_char_p()
         driver.cuGetErrorName(code, ctypes.byref(text))
         raise RuntimeError("{} ({})".format((text.value or b"an error").decode(), code))
-
-
-# ---------------------------------------------------------------- files
 
 
 def missing(path: str) -> Iterator[str]:

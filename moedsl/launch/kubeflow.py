@@ -91,9 +91,6 @@ def _host(number: int, mount: str) -> tuple[Json, Json]:
     return {"name": name, "hostPath": {"path": source}}, {"name": name, "mountPath": target, **read_only}
 
 
-# ---------------------------------------------------------------- the command
-
-
 def command(launch: Launch, cluster: Cluster, payload: Payload) -> list[str]:
     """Make the container's command, escaped for the kubelet."""
     return ["/bin/bash", "-c", for_kubelet(script(launch, cluster, payload))]
@@ -124,9 +121,6 @@ def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | 
         return None
     text = f"the job's script has {size:,} bytes; the limit of one process argument is {LIMIT:,}"
     return error("launch.too_long", text, help="put large files of the run into the image or onto a volume")
-
-
-# ---------------------------------------------------------------- the manifest
 
 
 def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
@@ -179,9 +173,6 @@ def context_refusal(cluster: Cluster) -> Diagnostic | None:
     has = f"the current context of the kubeconfig is {current['name']}"
     message = f"cluster {cluster.name} uses context {cluster.context}; {has}"
     return error("launch.kube_context", message, help=f"kubectl config use-context {cluster.context}")
-
-
-# ---------------------------------------------------------------- what became of a job
 
 
 def job_name(handle: str) -> str:

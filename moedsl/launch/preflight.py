@@ -54,9 +54,6 @@ def saved(plan: Plan) -> list[str]:
     return [folder] if isinstance(folder, str) and folder.startswith("/") else []
 
 
-# ---------------------------------------------------------------- Bridge
-
-
 def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Progress) -> list[Diagnostic]:
     """Check each recipe with the real Megatron Bridge, as `moedsl verify` does; a note if it is not installed."""
     from moedsl import verify as oracle
@@ -88,9 +85,6 @@ def _refused(name: str, report: Any) -> Diagnostic:
     cites = tuple(f"bridge {r.where}" for r in report.refusals)
     text = f"Megatron Bridge refuses the recipe of {name}: {'; '.join(said) or report.message}"
     return error("preflight.bridge", text, cites=cites, help="`moedsl verify` of the run file gives details")
-
-
-# ---------------------------------------------------------------- clusters
 
 
 def slurm(

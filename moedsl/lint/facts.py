@@ -171,9 +171,6 @@ def hardware_facts(r: Recipe) -> Facts:
     return {**facts, "hardware": r.hardware.name}
 
 
-# ---------------------------------------------------------------- names of recipe rules that are not fields
-
-
 def computed(r: Recipe) -> Facts:
     """The values of scope.COMPUTED, as far as they are known."""
     return {name: known(read(r)) for name, (read, needs) in _COMPUTED.items() if r.knows(*needs)}

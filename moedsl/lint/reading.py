@@ -114,8 +114,6 @@ class Reader:
         body.run(function.body)
         return body.returned
 
-    # -------------------------------------------------------- what a statement does
-
     def assign(self, path: str, value: Any, at: Place) -> None:
         """Set one field, or forget it if the value is unknown."""
         self.places[path] = self.behind(at)
@@ -249,8 +247,6 @@ class _Body:
             base = self.path(node.value)
             return f"{base}.{node.slice.value}" if base else None
         return None
-
-    # -------------------------------------------------------- values
 
     def value(self, node: ast.expr) -> Any:
         """The value of an expression; UNKNOWN if the source does not determine it."""

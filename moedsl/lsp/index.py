@@ -79,9 +79,6 @@ def _kept(sources: Iterable[Source]) -> Files:
     return {s.name: File(s, occurrences(s, m, scope)) for s, m in parsed if m is not None}
 
 
-# ---------------------------------------------------------------- what stands at an offset
-
-
 def symbol_at(document: Document, offset: int) -> tuple[Symbol, Span] | None:
     """The symbol at an offset, also in a statement that does not parse; None if there is none."""
     file = files(document.analysis)[document.source.name]
@@ -118,9 +115,6 @@ def _by_name(word: Lexeme, name: str, known: Library) -> tuple[Symbol, Span] | N
     kind = next((k for k, names in tables if word.text in names), None)
     symbol = Symbol(kind, word.text) if kind else named(word.text, scope)
     return (symbol, span) if symbol is not None else None
-
-
-# ---------------------------------------------------------------- where it is declared and named
 
 
 def declarations(document: Document, symbol: Symbol) -> list[Target]:

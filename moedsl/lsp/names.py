@@ -135,8 +135,6 @@ class _Collector:
         else:
             yield from self.expressions(item)
 
-    # ------------------------------------------------------------ names and expressions
-
     def at(self, kind: str, name: ast.Name, declares: bool = False, file: str = "") -> Occurrence:
         return Occurrence(Symbol(kind, name.id, file), name.span, declares)
 
@@ -200,8 +198,6 @@ class _Collector:
                 inner = [f for f in fact.value if isinstance(f, ast.FactEntry)]
                 yield from self.facts(inner, kind, fact.name.id + ".")
 
-    # ------------------------------------------------------------ statements
-
     def _bare(self, s: ast.BareStmt, _: str) -> Iterator[Occurrence]:
         tables = (("model", self.scope.models), ("hardware", self.scope.hardware), ("profile", self.scope.profiles))
         known = [kind for kind, names in tables if s.name.id in names]
@@ -238,8 +234,6 @@ class _Collector:
     def _use(self, s: ast.UseDecl, _: str) -> Iterator[Occurrence]:
         path = os.path.normpath(os.path.join(os.path.dirname(self.source.name), s.path.value))
         yield Occurrence(Symbol("file", path), s.path.span)
-
-    # ------------------------------------------------------------ declarations
 
     def _facts_block(self, d: Any, _: str) -> Iterator[Occurrence]:
         kind = _DECLARED[type(d)]

@@ -32,9 +32,6 @@ def _units(a: Around) -> Iterator[Offer]:
     yield from (Offer(u, "Unit", "unit") for u in (("%",) if name == "worth" else known))
 
 
-# ---------------------------------------------------------------- keywords
-
-
 def _keywords(a: Around) -> Iterator[Offer]:
     """Offer the keywords that the grammar accepts here and that have a meaning here."""
     skip = _meaningless(a)
@@ -74,8 +71,6 @@ SNIPPETS = {
     "use": 'use "$0"',
 }
 """Offers for one word of the grammar that needs others after it."""
-
-# ---------------------------------------------------------------- names, by statement
 
 
 def _named(a: Around) -> Iterable[Offer]:

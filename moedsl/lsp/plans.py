@@ -87,9 +87,6 @@ def runs_at(document: Document, offset: int) -> list[str]:
     return [n for n in (around if blocks else known) if n in known]
 
 
-# ---------------------------------------------------------------- pins
-
-
 def written(name: str, value: Any) -> str:
     """Write a plan's value as in a pin."""
     axis = axes.BY_NAME.get(name)

@@ -175,9 +175,6 @@ def _odd(pairs: Brackets) -> list[int]:
     return sorted((*pairs.unclosed, *pairs.stray))
 
 
-# ---------------------------------------------------------------- moving
-
-
 def moved(value: T, by: int) -> T:
     """Move a node, a diagnostic, or a tuple of them by some characters."""
     return _moved(value, by) if by else value

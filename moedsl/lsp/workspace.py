@@ -52,8 +52,6 @@ class Workspace:
     """The paths of the workspace's folders."""
     entries: dict[str, Entry] = field(factory=dict)
 
-    # ------------------------------------------------------------ what the client tells
-
     def open(self, uri: str, version: int | None, text: str) -> None:
         """Open a file, or replace its whole text."""
         bom = text.startswith("\ufeff")
@@ -83,8 +81,6 @@ class Workspace:
     def close(self, uri: str) -> None:
         """Forget a file; from then on the text on disk counts."""
         self.entries.pop(uri, None)
-
-    # ------------------------------------------------------------ what features ask
 
     def document(self, uri: str) -> Document | None:
         """The newest snapshot of an open file, or None. Making one costs nothing, because it parses when first read."""
@@ -120,8 +116,6 @@ class Workspace:
             if entry is not None:
                 self.entries[uri] = _anew(entry)
 
-    # ------------------------------------------------------------ names
-
     def name_of(self, uri: str) -> str:
         """The compiler's name of a file: its path. A file without a path counts as one of the first folder."""
         path = uris.to_fs_path(uri)
@@ -147,8 +141,6 @@ class Workspace:
     def lines_of(self, source: Source) -> Lines:
         """The lines of another file's text, in the client's encoding."""
         return Lines(source.text, self.client.encoding)
-
-    # ------------------------------------------------------------ making snapshots
 
     def _snapshot(self, entry: Entry) -> Document:
         refused = _refused(entry)

@@ -131,9 +131,6 @@ def _applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
     return [r for n in names if (r := first_of(p.named(kind, n), env)) is not None]
 
 
-# ---------------------------------------------------------------- prices
-
-
 def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any], peaks: Bounds, certain: Certain | None) -> Estimate:
     tokens, cost = env["global_batch"] * env["seq"], chosen.cost
     estimate = Estimate(
@@ -147,9 +144,6 @@ def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any], peaks: Bounds, c
         useful_tokens_per_s_per_gpu=vlm_parts.useful_rate(chosen, row),
     )
     return vlm_parts.with_parts(estimate, chosen, row, float(env[LetName.VISION_SHARE_FLOOR]))
-
-
-# ---------------------------------------------------------------- decisions
 
 
 def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> tuple[Decision, ...]:
@@ -222,9 +216,6 @@ def _fixed(chosen: Chosen, name: str, env: Mapping[str, Any]) -> Decision:
 
 def _from_rule(r: Rule, value: Any, origin: str) -> Decision:
     return _entry(r.name, value, origin, r.id, r.because, r.cites)
-
-
-# ---------------------------------------------------------------- alternatives
 
 
 def _unfollowed(chosen: Chosen, row: Row) -> set[str]:

@@ -91,9 +91,6 @@ def decision_effect(name: str, value: Any, p: Program, effects: Effects) -> str:
     return effects.field(path_of(name)) if derived else effects.word(name, value)
 
 
-# ---------------------------------------------------------------- notes
-
-
 def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
     """Note what affects a comparison of losses: values of the experiment that moedsl chose, and sweeps over them."""
     for c in chosen:

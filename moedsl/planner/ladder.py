@@ -60,9 +60,6 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
     )
 
 
-# ---------------------------------------------------------------- what a phase may change
-
-
 def _is_open(c: Chosen, axis: axes.Axis) -> bool:
     return len(c.problem.domains[axis.name]) > 1
 
@@ -85,9 +82,6 @@ def _axis(c: Chosen, axis: axes.Axis) -> Opened:
         cite=rule.cites if rule else (),
         advice=rule is not None,
     )
-
-
-# ---------------------------------------------------------------- the next phases
 
 
 def _next(chosen: Chosen, phase: str, other: Chosen | None) -> NextPhase:
@@ -117,9 +111,6 @@ def _gain(a: Chosen, b: Chosen) -> Gain:
     changes = {x.name: x.decode(new.codes[x.name]) for x in axes.AXES if old.codes[x.name] != new.codes[x.name]}
     speedup = old.step_time / new.step_time
     return Gain(changes=changes, step_time_s=new.step_time, peak_gib=new.peak_memory / GIB, speedup=speedup)
-
-
-# ---------------------------------------------------------------- parallel folding
 
 
 def _folding(chosen: Chosen, priced: bool) -> Folding:

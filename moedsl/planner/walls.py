@@ -83,9 +83,6 @@ def note(r: Rule, env: Mapping[str, Any]) -> Note:
     return Note(r.id, evaluate(r.expr, env), r.because, r.cites)
 
 
-# ---------------------------------------------------------------- the walls
-
-
 def _memory(chosen: Chosen, row: Row, estimate: Estimate) -> MemoryWall:
     """The share of capacity at the peak, the memory that policies save, and the time that they cost."""
     m = estimate.memory
@@ -164,9 +161,6 @@ def _mfu(chosen: Chosen, env: Mapping[str, Any], estimate: Estimate) -> Mfu:
     peaks, rate = chosen.problem.program.hardware.tflops, estimate.model_tflops_per_gpu
     peak = peaks.get(RATE[env["precision"]], peaks["bf16"])
     return Mfu(env["precision"], rate / peak, rate / peaks["bf16"])
-
-
-# ---------------------------------------------------------------- the fixes
 
 
 @frozen

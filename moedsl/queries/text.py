@@ -71,8 +71,6 @@ def budget_text(p: Plan, b: answers.TokenCost) -> str:
     return f"{head}, {b.gpu_hours:,.0f} GPU-hours{money}\n{wrapped(COVERS)}\n"
 
 
-# ---------------------------------------------------------------- top
-
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -100,8 +98,6 @@ def _legend(letters: Mapping[str, str], because: Mapping[str, str]) -> list[str]
     lines = [wrapped(f"{letter}  {short(i)}: {because[i]}", "  ", "     ") for i, letter in letters.items()]
     return ["Advice not followed", *lines]
 
-
-# ---------------------------------------------------------------- pareto
 
 MOST_POINTS = 12
 """The most points of a front in a table; JSON has all."""
@@ -175,8 +171,6 @@ def _at(f: answers.GpusPoint) -> str:
     where = "" if f.on_front else "slower"
     return f"P {where}".rstrip() if f.plan else where or "o"
 
-
-# ---------------------------------------------------------------- what-if
 
 ALONE = "Each line is compiled separately: it is the best layout by {rank} of the {phase} phase"
 BY_SPEED = "."

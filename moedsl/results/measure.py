@@ -99,9 +99,6 @@ def _loss(log: Log) -> Json | None:
     return {"first": said[0].loss, "last": said[-1].loss, "at": said[-1].iteration} if said else None
 
 
-# ---------------------------------------------------------------- how it ended
-
-
 def _ending(log: Log, measured: bool) -> Json:
     """Judge the end of a run: `status`, its `cause` in words and `symptoms`, as `moedsl diagnose` names them."""
     last = log.last
@@ -139,9 +136,6 @@ def _not_a_number(log: Log) -> str | None:
                 return f"loss or gradient is NaN at iteration {s.iteration}"
             had |= s.loss is not None
     return None
-
-
-# ---------------------------------------------------------------- its plan
 
 
 def predicted(plan: Plan | None) -> Json | None:

@@ -56,9 +56,6 @@ class Function:
     takes: Type = field(default=NUMBER)
 
 
-# ---------------------------------------------------------------- rows
-
-
 def _same(a: Value, b: Value) -> bool:
     if isinstance(a, frozenset) != isinstance(b, frozenset):
         return _as_set(a) == _as_set(b)
@@ -108,9 +105,6 @@ def segment(nodes: float, gpus_per_node: float, group: float, most: float) -> in
     return next((s for s in sizes if nodes % s == 0 and s * gpus_per_node % group == 0), 0)
 
 
-# ---------------------------------------------------------------- columns
-
-
 def _or_zero_by_row(divide: Callable[[Column, Column], Column]) -> Callable[[Column, Column], Column]:
     """Make a division by 0 give 0, row by row."""
 
@@ -148,9 +142,6 @@ def _segment(nodes: Column, gpus_per_node: Column, group: Column, most: Column) 
 
 _COUNTS = np.array([i.bit_count() for i in range(1 << max(len(a.words) for a in axes.AXES if a.kind == "set"))])
 """Count the members of the set of each mask."""
-
-
-# ---------------------------------------------------------------- the registry
 
 
 UNARY = {

@@ -207,3 +207,11 @@ def plain(row: Mapping[str, int], problem: Problem) -> Values:
     decoded = {a.name: a.decode(row[a.name]) for a in axes.AXES}
     sets = {n: frozenset(v) for n, v in decoded.items() if isinstance(v, list)}
     return {**problem.values, **decoded, **sets}
+
+
+def pinned_row(problem: Problem) -> Mapping[str, int]:
+    """The code of every axis; raises ValueError if one has several values."""
+    open_axes = [a.name for a in axes.AXES if len(problem.domains[a.name]) != 1]
+    if open_axes:
+        raise ValueError(f"not pinned: {', '.join(open_axes)}")
+    return {a.name: int(problem.domains[a.name][0]) for a in axes.AXES}

@@ -169,8 +169,6 @@ class Search:
         """Filter positions of meshes by the lower bound of memory."""
         return at[self._could_fit(meshes.take(at).with_columns(mesh=np.arange(len(at)))).axes["mesh"]]
 
-    # ------------------------------------------------------------ bounds
-
     def _could_fit(self, meshes: Table) -> Table:
         """The meshes that fit with the policies that use the least memory; that memory becomes a column."""
         least = meshes.with_columns(peak_memory=self._least_memory(meshes))
@@ -242,8 +240,6 @@ class Search:
         if law.is_price and "spare_memory" not in law.needs:
             return _number(law.value(ideal), rows, False)
         return np.full(rows, 0.0 if negate else -np.inf)
-
-    # ------------------------------------------------------------ expansion
 
     def _expand(self, part: Table, policies: Table, queries: Sequence[TopK]) -> int:
         """Add the best row of each mesh of a chunk to the top k; returns the number of priced rows."""

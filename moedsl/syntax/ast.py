@@ -84,9 +84,6 @@ def operands(e: Expr) -> tuple[Expr, ...]:
     return e.args if isinstance(e, Call) else cast(tuple[Expr, ...], tuple(children(e)))
 
 
-# ---------------------------------------------------------------- expressions
-
-
 @node
 class Number(Node):
     """A number: `text` is as written (``128k``); `value` has the multiplier applied; `unit` is GB, GiB, GB/s, TFLOPS, %
@@ -166,8 +163,6 @@ class If(Node):
 
 
 Expr = Union[Number, String, Bool, Name, List, Call, Unary, Binary, If]
-
-# ---------------------------------------------------------------- run statements
 
 
 @node
@@ -353,8 +348,6 @@ Stmt = Union[
     VlmStmt, DataStmt, RoutingStmt, PinStmt, Require, Prefer, AllowStmt, SweepStmt,
     IsolateStmt, WorkflowStmt, SetStmt, TargetStmt,
 ]  # fmt: skip
-
-# ---------------------------------------------------------------- declarations
 
 
 @node

@@ -79,9 +79,6 @@ def _words(text: str, start: int) -> Iterator[Lexeme]:
             yield word
 
 
-# ---------------------------------------------------------------- models and hardware
-
-
 def _other_name(line: Line) -> Diagnostic | None:
     """``model qwen3-235b-a22b``, ``Qwen/Qwen3-30B-A3B``, ``model "qwen3_30b_a3b"``"""
     named = line.words[0].text in ("model", "hardware")
@@ -144,9 +141,6 @@ def _nodes(line: Line) -> Diagnostic | None:
         help = f"{help}: {count.text} nodes of 4 GPUs are {four}, of 8 {eight}"
     text = "the number counts GPUs, not nodes"
     return error("parse.unexpected", text, line.span(count, line.found), help=help)
-
-
-# ---------------------------------------------------------------- values
 
 
 def _scale_apart(line: Line) -> Diagnostic | None:

@@ -62,9 +62,6 @@ def layout(text: str) -> str:
     return "".join(row.rstrip() + "\n" for row in rows)
 
 
-# ---------------------------------------------------------------- the lines of a text
-
-
 @define
 class _Word:
     """A word of a statement; `broken` if a new line starts before it, `near` if no space precedes it."""
@@ -159,9 +156,6 @@ class _Reader:
         rest = (self.words[i] for i in range(self.at, len(self.words)))
         following = next((x for x in rest if x.kind not in ("space", "newline", "comment")), None)
         return following is not None and following.text in CLAUSES
-
-
-# ---------------------------------------------------------------- rows
 
 
 def _rows(entries: list[_Line], indent: int) -> list[str]:

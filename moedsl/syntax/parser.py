@@ -124,8 +124,6 @@ class _Parse:
             return error("parse.too_large", message, span, help="a run file is a few lines; is this the right file?")
         return error("parse.too_many", f"more than {MAX_ERRORS} errors: the rest was not read", span)
 
-    # ------------------------------------------------------------ forwards
-
     def feed_tokens(self) -> bool:
         """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if too many."""
         depth = 0
@@ -182,8 +180,6 @@ class _Parse:
         state.state_stack[:], state.value_stack[:] = self.mark
         for children, size in self.sizes:
             del children[size:]
-
-    # ------------------------------------------------------------ recovery
 
     def recover(self, e: UnexpectedInput) -> None:
         """Report the error of the present statement and move after it, or close a block that was never closed."""

@@ -23,9 +23,6 @@ def print_item(item: Any, indent: str = "") -> str:
     return indent + _PRINTERS[type(item)](item, indent)
 
 
-# ---------------------------------------------------------------- expressions
-
-
 def canonical_number(text: str) -> str:
     """Write ``186GB`` as ``186 GB`` and ``2 %`` as ``2%``."""
     return _UNIT.sub(lambda m: m[1] if m[1] == "%" else " " + m[1], text)
@@ -76,9 +73,6 @@ def _commas(items: tuple[ast.Expr, ...]) -> str:
 def quote(text: str) -> str:
     """Write a string in double quotes, with its escapes."""
     return '"' + re.sub(r'["\\]', r"\\\g<0>", text).replace("\n", "\\n") + '"'
-
-
-# ---------------------------------------------------------------- statements
 
 
 def _words(*fields: str) -> Callable[[Any, str], str]:

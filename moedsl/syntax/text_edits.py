@@ -65,9 +65,6 @@ def _touch(a: Edit, b: Edit) -> bool:
     return a.span.start <= b.span.end and b.span.start <= a.span.end
 
 
-# ---------------------------------------------------------------- finding what a span is
-
-
 def _innermost(module: ast.Module, span: Span) -> Any | None:
     """Find the smallest statement, declaration, member, binding or option that covers a span."""
     places = (p for p in _places(module.items) if p.span.start <= span.start and span.end <= p.span.end)
@@ -102,9 +99,6 @@ def _places(items: Statements) -> Iterator[Any]:
             yield from (_Part(o, item, False) for o in item.options)
 
 
-# ---------------------------------------------------------------- taking a statement away
-
-
 def _dropped(place: Any, source: Source) -> Edit:
     text, start, end = source.text, place.span.start, place.span.end
     if isinstance(place, _Part):
@@ -119,9 +113,6 @@ def _dropped(place: Any, source: Source) -> Edit:
     if rest and "#" not in rest.group() and (not before or before.endswith("\n")):
         return Edit(Span(source.name, len(before), min(rest.end() + 1, len(text))), "")
     return Edit(Span(source.name, start, end), "")
-
-
-# ---------------------------------------------------------------- adding one
 
 
 def added(statement: str, run: str, source: Source, module: ast.Module) -> Edit:

@@ -82,9 +82,6 @@ def _nodes(children: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(out)
 
 
-# ---------------------------------------------------------------- words
-
-
 def _name(b: Builder, c: Sequence[Any]) -> ast.Name:
     return ast.Name(str(c[0]), b.span(c))
 
@@ -139,9 +136,6 @@ def number_value(text: str) -> tuple[int | float, str | None] | str:
     return (int(scaled) if match["scale"] and scaled == int(scaled) else scaled), match["unit"]
 
 
-# ---------------------------------------------------------------- expressions
-
-
 def _binary(b: Builder, c: Sequence[Any]) -> ast.Binary:
     return ast.Binary(" ".join(c[1:-1]), c[0], c[-1], b.span(c))
 
@@ -164,9 +158,6 @@ def _list(b: Builder, c: Sequence[Any]) -> ast.List:
 
 def _call(b: Builder, c: Sequence[Any]) -> ast.Call:
     return ast.Call(c[0], _nodes(c[1:]), b.span(c))
-
-
-# ---------------------------------------------------------------- statements and declarations
 
 
 def _pick(cls: type[Any], *indexes: int) -> Rule:

@@ -16,8 +16,7 @@ from moedsl.compiler import load_stdlib
 from moedsl.rules import collect
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
-from moedsl.solver.check_layout import pinned_row
-from moedsl.solver.problem import Problem, lower
+from moedsl.solver.problem import Problem, lower, pinned_row
 from moedsl.solver.reads import reads_price
 from moedsl.solver.solve import environment, make_cost
 from moedsl.support.resources import stdlib_dir

@@ -103,8 +103,6 @@ class _Reader:
             text = f"`{name}` would choose what programs on this machine load or write"
             self.error("check.cluster", text, entries["env"].name, "set it in the shell that calls `moedsl run`")
 
-    # ------------------------------------------------------------ one value of each form
-
     def word(self, e: ast.FactEntry, kind: Kind) -> str | None:
         text = self.plain(e)
         if text is None or not kind.words or text in kind.words:

@@ -61,9 +61,6 @@ def _action(workspace: Workspace, document: Document, o: Offer, params: types.Co
     return types.CodeAction(o.title, o.kind, answered or None, o.preferred or None, edit=edit)
 
 
-# ---------------------------------------------------------------- what there is to offer
-
-
 def offers(document: Document, start: int, end: int) -> Iterator[Offer]:
     """Every action between two offsets."""
     for d in document.diagnostics:
@@ -111,9 +108,6 @@ def fix_all(document: Document) -> list[Edit]:
     """The edits of every error of parse and check that has one fix, in this file."""
     single = (d.fixes[0] for d in document.analysis.diagnostics if d.is_error and len(d.fixes) == 1)
     return disjoint(fix_edits(document, f) for f in single if f.span.file == document.source.name)
-
-
-# ---------------------------------------------------------------- the solver's choice
 
 
 def _pins(document: Document, run: str) -> Iterator[Offer]:

@@ -49,9 +49,6 @@ def _begins(text: str, at: int, what: str) -> bool:
     return text.startswith(what, blank.end() if blank else at)
 
 
-# ---------------------------------------------------------------- selection
-
-
 def selection(document: Document, params: types.SelectionRangeParams) -> list[types.SelectionRange]:
     """Selections for each position: the word, then each part of the program around it, its line, and the file."""
     return [_grown(document, document.lines.offset(p)) for p in params.positions]

@@ -110,9 +110,6 @@ def _let(a: Around, word: str) -> str | None:
     return describe.rule(found, a.known.library.sources) if found else None
 
 
-# ---------------------------------------------------------------- what was decided
-
-
 def _decided(a: Around, name: str) -> Iterator[str]:
     """Write the value in each run of the place, with origin and reason."""
     plans = a.document.plan.plans if a.document.plan else ()

@@ -103,9 +103,6 @@ def refuse_taken(document: Document, symbol: Symbol, new: str) -> None:
         raise RefusedError(f"`{new}` already means something else")
 
 
-# ---------------------------------------------------------------- whether everything still means the same
-
-
 def refuse_changed(
     workspace: Workspace, document: Document, symbol: Symbol, new: str, changes: Mapping[str, list[Edit]]
 ) -> None:

@@ -71,9 +71,6 @@ def _has_letters(name: str, query: str) -> bool:
     return all(c in letters for c in query)
 
 
-# ---------------------------------------------------------------- the outline
-
-
 def outline(document: Document) -> Iterator[Entry]:
     """The entries of a file, in order."""
     items = document.module.items if document.module is not None else ()
@@ -155,9 +152,6 @@ _ENTRIES: dict[type[Any] | tuple[type[Any], ...], Callable[[Any, str], Entry]] =
     (ast.Let, ast.Conditional, ast.Symptom, ast.Effect): _member,
     ast.UseDecl: _use,
 }
-
-
-# ---------------------------------------------------------------- as LSP has it
 
 
 def _symbol(e: Entry, document: Document) -> types.DocumentSymbol:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from moedsl.checker.program import Program
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
-from moedsl.solver.problem import Problem, lower
+from moedsl.solver.problem import lower, pinned_row
 from moedsl.solver.reads import reads_price
 from moedsl.solver.solve import environment, make_cost
 
@@ -21,11 +18,3 @@ def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
     env = environment(problem, make_cost(problem), pinned_row(problem))
     laws = [r for r in program.of("require") if r.id not in program.allows and not reads_price(r, program.of("let"))]
     return tuple(r for r in laws if not r.holds(env))
-
-
-def pinned_row(problem: Problem) -> Mapping[str, int]:
-    """The code of every axis; raises ValueError if one has several values."""
-    open_axes = [a.name for a in axes.AXES if len(problem.domains[a.name]) != 1]
-    if open_axes:
-        raise ValueError(f"not pinned: {', '.join(open_axes)}")
-    return {a.name: int(problem.domains[a.name][0]) for a in axes.AXES}
