@@ -23,7 +23,7 @@ def memory(runs: Sequence[Measured]) -> Iterator[str]:
         sys.exit("\n".join(d.message for d in wrong))
     judged = [s.judged() for s in found]
     peaks = [r for r in runs if r.peak]
-    errors = {(r.model, r.peak): abs(r.predicted_peak() / r.peak - 1) for r in peaks if r.peak}
+    errors = {(r.model, r.peak): abs(float(r.cost.memory(r.row)[0]) / 1e9 / r.peak - 1) for r in peaks if r.peak}
     off, rungs = [*errors.values()], [abs(j.error) for j in judged if j.error is not None]
     yield (
         f"{len(off)} published peaks can be expressed, with a median error of {np.median(off):.1%}, and "
@@ -42,7 +42,7 @@ def _peaks(peaks: Sequence[Measured]) -> Iterator[str]:
     yield "| run | model | GPU | measured | estimated | error | low to high |"
     yield "|---|---|---|---|---|---|---|"
     for r in peaks:
-        said, b = r.predicted_peak(), bounds(r.cost, r.row)
+        said, b = float(r.cost.memory(r.row)[0]) / 1e9, bounds(r.cost, r.row)
         off = said / (r.peak or np.nan) - 1
         range = f"{b.least / 1e9:.1f} to {b.most / 1e9:.1f} GB"
         yield f"| {r.id} | {r.model} | {r.gpu} | {r.peak:.1f} GB | {said:.1f} GB | {off:+.1%} | {range} |"

@@ -56,10 +56,6 @@ class Measured:
         cost = self.cost if constants is None else evolve(self.cost, hardware=self._gpu(constants))
         return float(cost.tokens_per_second_per_gpu(cost.time(self.row)[0]))
 
-    def predicted_peak(self) -> float:
-        """The estimated GB at the peak."""
-        return float(self.cost.memory(self.row)[0]) / 1e9
-
     def _gpu(self, constants: Constants) -> Any:
         return evolve(self.cost.hardware, constants=constants)
 

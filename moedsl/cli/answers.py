@@ -21,7 +21,7 @@ from moedsl.solver.solve import Chosen
 
 def run(a: Namespace) -> int:
     """Print the tables of `plan` with --top, --pareto or --tokens instead of the plans, with a budget below them."""
-    if unpriced(a) or _unmixed(a):
+    if unpriced(a):
         return 1
     result, code = compiled(a, "plan")
     if result is None or code:
@@ -44,14 +44,6 @@ def unpriced(a: Namespace) -> bool:
         return False
     print("--price needs a number of tokens: write --tokens 10T --price 2.5", file=sys.stderr)
     return True
-
-
-def _unmixed(a: Namespace) -> bool:
-    """Whether --json needs a plan that the other options do not make; reports this on stderr."""
-    other = "--lengths" if a.lengths else "--stop-after" if a.stop_after not in (None, "plan") else None
-    if other is not None:
-        print(f"{other} does not print a plan: leave out --top, --pareto, --tokens", file=sys.stderr)
-    return other is not None
 
 
 def budget_of(a: Namespace) -> Budget | None:

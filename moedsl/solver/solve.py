@@ -80,9 +80,7 @@ def environment(
 def make_cost(problem: Problem) -> Cost:
     """Make the cost model of a problem."""
     p = problem.program
-    return Cost(
-        p.model,
-        p.hardware,
+    experiment = (
         problem.gpus,
         problem.values["seq"],
         problem.global_batch,
@@ -90,8 +88,8 @@ def make_cost(problem: Problem) -> Cost:
         p.vlm,
         p.pipeline_layout,
         p.routing,
-        **_kernels(problem),
     )
+    return Cost(p.model, p.hardware, *experiment, **_kernels(problem))
 
 
 def _kernels(problem: Problem) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from moedsl.cli.talk import compiled
 
 
 def run(a: Namespace) -> int:
-    if _unmixed(a):
+    if _mixed(a):
         return 1
     if a.top or a.pareto or a.tokens or a.price is not None:
         from moedsl.cli import answers
@@ -29,16 +29,14 @@ def run(a: Namespace) -> int:
     return 0
 
 
-def _unmixed(a: Namespace) -> bool:
-    """Tell whether --ladder or --lengths comes with an option that prints no plan; report it on stderr."""
-    stops = a.stop_after not in (None, "plan")
-    if stops and (a.ladder or a.lengths):
-        asked = "--ladder" if a.ladder else "--lengths"
-        print(f"--stop-after does not print a plan: leave out {asked}", file=sys.stderr)
-    elif a.ladder and a.lengths:
-        print("--lengths does not print a plan: leave out --ladder", file=sys.stderr)
-    else:
+def _mixed(a: Namespace) -> bool:
+    """Whether an option that prints no plan comes with one that adds to a plan; reports this on stderr."""
+    stops, tables = a.stop_after not in (None, "plan"), a.top or a.pareto or a.tokens
+    options = {"--stop-after": stops, "--lengths": a.lengths, "--ladder": a.ladder, "--top, --pareto, --tokens": tables}
+    given = [name for name, value in options.items() if value]
+    if len(given) < 2 or given[0] == "--ladder":
         return False
+    print(f"{given[0]} does not print a plan: leave out {given[1]}", file=sys.stderr)
     return True
 
 
