@@ -156,7 +156,7 @@ def _halves(m: Model) -> float:
 
 
 def _separate(m: Model, s: Sizes, tensors: int) -> float:
-    """Return the bytes that separate kernels of a gated activation keep beside its input, for one number of its output:
+    """Count the bytes that separate kernels of a gated activation keep for one number of its output, without its input:
     both factors, and of a routed expert their product too, which the router's probability multiplies (core
     transformer/moe/experts.py:858, transformer/mlp.py:322)."""
     return BF16 * tensors * s.unfused * (products(m) == 3)

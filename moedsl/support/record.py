@@ -43,12 +43,9 @@ class Record:
         fields = attrs.fields(type(self))
         given = dict(zip([f.name for f in fields if not f.kw_only], values, strict=False)) | named
         for f in fields:
-            if f.name in given:
-                value = given.pop(f.name)
-            elif f.default is attrs.NOTHING:
+            value = given.pop(f.name, f.default)
+            if value is attrs.NOTHING:
                 raise TypeError(f"{type(self).__name__} needs `{f.name}`")
-            else:
-                value = f.default
             object.__setattr__(self, f.name, value)
         if given or len(values) > len(fields):
             raise TypeError(f"{type(self).__name__} has no field for {[*given] or values[len(fields) :]}")
