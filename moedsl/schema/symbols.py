@@ -41,6 +41,12 @@ ATTENTION = ("gqa", "mla")
 POSITIONS = ("rope", "yarn", "mrope", "none")
 SHAPES = ("static", "unpadded", "packed", "variable")
 
+SWITCHES = {
+    "drop_and_pad": ("model.moe_pad_expert_input_to_capacity", False),
+    "fp8_weights": ("mixed_precision.fp8_param_gather", True),
+    "fp4_weights": ("mixed_precision.fp4_param_gather", True),
+}
+"""Flags that are fields of Bridge, and what they are in a plan that sets none. A plan decides those of the weights."""
 RUN: dict[str, Type] = {
     "gpus": NUMBER,
     "seq": NUMBER,
@@ -53,15 +59,9 @@ RUN: dict[str, Type] = {
     "shapes": Type("enum", SHAPES),
     "torch_version": NUMBER,
     "te_version": NUMBER,
+    **dict.fromkeys(SWITCHES, FLAG),
 }
 """Values that the run fixes before the solver starts."""
-SWITCHES = {
-    "drop_and_pad": ("model.moe_pad_expert_input_to_capacity", False),
-    "fp8_weights": ("mixed_precision.fp8_param_gather", True),
-    "fp4_weights": ("mixed_precision.fp4_param_gather", True),
-}
-"""Flags that are fields of Bridge, and what they are in a plan that sets none. A plan decides those of the weights."""
-RUN |= dict.fromkeys(SWITCHES, FLAG)
 
 _WORDS = {"attention": ATTENTION, "position_embedding_type": POSITIONS, "arch": ARCHS}
 _KINDS = {"int": NUMBER, "float": NUMBER, "bool": FLAG, "str": TEXT}
