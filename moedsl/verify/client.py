@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -88,12 +89,11 @@ class Server:
         if not self.first["ready"]:
             return [read(failed(c.file, "verify.import", self.first["error"], INSTALL).to_json()) for c in wanted]
         answers: dict[int, T] = {}
-        is_open = self._send(wanted)
-        while is_open and len(answers) < len(wanted):
-            answer = self._read()
-            is_open = answer is not None
-            if answer is not None:
-                answers[answer["id"]] = read(answer["report"])
+        sender = threading.Thread(target=self._send, args=(wanted,), daemon=True)  # a full pipe stops who only writes
+        sender.start()
+        while len(answers) < len(wanted) and (answer := self._read()) is not None:
+            answers[answer["id"]] = read(answer["report"])
+        sender.join()
         for i in range(len(wanted)):
             if i not in answers:
                 answers[i] = read(failed(wanted[i].file, "verify.crash", self._last_words()).to_json())
@@ -110,15 +110,13 @@ class Server:
         self._log.close()
         self._home.cleanup()
 
-    def _send(self, wanted: Sequence[Case]) -> bool:
+    def _send(self, wanted: Sequence[Case]) -> None:
+        """Send every case; a process that ended takes none."""
         assert self._process.stdin
-        try:
+        with suppress(BrokenPipeError):
             for i, case in enumerate(wanted):
                 print(json.dumps({"id": i, "case": case.to_json()}), file=self._process.stdin)
             self._process.stdin.flush()
-        except BrokenPipeError:
-            return False
-        return True
 
     def _read(self) -> dict[str, Any] | None:
         assert self._process.stdout

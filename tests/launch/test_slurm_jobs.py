@@ -91,7 +91,7 @@ def test_a_containers_options_reach_the_rank(login_node: Path, tmp_path: Path) -
 
 def test_the_process_groups_on_the_jobs_world_are_the_plans_meshes(login_node: Path) -> None:
     made = planned(8, "launcher torchrun")
-    layout = {**made.plan.layout}
+    layout = made.plan.layout.to_json()
     asked = json.dumps({"layout": layout, "meshes": rank_groups.groups(layout)})
     experiment = finished([made.task(login_node, payload("groups.py", asked))], login_node)
     said = answers(log_of(experiment))
