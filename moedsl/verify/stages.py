@@ -56,7 +56,7 @@ def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int]
     from megatron.core.enums import ModelType
 
     provider: Any = importlib.import_module("megatron.bridge.models.model_provider")
-    groups, _ = initialise(config, world, rank)
+    groups, _ = initialise(config, world, rank, alone=True)
     config.model._pg_collection = groups
     with meta_device():
         chunks = provider._create_model(config.model, ModelType.encoder_or_decoder, groups)
