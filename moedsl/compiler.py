@@ -150,7 +150,7 @@ def _plan(r: Result, progress: Progress) -> None:
         from moedsl.planner import ladder
 
         rungs = ladder.of_workflow(r.chosen)
-        r.plans = tuple(evolve(p, ladder=rungs.get(p.name)) for p in r.plans)
+        r.plans = tuple(p.replace(ladder=rungs.get(p.name)) for p in r.plans)
     if any(p.isolation for p in r.plans):
         from moedsl.isolate import table
 
@@ -163,7 +163,7 @@ def _overridden(p: Program, plan: Plan) -> Iterator[Diagnostic]:
         return
     from moedsl.emit.fields import decided_fields  # only runs with `set` need them
 
-    decided = decided_fields(evolve(plan, set={}, derived={}))
+    decided = decided_fields(plan.replace(set={}, derived={}))
     for path, value in p.sets.items():
         if path in decided and decided[path] != value:
             text = f"`{path}` follows from the plan, which makes it {decided[path]}"

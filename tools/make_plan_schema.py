@@ -15,11 +15,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-import attrs
-
 from moedsl.planner.model.plan import Plan
 from moedsl.schema import axes
-from moedsl.support.record import Absent, Record, type_hints
+from moedsl.support.record import REQUIRED, Absent, Record, fields, type_hints
 
 FILE = Path(__file__).resolve().parent.parent / "moedsl" / "planner" / "plan.schema.json"
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -42,12 +40,11 @@ def _define(cls: type[Record], definitions: dict[str, Any]) -> None:
     definitions[cls.__name__] = {}
     hints, docs = type_hints(cls), _docs(cls)
     properties, required = dict[str, Any](), list[str]()
-    for f in attrs.fields(cls):
-        key = f.name.rstrip("_")
+    for f in fields(cls):
         made = _type(hints.get(f.name, Any), definitions, null=f.default is not None)
         doc = docs.get(f.name) or (axes.BY_NAME[f.name].doc if f.name in axes.BY_NAME else None)
-        properties[key] = {**made, "description": doc} if doc else made
-        required += [key] if f.default is attrs.NOTHING else []
+        properties[f.key] = {**made, "description": doc} if doc else made
+        required += [f.key] if f.default is REQUIRED else []
     definitions[cls.__name__] = {
         "description": " ".join((cls.__doc__ or "").split()),
         "type": "object",

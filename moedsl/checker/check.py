@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from moedsl.checker import isolation as isolate
 from moedsl.checker import overrides, phases, training_inputs, vlm_options
@@ -23,6 +23,7 @@ from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
 from moedsl.schema import axes
 from moedsl.schema.facts import Hardware, Model
+from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import AXES, ROUTINGS, TASKS, Type
 from moedsl.schema.versions import PRODUCTS, as_number, is_version
 from moedsl.syntax import ast

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from moedsl.diagnostics.source import Span
 from moedsl.rules.rule import Let, Rule, Rules
 from moedsl.schema.facts import Hardware, Model
+from moedsl.schema.frozen import frozen
 
 
 @frozen

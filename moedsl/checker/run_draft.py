@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, Label, error, suggest
 from moedsl.rules.library import Library
 from moedsl.schema import axes
+from moedsl.schema.frozen import frozen
 from moedsl.syntax import ast
 
 

@@ -6,8 +6,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 
-from attrs import evolve
-
 from moedsl.cli import printing, talk
 from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
@@ -59,7 +57,7 @@ def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None
         best = top(c, layouts, budget) if layouts else None
         trades = pareto(c, budget, progress) if fronts else None
         cost = budget and budget.of(c.solution.rows[0].step_time, step_tokens(c), c.problem.gpus)
-        return evolve(p, top=best, pareto=trades, budget=cost)
+        return p.replace(top=best, pareto=trades, budget=cost)
 
     result.plans = tuple(map(answered, result.chosen, result.plans))
 

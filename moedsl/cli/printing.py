@@ -6,8 +6,6 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attrs import evolve
-
 from moedsl.cli import talk
 from moedsl.compiler import Result
 from moedsl.planner import sweep_table
@@ -20,7 +18,7 @@ def with_ladders(result: Result) -> None:
     from moedsl.planner import ladder
 
     pairs = zip(result.chosen, result.plans, strict=True)
-    result.plans = tuple(evolve(p, ladder=p.ladder or ladder.of_run(c)) for c, p in pairs)
+    result.plans = tuple(p.replace(ladder=p.ladder or ladder.of_run(c)) for c, p in pairs)
 
 
 def show(a: Namespace, result: Result) -> None:

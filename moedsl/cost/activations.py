@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 
 from moedsl.cost import mixers
 from moedsl.cost.blocks import products, routed_width, with_experts
@@ -21,6 +21,7 @@ from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Table
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
 from moedsl.schema.facts import Model, Vision
+from moedsl.schema.frozen import frozen
 
 STASH, CAPACITY = 1.2, 1.5
 """A whole-iteration graph holds what the experts save in a paged stash of STASH times the mean, and works in buffers of

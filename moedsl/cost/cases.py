@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import evolve, frozen
+from attrs import evolve
 
+from moedsl.schema.frozen import frozen
 from moedsl.schema.units import GIB
 
 

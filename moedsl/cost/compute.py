@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import astuple, frozen
+from attrs import astuple
 from numpy.typing import ArrayLike
 
 from moedsl.cost import formats, mixers
@@ -20,6 +20,7 @@ from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, PRECISION
 from moedsl.schema.facts import Hardware, Model
+from moedsl.schema.frozen import frozen
 
 RATE = {"bf16": "bf16", "fp8_blockwise": "fp8", "fp8_current": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 """The peak of `Hardware.tflops` that a precision uses."""

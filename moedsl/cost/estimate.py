@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 from numpy.typing import ArrayLike, NDArray
 
 from moedsl.cost import (
@@ -27,6 +27,7 @@ from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Hardware, Model
+from moedsl.schema.frozen import frozen
 
 Columns = Mapping[str, ArrayLike]
 """Axis name to a column of codes (`moedsl.schema.axes`) or one number; what is missing takes its default."""

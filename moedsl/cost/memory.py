@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from moedsl.cost import activations, formats, mixers, parameters, sharded
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
@@ -21,6 +21,7 @@ from moedsl.cost.profiles import of_memory
 from moedsl.cost.rows import Floats, Table
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH
 from moedsl.schema.facts import Hardware, Model
+from moedsl.schema.frozen import frozen
 
 Prices = Mapping[str, Floats]
 """Bytes by feature of `profiles.of_memory`."""

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
 from moedsl.cost.blocks import routed_width
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Model
+from moedsl.schema.frozen import frozen
 from moedsl.schema.units import GIB
 
 MIB = 2**20

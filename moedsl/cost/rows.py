@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 from numpy.typing import NDArray
 
 from moedsl.schema.axes import AXES
+from moedsl.schema.frozen import frozen
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]

@@ -60,7 +60,7 @@ def values(b: Context, e: ast.Expr) -> Json:
 
 def through(b: Context, r: Rule, name: str) -> list[str]:
     """The lets through which a rule reads a name; empty if the rule reads it directly."""
-    direct = names(r.expr) | names(r.when)
+    direct = r.reads
     if name in direct:
         return []
     return sorted(

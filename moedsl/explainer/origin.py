@@ -8,7 +8,7 @@ from moedsl.explainer.context import Context, Json
 from moedsl.explainer.tree import tree
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.solver.problem import first
+from moedsl.solver.problem import first_of
 
 
 def of_axis(b: Context, axis: axes.Axis) -> Json:
@@ -55,5 +55,5 @@ def of_fixed(b: Context, name: str) -> Json:
 
 def of_setting(b: Context, kind: str, name: str) -> Json | None:
     """The origin of a setting: a `derive` or `env` rule whose condition holds."""
-    rule = first(b.program, kind, name, b.env)
+    rule = first_of(b.program.named(kind, name), b.env)
     return None if rule is None else {**b.cited(rule), "kind": "derived"}

@@ -10,7 +10,7 @@ from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
 from moedsl.schema.units import GIB
-from moedsl.solver.problem import first
+from moedsl.solver.problem import first_of
 from moedsl.syntax.printer import print_expr
 
 
@@ -51,7 +51,7 @@ def _settings(b: Context) -> list[Json]:
     out: list[Json] = []
     for kind in ("derive", "env"):
         for name in dict.fromkeys(r.name for r in b.program.of(kind)):
-            rule = first(b.program, kind, name, b.env)
+            rule = first_of(b.program.named(kind, name), b.env)
             if rule is not None:
                 out.append(_line(name, evaluate(rule.expr, b.env), {**b.cited(rule), "kind": "derived"}))
     sets = ((n, v, b.program.spans[n]) for n, v in b.program.sets.items())

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from moedsl.schema.frozen import frozen
 
 DATA = Path(__file__).resolve().parent
 LATEST = "0.6.2"

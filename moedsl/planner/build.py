@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import evolve
-
 from moedsl.checker.program import Pin, Program
 from moedsl.cost import pipeline
 from moedsl.cost.bounds import TIGHT, Bounds, bounds
@@ -27,7 +25,6 @@ from moedsl.schema.axes import json_value, show
 from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.units import GIB
 from moedsl.solver import neighbours
-from moedsl.solver.laws import broken
 from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.problem import first_of, plain
 from moedsl.solver.solve import Chosen
@@ -59,7 +56,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         needs=_needs(p, env),
         device=_device(p),
         layout=layout,
-        batch=evolve(batch, against_4k=compare_4k.against(twin, layout, batch)) if twin else batch,
+        batch=batch.replace(against_4k=compare_4k.against(twin, layout, batch)) if twin else batch,
         policy=policy,
         derived=derived,
         env={r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "env", env)},
@@ -154,13 +151,13 @@ def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> tuple[Decisi
     out += [_fixed(chosen, n, env) for n in ("seq", "global_batch")]
     rules = [r for kind in ("derive", "env") for r in _applying(p, kind, env)]
     out += [_from_rule(r, json_value(evaluate(r.expr, env)), "derived") for r in rules]
-    return tuple(evolve(d, effect=experiment.decision_effect(d.name, d.value, p, effects)) for d in out)
+    return tuple(d.replace(effect=experiment.decision_effect(d.name, d.value, p, effects)) for d in out)
 
 
 def _axis(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, near: list[Neighbour]) -> Decision:
     origin, entry = chosen.problem.origins[axis.name], _decision(chosen, axis, env, row, near)
     among = origin.id if isinstance(origin, Rule) and origin.kind in ("candidates", "default") else None
-    return evolve(entry, advice=among is not None, among=among)
+    return entry.replace(advice=among is not None, among=among)
 
 
 def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, near: list[Neighbour]) -> Decision:
@@ -218,11 +215,6 @@ def _from_rule(r: Rule, value: Any, origin: str) -> Decision:
     return _entry(r.name, value, origin, r.id, r.because, r.cites)
 
 
-def _unfollowed(chosen: Chosen, row: Row) -> set[str]:
-    """The advice that a layout does not follow, by id."""
-    return {law.rule.id for law in broken(chosen.compiled.advice, chosen.compiled.at(row))}
-
-
 def _resembles(r: Rule, env: Mapping[str, Any]) -> bool:
     """Whether a published result is from a run like this one."""
     return not r.id.startswith(walls.OWN_BLOCKS) and holds(r.when, env)
@@ -259,10 +251,11 @@ def _rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
     if balanced is None:
         return None
     text, other = balanced
-    return evolve(_alternative(chosen, other, row), changes={"pipeline_layout": text})
+    return _alternative(chosen, other, row).replace(changes={"pipeline_layout": text})
 
 
 def _alternative(chosen: Chosen, other: Row, row: Row) -> Alternative:
-    changes, left = _changes(chosen, other, row), _unfollowed(chosen, other) - _unfollowed(chosen, row)
-    rate, peak = vlm_parts.useful_rate(chosen, other), other.peak_memory / GIB
-    return Alternative(changes, tuple(sorted(left)), other.step_time, rate, peak, against(other, row))
+    both = chosen.compiled.table([{**r.codes, **r.prices} for r in (row, other)])
+    left = sorted(law.rule.id for law in chosen.compiled.advice if law.holds(both).tolist() == [True, False])
+    changes, rate, peak = _changes(chosen, other, row), vlm_parts.useful_rate(chosen, other), other.peak_memory / GIB
+    return Alternative(changes, tuple(left), other.step_time, rate, peak, against(other, row))

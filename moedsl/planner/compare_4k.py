@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from moedsl.checker.program import Pin, Program
 from moedsl.planner.model.decisions import Difference
 from moedsl.planner.model.plan import Against4k, Batch, Layout
 from moedsl.schema import axes
+from moedsl.schema.frozen import frozen
 from moedsl.solver.solve import Chosen, solve
 from moedsl.support.text import counted, tokens
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 
 from moedsl.cost.compute import RATE
 from moedsl.planner.model.estimate import Estimate
@@ -31,6 +30,7 @@ from moedsl.rules.ids import Block, LetName
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
+from moedsl.schema.frozen import frozen
 from moedsl.schema.units import GIB
 from moedsl.solver import neighbours
 from moedsl.solver.neighbours import Neighbour

@@ -8,7 +8,7 @@ from moedsl.planner import experiment
 from moedsl.rules.effects import of_rules
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.symbols import VLM_WORDS
-from moedsl.solver.problem import first
+from moedsl.solver.problem import first_of
 from moedsl.solver.solve import Chosen
 
 
@@ -30,5 +30,5 @@ def values(c: Chosen) -> dict[str, Any]:
 def _derived(c: Chosen, env: dict[str, Any]) -> dict[str, Any]:
     """The fields that follow from the layout, by the first rule of each that applies."""
     p = c.problem.program
-    rules = {r.name: first(p, "derive", r.name, env) for r in p.of("derive")}
+    rules = {r.name: first_of(p.named("derive", r.name), env) for r in p.of("derive")}
     return {n: evaluate(r.expr, env) for n, r in rules.items() if r is not None}

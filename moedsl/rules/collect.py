@@ -70,7 +70,7 @@ def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], lis
 
 def used(rules: Iterable[Rule], scope: Iterable[str]) -> frozenset[str]:
     """Every name and word in the rules' expressions, and the names of the scope."""
-    return frozenset(scope).union(*(names(r.expr) | names(r.when) for r in rules))
+    return frozenset(scope).union(*(r.reads for r in rules))
 
 
 def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], diagnostics: list[Diagnostic]) -> None:

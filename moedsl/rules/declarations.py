@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from attrs import frozen
 
 from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
 from moedsl.rules.interpreter import number
 from moedsl.schema.calibration import Constants, first_guess, outside
 from moedsl.schema.facts import Hardware, Model, Vision
+from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import ARCHS, ATTENTION, POSITIONS
 from moedsl.syntax import ast
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.rules import declarations
 from moedsl.rules.rule import Collected
 from moedsl.schema.facts import Hardware, Model
+from moedsl.schema.frozen import frozen
 from moedsl.syntax import ast, reader
 
 Parse = Callable[[Source], tuple[ast.Module | None, tuple[Diagnostic, ...]]]

@@ -11,12 +11,11 @@ import hashlib
 import pickle
 from collections.abc import Sequence
 
-from attrs import frozen
-
 from moedsl.diagnostics.source import Source
 from moedsl.rules import collect, ids, library
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Collected
+from moedsl.schema.frozen import frozen
 from moedsl.support import disk_cache, resources
 from moedsl.syntax import ast, parse_cache
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 
 from moedsl.rules.interpreter import number
+from moedsl.schema.frozen import frozen
 from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, UNARY, Column, Operator
 from moedsl.schema.symbols import ALIASES, Type
 from moedsl.syntax import ast
@@ -76,7 +76,7 @@ class Compiler:
 
     def _binary(self, e: ast.Binary) -> Evaluate:
         op = BINARY[e.op]
-        if op.takes == MEMBER:
+        if op.takes is MEMBER:
             return self._membership(e, op)
         left_type, right_type = self._type(e.left), self._type(e.right)
         a, b = self._any(e.left, left_type or right_type), self._any(e.right, right_type or left_type)
@@ -135,6 +135,14 @@ def calls(expr: ast.Expr, function: str) -> bool:
 
 def names(expr: ast.Expr | None) -> frozenset[str]:
     """Every name in an expression, with aliases resolved; words are names too."""
+    found = set[str]()
+    _collect(expr, found)
+    return frozenset(found)
+
+
+def _collect(expr: ast.Expr | None, found: set[str]) -> None:
     if isinstance(expr, ast.Name):
-        return frozenset({ALIASES.get(expr.id, expr.id)})
-    return frozenset[str]().union(*map(names, ast.operands(expr))) if expr is not None else frozenset()
+        found.add(ALIASES.get(expr.id, expr.id))
+    elif expr is not None:
+        for e in ast.operands(expr):
+            _collect(e, found)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from attrs import frozen
+
+from moedsl.schema.frozen import frozen
 
 
 @frozen

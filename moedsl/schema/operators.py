@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import field
 
 from moedsl.schema import axes
+from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import FLAG, NUMBER, TEXT, Type
 from moedsl.schema.versions import as_number
 

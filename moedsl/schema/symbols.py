@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import attrs
-from attrs import frozen
 
 from moedsl.schema import axes
 from moedsl.schema.facts import Hardware, Model
+from moedsl.schema.frozen import frozen
 
 
 @frozen

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from attrs import frozen
 
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import WORD, Inference
 from moedsl.rules.vectorizer import Compiler, Evaluate, Extern, names
 from moedsl.schema import axes
+from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import BUILTIN, COSTS, NUMBER, Type
 from moedsl.solver.problem import Problem
 from moedsl.solver.table import Mask, Row, Table, as_mask
@@ -46,7 +46,7 @@ class Law:
         e = self.rule.expr
         if not (isinstance(e, ast.Binary) and e.op in ("<", "<=") and isinstance(e.left, ast.Name)):
             return False
-        priced = (names(e.right) | names(self.rule.when)) & COSTS.keys()
+        priced = (names(e.right) | self.rule.when_reads) & COSTS.keys()
         return e.left.id == "peak_memory" and not priced and not self.needs - {"peak_memory"}
 
 
@@ -162,11 +162,11 @@ class _Maker:
     def _law(self, r: Rule) -> Law | None:
         expr = r.expr
         if r.when is not None:
-            when_needs = _axes(names(r.when), self.needs)
+            when_needs = _axes(r.when_reads, self.needs)
             if not when_needs and not np.all(self.compiler.compile(r.when)(self.fixed)):
                 return None
             expr = ast.Binary("=>", r.when, r.expr, r.span) if when_needs else expr
-        return Law(r, expr, _axes(names(expr), self.needs), self.compiler.compile(expr))
+        return Law(r, expr, _axes(r.reads, self.needs), self.compiler.compile(expr))
 
     def keys(self, ranks: tuple[Rule, ...]) -> tuple[Law, ...]:
         """The keys of the first rank whose condition holds, one law each."""

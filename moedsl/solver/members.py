@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.source import Span
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
+from moedsl.schema.frozen import frozen
 from moedsl.solver.laws import Compiled
 from moedsl.syntax.printer import print_expr
 

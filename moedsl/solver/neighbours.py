@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from math import log2
 
 import numpy as np
-from attrs import frozen
 
 from moedsl.schema import axes
+from moedsl.schema.frozen import frozen
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Compiled, first_broken
 from moedsl.solver.problem import divisors

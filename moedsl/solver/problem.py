@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 from numpy.typing import NDArray
 
 from moedsl.checker.program import Pin, Program
 from moedsl.cost.pipeline import pieces
 from moedsl.rules.ids import LetName
-from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Let, Rule
-from moedsl.rules.vectorizer import names, safe
+from moedsl.rules.vectorizer import safe
 from moedsl.schema import axes, versions
 from moedsl.schema.batch_shapes import shapes
+from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import BUILTIN, HARDWARE, MODEL, SWITCHES, Type
 from moedsl.syntax import ast
 
@@ -104,19 +104,9 @@ class _Known:
         self._open = [let for let in self._open if not _bind(let, self.env)] if values else self._open
 
 
-def first(p: Program, kind: str, name: str, values: Mapping[str, Any]) -> Rule | None:
-    """The first rule of a kind for a name whose condition holds; the user's own come before the stdlib's."""
-    return first_of(p.named(kind, name), with_lets(p, values)) if p.named(kind, name) else None
-
-
 def first_of(rules: Iterable[Rule], env: Mapping[str, Any]) -> Rule | None:
-    """The first rule whose condition is known and holds; `env` has the lets."""
-    return next((r for r in rules if r.when is None or (_known(r.when, env) and holds(r.when, env))), None)
-
-
-def _known(expr: ast.Expr, env: Mapping[str, Any]) -> bool:
-    """Whether every variable of an expression has a value."""
-    return all(n in env or n not in BUILTIN for n in names(expr))
+    """The first rule whose condition is known and holds; `env` has the lets. Those of a name begin with the user's."""
+    return next((r for r in rules if all(n in env or n not in BUILTIN for n in r.when_reads) and r.applies(env)), None)
 
 
 def with_lets(p: Program, values: Mapping[str, Any]) -> Values:

@@ -12,12 +12,12 @@ from moedsl.schema.symbols import COSTS
 
 def reads(p: Program, r: Rule) -> frozenset[str]:
     """Every name that a rule of a program reads."""
-    return closure(names(r.expr) | names(r.when), p.of("let"))
+    return closure(r.reads, p.of("let"))
 
 
 def reads_price(r: Rule, lets: Iterable[Rule]) -> bool:
     """Whether a rule reads a price."""
-    return bool(closure(names(r.expr) | names(r.when), lets) & COSTS.keys())
+    return bool(closure(r.reads, lets) & COSTS.keys())
 
 
 def closure(used: Iterable[str], lets: Iterable[Rule]) -> frozenset[str]:

@@ -16,12 +16,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 from numpy.typing import NDArray
 
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.schema.frozen import frozen
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
 from moedsl.solver.laws import Compiled, Law, obeying
 from moedsl.solver.question import Answer, Question
@@ -328,7 +329,7 @@ class Search:
         table, time = table.take(keep), time[keep]
         table = table.with_columns(step_time=time, spare_memory=self._spare(table))
         table = table.with_columns(score=time * self._advice(table))
-        return obeying(table, [w for w in laws if w not in by_memory])
+        return obeying(table, [w for w in laws if w.needs & {"step_time", "score"}])
 
     def _spare(self, table: Table) -> NDArray[np.floating[Any]]:
         if "spare_memory" in table.axes or not (table.rows and self.c.asks_for_spare):

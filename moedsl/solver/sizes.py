@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from attrs import frozen
-
 from moedsl.checker.program import Program
 from moedsl.diagnostics.source import Span
-from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
+from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import HARDWARE
 from moedsl.solver.laws import Compiled
 from moedsl.solver.members import Member
@@ -39,7 +37,7 @@ class Size:
 
 def read_by(p: Program, core: Sequence[Member]) -> frozenset[str]:
     """Every name that the rules of a conflict read, directly or through lets."""
-    used = frozenset[str]().union(*(names(m.rule.expr) | names(m.rule.when) for m in core if m.rule is not None))
+    used = frozenset[str]().union(*(m.rule.reads for m in core if m.rule is not None))
     return closure(used, p.of("let"))
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from moedsl.checker.program import Program
 from moedsl.cost import Cost
 from moedsl.rules.interpreter import evaluate
+from moedsl.schema.frozen import frozen
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.solver.laws import Compiled, compile_problem
-from moedsl.solver.problem import Problem, first, lower, plain, with_lets
+from moedsl.solver.problem import Problem, first_of, lower, plain, with_lets
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.table import Row
 
@@ -80,25 +81,18 @@ def environment(
 def make_cost(problem: Problem) -> Cost:
     """Make the cost model of a problem."""
     p = problem.program
-    experiment = (
-        problem.gpus,
-        problem.values["seq"],
-        problem.global_batch,
-        p.task,
-        p.vlm,
-        p.pipeline_layout,
-        p.routing,
-    )
-    return Cost(p.model, p.hardware, *experiment, **_kernels(problem))
+    seq, batch, kernels = problem.values["seq"], problem.global_batch, _kernels(problem)
+    return Cost(p.model, p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.pipeline_layout, p.routing, **kernels)
 
 
 def _kernels(problem: Problem) -> dict[str, Any]:
     """The kernels that the recipe asks for: what the run sets, else what the rules derive; Megatron's own choice where
     neither does (core transformer/transformer_config.py:482, model_parallel_config.py:325)."""
     p, decided = problem.program, {"cross_entropy_fusion_impl": "native", "bias_activation_fusion": False}
+    env = with_lets(p, problem.values)
     for name, default in decided.items():
-        rule = first(p, "derive", name, problem.values)
-        derived = default if rule is None else evaluate(rule.expr, with_lets(p, problem.values))
+        rule = first_of(p.named("derive", name), env)
+        derived = default if rule is None else evaluate(rule.expr, env)
         decided[name] = p.sets.get(f"model.{name}", derived)
     return {"loss": decided["cross_entropy_fusion_impl"], "fused_activation": bool(decided["bias_activation_fusion"])}
 

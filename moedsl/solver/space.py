@@ -17,7 +17,7 @@ def mesh_table(c: Compiled) -> Table:
     for name in MESH:
         table, bound = table.grow(name, np.sort(c.problem.domains[name])), bound | {name}
         ready = [law for law in pending if law.needs <= bound]
-        pending = [law for law in pending if law not in ready]
+        pending = [law for law in pending if not law.needs <= bound]
         table = obeying(table, ready)
     return table
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import field
 from numpy.typing import NDArray
 
 from moedsl.rules.vectorizer import Evaluate
 from moedsl.schema import axes
+from moedsl.schema.frozen import frozen
 from moedsl.schema.operators import Column
 from moedsl.schema.symbols import COSTS
 

@@ -1,4 +1,7 @@
-"""Define Record: a frozen class that is written to JSON and read back by its fields, in order."""
+"""Define Record: a frozen class that is written to JSON and read back by its fields, in order.
+
+attrs would compile methods for fifty such classes at every start; a record looks up its fields when it is made.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,18 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, Final, Self, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
-
-import attrs
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    Self,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 
 class Absent(Enum):
@@ -18,54 +30,63 @@ class Absent(Enum):
 
 
 ABSENT: Final = Absent.ABSENT
-AnyRecord = TypeVar("AnyRecord", bound="Record")
+REQUIRED: Final = object()
+"""The default of a field that has none."""
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
-def record(cls: type[AnyRecord]) -> type[AnyRecord]:
-    """Make a frozen attrs class with the methods of `Record`: methods of its own would be compiled at every start."""
-    return attrs.frozen(cls, eq=False, repr=False, init=False)
+class Field(NamedTuple):
+    """A field of a record. A name that would be a word of Python ends in an underscore, its key in JSON does not."""
+
+    name: str
+    key: str
+    default: Any
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(attrs.field,))
-def keyed(cls: type[AnyRecord]) -> type[AnyRecord]:
-    """Make a record whose fields are given by name, so that one with a default may stand before one without."""
-    return attrs.frozen(cls, eq=False, repr=False, init=False, kw_only=True)
-
-
+@dataclass_transform(frozen_default=True)
 class Record:
-    """A class whose JSON has a key for each field. A field with the default None or ABSENT is left out if it has that
-    value. A field whose key is a word of Python ends in an underscore."""
+    """A frozen class whose JSON has a key for each field. A field with the default None or ABSENT is left out if it has
+    that value.
 
-    __slots__ = ()
+    `first` names fields that come first and need no annotation. With `kw_only`, fields are given by name: one with a
+    default may stand before one without.
+    """
+
+    first_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, *, first: tuple[str, ...] = (), kw_only: bool = False) -> None:
+        cls.first_fields = (*first, *cls.first_fields)
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        fields = attrs.fields(type(self))
-        given = dict(zip([f.name for f in fields if not f.kw_only], values, strict=False)) | named
-        for f in fields:
+        every = fields(type(self))
+        given = {f.name: v for f, v in zip(every, values, strict=False)} | named
+        for f in every:
             value = given.pop(f.name, f.default)
-            if value is attrs.NOTHING:
+            if value is REQUIRED:
                 raise TypeError(f"{type(self).__name__} needs `{f.name}`")
-            object.__setattr__(self, f.name, value)
-        if given or len(values) > len(fields):
-            raise TypeError(f"{type(self).__name__} has no field for {[*given] or values[len(fields) :]}")
+            self.__dict__[f.name] = value
+        if given or len(values) > len(every):
+            raise TypeError(f"{type(self).__name__} has no field for {[*given] or values[len(every) :]}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen: `{name}` cannot be set")
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the record with other values of some fields."""
+        return type(self)(**self.__dict__ | changes)
 
     def to_json(self) -> dict[str, Any]:
         """Write a dictionary for `json.dumps`."""
-        values = ((f, getattr(self, f.name)) for f in attrs.fields(type(self)))
-        return {f.name.rstrip("_"): _plain(v) for f, v in values if not (v is f.default and v in (None, ABSENT))}
+        values = ((f, self.__dict__[f.name]) for f in fields(type(self)))
+        return {f.key: _plain(v) for f, v in values if not (v is f.default and v in (None, ABSENT))}
 
     def __eq__(self, other: object) -> bool:
-        if other.__class__ is not self.__class__:
-            return NotImplemented
-        return all(getattr(self, f.name) == getattr(other, f.name) for f in attrs.fields(type(self)))
+        return self.__dict__ == other.__dict__ if other.__class__ is self.__class__ else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((self.__class__, *(getattr(self, f.name) for f in attrs.fields(type(self)))))
+        return hash((self.__class__, *self.__dict__.values()))
 
     def __repr__(self) -> str:
-        values = (f"{f.name}={getattr(self, f.name)!r}" for f in attrs.fields(type(self)))
-        return f"{type(self).__name__}({', '.join(values)})"
+        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in self.__dict__.items())})"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -76,13 +97,22 @@ class Record:
         if not isinstance(data, Mapping):
             raise ValueError(f"{cls.__name__} is not an object")
         hints, values = type_hints(cls), dict[str, Any]()
-        for f in attrs.fields(cls):
-            key = f.name.rstrip("_")
-            if key in data:
-                values[f.name] = _read(hints.get(f.name, Any), data[key])
-            elif f.default is attrs.NOTHING:
-                raise ValueError(f"{cls.__name__} has no `{key}`")
+        for f in fields(cls):
+            if f.key in data:
+                values[f.name] = _read(hints.get(f.name, Any), data[f.key])
+            elif f.default is REQUIRED:
+                raise ValueError(f"{cls.__name__} has no `{f.key}`")
         return cls(**values)
+
+
+@cache
+def fields(cls: type[Record]) -> tuple[Field, ...]:
+    """The fields of a record: its first, then those of its bases, then its own."""
+    annotated = (
+        n for c in reversed(cls.__mro__) if issubclass(c, Record) for n in c.__annotations__ if c is not Record
+    )
+    names = dict.fromkeys((*cls.first_fields, *annotated))
+    return tuple(Field(n, n.rstrip("_"), getattr(cls, n, REQUIRED)) for n in names)
 
 
 @cache

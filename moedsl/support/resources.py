@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -26,7 +27,8 @@ def stdlib_dir() -> Path:
 
 def stdlib_files() -> list[Path]:
     """Every .moe file of the stdlib that a plan needs, sorted by path."""
-    return sorted(p for p in stdlib_dir().rglob("*.moe") if p.parent.name != DOCUMENTS)
+    found = (Path(folder, f) for folder, _, names in os.walk(stdlib_dir()) for f in names if f.endswith(".moe"))
+    return sorted(p for p in found if p.parent.name != DOCUMENTS)
 
 
 def document_files() -> list[Path]:
@@ -36,5 +38,5 @@ def document_files() -> list[Path]:
 
 def code(*packages: str) -> bytes:
     """Join the texts of all modules of some packages, as a key for what they make."""
-    files = (file for name in packages for file in sorted((PACKAGE / name).glob("*.py")))
+    files = (PACKAGE / name / f for name in packages for f in sorted(os.listdir(PACKAGE / name)) if f.endswith(".py"))
     return b"".join(file.read_bytes() for file in files)

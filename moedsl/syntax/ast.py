@@ -6,64 +6,29 @@ Nothing here knows the meaning of names; `moedsl/checker/check.py` does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-from typing import Any, TypeVar, Union, cast, dataclass_transform
+from typing import Any, Union, cast
 
 import attrs
-from attrs import field, frozen
+from attrs import field
 
 from moedsl.diagnostics.source import Span
-
-AnyNode = TypeVar("AnyNode", bound="Node")
+from moedsl.schema.frozen import compared, frozen
 
 
 class Node:
-    """The methods that attrs would write for each class: equality, hash and repr by their fields."""
+    """A node of the tree."""
 
     __slots__ = ()
     span: Span
 
     def __reduce__(self) -> tuple[type[Node], tuple[Any, ...]]:
         """Pickle the arguments of the constructor, which are read twice as fast as a state by name."""
-        return self.__class__, tuple(getattr(self, n) for n in _every(self.__class__))
-
-    def __eq__(self, other: object) -> bool:
-        if other.__class__ is not self.__class__:
-            return NotImplemented
-        return all(getattr(self, n) == getattr(other, n) for n in _compared(self.__class__))
-
-    def __hash__(self) -> int:
-        return hash((self.__class__, *(getattr(self, n) for n in _compared(self.__class__))))
-
-    def __repr__(self) -> str:
-        values = (f"{n}={getattr(self, n)!r}" for n in _printed(self.__class__))
-        return f"{self.__class__.__qualname__}({', '.join(values)})"
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def node(cls: type[AnyNode]) -> type[AnyNode]:
-    """Make a frozen attrs class with the methods of `Node`: attrs would compile fifty sets of them at every start."""
-    return frozen(cls, eq=False, repr=False)
-
-
-@cache
-def _every(cls: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in attrs.fields(cls))
-
-
-@cache
-def _compared(cls: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in attrs.fields(cls) if f.eq)
-
-
-@cache
-def _printed(cls: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in attrs.fields(cls) if f.repr)
+        return self.__class__, attrs.astuple(self, recurse=False)
 
 
 def children(node: Node) -> Iterator[Node]:
     """The nodes directly below a node, in the order of its fields."""
-    for name in _every(node.__class__):
+    for name in compared(node.__class__):
         value = getattr(node, name)
         if isinstance(value, Node):
             yield value
@@ -84,7 +49,7 @@ def operands(e: Expr) -> tuple[Expr, ...]:
     return e.args if isinstance(e, Call) else cast(tuple[Expr, ...], tuple(children(e)))
 
 
-@node
+@frozen
 class Number(Node):
     """A number: `text` is as written (``128k``); `value` has the multiplier applied; `unit` is GB, GiB, GB/s, TFLOPS, %
     or None.
@@ -98,13 +63,13 @@ class Number(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class String(Node):
     value: str
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class Bool(Node):
     """``true`` or ``false``."""
 
@@ -112,7 +77,7 @@ class Bool(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class Name(Node):
     """A name; dotted names keep their dots (``overlap.ep``)."""
 
@@ -120,20 +85,20 @@ class Name(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class List(Node):
     items: tuple[Expr, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class Call(Node):
     func: Name
     args: tuple[Expr, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class Unary(Node):
     """`op` is ``not`` or ``-``."""
 
@@ -142,7 +107,7 @@ class Unary(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class Binary(Node):
     """`op` is one of ``=> or and == != < <= > >= in not in + - * / // %``."""
 
@@ -152,7 +117,7 @@ class Binary(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class If(Node):
     """``if TEST then THEN else OTHERWISE``."""
 
@@ -165,7 +130,7 @@ class If(Node):
 Expr = Union[Number, String, Bool, Name, List, Call, Unary, Binary, If]
 
 
-@node
+@frozen
 class BareStmt(Node):
     """A bare name, or ``NAME x N``: a model, hardware or a profile, looked up in that order."""
 
@@ -174,20 +139,20 @@ class BareStmt(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class ModelStmt(Node):
     name: Name
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class HardwareStmt(Node):
     name: Name
     count: Number | None
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class NumberStmt(Node):
     """A statement with a number."""
 
@@ -195,19 +160,19 @@ class NumberStmt(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class SeqStmt(NumberStmt): ...
 
 
-@node
+@frozen
 class BatchStmt(NumberStmt): ...
 
 
-@node
+@frozen
 class MicroBatchStmt(NumberStmt): ...
 
 
-@node
+@frozen
 class WordStmt(Node):
     """A statement with a word."""
 
@@ -215,26 +180,26 @@ class WordStmt(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class PrecisionStmt(WordStmt): ...
 
 
-@node
+@frozen
 class TaskStmt(WordStmt): ...
 
 
-@node
+@frozen
 class PhaseStmt(WordStmt):
     """``fit first``: `value` is the phase."""
 
 
-@node
+@frozen
 class VlmStmt(Node):
     options: tuple[Name, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class DataStmt(Node):
     """``data mock`` has `value` Name("mock"); ``data "path"`` a String."""
 
@@ -242,11 +207,11 @@ class DataStmt(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class RoutingStmt(WordStmt): ...
 
 
-@node
+@frozen
 class Binding(Node):
     """``name=value`` in a pin, a sweep or a fact."""
 
@@ -255,13 +220,13 @@ class Binding(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class PinStmt(Node):
     bindings: tuple[Binding, ...]
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class Cite(Node):
     """``cite KIND "where"``; several may follow one `cite`."""
 
@@ -270,7 +235,7 @@ class Cite(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class Require(Node):
     """``require [NAME:] EXPR``: in a run (a wish) or in a rules block (a law, where the name is obligatory)."""
 
@@ -281,7 +246,7 @@ class Require(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class Prefer(Node):
     """``prefer [NAME:] EXPR [worth 2%]``."""
 
@@ -293,14 +258,14 @@ class Prefer(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class AllowStmt(Node):
     rule: Name
     because: String | None
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class VaryStmt(Node):
     """An axis and the values that it takes in turn."""
 
@@ -309,23 +274,23 @@ class VaryStmt(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class SweepStmt(VaryStmt): ...
 
 
-@node
+@frozen
 class IsolateStmt(VaryStmt):
     """``isolate overlap in off, on, delayed``: a sweep in which everything else stays as it is."""
 
 
-@node
+@frozen
 class WorkflowStmt(Node):
     """``workflow``: the phases fit, scale, profile and retune, each a run of its own."""
 
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class SetStmt(Node):
     """``set model.field = value``."""
 
@@ -334,7 +299,7 @@ class SetStmt(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class TargetStmt(Node):
     """``target bridge 0.6.2``: the version as written."""
 
@@ -350,7 +315,7 @@ Stmt = Union[
 ]  # fmt: skip
 
 
-@node
+@frozen
 class FactEntry(Node):
     """A fact: ``layers 94``, ``tflops bf16=989 fp8=1979`` (a tuple of Binding), or ``vision { ... }`` (a tuple of
     FactEntry). ``experts 128 topk 8`` is two entries on one line."""
@@ -361,7 +326,7 @@ class FactEntry(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class FactsDecl(Node):
     """A name with facts."""
 
@@ -370,29 +335,29 @@ class FactsDecl(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class HardwareDecl(FactsDecl): ...
 
 
-@node
+@frozen
 class ModelDecl(FactsDecl): ...
 
 
-@node
+@frozen
 class ClusterDecl(FactsDecl): ...
 
 
-@node
+@frozen
 class CalibrationDecl(FactsDecl):
     """``calibration NAME { gemm 58% ... }``: the shares of their peaks that the GPUs of an architecture reach."""
 
 
-@node
+@frozen
 class DocumentDecl(FactsDecl):
     """``document NAME { CLAIM { says "..." kind default carried [rules] shown "tests/..." } }``: its claims."""
 
 
-@node
+@frozen
 class Let(Node):
     """``let NAME = EXPR``: a name for an expression, usable in every rule."""
 
@@ -403,7 +368,7 @@ class Let(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class Conditional(Node):
     """The fields of members with a condition; among those of one name, the first that applies wins."""
 
@@ -415,37 +380,37 @@ class Conditional(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class Default(Conditional):
     """``default AXIS = EXPR [when EXPR]``: the default value."""
 
 
-@node
+@frozen
 class Candidates(Conditional):
     """``candidates AXIS = [..] [when EXPR]``: the values that the solver may choose from, best advice first."""
 
 
-@node
+@frozen
 class Derive(Conditional):
     """``derive NAME = EXPR [when EXPR]``: a setting that follows from the layout; shown in the plan and emitted."""
 
 
-@node
+@frozen
 class Env(Conditional):
     """``env NAME = EXPR [when EXPR]``: an environment variable of the run."""
 
 
-@node
+@frozen
 class Rank(Conditional):
     """``rank NAME: [KEY, KEY, ..] [when EXPR]``: lexicographic, smaller is better."""
 
 
-@node
+@frozen
 class Measured(Conditional):
     """``measured NAME: "result" [when EXPR]``: a published result and the conditions of the measurement."""
 
 
-@node
+@frozen
 class Symptom(Node):
     """``symptom NAME: "pattern" confirm "..." fix "..."``: a message of a failing run; `because` is the cause."""
 
@@ -458,7 +423,7 @@ class Symptom(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class Effect(Node):
     """``effect NAME = WORD``: the effect of changing a keyword, or a field or section of Bridge."""
 
@@ -472,7 +437,7 @@ class Effect(Node):
 Member = Union[Require, Prefer, Let, Default, Candidates, Derive, Env, Rank, Measured, Symptom, Effect]
 
 
-@node
+@frozen
 class RulesDecl(Node):
     """``rules NAME [of recipe] [when EXPR] { members }``: rules of a run, unless `subject` is another."""
 
@@ -483,7 +448,7 @@ class RulesDecl(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class ProfileDecl(Node):
     """``profile NAME { statements }``: a bare name that stands for several statements."""
 
@@ -492,7 +457,7 @@ class ProfileDecl(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class RunDecl(Node):
     """``run NAME [from OTHER] { statements }``."""
 
@@ -502,7 +467,7 @@ class RunDecl(Node):
     span: Span = field(eq=False, repr=False)
 
 
-@node
+@frozen
 class UseDecl(Node):
     path: String
     span: Span = field(eq=False, repr=False)
@@ -513,7 +478,7 @@ Item = Union[
 ]
 
 
-@node
+@frozen
 class Module(Node):
     items: tuple[Item, ...]
     span: Span = field(eq=False, repr=False)

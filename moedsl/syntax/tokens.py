@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from attrs import field, frozen
+from attrs import field
+
+from moedsl.schema.frozen import frozen
 
 _LEXEME = re.compile(
     r"""

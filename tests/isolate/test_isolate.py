@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 
 from moedsl.cli.main import main
 from moedsl.compiler import Result
@@ -104,7 +103,7 @@ def test_the_layout_suits_every_variant() -> None:
         assert plan.layout.vpp > 1
     largest = compiled(RUN + "isolate micro_batch in 1, 4").plans
     alone = compiled(RUN + "pin micro_batch=1").plans[0]
-    assert largest[0].layout == evolve(largest[1].layout, dp=largest[0].layout.dp)
+    assert largest[0].layout == largest[1].layout.replace(dp=largest[0].layout.dp)
     assert largest[0].layout != alone.layout  # the best with micro_batch 1 does not fit with 4
     assert all(p.estimate.memory.peak_gib <= p.estimate.memory.allowed_gib for p in largest)
 

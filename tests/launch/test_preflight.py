@@ -250,7 +250,7 @@ def test_the_nodes_of_kubernetes(
     known: list[Any], selector: dict[str, str], found: list[str], two_nodes: Planned, kubernetes: Callable[[Api], None]
 ) -> None:
     cluster = Cluster("k", "kubeflow", container="image", node_selector=selector)
-    job = Checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
+    job = Checked(two_nodes.plan.replace(hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
     with Api(nodes=known) as api:
         kubernetes(api)
         assert ids(preflight.kubernetes([job], cluster)) == found

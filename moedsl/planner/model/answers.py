@@ -6,12 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
-
-from moedsl.support.record import ABSENT, Absent, Record, keyed, record
+from moedsl.support.record import ABSENT, Absent, Record
 
 
-@record
 class TokenCost(Record):
     """The steps, time and cost of a number of tokens."""
 
@@ -23,8 +20,7 @@ class TokenCost(Record):
     cost: float | None = None
 
 
-@keyed
-class Priced(Record):
+class Priced(Record, kw_only=True):
     """The figures of a layout."""
 
     gpus: int
@@ -39,8 +35,7 @@ class Priced(Record):
     """With --tokens."""
 
 
-@keyed
-class Compared(Priced):
+class Compared(Priced, kw_only=True):
     """A layout compared with that of the plan."""
 
     layout: Mapping[str, Any]
@@ -49,19 +44,13 @@ class Compared(Priced):
     """Axes that differ from the plan, with their values."""
 
 
-def _rank_first(_: type, fields: list[Any]) -> list[Any]:
-    return sorted(fields, key=lambda f: f.name != "rank")
-
-
-@frozen(kw_only=True, eq=False, repr=False, init=False, field_transformer=_rank_first)
-class Ranked(Compared):
+class Ranked(Compared, first=("rank",), kw_only=True):
     """One of the best layouts."""
 
     rank: int
     against_advice: Sequence[str]
 
 
-@record
 class Behind(Record):
     """The first key of the ranking by which a layout that beats the plan ranks lower."""
 
@@ -71,8 +60,7 @@ class Behind(Record):
     plan: float
 
 
-@keyed
-class FrontPoint(Compared):
+class FrontPoint(Compared, kw_only=True):
     """A layout that no other one beats in both memory and step time."""
 
     against_advice: Sequence[str]
@@ -80,8 +68,7 @@ class FrontPoint(Compared):
     """Only for a layout that beats the plan; null if other runs share the plan's layout."""
 
 
-@keyed
-class Standing(Priced):
+class Standing(Priced, kw_only=True):
     """The plan compared with the front."""
 
     on_front: bool
@@ -90,7 +77,6 @@ class Standing(Priced):
     against_advice: Sequence[str]
 
 
-@record
 class MemoryTime(Record):
     """Memory against speed, the smallest memory first."""
 
@@ -98,8 +84,7 @@ class MemoryTime(Record):
     plan: Standing
 
 
-@keyed
-class GpusPoint(Compared):
+class GpusPoint(Compared, kw_only=True):
     """The best layout on a number of GPUs."""
 
     plan: bool
@@ -108,7 +93,6 @@ class GpusPoint(Compared):
     """Whether no smaller number is as fast."""
 
 
-@record
 class GpusTime(Record):
     """GPUs against time at the batch of the plan."""
 
@@ -118,7 +102,6 @@ class GpusTime(Record):
     """Numbers of GPUs without a layout."""
 
 
-@record
 class Pareto(Record):
     """Memory against speed, and GPUs against time."""
 

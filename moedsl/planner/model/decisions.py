@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.support.record import ABSENT, Absent, Record, keyed, record
+from moedsl.support.record import ABSENT, Absent, Record
 
 
-@record
 class OtherValue(Record):
     """Another value of an axis, and its effect on this layout."""
 
@@ -16,8 +15,7 @@ class OtherValue(Record):
     effect: str
 
 
-@keyed
-class Decision(Record):
+class Decision(Record, kw_only=True):
     """One value of the plan and why it is so."""
 
     name: str
@@ -36,7 +34,6 @@ class Decision(Record):
     """What changing it changes: execution, experiment or benchmark."""
 
 
-@record
 class Advice(Record):
     """One advice of the rules."""
 
@@ -51,7 +48,6 @@ class Advice(Record):
     """What following it would cost; null if it is followed."""
 
 
-@record
 class Allowed(Record):
     """A rule that the run file suspends."""
 
@@ -59,7 +55,6 @@ class Allowed(Record):
     because: str | None
 
 
-@record
 class Measured(Record):
     """A published result of a run like this one."""
 
@@ -69,7 +64,6 @@ class Measured(Record):
     cite: tuple[str, ...]
 
 
-@record
 class Alternative(Record):
     """Another layout."""
 
@@ -83,7 +77,6 @@ class Alternative(Record):
     against_plan: str
 
 
-@record
 class MoreGpus(Record):
     """The best layout on more GPUs with the same batch."""
 
@@ -93,7 +86,6 @@ class MoreGpus(Record):
     changes: Mapping[str, Any]
 
 
-@record
 class Benchmark(Record):
     """A value that makes the run a benchmark: its trained model is useless."""
 
@@ -102,7 +94,6 @@ class Benchmark(Record):
     because: str | None
 
 
-@record
 class Experiment(Record):
     """What two runs must share for their losses to be compared."""
 
@@ -114,7 +105,6 @@ class Experiment(Record):
     benchmark: tuple[Benchmark, ...]
 
 
-@record
 class Difference(Record):
     """An axis whose value differs in the same run at 4k tokens."""
 
@@ -123,7 +113,6 @@ class Difference(Record):
     here: Any
 
 
-@record
 class Compared4k(Record):
     """The layout compared with that of the same run at 4k tokens."""
 

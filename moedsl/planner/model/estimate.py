@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.support.record import ABSENT, Absent, Record, record
+from moedsl.support.record import ABSENT, Absent, Record
 
 
-@record
 class Stage(Record):
     """One pipeline stage on its most loaded rank."""
 
@@ -28,7 +27,6 @@ class Stage(Record):
     total_gib: float
 
 
-@record
 class Range(Record):
     """A term that is known only within bounds."""
 
@@ -40,7 +38,6 @@ class Range(Record):
     because: str
 
 
-@record
 class Outside(Record):
     """Memory that torch does not allocate: CUDA, NCCL, DeepEP."""
 
@@ -49,7 +46,6 @@ class Outside(Record):
     parts: tuple[Range, ...]
 
 
-@record
 class CertainLayout(Record):
     """The best layout that FITS."""
 
@@ -60,7 +56,6 @@ class CertainLayout(Record):
     against_plan: str
 
 
-@record
 class Certain(Record):
     """The best layout that FITS, for a plan that is TIGHT."""
 
@@ -69,7 +64,6 @@ class Certain(Record):
     layout: CertainLayout | None
 
 
-@record
 class Memory(Record):
     """The memory of the most loaded rank, GiB."""
 
@@ -100,14 +94,12 @@ class Memory(Record):
     """Only for a plan that is TIGHT."""
 
 
-@record
 class Covers(Record):
     """What the estimate of time includes."""
 
     step_time: str
 
 
-@record
 class Part(Record):
     """One part of a VLM on a rank of the first stage."""
 
@@ -125,7 +117,6 @@ class Part(Record):
     """Share of the step."""
 
 
-@record
 class Freeze(Record):
     """The gain from freezing a part of a VLM on this layout."""
 
@@ -138,7 +129,6 @@ class Freeze(Record):
     effect: str
 
 
-@record
 class VisionNote(Record):
     """Advice for a vision encoder that takes a large share of the step."""
 
@@ -149,7 +139,6 @@ class VisionNote(Record):
     cite: tuple[str, ...]
 
 
-@record
 class Estimate(Record):
     """Predicted memory and speed."""
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from moedsl.planner.model.walls import Note
-from moedsl.support.record import ABSENT, Absent, Record, keyed, record
+from moedsl.support.record import ABSENT, Absent, Record
 
 
-@record
 class RanksBy(Record):
     """The rule by which a phase ranks layouts."""
 
@@ -18,7 +17,6 @@ class RanksBy(Record):
     cite: tuple[str, ...]
 
 
-@record
 class Opened(Record):
     """An axis and the values that a phase allows it."""
 
@@ -31,8 +29,7 @@ class Opened(Record):
     """Whether a rule narrows the values further than the laws do."""
 
 
-@keyed
-class Gain(Record):
+class Gain(Record, kw_only=True):
     """A layout compared with another one."""
 
     phase: str | None = None
@@ -44,7 +41,6 @@ class Gain(Record):
     speedup: float
 
 
-@record
 class NextPhase(Record):
     """A later phase; it has no figures if no layout fits."""
 
@@ -57,7 +53,6 @@ class NextPhase(Record):
     speedup: float | None = None
 
 
-@record
 class Folding(Record):
     """Whether attention and experts have meshes of their own."""
 
@@ -66,7 +61,6 @@ class Folding(Record):
     """The best layout with one mesh for both; null if none fits."""
 
 
-@record
 class Ladder(Record):
     """One phase of the workflow, the phase before it and the next phases."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
-
 from moedsl.planner.model.answers import Pareto, Ranked, TokenCost
 from moedsl.planner.model.decisions import (
     Advice,
@@ -22,24 +20,12 @@ from moedsl.planner.model.estimate import Estimate
 from moedsl.planner.model.ladder import Ladder
 from moedsl.planner.model.walls import Walls
 from moedsl.schema import axes
-from moedsl.support.record import Record, keyed, record
+from moedsl.support.record import Record
 
 VERSION = 1
 _MESHES = (("attention", axes.ATTENTION), ("experts", axes.EXPERTS))
 
 
-def _with_axes(*names: str) -> Any:
-    """Give a section a field for each axis of `moedsl/schema/axes.py`, in that order, before its other fields."""
-
-    def fields(_: type, declared: list[Any]) -> list[Any]:
-        by_name = {f.name: f for f in declared}
-        every = [by_name.pop(n, None) or declared[0].evolve(name=n, alias=n, type=None) for n in names]
-        return [*every, *by_name.values()]
-
-    return fields
-
-
-@record
 class Target(Record):
     """The software that the recipe is for."""
 
@@ -51,7 +37,6 @@ class Target(Record):
     """Version in the container, if the run states it."""
 
 
-@record
 class Need(Record):
     """The least version of a product in the container."""
 
@@ -61,7 +46,6 @@ class Need(Record):
     because: str | None
 
 
-@record
 class Device(Record):
     """The GPU, as Bridge queries it."""
 
@@ -77,8 +61,7 @@ class Device(Record):
     """GPUs that NVLink connects."""
 
 
-@frozen(eq=False, repr=False, field_transformer=_with_axes(*axes.LAYOUT))
-class Layout(Record):
+class Layout(Record, first=axes.LAYOUT):
     """The parallel layout: sizes of the meshes of attention and experts."""
 
     tp: int
@@ -102,7 +85,6 @@ class Layout(Record):
     """Layers of each stage as Megatron writes them; null if they divide evenly."""
 
 
-@record
 class Against4k(Record):
     """The batch compared with that of the same run at 4k tokens and as many tokens a step."""
 
@@ -117,8 +99,7 @@ class Against4k(Record):
     text: str
 
 
-@frozen(eq=False, repr=False, field_transformer=_with_axes("global_batch", *axes.BATCH))
-class Batch(Record):
+class Batch(Record, first=("global_batch", *axes.BATCH)):
     """The batch of a step."""
 
     global_batch: int
@@ -132,8 +113,7 @@ class Batch(Record):
     against_4k: Against4k | None = None
 
 
-@frozen(eq=False, repr=False, field_transformer=_with_axes(*axes.POLICY))
-class Policy(Record):
+class Policy(Record, first=axes.POLICY):
     """How the run computes, communicates and stores its state."""
 
     precision: str
@@ -159,7 +139,6 @@ class Policy(Record):
     freeze_language: bool
 
 
-@record
 class Search(Record):
     """The extent of the search."""
 
@@ -167,7 +146,6 @@ class Search(Record):
     rows_priced: int
 
 
-@record
 class Member(Record):
     """The value that `isolate` or `sweep` gives this run."""
 
@@ -177,8 +155,7 @@ class Member(Record):
     value: str
 
 
-@keyed
-class Plan(Record):
+class Plan(Record, kw_only=True):
     """Everything that was decided for one run, with costs and reasons."""
 
     version: int

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.support.record import Record, record
+from moedsl.support.record import Record
 
 
-@record
 class Note(Record):
     """The result of a rule for a run like this one."""
 
@@ -18,7 +17,6 @@ class Note(Record):
     cite: tuple[str, ...]
 
 
-@record
 class BoughtBack(Record):
     """Memory that one policy saves, and what it costs."""
 
@@ -30,7 +28,6 @@ class BoughtBack(Record):
     """Seconds of the step."""
 
 
-@record
 class MemoryWall(Record):
     """The memory wall; shares are of the GPU's memory, except `paid`."""
 
@@ -47,7 +44,6 @@ class MemoryWall(Record):
     """Memory of CUDA graphs."""
 
 
-@record
 class CommunicationWall(Record):
     """Exposed communication by the parallelism that causes it."""
 
@@ -59,7 +55,6 @@ class CommunicationWall(Record):
     shares: Mapping[str, float]
 
 
-@record
 class HostWall(Record):
     """Time that the GPU waits for kernel launches."""
 
@@ -67,7 +62,6 @@ class HostWall(Record):
     """Share of the step."""
 
 
-@record
 class Compute(Record):
     """Time of kernels by kind of work."""
 
@@ -77,7 +71,6 @@ class Compute(Record):
     shares: Mapping[str, float]
 
 
-@record
 class Try(Record):
     """The effect of changing one axis of this layout."""
 
@@ -89,7 +82,6 @@ class Try(Record):
     """execution, experiment or benchmark."""
 
 
-@record
 class WallFix(Record):
     """How to recognise a wall, and what helps."""
 
@@ -101,7 +93,6 @@ class WallFix(Record):
     here: tuple[Try, ...]
 
 
-@record
 class Mfu(Record):
     """Model FLOPs utilisation."""
 
@@ -112,7 +103,6 @@ class Mfu(Record):
     """Share of the dense peak in BF16."""
 
 
-@record
 class Walls(Record):
     """The walls of the plan, and the dominant one."""
 

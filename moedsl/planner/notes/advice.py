@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from moedsl.planner.model.decisions import Advice
 from moedsl.schema import axes
+from moedsl.schema.frozen import frozen
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Law
 from moedsl.solver.question import Question

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import evolve
-
 from moedsl.planner.experiment import summary, unstated
 from moedsl.planner.memory_verdict import bounds_text
 from moedsl.planner.model.decisions import Alternative
@@ -116,7 +114,7 @@ def _stages(stages: Sequence[Stage]) -> str:
 def _runs(stages: Sequence[Stage]) -> Iterable[tuple[int, int, Stage]]:
     groups: list[tuple[int, int, Stage]] = []
     for s in stages:
-        if groups and evolve(groups[-1][2], stage=s.stage) == s:
+        if groups and groups[-1][2].replace(stage=s.stage) == s:
             groups[-1] = (groups[-1][0], s.stage, groups[-1][2])
         else:
             groups.append((s.stage, s.stage, s))
