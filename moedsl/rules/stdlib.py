@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import pickle
 from collections.abc import Sequence
 
 from moedsl.diagnostics.source import Source
@@ -55,7 +54,7 @@ def _make(sources: Sequence[Source], name: str) -> Library:
         return found
     collected = Collected(known, scope, collect.used(known, scope))
     kept = Kept(found.models, found.hardware, found.clusters, found.calibrations, found.profiles, collected)
-    disk_cache.save(name, pickle.dumps(kept, pickle.HIGHEST_PROTOCOL))
+    disk_cache.save_value(name, kept)
     _remember(name, kept)
     return _made(sources, kept)
 
@@ -87,7 +86,7 @@ def _code() -> bytes:
 
 def _load(name: str) -> Kept | None:
     if name not in _IN_MEMORY:
-        kept = parse_cache.loaded(name)
+        kept = disk_cache.load_value(name)
         if not isinstance(kept, Kept):
             return None
         _remember(name, kept)

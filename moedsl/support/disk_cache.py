@@ -1,12 +1,20 @@
-"""Store files that may be lost at any time in the user's cache directory, which may be unwritable."""
+"""Store files that may be lost at any time in the user's cache directory, which may be unwritable.
+
+Some entries are pickles, and reading a pickle runs what it says. So an entry is read only if its file and its directory
+are the user's own and nobody else can write to them.
+"""
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
+import pickle
+import stat
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from moedsl.support import resources
 
@@ -43,17 +51,44 @@ def path_for(name: str) -> Path | None:
 
 
 def load(name: str) -> bytes | None:
-    """Load what `save` stored, or None: missing, unreadable, damaged, or owned by somebody else."""
+    """Load what `save` stored, or None: missing, unreadable, damaged, or writable by somebody else."""
     path = cache_dir() / version() / name
     try:
+        if not _only_ours(path.parent.stat()):
+            return None
         with path.open("rb") as f:
-            if hasattr(os, "getuid") and os.fstat(f.fileno()).st_uid != os.getuid():
-                return None
-            data = f.read()
+            data = f.read() if _only_ours(os.fstat(f.fileno())) else b""
     except OSError:
         return None
     digest, body = data[:32], data[32:]
     return body if hashlib.sha256(body).digest() == digest else None
+
+
+def _only_ours(found: os.stat_result) -> bool:
+    """Whether this user owns a file, and nobody else may write to it."""
+    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return mine and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def load_value(name: str) -> Any:
+    """Unpickle what `save_value` stored; None if there is nothing or it cannot be read."""
+    body = load(name)
+    if body is None:
+        return None
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return pickle.loads(body)
+    except (pickle.UnpicklingError, AttributeError, ImportError, EOFError, IndexError, TypeError, ValueError):
+        return None
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def save_value(name: str, value: Any) -> bool:
+    """Store a value as a pickle; False if the directory cannot be written."""
+    return save(name, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
 
 def save(name: str, body: bytes) -> bool:

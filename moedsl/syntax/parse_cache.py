@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
-import pickle
-from typing import Any
 
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
@@ -21,14 +18,14 @@ def cached_parse(source: Source) -> Parsed:
     The key is the text and the name, because spans contain the name. A damaged or foreign file is ignored.
     """
     name = key(source)
-    module = _load(name)
-    if module is not None:
+    module = disk_cache.load_value(name)
+    if isinstance(module, ast.Module):
         return module, ()
     from moedsl.syntax.parser import parse
 
     parsed, diagnostics = parse(source)
     if parsed is not None and not diagnostics:
-        disk_cache.save(name, pickle.dumps(parsed, pickle.HIGHEST_PROTOCOL))
+        disk_cache.save_value(name, parsed)
     return parsed, diagnostics
 
 
@@ -37,24 +34,3 @@ def key(source: Source) -> str:
     digest = hashlib.sha256(source.name.encode("utf-8", "surrogatepass") + b"\0")
     digest.update(source.text.encode("utf-8", "surrogatepass"))
     return f"{digest.hexdigest()[:40]}.ast"
-
-
-def _load(name: str) -> ast.Module | None:
-    module = loaded(name)
-    return module if isinstance(module, ast.Module) else None
-
-
-def loaded(name: str) -> Any:
-    """Unpickle the entry of a name; None if there is none or it cannot be read."""
-    body = disk_cache.load(name)
-    if body is None:
-        return None
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return pickle.loads(body)
-    except (pickle.UnpicklingError, AttributeError, ImportError, EOFError, IndexError, TypeError, ValueError):
-        return None
-    finally:
-        if collecting:
-            gc.enable()

@@ -7,12 +7,14 @@ the start of the statement, and reading continues after it; three wrong statemen
 
 from __future__ import annotations
 
+import io
 import re
 import threading
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import lark
 from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from moedsl.diagnostics.model import Diagnostic, error
@@ -47,18 +49,18 @@ class _KeepNewlines:
 
 @cache
 def _lark() -> Lark:
-    """Load the parser of grammar/moe.lark; its tables are cached in the user's cache directory if possible."""
-    path = disk_cache.path_for("grammar")
-    return Lark(
-        grammar_file().read_text(encoding="utf-8"),
-        parser="lalr",
-        start="module",
-        keep_all_tokens=True,
-        maybe_placeholders=False,
-        transformer=_builder,
-        postlex=_KeepNewlines(),  # type: ignore[arg-type]
-        cache=str(path) if path else False,
-    )
+    """Load the parser of grammar/moe.lark, from the cache if its tables are there."""
+    hooks: dict[str, Any] = {"transformer": _builder, "postlex": _KeepNewlines()}
+    name = f"{lark.__version__}.grammar"
+    tables = disk_cache.load(name)
+    if tables is not None:
+        return Lark.__new__(Lark)._load(io.BytesIO(tables), **hooks)
+    grammar = grammar_file().read_text(encoding="utf-8")
+    made = Lark(grammar, parser="lalr", start="module", keep_all_tokens=True, maybe_placeholders=False, **hooks)
+    body = io.BytesIO()
+    made.save(body, tuple(hooks))
+    disk_cache.save(name, body.getvalue())
+    return made
 
 
 @cache

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import lark
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from moedsl.diagnostics.source import Source
 from moedsl.support import disk_cache, resources
 from moedsl.support.resources import stdlib_files
-from moedsl.syntax import parse_cache
+from moedsl.syntax import parse_cache, parser
 from moedsl.syntax.formatter import format_source
 from moedsl.syntax.parser import MAX_ERRORS, parse
 from moedsl.syntax.printer import print_module
@@ -206,6 +208,42 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     module, diagnostics = parse_cache.cached_parse(Source("a.moe", "seq 4k"))
     assert module is not None
     assert not diagnostics
+
+
+class Payload:
+    """A pickle that makes a file when it is read."""
+
+    def __init__(self, made: Path) -> None:
+        self.made = made
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return os.mkdir, (self.made,)
+
+
+@pytest.mark.parametrize("foreign", ["file", "directory"])
+def test_an_entry_that_another_user_can_write_is_not_unpickled(home: Path, foreign: str) -> None:
+    source, payload = Source("a.moe", "seq 4k"), pickle.dumps(Payload(home / "ran"))
+    parse_cache.cached_parse(source)
+    grammar = disk_cache.cache_dir() / disk_cache.version() / f"{lark.__version__}.grammar"
+    for name in (parse_cache.key(source), grammar.name):
+        assert disk_cache.save(name, payload)
+        (grammar.parent / name).chmod(0o666 if foreign == "file" else 0o644)
+    grammar.parent.chmod(0o777 if foreign == "directory" else 0o755)
+    assert parse_cache.cached_parse(source)[0] is not None
+    assert parser._lark.__wrapped__().parse_interactive("seq 4k\n")
+    assert not (home / "ran").exists()
+
+
+def test_the_grammar_is_hashed_before_it_is_unpickled(home: Path) -> None:
+    """Lark's own cache reads a pickle first, and compares the hash in the file's first line afterwards."""
+    fresh = parser._lark.__wrapped__()
+    for entry in (disk_cache.cache_dir() / disk_cache.version()).iterdir():
+        assert "grammar" in entry.name
+        entry.write_bytes(b"no hash\n" + pickle.dumps(Payload(home / "ran")))
+    again = parser._lark.__wrapped__()
+    assert not (home / "ran").exists()
+    kept = parser._lark.__wrapped__()
+    assert [t.name for t in fresh.terminals] == [t.name for t in again.terminals] == [t.name for t in kept.terminals]
 
 
 def test_the_cache_stays_small(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
