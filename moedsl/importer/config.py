@@ -17,7 +17,7 @@ from attrs import evolve
 
 from moedsl.diagnostics.model import Diagnostic, Label, error, warning
 from moedsl.diagnostics.source import Source, Span
-from moedsl.importer.families import FAMILIES, INEXPRESSIBLE, NAMES, PLUMBING, SIGNS
+from moedsl.importer.families import FAMILIES, INEXPRESSIBLE, NAMES, PLUMBING, REVISIONS, SIGNS
 from moedsl.importer.fields import Fields, show
 from moedsl.importer.ignored_fields import HARMLESS
 from moedsl.importer.rules import Family, Only, Rule
@@ -26,15 +26,18 @@ from moedsl.importer.writer import Value, write
 Result = tuple[str | None, tuple[Diagnostic, ...]]
 LARGEST = 4 << 20
 """The most bytes of a configuration; real ones have a few thousand."""
+_CACHED = re.compile(r"/models--([^/]+--[^/]+)/snapshots/([0-9a-f]{40})/[^/]+$")
+"""A file in the hub's cache: the model, with two dashes for the slash, and the commit."""
 _NO_EXPERTS = "not a mixture of experts"
 
 
 def add(path: Path, name: str | None = None, *, hf: str | None = None) -> Result:
     """Read the configuration at `path` and make its declaration; nothing is written.
 
-    `hf` is the Hugging Face id. By default it is read from the file (`_meta.hf_id`, `_name_or_path`) or from the names
-    of file and folder (``ORG--NAME/config.json``, ``ORG__NAME.json``); failing that, it is the absolute path of the
-    folder of a ``config.json``. Without a `name`, the model has the stdlib's name of that id, or its last word.
+    `hf` is the Hugging Face id. By default it is read from the place in the hub's cache, which also tells the commit,
+    from the file (`_meta.hf_id`, `_name_or_path`) or from the names of file and folder (``ORG--NAME/config.json``,
+    ``ORG__NAME.json``); failing that, it is the absolute path of the folder of a ``config.json``. Without a `name`, the
+    model has the stdlib's name of that id, or its last word.
     """
     text, problem = _read(path)
     if problem or text is None:
@@ -48,17 +51,20 @@ def add(path: Path, name: str | None = None, *, hf: str | None = None) -> Result
         return None, (error("import.not_json", f"{path}: not JSON: {e}", span),)
     except RecursionError:
         return None, (error("import.not_json", f"{path}: nested too deeply"),)
-    hf = hf or _id_of(whole, path)
+    place = _CACHED.search(path.absolute().as_posix())
+    cached, commit = (place[1].replace("--", "/", 1), place[2]) if place else (None, None)
+    hf = hf or cached or _id_of(whole, path)
     if hf is None:
         return None, (_no_id(path),)
-    declared, found = declaration(whole, name, hf)
+    declared, found = declaration(whole, name, hf, commit if hf == cached else None)
     return declared, tuple(_located(d, source) for d in found)
 
 
-def declaration(config: Any, name: str | None, hf: str) -> Result:
+def declaration(config: Any, name: str | None, hf: str, commit: str | None = None) -> Result:
     """Make the .moe text of a configuration, or None and an error for each unsupported field.
 
-    `config` is a parsed ``config.json`` or ``{"_meta": ..., "config": ...}``. A text can have a warning.
+    `config` is a parsed ``config.json`` or ``{"_meta": ..., "config": ...}``; `commit` is that of the file, by default
+    the one that Bridge's recipes take. A text can have a warning.
     """
     if not isinstance(config, Mapping):
         return None, (error("import.not_object", f"expected a configuration object, got {show(config)}"),)
@@ -74,7 +80,9 @@ def declaration(config: Any, name: str | None, hf: str) -> Result:
     facts, vision, problems = _read_facts(inner, table)
     if names or problems:
         return None, (*names, *problems)
-    return write(name, hf, family, table, facts, vision), () if table.bridge else (_no_bridge(family),)
+    revision = (commit, 'config "the commit of its folder in the hub\'s cache"') if commit else REVISIONS.get(hf)
+    text = write(name, hf, revision, family, table, facts, vision)
+    return text, () if table.bridge else (_no_bridge(family),)
 
 
 def derived_name(hf: str) -> str:

@@ -363,3 +363,15 @@ NAMES: Mapping[str, str] = {
     "zai-org/GLM-4.5-Air": "glm45_air_106b",
 }
 """Names that Megatron Bridge's recipes use for a Hugging Face id."""
+REVISIONS: Mapping[str, tuple[str, str]] = {
+    "Qwen/Qwen3-30B-A3B": ("ad44e777bcd18fa416d9da3bd8f70d33ebb85d39", 'bridge "recipes/qwen/h100/qwen3_moe.py:29"'),
+    "moonshotai/Moonlight-16B-A3B": (
+        "476b36a473d4467f94469414bef6cee75c9c8172",
+        'bridge "recipes/moonlight/h100/moonlight_16b.py:30"',
+    ),
+    "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16": (
+        "b3caaabed0263651a17dc1f2d4ce97e794f76c44",
+        'bridge "recipes/nemotronh/h100/nemotron_3_nano.py:37"',
+    ),
+}
+"""Commits that Megatron Bridge's recipes take for a Hugging Face id, each with its line."""

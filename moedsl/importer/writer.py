@@ -55,12 +55,23 @@ _VISION_LINES = (
 
 
 def write(
-    name: str, hf: str, family: str, table: Family, facts: Mapping[str, Value], vision: Mapping[str, Value]
+    name: str,
+    hf: str,
+    revision: tuple[str, str] | None,
+    family: str,
+    table: Family,
+    facts: Mapping[str, Value],
+    vision: Mapping[str, Value],
 ) -> str:
-    """Write the declaration as canonical .moe text, ending with a newline; the same facts give the same bytes."""
+    """Write the declaration as canonical .moe text, ending with a newline; the same facts give the same bytes.
+
+    `revision` is a commit of the model with its source.
+    """
     out = [f"# Written by `moedsl models add` from the config.json of {hf}."]
     out += [f"# {note}" for note in table.notes]
-    out += [f"model {name} {{", f'  hf "{hf}"', f'  family {family} cite config "model_type"']
+    out += [f"model {name} {{", f'  hf "{hf}"']
+    out += [f'  revision "{revision[0]}"', f"    cite {revision[1]}"] if revision else []
+    out += [f'  family {family} cite config "model_type"']
     text = "text_config." if table.vision else ""
     out += _block(
         _LINES, facts, {**table.facts, **table.outer}, Model, "  ", lambda fact: "" if fact in table.outer else text

@@ -56,7 +56,7 @@ def fingerprint(values: Mapping[str, Any], facts: str = "") -> str:
 
 def facts_of(model: Model) -> str:
     """Write the architecture as text: models of the same name but different facts are different experiments."""
-    return json.dumps(attrs.asdict(model), sort_keys=True, default=str)
+    return json.dumps(attrs.asdict(model, filter=lambda a, _: a.name != "revision"), sort_keys=True, default=str)
 
 
 def experiment(

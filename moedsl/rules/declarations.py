@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,7 @@ LETTERS = "M*E-"
 DELTA_NETS = ("qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text")
 """Families that Bridge builds with gated delta nets and experts (bridge models/qwen/qwen3_next_bridge.py:85,
 models/qwen/qwen35_bridge.py:61)."""
+_COMMIT = re.compile("[0-9a-f]{40}")
 _FILLED = {"name", "sources", "constants"}
 
 
@@ -181,6 +183,8 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append(f"a size is out of range: at most {MOST_LAYERS} layers, and {LARGEST} of anything")
     if m.dense_layers > m.layers:
         wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
+    if m.revision and not _COMMIT.fullmatch(m.revision):
+        wrong.append("revision is a commit, 40 hexadecimal digits: a branch or a tag may move")
     wrong += _of_gates(m)
     wrong += _of_pattern(m) if m.hybrid else _without_pattern(m)
     wrong += _of_delta_nets(m) if m.linear else _without_delta_nets(m)

@@ -54,6 +54,8 @@ class Model:
     experts: int
     topk: int
     expert_hidden: int
+    revision: str = ""
+    """Commit of the Hugging Face repository; empty takes its default branch."""
     routing_groups: int = 1
     """Equal groups of experts; a token's experts come from `topk_groups` of them. 1 is no limit."""
     topk_groups: int = 1

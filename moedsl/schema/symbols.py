@@ -77,7 +77,7 @@ def _facts(cls: type, skip: tuple[str, ...]) -> dict[str, Type]:
 
 VISION = {"vision_heads": NUMBER, "vision_ffn_hidden": NUMBER, "deepstack_layers": NUMBER}
 """Facts of the vision tower; 0 without one."""
-MODEL = _facts(Model, ("name", "hf")) | {"model": TEXT, "has_vision": FLAG, "hybrid": FLAG} | VISION
+MODEL = _facts(Model, ("name", "hf", "revision")) | {"model": TEXT, "has_vision": FLAG, "hybrid": FLAG} | VISION
 HARDWARE = _facts(Hardware, ("name", "device")) | {"hardware": TEXT}
 
 _AXIS_KINDS = {"int": NUMBER, "flag": FLAG}

@@ -62,14 +62,16 @@ def _stand_in(folder: Path, shipped: Path) -> None:
 def stay_offline(stand_ins: Path) -> None:
     """Patch two habits of Bridge's configuration loader that do not help offline (hf_pretrained/safe_config_loader.py).
 
-    It retries a missing configuration for 7 s, and requests the commit that a recipe names: a stand-in answers for any.
+    It retries a missing configuration for 7 s, and requests the commit that a recipe names: offline, a stand-in or
+    another cached commit answers for it.
     """
     from megatron.bridge.models.hf_pretrained import safe_config_loader
     from transformers import AutoConfig
 
     def from_pretrained(path: Any, *args: Any, **kwargs: Any) -> Any:
-        name = str(path).replace("/", "--")
-        if (stand_ins / f"models--{name}" / "snapshots" / REVISION).is_dir():
+        snapshots = stand_ins / f"models--{str(path).replace('/', '--')}" / "snapshots"
+        offline = os.environ.get("HF_HUB_OFFLINE") == "1" and snapshots.is_dir()
+        if offline and not (snapshots / str(kwargs.get("revision"))).is_dir():
             kwargs.pop("revision", None)
         return AutoConfig.from_pretrained(path, *args, **kwargs)
 

@@ -66,6 +66,7 @@ ONE = [
     ("check.unit", RUN + "prefer tp > 1 worth 120%", "120%"),
     ("check.model", MODEL.replace("topk 2", "topk 9") + "tiny; gb200 x 4", "tiny"),
     ("check.model", MODEL.replace("layers 4", "layers 99999999") + "tiny; gb200 x 4", "tiny"),
+    ("check.model", MODEL.replace("layers 4", 'revision "main" layers 4') + "tiny; gb200 x 4", "tiny"),
     ("check.model", HYBRID.replace("MEM*EM-E", "MEM*EMGE") + "tiny; gb200 x 4", "tiny"),
     ("check.hardware", GPU.replace("gpus_per_node 8", "gpus_per_node 0") + RUN.replace("gb200", "mine"), "mine"),
     ("check.calibration", (stdlib_dir() / "calibration/hopper.moe").read_text().replace("gemm 0.", "gemm 9.") + RUN.replace("gb200", "h100"), "hopper"),

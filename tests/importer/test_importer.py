@@ -471,6 +471,16 @@ def test_the_id_comes_from_the_file_or_its_place(tmp_path: Path) -> None:
     assert text is not None and facts(text).name == "ours"
 
 
+def test_a_file_in_the_hubs_cache_tells_its_commit(tmp_path: Path) -> None:
+    commit = "0123456789abcdef" * 2 + "01234567"
+    path = save(tmp_path / "hub" / "models--acme--big" / "snapshots" / commit / "config.json", shipped(QWEN))
+    text, found = add(path)
+    assert text is not None, found
+    assert (facts(text).hf, facts(text).revision) == ("acme/big", commit)
+    text, _ = add(path, hf="acme/other")
+    assert text is not None and facts(text).revision == ""
+
+
 def test_a_refusal_points_at_the_key(tmp_path: Path) -> None:
     config = shipped(VL)
     config["text_config"]["hidden_act"] = "relu"
