@@ -163,7 +163,7 @@ def _overridden(p: Program, plan: Plan) -> Iterator[Diagnostic]:
         return
     from moedsl.emit.fields import decided_fields  # only runs with `set` need them
 
-    decided = decided_fields(plan.replace(set={}, derived={}))
+    decided = decided_fields(plan.replace(set={}, derived={}), every=True)
     for path, value in p.sets.items():
         if path in decided and decided[path] != value:
             text = f"`{path}` follows from the plan, which makes it {decided[path]}"

@@ -2,90 +2,49 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
-from moedsl.emit import fields
+from moedsl.emit.comments import WIDTH, comment, grouped, plain, variables
+from moedsl.emit.fields import Setting
+from moedsl.emit.naming import function_name
+from moedsl.emit.stated import environment, stated
+from moedsl.megatron import common
 from moedsl.megatron.families import family
 from moedsl.megatron.values import Call, Dtype, parts, python
-from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-_WIDTH = 116
-_CONFIG = "megatron.bridge.training.config"
-_BASE = {
-    "AutoBridge": "megatron.bridge",
-    "distributed_fused_adam_with_cosine_annealing": "megatron.bridge.recipes.utils.optimizer_utils",
-    **dict.fromkeys((
-        "CheckpointConfig", "ConfigContainer", "DistributedDataParallelConfig", "LoggerConfig",
-        "RNGConfig", "TokenizerConfig", "TrainingConfig", "ValidationConfig",
-    ), _CONFIG),
-}  # fmt: skip
-"""Names that the template uses, with their modules."""
-
-_NOTES = {
-    "dispatcher": "apply_flex_dispatcher_backend falls back silently on an unknown GPU, so the fields are set again",
-    "routing": "balanced routing is for benchmarks only: the router's choice is ignored",
-}
-
-
-@frozen
-class Line:
-    """One line of the recipe's body; a comment has no statement."""
-
-    text: str
-    comment: bool = False
-
-
-def function_name(plan: Plan) -> str:
-    """Name the recipe as Bridge does (recipes/utils/naming.py:34): ``MODEL_TASK_Ngpu_HARDWARE_PRECISION_config``."""
-    name = f"{plan.model}_{plan.task}_{plan.gpus}gpu_{plan.hardware}_{plan.policy.precision}_config"
-    return re.sub(r"\W", "_", name, flags=re.ASCII)
+_TASKS = {"pretrain": "Pretrain", "sft": "Fine-tune"}
 
 
 def recipe_text(plan: Plan) -> str:
     """Write the recipe's source. The same plan gives the same bytes; Bridge and torch are not imported."""
-    sections = fields.sections(plan)
-    settings = [s for _, group in sections for s in group]
-    values = [p for s in settings for p in parts(s.value)]
-    kin, sft = family(plan.family), plan.task == "sft"
+    sections = stated(plan)
+    values = [p for _, settings in sections for s in settings for p in parts(s.value)]
     return _template().render(
-        title=_plain(f"{plan.model}: {plan.task} on {plan.gpus} x {plan.hardware}"),
-        target=_plain(str(plan.target.bridge)),
+        title=plain(f"{_TASKS[plan.task]} {plan.model} on {plan.gpus} {plan.hardware}"),
+        target=plain(str(plan.target.bridge)),
         function=function_name(plan),
         launch=_launch(plan),
-        imports=_imports(values, flex=plan.policy.dispatcher != "alltoall"),
+        imports=_imports(plan, values),
         torch=any(isinstance(v, Dtype) for v in values),
-        hf=python(plan.hf),
-        remote_code=kin.remote_code,
-        backend=python(plan.policy.dispatcher),
-        flex=plan.policy.dispatcher != "alltoall",
-        sft=sft,
-        fsdp=plan.policy.sharding == "fsdp",
-        weights="checkpoint.pretrained_checkpoint" in plan.set,
-        checkpoints=_checkpoints(plan),
-        sections=[(title, _lines(plan, group)) for title, group in sections],
-        env=[_env(plan, name, value) for name, value in plan.env.items()],
-        step=kin.step,
-        entry="finetune" if sft else "pretrain",
+        ranking=_ranking(plan),
+        common=common.COMMON[plan.task].function,
+        model=_model(plan),
+        sections=[
+            *([("Weights", _weights(plan))] if plan.task == "sft" else []),
+            *((title, list(_lines(plan, settings))) for title, settings in sections),
+            ("Environment: defaults, which the launcher and the shell override", list(_environment(plan))),
+        ],
+        step=family(plan.family).step,
+        entry="finetune" if plan.task == "sft" else "pretrain",
     )
-
-
-def _checkpoints(plan: Plan) -> str | None:
-    """The folder where a run saves and loads checkpoints; None if it saves none."""
-    saved = plan.set.get("checkpoint.save")
-    if saved is None and plan.policy.data == "mock":
-        return None
-    return python(saved or f"nemo_experiments/{function_name(plan)}/checkpoints")
 
 
 _NSYS = "nsys profile -s none -t nvtx,cuda --capture-range=cudaProfilerApi --capture-range-end=stop -o profile_%h"
@@ -114,63 +73,74 @@ def _template() -> Template:
     return env.get_template("recipe.py.j2")
 
 
-def _imports(values: Iterable[Any], *, flex: bool) -> list[tuple[str, list[str]]]:
+def _imports(plan: Plan, values: Iterable[Any]) -> list[tuple[str, list[str]]]:
     """The ``from`` imports, sorted by module, each with its sorted names."""
-    wanted = dict(_BASE)
-    wanted.update({v.name: v.module for v in values if isinstance(v, Call)})
-    if flex:
-        wanted["apply_flex_dispatcher_backend"] = "megatron.bridge.training.flex_dispatcher_backend"
-    modules = sorted(set(wanted.values()))
-    return [(m, sorted(n for n in wanted if wanted[n] == m)) for m in modules]
+    wanted = {
+        "AutoBridge": "megatron.bridge",
+        "ConfigContainer": "megatron.bridge.training.config",
+        common.COMMON[plan.task].function: common.MODULE,
+        **{v.name: v.module for v in values if isinstance(v, Call)},
+    }
+    if environment(plan)[0]:
+        wanted[common.ENVIRONMENT] = common.ENVIRONMENT_MODULE
+    return [(m, sorted(n for n in wanted if wanted[n] == m)) for m in sorted(set(wanted.values()))]
 
 
-def _lines(plan: Plan, group: Iterable[fields.Setting]) -> list[Line]:
-    """The statements, grouped by decision under a comment with its value, its origin and its reason."""
-    out: list[Line] = []
-    current: str | None = None
-    for setting in group:
-        if setting.word and setting.word != current:
-            out += [Line(text, comment=True) for text in _reasons(plan, setting.word)]
-        current = setting.word
-        out += [Line(setting.why, comment=True)] if setting.why else []
-        out.append(Line(_assignment(setting)))
-    return out
+def _ranking(plan: Plan) -> list[str]:
+    """What made a chosen value the best, for the docstring; empty if nothing was chosen."""
+    by = plan.search.ranks_by
+    if by is None or not by.because or not any(d.origin == "chosen" and d.rule == by.rule for d in plan.decisions):
+        return []
+    return textwrap.wrap(plain(f"Best by {by.rule.rpartition('.')[2]}: {by.because}."), WIDTH, break_on_hyphens=False)
 
 
-def _assignment(setting: fields.Setting) -> str:
-    head, _, name = setting.path.partition(".")
-    if head == "env_vars":
-        return f"cfg.env_vars[{python(name)}] = {python(setting.value)}"
-    text = f"cfg.{setting.path} = {python(setting.value)}"
-    if len(text) <= _WIDTH or not isinstance(setting.value, Call):
+def _model(plan: Plan) -> str:
+    """The provider of the model, from the commit of its configuration if that is known."""
+    given = python(plan.hf)
+    given += f", revision={python(plan.revision)}" if plan.revision else ""
+    given += ", trust_remote_code=True" if family(plan.family).remote_code else ""
+    made = "cfg.model = AutoBridge.from_hf_pretrained({}).to_megatron_provider(load_weights=False)"
+    text = made.format(given)
+    return text if len(text) <= WIDTH else made.format(f"\n    {given}\n")
+
+
+_IMPORTED = (
+    "fine-tuning starts from weights: import them once with AutoBridge.import_ckpt and name that folder in the run "
+    'file, set checkpoint.pretrained_checkpoint = "..."; without it finetune() needs checkpoint.load (bridge '
+    "training/finetune.py:50); if neither has weights, the run ends after building the model (training/setup.py:185)"
+)
+_CONVERTED = (
+    "FSDP loads fsdp_dtensor, not an imported torch_dist (bridge training/checkpointing.py:3633): convert it first "
+    "with checkpoint_inspector.py convert-torch-dist-to-fsdp-dtensor (bridge recipes/qwen_vl/h100/qwen35_vl.py:910)"
+)
+
+
+def _weights(plan: Plan) -> list[str]:
+    """Where a fine-tuning run gets its weights."""
+    return [*comment(_IMPORTED), *(comment(_CONVERTED) if plan.policy.sharding == "fsdp" else [])]
+
+
+def _lines(plan: Plan, settings: Iterable[Setting]) -> Iterator[str]:
+    """The statements, each group of one reason under its comment."""
+    for because, group in grouped(plan, settings):
+        yield from comment(because)
+        yield from map(_assignment, group)
+
+
+def _assignment(s: Setting) -> str:
+    text = f"cfg.{s.path} = {python(s.value)}"
+    if len(text) <= WIDTH or not isinstance(s.value, Call):
         return text
-    inside = "".join(f"    {k}={python(v)},\n" for k, v in setting.value.kwargs.items())
-    return f"cfg.{setting.path} = {setting.value.name}(\n{inside})"
+    inside = "".join(f"    {k}={python(v)},\n" for k, v in s.value.kwargs.items())
+    return f"cfg.{s.path} = {s.value.name}(\n{inside})"
 
 
-def _reasons(plan: Plan, word: str) -> list[str]:
-    """A short line with the decision and its reason, and a note where a reader could go wrong."""
-    lines = [_reason(d) for d in plan.decisions if d.name == word]
-    quiet = {"dispatcher": "alltoall", "routing": "natural"}
-    noted = word in _NOTES and getattr(plan.policy, word) != quiet[word]
-    return [*lines, _NOTES[word]] if noted else lines
-
-
-def _reason(decision: Decision) -> str:
-    value = decision.value
-    shown = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-    because = _plain(decision.because or "")
-    text = _plain(f"{decision.name} {shown} ({decision.origin})") + (f": {because}" if because else "")
-    return textwrap.shorten(text, _WIDTH - 2, placeholder=" ...")
-
-
-def _env(plan: Plan, name: str, value: Any) -> tuple[list[str], str]:
-    """The comment lines and the dictionary entry of one environment variable."""
-    reasons = [_reason(d) for d in plan.decisions if d.name in (name, f"env.{name}")]
-    return reasons, f"{python(name)}: {python(value)},"
-
-
-def _plain(text: str) -> str:
-    """Clean text for a comment or a docstring: one printable line that cannot end it."""
-    line = "".join(c for c in " ".join(text.split()) if c.isprintable())
-    return line.replace("\\", "/").replace('"""', "'''")
+def _environment(plan: Plan) -> Iterator[str]:
+    shared, own = environment(plan)
+    yield "cfg.env_vars = {"
+    if shared:
+        yield f"    **{common.ENVIRONMENT},"
+    for because, names in variables(plan, own):
+        yield from comment(because, "    ")
+        yield from (f"    {python(n)}: {python(own[n])}," for n in names)
+    yield "}"

@@ -49,22 +49,25 @@ def tokenizer(plan: Plan) -> Mapping[str, Any]:
             "vocab_size": Ref("model.vocab_size"),
             **published,
         }
-    return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": plan.hf, **_trusted(plan), **published}
+    loading = _loading(plan)
+    keywords = {"hf_tokenizer_kwargs": loading} if loading else {}
+    return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": plan.hf, **keywords, **published}
 
 
-def _trusted(plan: Plan) -> Mapping[str, Any]:
-    """Keywords that allow code of the model's repository, if a rule or the run sets `tokenizer.trust_remote_code`.
+def _loading(plan: Plan) -> Mapping[str, Any]:
+    """Keywords of the tokenizer: the commit of the model, and whether code of its repository may run.
 
-    Bridge's validation overwrites that field with these keywords, so setting the field alone has no effect (bridge
-    training/config.py:1277, training/tokenizers/config.py:98).
+    Bridge's validation overwrites `tokenizer.trust_remote_code` with these keywords, so setting the field alone has no
+    effect (bridge training/config.py:1277, training/tokenizers/config.py:98).
     """
     trusts = {**plan.derived, **plan.set}.get("tokenizer.trust_remote_code")
-    return {"hf_tokenizer_kwargs": {"trust_remote_code": trusts}} if trusts is not None else {}
+    commit = {"revision": plan.revision} if plan.revision else {}
+    return commit | ({"trust_remote_code": trusts} if trusts is not None else {})
 
 
 def _gpt(seq: int, paths: list[str] | None) -> Call:
-    # bridge recipes/common.py:90, except the split: with 9999,8,2, a corpus below about 2,500 documents has none to
-    # test or validate on, and Megatron adds epochs of no tokens forever (core datasets/gpt_dataset.py:693);
+    # bridge recipes/common.py:90, except the split of a corpus: with 9999,8,2, one below about 2,500 documents has none
+    # to test or validate on, and Megatron adds epochs of no tokens forever (core datasets/gpt_dataset.py:693);
     # 99,1,0 works from about 50 documents on and needs no test set
     return Call(
         _CONFIG,
@@ -73,7 +76,7 @@ def _gpt(seq: int, paths: list[str] | None) -> Call:
             "seq_length": seq,
             "data_path": paths,
             "random_seed": 1234,
-            "split": "99,1,0",
+            "split": "99,1,0" if paths else "9999,8,2",
             "reset_attention_mask": False,
             "reset_position_ids": False,
             "eod_mask_loss": False,

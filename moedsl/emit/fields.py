@@ -12,6 +12,7 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.emit.dataset import dataset, is_mock, masks_tokens, tokenizer
+from moedsl.megatron.common import COPIED
 from moedsl.megatron.families import CHOICES, family
 from moedsl.megatron.values import Call, Dtype, normalise
 from moedsl.planner.model.plan import Batch, Layout, Plan, Policy
@@ -48,6 +49,8 @@ class Setting:
     value: Any
     word: str | None
     why: str = ""
+    read: bool = True
+    """Whether Megatron reads the field in this plan."""
 
 
 @frozen
@@ -58,13 +61,16 @@ class Row:
     path: str
     value: Value | None = None
     when: Value = lambda w: True
-    why: str = ""
-    """A comment for the recipe, if no decision has one."""
+    why: str | Value = ""
+    """A comment for the recipe, if no decision has one; a reason of this field alone."""
+    read: Value = lambda w: True
+    """When Megatron reads the field. Elsewhere only overrides set it, because a library recipe may have any value."""
 
     def setting(self, words: Words) -> Setting:
         """The field with its value for a plan."""
         value = self.value(words) if self.value else words.by_name[self.word or ""]
-        return Setting(self.path, value, self.word, self.why)
+        why = self.why if isinstance(self.why, str) else self.why(words)
+        return Setting(self.path, value, self.word, why, self.read(words))
 
 
 @frozen
@@ -160,6 +166,12 @@ def _overlap(w: Words) -> bool:
     return _fsdp(w) or not w.vision
 
 
+def _overlap_reason(w: Words) -> str:
+    if not _overlap(w):
+        return "a batch without images gives the vision tower no gradients, which overlap would wait for"
+    return "Bridge turns overlap off at one replica, whose context-parallel ranks reduce gradients too"
+
+
 def _gathers(w: Words) -> bool:
     """Whether parameters are gathered in FP8. With FSDP, NVIDIA's recipes do this only for MXFP8."""
     return w.precision_facts.fp8_param_gather and (w.policy.precision == "mxfp8" or not _fsdp(w))
@@ -223,6 +235,13 @@ _FUSED = "the provider allows only flash-attn, a separate package (bridge models
 _NO_MTP = "with a pattern, an MTP layer is built even at depth 0 (bridge models/hybrid/hybrid_provider.py:204)"
 _WHOLE_BATCH = "the smallest batch; validation.jsonl must fill at least one (bridge data/samplers.py:293)"
 
+_SEGMENTS = "the model's own pattern; a bar ends a stage"
+_STAGES = "E embedding, t layer, m MTP, L loss; a bar ends a stage"
+_PER_TOKEN = "with masked tokens, a mean of each microbatch would depend on mesh and microbatch"
+_BALANCED = "balanced routing is for benchmarks only: the router's choice is ignored"
+SET = "Set by the run file"
+"""The heading of the user's own settings."""
+
 SECTIONS = (
     Section(
         "Parallelism: attention mesh tp x cp x dp x pp, expert mesh etp x ep x edp x pp",
@@ -240,8 +259,9 @@ SECTIONS = (
                 "pipeline_layout",
                 "model.pipeline_model_parallel_layout",
                 lambda w: None if w.hybrid else w.layout.pipeline_layout,
+                why=_STAGES,
             ),
-            Row("pipeline_layout", "model.hybrid_layer_pattern", when=_segmented),
+            Row("pipeline_layout", "model.hybrid_layer_pattern", when=_segmented, why=_SEGMENTS),
             Row("ep", "model.expert_model_parallel_size"),
             Row("etp", "model.expert_tensor_parallel_size"),
         ),
@@ -254,18 +274,33 @@ SECTIONS = (
             Row("seq", "dataset.seq_length"),
             Row("micro_batch", "train.micro_batch_size"),
             Row("global_batch", "train.global_batch_size"),
-            Row("data", "model.calculate_per_token_loss", _const(True), _per_token),
-            Row("sharding", "ddp.average_in_collective", lambda w: not _per_token(w) and not _fsdp(w)),
+            Row("data", "model.calculate_per_token_loss", _const(True), _per_token, _PER_TOKEN),
+            Row(
+                "sharding",
+                "ddp.average_in_collective",
+                lambda w: not _per_token(w) and not _fsdp(w),
+                why=lambda w: _PER_TOKEN if _per_token(w) else "",
+            ),
         ),
     ),
     Section(
         "Experts: dispatcher and router",
         (
             Row("dispatcher", "model.moe_token_dispatcher_type", lambda w: "flex" if _flex(w) else "alltoall"),
-            Row("dispatcher", "model.moe_flex_dispatcher_backend", lambda w: w.policy.dispatcher if _flex(w) else None),
+            Row(
+                "dispatcher",
+                "model.moe_flex_dispatcher_backend",
+                lambda w: w.policy.dispatcher if _flex(w) else None,
+                read=_flex,
+            ),
             Row("dispatcher", "model.moe_flex_dispatcher_num_sms", lambda w: _SMS[w.policy.dispatcher], _flex),
             Row("dispatcher", "model.moe_shared_expert_overlap", _const(False)),
-            Row("routing", "model.moe_router_force_load_balancing", lambda w: w.policy.routing == "balanced"),
+            Row(
+                "routing",
+                "model.moe_router_force_load_balancing",
+                lambda w: w.policy.routing == "balanced",
+                why=_BALANCED,
+            ),
         ),
     ),
     Section(
@@ -283,7 +318,12 @@ SECTIONS = (
                 "model.recompute_granularity",
                 lambda w: "full" if _full(w) else "selective" if w.policy.recompute else None,
             ),
-            Row("recompute", "model.recompute_modules", lambda w: list(w.policy.recompute) if _selective(w) else []),
+            Row(
+                "recompute",
+                "model.recompute_modules",
+                lambda w: list(w.policy.recompute) if _selective(w) else [],
+                read=_selective,
+            ),
             Row("recompute", "model.recompute_method", lambda w: "uniform" if _full(w) else None),
             Row("recompute", "model.recompute_num_layers", lambda w: 1 if _full(w) else None),
             Row(
@@ -297,7 +337,10 @@ SECTIONS = (
         (
             Row("cuda_graph", "model.cuda_graph_impl", _graph_impl),
             Row(
-                "cuda_graph", "model.cuda_graph_modules", lambda w: [] if _whole_graph(w) else list(w.policy.cuda_graph)
+                "cuda_graph",
+                "model.cuda_graph_modules",
+                lambda w: [] if _whole_graph(w) else list(w.policy.cuda_graph),
+                read=lambda w: w.policy.cuda_graph,
             ),
             Row("cuda_graph", "model.use_te_rng_tracker", lambda w: bool(w.policy.cuda_graph)),
             Row("cuda_graph", "rng.te_rng_tracker", lambda w: bool(w.policy.cuda_graph)),
@@ -341,14 +384,18 @@ SECTIONS = (
     Section(
         "Communication overlap",
         (
-            Row("ep_overlap", "comm_overlap", _const(Call(_OVERLAP, "CommOverlapConfig", {"tp_comm_overlap": False}))),
+            Row(
+                "comm_overlap.tp_comm_overlap",
+                "comm_overlap",
+                _const(Call(_OVERLAP, "CommOverlapConfig", {"tp_comm_overlap": False})),
+            ),
             Row("ep_overlap", "comm_overlap.overlap_moe_expert_parallel_comm"),
             Row("ep_overlap", "model.overlap_moe_expert_parallel_comm"),
             Row("delay_wgrad", "comm_overlap.delay_wgrad_compute"),
             Row("delay_wgrad", "model.delay_wgrad_compute"),
-            Row("sharding", "comm_overlap.overlap_grad_reduce", _overlap),
+            Row("sharding", "comm_overlap.overlap_grad_reduce", _overlap, why=_overlap_reason),
             Row("sharding", "ddp.overlap_grad_reduce", _overlap),
-            Row("sharding", "comm_overlap.overlap_param_gather", _overlap),
+            Row("sharding", "comm_overlap.overlap_param_gather", _overlap, why=_overlap_reason),
             Row("sharding", "ddp.overlap_param_gather", _overlap),
         ),
     ),
@@ -363,6 +410,7 @@ SECTIONS = (
                 "sharding",
                 "ddp.data_parallel_sharding_strategy",
                 lambda w: "optim_grads_params" if _fsdp(w) else "no_shard",
+                read=_fsdp,
             ),
             Row("sharding", "checkpoint.ckpt_format", lambda w: "fsdp_dtensor" if _fsdp(w) else "torch_dist"),
             Row("sharding", "model.init_model_with_meta_device", lambda w: _fsdp(w) and not w.vision),
@@ -443,20 +491,22 @@ def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:
     out.append(("Tokenizer", [Setting(f"tokenizer.{k}", v, "data") for k, v in tokenizer(plan).items()]))
     derived = {path: Setting(path, value, word) for word, path, value in _derived(plan)}
     out = [(title, [derived.pop(s.path, s) for s in settings]) for title, settings in out]
-    out.append(("Derived", list(derived.values())))
+    out.append(("Derived by rules", list(derived.values())))
     own = {p: v for p, v in plan.set.items() if p not in CHOICES}  # those are in the dataset
-    out.append(("Set by the run file", [Setting(p, _spelled(v), "set") for p, v in own.items()]))
+    out.append((SET, [Setting(p, _spelled(v), "set") for p, v in own.items()]))
     return [(title, settings) for title, settings in out if settings]
 
 
-def decided_fields(plan: Plan) -> dict[str, Any]:
+def decided_fields(plan: Plan, *, every: bool = False) -> dict[str, Any]:
     """Each field that the plan decides, by path, in the form of `values.normalise`: plain JSON for the lock.
 
     The resolved configuration must have the same normalised values. The vocabulary is the model's own and therefore
-    absent; environment variables are in ``plan["env"]``.
+    absent; environment variables are in ``plan["env"]``. With `every`, also fields that Megatron does not read in this
+    plan, and those that Bridge copies to another field, which has the value where the first is unset.
     """
     decided = (s for _, settings in sections(plan) for s in settings if s.word)
-    return {s.path: normalise(s.path, s.value) for s in decided if comparable(s)}
+    wanted = (s for s in decided if every or s.word == "set" or (s.read and s.path not in COPIED.values()))
+    return {s.path: normalise(s.path, s.value) for s in wanted if comparable(s)}
 
 
 def comparable(setting: Setting) -> bool:

@@ -41,7 +41,7 @@ def comparison(plans: Sequence[Plan]) -> dict[str, Any]:
         "of": member.of,
         "axis": member.axis,
         "variants": [_variant(p, plans[0]) for p in plans],
-        "fields": differing([decided_fields(p) for p in plans]),
+        "fields": differing([decided_fields(p, every=True) for p in plans]),
         "follows": differing([_follows(p) for p in plans]),
         "also": differing([p.env for p in plans]),
         "measured": _measured(plans),

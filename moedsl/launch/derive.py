@@ -14,7 +14,7 @@ from moedsl.checker.clusters.arguments import Setting
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.checker.clusters.rules import Book
 from moedsl.diagnostics.model import Diagnostic, error, warning
-from moedsl.emit.bridge import function_name
+from moedsl.emit.naming import function_name
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.ids import RuleId

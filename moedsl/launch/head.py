@@ -43,6 +43,7 @@ def expected(plan: Plan, launch: Launch) -> dict[str, Any]:
         "gpus": gpu,
         "paths": paths(plan),
         "hf": plan.hf,
+        "revision": plan.revision,
     }
 
 

@@ -46,7 +46,7 @@ def problems(expected: dict[str, Any]) -> list[str]:
     found += [p for m in expected.get("modules", []) for p in module(m)]
     found += gpus(expected.get("gpus"))
     found += [p for path in expected.get("paths", []) for p in missing(path)]
-    found += configuration(expected.get("hf"))
+    found += configuration(expected.get("hf"), expected.get("revision"))
     return found
 
 
@@ -181,7 +181,7 @@ def missing(path: str) -> Iterator[str]:
         yield f"{path} does not exist here: is it mounted?"
 
 
-def configuration(model: str | None) -> Iterator[str]:
+def configuration(model: str | None, revision: str | None) -> Iterator[str]:
     """Report a model configuration that is not in the cache, if this job must not contact the Hugging Face hub."""
     offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
     if not model or os.path.exists(model) or offline.upper() not in ("1", "ON", "YES", "TRUE"):
@@ -189,9 +189,9 @@ def configuration(model: str | None) -> Iterator[str]:
     home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
     cache = os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")
     folder = os.path.join(cache, "models--" + model.replace("/", "--"))
-    if not glob.glob(os.path.join(glob.escape(folder), "snapshots", "*", "config.json")):
-        text = "the configuration of {} is not in {}, and this job must not ask the Hugging Face hub"
-        yield text.format(model, cache)
+    if not glob.glob(os.path.join(glob.escape(folder), "snapshots", revision or "*", "config.json")):
+        text = "the configuration of {}{} is not in {}, and this job must not ask the Hugging Face hub"
+        yield text.format(model, f" at commit {revision}" if revision else "", cache)
 
 
 def local_rank() -> str:

@@ -48,6 +48,8 @@ def python(value: Any) -> str:
     if isinstance(value, Call):
         inside = ", ".join(f"{k}={python(v)}" for k, v in value.kwargs.items())
         return f"{value.name}({inside})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{python(k)}: {python(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(python(v) for v in value) + "]"
     return quoted(value) if isinstance(value, str) else repr(value)

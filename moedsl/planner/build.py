@@ -13,6 +13,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.planner import compare_4k, experiment, memory_verdict, rebalance, sweep_table, vlm_parts, walls
 from moedsl.planner.model.decisions import Allowed, Alternative, Compared4k, Decision, Measured, MoreGpus, OtherValue
 from moedsl.planner.model.estimate import Certain, CertainLayout, Covers, Estimate
+from moedsl.planner.model.ladder import RanksBy
 from moedsl.planner.model.plan import VERSION, Batch, Device, Layout, Member, Need, Plan, Policy, Search, Target
 from moedsl.planner.notes.advice import Answers, against, answers
 from moedsl.planner.version_bounds import bound
@@ -36,7 +37,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
     p, row = chosen.problem.program, chosen.solution.rows[0]
     env = chosen.environment(row.codes, row.prices)
     peaks = bounds(chosen.cost, row.codes)
-    answered = answers(chosen, row, env, peaks.verdict == TIGHT)
+    answered, rank = answers(chosen, row, env, peaks.verdict == TIGHT), chosen.compiled.ranks[0].rule
     estimate = _estimate(chosen, row, env, peaks, _certain(chosen, answered, row) if peaks.verdict == TIGHT else None)
     batch, layout, policy = _batch(env), _layout(chosen, env), _policy(p, env)
     derived = {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)}
@@ -47,6 +48,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         name=p.name,
         model=p.model.name,
         hf=p.model.hf,
+        revision=p.model.revision or None,
         family=p.model.family,
         hardware=p.hardware.name,
         gpus=chosen.problem.gpus,
@@ -71,7 +73,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         alternatives=tuple(_alternative(chosen, r, row) for r in chosen.solution.rows[1:]),
         rebalanced=_rebalanced(chosen, row),
         steps=tuple(_step(chosen, g, r, row) for g, r in chosen.steps),
-        search=Search(chosen.solution.legal, chosen.solution.priced),
+        search=Search(chosen.solution.legal, chosen.solution.priced, RanksBy(rank.id, rank.because, rank.cites)),
         isolation=_isolation(p),
         sweep=sweep_table.member(p),
         experiment=experiment.experiment(chosen, experiment.settings(batch, policy, layout), derived, decisions),

@@ -14,7 +14,7 @@ from moedsl.cost.pipeline import Layout, layout_for, parse_layout
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.emit.artifact import files_of
-from moedsl.emit.bridge import function_name
+from moedsl.emit.naming import function_name
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import hf, program
 from moedsl.rehearse.shrink import Rehearsal
@@ -49,7 +49,7 @@ def prepare(
     template = hf.find(original[0], r.model.family)
     if isinstance(template, Diagnostic):
         return [template]
-    r = evolve(r, model=evolve(r.model, hf=str(folder.resolve() / MODEL)))
+    r = evolve(r, model=evolve(r.model, hf=str(folder.resolve() / MODEL), revision=""))
     source = Source(RUN, program.text(r))
     result = compile_source(source)
     if result.failed:

@@ -17,10 +17,10 @@ from moedsl.verify.flat import LAYOUT, defaults_of, flat, layout, unknown
 from moedsl.verify.report import Change, Mismatch
 
 
-def update(config: Any, decided: Collection[str] = ()) -> tuple[Change, ...]:
+def update(config: Any, written: Collection[str] = ()) -> tuple[Change, ...]:
     """Run Bridge's update; returns every value of the recipe that Bridge replaced, with the line that did.
 
-    `decided` are the fields that a plan wrote. Raises what Bridge raises.
+    `written` are the fields that the recipe of a plan states. Raises what Bridge raises.
     """
     from megatron.bridge.training.config import runtime_config_update
 
@@ -29,7 +29,7 @@ def update(config: Any, decided: Collection[str] = ()) -> tuple[Change, ...]:
         runtime_config_update(config)
     after = flat(config)
     return tuple(
-        Change(name, value, after.get(name), _origin(name, value, decided, defaults), writers.of(config, name))
+        Change(name, value, after.get(name), _origin(name, value, written, defaults), writers.of(config, name))
         for name, value in before.items()
         if value is not None and not _same(name, value, after.get(name)) and not name.endswith(".timers")
     )
@@ -40,9 +40,9 @@ def _same(name: str, before: Any, after: Any) -> bool:
     return normalise(name, before) == normalise(name, after) if name == PATTERN else before == after
 
 
-def _origin(name: str, value: Any, decided: Collection[str], defaults: Mapping[str, Any]) -> str:
+def _origin(name: str, value: Any, written: Collection[str], defaults: Mapping[str, Any]) -> str:
     """Return who set a value: the plan, nobody, or another line of the recipe or of what it is built on."""
-    if name in decided:
+    if name in written:
         return "plan"
     return "default" if name in defaults and defaults[name] == value else "recipe"
 

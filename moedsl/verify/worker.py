@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from attrs import define, field
 
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.stated import stated
 from moedsl.verify import built, gpu, groups, load, mamba, runtime, stages, stand_ins, update, user_buffers
 from moedsl.verify.case import Case
 from moedsl.verify.groups import initialise
@@ -91,10 +91,10 @@ def _questions(case: Case, found: _Findings) -> None:
     gpu.answer(case.device, case.world, 0)
     config, code = found.ask("recipe", lambda: load.load(case))
     found.mismatches += update.unknown_fields(config, code)
-    decided = decided_fields(case.plan) if case.plan else {}
+    written = {s.path for _, settings in stated(case.plan) for s in settings} if case.plan else set[str]()
     with stand_ins.checkpoint(config) as elsewhere:
         found.stood_in = (*elsewhere, *mamba.stood_in(config.model))
-        found.more["changed"] = found.ask("update", lambda: update.update(config, decided))
+        found.more["changed"] = found.ask("update", lambda: update.update(config, written))
     collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
     found.ask("overlap", lambda: user_buffers.initialise(config))
     refused, count = found.ask("runtime", lambda: runtime.ask(config, collection))

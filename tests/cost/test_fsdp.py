@@ -56,7 +56,8 @@ def test_a_vlm_is_not_built_on_the_meta_device() -> None:
 
 
 def test_without_fsdp_none_of_it_is_set() -> None:
-    found = decided_fields(plan_of(f"{TEXT}{PINS}sharding=optimizer ".replace("recompute=full", "recompute=none")))
+    text = f"{TEXT}{PINS}sharding=optimizer ".replace("recompute=full", "recompute=none")
+    found = decided_fields(plan_of(text), every=True)
     assert found["checkpoint.ckpt_format"] == "torch_dist"
     assert found["ddp.data_parallel_sharding_strategy"] == "no_shard"
     assert "ddp.megatron_fsdp_main_grads_dtype" not in found

@@ -162,7 +162,7 @@ def test_overrides_say_what_their_plan_does(compiled: Path) -> None:
 def test_two_kinds_compare_by_fields(compiled: Path) -> None:
     d = diff(str(compiled / "tuned" / "overrides.txt"), str(compiled / "scale_out"))
     assert "mixed_precision.fp8" in names(d, EXPERIMENT)
-    assert "comm_overlap.overlap_moe_expert_parallel_comm" in names(d, EXECUTION)
+    assert "model.overlap_moe_expert_parallel_comm" in names(d, EXECUTION)
     assert not names(d, UNKNOWN)
 
 
@@ -171,7 +171,7 @@ def test_a_recipe_is_read_without_bridge(compiled: Path, monkeypatch: pytest.Mon
     d = diff(str(compiled / "tuned" / "recipe.py"), str(compiled / "scale_out" / "recipe.py"))
     assert d["a"]["how"] == "source" and "comm_overlap.overlap_moe_expert_parallel_comm" in names(d, EXECUTION)
     d = diff(str(compiled / "tuned" / "recipe.py"), str(compiled / "tuned"))
-    assert d["compared"] > 30 and not names(d, EXPERIMENT) and not names(d, EXECUTION)
+    assert d["compared"] > 20 and not names(d, EXPERIMENT) and not names(d, EXECUTION)
 
 
 @pytest.fixture(scope="module")

@@ -89,12 +89,12 @@ def test_it_is_not_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_the_recipe_says_where_weights_come_from() -> None:
     plan = PLANS["qwen3_30b_h100_sft"]
-    nothing = "cfg.checkpoint.pretrained_checkpoint = None"
-    assert nothing in recipe_text(plan) and "AutoBridge.import_ckpt" in recipe_text(plan)
-    assert "fsdp_dtensor and no imported" not in recipe_text(plan)
+    field = "cfg.checkpoint.pretrained_checkpoint = "
+    assert field not in recipe_text(plan) and "AutoBridge.import_ckpt" in recipe_text(plan)
+    assert "convert-torch-dist-to-fsdp-dtensor" not in recipe_text(plan)
     plan = changed(plan, set={"checkpoint.pretrained_checkpoint": "/base"}, policy={"sharding": "fsdp"})
     text = recipe_text(plan)
-    assert nothing not in text and 'cfg.checkpoint.pretrained_checkpoint = "/base"' in text
+    assert f'{field}"/base"' in text
     assert "convert-torch-dist-to-fsdp-dtensor" in text
     assert max(len(line) for line in text.splitlines() if line.startswith("    #")) <= 121
 
@@ -211,7 +211,7 @@ def test_code_of_a_repository_runs_where_the_tokenizer_is_code(text: str, trusts
 
 def test_the_run_has_the_last_word_on_code() -> None:
     said = tokenizer(plan_of(MOONLIGHT + "set tokenizer.trust_remote_code = false\n"))
-    assert said["hf_tokenizer_kwargs"] == {"trust_remote_code": False}
+    assert said["hf_tokenizer_kwargs"]["trust_remote_code"] is False
     assert "hf_tokenizer_kwargs" not in tokenizer(plan_of(KIMI))
 
 

@@ -9,7 +9,8 @@ from attrs import evolve
 
 from moedsl.compiler import load_stdlib
 from moedsl.cost import pipeline
-from moedsl.emit.bridge import function_name, recipe_text
+from moedsl.emit.bridge import recipe_text
+from moedsl.emit.naming import function_name
 from moedsl.planner.model.plan import Plan
 from moedsl.verify import case as cases
 from tests.helpers.plans import changed, plan

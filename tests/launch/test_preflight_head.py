@@ -68,7 +68,7 @@ class Container:
         data = Path(job[0].policy.data)
         data.parent.mkdir(exist_ok=True)
         data.with_suffix(".idx").touch()
-        self.file("hub/models--Qwen--Qwen3-30B-A3B/snapshots/abc/config.json")
+        self.file(f"hub/models--Qwen--Qwen3-30B-A3B/snapshots/{job[0].revision}/config.json")
 
     def package(self, name: str, version: str | None) -> None:
         info = self.folder / "site" / f"{name.replace('-', '_')}.dist-info"
@@ -219,7 +219,14 @@ def test_data_that_is_not_mounted(container: Container) -> None:
 def test_a_configuration_that_is_not_cached(container: Container, tmp_path: Path) -> None:
     """The recipe reads it, and the job must not ask the hub."""
     container.variables["HF_HUB_CACHE"] = str(tmp_path / "empty")
-    stops(container, "the configuration of Qwen/Qwen3-30B-A3B is not in")
+    commit = container.job[0].revision
+    stops(container, f"the configuration of Qwen/Qwen3-30B-A3B at commit {commit} is not in")
+
+
+def test_a_configuration_that_is_cached_at_another_commit(container: Container) -> None:
+    hub = container.folder / "hub" / "models--Qwen--Qwen3-30B-A3B" / "snapshots"
+    (hub / str(container.job[0].revision)).rename(hub / "abc")
+    stops(container, f"at commit {container.job[0].revision} is not in")
 
 
 def test_everything_wrong_is_said_at_once(container: Container) -> None:

@@ -129,7 +129,7 @@ ALONE = {"tp": 1, "cp": 1, "dp": 1, "pp": 1, "vpp": 1, "ep": 1, "etp": 1, "edp":
 
 
 FP32 = (
-    "cfg.mixed_precision = None; cfg.model.bf16 = cfg.optimizer.bf16 = False; "
+    "import torch; cfg.mixed_precision = None; cfg.model.bf16 = cfg.optimizer.bf16 = False; "
     "cfg.model.params_dtype = cfg.model.pipeline_dtype = cfg.model.autocast_dtype = torch.float32; "
     "cfg.optimizer.params_dtype = torch.float32"
 )

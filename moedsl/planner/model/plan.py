@@ -17,7 +17,7 @@ from moedsl.planner.model.decisions import (
     MoreGpus,
 )
 from moedsl.planner.model.estimate import Estimate
-from moedsl.planner.model.ladder import Ladder
+from moedsl.planner.model.ladder import Ladder, RanksBy
 from moedsl.planner.model.walls import Walls
 from moedsl.schema import axes
 from moedsl.support.record import Record
@@ -144,6 +144,8 @@ class Search(Record):
 
     legal_layouts: int
     rows_priced: int
+    ranks_by: RanksBy | None = None
+    """The ranking whose best layout this is."""
 
 
 class Member(Record):
@@ -163,6 +165,8 @@ class Plan(Record, kw_only=True):
     model: str
     hf: str
     """Hugging Face id."""
+    revision: str | None = None
+    """The commit of the Hugging Face repository, if it is known."""
     family: str
     hardware: str
     gpus: int

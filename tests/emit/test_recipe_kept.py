@@ -1,0 +1,164 @@
+"""A recipe is kept in git: short, each reason once and whole, no estimates, one line of difference for another batch."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moedsl.emit.bridge import recipe_text
+from moedsl.emit.stated import stated
+from moedsl.megatron.common import COMMON, VARIABLES
+from moedsl.megatron.values import normalise
+from moedsl.planner.model.plan import Plan
+from tests.helpers import bridge_process, programs
+from tests.helpers.paths import EXAMPLES, ROOT
+from tests.helpers.plans import PLANS, changed
+
+LONGEST = 130
+HEAD = re.compile(r"^ +# ([a-z_]+(?:, [a-z_]+)*): ", re.M)
+"""The keywords before their reason."""
+FIGURES = re.compile(r"\d (GiB|TFLOPS|tokens/s|s a step)|% step time|\bMFU\b")
+
+
+def plans(example: Path) -> tuple[Plan, ...]:
+    result = programs.example(example)
+    assert not result.failed, result.diagnostics
+    return tuple(result.plans)
+
+
+def comments(text: str) -> str:
+    """Every comment of a recipe, as one line."""
+    return " ".join(line.strip()[2:] for line in text.splitlines() if line.strip().startswith("# "))
+
+
+def test_the_first_example_is_as_short_as_nvidias_recipes() -> None:
+    (plan,) = plans(ROOT / "examples" / "qwen3_235b_gb200_128k.moe")
+    assert len(recipe_text(plan).splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
+def test_each_decision_has_its_whole_reason_once(example: Path) -> None:
+    for plan in plans(example):
+        text = recipe_text(plan)
+        words = {s.word for _, settings in stated(plan) for s in settings if s.word and not s.why}
+        heads = [name for m in HEAD.finditer(text) for name in m[1].split(", ")]
+        for d in plan.decisions:
+            assert heads.count(d.name) <= 1, d.name
+            if d.name in words and d.origin != "chosen":
+                assert " ".join((d.because or "").split()).replace("\\", "/") in comments(text)
+        assert " ..." not in text
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
+def test_estimates_stay_in_the_plan(example: Path) -> None:
+    for plan in plans(example):
+        assert not FIGURES.search(recipe_text(plan))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
+def test_no_field_is_assigned_twice(example: Path) -> None:
+    for plan in plans(example):
+        nodes = (n for n in ast.walk(ast.parse(recipe_text(plan))) if isinstance(n, ast.Assign))
+        paths = [ast.unparse(n.targets[0]) for n in nodes]
+        assert len(paths) == len(set(paths))
+
+
+def doubled() -> Iterator[tuple[str, str, str]]:
+    """The examples that state their batch, as they are and with twice the batch."""
+    for example in EXAMPLES:
+        text = example.read_text(encoding="utf-8")
+        twice = re.sub(r"^( *batch )(\d+)$", lambda m: f"{m[1]}{2 * int(m[2])}", text, flags=re.M)
+        if twice != text:
+            yield example.stem, text, twice
+
+
+def changed_lines(before: Plan, after: Plan) -> list[str]:
+    compared = difflib.ndiff(recipe_text(before).splitlines(), recipe_text(after).splitlines())
+    return [line for line in compared if line.startswith(("- ", "+ "))]
+
+
+def test_another_batch_changes_one_line() -> None:
+    text = (ROOT / "examples" / "qwen3_235b_gb200_128k.moe").read_text(encoding="utf-8")
+    few, many = (programs.plan_of(f"{text}\nbatch {n}\n") for n in (32, 64))
+    assert (few.layout, few.policy) == (many.layout, many.policy)
+    size = "    cfg.train.global_batch_size = "
+    assert changed_lines(few, many) == [f"- {size}32", f"+ {size}64"]
+
+
+def test_another_batch_of_an_example_changes_one_line_where_the_layout_stays() -> None:
+    same = 0
+    for name, before, after in doubled():
+        pairs = zip(programs.compiled(before, name).plans, programs.compiled(after, name).plans, strict=True)
+        for few, many in pairs:
+            if (few.layout, few.policy, few.batch.micro_batch) == (many.layout, many.policy, many.batch.micro_batch):
+                assert len(changed_lines(few, many)) == 2, name
+                same += 1
+    assert same > 5
+
+
+# ---------------------------------------------------------------- what Bridge gives
+
+GIVEN = """
+import json, os, tempfile
+from pathlib import Path
+from moedsl.verify import flat, gpu, hub
+home = Path(tempfile.mkdtemp())
+models = hub.build(home, Path("stdlib/hf"), home / "none")
+os.environ.update(hub.environment(home))
+gpu.answer(gpu.DEVICES["gb200"], 256, 0)
+from megatron.bridge import AutoBridge
+from megatron.bridge.recipes import common
+from megatron.bridge.recipes.utils.environment_utils import COMMON_RECIPE_ENV_VARS
+out = {"variables": COMMON_RECIPE_ENV_VARS}
+for task in ("pretrain", "sft"):
+    for model in models:
+        config = getattr(common, f"_{task}_common")()
+        remote = "Kimi-K2" in model
+        config.model = AutoBridge.from_hf_pretrained(model, trust_remote_code=remote).to_megatron_provider(
+            load_weights=False
+        )
+        out[f"{task} {model}"] = flat.flat(config)
+print("ANSWER", json.dumps(out, default=str))
+"""
+
+
+@pytest.mark.bridge
+def test_bridge_gives_what_a_recipe_leaves_out() -> None:
+    ran = bridge_process.run("-c", GIVEN)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    answer = json.loads(next(x for x in ran.stdout.splitlines() if x.startswith("ANSWER"))[7:])
+    assert answer.pop("variables") == VARIABLES
+    assert len(answer) == 2 * len([*(ROOT / "stdlib/hf").glob("*--*")])
+    unlisted = "dataset.skip_getting_attention_mask_from_dataset"  # an attribute that is no field
+    for name, fields in answer.items():
+        given = {p: v for p, v in COMMON[name.split()[0]].values.items() if p != unlisted}
+        plain = {p: str(normalise(p, v)).removeprefix("torch.") for p, v in given.items()}
+        assert {p: v for p, v in plain.items() if str(fields.get(p)) != v} == {}, name
+
+
+# ---------------------------------------------------------------- the commit of the model
+
+
+def test_the_commit_of_the_model_is_pinned_where_it_is_known() -> None:
+    plan = programs.plan_of('qwen3_30b_a3b; h100 x 16; data "/corpus/text"; fit first')
+    commit = "ad44e777bcd18fa416d9da3bd8f70d33ebb85d39"
+    assert plan.revision == commit
+    assert f'revision="{commit}"' in recipe_text(plan)
+    assert f'cfg.tokenizer.hf_tokenizer_kwargs = {{"revision": "{commit}"}}' in recipe_text(plan)
+    assert "revision" not in recipe_text(changed(plan, revision=None))
+    assert "revision" not in recipe_text(PLANS["qwen3_30b_h100_bf16"])
+
+
+def test_the_commit_is_no_part_of_the_experiment() -> None:
+    own = (ROOT / "stdlib/models/qwen3_30b_a3b.moe").read_text(encoding="utf-8").replace("qwen3_30b_a3b {", "mine {")
+    run = "mine; h100 x 16; fit first"
+    pinned = programs.plan_of(f"{own}\n{run}")
+    free = programs.plan_of(re.sub(r'\n  revision "\w+"\n.*', "", own) + f"\n{run}")
+    assert pinned.revision and free.revision is None
+    assert pinned.experiment.fingerprint == free.experiment.fingerprint
