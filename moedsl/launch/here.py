@@ -16,6 +16,7 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload, script
+from moedsl.support import child_python
 from moedsl.support.text import counted
 
 PACKAGES = ("torch", "megatron.bridge")
@@ -51,7 +52,8 @@ def _has(package: str) -> bool:
 def gpus() -> int:
     """Count the GPUs that PyTorch sees, in a separate process, because a CUDA context uses memory."""
     asked = "import torch; print(torch.cuda.device_count())"
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", asked]
+    done = subprocess.run(command, env=child_python.environment(), capture_output=True, text=True, check=False)
     return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
 
 

@@ -111,7 +111,7 @@ def _torchrun(launch: Launch, python: str, run: str, payload: Payload) -> Iterat
         run = f'--no-python bash "$MOEDSL_FILES/.rank.sh" {run}'
     else:
         run = f'"$MOEDSL_FILES/{payload.entry}"'
-    command = f"{python} -m torch.distributed.run {_meeting(launch)} \\\n  {run}{doubled}"
+    command = f"{python} -P -m torch.distributed.run {_meeting(launch)} \\\n  {run}{doubled}"
     yield from _watched(command) if launch.executor == "slurm" else [f"exec {command}"]
 
 

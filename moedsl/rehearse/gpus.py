@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Self
 
 from moedsl.rehearse.launch import Failure, Outcome, Progress, answers, forget, tail
 from moedsl.rehearse.prepare import TASK, Prepared
+from moedsl.support import child_python
 from moedsl.support.resources import stdlib_dir
 from moedsl.verify import hub
 
@@ -57,7 +57,7 @@ class Gpus:
                 "-m", "moedsl.rehearse.worker", str(folder / TASK),
             ],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            env=os.environ | hub.environment(Path(self._home.name)),
+            env=child_python.environment() | hub.environment(Path(self._home.name)),
         )  # fmt: skip
         alarm = threading.Timer(timeout, process.terminate)
         alarm.start()

@@ -20,6 +20,7 @@ from typing import Any, Self
 from attrs import frozen
 
 from moedsl.rehearse.prepare import TASK, Prepared
+from moedsl.support import child_python
 from moedsl.support.resources import stdlib_dir
 from moedsl.verify import hub
 
@@ -88,7 +89,8 @@ class Host:
     def _start(self) -> subprocess.Popen[bytes]:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in end()
         self._unread = bytearray()
-        environment = os.environ | hub.environment(self._home_path) | _QUIET | {"CUDA_VISIBLE_DEVICES": ""}
+        environment = child_python.environment() | hub.environment(self._home_path) | _QUIET
+        environment["CUDA_VISIBLE_DEVICES"] = ""
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
         return subprocess.Popen(
             [sys.executable, "-m", "moedsl.rehearse.host", str(os.getpid())],

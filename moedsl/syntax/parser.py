@@ -54,7 +54,7 @@ def _lark() -> Lark:
     name = f"{lark.__version__}.grammar"
     tables = disk_cache.load(name)
     if tables is not None:
-        return Lark.__new__(Lark)._load(io.BytesIO(tables), **hooks)
+        return Lark.__new__(Lark)._load(io.BytesIO(tables), **hooks)  # pyright: ignore[reportPrivateUsage]
     grammar = grammar_file().read_text(encoding="utf-8")
     made = Lark(grammar, parser="lalr", start="module", keep_all_tokens=True, maybe_placeholders=False, **hooks)
     body = io.BytesIO()

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 from attrs import evolve
 
+from moedsl.support import child_python
 from moedsl.support.resources import stdlib_dir
 from moedsl.verify import case as cases
 from moedsl.verify import hub
@@ -134,7 +135,7 @@ class Server:
 
 def _environment(home: Path) -> dict[str, str]:
     quiet = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    return os.environ | hub.environment(home) | quiet
+    return child_python.environment() | hub.environment(home) | quiet
 
 
 def verify(

@@ -16,6 +16,7 @@ from typing import Any
 from moedsl.diagnostics.model import suggest
 from moedsl.verify.case import Case
 
+_OWN_MODULE = "the working directory is not searched for modules: put that of your own module into PYTHONPATH;"
 _OTHER_VERSION = "megatron-bridge {} is installed; the recipe may be written for another version"
 
 
@@ -74,10 +75,11 @@ def _own_errors(case: Case) -> Generator[None]:
 
 
 def _imports(error: ImportError) -> tuple[str, ...]:
-    """Help for a failed import: a near name of the module, and the installed version."""
+    """Help for a failed import: a near name of the module, where modules are searched, and the installed version."""
     wanted, module = getattr(error, "name_from", None), sys.modules.get(error.name or "")
     near = suggest(wanted, [n for n in vars(module) if n[0] != "_"]) if wanted and module else ()
-    return (*near, _OTHER_VERSION.format(version("megatron-bridge")))
+    own = (_OWN_MODULE,) if isinstance(error, ModuleNotFoundError) else ()
+    return (*near, *own, _OTHER_VERSION.format(version("megatron-bridge")))
 
 
 def code_of(module: ModuleType) -> CodeType:

@@ -45,9 +45,9 @@ export SLURM_PROCID=3 SLURM_LOCALID=5 SLURM_NTASKS=16 SLURM_NODEID=0 SLURM_LAUNC
 exec "$@"
 """
 TORCHRUN = """#!{python}
-# torchrun's part of `python -m torch.distributed.run OPTIONS FILE`: fills its macros into arguments, starts one rank
+# torchrun's part of `python -P -m torch.distributed.run OPTIONS FILE`: fills its macros into arguments, starts one rank
 import os, string, sys
-words = sys.argv[3:]
+words = sys.argv[4:]
 options = [w for w in words if w.startswith("--")]
 rest = words[len(options):]
 rest = [string.Template(w).safe_substitute(local_rank="1") for w in rest]

@@ -1,0 +1,74 @@
+"""A Python that moedsl starts does not run what lies in the working directory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from moedsl.launch import here
+from moedsl.rehearse import gpus, launch
+from moedsl.support import child_python
+from moedsl.verify import Server
+from tests.helpers.paths import ROOT
+
+HOSTILE = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
+IMPORT = "import ctypes, moedsl"
+TWICE = f"{IMPORT}, subprocess, sys; subprocess.run([sys.executable, '-c', '{IMPORT}'], check=True)"
+"""Import here and in a process that this one starts, as torchrun starts its workers."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with two modules that leave a mark when they are imported."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("torch", "ctypes"):
+        (tmp_path / f"{name}.py").write_text(HOSTILE)
+    return tmp_path
+
+
+@pytest.mark.bridge
+def test_verify_imports_the_torch_that_is_installed(folder: Path) -> None:
+    with Server(1) as server:
+        assert server.first["ready"], server.first
+    assert not (folder / "ran").exists()
+
+
+def test_the_gpus_of_this_machine_are_those_of_the_torch_that_is_installed(folder: Path) -> None:
+    (folder / "torch.py").write_text(HOSTILE + "class cuda:\n    device_count = staticmethod(lambda: 4096)\n")
+    assert here.gpus() < 4096
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_rehearsal_starts_without_the_working_directory(
+    device: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popen = subprocess.Popen
+
+    def start_another(words: list[str], env: dict[str, str], **_: Any) -> None:
+        monkeypatch.setattr(subprocess, "Popen", popen)
+        subprocess.run([words[0], "-c", TWICE], env=env, check=True)
+        raise InterruptedError
+
+    monkeypatch.setattr(subprocess, "Popen", start_another)
+    for module in (gpus, launch):
+        monkeypatch.setattr(module, "forget", lambda _: None)
+    prepared: Any = SimpleNamespace(folder=folder, rehearsal=SimpleNamespace(ranks=4))
+    with pytest.raises(InterruptedError):
+        (launch.Host() if device == "cpu" else gpus.Gpus()).run(prepared, 1.0)
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("found", ["on the path", "in the working directory"])
+def test_a_child_finds_the_same_moedsl(found: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rest = [p for p in sys.path if p != str(ROOT)]
+    monkeypatch.setattr(sys, "path", ["", *rest] if found == "in the working directory" else ["", str(ROOT), *rest])
+    monkeypatch.setenv("PYTHONPATH", str(ROOT) if found == "on the path" else "")
+    command = [sys.executable, "-c", "import moedsl; print(moedsl.__file__)"]
+    done = subprocess.run(command, env=child_python.environment(), cwd=tmp_path, capture_output=True, check=True)
+    assert done.stdout.decode().strip() == str(ROOT / "moedsl" / "__init__.py")
