@@ -242,7 +242,7 @@ def test_a_local_dry_run_is_the_script(tmp_path: Path, capsys: pytest.CaptureFix
     assert "torch.distributed.run --standalone --nproc-per-node=16" in text
     ours = quote.word(sys.executable)  # need not be the first python3 of PATH, which may lack Bridge
     assert f'\n{ours} "$MOEDSL_FILES/preflight.py"' in text
-    assert f"\nexec {ours} -m torch" in text
+    assert f"\nexec {ours} -P -m torch" in text
 
 
 def test_this_machine_lacks_the_gpus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
