@@ -43,6 +43,10 @@ class Result:
     chosen: tuple[Chosen, ...] = ()
     plans: tuple[Plan, ...] = ()
     diagnostics: list[Diagnostic] = field(factory=list)
+    like: str = ""
+    """The recipe of Bridge's whose layout the runs have where the file does not pin another."""
+    below: ast.Module | None = None
+    """The pins of that recipe."""
 
     @property
     def failed(self) -> bool:
@@ -54,9 +58,11 @@ def load_stdlib() -> Library:
     return stdlib.load()
 
 
-def compile_source(source: Source, stop_after: str = "plan", progress: Progress = lambda _: None) -> Result:
-    """Run the stages up to and including `stop_after`."""
-    return advance(Result(source, library=load_stdlib()), STAGES[: STAGES.index(stop_after) + 1], progress)
+def compile_source(
+    source: Source, stop_after: str = "plan", progress: Progress = lambda _: None, like: str = ""
+) -> Result:
+    """Run the stages up to and including `stop_after`; `like` names a recipe of Bridge's whose layout is pinned."""
+    return advance(Result(source, library=load_stdlib(), like=like), STAGES[: STAGES.index(stop_after) + 1], progress)
 
 
 def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _: None) -> Result:
@@ -74,12 +80,25 @@ def _parse(r: Result, _: Progress) -> None:
     r.diagnostics.extend(diagnostics)
     if r.module is not None:
         library.use(r.library, r.source, r.module, parse_cache.cached_parse)
+    if r.like:
+        _parse_like(r)
+
+
+def _parse_like(r: Result) -> None:
+    from moedsl.megatron import recipes  # only runs with --like need them
+
+    found = recipes.like(r.like)
+    if isinstance(found, Source):
+        r.below, _ = parse_cache.cached_parse(found)
+        r.library.sources[found.name] = found
+    else:
+        r.diagnostics.extend(found)
 
 
 def _check(r: Result, _: Progress) -> None:
     if r.module is None:
         return
-    r.programs, diagnostics = check(r.module, r.library)
+    r.programs, diagnostics = check(r.module, r.library, r.below.items if r.below else ())
     half_read = r.failed
     r.diagnostics.extend(d for d in diagnostics if not (half_read and d.id in ABSENT))
 

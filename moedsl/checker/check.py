@@ -38,10 +38,15 @@ MOST = 1 << 40
 SWEEPABLE = ("seq", "batch", "gpus")
 
 
-def check(module: ast.Module, library: Library) -> tuple[tuple[Program, ...], list[Diagnostic]]:
-    """Check the runs of a file. Every mistake of every run is reported, not only the first."""
+def check(
+    module: ast.Module, library: Library, below: tuple[ast.Item, ...] = ()
+) -> tuple[tuple[Program, ...], list[Diagnostic]]:
+    """Check the runs of a file. Every mistake of every run is reported, not only the first.
+
+    The statements `below` count where the file does not state the same thing.
+    """
     known, scope, diagnostics = collect.of_library(library)
-    drafts, more = runs(module, library)
+    drafts, more = runs(module, library, below)
     diagnostics = [*library.diagnostics, *diagnostics, *more, *_subjects(library), *_clusters(library)]
     programs: list[Program] = []
     for name, draft in drafts:

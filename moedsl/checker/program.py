@@ -8,6 +8,7 @@ from typing import Any
 from attrs import field
 
 from moedsl.diagnostics.source import Span
+from moedsl.megatron.recipes import LIKE
 from moedsl.rules.rule import Let, Rule, Rules
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
@@ -20,6 +21,11 @@ class Pin:
     axis: str
     code: int
     span: Span
+
+    @property
+    def by(self) -> str:
+        """What pins it, in words."""
+        return f"`{self.span.file}`" if self.span.file.startswith(LIKE) else "the run file"
 
 
 @frozen

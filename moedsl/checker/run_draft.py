@@ -216,11 +216,16 @@ ALONE = ("vlm", "workflow")
 """Keywords among these that need no further word."""
 
 
-def runs(module: ast.Module, library: Library) -> tuple[list[tuple[str, Draft]], list[Diagnostic]]:
-    """Read each run of a file by name. Without ``run`` blocks the top level is the run ``main``; else runs share it."""
+def runs(
+    module: ast.Module, library: Library, below: tuple[ast.Item, ...] = ()
+) -> tuple[list[tuple[str, Draft]], list[Diagnostic]]:
+    """Read each run of a file by name. Without ``run`` blocks the top level is the run ``main``; else runs share it.
+
+    The statements `below` are the lowest layer of every run.
+    """
     diagnostics: list[Diagnostic] = []
     gather = Gather(library, diagnostics)
-    top = gather.layer(module.items)
+    top, base = gather.layer(module.items), gather.layer(below)
     blocks: dict[str, ast.RunDecl] = {}
     for item in module.items:
         if isinstance(item, ast.RunDecl):
@@ -231,8 +236,16 @@ def runs(module: ast.Module, library: Library) -> tuple[list[tuple[str, Draft]],
                 )
             blocks[item.name.id] = item
     if not blocks:
-        return [("main", top)], diagnostics
-    return [(n, _inherit(b, blocks, gather, ()).over(top)) for n, b in blocks.items()], diagnostics
+        return [("main", _above(top, base))], diagnostics
+    found = [(n, _inherit(b, blocks, gather, ()).over(top)) for n, b in blocks.items()]
+    return [(n, _above(d, base)) for n, d in found], diagnostics
+
+
+def _above(draft: Draft, base: Draft) -> Draft:
+    """Put a run on top of the lowest layer, whose pipeline layout is for its own number of stages."""
+    if {"pp", "vpp"} & {*draft.pins, *draft.swept}:
+        base = evolve(base, pins={n: b for n, b in base.pins.items() if n != "pipeline_layout"})
+    return draft.over(base)
 
 
 def _inherit(run: ast.RunDecl, blocks: dict[str, ast.RunDecl], gather: Gather, chain: tuple[str, ...]) -> Draft:

@@ -45,7 +45,10 @@ def _amount(name: str) -> Any:
 _JSON = _flag("--json", "print JSON")
 _FILE = "a .moe file, or - for standard input"
 _TEXT = _arg("-e --expression TEXT", "the program itself")
-_PROGRAM = (_arg("file FILE", _FILE, nargs="?"), _TEXT)
+_LIKE = _arg(
+    "--like RECIPE", "with the layout of this recipe of Bridge's, where the program does not pin another", default=""
+)
+_PROGRAM = (_arg("file FILE", _FILE, nargs="?"), _TEXT, _LIKE)
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 _PRINTED = (_JSON, _arg("--stop-after", "print the output of this stage and stop", choices=_STAGES))
 _BUDGET = (
@@ -82,7 +85,9 @@ COMMANDS: Mapping[str, Command] = {
         _flag("--pareto", "print instead memory against speed, and GPUs against time"),
         *_BUDGET,
     ),
-    "check": _command("print the errors and warnings of a file", _arg("files FILE", _FILE, nargs="*"), _TEXT, _JSON),
+    "check": _command(
+        "print the errors and warnings of a file", _arg("files FILE", _FILE, nargs="*"), _TEXT, _LIKE, _JSON
+    ),
     "what-if": _command(
         "gain of other GPUs, lengths, number formats, freezing and sharding, with the same tokens a step",
         *_PROGRAM,
@@ -130,6 +135,7 @@ COMMANDS: Mapping[str, Command] = {
             nargs="*",
         ),
         _arg("-e --expression TEXT", "a program, placed after A and B", action="append"),
+        _arg("--like RECIPE", "compare one program with itself in the layout of this recipe of Bridge's", default=""),
         *_RECIPE,
         _flag("--exit-code", "exit 1 unless it is the same experiment"),
         _JSON,
@@ -230,6 +236,7 @@ COMMANDS: Mapping[str, Command] = {
             nargs="*",
         ),
         _TEXT,
+        _LIKE,
         _arg("--run NAME", "the run of a file that has several"),
         _JSON,
     ),

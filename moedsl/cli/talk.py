@@ -83,7 +83,7 @@ def compiled(a: Namespace, stop_after: str) -> tuple[Result | None, int]:
     source, diagnostics = source_of(a)
     if source is None:
         return None, refused(a, diagnostics)
-    result = compile_source(source, stop_after, Progress())
+    result = compile_source(source, stop_after, Progress(), a.like)
     if a.json and result.failed:
         print_json(failed_json(result.diagnostics, result.library.sources))
     say(result.diagnostics, {**result.library.sources, source.name: source})

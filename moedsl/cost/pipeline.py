@@ -192,7 +192,7 @@ def _layout(model: Model, pp: int, vpp: int, counts: Sequence[int], explicit: bo
     last = len(counts) - 1
     rows = [(i == 0, n, model.mtp_layers if i == last else 0, i == last) for i, n in enumerate(counts)]
     chunks = _chunks(model, rows)
-    return Layout(pp, vpp, chunks, _text(chunks) if explicit else None)
+    return Layout(pp, vpp, chunks, compressed([c.text for c in chunks]) if explicit else None)
 
 
 def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[Chunk, ...]:
@@ -223,9 +223,9 @@ def _segmented(model: Model, parts: Sequence[str], text: str | None) -> Layout:
     return Layout(len(parts), 1, chunks, text)
 
 
-def _text(chunks: Sequence[Chunk]) -> str:
-    """Write chunks as Megatron's text: ``Et*4|(t*4|)*14tmL``."""
-    words = [re.sub(r"t{2,}", lambda m: f"t*{len(m[0])}", c.text) for c in chunks]
+def compressed(chunks: Sequence[str]) -> str:
+    """Write chunks of letters as Megatron's text: ``Et*4|(t*4|)*14tmL``."""
+    words = [re.sub(r"t{2,}", lambda m: f"t*{len(m[0])}", c) for c in chunks]
     out, i = "", 0
     while i < len(words) - 1:
         n = 1

@@ -15,6 +15,7 @@ from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.model import Diagnostic, error, suggest
 from moedsl.diagnostics.source import Source
 from moedsl.diff.fields import of_overrides, of_plan, of_recipe
+from moedsl.megatron.recipes import LIKE
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.rule import Rule
 from moedsl.solver.solve import Chosen
@@ -96,6 +97,17 @@ def one(target: str, options: Options) -> Found:
     return _of_case(cases.read(target, options.gpu, options.world), target)
 
 
+def beside(target: str, text: str | None, like: str) -> list[Side | Wrong]:
+    """Read a program, and the same program with the layout of one of Bridge's recipes."""
+    path, _, name = target.partition(":")
+    if text is None and not (path.endswith(".moe") or target == "-"):
+        return [_wrong(f"{target} is not a .moe file", HELP)]
+    source, found = reader.from_text(text, target) if text is not None else reader.read(path)
+    if source is None:
+        return [Wrong(found)]
+    return [_of_source(source, target, name), _of_source(source, f"{target} {LIKE}{like}", name, like)]
+
+
 def _wrong(text: str, help: str | tuple[str, ...] = HELP) -> Wrong:
     return Wrong((error("diff.input", text, help=help),))
 
@@ -110,8 +122,8 @@ def _of_text(text: str) -> Found:
     return Wrong(found) if source is None else _of_source(source, "<text>", "")
 
 
-def _of_source(source: Source, target: str, name: str) -> Side | Wrong:
-    result = compile_source(source)
+def _of_source(source: Source, target: str, name: str, like: str = "") -> Side | Wrong:
+    result = compile_source(source, like=like)
     if result.failed:
         errors = tuple(d for d in result.diagnostics if d.is_error)
         return Wrong(errors, {**result.library.sources, source.name: source})

@@ -73,12 +73,11 @@ def _recompute(r: Recipe) -> frozenset[str]:
     return _among("recompute", ["core_attn"] if modules is None else modules)
 
 
-def _offloaded(r: Recipe) -> frozenset[str]:
-    return (
-        _among("offload_modules", r.get("model.offload_modules") or [])
-        if r.get(f"model.{_OFFLOADING}")
-        else frozenset()
-    )
+def _offloaded(r: Recipe) -> frozenset[str] | None:
+    """Offloaded modules; None if the language has no word for one of them."""
+    named = (r.get("model.offload_modules") or []) if r.get(f"model.{_OFFLOADING}") else []
+    found = _among("offload_modules", named)
+    return found if len(found) == len({*named}) else None
 
 
 def _graph(r: Recipe) -> frozenset[str]:

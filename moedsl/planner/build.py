@@ -10,7 +10,7 @@ from moedsl.cost import pipeline
 from moedsl.cost.bounds import TIGHT, Bounds, bounds
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.source import Source
-from moedsl.planner import compare_4k, experiment, memory_verdict, rebalance, sweep_table, vlm_parts, walls
+from moedsl.planner import compare_4k, experiment, memory_verdict, rebalance, shipped, sweep_table, vlm_parts, walls
 from moedsl.planner.model.decisions import Allowed, Alternative, Compared4k, Decision, Measured, MoreGpus, OtherValue
 from moedsl.planner.model.estimate import Certain, CertainLayout, Covers, Estimate
 from moedsl.planner.model.ladder import RanksBy
@@ -72,6 +72,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         diagnostics=[to_json(d, sources) for d in diagnostics],
         alternatives=tuple(_alternative(chosen, r, row) for r in chosen.solution.rows[1:]),
         rebalanced=_rebalanced(chosen, row),
+        shipped=shipped.shipped(chosen, row, layout.pipeline_layout),
         steps=tuple(_step(chosen, g, r, row) for g, r in chosen.steps),
         search=Search(chosen.solution.legal, chosen.solution.priced, RanksBy(rank.id, rank.because, rank.cites)),
         isolation=_isolation(p),
@@ -169,7 +170,7 @@ def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row,
     if isinstance(origin, Pin):
         varied = chosen.problem.program.isolate
         isolated = varied is not None and origin.span == varied.span
-        return _entry(axis.name, value, "pinned", None, "varied by `isolate`" if isolated else "pinned by the run file")
+        return _entry(axis.name, value, "pinned", None, "varied by `isolate`" if isolated else f"pinned by {origin.by}")
     if len(chosen.problem.domains[axis.name]) > 1:
         return _entry(axis.name, value, "chosen", *_why_chosen(chosen, origin, alternatives), alternatives)
     if origin is not None:

@@ -37,9 +37,12 @@ class Answer:
         return any(d.is_error for d in self.diagnostics)
 
 
-def answer(source: Source, names: Sequence[str], run: str | None = None) -> Answer:
-    """Explain each name, or without names the whole plan, of every run of a source or of the one called `run`."""
-    checked = compile_source(source, "check")
+def answer(source: Source, names: Sequence[str], run: str | None = None, like: str = "") -> Answer:
+    """Explain each name, or without names the whole plan, of every run of a source or of the one called `run`.
+
+    `like` names a recipe of Bridge's whose layout is pinned.
+    """
+    checked = compile_source(source, "check", like=like)
     sources = {**checked.library.sources, source.name: source}
     if checked.failed:
         return Answer((), tuple(checked.diagnostics), sources)
@@ -65,7 +68,7 @@ def _bases(source: Source, r: Result, sources: Mapping[str, Source]) -> Iterator
         for p in r.programs:
             yield _one(p, sources)
         return
-    solved = compile_source(source, "solve")
+    solved = compile_source(source, "solve", like=r.like)
     for c in solved.chosen:
         yield c.problem.program.name, Context(c, c.solution.rows[0], sources), None
     for d in solved.diagnostics:

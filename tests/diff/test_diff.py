@@ -354,3 +354,31 @@ def test_through_the_real_bridge(compiled: Path, server: Server) -> None:
     assert other <= {"checkpoint.load"}, theirs["changes"][EXPERIMENT]  # one of the two has a folder to load from
     assert "model.overlap_moe_expert_parallel_comm" in names(theirs, EXECUTION)
     assert {x["name"] for x in theirs["benchmark"]["a"]} == {"dataset.mock", "model.moe_router_force_load_balancing"}
+
+
+# ---------------------------------------------------------------- a program and itself like one of Bridge's recipes
+
+
+def test_a_program_and_itself_like_a_recipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    name, file = "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config", tmp_path / "run.moe"
+    file.write_text(RUN + "throughput first", encoding="utf-8")
+    assert main.main(["diff", str(file), "--like", name, "--json"]) == 0
+    d = json.loads(capsys.readouterr().out)
+    plan = next(p for p in [sides([str(file)])[0]] if isinstance(p, Side)).plan
+    assert plan is not None and plan.shipped is not None and d["b"]["name"] == f"{file} --like {name}"
+    moved = {x["name"]: x["b"] for x in d["changes"][EXECUTION] if not x["name"].startswith("env_vars.")}
+    assert moved == plan.shipped.changes and d["verdict"]["same_experiment"] is True
+    assert d["estimates"]["step_time_s"] == [plan.estimate.step_time_s, plan.shipped.step_time_s]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a.moe", "b.moe"], "give one program: moedsl diff FILE --like RECIPE"),
+        (["plan.json"], "plan.json is not a .moe file"),
+        (["-e", RUN], "check.unknown_recipe"),
+    ],
+)
+def test_like_needs_one_program_and_a_recipe(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    assert main.main(["diff", *words, "--like", "nothing"]) == 1
+    assert said in capsys.readouterr().err

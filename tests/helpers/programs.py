@@ -20,9 +20,9 @@ from moedsl.verify.case import Case
 from moedsl.verify.report import Report
 
 
-def compiled(text: str, name: str = "run.moe") -> Result:
+def compiled(text: str, name: str = "run.moe", like: str = "") -> Result:
     """Every stage of one program; a worker compiles a text once, and each test has plans of its own."""
-    made = _compiled(text, name)
+    made = _compiled(text, name, like)
     return evolve(made, plans=copy.deepcopy(made.plans), diagnostics=[*made.diagnostics])
 
 
@@ -32,8 +32,8 @@ def example(file: Path) -> Result:
 
 
 @lru_cache(maxsize=200)
-def _compiled(text: str, name: str) -> Result:
-    return compile_source(Source(name, text))
+def _compiled(text: str, name: str, like: str) -> Result:
+    return compile_source(Source(name, text), like=like)
 
 
 def plan_of(text: str) -> Plan:

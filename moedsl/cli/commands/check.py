@@ -12,7 +12,7 @@ from moedsl.compiler import compile_source
 def run(a: Namespace) -> int:
     """Check every file, even after errors in others; returns the worst exit code."""
     files: list[str | None] = [*a.files] or [None]
-    checked = [_one(Namespace(file=f, expression=a.expression)) for f in files]
+    checked = [_one(Namespace(file=f, expression=a.expression, like=a.like)) for f in files]
     if a.json:
         several = {"version": 1, "files": [{"file": f, **found} for f, (_, found) in zip(files, checked, strict=True)]}
         talk.print_json(checked[0][1] if len(files) == 1 else several)
@@ -25,7 +25,7 @@ def _one(a: Namespace) -> tuple[int, dict[str, Any]]:
     if source is None:
         talk.say(found, {})
         return 1, talk.failed_json(found, {})
-    result = compile_source(source, "plan", talk.Progress())
+    result = compile_source(source, "plan", talk.Progress(), a.like)
     sources = {**result.library.sources, source.name: source}
     talk.say(result.diagnostics, sources)
     return int(result.failed), talk.failed_json(result.diagnostics, sources)

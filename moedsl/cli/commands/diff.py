@@ -8,17 +8,22 @@ from collections.abc import Sequence
 
 from moedsl.cli import talk
 from moedsl.diff.compare import compare
-from moedsl.diff.sources import Options, Side, Wrong, sides
+from moedsl.diff.sources import Options, Side, Wrong, beside, sides
 from moedsl.diff.text import text
 
 
 def run(a: Namespace) -> int:
     texts = a.expression or []
-    if len(a.sides) + len(texts) != 2:
-        print("give two sides: moedsl diff A B, or -e 'TEXT' in place of one or both", file=sys.stderr)
+    given = len(a.sides) + len(texts)
+    if given != (1 if a.like else 2):
+        two = "give two sides: moedsl diff A B, or -e 'TEXT' in place of one or both"
+        print("give one program: moedsl diff FILE --like RECIPE" if a.like else two, file=sys.stderr)
         return 1
-    found = sides(a.sides, texts, Options(a.gpu, a.world))
-    left, right = found
+    if a.like:
+        found = beside(*(("<text>", texts[0]) if texts else (a.sides[0], None)), a.like)
+    else:
+        found = sides(a.sides, texts, Options(a.gpu, a.world))
+    left, right = found[0], found[-1]
     if not isinstance(left, Side) or not isinstance(right, Side):
         return _failed(a, [f for f in found if isinstance(f, Wrong)])
     data = compare(left, right)

@@ -47,7 +47,7 @@ def _of_run(a: Namespace, names: list[str]) -> int:
     if source is None:
         talk.say(diagnostics, {})
         return 1
-    result = answer(source, names, a.run)
+    result = answer(source, names, a.run, a.like)
     if a.json:
         made = result.explanations
         failed = talk.failed_json(result.diagnostics, result.sources) if result.diagnostics else {}

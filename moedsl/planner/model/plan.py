@@ -18,6 +18,7 @@ from moedsl.planner.model.decisions import (
 )
 from moedsl.planner.model.estimate import Estimate
 from moedsl.planner.model.ladder import Ladder, RanksBy
+from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.model.walls import Walls
 from moedsl.schema import axes
 from moedsl.support.record import Record
@@ -198,6 +199,8 @@ class Plan(Record, kw_only=True):
     """The next best layouts."""
     rebalanced: Alternative | None = None
     """The same layout with balanced pipeline stages, if that is faster."""
+    shipped: ShippedRecipe | None = None
+    """The recipe that Megatron Bridge ships for this model, GPU, number of GPUs and task."""
     steps: tuple[MoreGpus, ...]
     """The gain from more GPUs."""
     search: Search

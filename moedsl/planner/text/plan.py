@@ -19,7 +19,7 @@ from moedsl.support.text import counted, short, table, tokens, wrapped
 def plan_text(p: Plan) -> str:
     """Print one plan: the layout, then its memory, its speed, and the reasons."""
     layout = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _decisions(p), _experiment(p)]
-    more = [_walls(p), _parts(p), _ladder(p), _steps(p), _alternatives(p), _short_twin(p)]
+    more = [_walls(p), _parts(p), _ladder(p), _steps(p), _alternatives(p), _shipped(p), _short_twin(p)]
     parts = [*layout, *more, _advice(p), _measured(p), _needs(p), _covers(p)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -140,6 +140,14 @@ def _walls(p: Plan) -> str:
     from moedsl.planner.text.walls import walls_text
 
     return walls_text(p)
+
+
+def _shipped(p: Plan) -> str:
+    if p.shipped is None:
+        return ""
+    from moedsl.planner.text.shipped import shipped_text
+
+    return shipped_text(p, p.shipped)
 
 
 def _ladder(p: Plan) -> str:

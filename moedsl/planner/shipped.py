@@ -1,0 +1,98 @@
+"""Put the recipe that Megatron Bridge ships for a run's model and GPUs beside the plan, at the run's own batch.
+
+Both layouts are priced by the same estimate, with the same batch, length and number formats. A recipe for another
+number of GPUs is not shown: the data parallel size, and with it the layout, would be another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isnan, log2
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.checker.program import Pin, Program
+from moedsl.cost.bounds import bounds
+from moedsl.megatron import recipes
+from moedsl.megatron.recipes import Shipped
+from moedsl.megatron.values import stages
+from moedsl.planner.model.shipped import ShippedRecipe
+from moedsl.schema import axes
+from moedsl.schema.units import GIB
+from moedsl.solver import neighbours
+from moedsl.solver.problem import pinned_row
+from moedsl.solver.solve import Chosen, solve
+from moedsl.solver.table import Row
+from moedsl.support.text import change
+
+_PIPELINE = "pipeline_layout"
+Values = Mapping[str, Any]
+
+
+def shipped(chosen: Chosen, row: Row, pipeline: str | None) -> ShippedRecipe | None:
+    """The recipe nearest to the run, priced; None if Bridge ships none for its model, GPU, number of GPUs and task.
+
+    `pipeline` is the pipeline layout of the plan.
+    """
+    p = chosen.problem.program
+    found = recipes.find(p.model.hf, p.hardware.name, chosen.problem.gpus, p.task)
+    if not found:
+        return None
+    run = _experiment(chosen, row)
+    nearest, *others = sorted(found, key=lambda r: _distance(r, run))
+    own = {"seq": nearest.seq, "global_batch": nearest.batch, **nearest.formats}
+    return ShippedRecipe(
+        name=nearest.name,
+        target=nearest.target,
+        layout=dict(nearest.layout),
+        written_for={n: v for n, v in own.items() if v != run[n]},
+        others=tuple(r.name for r in others),
+        **_priced(nearest, chosen, row, pipeline),
+    )
+
+
+def _experiment(chosen: Chosen, row: Row) -> Values:
+    """What a recipe was written for, as this run has it."""
+    formats = {a.name: a.decode(row.codes[a.name]) for a in axes.AXES if a.is_format}
+    return {"seq": chosen.problem.values["seq"], "global_batch": chosen.problem.global_batch, **formats}
+
+
+def _distance(r: Shipped, run: Values) -> tuple[Any, ...]:
+    """How far a recipe's own run is from this one: its precision, then its length; of equals the plainest name."""
+    return r.formats["precision"] != run["precision"], abs(log2(r.seq / run["seq"])), not r.tuned, len(r.name)
+
+
+def _priced(r: Shipped, chosen: Chosen, row: Row, pipeline: str | None) -> dict[str, Any]:
+    """The differences of a recipe's layout from the plan, and its cost or the law that refuses it."""
+    p = _pinned(chosen.problem.program, r, row)
+    theirs = solve(p, chosen.problem.gpus, keep=0, global_batch=chosen.problem.global_batch)
+    codes = pinned_row(theirs.problem)
+    found = neighbours.repriced(theirs.compiled, theirs.cost, evolve(row, codes=codes))
+    law = next((x for x in p.of("require") if x.id == found.refused_by), None)
+    out: dict[str, Any] = {"changes": _changes(r, row, codes, pipeline)}
+    out |= {"refused_by": law and law.id, "because": law and law.because}
+    if isnan(found.step_time):
+        return out | dict.fromkeys(("step_time_s", "peak_gib", "verdict", "against_plan"))
+    more = float(found.peak_memory - row.peak_memory) / GIB
+    return out | {
+        "step_time_s": float(found.step_time),
+        "peak_gib": float(found.peak_memory) / GIB,
+        "verdict": bounds(theirs.cost, codes).verdict,
+        "against_plan": change(float(found.step_time) / row.step_time - 1, more),
+    }
+
+
+def _pinned(p: Program, r: Shipped, row: Row) -> Program:
+    """The run with the recipe's layout and its own number formats."""
+    codes = {a.name: a.encode(r.layout[a.name]) if a.name in r.layout else a.off for a in axes.AXES}
+    codes |= {a.name: row.codes[a.name] for a in axes.AXES if a.is_format}
+    where = p.spans["hardware"]
+    return evolve(p, pins={n: Pin(n, c, where) for n, c in codes.items()}, pipeline_layout=r.layout.get(_PIPELINE))
+
+
+def _changes(r: Shipped, row: Row, codes: Mapping[str, int], pipeline: str | None) -> dict[str, Any]:
+    """The axes that differ from the plan, and the pipeline layout if its stages do."""
+    changes, text = evolve(row, codes=codes).changes(row.codes), r.layout.get(_PIPELINE)
+    same = text is None or (pipeline is not None and stages(text) == stages(pipeline))
+    return changes if same else {**changes, _PIPELINE: text}

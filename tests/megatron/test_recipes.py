@@ -1,0 +1,112 @@
+"""The table of Bridge's recipes against the wheel, and against the layouts that another script extracted from it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from moedsl.checker.check import check
+from moedsl.compiler import load_stdlib
+from moedsl.diagnostics.source import Source
+from moedsl.megatron import recipes
+from moedsl.megatron.recipes import Shipped
+from moedsl.megatron.values import stages
+from moedsl.schema import axes
+from moedsl.syntax import parse_cache
+from moedsl.verify.client import Server
+from tests.helpers import rotation
+from tests.helpers.paths import DATA
+from tools import make_recipes
+
+TABLE = [
+    r
+    for r in map(
+        recipes.named,
+        [
+            json.loads(line)["module"] + ":" + json.loads(line)["name"]
+            for line in make_recipes.FILE.read_text(encoding="utf-8").splitlines()
+        ],
+    )
+    if r
+]
+LAYOUTS: dict[str, dict[str, Any]] = {
+    f"megatron.bridge.{r['module']}:{r['function']}": r
+    for r in map(json.loads, (DATA / "recipe_layouts.jsonl").read_text(encoding="utf-8").splitlines())
+}
+UNSAID = ("ncclep", "fused_group_mlp")
+"""A dispatcher and an offload that are no words of the language."""
+
+
+def test_a_line_comes_back() -> None:
+    assert [recipes.line(r) for r in TABLE] == make_recipes.FILE.read_text(encoding="utf-8").splitlines()
+
+
+def expected(row: dict[str, Any], name: str) -> Any:
+    axis = axes.BY_NAME[name]
+    value = row.get(name, axis.decode(axis.off))
+    return axis.decode(axis.encode(value))
+
+
+@pytest.mark.parametrize("recipe", TABLE, ids=lambda r: r.target)
+def test_it_is_the_layout_that_was_extracted(recipe: Shipped) -> None:
+    row = LAYOUTS[recipe.target]
+    own = {**recipe.formats, **recipe.layout}
+    for axis in axes.AXES:
+        value = own.get(axis.name, axis.decode(axis.off))
+        assert axis.decode(axis.encode(value)) == expected(row, axis.name), axis.name
+    assert (recipe.seq, recipe.batch, recipe.gpus) == (row["seq"], row["global_batch"], row["gpus"])
+    theirs, ours = row.get("pipeline_layout"), recipe.layout.get("pipeline_layout")
+    assert (theirs and stages(theirs)) == (ours and stages(ours))
+
+
+def test_none_is_missing() -> None:
+    """A name without its GPUs is another name of a recipe, or one for any machine."""
+    known = load_stdlib().hardware
+    wanted = {
+        target
+        for target, r in LAYOUTS.items()
+        if r["hardware"] in known and "verdict" not in r and f"_{r['gpus']}gpu_{r['hardware']}_" in r["function"]
+        and not any(word in json.dumps(r) for word in UNSAID)
+    }  # fmt: skip
+    assert {r.target for r in TABLE} == wanted
+
+
+def test_the_pins_of_each_are_statements() -> None:
+    library = load_stdlib()
+    for r in TABLE:
+        source = Source(r.name, r.pins)
+        module, found = parse_cache.cached_parse(source)
+        assert module is not None and not found
+        model = next(n for n in library.models if library.model(n)[0].hf == r.hf)  # type: ignore[union-attr]
+        depth = "set model.mtp_num_layers = 2" if r.hf.startswith("nvidia/") and "Nano" not in r.hf else ""
+        run, _ = parse_cache.cached_parse(Source("run.moe", f"{model}; {r.hardware} x {r.gpus}; {depth}\n"))
+        assert run is not None
+        programs, diagnostics = check(run, library, module.items)
+        assert not [d.message for d in diagnostics if d.is_error], r.name
+        pinned = {n: axes.BY_NAME[n].decode(p.code) for n, p in programs[0].pins.items()}
+        assert {n: v for n, v in pinned.items() if axes.BY_NAME[n].is_on(v)} == {
+            n: v for n, v in r.layout.items() if n != "pipeline_layout"
+        }
+
+
+def test_of_two_functions_of_a_name_the_tuned_one_counts() -> None:
+    name = "qwen3_235b_a22b_pretrain_256gpu_h100_bf16_config"
+    found = recipes.named(name)
+    assert found is not None and found.tuned
+    library = recipes.named(f"megatron.bridge.recipes.qwen.h100.qwen3_moe:{name}")
+    assert library is not None and not library.tuned
+
+
+@pytest.mark.bridge
+def test_the_wheel_has_the_recipes_of_the_table(server: Server) -> None:
+    found = make_recipes.wanted()
+    targets = [c.file for c in found]
+    assert {r.target for r in TABLE} <= {*targets}
+    if rotation.ALL:
+        assert make_recipes.lines(found, server.resolve(found)) == [recipes.line(r) for r in TABLE]
+        return
+    taken = {r.target for r in rotation.one_of_each("table of recipes", TABLE, lambda r: r.hf)}
+    some = [c for c in found if c.file in taken]
+    assert make_recipes.lines(some, server.resolve(some)) == [recipes.line(r) for r in TABLE if r.target in taken]
