@@ -181,10 +181,11 @@ def _overridden(p: Program, plan: Plan) -> Iterator[Diagnostic]:
     if not p.sets:
         return
     from moedsl.emit.fields import decided_fields  # only runs with `set` need them
+    from moedsl.emit.free_fields import is_free
 
     decided = decided_fields(plan.replace(set={}, derived={}), every=True)
     for path, value in p.sets.items():
-        if path in decided and decided[path] != value:
+        if path in decided and decided[path] != value and not is_free(path, plan):
             text = f"`{path}` follows from the plan, which makes it {decided[path]}"
             help = "pin the axis instead, as in `pin tp=2`; `set` is for fields that the plan does not decide"
             drop = (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)

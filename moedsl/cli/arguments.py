@@ -121,6 +121,14 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--phase", "phase whose advice to give", choices=("fit", "scale", "throughput"), default="throughput"),
         _JSON,
     ),
+    "import": _command(
+        "write the .moe program of an existing recipe",
+        _arg("recipe RECIPE", "a recipe.py (FILE:function), module:function, or the run_config.yaml of a run"),
+        _arg("--gpu", "the hardware, if the recipe does not name it"),
+        _arg("--world", "the number of GPUs, if the recipe does not name it", type=int),
+        _arg("-o --output FILE", "where to write it (default: standard output)"),
+        _flag("--force", "overwrite the file"),
+    ),
     "diagnose": _command(
         "find the cause of a failure in a log, how to confirm it, and the edit that fixes it",
         _arg("log", "a log file of any size, - for standard input, or a line of a log"),

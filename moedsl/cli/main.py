@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Generator, Mapping, Sequence
@@ -114,7 +115,7 @@ def _declare(parser: argparse.ArgumentParser, dest: str, commands: Mapping[str, 
     for name, command in commands.items():
         one = below.add_parser(name, help=command.help, description=command.help, formatter_class=_help)
         if dest == "command":
-            one.set_defaults(module=name.replace("-", "_"))
+            one.set_defaults(module=name.replace("-", "_") + "_" * keyword.iskeyword(name))
         for words, options in command.arguments:
             one.add_argument(*words, **options)
         if command.actions:

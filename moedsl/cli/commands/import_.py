@@ -1,0 +1,27 @@
+"""`moedsl import RECIPE`: write the program of an existing recipe. Exit 1 if it cannot be read."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from moedsl.cli import talk
+from moedsl.recipes.importing import imported
+from moedsl.support.atomic_file import refusals
+
+
+def run(a: Namespace) -> int:
+    out = Path(a.output) if a.output else None
+    refused = refusals(out, "import", force=a.force) if out is not None else []
+    if refused:
+        talk.say(refused, {})
+        return 1
+    made = imported(a.recipe, a.gpu, a.world)
+    talk.say(made.diagnostics, {})
+    if made.text is None:
+        return 1
+    if out is None:
+        sys.stdout.write(made.text)
+        return 0
+    return talk.written(out, made.text, f"; `moedsl plan {out}` prices it")

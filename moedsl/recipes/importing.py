@@ -1,0 +1,201 @@
+"""Import a recipe: read it with the real Bridge or from a `run_config.yaml`, and write its program.
+
+Bridge also builds the recipe of the program. What it makes of the two is compared field by field, so that each
+difference becomes a `set` statement or a comment.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.compiler import Result, compile_source, load_stdlib
+from moedsl.diagnostics.model import Diagnostic, error, suggest, warning
+from moedsl.diagnostics.source import Source
+from moedsl.diff.fields import of_plan
+from moedsl.emit.artifact import files_of
+from moedsl.emit.fields import decided_fields
+from moedsl.lint.facts import model_facts
+from moedsl.lint.recipe import Recipe
+from moedsl.lint.run import from_bridge, judged_for, machine
+from moedsl.megatron import fields
+from moedsl.recipes import program, run_config
+from moedsl.recipes.program import Below
+from moedsl.recipes.settings import Answer, differing, settled, variables
+from moedsl.recipes.stated import Stated, declared, differing_facts, model_of, stated
+from moedsl.rules.effects import EXPERIMENT, of_rules
+from moedsl.rules.library import Library
+from moedsl.support.owned_files import write_all
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.client import INSTALL, Server, is_installed
+from moedsl.verify.report import Report
+from moedsl.verify.resolve import Resolved
+
+_MEMORY = "std.memory.fits"
+_NO_BRIDGE = "Megatron Bridge is not installed here: fields of model, dataset and tokenizer were not compared"
+_SIZES = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
+_ELSEWHERE = ("model.", "dataset.", "tokenizer.", "env_vars")
+"""Sections whose defaults come from elsewhere than Bridge's classes."""
+
+
+@frozen
+class Draft:
+    """The words of a recipe with the program made of them alone."""
+
+    recipe: Recipe
+    stated: Stated
+    below: Below
+    result: Result
+
+    def text(self, below: Below) -> str:
+        return program.text(self.stated, self.recipe.target, below)
+
+
+@frozen
+class Imported:
+    """The program of a recipe, or the diagnostics that say why there is none."""
+
+    text: str | None
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def imported(target: str, gpu: str | None = None, world: int | None = None) -> Imported:
+    """Import FILE, FILE:function, module:function or a run_config.yaml; `gpu` and `world` as in `lint`."""
+    library = load_stdlib()
+    with ExitStack() as stack:
+        server = stack.enter_context(Server(1)) if is_installed() else None
+        if run_config.is_one(target):
+            read = _of_run_config(target, gpu, world, library)
+        else:
+            read = _of_case(cases.read(target, gpu, world, judged_for(library)), server, library)
+        made = draft(read, library) if isinstance(read, Recipe) else read
+        if isinstance(made, Diagnostic):
+            return Imported(None, (made,))
+        return finished(made, _answer(made, server, stack))
+
+
+def _of_run_config(target: str, gpu: str | None, world: int | None, library: Library) -> Recipe | Diagnostic:
+    if gpu is None or world is None:
+        help = "name them: --gpu gb200 --world 256"
+        return error("import.recipe", f"{target} does not say on which GPUs it ran", help=help)
+    hardware, _ = library.gpu(gpu) if gpu in library.hardware else (None, [])
+    if hardware is None:
+        help = suggest(gpu, [*library.hardware]) or f"--gpu {'|'.join(library.hardware)}"
+        return error("import.recipe", f"`{gpu}` is not a GPU of the stdlib", help=help)
+    try:
+        return run_config.read(Path(target), hardware, world)
+    except run_config.UnreadableError as wrong:
+        return error("import.recipe", str(wrong), help=wrong.help)
+
+
+def _of_case(c: Case | Report, server: Server | None, library: Library) -> Recipe | Diagnostic:
+    if isinstance(c, Report):
+        return error("import.recipe", f"{c.file}: {c.message}", help=c.help or ())
+    if server is None:
+        return error(
+            "import.recipe", f"{c.file}: Megatron Bridge is not installed, which builds a recipe", help=INSTALL
+        )
+    return of_bridge(c, server.resolve([c])[0], library)
+
+
+def of_bridge(c: Case, resolved: Resolved, library: Library) -> Recipe | Diagnostic:
+    """The recipe as Bridge built it, or why it did not."""
+    hardware = machine(c, library)
+    if hardware is not None and resolved.built:
+        return from_bridge(c, resolved, hardware, library)
+    refusal = resolved.refusal
+    said = f"{refusal.error}: {' '.join(refusal.message.split())}" if refusal else resolved.message
+    return error("import.recipe", f"{c.file}: Bridge does not build it: {said}", help=resolved.help or ())
+
+
+def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
+    """Write the words of a recipe as a program, and plan it."""
+    model = model_of(r, library)
+    if model is None:
+        return _no_model(r, library)
+    s = stated(r, model)
+    below = Below({"model.mtp_num_layers": s.mtp} if s.mtp is not None else {})
+    result = compile_source(Source("import.moe", program.text(s, r.target, below)))
+    if any(d.id == "solve.does_not_fit" for d in result.diagnostics):
+        below = evolve(below, allow=_MEMORY)
+        result = compile_source(Source("import.moe", program.text(s, r.target, below)))
+    return Draft(r, s, below, result)
+
+
+def _no_model(r: Recipe, library: Library) -> Diagnostic:
+    """Report an architecture that no declared model has, with the facts that differ if one has its id."""
+    id, said = r.get("model.hf_model_id"), model_facts(evolve(r, model=None))
+    named = next((m for m in declared(library) if m.hf == id), None)
+    changed = [*differing_facts(named, said)] if named else []
+    text = f"no declared model has the architecture of {id or 'the recipe'}"
+    if named:
+        text = f"the recipe changes {named.name}: {', '.join(f'{n} {said[n]}' for n in changed)}"
+    help = ("`moedsl models add config.json -o my_model.moe` declares a model", "`moedsl models` lists the known ones")
+    return error("import.no_model", text, help=help, values={n: said[n] for n in _SIZES if n in said})
+
+
+def _answer(d: Draft, server: Server | None, stack: ExitStack) -> Answer | None:
+    """What Bridge makes of the program's recipe; without Bridge, what the plan and the defaults of its classes say."""
+    if d.result.failed:
+        return None
+    if server is None:
+        return _without_bridge(d)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
+    return answered(server.resolve([written(d, folder)])[0])
+
+
+def written(d: Draft, folder: Path) -> Case:
+    """Write the files of a draft's plan, as a case for Bridge."""
+    wrong = write_all(folder, files_of(d.result.plans[0], d.result.source, d.result.library))
+    c = cases.read(str(folder))
+    assert not wrong and isinstance(c, Case), (wrong, c)
+    return c
+
+
+def answered(r: Resolved) -> Answer:
+    """What Bridge made of the program's recipe."""
+    assert r.built and r.refusal is None, (r.message, r.refusal)
+    return Answer(r.built, r.resolved, r.classes)
+
+
+def _without_bridge(d: Draft) -> Answer:
+    r, decided = d.recipe, of_plan(d.result.plans[0])
+    effects = of_rules(d.result.programs[0].rules)
+    ours: dict[str, Any] = {}
+    for path, theirs in r.settled.items():
+        known = fields.lookup(path)
+        compared = known is not None and not path.startswith(_ELSEWHERE) and effects.field(path) == EXPERIMENT
+        ours[path] = decided.get(path, known.default if known is not None and compared else theirs)
+    return Answer({}, ours, r.classes)
+
+
+def finished(d: Draft, ours: Answer | None) -> Imported:
+    """Write the program with a statement or a comment for each difference between both recipes."""
+    if ours is None:
+        wrong = tuple(x for x in d.result.diagnostics if x.is_error)
+        below = evolve(d.below, comments=("its other fields were not compared, because the layout is refused",))
+        more = (warning("import.refused", f"moedsl refuses the layout of the recipe: {x.message}") for x in wrong)
+        return Imported(d.text(below), tuple(more))
+    decided = decided_fields(d.result.plans[0])
+    wanted = {p: v for p, v in differing(d.recipe, ours, decided) if p not in d.below.sets}
+    comments = (*_not_compared(ours), *_data(d, ours), *variables(d.recipe, ours))
+    below, _ = settled(d.text, evolve(d.below, comments=comments), wanted)
+    return Imported(d.text(below))
+
+
+def _not_compared(ours: Answer) -> Iterator[str]:
+    if not ours.built:
+        yield _NO_BRIDGE
+
+
+def _data(d: Draft, ours: Answer) -> Iterator[str]:
+    """The class of a dataset that no statement makes."""
+    kind = d.recipe.classes.get("dataset", "")
+    if kind != ours.classes.get("dataset"):
+        yield f'dataset = {kind}: `data "path"` names data of your own'

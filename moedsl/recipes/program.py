@@ -1,0 +1,84 @@
+"""Write the words of a recipe as a program, with fields of Bridge below them as `set` statements and comments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl.diagnostics.source import Source
+from moedsl.megatron.recipes import pins
+from moedsl.recipes.stated import Stated
+from moedsl.schema import axes
+from moedsl.support.text import tokens
+from moedsl.syntax.formatter import format_source
+from moedsl.syntax.printer import quote
+
+MARK = "by `moedsl import`"
+PRECISION = "precision"
+
+
+@frozen
+class Below:
+    """What follows the words: fields that a run may set, and comments on the rest."""
+
+    sets: Mapping[str, Any] = field(factory=dict)
+    comments: tuple[str, ...] = ()
+    allow: str | None = None
+    """A rule that the recipe breaks and the program allows."""
+
+
+def text(s: Stated, origin: str, below: Below) -> str:
+    """Write the program as `moedsl fmt` does."""
+    whole = "\n".join([f"# Written from {origin} {MARK}.", *_words(s), "", *_layout(s), *_below(below)]) + "\n"
+    made, found = format_source(Source("import.moe", whole))
+    assert made is not None, found
+    return made
+
+
+def _words(s: Stated) -> Iterator[str]:
+    yield f"model {s.model.name}"
+    yield f"{s.hardware} x {s.gpus}"
+    yield f"seq {tokens(s.seq)}"
+    yield f"batch {s.batch}"
+    yield from (f"precision {p}" for p in [s.formats.get(PRECISION)] if p)
+    yield from ([f"task {s.task}"] if s.task != "pretrain" else [])
+    yield from ([f"vlm {' '.join(s.frozen)}"] if s.frozen else [])
+    yield from ([f"data {quote(s.data)}"] if s.data else [])
+    yield from ([f"routing {s.routing}"] if s.routing != "natural" else [])
+    yield "throughput first"
+
+
+def _layout(s: Stated) -> Iterator[str]:
+    off = {a.name: a.decode(a.off) for a in axes.AXES if not a.is_format and a.name not in s.unknown}
+    yield from pins(off | dict(s.layout)).splitlines()
+    formats = " ".join(f"{n}={v}" for n, v in s.formats.items() if n != PRECISION)
+    yield from ([f"pin {formats}"] if formats else [])
+
+
+def _below(below: Below) -> Iterator[str]:
+    if below.allow:
+        yield f'allow {below.allow} because "the layout of the recipe"'
+    if below.sets:
+        yield from ("", "# Fields that the recipe sets and a plan would not")
+        yield from (f"set {path} = {literal(value)}" for path, value in below.sets.items())
+    if below.comments:
+        yield from ("", "# Of the recipe, but no statement:", *(f"#   {line}" for line in below.comments))
+
+
+def literal(value: Any) -> str:
+    """Write a JSON value as a literal of the language."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, str):
+        return quote(value)
+    return "none" if value is None else json.dumps(value)
+
+
+def is_literal(value: Any) -> bool:
+    """Whether the language can write a value: a scalar or a list of scalars, but not the name of an object's class."""
+    if isinstance(value, list):
+        return all(is_literal(v) for v in value)
+    return value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and value[:1] != "<")

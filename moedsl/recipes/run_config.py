@@ -1,0 +1,68 @@
+"""Read the `run_config.yaml` that Bridge saves with a checkpoint: the configuration after its update, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from moedsl.lint.recipe import Recipe
+from moedsl.schema.facts import Hardware
+
+NAME = "run_config"
+
+
+class UnreadableError(Exception):
+    """The file is not a configuration of Bridge; the message says why, `help` what to do."""
+
+    def __init__(self, message: str, *help: str) -> None:
+        super().__init__(message)
+        self.help = help
+
+
+def is_one(target: str) -> bool:
+    """Whether a target is such a file, by its name."""
+    return target.endswith((".yaml", ".yml"))
+
+
+def read(path: Path, hardware: Hardware, world: int) -> Recipe:
+    """Read the fields of a run; its machines are not in the file. Raises UnreadableError."""
+    data = _load(path)
+    sections = {n: v for n, v in data.items() if isinstance(v, Mapping) and "_target_" in v and not _is_value(v)}
+    if "model" not in sections:
+        raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
+    fields = {n: plain(v) for n, v in data.items() if n not in sections and n != "_target_"}
+    fields |= {f"{s}.{n}": plain(v) for s, held in sections.items() for n, v in held.items() if n != "_target_"}
+    classes = {n: str(v["_target_"]).rpartition(".")[2] for n, v in sections.items()}
+    return Recipe(str(path), NAME, str(path), 1, fields, hardware, world, settled=fields, classes=classes)
+
+
+def plain(value: Any) -> Any:
+    """Convert a value to JSON as `verify/flat.py` does: a dtype and an enum member by name, another object by its
+    class."""
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    if not isinstance(value, Mapping) or "_target_" not in value:
+        return {str(n): plain(v) for n, v in value.items()} if isinstance(value, Mapping) else value
+    target = str(value["_target_"])
+    if target.startswith("torch.") and target.count(".") == 1:
+        return target.removeprefix("torch.")
+    return value.get("_name_", f"<{target.rpartition('.')[2]}>")
+
+
+def _is_value(value: Mapping[str, Any]) -> bool:
+    return "_call_" in value
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    try:
+        import yaml  # comes with Bridge and with NeMo-Run; nothing else needs it
+    except ImportError as missing:
+        raise UnreadableError("PyYAML is not installed, which reads this file", "pip install pyyaml") from missing
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as refused:
+        raise UnreadableError(f"cannot read {path}: {refused.strerror or refused}") from refused
+    except (yaml.YAMLError, UnicodeDecodeError) as wrong:
+        raise UnreadableError(f"{path} is not YAML: {' '.join(str(wrong).split())}") from wrong
+    return data if isinstance(data, Mapping) else {}

@@ -1,0 +1,135 @@
+"""Find the fields that a recipe and the recipe of its program set differently, and those that a run may `set`."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.compiler import Result, compile_source
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
+from moedsl.lint.recipe import Recipe
+from moedsl.recipes.program import Below, is_literal, literal
+from moedsl.recipes.stated import PATTERN
+
+Fields = Mapping[str, Any]
+DEFAULT_FOLDER = "nemo_experiments"
+"""Bridge's folder for runs that name none, below the folder in which the recipe is built."""
+
+
+def _is(path: str, *values: Any) -> Callable[[Recipe], bool]:
+    return lambda r: r.settled.get(path) in values
+
+
+def _is_on(path: str) -> Callable[[Recipe], bool]:
+    return lambda r: bool(r.settled.get(path))
+
+
+def _always(_: Recipe) -> bool:
+    return True
+
+
+UNREAD: Mapping[str, Callable[[Recipe], bool]] = {
+    "model.pipeline_model_parallel_layout": _always,
+    PATTERN: _always,
+    "model.num_layers_in_*_pipeline_stage": _always,
+    "model.account_for_*_in_pipeline_split": _always,
+    "model.virtual_pipeline_model_parallel_size": _always,
+    "model.cuda_graph_scope": _always,
+    "model.external_cuda_graph": _always,
+    "model.moe_hybridep_num_sms": _always,
+    "model.moe_deepep_num_sms": _always,
+    "model.hf_model_*": _always,
+    "train.eval_*": _always,
+    "comm_overlap": _always,
+    "comm_overlap.*": _always,
+    "mixed_precision": _always,
+    "dataset": _always,
+    "*.timers": _always,
+    "env_vars": _always,
+    "model.recompute_modules": _is("model.recompute_granularity", None, "full"),
+    "model.moe_flex_dispatcher_*": _is("model.moe_token_dispatcher_type", "alltoall"),
+    "ddp.data_parallel_sharding_strategy": _is("ddp.use_megatron_fsdp", False, None),
+    "model.cp_comm_type": _is("model.context_parallel_size", 1),
+    "model.attention_backend": _is("model.attention_backend", None),
+    "train.manual_gc_eval": _is_on("train.manual_gc_eval"),
+    "tokenizer.vocab_size": _is("tokenizer.tokenizer_type", "HuggingFaceTokenizer"),
+}
+"""Patterns of fields that need no statement, with a condition: words and other fields state them, newer fields replace
+them, or nothing reads them."""
+
+
+@frozen
+class Answer:
+    """What Bridge made of the program's own recipe: its fields before and after the update."""
+
+    built: Fields
+    resolved: Fields
+    classes: Mapping[str, str]
+
+
+def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, Any]]:
+    """Each field that differs after Bridge's update and needs a statement, with the recipe's value.
+
+    A field that the update computes follows from others, unless the plan decides it.
+    """
+    of_data = r.classes.get("dataset") == ours.classes.get("dataset")
+    for path, theirs in sorted(r.settled.items()):
+        moved = _moved(path, r.fields, r.settled) or _moved(path, ours.built, ours.resolved)
+        if same(theirs, ours.resolved.get(path)) or (moved and path not in decided) or _needs_none(path, theirs, r):
+            continue
+        if of_data or not path.startswith("dataset."):
+            yield path, theirs
+
+
+def _moved(path: str, before: Fields, after: Fields) -> bool:
+    return path in before and before[path] != after.get(path)
+
+
+def _needs_none(path: str, value: Any, r: Recipe) -> bool:
+    """Whether a field needs no statement in any program of the recipe."""
+    unread = any(fnmatch.fnmatchcase(path, p) and holds(r) for p, holds in UNREAD.items())
+    return unread or DEFAULT_FOLDER in str(value)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are equal, both off, both objects, or lists of the same words."""
+    if all(isinstance(v, str) and v[:1] == "<" for v in (a, b)):
+        return True
+    if isinstance(a, list) and isinstance(b, list) and all(isinstance(v, str) for v in (*a, *b)):
+        return sorted(a) == sorted(b)
+    return a == b or all(v in (None, False, "none", []) for v in (a, b))
+
+
+def variables(r: Recipe, ours: Answer) -> Iterator[str]:
+    """The environment variables of the recipe that the plan sets otherwise."""
+    own = {n: str(v) for n, v in (ours.resolved.get("env_vars") or {}).items()}
+    return (f"env_vars.{n} = {literal(v)}" for n, v in r.env.items() if own.get(n) != str(v))
+
+
+def settled(write: Callable[[Below], str], below: Below, wanted: Mapping[str, Any]) -> tuple[Below, Result]:
+    """Set each field that the checker and the plan accept, and comment on the others with the reason."""
+    objects = {p: v for p, v in wanted.items() if not is_literal(v)}
+    sets = {p: v for p, v in wanted.items() if p not in objects}
+    said = [f"{p} = {v}" for p, v in objects.items()]
+    while True:
+        source = Source("import.moe", write(evolve(below, sets={**below.sets, **sets})))
+        result = compile_source(source)
+        refused = {p: d for d in result.diagnostics if d.is_error for p in [_path(d, source)] if p in sets}
+        if not refused:
+            break
+        said += [f"{p} = {literal(sets[p])}: {d.message.removeprefix(f'`{p}` ')}" for p, d in refused.items()]
+        sets = {p: v for p, v in sets.items() if p not in refused}
+    return evolve(below, sets={**below.sets, **sets}, comments=(*below.comments, *sorted(said))), result
+
+
+def _path(d: Diagnostic, source: Source) -> str:
+    """The field of the `set` statement that a diagnostic points at; "" for another statement."""
+    if not d.labels or d.labels[0].span.file != source.name:
+        return ""
+    line, _ = source.position(d.labels[0].span.start)
+    words = source.line(line).split()
+    return words[1] if words[:1] == ["set"] else ""

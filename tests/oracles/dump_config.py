@@ -1,0 +1,40 @@
+"""Bridge's own `run_config.yaml` of a recipe, as it saves one with a checkpoint.
+
+Usage: python tests/oracles/dump_config.py TARGET FILE, with TARGET as `moedsl verify` takes it. Run as a script where Bridge is
+installed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from moedsl.support.resources import stdlib_dir
+from moedsl.verify import case as cases
+from moedsl.verify import gpu, hub, load, mamba, stand_ins, te
+from moedsl.verify.case import Case
+
+
+def main(target: str, file: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        hub.build(home, stdlib_dir() / "hf", home / "none")
+        os.environ.update(hub.environment(home))
+        te.install()
+        mamba.install()
+        hub.stay_offline(home / "hub")
+        case = cases.read(target)
+        assert isinstance(case, Case), case
+        gpu.answer(case.device, case.world, 0)
+        config, _ = load.load(case)
+        from megatron.bridge.training.config import runtime_config_update
+
+        with stand_ins.checkpoint(config):
+            runtime_config_update(config)
+        config.to_yaml(file)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,118 @@
+"""`moedsl import run_config.yaml`, on files that Bridge itself writes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moedsl.compiler import compile_source, load_stdlib
+from moedsl.diagnostics.source import Source
+from moedsl.emit.fields import decided_fields
+from moedsl.recipes import importing, run_config
+from moedsl.recipes.importing import Imported, imported
+from moedsl.verify import case as cases
+from moedsl.verify.case import Case
+from moedsl.verify.client import Server
+from tests.helpers import bridge_process
+from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B, write
+from tests.helpers.paths import ROOT
+
+pytestmark = pytest.mark.bridge
+CHANGED = (
+    "cfg.optimizer.lr = 2e-5",
+    "cfg.train.train_iters = 77",
+    "m.moe_aux_loss_coeff = 0.02",
+    "cfg.scheduler.lr_warmup_iters = 3",
+)
+
+
+@pytest.fixture(scope="module")
+def dumped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The run_config.yaml of a recipe of Qwen3-30B with a few lines of its own, and of one of DeepSeek-V3."""
+    folder = tmp_path_factory.mktemp("run_config")
+    mine = write(folder, QWEN_30B, *CHANGED)
+    targets = {"mine": str(mine), "deepseek": DEEPSEEK}
+    out = {name: folder / name / "run_config.yaml" for name in targets}
+    for name, target in targets.items():
+        out[name].parent.mkdir()
+        ran = bridge_process.run(str(ROOT / "tests/oracles/dump_config.py"), target, str(out[name]))
+        assert ran.returncode == 0, ran.stderr[-2000:]
+    return out
+
+
+@pytest.fixture
+def without_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "is_installed", lambda: False)
+
+
+def lines(made: Imported, *starts: str) -> list[str]:
+    assert made.text is not None, made.diagnostics
+    return [line for line in made.text.splitlines() if line.startswith(starts)]
+
+
+def test_the_words_and_pins_are_those_of_the_recipe(dumped: dict[str, Path], server: Server) -> None:
+    library = load_stdlib()
+    case = cases.read(DEEPSEEK)
+    assert isinstance(case, Case)
+    built = importing.of_bridge(case, server.resolve([case])[0], library)
+    hardware, _ = library.gpu("gb200")
+    assert hardware is not None and not isinstance(built, importing.Diagnostic)
+    read = run_config.read(dumped["deepseek"], hardware, 256)
+    drafts = [importing.draft(r, library) for r in (built, read)]
+    texts = [d.text(d.below).splitlines()[1:] for d in drafts if isinstance(d, importing.Draft)]
+    assert len(texts) == 2 and texts[0] == texts[1]
+    differ = {n for n in read.fields if n in built.settled and read.fields[n] != built.settled[n]}
+    assert all(str(read.fields[n])[:1] == "<" or n == "model.pipeline_model_parallel_layout" for n in differ), differ
+
+
+def test_without_bridge_its_hyperparameters_are_statements(dumped: dict[str, Path], without_bridge: None) -> None:
+    made = imported(str(dumped["mine"]), "h100", 16)
+    sets = lines(made, "set ")
+    assert {"set optimizer.lr = 2e-05", "set train.train_iters = 77", "set scheduler.lr_warmup_iters = 3"} <= {*sets}
+    assert lines(made, "#   Megatron Bridge is not installed")
+    assert made.text is not None and not compile_source(Source("import.moe", made.text)).failed
+
+
+def test_with_bridge_every_other_field_is_too(dumped: dict[str, Path]) -> None:
+    made = imported(str(dumped["mine"]), "h100", 16)
+    assert "set model.moe_aux_loss_coeff = 0.02" in lines(made, "set ")
+    assert made.text is not None
+    result = compile_source(Source("import.moe", made.text))
+    assert not result.failed
+    decided = decided_fields(result.plans[0])
+    assert decided["optimizer.lr"] == 2e-5 and decided["train.train_iters"] == 77
+
+
+def test_it_needs_no_torch(dumped: dict[str, Path]) -> None:
+    code = (
+        "import sys; from moedsl.recipes import importing; importing.is_installed = lambda: False\n"
+        f"made = importing.imported({str(dumped['mine'])!r}, 'h100', 16)\n"
+        "assert made.text and not {'torch', 'megatron', 'transformers'} & {*sys.modules}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "said"),
+    [
+        ("a: [", "h100", "is not YAML"),
+        ("model: 3", "h100", "it is not a `run_config.yaml` of Megatron Bridge"),
+        (None, "h100", "cannot read"),
+        ("", None, "does not say on which GPUs it ran"),
+        ("", "h1000", "`h1000` is not a GPU of the stdlib"),
+    ],
+)
+def test_another_file_is_an_error(
+    tmp_path: Path, without_bridge: None, text: str | None, gpu: str | None, said: str
+) -> None:
+    file = tmp_path / "run_config.yaml"
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    made = imported(str(file), gpu, 8)
+    assert made.text is None
+    (d,) = made.diagnostics
+    assert d.id == "import.recipe" and said in d.message
