@@ -1,4 +1,4 @@
-"""Put the recipe that Megatron Bridge ships for a run's model and GPUs beside the plan, at the run's own batch.
+"""Compare the plan with the recipe that Megatron Bridge ships for its model and GPUs, at the run's own batch.
 
 Both layouts are priced by the same estimate, with the same batch, length and number formats. A recipe for another
 number of GPUs is not shown: the data parallel size, and with it the layout, would be another one.
@@ -47,7 +47,7 @@ def shipped(chosen: Chosen, row: Row, pipeline: str | None) -> ShippedRecipe | N
         target=nearest.target,
         layout=dict(nearest.layout),
         written_for={n: v for n, v in own.items() if v != run[n]},
-        others=tuple(r.name for r in others),
+        others=tuple(n for n in dict.fromkeys(r.name for r in others) if n != nearest.name),
         **_priced(nearest, chosen, row, pipeline),
     )
 

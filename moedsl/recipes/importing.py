@@ -14,9 +14,8 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.compiler import Result, compile_source, load_stdlib
+from moedsl.compiler import Result, load_stdlib
 from moedsl.diagnostics.model import Diagnostic, error, suggest, warning
-from moedsl.diagnostics.source import Source
 from moedsl.diff.fields import of_plan
 from moedsl.emit.artifact import files_of
 from moedsl.emit.fields import decided_fields
@@ -26,7 +25,7 @@ from moedsl.lint.run import from_bridge, judged_for, machine
 from moedsl.megatron import fields
 from moedsl.recipes import program, run_config
 from moedsl.recipes.program import Below
-from moedsl.recipes.settings import Answer, differing, settled, variables
+from moedsl.recipes.settings import Answer, differing, planned, settled, variables
 from moedsl.recipes.stated import Stated, declared, differing_facts, model_of, stated
 from moedsl.rules.effects import EXPERIMENT, of_rules
 from moedsl.rules.library import Library
@@ -37,7 +36,6 @@ from moedsl.verify.client import INSTALL, Server, is_installed
 from moedsl.verify.report import Report
 from moedsl.verify.resolve import Resolved
 
-_MEMORY = "std.memory.fits"
 _NO_BRIDGE = "Megatron Bridge is not installed here: fields of model, dataset and tokenizer were not compared"
 _SIZES = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
 _ELSEWHERE = ("model.", "dataset.", "tokenizer.", "env_vars")
@@ -121,10 +119,7 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
         return _no_model(r, library)
     s = stated(r, model)
     below = Below({"model.mtp_num_layers": s.mtp} if s.mtp is not None else {})
-    result = compile_source(Source("import.moe", program.text(s, r.target, below)))
-    if any(d.id == "solve.does_not_fit" for d in result.diagnostics):
-        below = evolve(below, allow=_MEMORY)
-        result = compile_source(Source("import.moe", program.text(s, r.target, below)))
+    below, result = planned(lambda more: program.text(s, r.target, more), below)
     return Draft(r, s, below, result)
 
 
@@ -185,8 +180,7 @@ def finished(d: Draft, ours: Answer | None) -> Imported:
     decided = decided_fields(d.result.plans[0])
     wanted = {p: v for p, v in differing(d.recipe, ours, decided) if p not in d.below.sets}
     comments = (*_not_compared(ours), *_data(d, ours), *variables(d.recipe, ours))
-    below, _ = settled(d.text, evolve(d.below, comments=comments), wanted)
-    return Imported(d.text(below))
+    return Imported(d.text(settled(d.text, evolve(d.below, comments=comments), wanted)))
 
 
 def _not_compared(ours: Answer) -> Iterator[str]:

@@ -33,7 +33,7 @@ class Below:
 def text(s: Stated, origin: str, below: Below) -> str:
     """Write the program as `moedsl fmt` does."""
     whole = "\n".join([f"# Written from {origin} {MARK}.", *_words(s), "", *_layout(s), *_below(below)]) + "\n"
-    made, found = format_source(Source("import.moe", whole))
+    made, found = format_source(Source("recipe.moe", whole))
     assert made is not None, found
     return made
 

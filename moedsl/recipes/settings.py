@@ -14,10 +14,19 @@ from moedsl.diagnostics.source import Source
 from moedsl.lint.recipe import Recipe
 from moedsl.recipes.program import Below, is_literal, literal
 from moedsl.recipes.stated import PATTERN
+from moedsl.rules.ids import RuleId
 
 Fields = Mapping[str, Any]
+Write = Callable[[Below], str]
+"""The text of a program with what follows its words."""
+NAME = "recipe.moe"
 DEFAULT_FOLDER = "nemo_experiments"
 """Bridge's folder for runs that name none, below the folder in which the recipe is built."""
+UNSET: Mapping[str, str] = {
+    "ddp.num_buckets": "Bridge's overlap settings state the size of a bucket instead",
+    "model.vocab_size": "a plan has the vocabulary of the model, also with a tokenizer that has another",
+}
+"""Fields that the checker accepts and that contradict a field of every plan, with the reason."""
 
 
 def _is(path: str, *values: Any) -> Callable[[Recipe], bool]:
@@ -44,9 +53,13 @@ UNREAD: Mapping[str, Callable[[Recipe], bool]] = {
     "model.moe_deepep_num_sms": _always,
     "model.hf_model_*": _always,
     "train.eval_*": _always,
+    "checkpoint.load": _is("checkpoint.save", None),
     "comm_overlap": _always,
-    "comm_overlap.*": _always,
+    "comm_overlap.[!t]*": _always,
+    "comm_overlap.tp_comm_overlap": _is("model.tensor_model_parallel_size", 1),
+    "model.tp_comm_overlap": _always,
     "mixed_precision": _always,
+    "mixed_precision.fp?_param": _always,
     "dataset": _always,
     "*.timers": _always,
     "env_vars": _always,
@@ -79,20 +92,25 @@ def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, A
     of_data = r.classes.get("dataset") == ours.classes.get("dataset")
     for path, theirs in sorted(r.settled.items()):
         moved = _moved(path, r.fields, r.settled) or _moved(path, ours.built, ours.resolved)
-        if same(theirs, ours.resolved.get(path)) or (moved and path not in decided) or _needs_none(path, theirs, r):
+        if same(theirs, ours.resolved.get(path)) or (moved and path not in decided) or _needs_none(path, r):
             continue
         if of_data or not path.startswith("dataset."):
-            yield path, theirs
+            yield path, _relative(theirs)
 
 
 def _moved(path: str, before: Fields, after: Fields) -> bool:
     return path in before and before[path] != after.get(path)
 
 
-def _needs_none(path: str, value: Any, r: Recipe) -> bool:
+def _needs_none(path: str, r: Recipe) -> bool:
     """Whether a field needs no statement in any program of the recipe."""
-    unread = any(fnmatch.fnmatchcase(path, p) and holds(r) for p, holds in UNREAD.items())
-    return unread or DEFAULT_FOLDER in str(value)
+    return any(fnmatch.fnmatchcase(path, p) and holds(r) for p, holds in UNREAD.items())
+
+
+def _relative(value: Any) -> Any:
+    """A path below Bridge's default folder, relative to the folder of the job."""
+    inside = isinstance(value, str) and f"/{DEFAULT_FOLDER}/" in value
+    return DEFAULT_FOLDER + value.partition(f"/{DEFAULT_FOLDER}")[2] if inside else value
 
 
 def same(a: Any, b: Any) -> bool:
@@ -110,20 +128,26 @@ def variables(r: Recipe, ours: Answer) -> Iterator[str]:
     return (f"env_vars.{n} = {literal(v)}" for n, v in r.env.items() if own.get(n) != str(v))
 
 
-def settled(write: Callable[[Below], str], below: Below, wanted: Mapping[str, Any]) -> tuple[Below, Result]:
+def planned(write: Write, below: Below) -> tuple[Below, Result]:
+    """Plan a program; one whose layout does not fit by the estimate allows the law, because the recipe has it."""
+    result = compile_source(Source(NAME, write(below)))
+    if below.allow or all(d.id != "solve.does_not_fit" for d in result.diagnostics):
+        return below, result
+    return planned(write, evolve(below, allow=RuleId.FITS.value))
+
+
+def settled(write: Write, below: Below, wanted: Mapping[str, Any]) -> Below:
     """Set each field that the checker and the plan accept, and comment on the others with the reason."""
-    objects = {p: v for p, v in wanted.items() if not is_literal(v)}
-    sets = {p: v for p, v in wanted.items() if p not in objects}
-    said = [f"{p} = {v}" for p, v in objects.items()]
+    unsaid = {p: v for p, v in wanted.items() if p in UNSET or not is_literal(v)}
+    sets = {p: v for p, v in wanted.items() if p not in unsaid}
+    said = [f"{p} = {v}" + (f": {UNSET[p]}" if p in UNSET else "") for p, v in unsaid.items()]
     while True:
-        source = Source("import.moe", write(evolve(below, sets={**below.sets, **sets})))
-        result = compile_source(source)
-        refused = {p: d for d in result.diagnostics if d.is_error for p in [_path(d, source)] if p in sets}
+        tried, result = planned(write, evolve(below, sets={**below.sets, **sets}))
+        refused = {p: d for d in result.diagnostics if d.is_error for p in [_path(d, result.source)] if p in sets}
         if not refused:
-            break
+            return evolve(tried, comments=(*below.comments, *sorted(said)))
         said += [f"{p} = {literal(sets[p])}: {d.message.removeprefix(f'`{p}` ')}" for p, d in refused.items()]
         sets = {p: v for p, v in sets.items() if p not in refused}
-    return evolve(below, sets={**below.sets, **sets}, comments=(*below.comments, *sorted(said))), result
 
 
 def _path(d: Diagnostic, source: Source) -> str:

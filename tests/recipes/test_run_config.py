@@ -73,14 +73,14 @@ def test_without_bridge_its_hyperparameters_are_statements(dumped: dict[str, Pat
     sets = lines(made, "set ")
     assert {"set optimizer.lr = 2e-05", "set train.train_iters = 77", "set scheduler.lr_warmup_iters = 3"} <= {*sets}
     assert lines(made, "#   Megatron Bridge is not installed")
-    assert made.text is not None and not compile_source(Source("import.moe", made.text)).failed
+    assert made.text is not None and not compile_source(Source("recipe.moe", made.text)).failed
 
 
 def test_with_bridge_every_other_field_is_too(dumped: dict[str, Path]) -> None:
     made = imported(str(dumped["mine"]), "h100", 16)
     assert "set model.moe_aux_loss_coeff = 0.02" in lines(made, "set ")
     assert made.text is not None
-    result = compile_source(Source("import.moe", made.text))
+    result = compile_source(Source("recipe.moe", made.text))
     assert not result.failed
     decided = decided_fields(result.plans[0])
     assert decided["optimizer.lr"] == 2e-5 and decided["train.train_iters"] == 77

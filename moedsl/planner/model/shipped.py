@@ -21,7 +21,7 @@ class ShippedRecipe(Record):
     changes: Mapping[str, Any]
     """Axes that differ from the plan, with the recipe's values."""
     written_for: Mapping[str, Any]
-    """What its own run has and this one has not: length, batch and number formats."""
+    """The length, batch and number formats of the recipe that differ from those of this run."""
     refused_by: str | None
     """The law that its layout breaks in this run."""
     because: str | None

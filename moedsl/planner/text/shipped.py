@@ -1,4 +1,4 @@
-"""Print the recipe that Megatron Bridge ships for a run's model and GPUs beside the plan."""
+"""Print the recipe that Megatron Bridge ships for the model and the GPUs of a plan."""
 
 from __future__ import annotations
 
