@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.source import Source
 from moedsl.emit.fields import decided_fields
@@ -116,3 +117,28 @@ def test_another_file_is_an_error(
     assert made.text is None
     (d,) = made.diagnostics
     assert d.id == "import.recipe" and said in d.message
+
+
+def test_another_architecture_is_an_error(dumped: dict[str, Path], tmp_path: Path, without_bridge: None) -> None:
+    file = tmp_path / "run_config.yaml"
+    text = dumped["mine"].read_text(encoding="utf-8")
+    file.write_text(text.replace("\n  num_layers: 48\n", "\n  num_layers: 24\n"), encoding="utf-8")
+    (d,) = imported(str(file), "h100", 16).diagnostics
+    assert (d.id, d.message) == ("import.no_model", "the recipe changes qwen3_30b_a3b: layers 24")
+    file.write_text(
+        text.replace("Qwen/Qwen3-30B-A3B", "ours/model").replace("num_moe_experts: 128", "num_moe_experts: 64")
+    )
+    (d,) = imported(str(file), "h100", 16).diagnostics
+    assert d.message == "no declared model has the architecture of ours/model"
+    assert any("moedsl models add" in h for h in d.help)
+
+
+def test_a_file_of_the_user_stays(dumped: dict[str, Path], tmp_path: Path, without_bridge: None) -> None:
+    out = tmp_path / "run.moe"
+    words = ["import", str(dumped["mine"]), "--gpu", "h100", "--world", "16", "-o", str(out)]
+    assert main(words) == 0
+    first = out.read_text(encoding="utf-8")
+    assert first.startswith(f"# Written from {dumped['mine']} by `moedsl import`.")
+    out.write_text("mine", encoding="utf-8")
+    assert main(words) == 1 and out.read_text(encoding="utf-8") == "mine"
+    assert main([*words, "--force"]) == 0 and out.read_text(encoding="utf-8") == first
