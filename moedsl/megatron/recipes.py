@@ -11,20 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from attrs import frozen
-
 from moedsl.diagnostics.model import Diagnostic, error, suggest
 from moedsl.diagnostics.source import Source
 from moedsl.megatron.fields import DATA, LATEST
 from moedsl.schema import axes
+from moedsl.support.record import Record
 
 LIKE = "--like "
 """The start of the name of a source whose statements are the pins of a recipe."""
 _KEY = ("hf", "hardware", "gpus", "task")
 
 
-@frozen
-class Shipped:
+class Shipped(Record):
     """One recipe of Bridge's. `layout` has each axis that is on, and the pipeline layout, but no format of numbers."""
 
     hf: str

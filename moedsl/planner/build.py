@@ -10,11 +10,13 @@ from moedsl.cost import pipeline
 from moedsl.cost.bounds import TIGHT, Bounds, bounds
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.source import Source
-from moedsl.planner import compare_4k, experiment, memory_verdict, rebalance, shipped, sweep_table, vlm_parts, walls
+from moedsl.megatron import recipes
+from moedsl.planner import compare_4k, experiment, memory_verdict, rebalance, sweep_table, vlm_parts, walls
 from moedsl.planner.model.decisions import Allowed, Alternative, Compared4k, Decision, Measured, MoreGpus, OtherValue
 from moedsl.planner.model.estimate import Certain, CertainLayout, Covers, Estimate
 from moedsl.planner.model.ladder import RanksBy
 from moedsl.planner.model.plan import VERSION, Batch, Device, Layout, Member, Need, Plan, Policy, Search, Target
+from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.notes.advice import Answers, against, answers
 from moedsl.planner.version_bounds import bound
 from moedsl.rules.effects import of_rules
@@ -72,7 +74,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         diagnostics=[to_json(d, sources) for d in diagnostics],
         alternatives=tuple(_alternative(chosen, r, row) for r in chosen.solution.rows[1:]),
         rebalanced=_rebalanced(chosen, row),
-        shipped=shipped.shipped(chosen, row, layout.pipeline_layout),
+        shipped=_shipped(chosen, row, layout),
         steps=tuple(_step(chosen, g, r, row) for g, r in chosen.steps),
         search=Search(chosen.solution.legal, chosen.solution.priced, RanksBy(rank.id, rank.because, rank.cites)),
         isolation=_isolation(p),
@@ -80,6 +82,17 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         experiment=experiment.experiment(chosen, experiment.settings(batch, policy, layout), derived, decisions),
         against_4k=Compared4k(compare_4k.changes(twin, row.codes)) if twin else None,
     )
+
+
+def _shipped(chosen: Chosen, row: Row, layout: Layout) -> ShippedRecipe | None:
+    """The recipe that Bridge ships for the run; None for most runs."""
+    p = chosen.problem.program
+    found = recipes.find(p.model.hf, p.hardware.name, chosen.problem.gpus, p.task)
+    if not found:
+        return None
+    from moedsl.planner import shipped
+
+    return shipped.nearest(found, chosen, row, layout.pipeline_layout)
 
 
 def _isolation(p: Program) -> Member | None:

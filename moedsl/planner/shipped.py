@@ -6,7 +6,7 @@ number of GPUs is not shown: the data parallel size, and with it the layout, wou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isnan, log2
 from typing import Any
 
@@ -14,7 +14,6 @@ from attrs import evolve
 
 from moedsl.checker.program import Pin, Program
 from moedsl.cost.bounds import bounds
-from moedsl.megatron import recipes
 from moedsl.megatron.recipes import Shipped
 from moedsl.megatron.values import stages
 from moedsl.planner.model.shipped import ShippedRecipe
@@ -30,25 +29,21 @@ _PIPELINE = "pipeline_layout"
 Values = Mapping[str, Any]
 
 
-def shipped(chosen: Chosen, row: Row, pipeline: str | None) -> ShippedRecipe | None:
-    """The recipe nearest to the run, priced; None if Bridge ships none for its model, GPU, number of GPUs and task.
+def nearest(found: Sequence[Shipped], chosen: Chosen, row: Row, pipeline: str | None) -> ShippedRecipe:
+    """The recipe nearest to the run among those for its model, GPU, number of GPUs and task, priced.
 
     `pipeline` is the pipeline layout of the plan.
     """
-    p = chosen.problem.program
-    found = recipes.find(p.model.hf, p.hardware.name, chosen.problem.gpus, p.task)
-    if not found:
-        return None
     run = _experiment(chosen, row)
-    nearest, *others = sorted(found, key=lambda r: _distance(r, run))
-    own = {"seq": nearest.seq, "global_batch": nearest.batch, **nearest.formats}
+    best, *others = sorted(found, key=lambda r: _distance(r, run))
+    own = {"seq": best.seq, "global_batch": best.batch, **best.formats}
     return ShippedRecipe(
-        name=nearest.name,
-        target=nearest.target,
-        layout=dict(nearest.layout),
+        name=best.name,
+        target=best.target,
+        layout=dict(best.layout),
         written_for={n: v for n, v in own.items() if v != run[n]},
-        others=tuple(n for n in dict.fromkeys(r.name for r in others) if n != nearest.name),
-        **_priced(nearest, chosen, row, pipeline),
+        others=tuple(n for n in dict.fromkeys(r.name for r in others) if n != best.name),
+        **_priced(best, chosen, row, pipeline),
     )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.support.record import Record, record
+from moedsl.support.record import Record
 
 
-@record
 class ShippedRecipe(Record):
     """A recipe of Bridge's for this model, GPU, number of GPUs and task, with this run's batch and number formats."""
 
