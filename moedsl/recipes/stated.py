@@ -61,7 +61,7 @@ def stated(r: Recipe, model: Model) -> Stated:
         model=model,
         hardware=r.hardware.name,
         gpus=r.world,
-        task=words.get("task", "pretrain"),
+        task=_task(r, model, words.get("task", "pretrain")),
         seq=words["seq"],
         batch=words["global_batch"],
         formats={n: v for n, v in values.items() if axes.BY_NAME[n].is_format},
@@ -73,6 +73,11 @@ def stated(r: Recipe, model: Model) -> Stated:
         | _pipeline(r),
         unknown=tuple(a.name for a in axes.AXES if a.name not in values),
     )
+
+
+def _task(r: Recipe, model: Model, by_data: str) -> str:
+    """The task by the data; every image dataset of Bridge's is one for fine-tuning, so there the name says it."""
+    return by_data if model.vision is None else "sft" if "_sft_" in r.function else "pretrain"
 
 
 def model_of(r: Recipe, library: Library) -> Model | None:

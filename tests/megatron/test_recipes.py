@@ -56,7 +56,8 @@ def test_it_is_the_layout_that_was_extracted(recipe: Shipped) -> None:
     for axis in axes.AXES:
         value = own.get(axis.name, axis.decode(axis.off))
         assert axis.decode(axis.encode(value)) == expected(row, axis.name), axis.name
-    assert (recipe.seq, recipe.batch, recipe.gpus) == (row["seq"], row["global_batch"], row["gpus"])
+    said = ("seq", "global_batch", "gpus", "task")
+    assert (recipe.seq, recipe.batch, recipe.gpus, recipe.task) == tuple(row[n] for n in said)
     theirs, ours = row.get("pipeline_layout"), recipe.layout.get("pipeline_layout")
     assert (theirs and stages(theirs)) == (ours and stages(ours))
 
