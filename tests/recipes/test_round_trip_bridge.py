@@ -88,9 +88,7 @@ UNSAID: Mapping[str, str] = {
     "model.moe_paged_stash_buffer_size_factor_cuda": "the stash of a captured iteration, which the estimate has as 1.2",
     "model.*offload*": "`fused_group_mlp` is no word of the language",
     "model.recompute_granularity": "selective, of no module",
-    "model.init_model_with_meta_device": "a plan with FSDP makes the model on the meta device",
     "checkpoint.ckpt_format": "FSDP needs its own format",
-    "dataset.seq*_length": "a plan has one length for model and data",
 }
 """Fields that a program comments on, as patterns, each with its reason."""
 
@@ -99,7 +97,6 @@ REFUSED = {
     "std.vision.no_vpp",
     "std.mesh.expert_mesh",
     "std.mesh.layers",
-    "std.batch.batch_over_dp",
     "std.cuda_graph.whole_graph_dispatcher",
 }
 """Laws that recipes break. `tests/stdlib/test_laws_late_bridge.py` asks Bridge about them."""
