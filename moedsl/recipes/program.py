@@ -9,6 +9,7 @@ from typing import Any
 from attrs import field, frozen
 
 from moedsl.diagnostics.source import Source
+from moedsl.megatron import secrets
 from moedsl.megatron.recipes import pins
 from moedsl.recipes.stated import Stated
 from moedsl.schema import axes
@@ -75,6 +76,13 @@ def literal(value: Any) -> str:
     if isinstance(value, str):
         return quote(value)
     return "none" if value is None else json.dumps(value)
+
+
+def shown(path: str, value: Any) -> str:
+    """Write a field with its value for a comment; a program is a file, so the value of a secret stays out."""
+    text = literal(value) if is_literal(value) else str(value)
+    secret = secrets.value_kind(text) or secrets.is_secret_name(path.rpartition(".")[2])
+    return f"{path} = {'(a secret)' if secret else text}"
 
 
 def is_literal(value: Any) -> bool:

@@ -12,7 +12,7 @@ from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.lint.recipe import Recipe
-from moedsl.recipes.program import Below, is_literal, literal
+from moedsl.recipes.program import Below, is_literal, shown
 from moedsl.recipes.stated import PATTERN
 from moedsl.rules.ids import RuleId
 
@@ -125,7 +125,7 @@ def same(a: Any, b: Any) -> bool:
 def variables(r: Recipe, ours: Answer) -> Iterator[str]:
     """The environment variables of the recipe that the plan sets otherwise."""
     own = {n: str(v) for n, v in (ours.resolved.get("env_vars") or {}).items()}
-    return (f"env_vars.{n} = {literal(v)}" for n, v in r.env.items() if own.get(n) != str(v))
+    return (shown(f"env_vars.{n}", v) for n, v in r.env.items() if own.get(n) != str(v))
 
 
 def planned(write: Write, below: Below) -> tuple[Below, Result]:
@@ -140,13 +140,13 @@ def settled(write: Write, below: Below, wanted: Mapping[str, Any]) -> Below:
     """Set each field that the checker and the plan accept, and comment on the others with the reason."""
     unsaid = {p: v for p, v in wanted.items() if p in UNSET or not is_literal(v)}
     sets = {p: v for p, v in wanted.items() if p not in unsaid}
-    said = [f"{p} = {v}" + (f": {UNSET[p]}" if p in UNSET else "") for p, v in unsaid.items()]
+    said = [shown(p, v) + (f": {UNSET[p]}" if p in UNSET else "") for p, v in unsaid.items()]
     while True:
         tried, result = planned(write, evolve(below, sets={**below.sets, **sets}))
         refused = {p: d for d in result.diagnostics if d.is_error for p in [_path(d, result.source)] if p in sets}
         if not refused:
             return evolve(tried, comments=(*below.comments, *sorted(said)))
-        said += [f"{p} = {literal(sets[p])}: {d.message.removeprefix(f'`{p}` ')}" for p, d in refused.items()]
+        said += [f"{shown(p, sets[p])}: {d.message.removeprefix(f'`{p}` ')}" for p, d in refused.items()]
         sets = {p: v for p, v in sets.items() if p not in refused}
 
 

@@ -119,6 +119,17 @@ def test_another_file_is_an_error(
     assert d.id == "import.recipe" and said in d.message
 
 
+def test_no_secret_is_written(dumped: dict[str, Path], tmp_path: Path) -> None:
+    file, token = tmp_path / "run_config.yaml", "hf_" + "a1B2" * 9
+    text = dumped["mine"].read_text(encoding="utf-8").replace("\nenv_vars:\n", f"\nenv_vars:\n  HF_TOKEN: {token}\n")
+    file.write_text(text.replace("  wandb_project: null", f"  wandb_project: {token}"), encoding="utf-8")
+    assert file.read_text(encoding="utf-8").count(token) == 2
+    made = imported(str(file), "h100", 16)
+    assert made.text is not None and token not in made.text
+    assert lines(made, "#   env_vars.HF_TOKEN") == ["#   env_vars.HF_TOKEN = (a secret)"]
+    assert lines(made, "#   logger.wandb_project = (a secret)") and not lines(made, "set logger.wandb_project")
+
+
 def test_another_architecture_is_an_error(dumped: dict[str, Path], tmp_path: Path, without_bridge: None) -> None:
     file = tmp_path / "run_config.yaml"
     text = dumped["mine"].read_text(encoding="utf-8")
