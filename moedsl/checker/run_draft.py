@@ -7,7 +7,7 @@ one; stating a thing twice in one layer is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import evolve, field
@@ -237,8 +237,13 @@ def runs(
             blocks[item.name.id] = item
     if not blocks:
         return [("main", _above(top, base))], diagnostics
-    found = [(n, _inherit(b, blocks, gather, ()).over(top)) for n, b in blocks.items()]
-    return [(n, _above(d, base)) for n, d in found], diagnostics
+    whole = dict[str, Draft]()
+    for block in blocks.values():
+        for run in reversed(_chain(block, blocks, whole, diagnostics)):
+            own = gather.layer(run.body)
+            inherited = whole.get(run.base.id) if run.base else None
+            whole[run.name.id] = own if inherited is None else own.over(inherited)
+    return [(n, _above(whole[n].over(top), base)) for n in blocks], diagnostics
 
 
 def _above(draft: Draft, base: Draft) -> Draft:
@@ -248,17 +253,23 @@ def _above(draft: Draft, base: Draft) -> Draft:
     return draft.over(base)
 
 
-def _inherit(run: ast.RunDecl, blocks: dict[str, ast.RunDecl], gather: Gather, chain: tuple[str, ...]) -> Draft:
-    own = gather.layer(run.body)
-    if run.base is None:
-        return own
-    if run.base.id in (*chain, run.name.id):
-        gather.diagnostics.append(error("check.circular", f"run `{run.name.id}` inherits from itself", run.base.span))
-        return own
-    if run.base.id not in blocks:
-        help = suggest(run.base.id, list(blocks))
-        gather.diagnostics.append(
-            error("check.unknown_name", f"no run is called `{run.base.id}`", run.base.span, help=help)
-        )
-        return own
-    return own.over(_inherit(blocks[run.base.id], blocks, gather, (*chain, run.name.id)))
+def _chain(
+    run: ast.RunDecl, blocks: dict[str, ast.RunDecl], whole: Mapping[str, Draft], diagnostics: list[Diagnostic]
+) -> list[ast.RunDecl]:
+    """A run and those that it inherits from, as far as they are not read yet; none if it is itself."""
+    chain = dict[str, ast.RunDecl]()
+    while run.name.id not in whole:
+        chain[run.name.id] = run
+        if run.base is None:
+            break
+        if run.base.id in chain:
+            diagnostics.append(error("check.circular", f"run `{run.name.id}` inherits from itself", run.base.span))
+            break
+        if run.base.id not in blocks:
+            help = suggest(run.base.id, list(blocks))
+            diagnostics.append(
+                error("check.unknown_name", f"no run is called `{run.base.id}`", run.base.span, help=help)
+            )
+            break
+        run = blocks[run.base.id]
+    return [*chain.values()]

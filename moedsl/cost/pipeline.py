@@ -168,7 +168,8 @@ def _balanced(model: Model, pp: int, chunks: int) -> list[int]:
     tops = sorted({float(n) for n in range(1, model.layers + 1)} | {n + tail for n in range(model.layers + 1)})
     least = tail + (not may_be_empty(model))
     top = next(t for t in tops if t >= least and int(t) * (chunks - 1) + int(t - tail) >= model.layers)
-    counts = [int(top)] * (chunks - 1) + [int(top - tail)]
+    most = -(-model.layers // max(chunks - chunks // pp, 1)) + 1  # more of them would only be given away again
+    counts = [min(int(top), most)] * (chunks - 1) + [min(int(top - tail), most if pp > 1 else model.layers)]
     load = [sum(counts[s::pp]) + (tail if s == pp - 1 else 0.0) for s in range(pp)]
     full = len(counts) - may_be_empty(model)
     stages = [_fullest(counts, load[s], s, pp, full) for s in range(pp)]

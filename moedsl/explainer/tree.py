@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from moedsl.rules.interpreter import evaluate
@@ -15,11 +15,17 @@ Json = dict[str, Any]
 
 
 def tree(expr: ast.Expr, env: Mapping[str, Any], lets: Mapping[str, ast.Expr]) -> Json:
-    """Make ``{text, value, parts}``: a part for each operand that varies; a `let` opens into its expression."""
+    """Make ``{text, value, parts}``: a part for each operand that varies. A `let` opens into its expression where it
+    first stands: lets that use each other twice would double the tree each time."""
+    return _tree(expr, env, dict(lets))
+
+
+def _tree(expr: ast.Expr, env: Mapping[str, Any], closed: dict[str, ast.Expr]) -> Json:
+    parts = (closed.pop(expr.id),) if isinstance(expr, ast.Name) and expr.id in closed else ast.operands(expr)
     return {
         "text": print_expr(expr),
         "value": json_value(evaluate(expr, env)),
-        "parts": [tree(e, env, lets) for e in _operands(expr, lets) if _varies(e, env)],
+        "parts": [_tree(e, env, closed) for e in parts if _varies(e, env)],
     }
 
 
@@ -32,10 +38,6 @@ def _varies(e: ast.Expr, env: Mapping[str, Any]) -> bool:
 
 def _words(e: ast.Expr, env: Mapping[str, Any]) -> bool:
     return isinstance(e, ast.List) and not any(_varies(i, env) for i in e.items)
-
-
-def _operands(e: ast.Expr, lets: Mapping[str, ast.Expr]) -> Sequence[ast.Expr]:
-    return (lets[e.id],) if isinstance(e, ast.Name) and e.id in lets else ast.operands(e)
 
 
 def lines(node: Mapping[str, Any], indent: str = "") -> list[str]:

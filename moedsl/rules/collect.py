@@ -28,6 +28,9 @@ UNIQUE = ("require", "prefer", "let", "measured", "symptom", "effect")
 """Kinds of rules with unique names; several rules of other kinds may have one name, under conditions."""
 WORDS = frozenset(w for t in BUILTIN.values() for w in t.words) | {"none"}
 
+MAX_OPENED = 300
+"""The most nodes on a path down an expression with its lets opened; each is a call or two of an evaluation."""
+
 Blocks = Iterable[tuple[str, ast.RulesDecl]]
 
 
@@ -89,8 +92,21 @@ def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Dia
             lets.setdefault(r.name, r)
     graph = {n: {u for u in names(r.expr) if u in lets} for n, r in lets.items()}
     order = _order(graph, lets, scope, diagnostics)
+    diagnostics.extend(_too_deep(order, graph, lets))
     again = [r for r in rules if r.kind == "let" and lets[r.name] is not r and r.name in order]
     return [*(lets[n] for n in order), *again, *(r for r in rules if r.kind != "let")]
+
+
+def _too_deep(order: list[str], graph: dict[str, set[str]], lets: dict[str, Rule]) -> list[Diagnostic]:
+    """Report the first let whose expression, with the lets that it uses opened, has a path of more than MAX_OPENED
+    nodes: an evaluation goes down that path."""
+    opened: dict[str, int] = {}
+    for n in order:
+        opened[n] = ast.height(lets[n].expr) + max((opened[u] for u in graph[n] if u in opened), default=0)
+        if opened[n] > MAX_OPENED:
+            text = f"the expression of `{n}` is more than {MAX_OPENED} deep with the lets that it uses"
+            return [error("check.deep_let", text, lets[n].span, help="use fewer lets, one below the other")]
+    return []
 
 
 def _order(

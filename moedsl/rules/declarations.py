@@ -31,7 +31,9 @@ UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
 """The units of a fact that needs one."""
 _RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
 """The precisions whose dense rate a declaration of hardware may state."""
-MOST_LAYERS, LARGEST = 10_000, 1 << 31
+MOST_LAYERS, MOST_MTP, LARGEST = 10_000, 100, 1 << 31
+LONGEST_PATTERN = 500
+"""Layers of a hybrid: where to cut its pattern is searched over every pair of layers, for every pipeline."""
 """The limit on layers and widths, above which a number is a typo."""
 LETTERS = "M*E-"
 """The letters of a hybrid's layer_pattern (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
@@ -179,8 +181,10 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append("sizes are at least 1")
     elif m.heads % m.query_groups:
         wrong.append(f"{m.heads} heads do not divide evenly into {m.query_groups} query groups")
-    if m.layers > MOST_LAYERS or max(v for v in attrs.astuple(m, recurse=False) if isinstance(v, int)) > LARGEST:
-        wrong.append(f"a size is out of range: at most {MOST_LAYERS} layers, and {LARGEST} of anything")
+    largest = max(v for v in attrs.astuple(m, recurse=False) if isinstance(v, int))
+    if m.layers > MOST_LAYERS or m.mtp_layers > MOST_MTP or largest > LARGEST:
+        sizes = f"{MOST_LAYERS} layers, {MOST_MTP} MTP layers, and {LARGEST} of anything"
+        wrong.append(f"a size is out of range: at most {sizes}")
     if m.dense_layers > m.layers:
         wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
     if m.revision and not _COMMIT.fullmatch(m.revision):
@@ -219,6 +223,7 @@ def _of_pattern(m: Model) -> list[str]:
     asked = (
         (not odd, f"{''.join(odd)} is not a letter of a pattern: M Mamba-2, * attention, E experts, - dense MLP"),
         (len(m.layer_pattern) == m.layers, f"a pattern of {len(m.layer_pattern)} layers, but there are {m.layers}"),
+        (m.layers <= LONGEST_PATTERN, f"a pattern of {m.layers} layers; {LONGEST_PATTERN} is the limit"),
         ("E" in m.layer_pattern, "no layer of its pattern has experts"),
         (not m.dense_layers, "dense_layers cannot be combined with a pattern, where - marks the dense layers"),
         (m.attention == "gqa", "the * of a pattern is GQA; latent attention has no letter"),

@@ -135,9 +135,22 @@ def _shown(path: Path) -> str:
 def use(library: Library, source: Source, module: ast.Module, parse: Parse, read: Read = reader.read) -> None:
     """Add the user's module and, once each, the files that it uses; a path is relative to the file that names it."""
     library.add(source, module, "run")
-    for item in module.items:
-        if isinstance(item, ast.UseDecl):
-            _use_one(library, source, item, parse, read)
+    waiting = _uses(source, module)
+    while waiting:
+        user, item = waiting.pop()
+        used = _read_once(library, user, item, read)
+        if used is None:
+            continue
+        inner, found = parse(used)
+        library.diagnostics.extend(found)
+        if inner is not None:
+            library.add(used, inner, "run")
+            waiting += _uses(used, inner)
+
+
+def _uses(source: Source, module: ast.Module) -> list[tuple[Source, ast.UseDecl]]:
+    """The files that a module uses, the last first."""
+    return [(source, item) for item in reversed(module.items) if isinstance(item, ast.UseDecl)]
 
 
 def used_name(source: Source, item: ast.UseDecl) -> str:
@@ -145,19 +158,16 @@ def used_name(source: Source, item: ast.UseDecl) -> str:
     return os.path.normpath(os.path.join(os.path.dirname(source.name), item.path.value))
 
 
-def _use_one(library: Library, source: Source, item: ast.UseDecl, parse: Parse, read: Read) -> None:
+def _read_once(library: Library, source: Source, item: ast.UseDecl, read: Read) -> Source | None:
+    """Read the file that a `use` names; None if it was read before, or cannot be."""
     name = used_name(source, item)
     if name in library.sources:
-        return
+        return None
     used, found = read(name)
     library.diagnostics.extend(_pointing(d, item.path.span) if used is None else d for d in found)
-    if used is None:
-        return
-    library.sources[name] = used
-    module, found = parse(used)
-    library.diagnostics.extend(found)
-    if module is not None:
-        use(library, used, module, parse, read)
+    if used is not None:
+        library.sources[name] = used
+    return used
 
 
 def _pointing(d: Diagnostic, span: Span) -> Diagnostic:

@@ -9,16 +9,22 @@ from moedsl.schema.axes import HELD, MESH
 from moedsl.solver.laws import Compiled, obeying
 from moedsl.solver.table import Table
 
+MOST = 500_000
+"""The most rows that a table grows to before laws take some away: a row with its lets takes some 60 bytes."""
+
 
 def mesh_table(c: Compiled) -> Table:
     """Enumerate all legal meshes."""
     table, bound = c.empty(), frozenset[str]()
     pending = [law for law in c.laws if not law.priced]
     for name in MESH:
-        table, bound = table.grow(name, np.sort(c.problem.domains[name])), bound | {name}
+        bound |= {name}
         ready = [law for law in pending if law.needs <= bound]
         pending = [law for law in pending if not law.needs <= bound]
-        table = obeying(table, ready)
+        domain = np.sort(c.problem.domains[name])
+        table = Table.joined(
+            [obeying(part.grow(name, domain), ready) for part in table.parts(max(1, MOST // len(domain)))]
+        )
     return table
 
 

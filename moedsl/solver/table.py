@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,20 @@ class Table(dict[str, Column]):
         n, m = self.rows, len(domain)
         columns = {k: np.repeat(v, m) for k, v in self.axes.items()}
         return Table({**columns, name: np.tile(domain, n)}, self._fixed, self._lets)
+
+    def parts(self, rows: int) -> list[Table]:
+        """Cut the table into parts of at most so many rows."""
+        at = np.arange(self.rows)
+        return [self] if self.rows <= rows else [self.take(at[i : i + rows]) for i in range(0, self.rows, rows)]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Table]) -> Table:
+        """Put the rows of several tables of the same axes below each other."""
+        first, *more = parts
+        if not more:
+            return first
+        columns = {n: np.concatenate([part.axes[n] for part in parts]) for n in first.axes}
+        return cls(columns, first._fixed, first._lets)
 
     def take(self, index: NDArray[Any]) -> Table:
         """Take rows by mask or by position. A mask becomes positions once, not once for each column."""

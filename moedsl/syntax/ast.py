@@ -44,6 +44,14 @@ def walk(node: Node | None) -> Iterator[Node]:
             yield from walk(child)
 
 
+def height(node: Node) -> int:
+    """The number of nodes on the longest path down from a node, itself included."""
+    level, count = [node], 0
+    while level:
+        level, count = [child for n in level for child in children(n)], count + 1
+    return count
+
+
 def operands(e: Expr) -> tuple[Expr, ...]:
     """The expressions directly below an expression; the name of a called function is none."""
     return e.args if isinstance(e, Call) else cast(tuple[Expr, ...], tuple(children(e)))

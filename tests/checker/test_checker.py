@@ -135,6 +135,7 @@ ONE = [
     ("check.twice", "qwen3_vl_30b_a3b; gb200 x 8; vlm fsdp 3d", "3d"),
     ("check.circular", "profile p { q }\nprofile q { p }\np", "p"),
     ("check.circular", "run a from a { qwen3_30b_a3b; gb200 x 8 }", "a"),
+    ("check.deep_let", RUN + "rules a {" + "".join(f"let y{i + 1} = y{i} + 1\n" for i in range(160)) + "let y0 = tp }", None),
     ("check.circular", RUN + f"rules a {{ let y = z\nlet z = y\nrequire w: y > 1 {WHY} }}", None),
     ("check.no_reason", RUN + "rules a { require x: tp > 0 }", "x"),
     ("check.no_reason", RUN + 'rules a { prefer x: tp > 0 because "a test" }', "x"),

@@ -1,0 +1,106 @@
+"""Programs that are large in one direction: each is answered, or refused by what is too large in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from moedsl.compiler import compile_source, load_stdlib
+from moedsl.cost import pipeline
+from moedsl.diagnostics.source import Source
+from moedsl.explainer import tree
+from moedsl.solver import space
+from moedsl.solver.laws import compile_problem
+from moedsl.solver.problem import lower
+from moedsl.solver.solve import make_cost
+from moedsl.support.resources import stdlib_dir
+from moedsl.syntax import ast
+from tests.helpers.programs import compiled
+
+RUN = "model qwen3_30b_a3b; h100 x 64; fit first\n"
+
+
+def rules(*lets: str) -> str:
+    return RUN + "rules r {\n" + "".join(f"let {line}\n" for line in lets) + "}\n"
+
+
+def model(name: str, *facts: tuple[str, str]) -> str:
+    text = (stdlib_dir() / "models" / f"{name}.moe").read_text().replace(f"model {name}", "model big", 1)
+    for old, new in facts:
+        text = re.sub(old, new, text, count=1)
+    return text + "\nmodel big; h100 x 64; fit first\n"
+
+
+def ids(text: str) -> list[str]:
+    return [d.id for d in compiled(text).diagnostics if d.is_error]
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        (model("qwen3_30b_a3b", (r"experts 128", "mtp_layers 100000 experts 128")), "100 MTP layers"),
+        (
+            model("nemotron_3_nano", (r'layer_pattern "\S+"', f'layer_pattern "{"ME" * 5000}"'), (r"layers \d+", "layers 10000")),
+            "500 is the limit",
+        ),
+    ],
+    ids=["mtp", "pattern"],
+)  # fmt: skip
+def test_a_fact_that_is_too_large_is_refused_with_its_limit(text: str, says: str) -> None:
+    (found,) = (d for d in compiled(text).diagnostics if d.is_error)
+    assert found.id == "check.model" and says in found.message
+
+
+@pytest.mark.parametrize("field", ["vocab_size = 1000000000", "mtp_num_layers = 3000"])
+def test_a_huge_last_stage_is_priced(field: str) -> None:
+    assert ids(f"{RUN}set model.{field}\n") == ["solve.does_not_fit"]
+
+
+def test_a_vocabulary_heavier_than_all_layers_leaves_the_last_stage_none() -> None:
+    facts = load_stdlib().model("qwen3_30b_a3b")[0]
+    assert facts is not None
+    text = pipeline.balanced(evolve(facts, vocab=2_000_000_000), 4, 2)
+    layout, _ = pipeline.parse_layout(str(text), facts, 4, 2)
+    assert layout is not None
+    assert [sum(c.layers for c in layout.stage(s)) for s in range(4)] == [15, 16, 16, 1]
+
+
+def test_a_chain_of_lets_is_answered_or_refused() -> None:
+    lets = ["a0 = tp", *(f"a{i} = a{i - 1} + 1" for i in range(1, 250))]
+    assert ids(rules(*lets)) == ["check.deep_let"]
+    assert ids(rules(*lets[:140])) == []
+
+
+def test_the_tree_of_lets_that_use_each_other_twice_does_not_double() -> None:
+    lets = {f"a{i}": ast.Binary("+", *(2 * (ast.Name(f"a{i - 1}", None),)), None) for i in range(1, 30)}  # type: ignore[arg-type]
+    env = {f"a{i}": 2**i for i in range(30)}
+    assert len(tree.lines(tree.tree(lets["a29"], env, lets))) < 100
+
+
+def test_a_file_uses_a_file_that_uses_a_file(tmp_path: Path) -> None:
+    for i in range(1500):
+        (tmp_path / f"u{i}.moe").write_text(f'use "u{i + 1}.moe"\n')
+    (tmp_path / "u1500.moe").write_text("model_of_nothing\n")
+    result = compile_source(Source(str(tmp_path / "run.moe"), f'use "u0.moe"\n{RUN}'), "check")
+    assert len(result.library.sources) > 1500
+
+
+def test_a_run_from_a_run_from_a_run() -> None:
+    runs = "".join(f"run r{i} from r{i - 1} {{ seq 8k }}\n" for i in range(1, 2000))
+    result = compile_source(Source("t.moe", f"run r0 {{ {RUN} }}\n{runs}"), "check")
+    assert len(result.programs) == 2000 and not result.failed
+    circle = compile_source(Source("t.moe", "run a from b { }\nrun b from a { }\n"), "check")
+    assert [d.id for d in circle.diagnostics if d.id == "check.circular"] == ["check.circular"]
+
+
+def test_the_meshes_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    (program,) = compiled(RUN, "t.moe").programs
+    problem = lower(program, 64)
+    compiled_problem = compile_problem(problem, {"has_layout": make_cost(problem).has_layout})
+    whole = space.mesh_table(compiled_problem)
+    monkeypatch.setattr(space, "MOST", 50)
+    parts = space.mesh_table(compiled_problem)
+    assert whole.rows > 50 and all((whole.axes[n] == parts.axes[n]).all() for n in whole.axes)
