@@ -145,7 +145,8 @@ def _phase(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layou
         p = evolve(p, gpus=before[0].problem.gpus)
     if p.phase == "profile":  # the layout that scale chose, under the rules of profiling
         scale = before[-1]
-        return (evolve(solve.solve(p, scale.problem.gpus, keep=0), solution=scale.solution),), []
+        compiled = solve.solve(p, scale.problem.gpus, keep=0, must_fit=scale.must_fit)
+        return (evolve(compiled, solution=scale.solution),), []
     progress(f"{p.name}: solving")
     chosen, diagnostics = choose(p, progress)
     return (chosen,) if chosen is not None else (), diagnostics

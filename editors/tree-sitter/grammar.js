@@ -27,6 +27,7 @@ module.exports = grammar({
     $._precision_word,
     $._task_word,
     $._routing_word,
+    $._risk_word,
     $._vlm_word,
     $._data_word,
     $._pin_word,
@@ -94,6 +95,7 @@ module.exports = grammar({
       $.precision_stmt,
       $.task_stmt,
       $.routing_stmt,
+      $.risk_stmt,
       $.phase_stmt,
       $.vlm_stmt,
       $.data_stmt,
@@ -129,6 +131,8 @@ module.exports = grammar({
     task_stmt: $ => seq(scanned($._task_word, 'task'), $.name),
 
     routing_stmt: $ => seq(scanned($._routing_word, 'routing'), $.name),
+
+    risk_stmt: $ => seq(scanned($._risk_word, 'risk'), $.name),
 
     phase_stmt: $ => seq(choice($.name, scanned($._profile_word, 'profile')), scanned($._first_word, 'first')),
 

@@ -24,7 +24,7 @@ from moedsl.rules.types import Inference
 from moedsl.schema import axes
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
-from moedsl.schema.symbols import AXES, ROUTINGS, TASKS, Type
+from moedsl.schema.symbols import AXES, RISKS, ROUTINGS, TASKS, Type
 from moedsl.schema.versions import PRODUCTS, as_number, is_version
 from moedsl.syntax import ast
 
@@ -131,7 +131,8 @@ class _Reader:
         parts: dict[str, Any] = {
             "gpus": self._count(), "seq": self._size("seq") or 0, "batch": self._size("batch"),
             "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
-            "routing": self._word("routing", ROUTINGS, "natural"), "precision": self._word("precision", PRECISIONS, ""),
+            "routing": self._word("routing", ROUTINGS, "natural"), "risk": self._word("risk", RISKS, "none"),
+            "precision": self._word("precision", PRECISIONS, ""),
             "data": self._data(), "vlm": frozen, "allows": self._allows(), "sweep": self._sweep(),
             "sets": sets, "target": self._target(), "pipeline_layout": self._layout(built), "isolate": self._isolate(),
             "versions": self._versions(),

@@ -84,6 +84,8 @@ class Program:
     """The versions that the run states, by their name in an expression: torch_version, te_version."""
     batch_gpus: int | None = None
     """The GPUs for the default batch if several numbers are compared, so that the experiment stays the same."""
+    risk: str = "none"
+    """oom: a layout may be chosen that fits only by the best estimate of its memory."""
     workflow: str | None = None
     """The run of which this is a phase."""
 

@@ -62,6 +62,7 @@ _KEYS: dict[type, str] = {
     ast.VlmStmt: "vlm",
     ast.DataStmt: "data",
     ast.RoutingStmt: "routing",
+    ast.RiskStmt: "risk",
     ast.SweepStmt: "sweep",
     ast.IsolateStmt: "sweep",
     ast.WorkflowStmt: "workflow",
@@ -208,7 +209,7 @@ _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
 
 STATEMENTS = (
     "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "fit", "scale", "throughput", "vlm",
-    "data", "routing", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
+    "data", "routing", "risk", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
     "cluster", "calibration", "document", "run", "use", "rules", "profile",
 )  # fmt: skip
 """Keywords that an unknown bare name is compared with."""

@@ -73,8 +73,8 @@ def bounds(cost: Cost, row: Mapping[str, int]) -> Bounds:
     moves = zip(known, each[::2], each[1::2], strict=True)
     spread = (Spread(u.name, low - peak, high - peak, u.because) for u, low, high in moves)
     parts = outside.parts(cost.model, row, cost.gpus, cost.seq)
-    visible = cost.hardware.visible or cost.hardware.memory
-    return Bounds(least, peak, most, tuple(s for s in spread if s.least or s.most), tuple(parts), visible)
+    spread = tuple(s for s in spread if s.least or s.most)
+    return Bounds(least, peak, most, spread, tuple(parts), cost.hardware.shown)
 
 
 def fits(cost: Cost, row: Mapping[str, int]) -> bool:

@@ -124,6 +124,10 @@ def most(routing: str) -> Case:
     return changed(best(routing), *(u.most for u in unknowns(routing)))
 
 
+OF = {"high": most, "best": best, "low": least}
+"""The cases by the words of `must_fit`."""
+
+
 def changed(base: Case, *changes: Mapping[str, float | bool]) -> Case:
     """Return a copy with the named fields replaced."""
     return evolve(base, **{name: value for change in changes for name, value in change.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -80,18 +81,33 @@ class Cost:
     def memory(self, cols: Columns, way: cases.Case | None = None) -> Floats:
         """Return the peak bytes on the most loaded rank, by row, in whole bytes, in the best case or another one."""
         full, way = self._keyed(cols), way or cases.best(self.routing)
-        return np.concatenate([self._memory(part, way) for part in rows.chunks(full, rows.length(full))])
+        parts = ((self._memory_levels(part), rows.length(part)) for part in rows.chunks(full, rows.length(full)))
+        return np.concatenate([self._memory(levels, n, way) for levels, n in parts])
 
-    def spare(self, cols: Columns) -> Floats:
-        """Return the bytes that remain on the most loaded rank in the high case, by row: the visible memory, less what
-        torch has reserved and the memory outside torch."""
-        reserved = self.memory(cols, cases.most(self.routing)) * (1 + outside.HELD_BACK)
-        visible = self.hardware.visible or self.hardware.memory
-        return visible - reserved - outside.most(self.model, self._keyed(cols), self.gpus, self.seq)
+    def spare(self, cols: Columns, case: str = "high", dispatchers: Sequence[int] = ()) -> Floats:
+        """Return the bytes that remain on the most loaded rank in a case (high, best or low), by row, in whole bytes:
+        the visible memory, less what torch has reserved and the memory outside torch. Of some dispatchers, the one with
+        the least memory outside torch counts."""
+        full = self._keyed(cols)
+        return np.concatenate([self._spare(part, case, dispatchers) for part in rows.chunks(full, rows.length(full))])
 
-    def _memory(self, full: dict[str, Ints], way: cases.Case) -> Floats:
-        n = rows.length(full)
-        levels = rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
+    def _spare(self, full: dict[str, Ints], case: str, dispatchers: Sequence[int]) -> Floats:
+        n, levels = rows.length(full), self._memory_levels(full)
+        t = levels.table(outside.COLUMNS, n)
+        ways = [{**t.columns, "dispatcher": np.full(t.rows, d)} for d in dispatchers] or [t.columns]
+        least = functools.reduce(np.minimum, (self._beyond(way, case) for way in ways))
+        held = 0.0 if case == "low" else outside.HELD_BACK
+        reserved = self._memory(levels, n, cases.OF[case](self.routing)) * (1 + held)
+        return np.rint(self.hardware.shown - reserved - least[t.inverse])
+
+    def _beyond(self, cols: Mapping[str, Ints], case: str) -> Floats:
+        """Return the bytes outside torch."""
+        return outside.total(self.model, cols, self.gpus, self.seq, case)
+
+    def _memory_levels(self, full: dict[str, Ints]) -> rows.Levels:
+        return rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
+
+    def _memory(self, levels: rows.Levels, n: int, way: cases.Case) -> Floats:
         pipes, t = levels.table(_PIPE, n), levels.table(memory.COLUMNS, n)
         priced = memory.matrix(self.model, self._prices(t, way), t.rows)
         peak = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)

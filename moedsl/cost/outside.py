@@ -19,6 +19,8 @@ from moedsl.schema.frozen import frozen
 from moedsl.schema.units import GIB
 
 MIB = 2**20
+COLUMNS = ("tp", "cp", "pp", "ep", "etp", "micro_batch", "dispatcher")
+"""The axes that this memory depends on."""
 HELD_BACK = 0.03
 """The share that torch's allocator reserves above what is allocated, at most: 158.22 and 162.29 GiB, 101.51 and 103.96
 GiB in published runs with expandable segments (Nemotron 3.5 Lightning, 8 GB200)."""
@@ -34,6 +36,10 @@ CHUNK = {"send": 36, "receive": 288, "network": 128}
 CHANNELS = 10
 """DeepEP's channels: half of its 20 SMs."""
 ALLTOALL, DEEPEP, HYBRIDEP = (BY_NAME["dispatcher"].encode(w) for w in ("alltoall", "deepep", "hybridep"))
+HYBRIDEP_COPIES, DEEPEP_CHUNKS = (1.0, 2.0), (0.5, 1.5)
+"""Buffers of HybridEP for every token of the group, and the share of DeepEP's chunks."""
+SHARES = {"low": 0.0, "best": 0.5, "high": 1.0}
+"""Where each case lies between the least and the most."""
 PER_TOKEN = 128 * 8
 """Bytes for a token in DeepEP's buffers besides itself: indices, weights and scales for up to 128 experts."""
 
@@ -58,12 +64,15 @@ def parts(m: Model, row: Mapping[str, int], gpus: int, seq: int) -> list[Part]:
     return [p for p in found if p.most > 0]
 
 
-def most(m: Model, cols: Mapping[str, ArrayLike], gpus: int, seq: int) -> NDArray[np.floating[Any]]:
-    """Return the largest total in bytes, by row of some columns of axes."""
-    c = {n: np.asarray(cols[n]) for n in ("tp", "cp", "pp", "ep", "etp", "micro_batch", "dispatcher")}
+def total(m: Model, cols: Mapping[str, ArrayLike], gpus: int, seq: int, case: str) -> NDArray[np.floating[Any]]:
+    """Return the bytes of all parts in a case, by row of some columns of axes; the best case is the middle."""
+    c = {n: np.asarray(cols[n]) for n in COLUMNS}
     sizes, (hybridep, deepep) = groups(c, gpus), _buffers(m, c, seq)
     wide = sum((np.asarray(n) > 1) * 1.0 for n in sizes.values())
-    return DRIVER[1] + GROUP[1] * wide + PEER[1] * _peers(c) + 2 * hybridep + 1.5 * deepep
+    driver, group, peer, hybrid, deep = (
+        least + SHARES[case] * (most - least) for least, most in (DRIVER, GROUP, PEER, HYBRIDEP_COPIES, DEEPEP_CHUNKS)
+    )
+    return driver + group * wide + peer * _peers(c) + hybrid * hybridep + deep * deepep
 
 
 def _peers(c: Mapping[str, Any]) -> Any:
@@ -116,10 +125,12 @@ def _dispatcher(m: Model, row: Mapping[str, int], seq: int) -> Part:
 def _hybridep(whole: float) -> Part:
     """Return the bytes of one or two buffers of every token of the group."""
     because = "HybridEP registers buffers in which every token of the expert group has a place: one for dispatch, and "
-    return Part("HybridEP buffers", whole, 2 * whole, because + "one for combine unless they share it")
+    least, most = HYBRIDEP_COPIES
+    return Part("HybridEP buffers", least * whole, most * whole, because + "one for combine unless they share it")
 
 
 def _deepep(chunks: float, local: int, nodes: int) -> Part:
     """Return the bytes of half to one and a half of its chunks."""
     because = f"DeepEP's chunks for {local} ranks over NVLink and {nodes} nodes, {CHANNELS} channels each"
-    return Part("DeepEP buffers", 0.5 * chunks, 1.5 * chunks, because)
+    least, most = DEEPEP_CHUNKS
+    return Part("DeepEP buffers", least * chunks, most * chunks, because)

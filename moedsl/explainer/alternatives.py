@@ -43,16 +43,14 @@ def of_let(b: Context, name: str, answers: Mapping[int, Answer]) -> list[Json]:
 def fixed(b: Context, n: Neighbour) -> Json:
     """The plan's layout with one value changed: the laws that it breaks, and its prices if the mesh is legal."""
     priced = not isnan(n.peak_memory)
-    own = prices(b, float(n.step_time), float(n.peak_memory)) if priced else {}
+    own = {**prices(b, n.step_time, n.peak_memory), "needed_gib": n.needed / GIB} if priced else {}
     return {"breaks": [] if n.refused_by is None else _breaks(b, n, priced), **own}
 
 
 def _breaks(b: Context, n: Neighbour, priced: bool) -> list[Json]:
     """The laws that a neighbour breaks, as far as its values are known; for an isolation, those of every variant."""
     codes = {**b.row.codes, n.axis: n.code}
-    seconds = float(n.step_time)
-    known = {"peak_memory": float(n.peak_memory), "spare_memory": float(n.spare_memory)}
-    values = {**known, "step_time": seconds, "score": seconds} if priced else {}
+    values = n.prices if priced else {}
     laws = [law for law in b.compiled.laws if priced or not law.priced]
     rules = dict.fromkeys(w.rule for w in broken(laws, b.compiled.table([{**codes, **values}])))
     env = b.chosen.environment(codes, values)
@@ -78,7 +76,7 @@ def _alone(b: Context, axis: str, code: int) -> list[str]:
 def best(b: Context, f: Answer, queried: set[str], alone: Sequence[str] = ()) -> Json:
     """The best layout of a variant compared with the plan's, or what refuses it."""
     if f.row is None:
-        least = f.least_memory / GIB if f.legal and f.least_memory < float("inf") else None
+        least = f.least_needed / GIB if f.legal and f.least_needed < float("inf") else None
         return {"legal_layouts": f.legal, "least_gib": least, "refused_by": [*alone], "layout": None}
     return {
         "legal_layouts": f.legal,

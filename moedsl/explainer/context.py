@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from attrs import define, evolve
+from attrs import define
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.source import Source, Span
@@ -77,7 +77,6 @@ def place_of(span: Span, sources: Mapping[str, Source]) -> Json:
     return {"file": span.file, "line": source.position(span.start)[0], "text": text}
 
 
-def based(compiled: Chosen, sources: Mapping[str, Source]) -> Context | None:
-    """Search a problem that is only compiled; None if it has no layout."""
-    solution = Search(compiled.compiled, compiled.cost, 1).run()
-    return Context(evolve(compiled, solution=solution), solution.rows[0], sources) if solution.rows else None
+def based(chosen: Chosen, sources: Mapping[str, Source]) -> Context | None:
+    """The context of a solved problem; None if it has no layout."""
+    return Context(chosen, chosen.solution.rows[0], sources) if chosen.solution.rows else None

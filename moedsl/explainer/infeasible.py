@@ -13,11 +13,15 @@ from moedsl.explainer.together import Together, further, together
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema.gpu_counts import counts
+from moedsl.schema.symbols import CASES
 from moedsl.solver.fits import fits, fits_where_legal
 from moedsl.solver.legal import Legality, legal_on, relaxed
 from moedsl.solver.members import Member, inactive, members, without
 from moedsl.solver.quickxplain import minimal
 from moedsl.solver.solve import Chosen, NoLayout, solve
+
+LAST = CASES[-1]
+"""The case of the memory estimate in which the last layout is refused."""
 
 
 @frozen
@@ -92,13 +96,13 @@ def telling(x: NoLayout) -> Chosen:
     """
     if x.at is not None:
         return x.at
-    return solve(x.program, x.legal or _smallest_telling(x.program), keep=0)
+    return solve(x.program, x.legal or _smallest_telling(x.program), keep=0, must_fit=LAST)
 
 
 def _smallest_telling(p: Program) -> int:
     """The smallest number of GPUs, from a node up, with a layout without the conflict on a node; else a node."""
     node = p.hardware.gpus_per_node
-    left = without(p, [m for m in briefly(solve(p, node, keep=0)).core if m.gives_way])
+    left = without(p, [m for m in briefly(solve(p, node, keep=0, must_fit=LAST)).core if m.gives_way])
     return next((n for n in counts(p.hardware, above=node - 1) if fits(left, n)), node)
 
 

@@ -9,11 +9,11 @@ from attrs import evolve, frozen
 
 from moedsl.checker.program import Program
 from moedsl.explainer.tree import tree
-from moedsl.rules.ids import LetName
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
+from moedsl.schema.symbols import CASES, SPARES
 from moedsl.schema.units import GIB
 from moedsl.schema.versions import PRODUCTS, as_text
 from moedsl.solver.members import Member, without, written
@@ -22,6 +22,8 @@ from moedsl.solver.table import Row
 from moedsl.syntax import ast
 
 Json = dict[str, Any]
+MEMORY = ("peak_memory", *SPARES)
+"""The prices of memory."""
 
 
 @frozen
@@ -77,18 +79,18 @@ def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: J
 
 
 def too_large(p: Program, gpus: int) -> Nearest:
-    """Find the layout that needs the least memory, and compare it with the memory that the laws allow."""
-    chosen = solve(_ranked_by(p, "peak_memory", ("peak_memory", "step_time")), gpus, keep=1)
+    """Find the layout that needs the least memory, and compare it with the memory that the GPU has."""
+    chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, "step_time")), gpus, keep=1, must_fit=CASES[-1])
     if not chosen.solution.rows:
         return Nearest("", {})
-    row = chosen.solution.rows[0]
-    env = chosen.environment(row.codes, row.prices)
-    headroom = env[LetName.HEADROOM]
-    peak, capacity = row.peak_memory / GIB, p.hardware.memory / GIB
-    values = {"peak_gib": round(peak, 1), "capacity_gib": round(capacity, 1), "headroom": headroom}
-    left = f", {headroom:.0%} of it kept free" if headroom else ""
-    json = _first_broken(p, row, env, "peak_memory")
-    return Nearest(f"the nearest needs {peak:.1f} GiB; the GPU has {capacity:.1f}{left}", values, json)
+    row, shown = chosen.solution.rows[0], p.hardware.shown
+    left = {name: float(chosen.cost.spare(row.codes, case)[0]) for name, case in SPARES.items()}
+    env = chosen.environment(row.codes, {**row.prices, **left})
+    least, peak = (shown - left["spare_at_low"]) / GIB, row.peak_memory / GIB
+    values = {"least_gib": round(least, 1), "peak_gib": round(peak, 1), "visible_gib": round(shown / GIB, 1)}
+    json = _first_broken(p, row, env, MEMORY)
+    summary = f"the nearest needs at least {least:.1f} GiB, {peak:.1f} in torch by the best estimate"
+    return Nearest(f"{summary}; the GPU has {shown / GIB:.1f}", values, json)
 
 
 def too_slow(p: Program, gpus: int) -> Nearest:
@@ -98,14 +100,14 @@ def too_slow(p: Program, gpus: int) -> Nearest:
         return Nearest("", {})
     row = chosen.solution.rows[0]
     env = chosen.environment(row.codes, row.prices)
-    json = _first_broken(p, row, env, "step_time")
+    json = _first_broken(p, row, env, ("step_time",))
     summary = f"the fastest takes {row.step_time:.2f} s a step"
     return Nearest(summary, {"step_time_s": round(row.step_time, 3)}, json)
 
 
-def _first_broken(p: Program, row: Row, env: Json, price: str) -> Json | None:
-    """The first law on a price that the layout breaks, if any."""
-    laws = (r for r in p.of("require") if r.id not in p.allows and price in names(r.expr))
+def _first_broken(p: Program, row: Row, env: Json, prices: Sequence[str]) -> Json | None:
+    """The first law on some prices that the layout breaks, if any."""
+    laws = (r for r in p.of("require") if r.id not in p.allows and names(r.expr) & {*prices})
     law = next((r for r in laws if not r.holds(env)), None)
     return None if law is None else _json(p, row.codes, row, law, env)
 

@@ -16,8 +16,8 @@ from moedsl.schema.units import GIB
 from moedsl.solver.fits import could_fit, fits
 from moedsl.solver.laws import Compiled
 from moedsl.solver.legal import legal_on, relaxed
-from moedsl.solver.members import Member, shown, wish_text
-from moedsl.solver.search import Search, Solution
+from moedsl.solver.members import Member, shown, wish_text, without
+from moedsl.solver.search import Solution
 from moedsl.solver.sizes import Size, nearby, read_by, sizes
 from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Row
@@ -73,10 +73,11 @@ def _resized(c: Compiled, s: Size) -> Iterator[Relaxation]:
 
 def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
     """Try a run without a member. If some layout is `legal` with it, one is legal without."""
-    p, tried = c.problem.program, relaxed(c.compiled, [m])
-    if not legal and not legal_on(tried):
+    p, values = c.problem.program, c.problem.values
+    if not legal and not legal_on(relaxed(c.compiled, [m])):
         return
-    solution = Search(tried, c.cost, 3).run()
+    same = {n: values[n] for n in ("seq", "global_batch")}
+    solution = solve(without(p, [m]), c.problem.gpus, keep=3, **same).solution
     rows = solution.rows
     if rows:
         yield Relaxation(_dropped(p, m, solution), solution.legal, rows[0], tuple(_fixes(p, m, rows)))
@@ -138,10 +139,9 @@ def _need(p: Program, gpus: int, seq: int) -> str:
 
 
 def _try(p: Program, gpus: int, key: str, what: str, **overrides: int) -> Iterator[Relaxation]:
-    tried = solve(p, gpus, keep=0, **overrides)
-    if not legal_on(tried.compiled):
+    if not legal_on(solve(p, gpus, keep=0, **overrides).compiled):
         return
-    solution = Search(tried.compiled, tried.cost, 1).run()
+    solution = solve(p, gpus, keep=1, **overrides).solution
     if solution.rows:
         best = solution.rows[0].codes
         layout = " ".join(f"{n}={best[n]}" for n in _NAMED if best[n] > 1) or "no model parallelism"

@@ -59,4 +59,4 @@ def word(value: Any) -> str:
         return "+".join(map(str, value)) or "none"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return f"{value / GIB:.1f} GiB" if isinstance(value, int) and value >= GIB else str(value)
+    return f"{value / GIB:.1f} GiB" if isinstance(value, int) and abs(value) >= GIB else str(value)

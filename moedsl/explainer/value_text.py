@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moedsl.explainer.tree import lines, word
-from moedsl.rules.ids import RuleId
+from moedsl.rules.ids import NEEDS
 from moedsl.schema.axes import pairs
 from moedsl.support.text import change, short, table, tokens, wrapped
 
@@ -80,8 +80,9 @@ def fixed(f: Json | None) -> str:
         return cost(f)
     first = f["breaks"][0]
     more = f" and {len(f['breaks']) - 1} more" if len(f["breaks"]) > 1 else ""
-    over = f" ({f['peak_gib']:.0f} GiB)" if "peak_gib" in f and first["rule"] == RuleId.FITS else ""
-    return f"breaks {short(first['rule'])}{over or parts(first['tree'])}{more}"
+    needs = NEEDS.get(first["rule"]) if "needed_gib" in f else None
+    over = f" ({needs} {f['needed_gib']:.0f} GiB)" if needs else parts(first["tree"])
+    return f"breaks {short(first['rule'])}{over}{more}"
 
 
 def parts(tree: Json) -> str:

@@ -12,10 +12,10 @@ from moedsl.checker.program import Isolation, Pin, Program, Variant
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.operators import Column
-from moedsl.schema.symbols import COSTS
+from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.laws import Compiled, Law, first_broken
 from moedsl.solver.problem import Problem
-from moedsl.solver.search import Search, Solution
+from moedsl.solver.search import Search, Solution, memory_prices
 from moedsl.solver.solve import KEEP, Chosen, solve
 from moedsl.solver.table import Row, Table
 
@@ -34,20 +34,20 @@ class Arm:
         return Table({**t.axes, **own}, {**self.chosen.problem.codes, **assumed}, self.chosen.compiled.lets)
 
 
-def compile_arms(p: Program, gpus: int | None) -> tuple[Arm, ...]:
-    """Compile every variant of a program, with the defaults of the first."""
+def compile_arms(p: Program, gpus: int | None, must_fit: str) -> tuple[Arm, ...]:
+    """Compile every variant of a program, with the defaults of the first, in one case of the memory estimate."""
     assert p.isolate is not None
     first, *others = p.isolate.variants
-    base = _arm(p, first, gpus, None)
-    return (base, *(_arm(p, v, gpus, base.chosen.problem) for v in others))
+    base = _arm(p, first, gpus, must_fit, None)
+    return (base, *(_arm(p, v, gpus, must_fit, base.chosen.problem) for v in others))
 
 
-def _arm(p: Program, v: Variant, gpus: int | None, base: Problem | None) -> Arm:
+def _arm(p: Program, v: Variant, gpus: int | None, must_fit: str, base: Problem | None) -> Arm:
     q = _program(p, v)
     said = {"seq": "seq", "batch": "global_batch"}
     isolated = {said[n] for n in v.codes if n in said}
     fixed = {n: base.values[n] for n in said.values() if base is not None and n not in isolated}
-    chosen = solve(q, q.gpus or gpus or 0, keep=0, **fixed)
+    chosen = solve(q, q.gpus or gpus or 0, keep=0, must_fit=must_fit, **fixed)
     return Arm(v, chosen if base is None else _like(chosen, v, base))
 
 
@@ -104,8 +104,8 @@ def _priced(arm: Arm, law: Law) -> Law:
 def priced_table(arm: Arm, t: Table, needs: frozenset[str]) -> Table:
     """The rows of another arm with this one's prices: its peak, and what else a law needs."""
     here, cost = arm.table(t), arm.chosen.cost
-    made = {"peak_memory": cost.memory, "spare_memory": cost.spare, "step_time": cost.time}
-    return here.with_columns(**{n: price(here) for n, price in made.items() if n == "peak_memory" or n in needs})
+    memory = memory_prices(cost, [n for n in ("peak_memory", *SPARES) if n in needs], here)
+    return here.with_columns(**memory, **({"step_time": cost.time(here)} if "step_time" in needs else {}))
 
 
 def price(arm: Arm, row: Row) -> Row:
@@ -119,5 +119,5 @@ def price(arm: Arm, row: Row) -> Row:
 def broken(arm: Arm, row: Row) -> Rule | None:
     """The first law that a row of another arm breaks here."""
     c = arm.chosen.compiled
-    law = first_broken(c.laws, priced_table(arm, c.table([row.codes]), frozenset(["spare_memory", "step_time"])))[0]
+    law = first_broken(c.laws, priced_table(arm, c.table([row.codes]), frozenset(COSTS)))[0]
     return None if law is None else law.rule

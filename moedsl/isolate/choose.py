@@ -8,6 +8,7 @@ is the usual one, so the choice is exact.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 from attrs import evolve
 
@@ -16,7 +17,10 @@ from moedsl.diagnostics.model import Diagnostic
 from moedsl.isolate import conflict
 from moedsl.isolate.arms import Arm, compile_arms, price, search, with_laws
 from moedsl.planner.notes import run
+from moedsl.planner.notes.tight import tight
 from moedsl.schema.gpu_counts import counts
+from moedsl.schema.symbols import CASES
+from moedsl.solver.problem import cases
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import Chosen
 
@@ -27,14 +31,15 @@ def choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Dia
     """Choose the same layout for each variant, in the order of the statement, or explain why none is legal for all."""
     assert p.isolate is not None
     found = p.gpus is None and p.isolate.axis != "gpus"
-    for gpus in counts(p.hardware) if found else [p.gpus]:
+    for case, gpus in product(cases(p), counts(p.hardware) if found else [p.gpus]):
         progress(f"looking for a layout that {len(p.isolate.variants)} variants share")
-        arms = compile_arms(p, gpus)
+        arms = compile_arms(p, gpus, case)
         solution = search(arms)
         if solution.rows:
             notes = [run.smallest(p, gpus)] if found and gpus else []
-            return tuple(_chosen(arms, arm, solution) for arm in arms), notes
-    return (), conflict.conflict(p, compile_arms(p, p.gpus or p.hardware.gpus_per_node))
+            chosen = tuple(_chosen(arms, arm, solution) for arm in arms)
+            return chosen, [*tight(chosen[0]), *notes]
+    return (), conflict.conflict(p, compile_arms(p, p.gpus or p.hardware.gpus_per_node, CASES[-1]))
 
 
 def _chosen(arms: Sequence[Arm], arm: Arm, solution: Solution) -> Chosen:

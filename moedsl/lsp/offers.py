@@ -95,6 +95,7 @@ _STATEMENTS: dict[str, Callable[[Around], Iterator[Offer]]] = {
     "precision": offers_run.choice(PRECISIONS, "precision"),
     "task": offers_run.choice(symbols.TASKS, "task"),
     "routing": offers_run.choice(symbols.ROUTINGS, "routing"),
+    "risk": offers_run.choice(symbols.RISKS, "risk"),
     "vlm": offers_run.vlm,
     "data": offers_run.data,
     "pin": offers_axes.pin,

@@ -11,9 +11,9 @@ from moedsl.cost.bounds import TIGHT, Bounds, bounds
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.source import Source
 from moedsl.megatron import recipes
-from moedsl.planner import compare_4k, experiment, memory_verdict, rebalance, sweep_table, vlm_parts, walls
+from moedsl.planner import compare_4k, experiment, memory_verdict, rebalance, risky, sweep_table, vlm_parts, walls
 from moedsl.planner.model.decisions import Allowed, Alternative, Compared4k, Decision, Measured, MoreGpus, OtherValue
-from moedsl.planner.model.estimate import Certain, CertainLayout, Covers, Estimate
+from moedsl.planner.model.estimate import Certain, CertainLayout, Covers, Estimate, Faster
 from moedsl.planner.model.ladder import RanksBy
 from moedsl.planner.model.plan import VERSION, Batch, Device, Layout, Member, Need, Plan, Policy, Search, Target
 from moedsl.planner.model.shipped import ShippedRecipe
@@ -39,8 +39,9 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
     p, row = chosen.problem.program, chosen.solution.rows[0]
     env = chosen.environment(row.codes, row.prices)
     peaks = bounds(chosen.cost, row.codes)
-    answered, rank = answers(chosen, row, env, peaks.verdict == TIGHT), chosen.compiled.ranks[0].rule
-    estimate = _estimate(chosen, row, env, peaks, _certain(chosen, answered, row) if peaks.verdict == TIGHT else None)
+    tight = peaks.verdict == TIGHT
+    answered, rank = answers(chosen, row, env, tight), chosen.compiled.ranks[0].rule
+    estimate = _estimate(chosen, row, env, peaks, _certain(chosen, answered, row) if tight else None)
     batch, layout, policy = _batch(env), _layout(chosen, env), _policy(p, env)
     derived = {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)}
     decisions = _decisions(chosen, row, env)
@@ -147,7 +148,7 @@ def _applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
 def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any], peaks: Bounds, certain: Certain | None) -> Estimate:
     tokens, cost = env["global_batch"] * env["seq"], chosen.cost
     estimate = Estimate(
-        memory=memory_verdict.memory(chosen, row, peaks, env[LetName.HEADROOM], certain),
+        memory=memory_verdict.memory(chosen, row, peaks, certain, _faster(chosen, row)),
         step_time_s=row.step_time,
         tokens_per_s_per_gpu=tokens / row.step_time / chosen.problem.gpus,
         model_tflops_per_gpu=float(cost.model_tflops_per_gpu(row.step_time, int(env["tp"]))),
@@ -259,6 +260,18 @@ def _certain(chosen: Chosen, answered: Answers, row: Row) -> Certain:
     return Certain(
         answered.within, CertainLayout(changes, other.peak_memory / GIB, other.step_time, against(other, row))
     )
+
+
+def _faster(chosen: Chosen, row: Row) -> Faster | None:
+    """The layout that the run would choose if it risked running out of memory, if that is faster."""
+    other = risky.faster(chosen, row)
+    if other is None:
+        return None
+    shown = chosen.cost.hardware.shown
+    low, high = ((shown - float(chosen.cost.spare(other.codes, case)[0])) / GIB for case in ("low", "high"))
+    gain = f"{other.step_time - row.step_time:+.2f} s, {against(other, row)}"
+    sizes = (other.peak_memory / GIB, low, high)
+    return Faster(_changes(chosen, other, row), *sizes, other.step_time, gain, risky.STATEMENT)
 
 
 def _rebalanced(chosen: Chosen, row: Row) -> Alternative | None:

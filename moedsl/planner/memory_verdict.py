@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from moedsl.cost import StageMemory, outside
 from moedsl.cost.bounds import Bounds, Spread
 from moedsl.cost.memory import KINDS
 from moedsl.cost.outside import HELD_BACK
-from moedsl.planner.model.estimate import Certain, Memory, Outside, Range, Stage
+from moedsl.planner.model.estimate import Certain, Faster, Memory, Outside, Range, Stage
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen
@@ -14,13 +17,12 @@ from moedsl.solver.table import Row
 from moedsl.support.text import wrapped
 
 
-def memory(chosen: Chosen, row: Row, b: Bounds, headroom: float, certain: Certain | None) -> Memory:
-    """Estimate the memory of the most loaded rank and of each stage; the phase keeps the share `headroom` free."""
-    cost, capacity = chosen.cost, chosen.problem.program.hardware.memory / GIB
+def memory(chosen: Chosen, row: Row, b: Bounds, certain: Certain | None, faster: Faster | None) -> Memory:
+    """Estimate the memory of the most loaded rank and of each stage."""
+    cost = chosen.cost
     return Memory(
         peak_gib=row.peak_memory / GIB,
-        capacity_gib=capacity,
-        allowed_gib=capacity * (1 - headroom),
+        capacity_gib=chosen.problem.program.hardware.memory / GIB,
         stages=tuple(_stage(s) for s in cost.memory_report(row.codes)),
         covers=cost.covers["memory"],
         lower_gib=b.least / GIB,
@@ -32,6 +34,7 @@ def memory(chosen: Chosen, row: Row, b: Bounds, headroom: float, certain: Certai
         unused_gib=b.most * HELD_BACK / GIB,
         outside=Outside(b.outside_bytes[0] / GIB, b.outside_bytes[1] / GIB, tuple(map(_range, b.outside))),
         certain=certain,
+        faster=faster,
     )
 
 
@@ -51,8 +54,20 @@ def _certain_text(c: Certain | None) -> list[str]:
     if c.layout is None:
         near = "" if c.within is None else f" with a step at most {c.within:.0%} longer"
         return [f"no layout of this run FITS{near}"]
-    changes = ", ".join(f"{name} {axes.written(value)}" for name, value in c.layout.changes.items())
-    return [f"nearest layout that FITS: {c.layout.against_plan}, with {changes}"]
+    return [f"nearest layout that FITS: {c.layout.against_plan}, with {_changes(c.layout.changes)}"]
+
+
+def _changes(changes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {axes.written(value)}" for name, value in changes.items())
+
+
+def _faster_text(f: Faster | None, visible_gib: float) -> list[str]:
+    """Write what a layout that may run out of memory would gain, and the statement that chooses it."""
+    if f is None:
+        return []
+    needs = f"{f.lower_gib:.1f} to {f.upper_gib:.1f} of {visible_gib:.1f} GiB"
+    gain = f"{f.step_time_s:.2f} s a step ({f.against_plan}), {needs}, with {_changes(f.changes)}"
+    return [f"faster, but may run out of memory: {gain}; `{f.statement}` chooses it"]
 
 
 def bounds_text(m: Memory) -> str:
@@ -66,5 +81,6 @@ def bounds_text(m: Memory) -> str:
         f"{m.lower_gib:.1f} to {m.upper_gib:.1f} GiB: {moves}",
         f"outside torch {out.lower_gib:.1f} to {out.upper_gib:.1f} GiB: {parts}",
         *_certain_text(m.certain),
+        *_faster_text(m.faster, m.visible_gib),
     ]
     return "\n".join(wrapped(s, "  ", "    ") for s in lines)

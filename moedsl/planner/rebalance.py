@@ -31,5 +31,5 @@ def rebalanced(chosen: Chosen, row: Row) -> tuple[str, Row] | None:
     other = neighbours.repriced(chosen.compiled, evolve(chosen.cost, layout=text), row)
     if other.refused_by is not None or other.step_time > (1 - WORTH) * row.step_time:
         return None
-    prices = {"peak_memory": other.peak_memory, "step_time": other.step_time, "spare_memory": other.spare_memory}
-    return text, evolve(row, **prices, score=row.score + other.step_time - row.step_time)
+    prices = {**other.prices, "score": row.score + other.step_time - row.step_time}
+    return text, evolve(row, prices=prices)

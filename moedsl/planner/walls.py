@@ -90,8 +90,7 @@ def _memory(chosen: Chosen, row: Row, estimate: Estimate) -> MemoryWall:
     paid = sum(max(b.paid_s, 0.0) for b in bought)
     graphs = _without(chosen, row, ("cuda_graph",))
     return MemoryWall(
-        share=m.peak_gib / m.capacity_gib,
-        allowed=m.allowed_gib / m.capacity_gib,
+        share=m.peak_gib / m.visible_gib,
         bought_back=tuple(bought),
         paid_s=paid,
         paid=paid / estimate.step_time_s,

@@ -86,11 +86,10 @@ def _one(p: Program, sources: Mapping[str, Source]) -> Run:
         if chosen is not None:
             return p.name, Context(chosen, chosen.solution.rows[0], sources), None
         return p.name, None, _failure(diagnostics[0])
-    compiled = solve(p, p.gpus, keep=0)
-    base = based(compiled, sources) if legal_on(compiled.compiled) else None
-    if base is not None:
-        return p.name, base, None
-    return p.name, None, explanation(compiled, sources)
+    chosen = solve(p, p.gpus, keep=0)
+    chosen = solve(p, p.gpus, keep=1) if legal_on(chosen.compiled) else chosen
+    base = based(chosen, sources)
+    return (p.name, None, explanation(chosen, sources)) if base is None else (p.name, base, None)
 
 
 def _failure(d: Diagnostic) -> Json:

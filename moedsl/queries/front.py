@@ -36,8 +36,8 @@ class _Front(Search):
         if not self.legal.rows or not self.policies.rows:
             return []
         found: list[Row] = []
-        for part in self._parts(self._could_fit(self.legal), self.policies, found):
-            held = self._could_hold(self._held(part, self.policies))
+        for part in self._parts(self._could_fit(self.legal, "peak_memory"), self.policies, found):
+            held = self._could_hold(self._held(part, self.policies), "peak_memory")
             if held.rows:
                 held = _undominated(held, held["peak_memory"], self._least_times(held), found)
             found[:] = _front_of([*found, *self._rows(self._moved(held, self.policies))])

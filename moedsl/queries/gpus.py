@@ -28,13 +28,14 @@ def held(chosen: Chosen) -> Program:
 def scaling(chosen: Chosen, budget: Budget | None, progress: Progress) -> GpusTime:
     """Find the best layouts by GPUs, at the same batch."""
     p, solved = held(chosen), list[Chosen]()
-    start = _fewest(p, progress)
+    start = _fewest(p, chosen.must_fit, progress)
     if start is None:
         return GpusTime(None, (), ())
     wanted = numbers(start.problem.gpus, chosen.problem.gpus, p.hardware.gpus_per_node)
     for gpus in wanted:
         progress(f"pricing {gpus} GPUs")
-        solved.append(start if gpus == start.problem.gpus else solve(evolve(p, gpus=gpus), gpus, keep=1))
+        at = evolve(p, gpus=gpus)
+        solved.append(start if gpus == start.problem.gpus else solve(at, gpus, keep=1, must_fit=chosen.must_fit))
     without = tuple(c.problem.gpus for c in solved if not c.solution.rows)
     return GpusTime(wanted[0], tuple(_points(chosen, solved, budget)), without)
 
@@ -46,11 +47,11 @@ def numbers(fewest: int, now: int, node: int) -> list[int]:
     return sorted(n for n in {*doubled, now} if fewest <= n and (n <= most or n == now))
 
 
-def _fewest(p: Program, progress: Progress) -> Chosen | None:
+def _fewest(p: Program, must_fit: str, progress: Progress) -> Chosen | None:
     """Solve on the smallest number of GPUs that works with the same step."""
     for gpus in counts(p.hardware):
         progress(f"trying {gpus} GPUs")
-        solved = solve(evolve(p, gpus=gpus), gpus, keep=1)
+        solved = solve(evolve(p, gpus=gpus), gpus, keep=1, must_fit=must_fit)
         if solved.solution.rows:
             return solved
     return None

@@ -50,13 +50,13 @@ def _view(p: Plan) -> dict[str, Any]:
 def memory(p: Plan) -> dict[str, Any]:
     """Stacked bars, one for each stage, as shares of the larger of capacity and peak."""
     m = p.estimate.memory
-    widest = max(m.capacity_gib, *(s.total_gib for s in m.stages))
+    widest = max(m.visible_gib, *(s.total_gib for s in m.stages))
     rows = [
         {"stage": s.stage, "layers": _layers(s), "total": s.total_gib, "parts": [*_stack(s, widest)]} for s in m.stages
     ]
-    lines = {name: gib / widest * 100 for name, gib in (("capacity", m.capacity_gib), ("allowed", m.allowed_gib))}
+    lines = {"capacity": m.visible_gib / widest * 100}
     legend = [{"name": k, "colour": c} for k, c in zip(MEMORY, COLOURS, strict=False)]
-    sizes = {"peak": m.peak_gib, "capacity": m.capacity_gib, "verdict": m.verdict}
+    sizes = {"peak": m.peak_gib, "capacity": m.visible_gib, "verdict": m.verdict}
     return {"rows": rows, "lines": lines, "legend": legend, **sizes}
 
 

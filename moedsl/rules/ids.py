@@ -12,6 +12,8 @@ class RuleId(StrEnum):
     """A rule: library, block and name."""
 
     FITS = "std.memory.fits"
+    FITS_AT_BEST = "std.memory_at_best.fits"
+    FITS_AT_LOW = "std.memory_at_low.fits"
     MOCK_DATA = "std.vlm_measured.mock_data_twice_as_fast"
     FROZEN_ENCODER = "std.vlm_frozen.vision_encoder"
     """Advice for a vision encoder that takes a large share of the step."""
@@ -27,6 +29,10 @@ class RuleId(StrEnum):
     SEGMENT_EXPERT_GROUPS = "std.segment.expert_groups_hold"
 
 
+NEEDS: dict[str, str] = {RuleId.FITS: "up to", RuleId.FITS_AT_BEST: "about", RuleId.FITS_AT_LOW: "at least"}
+"""The laws on the memory that remains in one case of the estimate, with a word for what a layout needs in that case."""
+
+
 class Block(StrEnum):
     """The prefix of the ids of a block's rules."""
 
@@ -40,7 +46,6 @@ class LetName(StrEnum):
     """The name of a `let`."""
 
     FP8_HERE = "fp8_here"
-    HEADROOM = "headroom"
     SHARED_MESH = "shared_mesh"
     TOKENIZER_ENTRIES = "tokenizer_entries"
     VISION_SHARE_FLOOR = "vision_share_floor"

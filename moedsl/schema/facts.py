@@ -156,7 +156,7 @@ class Hardware:
     """The result of torch.cuda.get_device_name."""
     capability: float
     memory: float
-    """Bytes that a plan may use."""
+    """Bytes by the data sheet."""
     nvlink_domain: int
     gpus_per_node: int
     sms: int
@@ -171,10 +171,15 @@ class Hardware:
     constants: Constants
     """The share of these rates that its generation reaches (`calibration`)."""
     visible: float = 0.0
-    """Bytes that the driver shows (nvidia-smi), which the verdict on memory uses; 0 is `memory`."""
+    """Bytes that the driver shows (nvidia-smi), in which a layout must fit; 0 is `memory`."""
     host_link: float = 64e9
     """Bytes/s between the GPU and its host's memory; the default is PCIe 5.0's."""
     watts: float = 0.0
     """The power limit, W; 0 is that of its generation's calibration."""
     sources: Mapping[str, str] = field(factory=dict)
     """The source of each fact, by fact name."""
+
+    @property
+    def shown(self) -> float:
+        """The bytes in which a layout must fit."""
+        return self.visible or self.memory

@@ -36,10 +36,14 @@ VLM_WORDS = ("freeze_vision", "freeze_projection", "freeze_language")
 TASKS = ("pretrain", "sft")
 ROUTINGS = ("natural", "balanced")
 DATA = ("mock", "real")
+RISKS = ("oom",)
 ARCHS = ("hopper", "blackwell")
 ATTENTION = ("gqa", "mla")
 POSITIONS = ("rope", "yarn", "mrope", "none")
 SHAPES = ("static", "unpadded", "packed", "variable")
+CASES = ("high", "best", "low")
+"""The cases of the memory estimate that a layout must fit in, from the safest: a search goes on to the next only if no
+layout fits. A run that risks running out of memory starts at the second."""
 
 SWITCHES = {
     "drop_and_pad": ("model.moe_pad_expert_input_to_capacity", False),
@@ -55,6 +59,7 @@ RUN: dict[str, Type] = {
     "task": Type("enum", TASKS),
     "routing": Type("enum", ROUTINGS),
     "data": Type("enum", DATA),
+    "must_fit": Type("enum", CASES),
     "vlm": Type("set", VLM_WORDS),
     "shapes": Type("enum", SHAPES),
     "torch_version": NUMBER,
@@ -83,8 +88,10 @@ HARDWARE = _facts(Hardware, ("name", "device")) | {"hardware": TEXT}
 _AXIS_KINDS = {"int": NUMBER, "flag": FLAG}
 AXES: dict[str, Type] = {a.name: _AXIS_KINDS.get(a.kind) or Type(a.kind, a.words) for a in axes.AXES}
 
-COSTS: dict[str, Type] = {"peak_memory": NUMBER, "spare_memory": NUMBER, "step_time": NUMBER, "score": NUMBER}
-"""Prices of a layout: peak bytes, bytes left in the high case, seconds, and seconds with the worth of every advice that
-is not followed."""
+SPARES = {"spare_memory": "high", "spare_at_best": "best", "spare_at_low": "low"}
+"""The prices of the memory that remains, with the case of the estimate in which it remains."""
+COSTS: dict[str, Type] = dict.fromkeys(("peak_memory", *SPARES, "step_time", "score"), NUMBER)
+"""Prices of a layout: peak bytes, bytes left in each case, seconds, and seconds with the worth of every advice that is
+not followed."""
 
 BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from moedsl.checker.program import Program
 from moedsl.schema.axes import SIZES
 from moedsl.solver.bounds import Prices
-from moedsl.solver.laws import Compiled, obeying
+from moedsl.solver.laws import Compiled
 from moedsl.solver.legal import legal_on
 from moedsl.solver.search import LARGEST_CHUNK, Search
 from moedsl.solver.solve import solve
@@ -51,7 +51,7 @@ class _Any(Search):
 
     def _some(self, meshes: Table, policies: Table) -> bool:
         """Whether any row of some meshes fits; meshes with the least memory are tried first."""
-        meshes = self._could_fit(meshes)
+        meshes = self._could_fit(meshes, "peak_memory")
         order = np.argsort(meshes.axes["peak_memory"], kind="stable")
         at, step = 0, max(1, FIRST_ROWS // policies.rows)
         while at < len(order):
@@ -64,10 +64,10 @@ class _Any(Search):
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
         """Price rows; seconds only if a law limits them."""
         laws = [w for w in self.c.laws if w.priced]
-        if any(w.needs & {"spare_memory", "step_time", "score"} for w in laws):
+        if any(w.needs & {"step_time", "score"} for w in laws):
             return super()._priced(table, slowest)
-        table = table.with_columns(peak_memory=self.prices.memory(table)) if table.rows else table
-        return obeying(table, laws)
+        judged = [n for n in self.c.memory_prices if any(n in w.needs for w in laws)]
+        return self._within_memory(table, judged, laws)
 
 
 def _most_divided_first(meshes: Table) -> Iterator[Index]:

@@ -11,7 +11,7 @@ from moedsl.rules.types import WORD, Inference
 from moedsl.rules.vectorizer import Compiler, Evaluate, Extern, names
 from moedsl.schema import axes
 from moedsl.schema.frozen import frozen
-from moedsl.schema.symbols import BUILTIN, COSTS, NUMBER, Type
+from moedsl.schema.symbols import BUILTIN, COSTS, NUMBER, SPARES, Type
 from moedsl.solver.problem import Problem
 from moedsl.solver.table import Mask, Row, Table, as_mask
 from moedsl.syntax import ast
@@ -41,13 +41,14 @@ class Law:
         return isinstance(self.expr, ast.Name) and self.expr.id in COSTS
 
     @property
-    def is_memory_cap(self) -> bool:
-        """Whether it only limits memory, so that a lower bound of the memory can refuse a row."""
+    def capped(self) -> str | None:
+        """The price of memory that is all it limits, so that a bound of this price can refuse a row."""
         e = self.rule.expr
-        if not (isinstance(e, ast.Binary) and e.op in ("<", "<=") and isinstance(e.left, ast.Name)):
-            return False
-        priced = (names(e.right) | self.rule.when_reads) & COSTS.keys()
-        return e.left.id == "peak_memory" and not priced and not self.needs - {"peak_memory"}
+        if not (isinstance(e, ast.Binary) and isinstance(e.left, ast.Name)):
+            return None
+        name, priced = e.left.id, (names(e.right) | self.rule.when_reads) & COSTS.keys()
+        limits = e.op in ("<", "<=") if name == "peak_memory" else e.op in (">", ">=") and name in SPARES
+        return name if limits and not priced and not self.needs - {name} else None
 
 
 @frozen
@@ -63,10 +64,15 @@ class Compiled:
     ranks: tuple[Law, ...]
 
     @property
-    def asks_for_spare(self) -> bool:
-        """Whether any rule reads `spare_memory`."""
+    def memory_prices(self) -> tuple[str, ...]:
+        """The peak, and the spare memory of each case that any rule reads."""
         rules = (*self.laws, *self.advice, *self.wishes, *self.ranks)
-        return any("spare_memory" in law.needs for law in rules)
+        return ("peak_memory", *(n for n in SPARES if any(n in law.needs for law in rules)))
+
+    @property
+    def spare(self) -> str:
+        """The price of the memory that must remain."""
+        return next(n for n, case in SPARES.items() if case == self.problem.values["must_fit"])
 
     def empty(self) -> Table:
         return Table({}, self.problem.codes, self.lets)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import log2
 
 import numpy as np
 
+from moedsl.rules.ids import NEEDS
 from moedsl.schema import axes
 from moedsl.schema.frozen import frozen
+from moedsl.schema.symbols import COSTS
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Compiled, first_broken
 from moedsl.solver.problem import divisors
-from moedsl.solver.search import Prices
+from moedsl.solver.search import Prices, memory_prices
 from moedsl.solver.table import Row
 from moedsl.support.text import change
 
@@ -24,10 +26,18 @@ class Neighbour:
     axis: str
     code: int
     refused_by: str | None
-    peak_memory: float
-    step_time: float
-    spare_memory: float = float("nan")
-    """As in `Row`."""
+    prices: Mapping[str, float]
+    """As in `Row`; NaN for all if a law that reads no price refuses it."""
+    needed: float
+    """Bytes that it needs in the case of the memory estimate in which the plan fits."""
+
+    @property
+    def peak_memory(self) -> float:
+        return self.prices["peak_memory"]
+
+    @property
+    def step_time(self) -> float:
+        return self.prices["step_time"]
 
 
 def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
@@ -51,17 +61,18 @@ def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis
     table = c.table([{**row.codes, axis.name: code} for axis, code in changes])
     refused = first_broken([w for w in c.laws if not w.priced], table)
     legal = np.array([r is None for r in refused])
-    memory, time, spare = np.full((3, len(changes)), np.nan)
+    priced = {n: np.full(len(changes), np.nan) for n in COSTS}
     if legal.any():
         part = table.take(legal)
-        memory[legal], time[legal] = prices.memory(part), prices.time(part)
-        if c.asks_for_spare:
-            spare[legal] = prices.spare(part)
-        table = table.with_columns(peak_memory=memory, spare_memory=spare, step_time=time, score=time)
-        by_price = first_broken([w for w in c.laws if w.priced], table)
+        time = prices.time(part)
+        for name, column in {**memory_prices(prices, c.memory_prices, part), "step_time": time, "score": time}.items():
+            priced[name][legal] = column
+        by_price = first_broken([w for w in c.laws if w.priced], table.with_columns(**priced))
         refused = [a or b for a, b in zip(refused, by_price, strict=True)]
     rules = [None if law is None else law.rule.id for law in refused]
-    return [Neighbour(a.name, v, rules[i], memory[i], time[i], spare[i]) for i, (a, v) in enumerate(changes)]
+    each = [{n: float(column[i]) for n, column in priced.items()} for i in range(len(changes))]
+    needed = c.problem.program.hardware.shown - priced[c.spare]
+    return [Neighbour(a.name, v, rules[i], each[i], float(needed[i])) for i, (a, v) in enumerate(changes)]
 
 
 def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
@@ -76,6 +87,6 @@ def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
 def effect(n: Neighbour, row: Row) -> str:
     """Write the effect of a neighbour in a few words."""
     if n.refused_by is not None:
-        over = f" ({n.peak_memory / GIB:.0f} GiB)" if n.refused_by.endswith(".fits") else ""
+        over = f" ({NEEDS[n.refused_by]} {n.needed / GIB:.0f} GiB)" if n.refused_by in NEEDS else ""
         return f"refused by {n.refused_by}{over}"
     return change(n.step_time / row.step_time - 1, (n.peak_memory - row.peak_memory) / GIB)

@@ -17,7 +17,7 @@ from moedsl.rules.vectorizer import safe
 from moedsl.schema import axes, versions
 from moedsl.schema.batch_shapes import shapes
 from moedsl.schema.frozen import frozen
-from moedsl.schema.symbols import BUILTIN, HARDWARE, MODEL, SWITCHES, Type
+from moedsl.schema.symbols import BUILTIN, CASES, HARDWARE, MODEL, SWITCHES, Type
 from moedsl.syntax import ast
 
 
@@ -44,7 +44,7 @@ Values = dict[str, Any]
 
 def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
     """Lower a program on `gpus` GPUs; `overrides` replaces fixed values, for a relaxation."""
-    values, rules = _defaulted(program, _fixed(program, gpus), overrides)
+    values, rules = _defaulted(program, _fixed(program, gpus, overrides), overrides)
     defaults = {name: rules[name] for name in ("seq", "global_batch")}
     domains: dict[str, NDArray[np.int64]] = {}
     origins: dict[str, Rule | Pin | None] = {}
@@ -55,13 +55,19 @@ def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Pro
     return Problem(program, gpus, values["global_batch"], values, _encode(values), domains, origins, defaults)
 
 
-def _fixed(p: Program, gpus: int) -> Values:
+def cases(p: Program) -> tuple[str, ...]:
+    """The cases of the memory estimate that a layout of a program must fit in, in the order in which they are tried."""
+    return CASES[CASES.index("best") :] if p.risk == "oom" else CASES
+
+
+def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
     values: Values = {n: getattr(p.model, n) for n in MODEL if hasattr(p.model, n)}
     values |= {n: getattr(p.hardware, n) for n in HARDWARE if hasattr(p.hardware, n)}
     values |= {"model": p.model.name, "has_vision": p.model.vision is not None, "hybrid": p.model.hybrid}
     values |= {"hardware": p.hardware.name}
     values |= _vision(p)
     values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
+    values |= {"must_fit": overrides.get("must_fit", cases(p)[0])}
     values |= {word: bool(p.sets.get(field, unset)) for word, (field, unset) in SWITCHES.items()}
     return values | {"data": "mock" if p.data == "mock" else "real", "shapes": shapes(p.sets)}
 

@@ -40,5 +40,6 @@ class Answer:
 
     row: Row | None
     legal: int
-    least_memory: float
-    """The least bytes of any legal mesh; infinite if there is none."""
+    least_needed: float
+    """The least bytes that any legal mesh needs in the case of the memory estimate that must fit; infinite if there is
+    none."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +24,7 @@ from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.frozen import frozen
+from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
 from moedsl.solver.laws import Compiled, Law, obeying
 from moedsl.solver.question import Answer, Question
@@ -39,6 +41,8 @@ SPREAD = 12
 GROWTH, MORE = 4, 2
 """Growth factors of blocks, and of each question's share of a chunk."""
 POLICIES = frozenset(HELD + MOVED)
+Policies = Sequence[Mapping[str, int]]
+"""Values of some policies."""
 
 FSDP = axes.BY_NAME["sharding"].encode("fsdp")
 SLACK = 1e-9
@@ -63,27 +67,30 @@ class Search:
     c: Compiled
     prices: Prices
     keep: int
+    like: Search | None = field(default=None, eq=False, repr=False)
+    """A search of the same space under other laws on prices; its tables are used again."""
 
     @cached_property
     def legal(self) -> Table:
         """Every mesh that obeys the laws on meshes."""
-        return mesh_table(self.c)
+        return mesh_table(self.c) if self.like is None else self.like.legal
 
     @cached_property
     def policies(self) -> Table:
         """Every combination of policies that obeys the laws on policies."""
-        return policy_table(self.c, HELD + MOVED)
+        return policy_table(self.c, HELD + MOVED) if self.like is None else self.like.policies
 
     @cached_property
     def _meshes(self) -> Table:
         """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
         by_memory = self.legal.rows and any("peak_memory" in law.needs for law, _ in self._laws())
-        return self._could_fit(self.legal) if by_memory else self.legal
+        return self._could_fit(self.legal, "peak_memory") if by_memory else self.legal
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
         """The least seconds of each mesh with any policy."""
-        return self._least_time(self._meshes)
+        same = self.like is not None and self._meshes is self.like._meshes
+        return self.like._seconds if self.like is not None and same else self._least_time(self._meshes)
 
     def run(self) -> Solution:
         """Find the best rows of different meshes, best first."""
@@ -119,11 +126,12 @@ class Search:
         mine, policies = k.question.rows(self.legal, frozenset(MESH)), k.question.rows(self.policies, POLICIES)
         legal = int(mine.sum())
         if k.rows or not legal or not policies.any():
-            return Answer(k.rows[0] if k.rows else None, legal, k.rows[0].peak_memory if k.rows else np.inf)
+            return Answer(k.rows[0] if k.rows else None, legal, np.inf)
         seen = {n: np.unique(column[policies]) for n, column in self.policies.axes.items()}
         problem = evolve(self.c.problem, domains={**self.c.problem.domains, **seen})
         lean = Search(evolve(self.c, problem=problem), self.prices, 1)
-        return Answer(None, legal, float(lean._least_memory(self.legal.take(mine)).min()))
+        left = lean._most_frugal(self.c.spare, self.legal.take(mine), [*lean._frugal()])
+        return Answer(None, legal, self.c.problem.program.hardware.shown - float(left.max()))
 
     def _promising(
         self, meshes: Table, bounds: Floats, policies: Table, queries: Sequence[TopK]
@@ -163,23 +171,30 @@ class Search:
         seconds = least_seconds(self.c, self.prices, table, policies) * (1 - SLACK)
         ideal = table.assume(step_time=seconds, score=seconds)
         for i, (law, _) in enumerate(self._laws()):
-            if law.is_price and not law.needs & {"peak_memory", "spare_memory"}:
+            if law.is_price and not law.needs & {"peak_memory", *SPARES}:
                 bounds[i, at] = _number(law.value(ideal), len(at), False)
 
     def _fitting(self, meshes: Table, at: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Filter positions of meshes by the lower bound of memory."""
+        """Filter positions of meshes by the bounds of memory."""
         return at[self._could_fit(meshes.take(at).with_columns(mesh=np.arange(len(at)))).axes["mesh"]]
 
-    def _could_fit(self, meshes: Table) -> Table:
-        """The meshes that fit with the policies that use the least memory; that memory becomes a column."""
-        least = meshes.with_columns(peak_memory=self._least_memory(meshes))
-        least = least.take(np.isfinite(least["peak_memory"]))
-        return obeying(least, self._memory_caps())
+    def _could_fit(self, meshes: Table, *prices: str) -> Table:
+        """The meshes that fit with the policies that use the least memory; bounds of `prices` become columns."""
+        return self._capped(meshes, [*self._frugal()], prices)
 
-    def _least_memory(self, meshes: Table) -> NDArray[np.floating[Any]]:
-        """The least bytes of each mesh with any policy."""
-        priced = (self.prices.memory(meshes.assume(**values)) for values in self._frugal())
-        return functools.reduce(np.minimum, priced)
+    def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
+        """The rows whose bounds of memory with any of some policies obey the laws that cap it."""
+        caps = [law for law in self.c.laws if law.capped]
+        names = dict.fromkeys((*prices, *(law.capped for law in caps if law.capped)))
+        return obeying(table.with_columns(**{n: self._most_frugal(n, table, policies) for n in names}), caps)
+
+    def _most_frugal(self, price: str, table: Table, policies: Policies) -> Floats:
+        """The least peak, or the most spare memory, of each row with any of some policies."""
+        if price == "peak_memory":
+            return functools.reduce(np.minimum, (self.prices.memory(table.assume(**some)) for some in policies))
+        case, dispatchers = SPARES[price], self.c.problem.domains["dispatcher"].tolist()
+        left = (self.prices.spare(table.assume(**some), case, dispatchers) for some in policies)
+        return functools.reduce(np.maximum, left)
 
     def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """The least seconds of each mesh with any policy."""
@@ -238,7 +253,7 @@ class Search:
             return _number(law.value(ideal), rows, negate)
         if law.needs.isdisjoint(MESH) and not law.priced:
             return np.full(rows, _number(law.value(policies), policies.rows, negate).min())
-        if law.is_price and "spare_memory" not in law.needs:
+        if law.is_price and not law.needs & SPARES.keys():
             return _number(law.value(ideal), rows, False)
         return np.full(rows, 0.0 if negate else -np.inf)
 
@@ -284,15 +299,9 @@ class Search:
                 return max(np.inf if k.worst is None else k.worst[0] for k in queries)
         return np.inf
 
-    def _could_hold(self, table: Table) -> Table:
-        """The rows that fit with the least memory for communication and graphs."""
-        least = functools.reduce(
-            np.minimum, (self.prices.memory(table.assume(**moves)) for moves in self._frugal_moves())
-        )
-        return obeying(table.with_columns(peak_memory=least), self._memory_caps())
-
-    def _memory_caps(self) -> list[Law]:
-        return [w for w in self.c.laws if w.is_memory_cap]
+    def _could_hold(self, table: Table, *prices: str) -> Table:
+        """The rows that fit with the least memory for communication and graphs; bounds of `prices` become columns."""
+        return self._capped(table, self._frugal_moves(), prices)
 
     def _could_enter(self, held: Table, policies: Table, queries: Sequence[TopK]) -> Mask:
         """The rows that could enter a top k with some policy of communication or launches."""
@@ -316,25 +325,24 @@ class Search:
         """Price rows, and keep those that obey the laws on prices; memory first, because it refuses most."""
         laws = [w for w in self.c.laws if w.priced]
         by_memory = [w for w in laws if not w.needs & {"step_time", "score"}]
-        if not table.rows:
-            return table
-        table = table.with_columns(peak_memory=self.prices.memory(table))
-        if any("spare_memory" in w.needs for w in by_memory):
-            table = table.with_columns(spare_memory=self.prices.spare(table))
-        table = obeying(table, by_memory)
+        judged = [n for n in self.c.memory_prices if any(n in w.needs for w in by_memory)]
+        table = self._within_memory(table, judged, by_memory)
         if not table.rows:
             return table
         time = self.prices.time(table)
         keep = np.isfinite(time) & (time <= slowest)
-        table, time = table.take(keep), time[keep]
-        table = table.with_columns(step_time=time, spare_memory=self._spare(table))
-        table = table.with_columns(score=time * self._advice(table))
+        table = table.take(keep).with_columns(step_time=time[keep])
+        table = self._within_memory(table, [n for n in self.c.memory_prices if n not in judged], [])
+        if not table.rows:
+            return table
+        table = table.with_columns(score=table["step_time"] * self._advice(table))
         return obeying(table, [w for w in laws if w.needs & {"step_time", "score"}])
 
-    def _spare(self, table: Table) -> NDArray[np.floating[Any]]:
-        if "spare_memory" in table.axes or not (table.rows and self.c.asks_for_spare):
-            return np.asarray(table.axes.get("spare_memory", np.full(table.rows, np.nan)))
-        return self.prices.spare(table)
+    def _within_memory(self, table: Table, names: Iterable[str], laws: Iterable[Law]) -> Table:
+        """Add prices of memory to the rows, and keep those that obey some laws on them."""
+        if not table.rows:
+            return table
+        return obeying(table.with_columns(**memory_prices(self.prices, names, table)), laws)
 
     def _advice(self, table: Table, dropped: str | None = None) -> Column:
         """The factor on the step time for advice that is not followed."""
@@ -349,8 +357,13 @@ class Search:
 
     def _row(self, table: Table, keys: Floats, i: int) -> Row:
         codes = {a.name: int(table.axes[a.name][i]) for a in axes.AXES}
-        prices = (float(table.axes[n][i]) for n in ("peak_memory", "step_time", "score", "spare_memory"))
-        return Row(codes, *prices, keys=(*(float(k) for k in keys[:, i]), *codes.values()))
+        prices = {n: float(table.axes[n][i]) if n in table.axes else math.nan for n in COSTS}
+        return Row(codes, prices, keys=(*(float(k) for k in keys[:, i]), *codes.values()))
+
+
+def memory_prices(prices: Prices, names: Iterable[str], table: Table) -> dict[str, NDArray[np.floating[Any]]]:
+    """Prices of memory by name: the peak, or what remains in a case."""
+    return {n: prices.memory(table) if n == "peak_memory" else prices.spare(table, SPARES[n]) for n in names}
 
 
 def _in_order(bounds: Floats) -> Iterator[NDArray[np.intp]]:

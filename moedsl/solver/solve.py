@@ -13,7 +13,7 @@ from moedsl.rules.interpreter import evaluate
 from moedsl.schema.frozen import frozen
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.solver.laws import Compiled, compile_problem
-from moedsl.solver.problem import Problem, first_of, lower, plain, with_lets
+from moedsl.solver.problem import Problem, cases, first_of, lower, plain, with_lets
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.table import Row
 
@@ -39,6 +39,16 @@ class Chosen:
         known = self.solution.search
         return known if known is not None and known.c is self.compiled else Search(self.compiled, self.cost, 1)
 
+    @property
+    def must_fit(self) -> str:
+        """The case of the memory estimate in which the layouts fit."""
+        return self.problem.values["must_fit"]
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether no layout fits in the case of the memory estimate in which the run would have one fit."""
+        return self.must_fit != cases(self.problem.program)[0]
+
     def environment(self, codes: Mapping[str, int], prices: Mapping[str, float] = {}) -> dict[str, Any]:
         """The value of every name of an expression in a layout."""
         return environment(self.problem, self.cost, codes, prices)
@@ -63,7 +73,21 @@ def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
 
 
 def solve(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
-    """Search on a number of GPUs; with `keep` 0 the problem is only compiled."""
+    """Search on a number of GPUs, in the first case of the memory estimate in which a layout fits, or in `must_fit`.
+
+    With `keep` 0 the problem is only compiled, in the first case.
+    """
+    if "must_fit" in overrides or not keep:
+        return _in_one_case(p, gpus, keep, overrides)
+    *others, last = cases(p)
+    for case in others:
+        chosen = _in_one_case(p, gpus, keep, {**overrides, "must_fit": case})
+        if chosen.solution.rows or not chosen.solution.legal:  # without a legal mesh, no case has a layout
+            return chosen
+    return _in_one_case(p, gpus, keep, {**overrides, "must_fit": last})
+
+
+def _in_one_case(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any]) -> Chosen:
     problem = lower(p, gpus, overrides)
     cost = make_cost(problem)
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
@@ -100,12 +124,15 @@ def _kernels(problem: Problem) -> dict[str, Any]:
 def _smallest(p: Program, progress: Progress) -> Chosen | NoLayout:
     """Find the fewest GPUs with a layout that fits, and the gain from the next larger numbers."""
     legal = 0
-    for gpus in counts(p.hardware):
-        progress(f"trying {gpus} GPUs")
-        chosen = solve(p, gpus)
-        if chosen.solution.rows:
-            return _with_steps(chosen, progress)
-        legal = gpus if chosen.solution.legal else legal
+    for case in cases(p):
+        for gpus in counts(p.hardware):
+            progress(f"trying {gpus} GPUs")
+            chosen = solve(p, gpus, must_fit=case)
+            if chosen.solution.rows:
+                return _with_steps(chosen, progress)
+            legal = gpus if chosen.solution.legal else legal
+        if not legal:
+            break
     return NoLayout(p, None, legal)
 
 
@@ -117,7 +144,7 @@ def _with_steps(c: Chosen, progress: Progress) -> Chosen:
         if gpus > MOST_GPUS:
             break
         progress(f"pricing {gpus} GPUs")
-        more = solve(p, gpus, keep=1, global_batch=c.problem.global_batch)
+        more = solve(p, gpus, keep=1, global_batch=c.problem.global_batch, must_fit=c.must_fit)
         if more.solution.rows:
             steps.append((gpus, more.solution.rows[0]))
     return Chosen(c.problem, c.compiled, c.cost, c.solution, tuple(steps))

@@ -13,7 +13,6 @@ from moedsl.rules.vectorizer import Evaluate
 from moedsl.schema import axes
 from moedsl.schema.frozen import frozen
 from moedsl.schema.operators import Column
-from moedsl.schema.symbols import COSTS
 
 Mask = NDArray[np.bool_]
 
@@ -87,17 +86,21 @@ class Row:
     """One complete layout: codes by axis, prices and rank."""
 
     codes: Mapping[str, int]
-    peak_memory: float
-    step_time: float
-    score: float
-    spare_memory: float
-    """NaN if no rule reads it."""
+    prices: Mapping[str, float]
+    """The prices by their names in rules; NaN for one that no rule reads."""
     keys: tuple[float, ...] = field(repr=False)
 
     @property
-    def prices(self) -> dict[str, float]:
-        """The prices, by their names in rules."""
-        return {n: getattr(self, n) for n in COSTS}
+    def peak_memory(self) -> float:
+        return self.prices["peak_memory"]
+
+    @property
+    def step_time(self) -> float:
+        return self.prices["step_time"]
+
+    @property
+    def score(self) -> float:
+        return self.prices["score"]
 
     @property
     def layout(self) -> dict[str, Any]:

@@ -220,6 +220,11 @@ class RoutingStmt(WordStmt): ...
 
 
 @frozen
+class RiskStmt(WordStmt):
+    """``risk oom``: a layout may run out of memory."""
+
+
+@frozen
 class Binding(Node):
     """``name=value`` in a pin, a sweep or a fact."""
 
@@ -318,7 +323,7 @@ class TargetStmt(Node):
 
 Stmt = Union[
     BareStmt, ModelStmt, HardwareStmt, SeqStmt, BatchStmt, MicroBatchStmt, PrecisionStmt, TaskStmt, PhaseStmt,
-    VlmStmt, DataStmt, RoutingStmt, PinStmt, Require, Prefer, AllowStmt, SweepStmt,
+    VlmStmt, DataStmt, RoutingStmt, RiskStmt, PinStmt, Require, Prefer, AllowStmt, SweepStmt,
     IsolateStmt, WorkflowStmt, SetStmt, TargetStmt,
 ]  # fmt: skip
 

@@ -13,11 +13,11 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.syntax.tokens import Lexeme, lexemes
 
 STATEMENTS = (
-    "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "routing", "vlm", "data", "pin",
+    "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "routing", "risk", "vlm", "data", "pin",
     "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
 )  # fmt: skip
 """The keywords that start statements of a run."""
-_WITH_A_VALUE = ("model", "seq", "batch", "micro_batch", "precision", "task", "routing", "data")
+_WITH_A_VALUE = ("model", "seq", "batch", "micro_batch", "precision", "task", "routing", "risk", "data")
 _SCALES = {"k": "k", "m": "M", "g": "G"}
 _NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]+\w")
 _PATH = re.compile(r"[^\s;#\"]+")

@@ -170,6 +170,7 @@ _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
     ast.PrecisionStmt: _words("precision", "{value}"),
     ast.TaskStmt: _words("task", "{value}"),
     ast.RoutingStmt: _words("routing", "{value}"),
+    ast.RiskStmt: _words("risk", "{value}"),
     ast.PhaseStmt: _words("{value}", "first"),
     ast.VlmStmt: lambda n, _: " ".join(["vlm", *(o.id for o in n.options)]),
     ast.DataStmt: _words("data", "{value}"),

@@ -257,6 +257,7 @@ RULES: dict[str, Rule] = {
     "precision_stmt": _pick(ast.PrecisionStmt, 1),
     "task_stmt": _pick(ast.TaskStmt, 1),
     "routing_stmt": _pick(ast.RoutingStmt, 1),
+    "risk_stmt": _pick(ast.RiskStmt, 1),
     "phase_stmt": _phase,
     "first_name": _name,
     "vlm_stmt": _many(ast.VlmStmt, 1),

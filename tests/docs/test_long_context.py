@@ -25,6 +25,6 @@ def test_an_example_is_the_documents_layout_and_is_left_where_it_is_unpinned(nam
     assert (theirs.hardware, theirs.batch.seq, theirs.gpus) == (gpu, seq, gpus)
     assert {k: getattr(theirs.layout, k) for k in mesh} == mesh
     memory = theirs.estimate.memory
-    assert memory.peak_gib <= memory.allowed_gib
+    assert memory.verdict != "DOES NOT FIT"
     assert ours.estimate.step_time_s <= theirs.estimate.step_time_s
     assert (ours.gpus, ours.batch.global_batch) == (gpus, theirs.batch.global_batch)

@@ -115,7 +115,7 @@ def test_an_alternative_costs_what_pinning_it_gives(text: str, axis: str) -> Non
     e, p = explained(text, axis), program(text)
     assert e["alternatives"]
     for a in e["alternatives"]:
-        rows = solve(pinned_to(p, axis, a["value"]), p.gpus or 0, keep=1).solution.rows
+        rows = solve(pinned_to(p, axis, a["value"]), p.gpus or 0, keep=1, must_fit="high").solution.rows
         if not rows:
             assert a["best"]["layout"] is None, a
             continue
@@ -131,7 +131,7 @@ def test_what_breaks_with_all_else_fixed_is_refused(text: str, axis: str) -> Non
     base = solve(p, p.gpus or 0, keep=1).solution.rows[0]
     whole = evolve(p, pins={n: Pin(n, code, p.spans["hardware"]) for n, code in base.codes.items()})
     for a in e["alternatives"]:
-        rows = solve(pinned_to(whole, axis, a["value"]), p.gpus or 0, keep=1).solution.rows
+        rows = solve(pinned_to(whole, axis, a["value"]), p.gpus or 0, keep=1, must_fit="high").solution.rows
         assert bool(rows) == (not a["same_otherwise"]["breaks"]), a
         if rows:
             assert a["same_otherwise"]["step_time_s"] == pytest.approx(rows[0].step_time)
@@ -153,7 +153,7 @@ def test_the_price_of_advice_is_what_requiring_or_dropping_it_gives(text: str) -
         mine = next(r for r in p.rules if r.id == a["rule"])
         wanted = evolve(mine, kind="require") if a["state"] == "not followed" else None
         q = evolve(p, rules=(*rules, wanted) if wanted else tuple(rules))
-        rows = solve(q, p.gpus or 0, keep=1).solution.rows
+        rows = solve(q, p.gpus or 0, keep=1, must_fit="high").solution.rows
         if not rows:
             assert a["price"] == {"layout": None}
             continue
@@ -287,7 +287,7 @@ def test_one_run_of_several() -> None:
 
 def test_every_decision_can_be_asked_about() -> None:
     p = program("qwen3_30b_a3b; h100 x 16")
-    base = based(solve(p, 16, keep=0), {})
+    base = based(solve(p, 16, keep=1), {})
     assert isinstance(base, Context)
     names = [d["name"] for d in explained("qwen3_30b_a3b; h100 x 16")["decisions"]]
     for name in names:

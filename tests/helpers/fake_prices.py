@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ class FakePrices:
     gpus: int
     seq: int
     global_batch: int
+    shown: float
+    """Bytes of the GPU."""
 
     def memory(self, c: Columns) -> NDArray[np.float64]:
         m = self.model
@@ -37,8 +39,10 @@ class FakePrices:
         state = (experts + dense) * (6 + np.where(np.equal(c["offload"], 1), 0, 12) / edp)
         return np.asarray(state + activations, float)
 
-    def spare(self, c: Columns) -> NDArray[np.float64]:
-        return 1.1 * 80e9 - 1.15 * self.memory(c) - 1e9 * np.asarray(c["dispatcher"], float)
+    def spare(self, c: Columns, case: str = "high", dispatchers: Sequence[int] = ()) -> NDArray[np.float64]:
+        share = {"low": 0.95, "best": 1.05, "high": 1.15}[case]
+        least = min(dispatchers) if dispatchers else np.asarray(c["dispatcher"], float)
+        return self.shown - share * self.memory(c) - 1e9 * least
 
     def time(self, c: Columns) -> NDArray[np.float64]:
         m = self.model

@@ -146,7 +146,14 @@ _PAIRS: dict[str, Pair] = {
     ),
     **{f"std.delay_wgrad.{name}": _since(version) for name, version in _WGRAD_SINCE.items()},
     "std.memory.fits": (run(ep=16), run("qwen235", hardware="h100", gpus=32)),
-    "std.memory.sure": (run(ep=16, recompute="full"), run("qwen235", hardware="h100", gpus=32)),
+    **{
+        f"std.memory_at_{case}.fits": (
+            run(ep=16, must_fit=case),
+            run("qwen235", hardware="h100", gpus=32, must_fit=case),
+        )
+        for case in ("best", "low")
+    },
+    "std.memory_at_low.least": (run(must_fit="low"), run(must_fit="best")),
     # what each phase chooses from
     "std.fit.dispatcher": (run(phase="fit"), run(phase="scale")),
     "std.fit.cuda_graph": (run(phase="fit"), run(phase="scale")),

@@ -25,8 +25,8 @@ _BASES: dict[str, dict[str, Any]] = {
 
 def run(base: str = "", phase: str = "throughput", also: str = "", capability: str | None = None, **layout: Any) -> Run:
     """A run of Qwen3-30B on 16 H100, or on another base, with some words replaced."""
-    facts = tuple(layout.pop("facts", {}).items())
-    return Run({**DEFAULTS, **_BASE, **_BASES.get(base, {}), **layout}, phase, facts, capability, also)
+    facts, must_fit = tuple(layout.pop("facts", {}).items()), layout.pop("must_fit", "high")
+    return Run({**DEFAULTS, **_BASE, **_BASES.get(base, {}), **layout}, phase, facts, capability, also, must_fit)
 
 
 def own(rule: str, **layout: Any) -> Run:

@@ -28,7 +28,7 @@ EXTRAS = [
     "pin tp=2", "pin pp=2 vpp=2", "pin ep=4", "pin etp=2", "pin cp=2", "pin micro_batch=2", "pin recompute=[moe_act]", "pin dispatcher=alltoall",
     "pin offload=optimizer", "pin ep_overlap=true", "pin dp=2", "require dp >= 2", "require tp * cp <= 2", "require full not in recompute",
     "require peak_memory < 70 GB", "require spare_memory > 5 GB", "prefer spare_memory > 20 GB", "require offload == none and ep > 1", "require step_time < 60", "prefer cp <= 1", "prefer tp > 1", "prefer moe_act in recompute",
-    "prefer big: dispatcher != alltoall and tp == 2", "allow memory.fits", "allow dispatch_advice", "seq 16k", "batch 64", "precision auto", "vlm",
+    "prefer big: dispatcher != alltoall and tp == 2", "allow memory.fits", "risk oom", "require spare_at_best > 5 GB", "prefer spare_at_low > 20 GB", "allow dispatch_advice", "seq 16k", "batch 64", "precision auto", "vlm",
     f"rules mine {{ let r = recompute\n require m: moe_act in r or count(r) == 0 {WHY} }}", f"rules mine {{ rank r: [cp, -step_time, peak_memory] {WHY} }}",
     f"rules mine {{ prefer p: count(recompute) == 0 worth 30% {WHY}\n prefer q: tp == 1 worth 0% {WHY} }}", f"rules mine {{ require x: score < 90 {WHY} }}",
 ]  # fmt: skip

@@ -105,7 +105,7 @@ def test_the_layout_suits_every_variant() -> None:
     alone = compiled(RUN + "pin micro_batch=1").plans[0]
     assert largest[0].layout == largest[1].layout.replace(dp=largest[0].layout.dp)
     assert largest[0].layout != alone.layout  # the best with micro_batch 1 does not fit with 4
-    assert all(p.estimate.memory.peak_gib <= p.estimate.memory.allowed_gib for p in largest)
+    assert {p.estimate.memory.verdict for p in largest} == {"FITS"}
 
 
 def test_the_common_layout_is_the_best_of_all_common_ones() -> None:
@@ -153,7 +153,7 @@ def test_gpus_too() -> None:
 
 def test_without_a_number_of_gpus_the_fewest_are_found() -> None:
     result = compiled("qwen3_30b_a3b; h100; seq 4k; fit first; isolate overlap in off, on")
-    assert [d.id for d in result.diagnostics] == ["plan.smallest"]
+    assert result.diagnostics[0].id == "plan.smallest"
     assert len({p.gpus for p in result.plans}) == 1
 
 

@@ -50,7 +50,8 @@ def words_of(e: Any) -> set[str]:
     return set().union(*(words_of(c) for c in children))
 
 
-PRICES = {"peak_memory", "spare_memory", "step_time", "score"}
+SPARES = {"spare_memory": "high", "spare_at_best": "best", "spare_at_low": "low"}
+PRICES = {"peak_memory", *SPARES, "step_time", "score"}
 Law = tuple[Any, Any, Rule]
 """When it applies, what it says, and the rule."""
 
@@ -112,14 +113,21 @@ class Naive:
         columns = {n: np.array([r[n] for r, _ in found]) for n in (*MESH, *POLICIES)}
         if not found:
             return []
-        memory, spare, time = self.prices.memory(columns), self.prices.spare(columns), self.prices.time(columns)
         caps, out = self.about(PRICES), []
-        for (row, env), b, left, t in zip(found, memory, spare, time, strict=True):
-            env |= {"peak_memory": float(b), "spare_memory": float(left), "step_time": float(t), "score": float(t)}
+        for (row, env), prices in zip(found, self.priced(columns), strict=True):
+            env |= prices
+            b, t = env["peak_memory"], env["step_time"]
             env["score"] *= self.advice(env)
             if np.isfinite(b) and np.isfinite(t) and not self.broken(caps, env):
-                out.append((self.rank(row, env), row, float(b)))
+                out.append((self.rank(row, env), row, b))
         return sorted(out, key=lambda x: x[0])
+
+    def priced(self, columns: dict[str, Any]) -> Iterator[dict[str, float]]:
+        """Every price of each row."""
+        time = self.prices.time(columns)
+        spare = {n: self.prices.spare(columns, case) for n, case in SPARES.items()}
+        by_name = {"peak_memory": self.prices.memory(columns), "step_time": time, "score": time, **spare}
+        yield from ({n: float(column[i]) for n, column in by_name.items()} for i in range(len(time)))
 
     def advice(self, env: dict[str, Any]) -> float:
         factor = 1.0

@@ -16,6 +16,7 @@ from moedsl.compiler import load_stdlib
 from moedsl.rules import collect
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
+from moedsl.schema.symbols import SPARES
 from moedsl.solver.problem import Problem, lower, pinned_row
 from moedsl.solver.reads import reads_price
 from moedsl.solver.solve import environment, make_cost
@@ -32,8 +33,8 @@ JUDGED = ("require", "prefer", "measured", "symptom", *CHOSEN)
 class Run:
     """A run with every axis pinned, as the words of `layouts.DEFAULTS` with some replaced.
 
-    `phase` is that of the run, `facts` replace facts of its model, `capability` the compute capability of its GPU, and
-    `also` is further text.
+    `phase` is that of the run, `facts` replace facts of its model, `capability` the compute capability of its GPU,
+    `also` is further text, and `must_fit` the case of the memory estimate.
     """
 
     layout: Mapping[str, Any]
@@ -41,6 +42,7 @@ class Run:
     facts: tuple[tuple[str, int], ...] = ()
     capability: str | None = None
     also: str = ""
+    must_fit: str = "high"
 
     @property
     def text(self) -> str:
@@ -92,7 +94,7 @@ def verdict(rule: Rule, run: Run | str) -> bool | None:
     if isinstance(run, str):
         assert isinstance(rule.expr, ast.String)
         return any(re.search(rule.expr.value, line) for line in run.split("\n"))
-    program, _ = _problem(run.text, run.layout["gpus"])
+    program, _ = _problem(run.text, run.layout["gpus"], run.must_fit)
     env = _values(run, reads_price(rule, program.of("let")))
     if rule.kind in ("require", "prefer"):
         return holds(rule.expr, env) if _bears(rule, env) else None
@@ -118,27 +120,27 @@ def _in_force(rule: Rule, program: Program, env: Mapping[str, Any]) -> bool:
 
 
 @cache
-def _problem(text: str, gpus: int) -> tuple[Program, Problem]:
+def _problem(text: str, gpus: int, must_fit: str) -> tuple[Program, Problem]:
     result = checked(text)
     assert not result.failed, ([d.message for d in result.diagnostics], text)
     (program,) = result.programs
-    return program, lower(program, gpus)
+    return program, lower(program, gpus, {"must_fit": must_fit})
 
 
 @cache
-def _environment(text: str, gpus: int) -> dict[str, Any]:
-    problem = _problem(text, gpus)[1]
+def _environment(text: str, gpus: int, must_fit: str) -> dict[str, Any]:
+    problem = _problem(text, gpus, must_fit)[1]
     return environment(problem, make_cost(problem), pinned_row(problem))
 
 
 def _values(run: Run, priced: bool) -> dict[str, Any]:
     """Every name of an expression with its value, the prices only where they are asked for."""
     gpus = run.layout["gpus"]
-    env = dict(_environment(run.text, gpus))
+    env = dict(_environment(run.text, gpus, run.must_fit))
     if priced:
-        problem = _problem(run.text, gpus)[1]
+        problem = _problem(run.text, gpus, run.must_fit)[1]
         row = {n: np.array([code]) for n, code in pinned_row(problem).items()}
         cost = make_cost(problem)
-        prices = {"peak_memory": cost.memory, "spare_memory": cost.spare, "step_time": cost.time}
-        env |= {n: float(price(row)[0]) for n, price in prices.items()}
+        env |= {"peak_memory": float(cost.memory(row)[0]), "step_time": float(cost.time(row)[0])}
+        env |= {name: float(cost.spare(row, case)[0]) for name, case in SPARES.items()}
     return env

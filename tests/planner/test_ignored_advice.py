@@ -58,9 +58,9 @@ WHOLE_LAYERS, SLICES = "std.deepstack.gradients_through_recompute", "std.deepsta
 
 def test_grave_advice_that_no_layout_follows_is_a_warning() -> None:
     """Nobody pinned TP or recompute: nothing that fits keeps the gradients of the deepstack features whole."""
-    text = "qwen3_vl_235b_a22b; b200 x 16; fit first"
+    text = "qwen3_vl_235b_a22b; h100 x 32; fit first"
     assert severities(text)[SLICES] == "warning"
-    assert notes(text)[SLICES] == "b200 x 16"
+    assert notes(text)[SLICES] == "h100 x 32"
 
 
 def test_deepstack_features_that_learn_are_kept_whole_where_a_layout_can() -> None:

@@ -23,8 +23,8 @@ def plan(text: str) -> Plan:
 @pytest.mark.parametrize(
     "text",
     [
-        "qwen3_next_80b_a3b; h100 x 128; seq 32k",  # bring-up ranks by parallelism, and what FITS has another
-        "deepseek_v3; h100 x 1024; throughput first",
+        "qwen3_next_80b_a3b; h100 x 128; seq 32k; risk oom",  # bring-up ranks by parallelism, and what FITS has another
+        "deepseek_v3; h100 x 1024; throughput first; risk oom",
     ],
 )
 def test_the_one_that_fits_does_when_it_is_pinned(text: str) -> None:
@@ -40,7 +40,7 @@ def test_the_one_that_fits_does_when_it_is_pinned(text: str) -> None:
 
 def test_nothing_that_fits_is_said_as_such() -> None:
     """Of a run that leaves nothing open."""
-    text = "qwen3_next_80b_a3b; h100 x 128; seq 32k"
+    text = "qwen3_next_80b_a3b; h100 x 128; seq 32k; risk oom"
     tight = plan(f"{text}; pin {pins(plan(text), {})}")
     assert tight.estimate.memory.certain == Certain(within=None, layout=None)
     assert "no layout of this run FITS\n" in plan_text(tight)

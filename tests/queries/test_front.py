@@ -39,12 +39,12 @@ def one_by_one(chosen: Chosen, prices: Any) -> Prices:
         return set()
     columns = {n: np.array([row[n] for row, _ in legal]) for n in legal[0][0]}
     caps, found = naive.about(PRICES), list[tuple[float, float]]()
-    memory, spare, time = prices.memory(columns), prices.spare(columns), prices.time(columns)
-    for (_, env), b, left, t in zip(legal, memory, spare, time, strict=True):
-        env |= {"peak_memory": float(b), "spare_memory": float(left), "step_time": float(t), "score": float(t)}
+    for (_, env), values in zip(legal, naive.priced(columns), strict=True):
+        env |= values
+        b, t = env["peak_memory"], env["step_time"]
         env["score"] *= naive.advice(env)
         if np.isfinite(b) and np.isfinite(t) and not naive.broken(caps, env):
-            found.append((float(b), float(t)))
+            found.append((b, t))
     points = sorted(set(found))
     return {p for p in points if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points)}
 
@@ -53,7 +53,11 @@ def compared(text: str, fake: bool) -> int:
     p = program(text)
     problem = lower(p, p.gpus or 8)
     cost = make_cost(problem)
-    prices = FakePrices(p.model, problem.gpus, problem.values["seq"], problem.global_batch) if fake else cost
+    prices = (
+        FakePrices(p.model, problem.gpus, problem.values["seq"], problem.global_batch, p.hardware.shown)
+        if fake
+        else cost
+    )
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
     rows = front(Chosen(problem, compiled, cost if not fake else prices, Solution((), 0, 0)))  # type: ignore[arg-type]
     want = one_by_one(Chosen(problem, compiled, cost, Solution((), 0, 0)), prices)

@@ -8,18 +8,19 @@ import subprocess
 import sys
 from typing import Any
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 
-from moedsl.checker.program import Program
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MOVED
+from moedsl.schema.symbols import CASES, SPARES
 from moedsl.solver.laws import compile_problem
-from moedsl.solver.problem import lower
+from moedsl.solver.problem import Problem, lower
 from moedsl.solver.question import Question
-from moedsl.solver.search import Search, Solution
+from moedsl.solver.search import Search, Solution, memory_prices
 from moedsl.solver.solve import make_cost
 from moedsl.solver.space import mesh_table, policy_table
 from moedsl.solver.top_k import TopK
@@ -30,17 +31,20 @@ from tests.oracles.naive_search import KEEP, POLICIES, Naive
 from tests.oracles.some_layout import some_layout
 
 
-def searched(p: Program, prices: Any, functions: Any) -> Solution:
-    problem = lower(p, p.gpus or 8)
+def searched(problem: Problem, prices: Any, functions: Any) -> Solution:
     return Search(compile_problem(problem, {"has_layout": functions}), prices, KEEP).run()
 
 
-def compare(text: str, fake: bool) -> None:
+def compare(text: str, case: str, fake: bool) -> None:
     p = program(text)
-    problem = lower(p, p.gpus or 8)
+    problem = lower(p, p.gpus or 8, {"must_fit": case})
     cost = make_cost(problem)
-    prices = FakePrices(p.model, problem.gpus, problem.values["seq"], problem.global_batch) if fake else cost
-    found = searched(p, prices, cost.has_layout)
+    prices = (
+        FakePrices(p.model, problem.gpus, problem.values["seq"], problem.global_batch, p.hardware.shown)
+        if fake
+        else cost
+    )
+    found = searched(problem, prices, cost.has_layout)
     naive = Naive(problem, prices, cost.has_layout)
     want = naive.best(KEEP)
     assert len(found.rows) == len(want)
@@ -54,16 +58,16 @@ def compare(text: str, fake: bool) -> None:
 
 
 @settings(max_examples=rotation.examples(20), deadline=None, suppress_health_check=list(HealthCheck))
-@given(texts())
-def test_the_search_finds_what_the_naive_one_finds(text: str) -> None:
-    compare(text, fake=True)
+@given(texts(), st.sampled_from(CASES))
+def test_the_search_finds_what_the_naive_one_finds(text: str, case: str) -> None:
+    compare(text, case, fake=True)
 
 
 @settings(max_examples=rotation.examples(20), deadline=None, suppress_health_check=list(HealthCheck))
-@given(texts())
-def test_with_real_prices(text: str) -> None:
+@given(texts(), st.sampled_from(CASES))
+def test_with_real_prices(text: str, case: str) -> None:
     """The bounds rest on what the cost model promises: no policy is faster than the ideal, none holds less than the least."""
-    compare(text, fake=False)
+    compare(text, case, fake=False)
 
 
 # ---------------------------------------------------------------- bounds, oracles, order
@@ -87,15 +91,17 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     search = _search(text)
     meshes, policies = mesh_table(search.c), policy_table(search.c, HELD + MOVED)
     sample = meshes.take(np.random.default_rng(0).permutation(meshes.rows)[:150])
-    sample = sample.with_columns(least=search._least_memory(sample))
+    prices = ("peak_memory", *SPARES)
+    ends = {f"end_of_{n}": search._most_frugal(n, sample, [*search._frugal()]) for n in prices}
     bounds = search._bounds(sample, policies)
-    rows = sample.with_columns(mesh=np.arange(sample.rows)).times(policies.axes)
-    spare = search.prices.spare(rows)
-    rows = rows.with_columns(
-        peak_memory=search.prices.memory(rows), spare_memory=spare, step_time=search.prices.time(rows)
-    )
+    rows = sample.with_columns(**ends, mesh=np.arange(sample.rows)).times(policies.axes)
+    rows = rows.with_columns(**memory_prices(search.prices, prices, rows), step_time=search.prices.time(rows))
     rows = rows.with_columns(score=rows["step_time"] * search._advice(rows))
-    assert np.all(rows["peak_memory"] >= rows["least"] * (1 - 1e-12)), _worst(rows, rows["peak_memory"] / rows["least"])
+    least, worst = rows["end_of_peak_memory"], rows["peak_memory"] / rows["end_of_peak_memory"]
+    assert np.all(rows["peak_memory"] >= least * (1 - 1e-12)), _worst(rows, worst)
+    for name in SPARES:
+        more = rows[name] - rows[f"end_of_{name}"]
+        assert np.all(more[np.isfinite(more)] <= 1), (name, _worst(rows, -more))
     for key, bound in zip(search._keys(rows), bounds, strict=True):
         assert np.all(key >= bound[rows["mesh"]] - 1e-12 * np.abs(key)), _worst(rows, key / bound[rows["mesh"]])
 

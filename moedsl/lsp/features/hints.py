@@ -92,7 +92,7 @@ def _line(document: Document, plan: Plan, anchor: int) -> types.InlayHint:
 def figures(plan: Plan) -> str:
     """Write memory and speed: ``155 of 173 GiB, 1,213 tok/s/GPU``."""
     memory, estimate = plan.estimate.memory, plan.estimate
-    return f"{memory.peak_gib:.0f} of {memory.capacity_gib:.0f} GiB, {estimate.tokens_per_s_per_gpu:,.0f} tok/s/GPU"
+    return f"{memory.peak_gib:.0f} of {memory.visible_gib:.0f} GiB, {estimate.tokens_per_s_per_gpu:,.0f} tok/s/GPU"
 
 
 def _why(d: Decision) -> str:

@@ -60,8 +60,24 @@ class Certain(Record):
     """The best layout that FITS, for a plan that is TIGHT."""
 
     within: float | None
-    """How much longer its step may be, as a share; null if the phase does not rank by time first."""
+    """How much longer its step may be, as a share; null if every layout was tried."""
     layout: CertainLayout | None
+
+
+class Faster(Record):
+    """The faster layout that `risk oom` chooses."""
+
+    changes: Mapping[str, Any]
+    """Axes that differ from the plan, with their values."""
+    peak_gib: float
+    lower_gib: float
+    """Low case of all memory on the GPU."""
+    upper_gib: float
+    """High case of all memory on the GPU: more than it has."""
+    step_time_s: float
+    against_plan: str
+    statement: str
+    """What the run file has to state."""
 
 
 class Memory(Record):
@@ -71,8 +87,6 @@ class Memory(Record):
     """Best estimate of the peak."""
     capacity_gib: float
     """Nominal memory of the GPU."""
-    allowed_gib: float
-    """Memory that the phase lets a layout use."""
     stages: tuple[Stage, ...]
     covers: str
     """What the estimate includes."""
@@ -92,6 +106,8 @@ class Memory(Record):
     outside: Outside
     certain: Certain | None = None
     """Only for a plan that is TIGHT."""
+    faster: Faster | None = None
+    """Only for a plan that FITS."""
 
 
 class Covers(Record):

@@ -35,8 +35,8 @@ def page(title: str, meshes: Sequence[tuple[str, str]], estimate: Estimate, deci
 
 
 def _memory(m: Memory) -> str:
-    widest = max(m.capacity_gib, *(s.total_gib for s in m.stages)) if m.stages else m.capacity_gib
-    head = f"{m.peak_gib:.1f} of {m.capacity_gib:.1f} GiB on the most loaded rank: {m.verdict}"
+    widest = max(m.visible_gib, *(s.total_gib for s in m.stages)) if m.stages else m.visible_gib
+    head = f"{m.peak_gib:.1f} of {m.visible_gib:.1f} GiB on the most loaded rank: {m.verdict}"
     legend = " ".join(f"<span style='color:{c}'>&#9632;</span> {kind}" for kind, c in COLOURS.items())
     bars = "".join(_bar(s, widest) for s in m.stages)
     return f"<div style='margin-top:6px'><b>Memory</b> {escape(head)}<br>{legend}{bars}</div>"

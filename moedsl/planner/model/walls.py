@@ -33,8 +33,6 @@ class MemoryWall(Record):
 
     share: float
     """Share at the peak."""
-    allowed: float
-    """Share that the phase allows."""
     bought_back: tuple[BoughtBack, ...]
     paid_s: float
     """Seconds of the step that saving memory costs."""

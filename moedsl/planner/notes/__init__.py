@@ -6,11 +6,13 @@ from moedsl.diagnostics.model import Diagnostic
 from moedsl.planner.notes import run
 from moedsl.planner.notes.ignored_advice import idle_advice, unheeded
 from moedsl.planner.notes.run import no_proxy, uneven_batch
+from moedsl.planner.notes.tight import tight
 from moedsl.solver.solve import Chosen
 
 
 def notes(c: Chosen) -> list[Diagnostic]:
-    """Note the number of GPUs, the batch, mock data and advice that the chosen layout ignores."""
+    """Note a doubtful fit, the number of GPUs, the batch, mock data and advice that the chosen layout ignores."""
     p = c.problem.program
     gpus = [run.smallest(p, c.problem.gpus)] if p.gpus is None else run.whole_nodes(p, p.gpus)
-    return [*gpus, *no_proxy(c.problem), *unheeded(c.compiled, c.solution.rows[0]), *uneven_batch(c), *idle_advice(c)]
+    about_run = [*tight(c), *gpus, *no_proxy(c.problem)]
+    return [*about_run, *unheeded(c.compiled, c.solution.rows[0]), *uneven_batch(c), *idle_advice(c)]

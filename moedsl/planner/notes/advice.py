@@ -32,21 +32,22 @@ class Answers:
     certain: Row | None
     """The best layout that FITS `within` the step of a plan that is TIGHT."""
     within: float | None
-    """How much longer a step may be than the plan's, as a share; None if the phase does not rank by time first."""
+    """How much longer its step may be than the plan's, as a share; None if every layout was tried."""
 
 
 def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> Answers:
     """Judge each advice and price it, and for a plan that is TIGHT find the best layout that FITS."""
     laws, limit = chosen.compiled.advice + chosen.compiled.wishes, _limit(chosen, row)
     unfollowed = {law.rule.id: law for law in laws if not law.rule.holds(env)}
-    sure = TopK(1, Question(law=_certain(chosen)), limit) if tight else None
+    sure = TopK(1, Question(law=_certain(chosen)), limit) if tight and not chosen.fell_back else None
     # a law on prices needs a limit: if no layout obeys it, only pricing all of them would show that
     open_ = {n: TopK(1, Question(law=law), limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
     chosen.search.fill([*open_.values(), *([sure] if sure else [])])
     costs = {n: _cost(open_.get(n), row) for n in unfollowed}
     rules = [law.rule for law in laws]
     entries = [Advice(r.id, r.id not in costs, r.because, r.cites, r.worth, costs.get(r.id)) for r in rules]
-    return Answers(tuple(entries), next(iter(sure.rows), None) if sure else None, None if limit is None else NEAR)
+    within = None if limit is None or chosen.fell_back else NEAR
+    return Answers(tuple(entries), next(iter(sure.rows), None) if sure else None, within)
 
 
 def _cost(query: TopK | None, row: Row) -> str:

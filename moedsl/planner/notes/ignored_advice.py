@@ -79,8 +79,7 @@ def _codes(row: Row, n: Neighbour) -> dict[str, int]:
 
 def _left(chosen: Chosen, row: Row, n: Neighbour) -> list[Law]:
     """The advice with a weight that the row follows and its neighbour does not."""
-    prices = {"peak_memory": n.peak_memory, "spare_memory": n.spare_memory, "step_time": n.step_time}
-    there = chosen.compiled.table([{**_codes(row, n), **prices}])
+    there = chosen.compiled.table([{**_codes(row, n), **n.prices}])
     weighty = [law for law in chosen.compiled.advice if law.rule.worth]
     ignored = broken(weighty, chosen.compiled.at(row))
     return [law for law in broken(weighty, there) if law not in ignored]

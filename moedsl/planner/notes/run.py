@@ -109,7 +109,7 @@ def _nearby(c: Chosen, batch: int) -> Sequence[int]:
 
 def _gain(c: Chosen, batch: int) -> tuple[int, float] | None:
     """The replicas and the gain in tokens a second at another batch; None if it has no more replicas."""
-    other = solve(c.problem.program, c.problem.gpus, keep=1, global_batch=batch)
+    other = solve(c.problem.program, c.problem.gpus, keep=1, global_batch=batch, must_fit=c.must_fit)
     if not other.solution.rows or _replicas(other) <= _replicas(c):
         return None
     times = c.solution.rows[0].step_time / other.solution.rows[0].step_time

@@ -85,10 +85,9 @@ def _policy(p: Plan) -> str:
 
 def _memory(p: Plan) -> str:
     m = p.estimate.memory
-    share = 100 * m.peak_gib / m.capacity_gib
+    share = 100 * m.peak_gib / m.visible_gib
     lines = [
-        f"Memory  {m.peak_gib:.1f} of {m.capacity_gib:.1f} GiB ({share:.0f}%) on the most loaded rank; "
-        f"{p.phase} allows {m.allowed_gib:.1f}",
+        f"Memory  {m.peak_gib:.1f} of {m.visible_gib:.1f} GiB ({share:.0f}%) on the most loaded rank",
         bounds_text(m),
         _stages(m.stages),
     ]
