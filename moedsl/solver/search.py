@@ -259,7 +259,8 @@ class Search:
 
     def _expand(self, part: Table, policies: Table, queries: Sequence[TopK]) -> int:
         """Add the best row of each mesh of a chunk to the top k; returns the number of priced rows."""
-        held = self._could_hold(self._held(part, policies))
+        ranked = [n for n in ("peak_memory",) if n in part.axes]
+        held = self._could_hold(self._held(part, policies), *ranked)
         if not held.rows:
             return 0
         table = self._moved(held.take(self._could_enter(held, policies, queries)), policies, self._slowest(queries))

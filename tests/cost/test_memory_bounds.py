@@ -162,12 +162,25 @@ def test_what_is_left_is_the_verdicts_sum() -> None:
         for i, (tp, cp, pp, ep, etp) in enumerate(sizes)
         for d in range(len(words))
     ]
-    found = cost.spare({n: np.array([r[n] for r in rows]) for n in rows[0]})
-    for row, left in zip(rows, found, strict=True):
+    columns = {n: np.array([r[n] for r in rows]) for n in rows[0]}
+    found = [cost.spare(columns, case) for case in ("high", "best", "low")]
+    for row, left, likely, most in zip(rows, *found, strict=True):
         whole = {a.name: 0 for a in AXES} | row
         b = bounds(cost, whole)
         assert left == pytest.approx(b.visible - b.needed[1], abs=2), row
-        assert (left >= 0) == (b.verdict == FITS)
+        assert most == pytest.approx(b.visible - b.needed[0], abs=2), row
+        assert left < likely < most
+        assert (left >= 0) == (b.verdict == FITS) and (most < 0) == (b.verdict == NOT)
+
+
+def test_of_some_dispatchers_the_one_with_the_least_memory_outside_torch_counts() -> None:
+    cost, codes_ = (
+        Cost(model("qwen3_30b_a3b"), hardware("h100"), 64, 4096, 512),
+        range(len(BY_NAME["dispatcher"].words)),
+    )
+    columns = {"ep": np.array([2, 8, 64]), "dispatcher": np.zeros(3, int)}
+    each = [cost.spare({**columns, "dispatcher": np.full(3, d)}) for d in codes_]
+    assert (cost.spare(columns, "high", codes_) >= np.max(each, axis=0)).all()
 
 
 def test_communicators_are_those_of_megatron() -> None:
