@@ -49,7 +49,7 @@ def prepare(
     template = hf.find(original[0], r.model.family)
     if isinstance(template, Diagnostic):
         return [template]
-    r = evolve(r, model=evolve(r.model, hf=str(folder.resolve() / MODEL), revision=""))
+    r = evolve(r, model=evolve(r.model, hf=str(folder.resolve() / MODEL)))
     source = Source(RUN, program.text(r))
     result = compile_source(source)
     if result.failed:
