@@ -1,9 +1,13 @@
 """Write every field of the installed Bridge's ConfigContainer to moedsl/megatron/bridge_fields_VERSION.json.
 
 usage: .venv/bin/python tools/bridge_fields.py [FILE]     needs the real Bridge, which .venv has
-Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes]}}}}.
+Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes], "others":
+{class: JSON}}}}, "absent": {section: "module:class" or null}, "words": {type: {"module", "names"}}, "overwritten":
+{field: field}, "provided": {model: {field: JSON}}}.
 A section that several classes may fill (the model's providers, the datasets) is their union. "in" is absent if all of
-them have the field.
+them have the field, and "others" has the defaults that differ from the first class's. "absent" are the sections that
+are None by default; null is an abstract class. "overwritten" maps a field to the one whose value Bridge writes over it.
+"provided" are the fields to which AutoBridge gives another value than their default, for each model of the stdlib.
 """
 
 from __future__ import annotations
@@ -14,13 +18,17 @@ import enum
 import importlib
 import inspect
 import json
+import os
 import re
 import sys
+import tempfile
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
-from moedsl.verify import te
+from moedsl.support.resources import stdlib_dir
+from moedsl.verify import hub, mamba, te
 
 # List the providers that AutoBridge makes for the stdlib's models, and every dataset of a recipe.
 MODEL = (
@@ -29,6 +37,10 @@ MODEL = (
     "megatron.bridge.models.hybrid.hybrid_provider:HybridModelProvider",
     "megatron.bridge.models.qwen_vl.qwen3_vl_provider:Qwen3VLMoEModelProvider",
 )
+NESTED = {"dataset.offline_packing_specs": "megatron.bridge.data.packing.config:PackedSequenceSpecs"}
+"""Fields that hold a dataclass or None, and are a section of their own."""
+COPIED = {"dataset.sequence_length": "dataset.seq_length"}
+"""Fields that their own section copies from another (bridge training/config.py:304)."""
 LITERAL = re.compile(r"Literal(\[[^\]]*\])")
 OPTIONAL = {
     "comm_overlap": ("megatron.bridge.training.comm_overlap:CommOverlapConfig",),
@@ -60,6 +72,8 @@ def union(kinds: list[type]) -> dict[str, dict[str, Any]]:
                 entry = out.setdefault(f.name, {"type": text(f.type), "default": default(f), "in": []})
                 entry["type"] = widened(entry["type"], text(f.type), default(f))
                 entry["in"].append(kind.__name__)
+                if default(f) != entry["default"]:
+                    entry.setdefault("others", {})[kind.__name__] = default(f)
     for entry in out.values():
         if len(entry["in"]) == len(kinds):
             del entry["in"]
@@ -111,19 +125,76 @@ def _json(value: Any) -> Any:
     return named if " object at " not in named and not named.startswith("functools.partial(") else type(value).__name__
 
 
+def written(of: list[type], over: tuple[str, ...], kinds: dict[str, list[type]]) -> Iterator[tuple[str, str]]:
+    """Pair each field of the other sections with the field of the same name that Bridge writes over it."""
+    (owner,) = (name for name, found in kinds.items() if found == of)
+    names = {f.name for f in dataclasses.fields(of[0])}
+    for section in over:
+        found = {f.name for kind in kinds[section] for f in dataclasses.fields(kind)}
+        yield from ((f"{section}.{name}", f"{owner}.{name}") for name in sorted(names & found))
+
+
+def words(kinds: Iterable[type]) -> dict[str, Any]:
+    """List the names of each enumeration in the annotations, and torch's dtypes of parameters and states."""
+    torch = importlib.import_module("torch")
+    parts = (p for kind in kinds for hint in get_type_hints(kind).values() for p in _inside(hint))
+    found = {p for p in parts if isinstance(p, enum.EnumType)}
+    every = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
+    dtypes = sorted(str(d).removeprefix("torch.") for d in every if d.is_floating_point or d is torch.uint8)
+    named = {e.__name__: {"module": e.__module__, "names": [m.name for m in e]} for e in found}
+    return {**named, "dtype": {"module": "torch", "names": dtypes}}
+
+
+def _inside(hint: Any) -> Iterator[Any]:
+    yield hint
+    for part in get_args(hint):
+        yield from _inside(part)
+
+
+def provided(known: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Map each model of the stdlib to the fields that differ from their default in what AutoBridge makes of it."""
+    bridge: Any = importlib.import_module("megatron.bridge").AutoBridge
+    out: dict[str, dict[str, Any]] = {}
+    for folder in sorted(f.parent for f in (stdlib_dir() / "hf").glob("*/config.json")):
+        name = folder.name.replace("--", "/")
+        trusted = "moonshotai" in name  # its configuration class is in its repository
+        made = bridge.from_hf_pretrained(name, trust_remote_code=trusted).to_megatron_provider(load_weights=False)
+        values = {f.name: _json(getattr(made, f.name)) for f in dataclasses.fields(made) if f.name in known}
+        out[name] = {n: v for n, v in sorted(values.items()) if {v != d for d in _defaults(known[n])} != {False}}
+    return out
+
+
+def _defaults(entry: dict[str, Any]) -> list[Any]:
+    return [entry["default"], *entry.get("others", {}).values()]
+
+
 def generate() -> dict[str, Any]:
     """Build the whole document; imports Bridge."""
+    home = Path(tempfile.mkdtemp())
+    hub.build(home, stdlib_dir() / "hf", home / "none")
+    os.environ.update(hub.environment(home))  # read while transformers is imported
     te.install()
+    mamba.install()
     config: Any = importlib.import_module("megatron.bridge.training.config")
-    sections: dict[str, Any] = {}
+    kinds: dict[str, list[type]] = {}
+    absent: dict[str, str | None] = dict(NESTED)
     for f in dataclasses.fields(config.ConfigContainer):
-        kinds = classes(f.name, str(f.type), config)
-        if kinds and not f.name.startswith("_"):
-            sections[f.name] = union(kinds)
+        found = classes(f.name, str(f.type), config)
+        if found and not f.name.startswith("_"):
+            kinds[f.name] = found
+            if f.default is None:
+                absent[f.name] = None if inspect.isabstract(found[0]) else f"{found[0].__module__}:{found[0].__name__}"
+    kinds |= {path: [_load(name)] for path, name in NESTED.items()}
+    both = ("ddp", "model", "optimizer")
+    sections = {name: union(kinds[name]) for name in sorted(kinds)}
     return {
         "bridge": version("megatron-bridge"),
         "core": version("megatron-core"),
-        "sections": dict(sorted(sections.items())),
+        "sections": sections,
+        "absent": absent,
+        "words": words(kind for found in kinds.values() for kind in found),
+        "provided": provided(sections["model"]),
+        "overwritten": COPIED | dict(pair for owner in OPTIONAL for pair in written(kinds[owner], both, kinds)),
     }
 
 

@@ -13,6 +13,7 @@ import attrs
 
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.words import graph_modules
+from moedsl.megatron.architecture import DELTA_NET, FLAGS, MIXER, OR_ZERO, PLAIN
 from moedsl.megatron.values import stages
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import known
@@ -22,67 +23,16 @@ Facts = dict[str, Any]
 _M = "model."
 _FAMILIES = {"Qwen3VLMoEModelProvider": "qwen3_vl_moe", "Qwen35VLMoEModelProvider": "qwen3_5_moe"}
 """The `model_type` of a provider, if rules need it."""
-_PLAIN = {
-    "layers": "num_layers",
-    "hidden": "hidden_size",
-    "heads": "num_attention_heads",
-    "ffn_hidden": "ffn_hidden_size",
-    "topk": "moe_router_topk",
-    "max_seq": "seq_length",
-    "qk_nope_dim": "qk_head_dim",
-    "qk_rope_dim": "qk_pos_emb_head_dim",
-    "v_head_dim": "v_head_dim",
-}
-_OR_ZERO = {
-    "experts": "num_moe_experts",
-    "shared_expert_hidden": "moe_shared_expert_intermediate_size",
-    "moe_latent": "moe_latent_size",
-    "mtp_layers": "mtp_num_layers",
-    "q_lora_rank": "q_lora_rank",
-    "kv_lora_rank": "kv_lora_rank",
-}
-_FLAGS = {
-    "qk_norm": "qk_layernorm",
-    "qkv_bias": "add_qkv_bias",
-    "attention_bias": "add_bias_linear",
-    "mlp_bias": "add_bias_linear",
-    "shared_expert_gate": "moe_shared_expert_gate",
-    "tied_embeddings": "share_embeddings_and_output_weights",
-    "router_bias": "add_router_bias",
-    "gated": "gated_linear_unit",
-    "mtp_repeated": "mtp_use_repeated_layer",
-    "attention_gate": "attention_output_gate",
-}
 _PATTERN = "model.hybrid_layer_pattern"
-_MIXER = {
-    "mamba_heads": "mamba_num_heads",
-    "mamba_head_dim": "mamba_head_dim",
-    "mamba_state": "mamba_state_dim",
-    "mamba_groups": "mamba_num_groups",
-}
-"""Fields that every provider has; they are meaningful only with a pattern."""
 _VARIANT = "model.experimental_attention_variant"
-_DELTA_NET = {
-    "linear_key_heads": "linear_num_key_heads",
-    "linear_value_heads": "linear_num_value_heads",
-    "linear_key_dim": "linear_key_head_dim",
-    "linear_value_dim": "linear_value_head_dim",
-}
-"""Fields that every provider has; they are meaningful only with gated delta nets."""
-
-
-FIELDS: Mapping[str, str] = {
-    word: _M + name for word, name in {**_PLAIN, **_OR_ZERO, **_FLAGS, **_MIXER, **_DELTA_NET}.items()
-} | {"query_groups": "model.num_query_groups", "expert_hidden": "model.moe_ffn_hidden_size"}
-"""Fact -> its field, for the line that set it."""
 
 
 def model_facts(r: Recipe) -> Facts:
     """Every known fact of the model."""
     out: Facts = {n: v for n, v in (r.model or {}).items() if n in MODEL}
-    out |= {word: r.get(_M + name) for word, name in _PLAIN.items() if r.get(_M + name) is not None}
-    out |= {word: r.get(_M + name) or 0 for word, name in _OR_ZERO.items() if r.knows(_M + name)}
-    out |= {word: bool(r.get(_M + name)) for word, name in _FLAGS.items() if r.knows(_M + name)}
+    out |= {word: r.get(_M + name) for word, name in PLAIN.items() if r.get(_M + name) is not None}
+    out |= {word: r.get(_M + name) or 0 for word, name in OR_ZERO.items() if r.knows(_M + name)}
+    out |= {word: bool(r.get(_M + name)) for word, name in FLAGS.items() if r.knows(_M + name)}
     out |= _hybrid(r) if r.knows(_PATTERN) else {}
     out |= _delta_nets(r) if r.knows(_VARIANT) else {}
     if r.whole:
@@ -98,7 +48,7 @@ def _hybrid(r: Recipe) -> Facts:
     state (core ssm/mamba_mixer.py:216)."""
     main, *ahead = str(r.get(_PATTERN) or "").split("/")
     out: Facts = {"layer_pattern": main.replace("|", ""), "hybrid": bool(main)}
-    out |= {n: r.get(_M + field, 0) if main else 0 for n, field in _MIXER.items() if not main or r.knows(_M + field)}
+    out |= {n: r.get(_M + field, 0) if main else 0 for n, field in MIXER.items() if not main or r.knows(_M + field)}
     wide, each = 2 * (r.get("model.hidden_size") or 0), out.get("mamba_head_dim") or 0
     if main and each and not out.get("mamba_heads", 1):
         out["mamba_heads"] = wide // each
@@ -112,8 +62,8 @@ def _delta_nets(r: Recipe) -> Facts:
     """The facts of linear attention; the frequency is a number, or a list with 0 for full attention (core
     models/gpt/experimental_attention_variant_module_specs.py:402-420)."""
     if r.get(_VARIANT) != "gated_delta_net":
-        return dict.fromkeys(("linear_every", *_DELTA_NET), 0)
-    said = {word: r.get(_M + name) for word, name in _DELTA_NET.items() if r.knows(_M + name)}
+        return dict.fromkeys(("linear_every", *DELTA_NET), 0)
+    said = {word: r.get(_M + name) for word, name in DELTA_NET.items() if r.knows(_M + name)}
     return said | {"linear_every": _every(r.get("model.linear_attention_freq"))}
 
 

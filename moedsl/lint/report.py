@@ -10,11 +10,11 @@ from attrs import evolve, field, frozen
 
 from moedsl.diagnostics.model import Diagnostic, Label, error, note, suggest, to_json, warning
 from moedsl.diagnostics.source import Source
-from moedsl.lint import facts
 from moedsl.lint.judge import Finding, Verdict
 from moedsl.lint.lines import Lines
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.words import FIELDS
+from moedsl.megatron import architecture
 from moedsl.megatron.field_suggestions import meant
 from moedsl.megatron.fields import unknown_word
 from moedsl.rules.rule import Rule
@@ -29,7 +29,7 @@ _BEHIND: Mapping[str, tuple[str, ...]] = {
     "graphs": ("model.cuda_graph_impl",),
     "expandable_segments": ("env_vars",),
     "asked_dispatcher": ("model.moe_token_dispatcher_type",),
-    **{fact: (name,) for fact, name in facts.FIELDS.items()},
+    **{fact: (name,) for fact, name in architecture.FIELDS.items()},
     **dict.fromkeys(_LAYOUT, ("model.pipeline_model_parallel_layout",)),
 }
 """Name of a fact -> its field."""

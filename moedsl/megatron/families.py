@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from attrs import frozen
 
 from moedsl.megatron.values import Call
+from moedsl.schema.facts import Model
 
 _GPT_STEP = "megatron.bridge.training.gpt_step"
 
@@ -48,6 +49,33 @@ def family(model_type: str) -> Family:
     """The facts of a family; a family without a line here is a text model that transformers knows."""
     return _FAMILIES.get(model_type, Family())
 
+
+def provider(model: Model) -> str:
+    """The class of Bridge's configuration for a model; one of a family may extend it."""
+    if model.hybrid:
+        return "HybridModelProvider"
+    if model.vision is not None:
+        return "Qwen3VLMoEModelProvider"
+    return "MLAModelProvider" if model.attention == "mla" else "GPTModelProvider"
+
+
+def dataset_class(vision: bool, task: str, mock: bool) -> str:
+    """The class of Bridge's configuration for the data of a run."""
+    if vision:
+        return "MockVLMSFTDatasetConfig" if mock else "EnergonDatasetConfig"
+    return "GPTSFTDatasetConfig" if task == "sft" and not mock else "GPTDatasetConfig"
+
+
+USE = {
+    "HybridModelProvider": "hybrid models",
+    "Qwen3VLMoEModelProvider": "models with a vision tower",
+    "MLAModelProvider": "models with latent attention",
+    "MockVLMSFTDatasetConfig": "models with a vision tower on `data mock`",
+    "EnergonDatasetConfig": 'models with a vision tower on `data "PATH"`',
+    "GPTSFTDatasetConfig": '`task sft` of a text model on `data "FOLDER"`',
+    "GPTDatasetConfig": "text models that pretrain, or train on `data mock`",
+}
+"""The runs that have a configuration of each class."""
 
 BUILDERS = "megatron.bridge.data.builders"
 """The module of Bridge's dataset configurations."""

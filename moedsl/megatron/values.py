@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 from attrs import field, frozen
@@ -17,6 +18,15 @@ class Dtype:
 
     def __str__(self) -> str:
         return f"torch.{self.name}"
+
+
+@frozen
+class Member:
+    """A member of one of Megatron's enumerations."""
+
+    module: str
+    enum: str
+    name: str
 
 
 @frozen
@@ -43,6 +53,8 @@ def python(value: Any) -> str:
     """Write a value as a Python expression inside the recipe function."""
     if isinstance(value, Dtype):
         return str(value)
+    if isinstance(value, Member):
+        return f"{value.enum}.{value.name}"
     if isinstance(value, Ref):
         return f"cfg.{value.path}"
     if isinstance(value, Call):
@@ -76,6 +88,8 @@ def normalise(path: str, value: Any) -> Any:
         return decoder(value)
     if path.endswith("pipeline_model_parallel_layout"):
         return None if value is None else stages(str(value))
+    if isinstance(value, Enum):
+        return value.name
     if isinstance(value, (list, tuple)):
         return [normalise(path, v) for v in value]
     if value is None or isinstance(value, (bool, int, float, str)):

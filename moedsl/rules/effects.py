@@ -102,7 +102,7 @@ def known_names() -> frozenset[str]:
 
 def sections() -> frozenset[str]:
     """The sections of Bridge's ConfigContainer, including those without fields."""
-    return frozenset({*fields.sections(fields.versions()[-1]), ENVIRONMENT})
+    return frozenset({*(s for s in fields.sections(fields.versions()[-1]) if "." not in s), ENVIRONMENT})
 
 
 def _values() -> dict[str, tuple[str, ...]]:
