@@ -5,14 +5,18 @@ from __future__ import annotations
 import ast as python
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from moedsl.diagnostics.model import suggest
-from moedsl.megatron.fields import LATEST, alternatives, fields
+from moedsl.diagnostics.source import Source
+from moedsl.megatron.fields import LATEST, alternatives, fields, words_of
+from moedsl.rules import collect
+from moedsl.rules.library import Library, of_sources
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
 from moedsl.schema.symbols import FLAG, NUMBER, TEXT, Type
-from moedsl.syntax import ast
+from moedsl.syntax import ast, parse_cache
 
 OBJECT = Type("setting")
 """A field whose value no expression can write, such as a list or an object: it compares only with `none`."""
@@ -44,6 +48,9 @@ def field_types(version: str = LATEST) -> dict[str, Type]:
 
 def field_type(annotation: str) -> Type:
     """The type of an annotation: bool, a number, words of a Literal, text, a text or a list of it; else an object."""
+    enum = words_of(annotation)
+    if enum is not None and enum.type != "dtype":
+        return Type("enum", tuple(w for w in enum.names if w != "none"))
     bare = re.sub(r"Optional\[(.*)\]", r"\1", annotation).replace(" | None", "").strip()
     if bare.startswith("Literal["):
         words = python.literal_eval(bare.removeprefix("Literal"))
@@ -61,6 +68,21 @@ def environment_types(rules: Iterable[Rule], scope: Mapping[str, Type]) -> dict[
         if rule.kind == "env":
             out.setdefault(f"env.{rule.name}", Inference(scope).of(rule.expr) or TEXT)
     return out
+
+
+def laws(library: Library) -> tuple[Rule, ...]:
+    """The stdlib's rules of recipes, unchecked: reading every block as `lint` does takes ten times as long."""
+    return _laws(tuple(s for name, s in library.sources.items() if name.startswith(_FILES)))
+
+
+@lru_cache(maxsize=1)
+def _laws(sources: tuple[Source, ...]) -> tuple[Rule, ...]:
+    blocks = of_sources(sources, parse_cache.cached_parse).own_rules
+    return tuple(collect.read_rule(prefix, b, m, []) for prefix, b in blocks for m in b.members)
+
+
+_FILES = "stdlib/rules/recipe_"
+"""The files that hold rules of recipes (CONTRIBUTING.md)."""
 
 
 class RecipeInference(Inference):

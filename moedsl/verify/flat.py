@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from types import CodeType
 from typing import Any
 
+from moedsl.megatron.fields import absent
+
 LAYOUT = "model.pipeline_model_parallel_layout"
 
 
@@ -25,9 +27,17 @@ def _walk(config: Any) -> Iterator[tuple[str, Any]]:
         if not dataclasses.is_dataclass(value):
             yield section.name, value
             continue
-        for f in dataclasses.fields(value):
-            if not f.name.startswith("_") and hasattr(value, f.name):
-                yield f"{section.name}.{f.name}", getattr(value, f.name)
+        yield from _fields(section.name, value)
+
+
+def _fields(section: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a section, and those of the sections inside it."""
+    for f in dataclasses.fields(value):
+        if not f.name.startswith("_") and hasattr(value, f.name):
+            path, inner = f"{section}.{f.name}", getattr(value, f.name)
+            yield path, inner
+            if path in absent() and inner is not None:
+                yield from _fields(path, inner)
 
 
 def defaults_of(config: Any) -> dict[str, Any]:

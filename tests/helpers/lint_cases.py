@@ -9,6 +9,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B, QWEN_235B
+from tests.helpers.lint_values import VALUES, Lines, base
 
 VL = "megatron.bridge.perf_recipes.qwen_vl.h100.qwen3_vl:qwen3_vl_30b_a3b_pretrain_16gpu_h100_bf16_config"
 VL35 = "megatron.bridge.recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_35b_a3b_sft_16gpu_h100_bf16_config"
@@ -42,6 +43,11 @@ class Mistake:
 
 def _energon(size: int) -> str:
     return f'cfg.dataset = EnergonDatasetConfig(path="x", seq_length=4096, task_encoder=e, micro_batch_size={size})'
+
+
+def _value(rule: str, bad: Lines, good: Lines) -> Mistake:
+    """A broken value of a field: what leads to it is written before it."""
+    return Mistake(f"std.{rule}", bad[0], (*bad[1:], bad[0]), good, base(rule))
 
 
 MISTAKES: dict[str, Mistake] = {
@@ -487,3 +493,4 @@ MISTAKES: dict[str, Mistake] = {
         "lint.unknown_field", "moe_a2a_overlap", ("m.moe_a2a_overlap = True",), ("m.moe_permute_fusion = True",)
     ),
 }
+MISTAKES |= {rule: _value(rule, bad, good) for rule, (bad, good) in VALUES.items()}

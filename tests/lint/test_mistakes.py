@@ -19,6 +19,7 @@ from moedsl.verify.gpu import DEVICES
 from tests.helpers import rotation
 from tests.helpers.bridge_recipes import write
 from tests.helpers.lint_cases import MISTAKES
+from tests.helpers.lint_values import VALUES
 
 pytestmark = pytest.mark.bridge
 NEIGHBOURS = rotation.some("mistakes", [*MISTAKES], len(MISTAKES) // 2)
@@ -56,6 +57,25 @@ def test_its_neighbour_is_not(name: str, linted: Mapping[str, Lint]) -> None:
     found = linted[f"good: {name}"]
     assert found.judged > 40, [d.message for d in found.diagnostics]
     assert MISTAKES[name].id not in [d.id for d in (*found.diagnostics, *found.inherited)]
+
+
+LATE = {
+    "recipe_schedule.rate_order": "core optimizer_param_scheduler.py:151",
+    "recipe_schedule.rate_sign": "core optimizer_param_scheduler.py:150",
+    "recipe_schedule.warmup_start": "core optimizer_param_scheduler.py:152",
+    "recipe_schedule.constant_weight_decay": "core optimizer_param_scheduler.py:201",
+    "recipe_kernels.depths": "core models/gpt/gpt_model.py:687",
+}
+"""Laws on values that Bridge's update does not judge, and the line behind it that does."""
+
+
+@pytest.mark.parametrize("rule", [r for r in VALUES if not r.startswith("recipe_computed.")])
+def test_bridge_refuses_the_value_that_a_law_refuses(rule: str, linted: Mapping[str, Lint]) -> None:
+    ids = [d.id for d in linted[f"bad: {rule}"].diagnostics]
+    assert ("lint.refused" in ids) == (rule not in LATE)
+    if rule in NEIGHBOURS:
+        refused = [d.message for d in linted[f"good: {rule}"].diagnostics if d.id == "lint.refused"]
+        assert refused == []
 
 
 def test_captured_attention_of_qwen35_is_no_error(linted: Mapping[str, Lint]) -> None:

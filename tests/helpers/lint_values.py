@@ -1,0 +1,309 @@
+"""For each rule on the values of a recipe's fields: lines that break it, and a near neighbour that does not.
+
+The first line breaks the rule; the others lead to it. `lint_cases.py` makes mistakes of them.
+"""
+
+from __future__ import annotations
+
+from tests.helpers.bridge_recipes import QWEN_30B
+
+SFT = "megatron.bridge.recipes.qwen.h100.qwen3_moe:qwen3_30b_a3b_sft_16gpu_h100_bf16_config"
+VL = "megatron.bridge.recipes.qwen_vl.h100.qwen3_vl:qwen3_vl_30b_a3b_pretrain_8gpu_h100_bf16_mock_config"
+_SPECS = "from megatron.bridge.data.packing.config import PackedSequenceSpecs"
+_NVRX = "from megatron.bridge.training.config import NVRxStragglerDetectionConfig"
+_ON = "cfg.nvrx_straggler = NVRxStragglerDetectionConfig(enabled=True"
+_SCOPE = "from megatron.core.transformer.enums import InferenceCudaGraphScope"
+_FSDP = "cfg.ddp.use_megatron_fsdp = cfg.dist.use_megatron_fsdp = True"
+_SHARDED = 'cfg.ddp.data_parallel_sharding_strategy = "optim_grads_params"'
+_SAMPLES = "cfg.train.train_iters, cfg.train.train_samples = None, 10240"
+_NO_WARMUP = "cfg.scheduler.lr_warmup_iters, cfg.scheduler.lr_decay_iters = 0, None"
+_NO_OVERLAP = (
+    "cfg.comm_overlap.overlap_moe_expert_parallel_comm = cfg.comm_overlap.delay_wgrad_compute = "
+    "m.overlap_moe_expert_parallel_comm = m.delay_wgrad_compute = False"
+)
+_NULL = 'cfg.tokenizer.tokenizer_type, cfg.tokenizer.vocab_size = "NullTokenizer", 32000'
+_HASH = "cfg.train.check_weight_hash_across_dp_replicas_interval"
+_PACKED = "cfg.dataset.enable_offline_packing, cfg.dataset.offline_packing_specs ="
+_FORMATS = "cfg.mixed_precision"
+
+_OF_A_FOLDER = ("recipe_packing.", "recipe_data.text_source", "recipe_data.hub_settings")
+"""Rules on the JSONL folder of fine-tuning."""
+
+Lines = tuple[str, ...]
+VALUES: dict[str, tuple[Lines, Lines]] = {
+    "recipe_length.some_length": (("cfg.train.train_iters = None",), ("cfg.train.train_iters = 100",)),
+    "recipe_length.one_length": (("cfg.train.train_samples = 10240",), ("cfg.train.train_samples = None",)),
+    "recipe_length.positive_steps": (
+        ("cfg.train.train_iters = 0", "cfg.scheduler.lr_decay_iters = None"),
+        ("cfg.train.train_iters = 1", "cfg.scheduler.lr_decay_iters = None"),
+    ),
+    "recipe_length.positive_samples": (
+        ("cfg.train.train_iters, cfg.train.train_samples = None, -1",),
+        (_SAMPLES, _NO_WARMUP),
+    ),
+    "recipe_length.epochs": (
+        ("cfg.train.train_iters, cfg.train.num_epochs = None, 1.0",),
+        ("cfg.train.num_epochs = None",),
+    ),
+    "recipe_length.no_rampup": (
+        ("cfg.train.rampup_batch_size = [64, 64, 1024]", _SAMPLES, _NO_WARMUP),
+        ("cfg.train.rampup_batch_size = None", _SAMPLES, _NO_WARMUP),
+    ),
+    "recipe_schedule.rate_order": (("cfg.optimizer.min_lr = 1.0",), ("cfg.optimizer.min_lr = 0.0",)),
+    "recipe_schedule.rate_sign": (("cfg.optimizer.min_lr = -1e-6",), ("cfg.optimizer.min_lr = 0.0",)),
+    "recipe_schedule.warmup_start": (("cfg.scheduler.lr_warmup_init = 1.0",), ("cfg.scheduler.lr_warmup_init = 0.0",)),
+    "recipe_schedule.decay_length": (
+        ("cfg.scheduler.lr_decay_iters = 0",),
+        ("cfg.scheduler.lr_decay_iters = 5000000",),
+    ),
+    "recipe_schedule.schedule_length": (("cfg.scheduler.max_steps = 1",), ("cfg.scheduler.max_steps = 5000000",)),
+    "recipe_schedule.decay_unit": (
+        ("cfg.scheduler.lr_decay_samples = 10240", "cfg.scheduler.lr_warmup_iters = 5"),
+        ("cfg.scheduler.lr_decay_samples = None",),
+    ),
+    "recipe_schedule.unit_of_the_run": (
+        ("cfg.scheduler.lr_decay_samples = 10240", _NO_WARMUP),
+        ("cfg.scheduler.lr_decay_samples = 10240", _SAMPLES, _NO_WARMUP),
+    ),
+    "recipe_schedule.one_warmup": (
+        ("cfg.scheduler.lr_warmup_fraction = 0.1", "cfg.scheduler.lr_warmup_iters = 5"),
+        ("cfg.scheduler.lr_warmup_fraction = 0.1", "cfg.scheduler.lr_warmup_iters = 0"),
+    ),
+    "recipe_schedule.weight_decay_order": (
+        ("cfg.scheduler.start_weight_decay, cfg.scheduler.end_weight_decay = 0.1, 0.0",),
+        ("cfg.scheduler.start_weight_decay, cfg.scheduler.end_weight_decay = 0.1, 0.1",),
+    ),
+    "recipe_schedule.constant_weight_decay": (
+        ("cfg.scheduler.start_weight_decay, cfg.scheduler.end_weight_decay = 0.0, 0.1",),
+        ("cfg.scheduler.start_weight_decay, cfg.scheduler.end_weight_decay = 0.1, 0.1",),
+    ),
+    "recipe_schedule.one_source": (
+        (
+            "cfg.scheduler.override_opt_param_scheduler = True",
+            "cfg.scheduler.use_checkpoint_opt_param_scheduler = True",
+        ),
+        ("cfg.scheduler.override_opt_param_scheduler = True",),
+    ),
+    "recipe_saving.async_folder": (
+        ("cfg.checkpoint.async_save = True", "cfg.checkpoint.save = None"),
+        ("cfg.checkpoint.async_save = True", 'cfg.checkpoint.save = "/tmp/x"'),
+    ),
+    "recipe_saving.async_worker": (
+        (
+            "cfg.checkpoint.use_persistent_ckpt_worker = False",
+            'cfg.checkpoint.async_save, cfg.checkpoint.save = True, "/tmp/x"',
+        ),
+        ("cfg.checkpoint.use_persistent_ckpt_worker = False",),
+    ),
+    "recipe_saving.async_format": (
+        ('cfg.checkpoint.ckpt_format = "torch"', 'cfg.checkpoint.async_save, cfg.checkpoint.save = True, "/tmp/x"'),
+        (
+            'cfg.checkpoint.ckpt_format = "torch_dist"',
+            'cfg.checkpoint.async_save, cfg.checkpoint.save = True, "/tmp/x"',
+        ),
+    ),
+    "recipe_saving.step_folder": (
+        ("cfg.checkpoint.ckpt_step = 10", "cfg.checkpoint.load = None"),
+        ("cfg.checkpoint.ckpt_step = 10", 'cfg.checkpoint.load = "/tmp/x"'),
+    ),
+    "recipe_saving.main_parameters": (
+        ("cfg.checkpoint.load_main_params_from_ckpt = True",),
+        ("cfg.checkpoint.load_main_params_from_ckpt = True", "cfg.checkpoint.load_optim = False"),
+    ),
+    "recipe_saving.hf_export": (
+        ("cfg.checkpoint.also_save_hf_checkpoint = True", 'cfg.checkpoint.non_persistent_ckpt_type = "local"'),
+        ("cfg.checkpoint.also_save_hf_checkpoint = True", 'cfg.checkpoint.non_persistent_ckpt_type = "global"'),
+    ),
+    "recipe_saving.reshardable": (
+        (
+            "cfg.checkpoint.dist_ckpt_optim_fully_reshardable = True",
+            "cfg.checkpoint.distrib_optim_fully_reshardable_mem_efficient = True",
+        ),
+        ("cfg.checkpoint.dist_ckpt_optim_fully_reshardable = True",),
+    ),
+    "recipe_packing.specs": ((f"{_PACKED} True, None",), (_SPECS, f"{_PACKED} True, PackedSequenceSpecs(4096)")),
+    "recipe_packing.enabled": (
+        (f"{_PACKED} False, PackedSequenceSpecs(4096)", _SPECS),
+        (_SPECS, f"{_PACKED} True, PackedSequenceSpecs(4096)"),
+    ),
+    "recipe_packing.packed_size": (
+        (f"{_PACKED} True, PackedSequenceSpecs()", _SPECS),
+        (_SPECS, f"{_PACKED} True, PackedSequenceSpecs(4096)"),
+    ),
+    "recipe_packing.packed_micro_batch": (
+        ("cfg.train.micro_batch_size = 2", _SPECS, f"{_PACKED} True, PackedSequenceSpecs(4096)"),
+        ("cfg.train.micro_batch_size = 1", _SPECS, f"{_PACKED} True, PackedSequenceSpecs(4096)"),
+    ),
+    "recipe_data.text_source": (('cfg.dataset.dataset_root = "/x"',), ("cfg.dataset.dataset_root = None",)),
+    "recipe_data.hub_settings": (
+        ("cfg.dataset.hf_rewrite = True", 'cfg.dataset.hf_dataset, cfg.dataset.dataset_root = None, "/x"'),
+        ("cfg.dataset.hf_rewrite = True",),
+    ),
+    "recipe_data.image_source": (
+        ("cfg.dataset.hf_processor_path = None",),
+        ('cfg.dataset.hf_processor_path = "Qwen/Qwen3-VL-30B-A3B-Instruct"',),
+    ),
+    "recipe_data.fast_load": (
+        ("cfg.dataset.fast_cache_load = True",),
+        ("cfg.dataset.fast_cache_load = True", 'cfg.dataset.path_to_cache = "/tmp/x"'),
+    ),
+    "recipe_data.masks": (("cfg.dataset.eod_mask_loss = None",), ("cfg.dataset.eod_mask_loss = False",)),
+    "recipe_data.tokenizer_arguments": (
+        ("cfg.tokenizer.hf_tokenizer_kwargs = None",),
+        ('cfg.tokenizer.hf_tokenizer_kwargs = {"use_fast": True}',),
+    ),
+    "recipe_logs.mlflow_name": (('cfg.logger.mlflow_experiment = "x"',), ("cfg.logger.mlflow_experiment = None",)),
+    "recipe_logs.comet_name": (('cfg.logger.comet_project = "x"',), ("cfg.logger.comet_project = None",)),
+    "recipe_logs.one_profiler": (
+        ("cfg.profiling.use_pytorch_profiler = cfg.profiling.use_nsys_profiler = True",),
+        ("cfg.profiling.use_pytorch_profiler = True",),
+    ),
+    "recipe_logs.profiled_steps": (("cfg.profiling.profile_step_end = 1",), ("cfg.profiling.profile_step_end = 20",)),
+    "recipe_logs.straggler_scores": (
+        (f"{_ON}, calc_relative_gpu_perf=False, calc_individual_gpu_perf=False)", _NVRX),
+        (_NVRX, f"{_ON}, calc_relative_gpu_perf=False)"),
+    ),
+    "recipe_logs.straggler_interval": (
+        (f"{_ON}, report_time_interval=0.0)", _NVRX),
+        (_NVRX, f"{_ON}, report_time_interval=1.0)"),
+    ),
+    "recipe_logs.straggler_threshold": (
+        (f"{_ON}, gpu_relative_perf_threshold=1.5)", _NVRX),
+        (_NVRX, f"{_ON}, gpu_relative_perf_threshold=0.5)"),
+    ),
+    "recipe_groups.nccl_only": (
+        ("cfg.dist.use_decentralized_pg = True",),
+        ("cfg.dist.use_decentralized_pg = True", "cfg.dist.use_gloo_process_groups = False"),
+    ),
+    "recipe_groups.one_bucket": (("cfg.ddp.num_buckets = 4",), ("cfg.ddp.num_buckets = None",)),
+    "recipe_groups.registration": (
+        ("cfg.ddp.fsdp_manual_registration = True", _FSDP),
+        ("cfg.ddp.fsdp_manual_registration = cfg.ddp.nccl_ub = True", _FSDP),
+    ),
+    "recipe_groups.sharded_hashes": ((f"{_HASH} = 10", _FSDP, _SHARDED), (f"{_HASH} = None", _FSDP, _SHARDED)),
+    "recipe_groups.mapping": (
+        ("cfg.dist.use_tp_pp_dp_mapping = True", _FSDP),
+        ("cfg.dist.use_tp_pp_dp_mapping = False", _FSDP),
+    ),
+    "recipe_kernels.depths": (("m.mtp_num_layers = -3", _NO_OVERLAP), ("m.mtp_num_layers = None",)),
+    "recipe_kernels.deterministic": (
+        ("m.deterministic_mode = True", "m.cross_entropy_loss_fusion = True"),
+        ("m.deterministic_mode = False",),
+    ),
+    "recipe_kernels.batch_invariant": (("m.batch_invariant_mode = True",), ("m.batch_invariant_mode = False",)),
+    "recipe_kernels.fp8_output": (("m.fp8_output_proj = True",), ("m.fp8_output_proj = False",)),
+    "recipe_kernels.quantised_weights": (
+        ("m.restore_modelopt_state = True", "m.gradient_accumulation_fusion = True"),
+        ("m.restore_modelopt_state = True", "m.gradient_accumulation_fusion = False"),
+    ),
+    "recipe_kernels.layers_of_inference": (
+        ("m.inference_fuse_tp_communication = True",),
+        ("m.inference_fuse_tp_communication = False",),
+    ),
+    "recipe_kernels.gated_inference": (
+        ('m.transformer_impl = "inference_optimized"',),
+        ('m.transformer_impl = "transformer_engine"',),
+    ),
+    "recipe_kernels.graphs_of_inference": (
+        ("m.inference_cuda_graph_scope = InferenceCudaGraphScope.layer", 'm.cuda_graph_impl = "none"', _SCOPE),
+        ("m.inference_cuda_graph_scope = None", 'm.cuda_graph_impl = "none"'),
+    ),
+    "recipe_kernels.capacity": (
+        ("m.moe_pad_expert_input_to_capacity = True",),
+        ("m.moe_pad_expert_input_to_capacity = True", "m.moe_expert_capacity_factor = 1.0"),
+    ),
+    "recipe_kernels.rank_budget": (
+        ("m.moe_expert_rank_capacity_factor = 2.0", "m.moe_flex_dispatcher_backend = None"),
+        ("m.moe_expert_rank_capacity_factor = None",),
+    ),
+    "recipe_kernels.paged_stash": (("m.moe_paged_stash = True",), ("m.moe_paged_stash = False",)),
+    "recipe_kernels.deepep_flag": (
+        ("m.moe_enable_deepep = True", 'm.moe_token_dispatcher_type = "alltoall"'),
+        ("m.moe_enable_deepep = False",),
+    ),
+    "recipe_kernels.single_weight": (("m.moe_single_grouped_weight = True",), ("m.moe_single_grouped_weight = False",)),
+    "recipe_kernels.single_bias": (("m.moe_single_grouped_bias = True",), ("m.moe_single_grouped_bias = False",)),
+    "recipe_kernels.quantised_padding": (
+        ("m.moe_router_padding_for_quantization = True",),
+        ("m.moe_router_padding_for_quantization = False",),
+    ),
+    "recipe_kernels.expert_bias": (
+        ("m.moe_router_enable_expert_bias = True",),
+        ("m.moe_router_enable_expert_bias = True", 'm.moe_router_score_function = "sigmoid"'),
+    ),
+    "recipe_kernels.one_activation": (
+        ("m.use_te_activation_func = True", "m.bias_activation_fusion = True"),
+        ("m.use_te_activation_func = True", "m.bias_activation_fusion = False"),
+    ),
+    "recipe_kernels.offloaded_layers": (
+        ("m.cpu_offloading = True", 'm.recompute_granularity = "selective"'),
+        ("m.cpu_offloading = False",),
+    ),
+    "recipe_kernels.hierarchy": (
+        ("m.context_parallel_size = 2", 'm.cp_comm_type = "a2a+p2p"', "m.hierarchical_context_parallel_sizes = None"),
+        ("m.context_parallel_size = 2", 'm.cp_comm_type = "p2p"'),
+    ),
+    "recipe_kernels.weight_shards": (
+        ("m.tensor_parallel_num_weight_shards = 0",),
+        ("m.tensor_parallel_num_weight_shards = m.tensor_model_parallel_size",),
+    ),
+    "recipe_kernels.early_release": (
+        ("m.ep_overlap_early_attn_memory_release = True", _NO_OVERLAP),
+        ("m.ep_overlap_early_attn_memory_release = False",),
+    ),
+    "recipe_kernels.deferred_embedding": (
+        ("cfg.comm_overlap.defer_embedding_wgrad_compute = True",),
+        ("cfg.comm_overlap.defer_embedding_wgrad_compute = False",),
+    ),
+    "recipe_kernels.warmup_and_flush": (
+        ("m.overlap_p2p_comm_warmup_flush = True",),
+        ("m.overlap_p2p_comm_warmup_flush = False",),
+    ),
+    "recipe_formats.one_format": ((f"{_FORMATS}.fp16 = True",), (f"{_FORMATS}.fp16 = False",)),
+    "recipe_formats.one_quantisation": (
+        (f'{_FORMATS}.fp8, {_FORMATS}.fp4 = "hybrid", "e2m1"',),
+        (f"{_FORMATS}.fp8, {_FORMATS}.fp4 = None, None",),
+    ),
+    "recipe_formats.fp8_parameters": ((f"{_FORMATS}.fp8_param = True",), (f"{_FORMATS}.fp8_param = False",)),
+    "recipe_formats.fp4_parameters": ((f"{_FORMATS}.fp4_param = True",), (f"{_FORMATS}.fp4_param = False",)),
+    "recipe_computed.decay_steps": (("cfg.scheduler.lr_decay_steps = 10",), ("cfg.scheduler.lr_decay_steps = None",)),
+    "recipe_computed.warmup_steps": (
+        ("cfg.scheduler.lr_warmup_steps = 10",),
+        ("cfg.scheduler.lr_warmup_steps = None",),
+    ),
+    "recipe_computed.weight_decay_steps": (
+        ("cfg.scheduler.wd_incr_steps = 10",),
+        ("cfg.scheduler.wd_incr_steps = None",),
+    ),
+    "recipe_computed.data_parallel_size": (
+        ("cfg.comm_overlap.data_parallel_size = 3",),
+        ("cfg.comm_overlap.data_parallel_size = None",),
+    ),
+    "recipe_computed.padded_vocabulary": (
+        ("cfg.tokenizer.pad_vocab_size = True",),
+        ("cfg.tokenizer.pad_vocab_size = False",),
+    ),
+    "recipe_computed.fast_tokenizer": (
+        ("cfg.tokenizer.tokenizer_hf_no_use_fast = True",),
+        ("cfg.tokenizer.tokenizer_hf_no_use_fast = False",),
+    ),
+    "recipe_computed.special_tokens": (
+        ("cfg.tokenizer.tokenizer_hf_no_include_special_tokens = True",),
+        ("cfg.tokenizer.tokenizer_hf_no_include_special_tokens = False",),
+    ),
+    "recipe_computed.legacy_tokenizer": (
+        ("cfg.tokenizer.tokenizer_sentencepiece_legacy = True",),
+        ("cfg.tokenizer.tokenizer_sentencepiece_legacy = False",),
+    ),
+    "recipe_computed.trusted_code": (
+        ("cfg.tokenizer.trust_remote_code = True", _NULL),
+        ("cfg.tokenizer.trust_remote_code = False", _NULL),
+    ),
+}
+
+
+def base(rule: str) -> str:
+    """NVIDIA's recipe with the dataset that the rule is about."""
+    if rule == "recipe_data.image_source":
+        return VL
+    return SFT if rule.startswith(_OF_A_FOLDER) else QWEN_30B
