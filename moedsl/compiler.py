@@ -13,7 +13,7 @@ from attrs import define, evolve, field
 from moedsl.checker import phases, training_inputs
 from moedsl.checker.check import check
 from moedsl.checker.program import Program
-from moedsl.diagnostics.model import DROP, Diagnostic, Fix, error
+from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.planner import experiment
 from moedsl.planner.build import make_plan
@@ -163,9 +163,9 @@ def _plan(r: Result, progress: Progress) -> None:
     for c in r.chosen:
         progress(f"planning {c.problem.program.name}")
         r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
-    planned = [(c.problem.program, plan) for c, plan in zip(r.chosen, r.plans, strict=True)]
-    overridden = [(p, d) for p, plan in planned for d in _overridden(p, plan)]
-    r.diagnostics.extend(merged(overridden, [p for p, _ in planned]))
+    programs = [c.problem.program for c in r.chosen]
+    judged = [(p, d) for p, c, plan in zip(programs, r.chosen, r.plans, strict=True) for d in _set(c, plan, r.library)]
+    r.diagnostics.extend(merged(judged, programs))
     if any(c.problem.program.workflow for c in r.chosen):
         from moedsl.planner import ladder
 
@@ -174,23 +174,16 @@ def _plan(r: Result, progress: Progress) -> None:
     if any(p.isolation for p in r.plans):
         from moedsl.isolate import table
 
-        r.diagnostics.extend(table.second_differences([p for p, _ in planned], r.plans))
+        r.diagnostics.extend(table.second_differences(programs, r.plans))
 
 
-def _overridden(p: Program, plan: Plan) -> Iterator[Diagnostic]:
-    """Refuse a `set` of a field that the plan decides: the recipe would contradict its estimate."""
-    if not p.sets:
-        return
-    from moedsl.emit.fields import decided_fields  # only runs with `set` need them
-    from moedsl.emit.free_fields import is_free
+def _set(c: Chosen, plan: Plan, library: Library) -> Iterator[Diagnostic]:
+    """Judge the fields that the run sets."""
+    p = c.problem.program
+    if p.sets:
+        from moedsl.emit.set_fields import judged  # only runs with `set` need it
 
-    decided = decided_fields(plan.replace(set={}, derived={}), every=True)
-    for path, value in p.sets.items():
-        if path in decided and decided[path] != value and not is_free(path, plan):
-            text = f"`{path}` follows from the plan, which makes it {decided[path]}"
-            help = "pin the axis instead, as in `pin tp=2`; `set` is for fields that the plan does not decide"
-            drop = (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
-            yield error("plan.set_decided", text, p.spans[path], help=help, fixes=drop)
+        yield from judged(p, plan, library, c.environment(c.solution.rows[0].codes))
 
 
 _STEPS: dict[str, Callable[[Result, Progress], None]] = {

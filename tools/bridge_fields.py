@@ -138,7 +138,7 @@ def words(kinds: Iterable[type]) -> dict[str, Any]:
     """List the names of each enumeration in the annotations, and torch's dtypes of parameters and states."""
     torch = importlib.import_module("torch")
     parts = (p for kind in kinds for hint in get_type_hints(kind).values() for p in _inside(hint))
-    found = {p for p in parts if isinstance(p, enum.EnumType)}
+    found = {p for p in parts if inspect.isclass(p) and issubclass(p, enum.Enum)}
     every = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
     dtypes = sorted(str(d).removeprefix("torch.") for d in every if d.is_floating_point or d is torch.uint8)
     named = {e.__name__: {"module": e.__module__, "names": [m.name for m in e]} for e in found}

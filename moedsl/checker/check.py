@@ -53,7 +53,7 @@ def check(
         reader = _Reader(name, draft, library, known, scope, diagnostics)
         program = reader.program()
         if program is not None:
-            diagnostics.extend((*training_inputs.without_weights(program), *training_inputs.no_folder(program)))
+            diagnostics.extend((*training_inputs.without_weights(program), *overrides.misplaced(program)))
             programs.extend(q for p in phases.phases(program) for q in _sweep(p))
     return tuple(programs), _unique(diagnostics)
 
@@ -126,7 +126,7 @@ class _Reader:
         self.diagnostics.extend(phases.misplaced(self.draft.fixed))
         model, hardware = self._model(), self._hardware()
         frozen, sharding = self._vlm(model)
-        sets = overrides.read(self.draft.sets, self.diagnostics)
+        sets = overrides.read(self.draft.sets, model, self.diagnostics)
         built = None if model is None else overrides.as_set(model, sets)
         parts: dict[str, Any] = {
             "gpus": self._count(), "seq": self._size("seq") or 0, "batch": self._size("batch"),

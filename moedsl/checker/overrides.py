@@ -7,34 +7,97 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.diagnostics.model import Diagnostic, Instead, error, suggest
+from moedsl.checker.program import Program
+from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, suggest
 from moedsl.diagnostics.source import Span
-from moedsl.megatron import fields
+from moedsl.megatron import architecture, fields
+from moedsl.megatron.families import CHOICES, USE, dataset_class, provider
 from moedsl.megatron.field_suggestions import all_sections, meant
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.facts import Model
 from moedsl.syntax import ast
 
 
-def read(stmts: Mapping[str, ast.SetStmt], diagnostics: list[Diagnostic]) -> dict[str, Any]:
+def read(stmts: Mapping[str, ast.SetStmt], model: Model | None, diagnostics: list[Diagnostic]) -> dict[str, Any]:
     """The Python value of each path: a bare word is a string, `none` is None.
 
-    Errors go to `diagnostics`: check.unknown_field, check.unknown_word, check.type, check.secret.
+    Errors go to `diagnostics`: check.unknown_field, check.unknown_word, check.type, check.secret, check.architecture.
+    A fact that the model has anyway is left out.
     """
     out: dict[str, Any] = {}
-    known = fields.field_names(fields.versions()[-1]) if stmts else ()
     for path, s in stmts.items():
-        if path not in known:
+        field = fields.lookup(path, fields.versions()[-1])
+        if field is None:
             text, help = f"Bridge has no field `{path}`", meant(path) or (all_sections(),)
             diagnostics.append(error("check.unknown_field", text, s.path.span, help=help))
-        elif not _is_literal(s.value):
-            text = "`set` needs a value, not an expression"
-            diagnostics.append(error("check.type", text, s.value.span, help="write the value itself"))
-        else:
-            out[path] = _plain(s.value)
-            diagnostics += [*secret(path, s.value), *_of_another_type(path, out[path], s.value.span)]
-            diagnostics += _no_choice(path, out[path], s.value.span)
+            continue
+        found = [*_mistakes(field, s, model)]
+        diagnostics += found
+        if not found and not _is_fact(model, path):
+            out[path] = fields.held(field.type, _plain(s.value))
     return out
+
+
+def _mistakes(field: fields.Field, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:
+    """Report what is wrong with a `set` of a known field, without the other statements."""
+    section = field.path.rpartition(".")[0]
+    if fields.absent().get(section, "") is None:
+        text = f"`{section}` is an abstract class, which a run file cannot fill"
+        yield error("check.unknown_field", text, s.path.span, help="add it to the recipe by hand", fixes=_drop(s))
+    elif not _is_literal(s.value):
+        text = "`set` needs a value, not an expression"
+        yield error("check.type", text, s.value.span, help="write the value itself")
+    elif secrets := [*secret(field.path, s.value)]:
+        yield from secrets
+    elif wrong := [*_of_another_type(field, _plain(s.value), s.value.span)]:
+        yield from wrong
+    else:
+        yield from _architecture(field.path, _plain(s.value), s, model)
+
+
+def _drop(s: ast.SetStmt) -> tuple[Fix, ...]:
+    return (Fix(f"Drop the `set` of `{s.path.id}`", DROP, s.path.span),)
+
+
+def _is_fact(model: Model | None, path: str) -> bool:
+    return model is not None and path in architecture.facts()
+
+
+def _architecture(path: str, value: Any, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:
+    """Refuse another value of a fact of the model: every number of the plan follows from these."""
+    word = architecture.facts().get(path)
+    if model is None or word is None:
+        return
+    has = getattr(model, word)
+    if path not in architecture.SHARED and (value or 0) == has:
+        return
+    text = f"`{path}` follows from `{word}` of the model: {model.name} has {_said(has)}"
+    help = (
+        f"declare a model of your own with another `{word}`: change a copy of its config.json, and "
+        "`moedsl models add FOLDER/config.json --hf FOLDER` writes the declaration"
+    )
+    yield error("check.architecture", text, s.path.span, help=help, fixes=_drop(s))
+
+
+def _said(value: Any) -> str:
+    return "none" if value in ("", None) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def misplaced(p: Program) -> Iterator[Diagnostic]:
+    """Refuse each `set` of a field that the model or the dataset of the run does not have: Bridge would not read it."""
+    if not p.sets:
+        return
+    has = {"model": provider(p.model), "dataset": dataset_class(p.model.vision is not None, p.task, p.data == "mock")}
+    for path in p.sets:
+        section = path.partition(".")[0]
+        field = fields.lookup(path.rpartition(".")[0]) or fields.lookup(path)
+        classes = field.classes if field else ()
+        if section in has and classes and has[section] not in classes:
+            text = f"`{path}` is not a field of {has[section]}, the {section} of this run"
+            uses = ", or ".join(USE[c] for c in classes if c in USE)
+            help = f"it is for {uses}" if uses else f"it is a field of {' and '.join(classes)}"
+            drop = (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
+            yield error("check.other_class", text, p.spans[path], help=help, fixes=drop)
 
 
 def as_set(model: Model, sets: Mapping[str, Any]) -> Model:
@@ -44,27 +107,32 @@ def as_set(model: Model, sets: Mapping[str, Any]) -> Model:
     """
     rows, depths = sets.get("model.vocab_size") or 0, sets.get("model.mtp_num_layers", model.mtp_layers) or 0
     if rows > 0:
-        model = evolve(model, vocab=int(rows))
-    return model if model.hybrid and not model.mtp_pattern else evolve(model, mtp_layers=int(depths))
+        model = evolve(model, vocab=rows)
+    return model if depths < 0 or (model.hybrid and not model.mtp_pattern) else evolve(model, mtp_layers=depths)
 
 
-def _of_another_type(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
-    """Refuse a value whose type is not the field's: building the recipe on the cluster would fail."""
-    field = fields.lookup(path, fields.versions()[-1])
-    takes = None if field is None or value is field.default else fields.refused(field.type, value)
-    if takes is not None:
+def _of_another_type(field: fields.Field, value: Any, span: Span) -> Iterator[Diagnostic]:
+    """Refuse a value that the field does not hold: building the recipe on the cluster would fail."""
+    path, choices = field.path, [*CHOICES.get(field.path, ())]
+    takes = fields.refused(field.type, value) if not choices else None if value in choices else ", ".join(choices)
+    words = [w for w in choices or fields.choices(field.type) if isinstance(w, str)]
+    if takes is None or (type(value) is type(field.default) and value == field.default and not choices):
+        return
+    if not choices and not fields.is_writable(field.type):
+        text = f"`{path}` takes {field.type}, which a run file cannot write"
+        yield error("check.type", text, span, help="change it in the recipe, or in the code that builds the model")
+    elif choices or (words and isinstance(value, str)):
+        near = [h.word for h in suggest(str(value), words) if isinstance(h, Instead)]
+        help = [Instead(f"did you mean `{w}`?", f'"{w}"') for w in near]
+        few = [Instead(f"write `{w}`", f'"{w}"') for w in words[:SHOWN]]
+        yield error("check.unknown_word", f"`{path}` takes {takes}, not `{value}`", span, help=tuple(help or few))
+    else:
         help = f"write {takes}, as in `{fields.example(path, takes)}`"
         yield error("check.type", f"`{path}` takes {takes}", span, help=help)
 
 
-def _no_choice(path: str, value: Any, span: Span) -> Iterator[Diagnostic]:
-    """Refuse a value that is not one of the words of a field."""
-    from moedsl.megatron.families import CHOICES  # only runs with `set` need them
-
-    words = [*CHOICES.get(path, ())]
-    if words and value not in words:
-        help = suggest(str(value), words) or tuple(Instead(f"write `{w}`", f'"{w}"') for w in words)
-        yield error("check.unknown_word", f"`{path}` is one of {', '.join(words)}, not `{value}`", span, help=help)
+SHOWN = 3
+"""The most words of a field to offer."""
 
 
 def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:

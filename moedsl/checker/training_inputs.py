@@ -1,4 +1,4 @@
-"""Check the data and the weights of a run: missing weights, settings without an effect, a vocabulary too small."""
+"""Check the data and the weights of a run: missing weights, and a vocabulary too small."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from moedsl.checker.program import Program
-from moedsl.diagnostics.model import DROP, Diagnostic, Fix, error, warning
+from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.rules.ids import LetName
 
 _ID = "plan.sft_without_weights"
@@ -24,18 +24,6 @@ def without_weights(p: Program) -> Iterator[Diagnostic]:
     named = {path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive")}
     if _needs_weights(p.task, named):
         yield warning(_ID, _TEXT, p.spans["task"], help=_HELP, cites=_CITES)
-
-
-def no_folder(p: Program) -> Iterator[Diagnostic]:
-    """Refuse each `set` for a folder of JSONL in a run that reads none."""
-    if not p.sets or (p.task == "sft" and p.data != "mock" and p.model.vision is None):
-        return
-    from moedsl.megatron.families import CHOICES
-
-    for path in (path for path in p.sets if path in CHOICES):
-        text = f"`{path}` is for the JSONL folder of fine-tuning a text model, and this run reads none"
-        drop = (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
-        yield error("check.no_folder", text, p.spans[path], help='write `task sft` and `data "FOLDER"`', fixes=drop)
 
 
 def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnostic]:

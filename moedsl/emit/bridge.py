@@ -14,7 +14,7 @@ from moedsl.emit.naming import function_name
 from moedsl.emit.stated import environment, stated
 from moedsl.megatron import common
 from moedsl.megatron.families import family
-from moedsl.megatron.values import Call, Dtype, parts, python
+from moedsl.megatron.values import Call, Dtype, Member, parts, python
 from moedsl.planner.model.plan import Plan
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def _imports(plan: Plan, values: Iterable[Any]) -> list[tuple[str, list[str]]]:
         "ConfigContainer": "megatron.bridge.training.config",
         common.COMMON[plan.task].function: common.MODULE,
         **{v.name: v.module for v in values if isinstance(v, Call)},
+        **{v.enum: v.module for v in values if isinstance(v, Member)},
     }
     if environment(plan)[0]:
         wanted[common.ENVIRONMENT] = common.ENVIRONMENT_MODULE

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.megatron.families import BUILDERS, CHOICES, PREPROCESSING, family
+from moedsl.megatron.families import BUILDERS, CHOICES, PREPROCESSING, dataset_class, family
 from moedsl.megatron.values import Call, Ref
 from moedsl.planner.model.plan import Plan
 
@@ -24,11 +24,15 @@ def is_mock(plan: Plan) -> bool:
 def dataset(plan: Plan) -> Call:
     """The dataset configuration to build, with the plan's sequence length."""
     seq, path = plan.batch.seq, plan.policy.data
-    if family(plan.family).vision:
-        return _mock_images(plan, seq) if is_mock(plan) else _energon(plan, seq, path)
-    if plan.task == "sft" and not is_mock(plan):
-        return _jsonl(seq, path, plan.set.get(PREPROCESSING, "prompts"))
-    return _gpt(seq, None if is_mock(plan) else [path])
+    match dataset_class(family(plan.family).vision, plan.task, is_mock(plan)):
+        case "MockVLMSFTDatasetConfig":
+            return _mock_images(plan, seq)
+        case "EnergonDatasetConfig":
+            return _energon(plan, seq, path)
+        case "GPTSFTDatasetConfig":
+            return _jsonl(seq, path, plan.set.get(PREPROCESSING, "prompts"))
+        case _:
+            return _gpt(seq, None if is_mock(plan) else [path])
 
 
 def masks_tokens(plan: Plan) -> bool:

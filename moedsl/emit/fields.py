@@ -6,7 +6,7 @@ A `Row` names the keyword that decides a field, and how its value is written. Pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -14,7 +14,8 @@ from attrs import frozen
 from moedsl.emit.dataset import dataset, is_mock, masks_tokens, tokenizer
 from moedsl.megatron.common import COPIED
 from moedsl.megatron.families import CHOICES, family
-from moedsl.megatron.values import Call, Dtype, normalise
+from moedsl.megatron.fields import absent, lookup, words_of
+from moedsl.megatron.values import Call, Dtype, Member, normalise
 from moedsl.planner.model.plan import Batch, Layout, Plan, Policy
 
 
@@ -114,6 +115,7 @@ NVIDIA's HybridEP benchmarks (bridge perf_recipes/_common.py:92)."""
 _OVERLAP = "megatron.bridge.training.comm_overlap"
 _MIXED = "megatron.bridge.training.mixed_precision"
 _CONFIG = "megatron.bridge.training.config"
+_ENUMS = "megatron.core.transformer.enums"
 
 
 def _const(value: Any) -> Value:
@@ -306,7 +308,7 @@ SECTIONS = (
     Section(
         "Hybrid model: fields that Bridge sets differently",
         (
-            Row(None, "model.attention_backend", _const("fused"), _hybrid, _FUSED),
+            Row(None, "model.attention_backend", _const(Member(_ENUMS, "AttnBackend", "fused")), _hybrid, _FUSED),
             Row(None, "model.mtp_hybrid_override_pattern", _const(None), _without_mtp, _NO_MTP),
         ),
     ),
@@ -491,10 +493,22 @@ def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:
     out.append(("Tokenizer", [Setting(f"tokenizer.{k}", v, "data") for k, v in tokenizer(plan).items()]))
     derived = {path: Setting(path, value, word) for word, path, value in _derived(plan)}
     out = [(title, [derived.pop(s.path, s) for s in settings]) for title, settings in out]
-    out.append(("Derived by rules", list(derived.values())))
     own = {p: v for p, v in plan.set.items() if p not in CHOICES}  # those are in the dataset
-    out.append((SET, [Setting(p, _spelled(v), "set") for p, v in own.items()]))
+    out.append(("Sections that Bridge leaves out", [*_absent(out, [*derived, *plan.set])]))
+    out.append(("Derived by rules", list(derived.values())))
+    out.append((SET, [Setting(p, _spelled(v, p), "set") for p, v in own.items()]))
     return [(title, settings) for title, settings in out if settings]
+
+
+def _absent(out: Iterable[tuple[str, list[Setting]]], paths: Iterable[str]) -> Iterator[Setting]:
+    """Build each section that is None by default, that a field of these paths is in and that no setting builds."""
+    built = {s.path for _, settings in out for s in settings}
+    wanted = dict.fromkeys(path.rpartition(".")[0] for path in paths)
+    for section in wanted:
+        name = absent().get(section)
+        if name is not None and section not in built:
+            module, _, kind = name.partition(":")
+            yield Setting(section, Call(module, kind), "set")
 
 
 def decided_fields(plan: Plan, *, every: bool = False) -> dict[str, Any]:
@@ -512,16 +526,21 @@ def decided_fields(plan: Plan, *, every: bool = False) -> dict[str, Any]:
 def comparable(setting: Setting) -> bool:
     """Whether a setting has a plain value, not an object to build or a reference to another field."""
     value = setting.value
-    plain = value is None or isinstance(value, (bool, int, float, str, list, Dtype))
+    plain = value is None or isinstance(value, (bool, int, float, str, list, Dtype, Member))
     return plain and not setting.path.startswith("env_vars.")
 
 
 def _derived(plan: Plan) -> Iterator[tuple[str, str, Any]]:
     """Derived settings with their paths; `derive` rules name a field of the model without its section."""
     for word, value in plan.derived.items():
-        yield word, word if "." in word else f"model.{word}", _spelled(value)
+        path = word if "." in word else f"model.{word}"
+        yield word, path, _spelled(value, path)
 
 
-def _spelled(value: Any) -> Any:
-    """Turn a word such as ``torch.bfloat16`` into the dtype."""
-    return Dtype(value.removeprefix("torch.")) if isinstance(value, str) and value.startswith("torch.") else value
+def _spelled(value: Any, path: str) -> Any:
+    """Turn the name of a dtype, or of a member of the field's enumeration, into that object."""
+    if isinstance(value, str) and value.startswith("torch."):
+        return Dtype(value.removeprefix("torch."))
+    field = lookup(path) if isinstance(value, str) else None
+    words = words_of(field.type) if field else None
+    return Member(words.module, words.type, value) if words and value in words.names else value

@@ -13,7 +13,8 @@ from typing import Any
 
 from moedsl.emit import fields
 from moedsl.megatron.families import Family, family
-from moedsl.megatron.values import Call, Dtype, Ref
+from moedsl.megatron.fields import absent
+from moedsl.megatron.values import Call, Dtype, Member, Ref
 from moedsl.planner.model.plan import Plan
 
 _PRECISION = Call(
@@ -89,6 +90,8 @@ def hydra(value: Any) -> str:
     """Write a value in Hydra's override grammar."""
     if isinstance(value, Dtype):
         return str(value)
+    if isinstance(value, Member):
+        return f"{{_target_:{value.module}.{value.enum}.{value.name},_call_:false}}"
     if isinstance(value, Ref):
         return f"${{{value.path}}}"
     if isinstance(value, Call):
@@ -101,16 +104,18 @@ def hydra(value: Any) -> str:
 
 
 def _override(path: str, value: Any) -> Iterator[str]:
+    to = f"++{path}" if _added(path) else path
     if not isinstance(value, Call):
-        yield f"{'++' if _added(path) else ''}{path}={hydra(value)}"
+        yield f"{to}={hydra(value)}"
         return
-    yield f"{path}=null"
+    yield f"{to}=null"
     yield f"++{path}={hydra(_PRECISION if path == 'mixed_precision' else value)}"
 
 
 def _added(path: str) -> bool:
     """Whether an override makes the object of the field, so that the field may not exist yet."""
-    return path.startswith(("mixed_precision.", "comm_overlap.", "dataset.", "env_vars.", "profiling."))
+    made = (*absent(), "dataset", "env_vars", "profiling")
+    return path.startswith(tuple(f"{section}." for section in made))
 
 
 def _object(call: Call) -> str:

@@ -18,7 +18,7 @@ Sections = list[tuple[str, list[Setting]]]
 
 def stated(plan: Plan) -> Sections:
     """The recipe's assignments under their headings, in order; the user's `set` statements come last."""
-    known = _given(words(plan))
+    known = given(words(plan))
     every = dict(sections(plan))
     own = [s for s in every.pop(SET, []) if not s.path.startswith(_VARIABLE)]
     found: Sections = []
@@ -39,7 +39,7 @@ def environment(plan: Plan) -> tuple[bool, Mapping[str, Any]]:
     return True, {n: v for n, v in every.items() if VARIABLES.get(n) != v}
 
 
-def _given(w: Words) -> dict[str, Any]:
+def given(w: Words) -> dict[str, Any]:
     """The values without a line of the recipe: of Bridge's common function, of the precision, of overlap."""
     precision = w.precision_facts
     many = w.layout.dp > 1  # bridge training/comm_overlap.py:576
@@ -98,11 +98,15 @@ _OUTPUT = "Checkpoints and logs"
 _STEPS = "every step in the log, for `moedsl results`; TensorBoard only if the run file sets a folder"
 
 
+def checkpoint_folder(plan: Plan) -> str | None:
+    """The folder where a run saves and loads checkpoints; None if it saves none."""
+    folder = plan.set.get("checkpoint.save")
+    return folder if folder or is_mock(plan) else f"nemo_experiments/{function_name(plan)}/checkpoints"
+
+
 def _output(plan: Plan) -> Iterator[Setting]:
     """Where a run saves its checkpoints and goes on from them, and what it logs."""
-    folder = plan.set.get("checkpoint.save")
-    if folder is None and not is_mock(plan):
-        folder = f"nemo_experiments/{function_name(plan)}/checkpoints"
+    folder = checkpoint_folder(plan)
     start = "the imported weights" if plan.task == "sft" else "scratch"
     goes_on = f"a run goes on from the last checkpoint that it saved; without one, it starts from {start}"
     why = goes_on if folder else "mock data needs no checkpoints"

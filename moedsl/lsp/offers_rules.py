@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from moedsl.lsp import describe, facts
 from moedsl.lsp.offers_axes import axis_detail
 from moedsl.lsp.place import Around, Offer
-from moedsl.megatron import fields
+from moedsl.megatron import architecture, fields
 from moedsl.megatron.families import CHOICES
 from moedsl.rules.collect import EFFECTS
 from moedsl.rules.rule import Rule
@@ -32,26 +33,26 @@ def _rule_doc(a: Around, r: Rule) -> str:
 
 
 def set_field(a: Around) -> Iterator[Offer]:
-    """Offer the fields of Bridge, and after `=` the words of their types."""
+    """Offer the fields of Bridge that a run file may set, and after `=` the words of their types."""
     if len(a.said) == 1:
+        facts_, absent = architecture.facts(), fields.absent()
         for f in fields.fields().values():
-            yield Offer(f.path, "Field", f.type, partial(describe.field, f), insert=f"{f.path} = ")
+            built = absent.get(f.path.rpartition(".")[0], "") is not None
+            if built and f.path not in facts_ and (fields.is_writable(f.type) or f.path in CHOICES):
+                yield Offer(f.path, "Field", f.type, partial(describe.field, f), insert=f"{f.path} = ")
         return
     known = fields.lookup(a.said[1])
     if known is None or a.said[-1] != "=":
         return
-    words = CHOICES.get(known.path) or _field_values(known)
-    yield from (Offer(v, "Value", known.type) for v in words)
+    words = [*CHOICES.get(known.path, ())] or [word(v) for v in fields.choices(known.type)]
+    yield from (Offer(w, "Value", known.type) for w in words)
 
 
-def _field_values(f: fields.Field) -> Iterator[str]:
-    """The words of a field's type."""
-    if "bool" in f.type:
-        yield from ("true", "false")
-    if "Literal" in f.type:
-        yield from (part for i, part in enumerate(f.type.split("'")) if i % 2)
-    if "Optional" in f.type or "None" in f.type:
-        yield "none"
+def word(value: Any) -> str:
+    """Write a listed value of a field; a text that is no name has quotes."""
+    if isinstance(value, str):
+        return value if value.replace("_", "a").isalnum() and not value[0].isdigit() else f'"{value}"'
+    return "none" if value is None else str(value).lower()
 
 
 def stated(a: Around) -> Iterator[Offer]:

@@ -82,4 +82,4 @@ COUNTED = ("model.vocab_size", "model.mtp_num_layers", "model.seq_length")
 
 def facts() -> Mapping[str, str]:
     """Each field that only the declaration of a model decides, with the word that declares it."""
-    return {field: word for word, field in FIELDS.items() if field not in COUNTED} | SHARED
+    return {**{field: word for word, field in FIELDS.items() if field not in COUNTED}, **SHARED}

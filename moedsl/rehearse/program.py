@@ -52,6 +52,8 @@ def _value(name: str, value: Any) -> str:
     """Write a value in the language: words bare, texts in quotes, an empty set as none."""
     if name in axes.BY_NAME or isinstance(value, list):
         return axes.written(value)
+    if value is None:
+        return "none"
     if isinstance(value, bool):
         return "true" if value else "false"
     return quoted(value) if isinstance(value, str) else str(value)

@@ -131,7 +131,7 @@ def test_another_word_is_an_error(value: str, help: str) -> None:
     ],
 )
 def test_where_no_folder_is_read_there_is_nothing_to_say_of_it(text: str) -> None:
-    assert [d.id for d in checked(text + CHAT)] == ["check.no_folder"]
+    assert [d.id for d in checked(text + CHAT)] == ["check.other_class"]
     assert checked(text) == []
 
 

@@ -126,6 +126,7 @@ def _load(home: Path) -> None:
     torch.set_num_threads(1)
     for name in IMPORTED:
         importlib.import_module(name)
+    hub.stay_offline(home / "hub")
     te.install = lambda: engine  # a second stand-in would be another module than the one that is imported
     gc.freeze()  # a collection in a fork would copy every page
 

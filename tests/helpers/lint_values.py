@@ -12,6 +12,12 @@ VL = "megatron.bridge.recipes.qwen_vl.h100.qwen3_vl:qwen3_vl_30b_a3b_pretrain_8g
 _SPECS = "from megatron.bridge.data.packing.config import PackedSequenceSpecs"
 _NVRX = "from megatron.bridge.training.config import NVRxStragglerDetectionConfig"
 _ON = "cfg.nvrx_straggler = NVRxStragglerDetectionConfig(enabled=True"
+_IMPORT = "from megatron.bridge.data.builders import EnergonDatasetConfig, QwenVLEnergonTaskEncoderConfig"
+_ENCODER = 'e = QwenVLEnergonTaskEncoderConfig(hf_processor_path="Qwen/Qwen3-VL-30B-A3B-Instruct")'
+_ENERGON = (
+    'cfg.dataset = EnergonDatasetConfig(path="x", seq_length=4096, task_encoder=e, '
+    "micro_batch_size=cfg.train.micro_batch_size)"
+)
 _SCOPE = "from megatron.core.transformer.enums import InferenceCudaGraphScope"
 _FSDP = "cfg.ddp.use_megatron_fsdp = cfg.dist.use_megatron_fsdp = True"
 _SHARDED = 'cfg.ddp.data_parallel_sharding_strategy = "optim_grads_params"'
@@ -139,7 +145,11 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         ("cfg.dataset.hf_rewrite = True", 'cfg.dataset.hf_dataset, cfg.dataset.dataset_root = None, "/x"'),
         ("cfg.dataset.hf_rewrite = True",),
     ),
-    "recipe_data.image_source": (
+    "recipe_data.image_folder": (
+        ("cfg.dataset.path = None", _IMPORT, _ENCODER, _ENERGON),
+        (_IMPORT, _ENCODER, _ENERGON),
+    ),
+    "recipe_data.image_processor": (
         ("cfg.dataset.hf_processor_path = None",),
         ('cfg.dataset.hf_processor_path = "Qwen/Qwen3-VL-30B-A3B-Instruct"',),
     ),
@@ -304,6 +314,6 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
 
 def base(rule: str) -> str:
     """NVIDIA's recipe with the dataset that the rule is about."""
-    if rule == "recipe_data.image_source":
+    if rule == "recipe_data.image_processor":
         return VL
     return SFT if rule.startswith(_OF_A_FOLDER) else QWEN_30B

@@ -103,7 +103,10 @@ _PAIRS: dict[str, Pair] = {
     "std.long_context_published.qwen3_235b_128k": (run("qwen235", seq=131072), run("qwen235", seq=4096)),
     "std.walls.qwen3_next": (run("next", seq=32768), run("next", seq=4096)),
     "std.walls.delta_nets_unmeasured": (run("next"), run()),
-    "std.variable_shapes.static_for_graphs": (run(also=_UNPADDED), run(also=_UNPADDED, cuda_graph=PARTIAL)),
+    "std.variable_shapes.static_for_graphs": (
+        run("vl", also=_UNPADDED),
+        run("vl", also=_UNPADDED, cuda_graph=["moe_router"]),
+    ),
     "std.variable_shapes.image_graphs": (
         run("vl", also=_PACKED, micro_batch=2, cuda_graph=["moe_router"]),
         run("vl", also=_PACKED, micro_batch=2, pp=2, cuda_graph=["moe_router"]),

@@ -8,7 +8,7 @@ from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.source import Source
 from moedsl.lsp.client import Client
 from moedsl.lsp.place import place
-from moedsl.megatron import fields
+from moedsl.megatron import architecture, fields
 from moedsl.syntax import parser
 from moedsl.syntax.tokens import lexemes
 from tests.helpers.paths import EXAMPLES, ROOT
@@ -91,9 +91,17 @@ def test_a_pin_is_offered_once() -> None:
     assert "tp" not in labels(RUN + "pin tp=4\npin |")
 
 
-def test_any_field_of_bridge_can_be_reached() -> None:
-    for path in fields.field_names()[::20]:
+def test_any_field_that_a_run_may_set_can_be_reached() -> None:
+    known = {p for p, f in fields.fields().items() if fields.is_writable(f.type)} - {*architecture.facts()}
+    for path in sorted(known - {"peft.params_to_save"})[::20]:
         assert path in labels(f"set {path}|")
+    assert not {"model.num_layers", "model.activation_func"} & {*labels("set model.|")}
+
+
+def test_the_words_of_a_field_are_those_of_its_annotation() -> None:
+    assert {"flash", "fused", "unfused", "local", "auto"} <= {*labels("set model.attention_backend = |")}
+    assert {"cosine", '"inverse-square-root"'} <= {*labels("set scheduler.lr_decay_style = |")}
+    assert {"true", "false"} == {*labels("set optimizer.log_num_zeros_in_grad = |")}
 
 
 def test_every_law_and_advice_can_be_allowed() -> None:

@@ -23,7 +23,7 @@ from tests.helpers.paths import ROOT
 
 pytestmark = pytest.mark.bridge
 CHANGED = (
-    "cfg.optimizer.lr = 2e-5",
+    "cfg.optimizer.lr = 2e-4",
     "cfg.train.train_iters = 77",
     "m.moe_aux_loss_coeff = 0.02",
     "cfg.scheduler.lr_warmup_iters = 3",
@@ -72,7 +72,7 @@ def test_the_words_and_pins_are_those_of_the_recipe(dumped: dict[str, Path], ser
 def test_without_bridge_its_hyperparameters_are_statements(dumped: dict[str, Path], without_bridge: None) -> None:
     made = imported(str(dumped["mine"]), "h100", 16)
     sets = lines(made, "set ")
-    assert {"set optimizer.lr = 2e-05", "set train.train_iters = 77", "set scheduler.lr_warmup_iters = 3"} <= {*sets}
+    assert {"set optimizer.lr = 0.0002", "set train.train_iters = 77", "set scheduler.lr_warmup_iters = 3"} <= {*sets}
     assert lines(made, "#   Megatron Bridge is not installed")
     assert made.text is not None and not compile_source(Source("recipe.moe", made.text)).failed
 
@@ -84,7 +84,7 @@ def test_with_bridge_every_other_field_is_too(dumped: dict[str, Path]) -> None:
     result = compile_source(Source("recipe.moe", made.text))
     assert not result.failed
     decided = decided_fields(result.plans[0])
-    assert decided["optimizer.lr"] == 2e-5 and decided["train.train_iters"] == 77
+    assert decided["optimizer.lr"] == 2e-4 and decided["train.train_iters"] == 77
 
 
 def test_it_needs_no_torch(dumped: dict[str, Path]) -> None:

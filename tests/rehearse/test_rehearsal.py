@@ -79,7 +79,7 @@ def edited(made: Prepared, line: str) -> Prepared:
 REHEARSED = {
     "qwen3_30b_pp2_vpp2_ep2": (QWEN, {"pp": 2, "vpp": 2, "ep": 2, "dp": 2}),
     "deepseek_v3_uneven_pp2_vpp2_ep2": (
-        "deepseek_v3; gb200 x 256; seq 4k; batch 2048; pin pp=4 vpp=4 ep=64 recompute=[mla_up_proj, moe_act] "
+        "deepseek_v3; gb200 x 256; seq 4k; batch 2048; pin tp=1 cp=1 pp=4 vpp=4 ep=64 recompute=[mla_up_proj, moe_act] "
         'pipeline_layout="Et*4|(t*4|)*14tmL"; fit first',
         {"pp": 2, "vpp": 2, "ep": 2, "dp": 2},
     ),

@@ -70,7 +70,7 @@ HELPED = {
     'set optimizer.lr = "fast"': ('"fast"', "`set optimizer.lr = 3e-4`"),
     "set train.train_iters = 1.5": ("1.5", "a whole number"),
     "set model.moe_permute_fusion = 1": ("1", "= true`"),
-    "set model.moe_router_dtype = fp65": ("fp65", '"fp64"'),
+    "set model.moe_router_dtype = fp65": ("fp65", "did you mean `fp64`?"),
 }
 
 

@@ -1,0 +1,106 @@
+"""Judge the fields that a run sets, together with those of its plan: by rules of recipes and by Bridge's own writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.checker.program import Program
+from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, note, warning
+from moedsl.emit import base
+from moedsl.emit.fields import RESETS, decided_fields
+from moedsl.emit.free_fields import is_free
+from moedsl.megatron.fields import overwritten
+from moedsl.planner.model.plan import Plan
+from moedsl.rules.interpreter import evaluate
+from moedsl.rules.library import Library
+from moedsl.rules.recipe_scope import COMPUTED, UNSET, known, laws
+from moedsl.rules.rule import Rule
+from moedsl.rules.vectorizer import names
+from moedsl.schema.symbols import BUILTIN
+from moedsl.syntax.printer import print_expr
+
+_WRITERS = {
+    "dataset": "bridge training/config.py:304",
+    "comm_overlap": "bridge training/comm_overlap.py:592",
+    "mixed_precision": "bridge training/mixed_precision.py:155",
+}
+
+
+def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
+    """Report each `set` that the plan, Bridge or a rule contradicts. `layout` has the names of a run in this layout."""
+    decided = RESETS | decided_fields(plan.replace(set={}, derived={}), every=True)
+    against = [n for n, value in p.sets.items() if n in decided and decided[n] != value and not is_free(n, plan)]
+    for path in against:
+        yield _decided(p, path, decided[path])
+    values = base.values(plan, p.model)
+    others = evolve(p, sets={path: value for path, value in p.sets.items() if path not in against})
+    yield from _overwritten(others, values, decided)
+    yield from _broken(others, laws(library), _environment(plan, values, layout))
+
+
+def _decided(p: Program, path: str, value: Any) -> Diagnostic:
+    """Refuse a `set` of a field that the plan decides: the recipe would contradict its estimate."""
+    text = f"`{path}` follows from the plan, which makes it {value}"
+    help = "pin the axis instead, as in `pin tp=2`; `set` is for fields that the plan does not decide"
+    return error("plan.set_decided", text, p.spans[path], help=help, fixes=_drop(p, path))
+
+
+def _drop(p: Program, path: str) -> tuple[Fix, ...]:
+    return (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
+
+
+def _overwritten(p: Program, values: Mapping[str, Any], decided: Mapping[str, Any]) -> Iterator[Diagnostic]:
+    """Warn of each `set` of a field whose value Bridge copies from another section."""
+    for path, value in p.sets.items():
+        owner = overwritten().get(path)
+        if owner is None or values.get(owner) == value:
+            continue
+        text = f"Bridge writes `{owner}` over `{path}`: the value does not arrive"
+        help: str = Instead(f"set `{owner}` instead", owner)
+        if owner in decided:
+            help = f"the plan decides `{owner}`: pin the axis, as in `pin tp=2`"
+        cites = (_WRITERS[owner.partition(".")[0]],)
+        yield warning("plan.set_overwritten", text, p.spans[path], help=help, cites=cites, fixes=_drop(p, path))
+
+
+def _environment(plan: Plan, values: Mapping[str, Any], layout: Mapping[str, Any]) -> dict[str, Any]:
+    """Every name that a rule of recipes may have, with its value as `lint` knows it."""
+    computed = {
+        "none": UNSET,
+        "world": plan.gpus,
+        "dataset_class": values["dataset"],
+        "graphs": bool(plan.policy.cuda_graph),
+    }
+    env = {f"env.{name}": value for name, value in plan.env.items()}
+    return {**layout, **computed, **env, **{path: known(value) for path, value in values.items()}}
+
+
+def _broken(p: Program, rules: Iterable[Rule], env: dict[str, Any]) -> Iterator[Diagnostic]:
+    """Report each rule that a `set` breaks, at the `set`; a rule that reads an unknown value is left out."""
+    lets = {r.name: r for r in rules if r.kind == "let"}
+    reads = {r.name: names(r.expr) for r in lets.values()}
+    for rule in lets.values():
+        if _is_known(names(rule.expr), env, lets):
+            env[rule.name] = evaluate(rule.expr, env)
+    for rule in rules:
+        used = names(rule.expr) | names(rule.when)
+        bears = used.union(*(reads.get(n, ()) for n in used))
+        own = [path for path in p.sets if not bears.isdisjoint((path, path.rpartition(".")[0]))]
+        if rule.kind != "let" and own and _is_known(used, env, lets) and not rule.holds(env):
+            yield _finding(p, rule, own, {n: env[n] for n in sorted(used) if n in env and n != "none"})
+
+
+def _is_known(used: frozenset[str], env: Mapping[str, Any], lets: Mapping[str, Rule]) -> bool:
+    """Whether each name has a value; a name that is no variable is a word."""
+    return all(n in env or not ("." in n or n in BUILTIN or n in COMPUTED or n in lets) for n in used)
+
+
+def _finding(p: Program, rule: Rule, own: list[str], values: Mapping[str, Any]) -> Diagnostic:
+    make = error if rule.kind == "require" else warning if rule.worth > 0 else note
+    said = {n: "none" if v is UNSET else sorted(v) if isinstance(v, frozenset) else v for n, v in values.items()}
+    help = f"the rule is `{print_expr(rule.expr)}`"
+    spans = [p.spans[path] for path in own]
+    return make(rule.id, rule.because or "", *spans, help=help, cites=rule.cites, values=said, fixes=_drop(p, own[0]))

@@ -1,0 +1,152 @@
+"""`set`: each mistake in a value or a field is one diagnostic at its place, and no mistake gets as far as the recipe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moedsl.checker.overrides import as_set
+from moedsl.compiler import compile_source, load_stdlib
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
+from moedsl.emit.bridge import recipe_text
+from moedsl.megatron import architecture, fields
+from moedsl.megatron.families import CHOICES
+from tests.helpers.programs import compiled, plan_of
+
+RUN = "qwen3_30b_a3b; h100 x 16\n"
+SFT = 'qwen3_30b_a3b; h100 x 16; task sft; data "/d"\nset checkpoint.pretrained_checkpoint = "/c"\n'
+SPECS = "dataset.offline_packing_specs.packed_sequence_size"
+
+REFUSED = {
+    "model.num_layers = 12": "check.architecture",
+    "model.hidden_size = 1024": "check.architecture",
+    "model.num_moe_experts = 64": "check.architecture",
+    "model.num_attention_heads = 8": "check.architecture",
+    "model.num_query_groups = 8": "check.architecture",
+    "model.moe_layer_freq = 2": "check.architecture",
+    "model.num_layers_in_first_pipeline_stage = 8": "plan.set_decided",
+    "model.mtp_num_layers = two": "check.type",
+    "model.mtp_num_layers = -3": "std.recipe_kernels.depths",
+    "model.moe_token_dispatcher_type = flexible": "check.unknown_word",
+    "model.attention_backend = fussed": "check.unknown_word",
+    "model.activation_func = relu": "check.type",
+    "model.mrope_section = [1, two]": "check.type",
+    "optimizer.exp_avg_dtype = bf16": "check.unknown_word",
+    "optimizer.lr = 1e-5": "std.recipe_schedule.rate_order",
+    "checkpoint.async_save = true": "std.recipe_saving.async_folder",
+    "train.train_iters = 2.5": "check.type",
+    "peft.params_to_save = none": "check.unknown_field",
+    "ft.enable_ft_packages = true": "check.unknown_field",
+    "model.freeze_vision_model = true": "check.other_class",
+    "model.mamba_chunk_size = 64": "check.other_class",
+    "dataset.enable_offline_packing = true": "check.other_class",
+    f"{SPECS} = 4096": "check.other_class",
+    "validation.eval_global_batch_size = 7": "std.recipe_batch.evaluation",
+}
+OVERWRITTEN = {
+    "ddp.bucket_size = 1000": "comm_overlap.bucket_size",
+    "ddp.align_param_gather = true": "comm_overlap.align_param_gather",
+    "model.overlap_p2p_comm = true": "comm_overlap.overlap_p2p_comm",
+    "model.fp8_margin = 2": "mixed_precision.fp8_margin",
+    "optimizer.loss_scale = 2.0": "mixed_precision.loss_scale",
+}
+ACCEPTED = (
+    "model.num_layers = 48",
+    "optimizer.lr = 1e-5\nset optimizer.min_lr = 1e-6",
+    'checkpoint.async_save = true\nset checkpoint.save = "/x"',
+    "comm_overlap.bucket_size = 1000",
+    'optimizer.exp_avg_dtype = "torch.float32"',
+    "model.attention_backend = flash",
+    "train.train_iters = 1e3",
+    "model.mtp_num_layers = none",
+)
+
+
+def found(text: str) -> list[Diagnostic]:
+    return [d for d in compiled(text).diagnostics if d.severity != "note"]
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_mistake_is_one_error_at_the_set(line: str) -> None:
+    text = f"{RUN}set {line}"
+    (d,) = found(text)
+    assert (d.id, d.severity) == (REFUSED[line], "error") and d.help
+    start, end = d.labels[0].span.start, d.labels[0].span.end
+    assert text[start:end] in line
+
+
+@pytest.mark.parametrize("line", OVERWRITTEN)
+def test_a_field_that_bridge_overwrites_is_a_warning_with_the_field_to_set(line: str) -> None:
+    (d,) = found(f"{RUN}set {line}")
+    assert (d.id, d.severity) == ("plan.set_overwritten", "warning")
+    owner = OVERWRITTEN[line]
+    assert owner in d.message and any(f.text == owner for f in d.fixes)
+    instead = f"set {owner} = {line.partition(' = ')[2]}"
+    assert found(f"{RUN}set {line}\n{instead}") == [] == found(RUN + instead)
+
+
+@pytest.mark.parametrize("line", ACCEPTED)
+def test_what_is_right_is_accepted(line: str) -> None:
+    assert found(f"{RUN}set {line}") == []
+
+
+def test_offline_packing_needs_its_specs_and_the_specs_build_their_section() -> None:
+    (d,) = found(SFT + "set dataset.enable_offline_packing = true")
+    assert d.id == "std.recipe_packing.specs" and SPECS in (d.because or d.message)
+    text = f"{SFT}set dataset.enable_offline_packing = true\nset {SPECS} = "
+    assert found(text + "4096") == []
+    assert [x.id for x in found(text + "0")] == ["std.recipe_packing.packed_size"]
+    assert [x.id for x in found(f"{SFT}set {SPECS} = 4096")] == ["std.recipe_packing.enabled"]
+
+
+def test_a_section_that_bridge_leaves_out_is_built_once_before_its_fields() -> None:
+    plan = plan_of(RUN + "set ft.enable_ft_package = true\nset ft.simulated_fault_rank = 1")
+    lines = [line.strip() for line in recipe_text(plan).splitlines() if "cfg.ft" in line]
+    assert lines == [
+        "cfg.ft = FaultToleranceConfig()",
+        "cfg.ft.enable_ft_package = True",
+        "cfg.ft.simulated_fault_rank = 1",
+    ]
+
+
+def test_a_fact_of_the_model_that_is_set_again_is_not_a_line_of_the_recipe() -> None:
+    assert recipe_text(plan_of(RUN + "set model.num_layers = 48")) == recipe_text(plan_of(RUN))
+
+
+def test_a_negative_depth_does_not_reach_the_estimate() -> None:
+    model, _ = load_stdlib().model("qwen3_30b_a3b")
+    assert model is not None and as_set(model, {"model.mtp_num_layers": -3}) == model
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "a word": ("str", "zzz"),
+    "a text": ("str", '"z z"'),
+    "a number": ("float", "-0.5"),
+    "a flag": ("bool", "true"),
+    "a list": ("list", "[[zzz]]"),
+}
+BASES = (RUN, SFT, "qwen3_vl_30b_a3b; h100 x 16\n", "nemotron_3_nano; h100 x 16\n", "moonlight_16b; h100 x 16\n")
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("kind", WRONG)
+def test_each_field_refuses_a_value_of_another_type(base: str, kind: str) -> None:
+    """All fields in one program: each `set` has its error, at its value, and none ends in a traceback."""
+    python = {"a word": "zzz", "a text": "z z", "a number": -0.5, "a flag": True, "a list": [["zzz"]]}[kind]
+    every = [f for f in fields.fields().values() if f.path not in base]
+    text = base + "\n".join(f"set {f.path} = {WRONG[kind][1]}" for f in every)
+    source = Source("run.moe", text)
+    errors = [d for d in compile_source(source, "check").diagnostics if d.is_error]
+    wrong = {source.line(source.position(d.labels[0].span.start)[0]).split()[1] for d in errors}
+    expected = {f.path for f in every if fields.refused(f.type, python) is not None and f.path not in CHOICES}
+    assert expected <= wrong
+    assert len(expected) > 100
+
+
+def test_the_facts_of_the_architecture_are_fields_and_facts() -> None:
+    model, _ = load_stdlib().model("qwen3_30b_a3b")
+    assert model is not None
+    for path, word in architecture.facts().items():
+        assert hasattr(model, word), path
