@@ -8,9 +8,9 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.checker import isolation as isolate
-from moedsl.checker import overrides, phases, training_inputs, vlm_options
+from moedsl.checker import overrides, phases, training_inputs, units, vlm_options
 from moedsl.checker.program import Allow, Isolation, Pin, Program
-from moedsl.checker.run_draft import Draft, runs
+from moedsl.checker.run_draft import STATEMENTS, Draft, hardware_like, runs
 from moedsl.cost import pipeline
 from moedsl.diagnostics.model import ADD, Diagnostic, Fix, Instead, error, note, suggest
 from moedsl.diagnostics.source import Span
@@ -24,11 +24,10 @@ from moedsl.rules.types import Inference
 from moedsl.schema import axes
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
-from moedsl.schema.symbols import AXES, RISKS, ROUTINGS, TASKS, Type
+from moedsl.schema.symbols import AXES, PRECISIONS, RISKS, ROUTINGS, TASKS, Type
 from moedsl.schema.versions import PRODUCTS, as_number, is_version
 from moedsl.syntax import ast
 
-PRECISIONS = ("bf16", "fp8", "mxfp8", "nvfp4", "auto", "fp8_blockwise", "fp8_current")
 REFERENCE_VLM = "reference_vlm"
 """The profile of the stdlib that names the model which `vlm` stands for."""
 MOST_RANKS = 1_000_000
@@ -54,6 +53,7 @@ def check(
         program = reader.program()
         if program is not None:
             diagnostics.extend((*training_inputs.without_weights(program), *overrides.misplaced(program)))
+            diagnostics.extend((*units.batch_of_tokens(program), *units.memory_in_bytes(program)))
             programs.extend(q for p in phases.phases(program) for q in _sweep(p))
     return tuple(programs), _unique(diagnostics)
 
@@ -106,8 +106,14 @@ def _at(p: Program, axis: str, code: int) -> Program:
     return evolve(p, name=f"{p.name}.{axis}_{label}", pins={**p.pins, axis: Pin(axis, code, span)})
 
 
-_UNKNOWN = {"model": ("check.unknown_model", "models"), "hardware": ("check.unknown_hardware", "hardware")}
-"""The id of an unknown name of each kind, and the command that lists the known ones."""
+def _axis_like(name: str) -> tuple[str, ...]:
+    """Suggest an axis, or the statement that a name means in other tools."""
+    from moedsl.syntax.unknown_statement import OTHER_NAMES  # imported only after a mistake
+
+    other = OTHER_NAMES.get(name, name)
+    if other in axes.PINNED:
+        return (Instead(f"did you mean `{other}`?", other),)
+    return (f"`{other}` is a statement: `{other} ...`",) if other in STATEMENTS else suggest(name, [*axes.PINNED])
 
 
 @frozen
@@ -201,8 +207,9 @@ class _Reader:
     def _look_up(self, name: ast.Name, kind: str) -> Any | None:
         table = self.library.models if kind == "model" else self.library.hardware
         if name.id not in table:
-            id, command = _UNKNOWN[kind]
-            help = suggest(name.id, list(table)) or (f"`moedsl {command}` lists them",)
+            id = "check.unknown_model" if kind == "model" else "check.unknown_hardware"
+            near = suggest(name.id, list(table)) or ("`moedsl models` lists them",)
+            help = near if kind == "model" else hardware_like(name.id, self.library)
             return self._error(id, f"no {kind} is called `{name.id}`", name.span, help)
         made, more = self.library.model(name.id) if kind == "model" else self.library.gpu(name.id)
         self.diagnostics.extend(more)
@@ -302,8 +309,11 @@ class _Reader:
         """Encode a pinned value as the integer of its column."""
         axis = axes.BY_NAME.get(name.id)
         if axis is None:
-            help = suggest(name.id, [*axes.PINNED]) or (f"an axis is one of {', '.join(axes.PINNED)}",)
+            help = _axis_like(name.id) or (f"an axis is one of {', '.join(axes.PINNED)}",)
             return self._error("check.unknown_axis", f"`{name.id}` is not an axis", name.span, help)
+        if isinstance(value, ast.Name) and value.id == "auto":
+            help = f"remove it: the search chooses `{name.id}` unless a run pins it"
+            return self._error("check.unknown_word", f"`auto` is not a value of `{name.id}`", value.span, help)
         if axis.kind == "int":
             return self._whole(value, f"`{name.id}`", MOST_RANKS)
         if isinstance(value, ast.Name) and axis.kind == "flag" and value.id in ("on", "off", "none"):
@@ -412,6 +422,12 @@ class _Reader:
 
     def _swept(self, axis: ast.Name, value: ast.Expr) -> int | None:
         """A value of a sweep or an isolation."""
+        if isinstance(value, ast.List) and axis.id not in axes.SETS:
+            from moedsl.syntax.printer import print_expr  # imported only after a mistake
+
+            right = ", ".join(print_expr(x) for x in value.items)
+            help = Instead(f"write `{axis.id} in {right}`", right)
+            return self._error("check.type", "the values are not in brackets", value.span, help)
         if axis.id in SWEEPABLE:
             return self._whole(value, f"`{axis.id}`", MOST_RANKS if axis.id == "gpus" else MOST)
         return self._code(axis, value)

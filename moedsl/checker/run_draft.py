@@ -7,7 +7,7 @@ one; stating a thing twice in one layer is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from attrs import evolve, field
@@ -16,6 +16,7 @@ from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, Label, erro
 from moedsl.rules.library import Library
 from moedsl.schema import axes
 from moedsl.schema.frozen import frozen
+from moedsl.schema.symbols import PRECISIONS, ROUTINGS, TASKS, WORD_ELSEWHERE
 from moedsl.syntax import ast
 
 
@@ -127,21 +128,28 @@ class Gather:
                 error("check.type", text, s.span, help=f"write `{s.name.id}` and, on another line, `gb200 x 8`")
             )
             return ast.ModelStmt(s.name, s.span)
-        known = [*self.library.models, *self.library.hardware, *self.library.profiles]
-        text = f"no model, hardware or profile is called `{s.name.id}`"
-        help = self._meant(s.name.id, known) or ("`moedsl models` and `moedsl hardware` list the known names",)
+        if s.count is not None:
+            text = f"no hardware is called `{s.name.id}`"
+            help = hardware_like(s.name.id, self.library)
+        else:
+            text = f"no model, hardware or profile is called `{s.name.id}`"
+            help = self._meant(s.name.id) or ("`moedsl models` and `moedsl hardware` list the known names",)
         self.diagnostics.append(error("check.unknown_name", text, s.name.span, help=help))
         return None
 
-    def _meant(self, word: str, known: list[str]) -> tuple[str, ...]:
-        """Suggest a phase with `first`, a number of GPUs with spaces, or the nearest word in any case."""
-        glued = re.fullmatch(r"(\w+?)x([0-9]+)", word)
-        if word in axes.PHASES:
-            return (Instead(f"write `{word} first`", f"{word} first"),)
+    def _meant(self, word: str) -> tuple[str, ...]:
+        """Suggest a phase with `first`, a number of GPUs with spaces, the statement of a value, or the nearest word; in
+        any case."""
+        low = word.lower()
+        glued = re.fullmatch(r"(\w+?)x([0-9]+)", low)
+        if low in axes.PHASES:
+            return (Instead(f"write `{low} first`", f"{low} first"),)
         if glued and glued[1] in self.library.hardware:
             right = f"{glued[1]} x {glued[2]}"
             return (Instead(f"put spaces around `x`: write `{right}`", right),)
-        return tuple(map(_whole, suggest(word.lower(), [*known, *STATEMENTS])))
+        stated = tuple(Instead(f"write `{s}`", s) for s in dict.fromkeys(_stating(low)))
+        known = [*self.library.models, *self.library.profiles, *STATEMENTS]
+        return stated or _near_hardware(low, self.library) or tuple(map(_whole, suggest(low, known)))
 
     def _fix(self, d: Draft, key: str, s: ast.Stmt) -> Draft:
         if key in d.fixed:
@@ -189,11 +197,31 @@ class Gather:
         self.diagnostics.append(error("check.twice", text, here, at, help="keep one of them", fixes=fixes))
 
 
+def hardware_like(name: str, library: Library) -> tuple[str, ...]:
+    """Suggest the hardware that a name means, or list all."""
+    known = f"the known hardware is {', '.join(sorted(library.hardware))}; a `hardware` block declares another"
+    return _near_hardware(name.lower(), library) or (known,)
+
+
+def _near_hardware(word: str, library: Library) -> tuple[str, ...]:
+    """The hardware whose name a word begins with, or is the beginning of. Another letter or digit is another GPU."""
+    near = (h for h in library.hardware if word.startswith(h) or (len(word) > 1 and h.startswith(word)))
+    return tuple(Instead(f"did you mean `{h}`?", h) for h in near)
+
+
+def _stating(word: str) -> Iterator[str]:
+    """The statements whose value a word is, or our words for it."""
+    lists = {"precision": PRECISIONS, "task": TASKS, "routing": ROUTINGS}
+    yield from (f"{keyword} {word}" for keyword, words in lists.items() if word in words)
+    ours, _ = WORD_ELSEWHERE.get(word, ((word,), ""))
+    yield from (f"pin {a.name}={w}" for a in axes.AXES if a.name not in lists for w in ours if w in a.words)
+
+
 def _whole(help: str) -> str:
     """Turn a suggested word into a whole statement if it is one; most statements need another word."""
     word = help.word if isinstance(help, Instead) else ""
     if word in axes.PHASES:
-        return Instead(help, f"{word} first")
+        return Instead(f"did you mean `{word} first`?", f"{word} first")
     return str(help) if word in STATEMENTS and word not in ALONE else help
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from moedsl.checker.check import PRECISIONS
 from moedsl.lsp import describe, facts, offers_axes, offers_rules, offers_run
 from moedsl.lsp.place import Around, Offer
 from moedsl.lsp.states import terminal_words
@@ -92,7 +91,7 @@ _STATEMENTS: dict[str, Callable[[Around], Iterator[Offer]]] = {
     "model": lambda a: offers_run.models(a) if len(a.said) == 1 else iter(()),
     "hardware": lambda a: offers_run.hardware(a) if len(a.said) == 1 else offers_run.counts(a),
     "seq": offers_run.sizes,
-    "precision": offers_run.choice(PRECISIONS, "precision"),
+    "precision": offers_run.choice(symbols.PRECISIONS, "precision"),
     "task": offers_run.choice(symbols.TASKS, "task"),
     "routing": offers_run.choice(symbols.ROUTINGS, "routing"),
     "risk": offers_run.choice(symbols.RISKS, "risk"),

@@ -161,7 +161,7 @@ def words_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
 
 def units_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
     """Offer the units of a number that is compared with bytes."""
-    bytes_ = len(said) > 1 and said[-1] in COMPARISONS and said[-2] in ("peak_memory", "memory")
+    bytes_ = len(said) > 1 and said[-1] in COMPARISONS and said[-2] in symbols.BYTES
     return ("GiB", "GB", "TiB", "TB") if bytes_ else ()
 
 

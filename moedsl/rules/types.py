@@ -25,11 +25,10 @@ LARGEST = 2**53
 
 
 def _meant(word: str, want: Type) -> tuple[str, ...]:
-    """Suggest Megatron's word for one of NVIDIA's documents, else a near one."""
-    megatrons, what = WORD_ELSEWHERE.get(word, ("", ""))
-    if megatrons not in want.words:
-        return suggest(word, list(want.words))
-    return (Instead(f"Megatron spells it `{megatrons}`: {what}", megatrons),)
+    """Suggest our values for another word of NVIDIA's, else a near word."""
+    values, what = WORD_ELSEWHERE.get(word, ((), ""))
+    ours = [v for v in values if v in want.words or (v.startswith("[") and want.kind == "set")]
+    return tuple(Instead(f"{what}: write `{v}`", v) for v in ours) or suggest(word.lower(), list(want.words))
 
 
 @frozen

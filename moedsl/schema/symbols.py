@@ -25,14 +25,18 @@ class Type:
 NUMBER, FLAG, TEXT, LIST = Type("number"), Type("flag"), Type("text"), Type("list")
 
 WORD_ELSEWHERE = {
-    "up_proj": ("mla_up_proj", "the up-projection of multi-latent attention; other attention has none"),
-    "norm": ("layernorm", "the norms before attention and before the experts"),
+    "up_proj": (("mla_up_proj",), "the up-projection of multi-latent attention; other attention has none"),
+    "norm": (("layernorm",), "the norms before attention and before the experts"),
+    "selective": (("[layernorm, moe_act]",), "selective recomputation names its modules"),
+    "flex": (("deepep", "hybridep"), "Megatron's flex dispatcher has these backends"),
 }
-"""NVIDIA's other names for words of `recompute_modules` (core transformer/transformer_config.py:1736)."""
+"""NVIDIA's other words for values of an axis: ours, and their meaning (core transformer/transformer_config.py:518, 1736
+and transformer/moe/token_dispatcher.py:1769)."""
 
 ALIASES = {"overlap.ep": "ep_overlap", "overlap.wgrad": "delay_wgrad"}
 
 VLM_WORDS = ("freeze_vision", "freeze_projection", "freeze_language")
+PRECISIONS = ("bf16", "fp8", "mxfp8", "nvfp4", "auto", "fp8_blockwise", "fp8_current")
 TASKS = ("pretrain", "sft")
 ROUTINGS = ("natural", "balanced")
 DATA = ("mock", "real")
@@ -93,5 +97,8 @@ SPARES = {"spare_memory": "high", "spare_at_best": "best", "spare_at_low": "low"
 COSTS: dict[str, Type] = dict.fromkeys(("peak_memory", *SPARES, "step_time", "score"), NUMBER)
 """Prices of a layout: peak bytes, bytes left in each case, seconds, and seconds with the worth of every advice that is
 not followed."""
+
+BYTES = ("peak_memory", "spare_memory", "memory")
+"""Names of amounts of memory."""
 
 BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS

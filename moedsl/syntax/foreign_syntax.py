@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 
 from attrs import frozen
 
-from moedsl.diagnostics.model import REPLACE, Diagnostic, Fix, Instead, Label, error
+from moedsl.diagnostics.model import REPLACE, Diagnostic, Fix, Instead, Label, error, suggest
 from moedsl.diagnostics.source import Source, Span
+from moedsl.schema import axes
 from moedsl.syntax.tokens import Lexeme, lexemes
 
 STATEMENTS = (
@@ -19,7 +20,9 @@ STATEMENTS = (
 """The keywords that start statements of a run."""
 _WITH_A_VALUE = ("model", "seq", "batch", "micro_batch", "precision", "task", "routing", "risk", "data")
 _SCALES = {"k": "k", "m": "M", "g": "G"}
-_NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]+\w")
+_NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]*\w")
+_LISTED = re.compile(r"(\w+)\s*=\s*(\w+(?:\s*,\s*\w+(?!\w|\s*=))+)")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![\w.])")
 _PATH = re.compile(r"[^\s;#\"]+")
 HARDWARE = re.compile(r"[A-Za-z]+[0-9]+\w*")
 """Names such as gb200."""
@@ -81,20 +84,30 @@ def _words(text: str, start: int) -> Iterator[Lexeme]:
 
 def _other_name(line: Line) -> Diagnostic | None:
     """``model qwen3-235b-a22b``, ``Qwen/Qwen3-30B-A3B``, ``model "qwen3_30b_a3b"``"""
-    named = line.words[0].text in ("model", "hardware")
-    if not named and line.words[0].text in STATEMENTS:
+    keyword = line.words[0].text in ("model", "hardware")
+    if not keyword and line.words[0].text in STATEMENTS:
         return None
-    quoted = named and line.at == 1 and line.found.kind == "string"
-    if not quoted and (line.found.text not in ("-", "/") or not 0 < line.at <= 1 + named):
+    quoted = keyword and line.at == 1 and line.found.kind == "string"
+    if not quoted and (line.found.text not in ("-", "/") or not 0 < line.at <= 1 + keyword):
         return None
     first = line.found if quoted else line.words[line.at - 1]
+    named = _name_like(line, first)
+    if named is None:
+        return None
+    right, last = named
+    said = line.written(first, last)
+    text = "a name has no quotes" if quoted else f"`{said}` is not a name: a name has letters, digits and _"
+    return line.wrong(text, first, last, f"did you mean `{right}`?", right)
+
+
+def _name_like(line: Line, first: Lexeme) -> tuple[str, Lexeme] | None:
+    """The name that an id of the Hugging Face hub means, with or without quotes, and the id's last word."""
+    quoted = first.kind == "string"
     said = _NAMED.match(line.source.text, first.start + quoted)
     if said is None or (quoted and said.end() != first.end - 1):
         return None
     last = next(w for w in reversed(line.words) if w.end <= said.end() + quoted)
-    right = re.sub(r"[^a-z0-9]+", "_", said[0].lower().split("/")[-1])
-    text = f"`{said[0]}` is not a name: a name has letters, digits and _, and no quotes"
-    return line.wrong(text, first, last, f"did you mean `{right}`?", right)
+    return re.sub(r"[^a-z0-9]+", "_", said[0].lower().split("/")[-1]), last
 
 
 def _times(line: Line) -> Diagnostic | None:
@@ -158,9 +171,11 @@ def _equals(line: Line) -> Diagnostic | None:
     value = line.words[line.at + 1 : line.at + 2]
     if line.at != 1 or line.found.text not in ("=", ":", "==") or not value or line.words[0].text not in _WITH_A_VALUE:
         return None
-    right = f"{line.words[0].text} {value[0].text}"
-    text = f"no `=` or `:` after `{line.words[0].text}`"
-    return line.wrong(text, line.words[0], value[0], f"write `{right}`", right)
+    keyword = line.words[0].text
+    named = _name_like(line, value[0]) if keyword == "model" else None
+    written, last = named or (value[0].text if keyword == "data" else value[0].text.strip('"'), value[0])
+    right = f"{keyword} {written}"
+    return line.wrong(f"no `=` or `:` after `{keyword}`", line.words[0], last, f"write `{right}`", right)
 
 
 def _no_equals(line: Line) -> Diagnostic | None:
@@ -176,12 +191,29 @@ def _no_equals(line: Line) -> Diagnostic | None:
     return line.wrong("write `=` before the value", name, value[0], f"write `{right}`", right)
 
 
+def _thousands(line: Line) -> Diagnostic | None:
+    """``seq 4,096``"""
+    if not line.at:
+        return None
+    number = line.words[line.at - 1]
+    grouped = _GROUPED.match(line.source.text, number.start)
+    if grouped is None:
+        return None
+    span, right = Span(line.source.name, number.start, grouped.end()), grouped[0].replace(",", "")
+    text = "no comma between the digits of a number"
+    return error("parse.unexpected", text, span, help=Instead(f"write `{right}`", right))
+
+
 def _commas(line: Line) -> Diagnostic | None:
-    """``pin tp=4, cp=4``"""
+    """``pin tp=4, cp=4``, ``pin recompute=moe_act, layernorm``, ``pin tp=1, 2``"""
     if line.found.text != "," or line.words[0].text != "pin":
         return None
     first, last = line.words[0], line.words[-1]
-    right = _without_commas(line.written(first, last))
+    several = [m for m in _LISTED.finditer(line.written(first, last)) if m[1] not in axes.SETS]
+    if several:
+        help = f"a pin has one value; to plan each, write `sweep {several[0][1]} in {several[0][2]}`"
+        return error("parse.unexpected", f"several values of `{several[0][1]}`", line.span(first, last), help=help)
+    right = _without_commas(_LISTED.sub(r"\1=[\2]", line.written(first, last)))
     fix = Fix(f"Write `{right}`", REPLACE, line.span(first, last), right)
     at = Label(line.span(line.found, line.found))
     return error("parse.unexpected", "no comma between pins", at, help=f"write `{right}`", fixes=(fix,))
@@ -192,8 +224,8 @@ def _without_commas(text: str) -> str:
     out, depth = "", 0
     for word in lexemes(text):
         depth += {"open": 1, "close": -1}.get(word.kind, 0)
-        out += "" if word.text == "," and not depth else word.text
-    return out
+        out += " " if word.text == "," and not depth else word.text
+    return re.sub(r" +", " ", out)
 
 
 def _bare_path(line: Line) -> Diagnostic | None:
@@ -208,8 +240,33 @@ def _bare_path(line: Line) -> Diagnostic | None:
     return error("parse.unexpected", "write a path in double quotes", span, help=Instead(f"write `{right}`", right))
 
 
+def _several(line: Line) -> Diagnostic | None:
+    """``qwen3_30b_a3b gb200 x 64 seq 4k``"""
+    starts = [i for i in range(max(line.at, 1), len(line.words)) if _starts(line, i)]
+    first = line.words[0].text
+    if line.at not in starts or (first not in STATEMENTS and suggest(first, list(STATEMENTS))):
+        return None
+    pieces = [line.words[a:b] for a, b in pairwise([line.at, *starts[1:], len(line.words)])]
+    rest = "; ".join(line.written(p[0], p[-1]) for p in pieces)
+    before = line.words[line.at - 1]
+    fix = Fix(f"Write `; {rest}`", REPLACE, Span(line.source.name, before.end, line.words[-1].end), f"; {rest}")
+    help = f"start a new line, or write `; {rest}`"
+    text = "several statements on a line without `;` between them"
+    return error("parse.unexpected", text, line.span(line.found, line.found), help=help, fixes=(fix,))
+
+
+def _starts(line: Line, i: int) -> bool:
+    """Whether a word begins a statement of its own, as far as the words before and after it tell."""
+    before, word, after = line.words[i - 1].text, line.words[i].text, [w.text for w in line.words[i + 1 : i + 2]]
+    if before in ("sweep", "isolate", "allow", "=", ",") or after in (["="], [":"]):
+        return False
+    hardware = HARDWARE.fullmatch(word) is not None and after == ["x"]
+    return hardware or word in STATEMENTS or (word in axes.PHASES and after == ["first"])
+
+
 Pattern = Callable[[Line], Diagnostic | None]
 PATTERNS: tuple[Pattern, ...] = (
-    _other_name, _times, _count_first, _nodes, _scale_apart, _equals, _no_equals, _commas, _bare_path,
+    _other_name, _times, _count_first, _nodes, _scale_apart, _equals, _no_equals, _thousands, _commas, _bare_path,
+    _several,
 )  # fmt: skip
 """In order; the first that recognises a statement answers."""

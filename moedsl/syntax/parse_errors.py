@@ -33,6 +33,11 @@ WORDS = {
 _TYPED = {"&&": "and", "||": "or", "!": "not", "&": "and", "|": "or"} | dict.fromkeys("'\u2018\u2019\u201c\u201d", '"')
 """Characters of a word or a sign of the language."""
 
+_OTHER_SIGNS = {
+    "//": Instead("a comment starts with #", "#"),
+    "\u00a0": Instead("this is a no-break space: type a plain one", " "),
+}
+
 
 @frozen
 class Stop:
@@ -153,8 +158,8 @@ def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
         yield f"`{text}` is a keyword and cannot be a name"
     if text in _TYPED:
         yield f"write {_TYPED[text]}"
-    if text == "\u00a0":
-        yield Instead("this is a no-break space: type a plain one", " ")
+    if text in _OTHER_SIGNS:
+        yield _OTHER_SIGNS[text]
     if first and first.text in ("require", "prefer") and "COLON" in accepts and not accepts & {"STAR", "NAME"}:
         yield f"a rule needs a name: write `{first.text} NAME: ...`"
     if first and first.text in DECLARATIONS and "RBRACE" in stop.starters:

@@ -10,12 +10,13 @@ from moedsl.diagnostics.model import Diagnostic, Instead, error
 from moedsl.diagnostics.source import Source
 from moedsl.megatron import fields
 from moedsl.schema import axes
+from moedsl.schema.symbols import WORD_ELSEWHERE
 from moedsl.syntax.foreign_syntax import HARDWARE, STATEMENTS, Line, line_of
 from moedsl.syntax.tokens import Lexeme
 from moedsl.syntax.tree_builder import number_value
 
 OTHER_NAMES = {
-    "gbs": "batch", "global_batch": "batch", "global_batch_size": "batch", "batch_size": "batch",
+    "gbs": "batch", "bs": "batch", "global_batch": "batch", "global_batch_size": "batch", "batch_size": "batch",
     "mbs": "micro_batch", "micro_batch_size": "micro_batch", "seq_len": "seq", "seq_length": "seq",
     "context": "seq", "context_length": "seq", "dtype": "precision", "dataset": "data", "fix": "pin",
 }  # fmt: skip
@@ -52,7 +53,7 @@ def _instead(word: str, line: Line) -> Iterator[str]:
     meant = _statement_like(word)
     value = next((w.text for w in line.words[1:] if w.text not in ("=", ":")), "...")
     if word in axes.PINNED:
-        yield f"pin an axis: `pin {word}={value}`"
+        yield from _pinned(word, value)
         return
     if word in COUNTS:
         yield "write the number after the hardware: `gb200 x 8`"
@@ -64,6 +65,16 @@ def _instead(word: str, line: Line) -> Iterator[str]:
         yield f"set a field of Bridge by its path: `set {path} = {value}`"
     if not meant and not paths:
         yield f"the statements are {', '.join(STATEMENTS)}; hardware has a number: `gb200 x 8`"
+
+
+def _pinned(axis: str, value: str) -> Iterator[str]:
+    """Suggest the pin of an axis; of another word of NVIDIA's, with our values."""
+    if value == "auto":
+        yield f"remove it: the search chooses `{axis}` unless a run pins it"
+        return
+    values, what = WORD_ELSEWHERE.get(value, ((value,), "pin an axis"))
+    for v in values:
+        yield f"{what}: `pin {axis}={v}`"
 
 
 def _statement_like(word: str) -> str | None:

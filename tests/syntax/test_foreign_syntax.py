@@ -31,6 +31,28 @@ FIXED = {
     "qwen3_30b_a3b\nh100 x 8\nseq 128K": "qwen3_30b_a3b\nh100 x 8\nseq 128k",
     "qwen3_30b_a3b\nh100 x 8\nbatch 1_024": "qwen3_30b_a3b\nh100 x 8\nbatch 1024",
     "qwen3_30b_a3b\nh100 x 8\nseq = 4k": "qwen3_30b_a3b\nh100 x 8\nseq 4k",
+    'model = "Qwen/Qwen3-30B-A3B"\nh100 x 8': "model qwen3_30b_a3b\nh100 x 8",
+    "model: Qwen/Qwen3-30B-A3B\nh100 x 8": "model qwen3_30b_a3b\nh100 x 8",
+    "qwen3_30b_a3b\nGB200x64": "qwen3_30b_a3b\ngb200 x 64",
+    "qwen3_30b_a3b\nh100 x 8\nseq 4,096": "qwen3_30b_a3b\nh100 x 8\nseq 4096",
+    "qwen3_30b_a3b\ngb200 x 1,024": "qwen3_30b_a3b\ngb200 x 1024",
+    "qwen3_30b_a3b\nh100 x 8\nthroughput_first": "qwen3_30b_a3b\nh100 x 8\nthroughput first",
+    "qwen3_30b_a3b gb200 x 64 seq 4k": "qwen3_30b_a3b; gb200 x 64; seq 4k",
+    "qwen3_30b_a3b\nh100 x 8 seq 4k batch 64 fit first": "qwen3_30b_a3b\nh100 x 8; seq 4k; batch 64; fit first",
+    "qwen3_30b_a3b\nh100 x 8\nseq 4k // long": "qwen3_30b_a3b\nh100 x 8\nseq 4k # long",
+    "// mine\nqwen3_30b_a3b\nh100 x 8": "# mine\nqwen3_30b_a3b\nh100 x 8",
+    "qwen3_30b_a3b\nh100 x 8\nbs 1024": "qwen3_30b_a3b\nh100 x 8\nbatch 1024",
+    HEAD + "fp8": HEAD + "precision fp8",
+    HEAD + "DeepEP": HEAD + "pin dispatcher=deepep",
+    HEAD + "flex": HEAD + "pin dispatcher=deepep",
+    HEAD + "pin dispatcher=flex": HEAD + "pin dispatcher=deepep",
+    HEAD + "pin mbs=2": HEAD + "pin micro_batch=2",
+    HEAD + "pin recompute=selective": HEAD + "pin recompute=[layernorm, moe_act]",
+    HEAD + "pin recompute=moe_act,layernorm": HEAD + "pin recompute=[moe_act,layernorm]",
+    HEAD + "pin tp=2,recompute=moe_act, layernorm": HEAD + "pin tp=2 recompute=[moe_act, layernorm]",
+    HEAD + "require peak_memory < 1,024 GB": HEAD + "require peak_memory < 1024 GB",
+    HEAD + "sweep tp in [1,2]": HEAD + "sweep tp in 1, 2",
+    HEAD + "isolate tp in [1, 2]": HEAD + "isolate tp in 1, 2",
     "qwen3_30b_a3b\nh100 x 8\nsequence 4k": "qwen3_30b_a3b\nh100 x 8\nseq 4k",
     "qwen3_30b_a3b\nh100 x 8\ngbs 64": "qwen3_30b_a3b\nh100 x 8\nbatch 64",
     HEAD + "pin tp 4": HEAD + "pin tp=4",
@@ -65,6 +87,11 @@ HELPED = {
     f"batch {'9' * 400}": ("9" * 400, "units are"),
     "gb200 x 64 nodes": ("64 nodes", "`gb200 x 256`"),
     "pin ep_overlap=maybe": ("maybe", "`ep_overlap=off`"),
+    "pin tp=1,2": ("pin tp=1,2", "`sweep tp in 1,2`"),
+    "pin tp=auto": ("auto", "the search chooses `tp`"),
+    "tp=auto": ("tp", "the search chooses `tp`"),
+    "recompute=selective": ("recompute", "`pin recompute=[layernorm, moe_act]`"),
+    "pin gbs=64": ("gbs", "`batch` is a statement"),
     "set modle.x = 3": ("modle.x", "the section `model`"),
     "set nothing.of_the_kind = 3": ("nothing.of_the_kind", "the sections are"),
     'set optimizer.lr = "fast"': ('"fast"', "`set optimizer.lr = 3e-4`"),
@@ -87,3 +114,18 @@ def test_one_error_says_what_to_write(line: str) -> None:
 def test_what_a_rule_of_a_block_may_say_is_no_slip() -> None:
     (found,) = errors("rules r { require a 4 }\n" + HEAD)
     assert "statement" not in found.message
+
+
+@pytest.mark.parametrize("statement", ["a100 x 64", "hardware a100 x 64", "gh200 x 8", "h800 x 8"])
+def test_another_gpu_is_no_spelling_of_a_known_one(statement: str) -> None:
+    (found,) = errors(f"qwen3_30b_a3b\n{statement}\n")
+    assert not found.fixes
+    assert "the known hardware is b200, b300, gb200, gb300, h100, h200" in found.help[0]
+
+
+@pytest.mark.parametrize("text", ['model = "x"', 'model "x"'])
+def test_a_model_that_does_not_exist_is_known_after_one_correction(text: str) -> None:
+    (found,) = errors(f"{text}\nh100 x 8\n")
+    (fix,) = found.fixes
+    (then,) = errors("model x\nh100 x 8\n")
+    assert fix.text in ("model x", "x") and "`moedsl models` lists them" in then.help

@@ -1,0 +1,47 @@
+"""Warn of numbers whose unit is probably another: a batch in tokens, memory in GB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from moedsl.checker.program import Program
+from moedsl.diagnostics.model import Diagnostic, Instead, warning
+from moedsl.rules.interpreter import number
+from moedsl.schema.symbols import BYTES
+from moedsl.syntax import ast
+
+MOST_SEQUENCES = 1 << 18
+"""Batches of more sequences are no sequences: DeepSeek-V3 was trained with 15,360 (arXiv:2412.19437, 4.2)."""
+LEAST_BYTES = 1_000_000
+"""Smaller amounts of memory are written in another unit."""
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+
+
+def batch_of_tokens(p: Program) -> Iterator[Diagnostic]:
+    """Warn of a batch that is probably a number of tokens."""
+    if p.batch is None or p.batch <= MOST_SEQUENCES or "batch" not in p.spans:
+        return
+    text = f"`batch` counts sequences, and {p.batch:,} are very many"
+    right = f"batch {p.batch // p.seq}" if 0 < p.seq <= p.batch else ""
+    tokens = f"{p.batch:,} tokens in sequences of {p.seq:,}"
+    help = (
+        Instead(f"if these are {tokens}, write `{right}`", right) if right else "divide tokens by the sequence length"
+    )
+    yield warning("check.batch_tokens", text, p.spans["batch"], help=help)
+
+
+def memory_in_bytes(p: Program) -> Iterator[Diagnostic]:
+    """Warn of memory that a wish of the run compares with a small number without a unit."""
+    for rule in (r for r in p.rules if r.wish):
+        for e in ast.walk(rule.expr):
+            if isinstance(e, ast.Binary) and e.op in _COMPARISONS:
+                for name, amount in ((e.left, e.right), (e.right, e.left)):
+                    if isinstance(name, ast.Name) and name.id in BYTES and isinstance(amount, ast.Number):
+                        yield from _amount(name.id, amount)
+
+
+def _amount(name: str, amount: ast.Number) -> Iterator[Diagnostic]:
+    if amount.unit is None and 0 < number(amount) < LEAST_BYTES:
+        text = f"`{name}` is in bytes, and {amount.text} has no unit"
+        help = Instead(f"write `{amount.text} GB`", f"{amount.text} GB")
+        yield warning("check.bytes", text, amount.span, help=help)

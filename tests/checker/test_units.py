@@ -1,0 +1,46 @@
+"""Numbers whose unit is probably another: a warning that says what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
+
+HEAD = "qwen3_30b_a3b; gb200 x 64\n"
+
+
+def warnings(text: str) -> list[Diagnostic]:
+    result = compile_source(Source("run.moe", HEAD + text), "check")
+    assert not result.failed
+    return [d for d in result.diagnostics if d.severity == "warning"]
+
+
+@pytest.mark.parametrize(
+    ("text", "id", "right"),
+    [
+        ("seq 4k; batch 4M", "check.batch_tokens", "batch 1024"),
+        ("batch 4M; seq 128k", "check.batch_tokens", "batch 32"),
+        ("require peak_memory < 150", "check.bytes", "150 GB"),
+        ("prefer roomy: 20 < spare_memory", "check.bytes", "20 GB"),
+        ("require peak_memory < 150 and tp == 1", "check.bytes", "150 GB"),
+    ],
+)
+def test_a_number_of_another_unit(text: str, id: str, right: str) -> None:
+    (found,) = warnings(text)
+    assert found.id == id
+    assert [fix.text for fix in found.fixes] == [right]
+
+
+@pytest.mark.parametrize(
+    "text", ["seq 4k; batch 16k", "require peak_memory < 150 GB", "require spare_memory > 0", "require memory > 1e11"]
+)
+def test_a_number_that_is_meant(text: str) -> None:
+    assert warnings(text) == []
+
+
+def test_a_batch_of_tokens_without_a_length() -> None:
+    (found,) = warnings("batch 4M")
+    assert "4,194,304" in found.message or "4,000,000" in found.message
+    assert found.help == ("divide tokens by the sequence length",)
