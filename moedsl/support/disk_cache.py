@@ -1,7 +1,7 @@
 """Store files that may be lost at any time in the user's cache directory, which may be unwritable.
 
 Some entries are pickles, and reading a pickle runs what it says. So an entry is read only if its file and its directory
-are the user's own and nobody else can write to them.
+are the user's own, and nobody else can write to them or put others in their place.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ def version() -> str:
 
 
 def path_for(name: str) -> Path | None:
-    """The path of an entry of this version, with its directory made; None if that is impossible."""
+    """The path of an entry of this version, with its directory made; None if that is impossible or not private."""
     directory = cache_dir() / version()
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private = _private(directory)
     except OSError:
         return None
-    return directory / name if os.access(directory, os.W_OK) else None
+    return directory / name if private and os.access(directory, os.W_OK) else None
 
 
 def load(name: str) -> bytes | None:
     """Load what `save` stored, or None: missing, unreadable, damaged, or writable by somebody else."""
-    path = cache_dir() / version() / name
+    directory = cache_dir() / version()
     try:
-        if not _only_ours(path.parent.stat()):
+        if not _private(directory):
             return None
-        with path.open("rb") as f:
+        with (directory / name).open("rb") as f:
             data = f.read() if _only_ours(os.fstat(f.fileno())) else b""
     except OSError:
         return None
@@ -64,10 +65,25 @@ def load(name: str) -> bytes | None:
     return body if hashlib.sha256(body).digest() == digest else None
 
 
+def _private(directory: Path) -> bool:
+    """Whether only this user may write to a directory, and nobody else but root may replace it or one above it."""
+    above = Path(os.path.abspath(directory)).parents, directory.resolve().parents
+    return _only_ours(directory.stat()) and all(_keeps(p.lstat()) for p in {p for path in above for p in path})
+
+
+def _keeps(found: os.stat_result) -> bool:
+    """Whether nobody else can replace what is in a directory; in a sticky one, only an entry's owner can."""
+    theirs = hasattr(os, "getuid") and found.st_uid not in (0, os.getuid())
+    return not theirs and (bool(found.st_mode & stat.S_ISVTX) or stat.S_ISLNK(found.st_mode) or not _shared(found))
+
+
 def _only_ours(found: os.stat_result) -> bool:
     """Whether this user owns a file, and nobody else may write to it."""
-    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    return mine and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return (not hasattr(os, "getuid") or found.st_uid == os.getuid()) and not _shared(found)
+
+
+def _shared(found: os.stat_result) -> bool:
+    return bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def load_value(name: str) -> Any:

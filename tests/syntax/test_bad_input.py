@@ -220,8 +220,10 @@ class Payload:
         return os.mkdir, (self.made,)
 
 
-@pytest.mark.parametrize("foreign", ["file", "directory"])
-def test_an_entry_that_another_user_can_write_is_not_unpickled(home: Path, foreign: str) -> None:
+@pytest.mark.parametrize("foreign", ["file", "directory", "directory above", "directory of a link"])
+def test_an_entry_that_another_user_can_write_is_not_unpickled(
+    home: Path, foreign: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, payload = Source("a.moe", "seq 4k"), pickle.dumps(Payload(home / "ran"))
     parse_cache.cached_parse(source)
     grammar = disk_cache.cache_dir() / disk_cache.version() / f"{lark.__version__}.grammar"
@@ -229,6 +231,12 @@ def test_an_entry_that_another_user_can_write_is_not_unpickled(home: Path, forei
         assert disk_cache.save(name, payload)
         (grammar.parent / name).chmod(0o666 if foreign == "file" else 0o644)
     grammar.parent.chmod(0o777 if foreign == "directory" else 0o755)
+    grammar.parent.parent.chmod(0o777 if foreign == "directory above" else 0o755)
+    if foreign == "directory of a link":
+        (home / "shared").mkdir()
+        (home / "shared").chmod(0o777)
+        (home / "shared" / "cache").symlink_to(home)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(home / "shared" / "cache"))
     assert parse_cache.cached_parse(source)[0] is not None
     assert parser._lark.__wrapped__().parse_interactive("seq 4k\n")
     assert not (home / "ran").exists()
