@@ -159,9 +159,16 @@ def used_name(source: Source, item: ast.UseDecl) -> str:
 
 
 def _read_once(library: Library, source: Source, item: ast.UseDecl, read: Read) -> Source | None:
-    """Read the file that a `use` names; None if it was read before, or cannot be."""
+    """Read the file that a `use` names; None if it was read before, or cannot be.
+
+    A file of another kind is not opened, because a diagnostic would quote a line of it.
+    """
     name = used_name(source, item)
     if name in library.sources:
+        return None
+    if not name.endswith(".moe") or not os.path.realpath(name).endswith(".moe"):
+        help = "write the declarations into a file whose name ends in .moe, and name that file"
+        library.diagnostics.append(error("read.use", "`use` reads only .moe files", item.path.span, help=help))
         return None
     used, found = read(name)
     library.diagnostics.extend(_pointing(d, item.path.span) if used is None else d for d in found)

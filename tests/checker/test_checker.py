@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from moedsl.compiler import Result, compile_source
+from moedsl.diagnostics.model import to_json
 from moedsl.diagnostics.source import Source
 from moedsl.support.resources import stdlib_dir
 from tests.helpers.paths import ROOT
@@ -143,8 +145,9 @@ ONE = [
     ("check.pattern", RUN + f'rules a {{ symptom x: "(" {WHY} }}', '"("'),
     ("check.unknown_word", RUN + f"rules a {{ effect model.qk_clip = execuion {WHY} }}", "execuion"),
     ("read.missing", RUN + 'use "nope.moe"', '"nope.moe"'),
-    ("read.directory", RUN + 'use "/"', '"/"'),
-    ("read.special", RUN + 'use "/dev/zero"', '"/dev/zero"'),
+    ("read.use", RUN + 'use "/etc/passwd"', '"/etc/passwd"'),
+    ("read.use", RUN + 'use "/dev/zero"', '"/dev/zero"'),
+    ("read.use", RUN + 'use "-"', '"-"'),
 ]  # fmt: skip
 
 
@@ -329,6 +332,22 @@ def test_a_broken_used_file_is_shown_where_it_breaks(tmp_path: Path) -> None:
     result = checked(f'{RUN}use "a.moe"', str(tmp_path / "run.moe"))
     assert result.failed
     assert {d.labels[0].span.file for d in result.diagnostics} == {str(tmp_path / "a.moe")}
+
+
+@pytest.mark.parametrize("used", ["secret", "link.moe", "fifo"])
+def test_a_used_file_of_another_kind_is_not_quoted(used: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("root:hunter2:0:0\n", encoding="utf-8")
+    (tmp_path / "link.moe").symlink_to("secret")
+    os.mkfifo(tmp_path / "fifo")
+    result = checked(f'{RUN}use "{used}"', str(tmp_path / "run.moe"))
+    assert [d.id for d in result.diagnostics] == ["read.use"]
+    assert "hunter2" not in str([to_json(d, result.library.sources) for d in result.diagnostics])
+
+
+def test_a_used_file_may_be_a_link_to_a_run_file(tmp_path: Path) -> None:
+    (tmp_path / "real.moe").write_text("profile long { seq 8k }", encoding="utf-8")
+    (tmp_path / "link.moe").symlink_to("real.moe")
+    assert not checked(f'{RUN}use "link.moe"', str(tmp_path / "run.moe")).failed
 
 
 @pytest.mark.parametrize(
