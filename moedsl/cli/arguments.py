@@ -59,7 +59,7 @@ _RECIPE = (
     _arg("--gpu", "the hardware of a recipe without a plan"),
     _arg("--world", "the number of GPUs of a recipe without a plan", type=int),
 )
-_FOREIGN = _flag("--force", "overwrite a file that moedsl did not write")
+_FOREIGN = _flag("--force", "overwrite a file that moedsl did not write, or that was edited")
 
 COMMANDS: Mapping[str, Command] = {
     "compile": _command(

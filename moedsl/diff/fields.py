@@ -49,7 +49,7 @@ def _is_mock(kind: str, fields: Json) -> bool:
 
 
 def of_overrides(text: str) -> dict[str, Any]:
-    """Read Hydra overrides, one or several, as a shell quotes them; raises ValueError for another word."""
+    """Read Hydra overrides, one or several, quoted for a shell or xargs; raises ValueError for another word."""
     words = shlex.split(text, comments=True)
     found = {k: v for word in words for k, v in _override(word)}
     kind = found.get("dataset")

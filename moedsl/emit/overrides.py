@@ -82,8 +82,13 @@ def overrides(plan: Plan) -> list[str]:
 
 
 def overrides_text(plan: Plan) -> str:
-    """Write one override a line, quoted for a shell, below comments on their use."""
-    return "\n".join([*(f"# {line}" for line in _usage(plan)), *map(shlex.quote, overrides(plan))]) + "\n"
+    """Write one override a line, quoted for xargs, below comments on their use."""
+    return "\n".join([*(f"# {line}" for line in _usage(plan)), *map(quoted, overrides(plan))]) + "\n"
+
+
+def quoted(word: str) -> str:
+    """Quote a word for xargs, as for a shell; xargs refuses a newline in quotes and takes one after a backslash."""
+    return shlex.quote(word).replace("\n", "'\\\n'")
 
 
 def hydra(value: Any) -> str:
@@ -140,8 +145,8 @@ def _text(value: str) -> str:
     """Write a string, with quotes and escapes where Hydra would read it differently."""
     if re.fullmatch(r"[A-Za-z_][\w./-]*", value) and value.lower() not in ("true", "false", "null", "nan", "inf"):
         return value
-    escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + (f"\\{m[2]}" if m[2] else ""), value)
-    return "'" + escaped.replace("${", "\\${") + "'"
+    escaped = re.sub(r"(\\*)('|\$\{|\Z)", lambda m: m[1] * 2 + (f"\\{m[2]}" if m[2] else ""), value)
+    return f"'{escaped}'"
 
 
 SCRIPT = '"$MEGATRON_BRIDGE"/scripts/training/run_recipe.py'

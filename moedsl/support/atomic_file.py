@@ -1,26 +1,28 @@
-"""Write a file in one step, and never over one that the command did not write."""
+"""Write a file in one step, and never over one that the command did not write or that someone edited since."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.support.owned_files import written_by_us
 
-Owned = Callable[[str], bool]
-"""Whether a text is the command's own work."""
+_SIGNED = 500
+"""The characters of a file that have the sign of its command."""
 
 
-def refusals(path: Path, by: str, owned: Owned = lambda _: False, force: bool = False) -> list[Diagnostic]:
+def refusals(path: Path, by: str, sign: str = "", force: bool = False) -> list[Diagnostic]:
     """Report before the work why the command `by` may not write there.
 
-    Errors: emit.exists (a folder, or below something that is not one), emit.not_ours (a text that is not `owned`,
-    without `force`), emit.unwritable.
+    The command replaces its own files: those with the marker of `owned_files` and with `sign` near it. Errors:
+    emit.exists (a folder, or below something that is not one), emit.not_ours and emit.edited (without `force`),
+    emit.unwritable.
     """
     try:
-        return list(_refusals(path, by, owned, force))
+        return list(_refusals(path, by, sign, force))
     except OSError as refused:
         return [_unwritable(path, refused)]
 
@@ -48,7 +50,7 @@ def replace(path: Path, text: str) -> None:
         raise
 
 
-def _refusals(path: Path, by: str, owned: Owned, force: bool) -> Iterator[Diagnostic]:
+def _refusals(path: Path, by: str, sign: str, force: bool) -> Iterator[Diagnostic]:
     folder = path.resolve().parent
     if path.is_dir():
         yield error("emit.exists", f"{path} is a directory", help="name a file in it with -o")
@@ -57,9 +59,18 @@ def _refusals(path: Path, by: str, owned: Owned, force: bool) -> Iterator[Diagno
     elif not folder.exists():
         help = (f"mkdir -p {path.parent}", "or name a file in a directory that exists with -o")
         yield error("emit.unwritable", f"cannot write {path}: there is no directory {path.parent}", help=help)
-    elif path.exists() and not force and not owned(path.read_text(encoding="utf-8", errors="replace")):
-        help = "write to another file with -o, or give --force to replace it"
+    elif path.exists() and not force:
+        yield from _guarded(path, by, sign)
+
+
+def _guarded(path: Path, by: str, sign: str) -> Iterator[Diagnostic]:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    help = "write to another file with -o, or give --force to replace it"
+    state = written_by_us(path.name, text) if sign and sign in text[:_SIGNED] else "foreign"
+    if state == "foreign":
         yield error("emit.not_ours", f"{path} was not written by `moedsl {by}`", help=help)
+    elif state == "edited":
+        yield error("emit.edited", f"{path} was edited after moedsl wrote it", help=help)
 
 
 def _unwritable(path: Path, refused: OSError) -> Diagnostic:

@@ -1,8 +1,8 @@
 """Write files all or none, and never over one that moedsl did not write or that someone edited since.
 
-Each file has a marker with the hash of its own text without the marker: a comment in its first line, or the first key
-of a JSON object. All files are staged in a hidden folder next to their places and renamed into them. An error or an
-interrupt on the way restores the old files.
+Each file has a marker with the hash of its own text without the marker: a comment in its first line, of Python or of
+HTML, or the first key of a JSON object. All files are staged in a hidden folder next to their places and renamed into
+them. An error or an interrupt on the way restores the old files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from moedsl.diagnostics.model import Diagnostic, error, warning
 
-_COMMENT = re.compile(r"\A# moedsl: sha256=([0-9a-f]{64})\n")
+_COMMENT = re.compile(r"\A(?:#|<!--) moedsl: sha256=([0-9a-f]{64})(?: -->)?\n")
 _KEY = re.compile(r'\A\{\n  "moedsl_sha256": "([0-9a-f]{64})",?')
 _FORCE = "write to another directory with -o, or give --force to replace it"
 
@@ -30,6 +30,8 @@ def digest(text: str) -> str:
 
 def stamp(name: str, text: str) -> str:
     """Add the marker to a text. A ``.json`` text must be an object that starts with ``{`` and a newline."""
+    if text.startswith("<"):
+        return f"<!-- moedsl: sha256={digest(text)} -->\n{text}"
     if not name.endswith(".json"):
         return f"# moedsl: sha256={digest(text)}\n{text}"
     comma = "" if text[1:].strip() == "}" else ","

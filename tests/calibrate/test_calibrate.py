@@ -135,9 +135,11 @@ def test_a_users_calibration_takes_effect(tmp_path: Path, capsys: pytest.Capture
     assert main(["calibrate", str(runs), "-o", str(tmp_path / "mine.moe")]) == 0
     assert "calibration hopper" in (tmp_path / "mine.moe").read_text()
     assert step(f'use "mine.moe"\n{text}', tmp_path) < 0.93 * speed
-    (tmp_path / "mine.moe").write_text("# mine\n")
-    assert main(["calibrate", str(runs), "-o", str(tmp_path / "mine.moe")]) == 1
-    assert "--force" in capsys.readouterr().err
+    fitted = (tmp_path / "mine.moe").read_text()
+    for edited in ("# mine\n", fitted.replace("0.", "0.1", 1)):
+        (tmp_path / "mine.moe").write_text(edited)
+        assert main(["calibrate", str(runs), "-o", str(tmp_path / "mine.moe")]) == 1
+        assert "--force" in capsys.readouterr().err
 
 
 def step(text: str, folder: Path) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,9 +14,11 @@ import pytest
 
 from moedsl.emit.fields import RESETS, decided_fields
 from moedsl.emit.overrides import LIBRARY, OTHER_GPUS, hydra, library_recipe, overrides, overrides_text
+from moedsl.support.owned_files import stamp
 from tests.emit.test_recipe_bridge import oracle
 from tests.helpers import bridge_process
 from tests.helpers.plans import PLANS
+from tests.helpers.programs import plan_of
 
 ODD = [
     "a b",
@@ -31,6 +34,9 @@ ODD = [
     "é",
     "1e5",
     "-x",
+    "two\nlines\n#three\\\n",
+    "\\${x}",
+    "\\\\${oc.env:HOME}'",
 ]
 
 
@@ -132,6 +138,22 @@ def test_hydra_reads_the_same_string(text: str, wrap: Any) -> None:
     parsed = OverridesParser.create().parse_override(f"x={hydra(wrap(text))}").value()
     settled = OmegaConf.to_container(OmegaConf.create({"x": parsed}), resolve=True)
     assert settled == {"x": wrap(text)}
+
+
+@pytest.mark.bridge
+def test_values_survive_the_command(tmp_path: Path) -> None:
+    """From the program through the file and the shell to the configuration that Bridge makes."""
+    names = ("wandb_project", "wandb_exp_name", "wandb_save_dir", "wandb_entity", "tensorboard_dir")
+    wanted = {f"logger.{n}": t for n, t in zip(names, ["a b's", *ODD[-3:], "${model.seq_length}\n"], strict=True)}
+    said = "\n".join(f"set {n} = {json.dumps(t)}" for n, t in wanted.items())
+    plan = plan_of(f"qwen3_30b_a3b; h100 x 16\n{said}")
+    (tmp_path / "overrides.txt").write_text(stamp("overrides.txt", overrides_text(plan)))
+    command = r"grep -v '^#' overrides.txt | xargs printf '%s\0'"
+    words = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert words.split("\0")[:-1] == overrides(plan)
+    job = {"library": library_recipe(plan), "overrides": words.split("\0")[:-1], "gpu": "h100", "world": 16}
+    (answer,) = oracle([{**job, "fields": [*wanted]}])
+    assert answer.get("built") == wanted, answer
 
 
 @pytest.fixture(scope="module")

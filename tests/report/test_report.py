@@ -127,10 +127,14 @@ def test_the_command_writes_and_keeps_what_is_not_its_own(tmp_path: Path, capsys
     assert main(["report", "-e", "qwen3_30b_a3b; h100 x 16", "-o", str(out)]) == 0
     assert SIGN in out.read_text(encoding="utf-8")
     assert main(["report", "-e", "qwen3_30b_a3b; h100 x 16", "-o", str(out)]) == 0
-    out.write_text("mine")
-    assert main(["report", "-e", "qwen3_30b_a3b; h100 x 16", "-o", str(out)]) == 1
-    assert "--force" in capsys.readouterr().err
-    assert out.read_text() == "mine"
+    written = out.read_text(encoding="utf-8")
+    foreign = f"<!doctype html>\n{SIGN}\nof another release"
+    for text, id in (("mine", "not_ours"), (written + "<!-- mine -->", "edited"), (foreign, "not_ours")):
+        out.write_text(text, encoding="utf-8")
+        assert main(["report", "-e", "qwen3_30b_a3b; h100 x 16", "-o", str(out)]) == 1
+        said = capsys.readouterr().err
+        assert f"emit.{id}" in said and "--force" in said
+        assert out.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize(

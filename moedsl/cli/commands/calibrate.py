@@ -12,12 +12,13 @@ from moedsl.calibrate.runs import Measured, read
 from moedsl.cli import talk
 from moedsl.schema.calibration import first_guess
 from moedsl.support.atomic_file import refusals
+from moedsl.support.owned_files import stamp
 
 SIGN = "# Fitted by `moedsl calibrate`"
 
 
 def run(a: Namespace) -> int:
-    diagnostics = refusals(Path(a.output), "calibrate", lambda text: text.startswith(SIGN), a.force) if a.output else []
+    diagnostics = refusals(Path(a.output), "calibrate", SIGN, a.force) if a.output else []
     if diagnostics:
         talk.say(diagnostics, {})
         return 1
@@ -59,4 +60,5 @@ def _write(said: str, output: str | None) -> int:
     if output is None:
         print(said, end="")
         return 0
-    return talk.written(Path(output), said, f'; a run takes it with `use "{Path(output).name}"`')
+    path = Path(output)
+    return talk.written(path, stamp(path.name, said), f'; a run takes it with `use "{path.name}"`')

@@ -9,12 +9,13 @@ from moedsl.cli import answers, talk
 from moedsl.cli.talk import compiled
 from moedsl.report.page import SIGN, page
 from moedsl.support.atomic_file import refusals
+from moedsl.support.owned_files import stamp
 
 
 def run(a: Namespace) -> int:
     a.json = False
     path = Path(a.output)
-    diagnostics = refusals(path, "report", lambda text: SIGN in text[:400], a.force)
+    diagnostics = refusals(path, "report", SIGN, a.force)
     if diagnostics:
         return talk.refused(a, diagnostics)
     result, code = compiled(a, "plan")
@@ -22,4 +23,4 @@ def run(a: Namespace) -> int:
         return code
     if a.pareto:
         answers.add(result, None, True, None)
-    return talk.written(path, page(result.plans), "")
+    return talk.written(path, stamp(path.name, page(result.plans)), "")
