@@ -13,6 +13,8 @@ SHORTEST = 4
 """The length of the shortest useful word; shorter ones occur everywhere."""
 _QUANTIFIER = re.compile(r"[*+?]\??|\{[0-9]*,?[0-9]*\}\??")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
+_CLASSES = "dDsSwWbBA"
+"""The letters that mean the same after a backslash whatever follows; `\\x41` and `\\pL` read on."""
 
 Words = frozenset[str]
 
@@ -67,11 +69,13 @@ class _Reader:
             return "", self._group()
         if c == "[":
             found = _CLASS.match(self.text, self.at - 1)
+            self.unknown |= found is None or "[:" in found[0]
             self.at = found.end() if found else len(self.text)
             return "", None
         if c == "\\":
             c = self._next()
             self.at += 1
+            self.unknown |= c.isalnum() and c not in _CLASSES
             return ("", None) if c.isalnum() else (c, None)
         return ("", None) if c in ".^$" else (c, None)
 

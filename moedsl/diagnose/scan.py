@@ -11,6 +11,7 @@ from attrs import define, evolve, field, frozen
 from moedsl.diagnose.needles import needles
 from moedsl.rules import collect
 from moedsl.rules.library import Library
+from moedsl.rules.patterns import Pattern, compiled
 from moedsl.rules.rule import Rule
 
 BLOCK = 4 << 20
@@ -19,7 +20,7 @@ LONGEST = 1 << 20
 """The most bytes of a line; a longer one is cut."""
 SHOWN = 300
 """The most characters of a line in a report."""
-_ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]*\x07")
+_ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)")
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:?|(\d+):)\s*")
 _NOISE = re.compile(rb"ChildFailedError|SignalException|errors\.py|Traceback \(most recent|number of nan iterations")
 _BINARY = bytes(b for b in range(32) if b not in b"\t\n\r\x1b\f\b") + b"\x7f"
@@ -30,7 +31,7 @@ class Symptom:
     """One symptom of the stdlib or of a run file, ready to search: every match contains one of `words`."""
 
     rule: Rule
-    pattern: re.Pattern[str]
+    pattern: Pattern
     words: tuple[bytes, ...] | None
 
 
@@ -64,10 +65,10 @@ def symptoms(library: Library) -> tuple[Symptom, ...]:
 
 
 def symptom(rule: Rule) -> Symptom:
-    """Prepare a rule; raises re.error if its pattern is not a regular expression."""
+    """Prepare a rule; raises UnusablePattern."""
     text = getattr(rule.expr, "value", "")
     words = needles(text)
-    return Symptom(rule, re.compile(text), tuple(w.encode() for w in sorted(words)) if words else None)
+    return Symptom(rule, compiled(text), tuple(w.encode() for w in sorted(words)) if words else None)
 
 
 def is_binary(start: bytes) -> bool:
@@ -81,7 +82,7 @@ def diagnose(name: str, stream: Iterable[bytes], known: Sequence[Symptom]) -> Re
     for block in stream:
         scan.block(_ANSI.sub(b"", block) if b"\x1b" in block else block)
     found = sorted(scan.found.values(), key=lambda s: s.line)
-    return Report(name, scan.lines, tuple(found), scan.last_error)
+    return Report(name, scan.lines + scan.unfinished, tuple(found), scan.last_error)
 
 
 def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
@@ -105,6 +106,8 @@ class _Scan:
 
     known: Sequence[Symptom]
     lines: int = 0
+    """The finished lines so far."""
+    unfinished: bool = False
     found: dict[str, Sighting] = field(factory=dict)
     last_error: tuple[int, str] | None = None
 
@@ -113,7 +116,8 @@ class _Scan:
             for start in sorted(_starts(block, s.words)):
                 self._try(s, block, start)
         self._note_error(block)
-        self.lines += block.count(b"\n") + (not block.endswith(b"\n"))
+        self.lines += block.count(b"\n")
+        self.unfinished = not block.endswith(b"\n")
 
     def _try(self, s: Symptom, block: bytes, start: int) -> None:
         text = _line(block, start)
@@ -171,21 +175,16 @@ def _without_rank(text: str) -> tuple[int | None, str]:
 
 def _last_error(block: bytes) -> int | None:
     """The start of the last line that looks like an error, except lines of launchers and tracebacks."""
-    end = len(block)
+    last = {w: block.rfind(w) for w in _WORDS}
     for _ in range(200):
-        found = _last_match(block, end)
-        if found is None:
+        found = max(last.values())
+        if found < 0:
             return None
         start = block.rfind(b"\n", 0, found) + 1
         if not _NOISE.search(block, start, max(found + 1, block.find(b"\n", found))):
             return start
-        end = start
+        last = {w: block.rfind(w, 0, start) if at >= start else at for w, at in last.items()}
     return None
 
 
 _WORDS = (b"Error", b"ERROR", b"Exception", b"FATAL", b"Segmentation fault", b"core dumped", b"Killed", b"rror: ")
-
-
-def _last_match(block: bytes, end: int) -> int | None:
-    at = max(block.rfind(w, 0, end) for w in _WORDS)
-    return None if at < 0 else at

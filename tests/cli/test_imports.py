@@ -34,8 +34,8 @@ GOOD = "qwen3_30b_a3b; gb200 x 8"
     [
         (["--help"], {"numpy", "attrs", "lark", "jinja2"}),
         (["plan", "--help"], {"numpy", "attrs", "lark", "jinja2"}),
-        (["check", "-e", GOOD], {"jinja2"}),
-        (["plan", "-e", GOOD], {"jinja2"}),
+        (["check", "-e", GOOD], {"jinja2", "re2"}),
+        (["plan", "-e", GOOD], {"jinja2", "re2"}),
         (["plan", "-e", GOOD, "--json"], {"jinja2"}),
         (["models"], {"jinja2"}),
         (["explain", "vpp"], {"jinja2"}),

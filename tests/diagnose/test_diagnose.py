@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ VPP = (
     " pipeline_model_parallel_size > 1"
 )
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.1 GiB"
+BLOCK = 1 << 20
 STEP = "iteration 100/ 1000 | elapsed time per iteration (ms): 31310.1 | number of nan iterations: 0 |"
 ALL = scan.symptoms(load_stdlib())
 
@@ -142,6 +144,55 @@ def test_a_huge_log_is_not_held_in_memory() -> None:
     tracemalloc.stop()
     assert [s.rule.name for s in report.sightings] == ["out_of_memory"]
     assert peak < 8 * len(block)
+
+
+def peak_of(unit: bytes, megabytes: int) -> tuple[scan.Report, int]:
+    """The report on one unit repeated without a line end, and the most bytes that were held."""
+    block = unit * (BLOCK // len(unit))
+
+    class Stream(io.RawIOBase):
+        left = megabytes
+
+        def read(self, size: int = -1) -> bytes:
+            self.left -= 1
+            return block if self.left >= 0 else b""
+
+    tracemalloc.start()
+    report = scan.diagnose("log", scan.blocks(Stream()), ALL)  # type: ignore[arg-type]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return report, peak
+
+
+@pytest.mark.parametrize("unit", [b"a", b"\x1b]", b"\x1b[", b"Error ChildFailedError ", b"NCCL error in: "])
+def test_one_line_of_any_length(unit: bytes) -> None:
+    """It is read in pieces, and each piece once, however it is filled."""
+    report, peak = peak_of(unit, 40)
+    assert report.lines == 1
+    assert peak < 20 * BLOCK
+
+
+def test_a_log_of_a_launcher_s_errors_is_read_once() -> None:
+    report, _ = peak_of(b"x ChildFailedError y\n", 20)
+    assert report.last_error is None and report.lines == 20 * (BLOCK // 21)
+
+
+def test_a_symptom_that_a_backtracking_engine_never_ends(run: Any, tmp_path: Path) -> None:
+    rules = 'rules ours { symptom as: "(a+)+$" confirm "x" fix "y" because "a test" cite ours "here" }\n'
+    file = moe(tmp_path, "qwen3_30b_a3b; h100 x 16; seq 4k\n" + rules)
+    assert run(log(tmp_path, "a" * 3_000_000 + "!"), "--run", file)[0] == 0
+    assert "run.ours.as" in run(log(tmp_path, "a" * 3_000_000), "--run", file)[1]
+
+
+def test_a_named_pipe_is_refused_and_a_pipe_of_the_shell_is_read(run: Any, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    code, _, err = run(str(tmp_path / "pipe"))
+    assert code == 1 and "read.special" in err and "| moedsl diagnose -" in err
+    reading, writing = os.pipe()
+    os.write(writing, VPP.encode())
+    os.close(writing)
+    assert "overlap_without_vpp" in run(f"/dev/fd/{reading}")[1]
+    os.close(reading)
 
 
 # ---------------------------------------------------------------- proofs
@@ -278,6 +329,16 @@ def test_a_wrong_pattern_is_a_mistake_of_the_file(capsys: pytest.CaptureFixture[
     rules = 'rules ours { symptom quota: "(unclosed" confirm "x" fix "y" because "a test" cite ours "here" }\n'
     assert main(["check", moe(tmp_path, "qwen3_30b_a3b; h100 x 16\n" + rules)]) == 1
     assert "check.pattern" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pattern", ["error (?=in rank)", r"(\\w+) \\1", "(?<!no )error", "a{2000}"])
+def test_a_pattern_that_needs_backtracking_has_a_way_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, pattern: str
+) -> None:
+    rules = f'rules ours {{ symptom quota: "{pattern}" confirm "x" fix "y" because "a test" cite ours "here" }}\n'
+    assert main(["check", moe(tmp_path, "qwen3_30b_a3b; h100 x 16\n" + rules)]) == 1
+    err = capsys.readouterr().err
+    assert "check.pattern" in err and "RE2 has no lookahead" in err
 
 
 def blocks_of(text: str, size: int) -> Iterator[bytes]:

@@ -84,6 +84,9 @@ def _exists(path: str) -> bool:
 
 def _file(path: str) -> Opened:
     try:
+        if Path(path).resolve().is_fifo():  # a pipe of the shell, as /dev/fd/63, has no name there
+            help = f"cat {path} | moedsl diagnose -"
+            return path, None, [_wrong("read.special", path, "is a named pipe, which may never end", help)]
         stream = open(path, "rb")  # noqa: SIM115, closed by run
         start = stream.peek(1 << 13)[: 1 << 13]
     except FileNotFoundError:

@@ -1,0 +1,48 @@
+"""The regular expressions of symptoms, by RE2: its time grows with the length of a line, and it never backtracks."""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+import re2
+
+OPTIONS = re2.Options()
+OPTIONS.log_errors = False
+
+
+class Pattern(Protocol):
+    """A compiled expression."""
+
+    def search(self, text: str) -> object:
+        """The first match in a text, or None."""
+        ...
+
+
+class UnusablePattern(ValueError):
+    """Says why a text is not an expression that RE2 can search for; `help` is the way out."""
+
+    def __init__(self, why: str, help: str) -> None:
+        super().__init__(why)
+        self.help = help
+
+
+def compiled(text: str) -> Pattern:
+    """Compile an expression; raises UnusablePattern."""
+    try:
+        return re2.compile(text, OPTIONS)
+    except re2.error as e:
+        raise _unusable(text, e.args[0].decode(errors="replace")) from None
+
+
+def _unusable(text: str, why: str) -> UnusablePattern:
+    """Tell an expression that only a backtracking engine takes from one that none takes."""
+    try:
+        re.compile(text)
+    except re.error as e:
+        return UnusablePattern(f"this is not a regular expression: {e}", r"write `\\(` for a bracket in the log")
+    return UnusablePattern(
+        f"a symptom is searched with RE2, which does not have this: {why}",
+        "RE2 has no lookahead, lookbehind or backreference and repeats at most 1000 times: match the words around it, "
+        "or write one symptom for each alternative",
+    )
