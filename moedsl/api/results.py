@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 from attrs import field, frozen
 
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.source import Source
+from moedsl.diagnostics.visible import visible
+from moedsl.planner.model.html import escape
 from moedsl.planner.model.plan import Plan
 
 
@@ -56,7 +57,7 @@ class Planned(Checked):
         """The plans as `moedsl plan` prints them."""
         from moedsl.planner.text.plan import plan_text
 
-        return "\n".join(map(plan_text, self.plans))
+        return visible("\n".join(map(plan_text, self.plans)))
 
     def __str__(self) -> str:
         return self.text or self.messages
@@ -86,7 +87,7 @@ class Explained(Checked):
         """The explanations as `moedsl explain` prints them."""
         from moedsl.explainer.text import text_of
 
-        return "\n".join(map(text_of, self.explanations))
+        return visible("\n".join(map(text_of, self.explanations)))
 
     def __str__(self) -> str:
         return self.text or self.messages

@@ -9,6 +9,7 @@ from attrs import evolve
 
 from moedsl.checker import isolation as isolate
 from moedsl.checker import overrides, phases, training_inputs, units, vlm_options
+from moedsl.checker.hidden_text import hidden
 from moedsl.checker.program import Allow, Isolation, Pin, Program
 from moedsl.checker.run_draft import STATEMENTS, Draft, hardware_like, runs
 from moedsl.cost import pipeline
@@ -46,7 +47,14 @@ def check(
     """
     known, scope, diagnostics = collect.of_library(library)
     drafts, more = runs(module, library, below)
-    diagnostics = [*library.diagnostics, *diagnostics, *more, *_subjects(library), *_clusters(library)]
+    diagnostics = [
+        *library.diagnostics,
+        *diagnostics,
+        *more,
+        *_subjects(library),
+        *_clusters(library),
+        *hidden(library),
+    ]
     programs: list[Program] = []
     for name, draft in drafts:
         reader = _Reader(name, draft, library, known, scope, diagnostics)

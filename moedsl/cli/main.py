@@ -16,13 +16,18 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from moedsl.cli.arguments import COMMANDS, Command
+from moedsl.cli.terminal import shown
 
 _BLAS = "OPENBLAS_NUM_THREADS"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    words = sys.argv[1:] if argv is None else argv
+    with shown():
+        return _run(sys.argv[1:] if argv is None else argv)
+
+
+def _run(words: Sequence[str]) -> int:
     arguments = _parser(words[0] if words else "").parse_args(words)
     try:
         with _one_blas_thread(), _no_collections():

@@ -14,6 +14,7 @@ from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.render import render_all
 from moedsl.diagnostics.source import Source
+from moedsl.diagnostics.visible import in_json
 from moedsl.syntax import reader
 
 QUIET_FOR = 0.7
@@ -39,7 +40,7 @@ def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> Non
 
 def print_json(value: Any) -> None:
     """Print JSON on stdout, indented by two spaces."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(in_json(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def failed_json(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> dict[str, Any]:

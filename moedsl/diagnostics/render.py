@@ -13,10 +13,14 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from moedsl.diagnostics.visible import HIDDEN, visible
+
 WINDOW = 100
 """The most columns of a source line; a longer one is cut around the carets."""
 TAB = 4
 _COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "place": "2"}
+PAINT = rf"\x1b\[(?:0|{'|'.join(_COLOURS.values())})m"
+"""The pattern of the colours that diagnostics have."""
 
 
 def render(diagnostic: Mapping[str, Any], *, colour: bool = False) -> str:
@@ -62,8 +66,8 @@ def _paint(text: str, name: str, colour: bool) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape control characters of a message, so that a file cannot control the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """Escape what is not printable in a message, so that a file cannot control the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in visible(text))
 
 
 def _labels(labels: list[Mapping[str, Any]], severity: str, colour: bool) -> Iterator[str]:
@@ -124,9 +128,11 @@ def _window(widths: list[int], start: int) -> tuple[int, int]:
 
 
 def _cell(char: str) -> str:
-    """The terminal's form of a character of the source: a tab as spaces, a control character as an escape."""
+    """The terminal's form of a character of the source: a tab as spaces, a hidden character by its code."""
     if char == "\t":
         return " " * TAB
+    if HIDDEN.match(char):
+        return visible(char)
     if char.isprintable() or unicodedata.category(char) == "Cf":
         return char
     return char.encode("unicode_escape").decode()

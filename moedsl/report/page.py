@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from moedsl.diagnostics.visible import visible
 from moedsl.planner.model.estimate import Stage
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
@@ -30,8 +31,9 @@ COLOURS = ("#3b6fb6", "#7aa6d6", "#c9803a", "#5a9a5a", "#a9a9a9", "#8a6bb0", "#c
 def page(plans: Sequence[Plan]) -> str:
     """Make one HTML document for all plans of a file; it loads nothing from elsewhere."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True
-    )
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True,
+        finalize=lambda value: visible(value) if isinstance(value, str) else value,
+    )  # fmt: skip
     return environment.get_template("page.html.j2").render(plans=[_view(p) for p in plans])
 
 

@@ -10,6 +10,7 @@ from moedsl.calibrate import text
 from moedsl.calibrate.fit import fit
 from moedsl.calibrate.runs import Measured, read
 from moedsl.cli import talk
+from moedsl.cli.terminal import print_file
 from moedsl.schema.calibration import first_guess
 from moedsl.support.atomic_file import refusals
 from moedsl.support.owned_files import stamp
@@ -58,7 +59,7 @@ def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress:
 
 def _write(said: str, output: str | None) -> int:
     if output is None:
-        print(said, end="")
+        print_file(said)
         return 0
     path = Path(output)
     return talk.written(path, stamp(path.name, said), f'; a run takes it with `use "{path.name}"`')

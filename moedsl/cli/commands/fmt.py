@@ -7,6 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from moedsl.cli import talk
+from moedsl.cli.terminal import print_file
 from moedsl.support.atomic_file import write
 from moedsl.syntax import reader
 from moedsl.syntax.formatter import format_source
@@ -26,7 +27,7 @@ def _one(file: str, check: bool) -> int:
     if text is None:
         return 1
     if file == "-" and not check:
-        sys.stdout.write(text)
+        print_file(text)
     elif text != source.text and check:
         print(f"would change {file}", file=sys.stderr)
         return 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from pathlib import Path
 
 from moedsl.cli import talk
+from moedsl.cli.terminal import print_file
 from moedsl.recipes.importing import imported
 from moedsl.support.atomic_file import refusals
 
@@ -22,6 +22,6 @@ def run(a: Namespace) -> int:
     if made.text is None:
         return 1
     if out is None:
-        sys.stdout.write(made.text)
+        print_file(made.text)
         return 0
     return talk.written(out, made.text, f"; `moedsl plan {out}` prices it")

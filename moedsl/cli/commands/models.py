@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import attrs
 
 from moedsl.cli import talk
+from moedsl.cli.terminal import print_file
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from moedsl.schema.facts import Model
@@ -51,7 +51,7 @@ def _add(a: Namespace) -> int:
     if text is None:
         return 1
     if out is None:
-        sys.stdout.write(text)
+        print_file(text)
         return 0
     refused = refusals(out, "models add", force=a.force)
     talk.say(refused, {})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Sequence
-from html import escape
 
+from moedsl.diagnostics.visible import visible
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.estimate import Estimate, Memory, Stage
 from moedsl.schema.axes import show
@@ -14,6 +15,11 @@ COLOURS = {
     "buffers": "#9a9a9a",
 }  # fmt: skip
 _CELL = "text-align:left;padding:1px 10px 1px 0;vertical-align:top;background:none"
+
+
+def escape(text: str) -> str:
+    """Write a text in HTML, with its hidden characters shown."""
+    return html.escape(visible(text))
 
 
 def page(title: str, meshes: Sequence[tuple[str, str]], estimate: Estimate, decisions: Sequence[Decision]) -> str:

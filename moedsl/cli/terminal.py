@@ -1,0 +1,50 @@
+"""Write to a terminal only what it shows: all output of the command line passes here.
+
+A reason in a program, a file name or a line of a log may come from somebody else, and contain what sets the clipboard
+or hides text.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import AbstractContextManager, ExitStack, redirect_stderr, redirect_stdout
+from typing import Any, TextIO, cast
+
+from moedsl.diagnostics.render import PAINT
+from moedsl.diagnostics.visible import visible
+
+_PAINT = re.compile(f"({PAINT})")
+
+
+class Shown:
+    """A stream that shows hidden characters by their codes, except the colours of diagnostics."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        parts = _PAINT.split(text)
+        parts[::2] = map(visible, parts[::2])
+        return self.stream.write("".join(parts))
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def shown() -> AbstractContextManager[Any]:
+    """Show what is printed to standard output and standard error."""
+    stack = ExitStack()
+    stack.enter_context(redirect_stdout(cast(TextIO, Shown(sys.stdout))))
+    stack.enter_context(redirect_stderr(cast(TextIO, Shown(sys.stderr))))
+    return stack
+
+
+def print_file(text: str) -> None:
+    """Print the text of a file: unchanged, unless standard output is a terminal."""
+    out = sys.stdout
+    (out.stream if isinstance(out, Shown) and not out.isatty() else out).write(text)

@@ -1,0 +1,125 @@
+"""What the command line prints shows hidden characters and sends none to the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import moedsl
+from moedsl.cli.main import main
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.render import PAINT
+from moedsl.diagnostics.source import Source
+from moedsl.diagnostics.visible import HIDDEN, visible
+from moedsl.report.page import page
+
+EVIL = "\x1b]52;c;ZXZpbA==\x07 \x9d8;; \u202eemag\u2066 \x7f"
+"""Set the clipboard, start a link with an 8-bit control, reorder, delete."""
+RUN = f"""qwen3_30b_a3b; h100 x 16
+data "{EVIL}"
+set logger.wandb_exp_name = "{EVIL}"
+rules house {{
+  prefer one: tp == 1 because "{EVIL}" cite ours "{EVIL}"
+  env HOUSE = "{EVIL}" because "{EVIL}" cite ours "{EVIL}"
+}}
+"""
+COMMANDS = {
+    "plan": ["plan"],
+    "ladder": ["plan", "--ladder"],
+    "check": ["check"],
+    "explain": ["explain", "tp", "HOUSE", "data"],
+    "what-if": ["what-if"],
+    "launch": ["run", "--dryrun"],
+    "json": ["plan", "--json"],
+    "stage": ["plan", "--stop-after", "check"],
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / f"a{EVIL[:1]}{EVIL[20:21]}\u202e.moe"
+    made.write_text(RUN, encoding="utf-8")
+    return made
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_no_string_of_a_program_reaches_the_terminal(
+    name: str, stream: type[io.StringIO], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, err = stream(), stream()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    assert main([COMMANDS[name][0], str(file), *COMMANDS[name][1:]]) == 0
+    said = out.getvalue() + err.getvalue()
+    assert not HIDDEN.search(re.sub(PAINT, "", said))
+    assert "<U+202E>" in said
+
+
+def test_json_reads_back_as_it_was(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--json", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out)["env"]["HOUSE"] == EVIL
+
+
+@pytest.mark.parametrize("words", [["diagnose"], ["results"], ["diff", "-e", RUN], ["lint"], ["verify"], ["import"]])
+def test_a_file_and_its_name(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / f"{EVIL.replace('/', '')}\udce9.log"
+    path.write_text(f"{EVIL}\nRuntimeError: NCCL \r{EVIL} error: CUDA out of memory. Tried to allocate 2 GiB{EVIL}\n")
+    main([words[0], str(path), *words[1:]])
+    said = "".join(capsys.readouterr())
+    assert "<U+202E>" in said
+    assert not HIDDEN.search(said)
+
+
+def test_a_formatted_file_is_unchanged_but_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'qwen3_30b_a3b\nh100 x 16\ndata "\u202e"\n'
+    for out, expected in ((sys.stdout, text), (Terminal(), visible(text))):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8"))
+        monkeypatch.setattr(sys, "stdout", out)
+        assert main(["fmt", "-"]) == 0
+        assert (out.getvalue() if isinstance(out, Terminal) else capsys.readouterr().out) == expected
+
+
+def test_colours_of_diagnostics_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    err = Terminal()
+    monkeypatch.setattr(sys, "stderr", err)
+    main(["check", "-e", f'qwen3_30b_a3b; h100 x 16; data "{EVIL}"; pin tq=1'])
+    assert "\x1b[1;31merror[check.unknown_axis]\x1b[0m" in err.getvalue()
+    assert "\x1b]" not in err.getvalue()
+
+
+def test_streams_are_those_of_the_caller_again() -> None:
+    before = sys.stdout, sys.stderr
+    main(["schema"])
+    assert (sys.stdout, sys.stderr) == before
+
+
+def test_pages_and_notebooks() -> None:
+    made: Any = moedsl.plan(RUN)
+    explained = str(moedsl.explain(RUN, "tp"))
+    for shown in (page(made.plans), made._repr_html_(), str(made), made.messages, explained):
+        assert not HIDDEN.search(shown)
+    assert "&lt;U+202E&gt;" in page(made.plans)
+
+
+def test_check_warns_of_each_file(tmp_path: Path) -> None:
+    (tmp_path / "used.moe").write_text("profile p { seq 4k } # \u202e", encoding="utf-8")
+    source = Source(str(tmp_path / "run.moe"), f'use "used.moe"\n{RUN}')
+    found = [d for d in compile_source(source, "check").diagnostics if d.id == "check.hidden_text"]
+    assert [d.labels[0].span.file for d in found] == [source.name, str(tmp_path / "used.moe")]
+    assert "\\x1b" in found[0].message and found[0].help
+    assert not [d for d in compile_source(Source("run.moe", "qwen3_30b_a3b; h100 x 16\n\tseq 4k # é 😀")).diagnostics
+                if d.id == "check.hidden_text"]  # fmt: skip
