@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moedsl.checker.clusters import facts
+from moedsl.checker.clusters import arguments, facts
 from moedsl.checker.clusters import known as clusters
 from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
@@ -88,6 +88,13 @@ def test_every_fact_is_read() -> None:
 )
 def test_a_mistake_is_a_diagnostic(text: str, id: str) -> None:
     assert ids(text) == [id]
+
+
+@pytest.mark.parametrize("option", arguments.DERIVED_SBATCH)
+def test_a_parameter_of_sbatch_that_is_derived_has_a_way_out(option: str) -> None:
+    _, (found,) = read(f'{SLURM}; sbatch {{ {option.replace("-", "_")} "x" }}')
+    assert found.message.startswith(f"`{option}` of sbatch")
+    assert found.help == (arguments.DERIVED_SBATCH[option],)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from attrs import evolve
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
+from moedsl.checker.clusters.arguments import DERIVED_SBATCH
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli.main import main
 from moedsl.launch import executors, homes, quote
@@ -200,6 +201,18 @@ def test_an_edited_recipe_is_what_the_kept_script_submits(home: Path, tmp_path: 
         [sys.executable, str(tmp_path / "out" / "launch.py"), "--dryrun"], capture_output=True, text=True, check=False
     )
     assert "<<'MOEDSL_END_OF_FILE_'\nprint('mine: \\xe4')\nMOEDSL_END_OF_FILE\nMOEDSL_END_OF_FILE_\n" in done.stdout
+
+
+def test_a_dependency_is_an_argument_of_the_kept_script(home: Path, tmp_path: Path) -> None:
+    """What the refusal of `sbatch { dependency ... }` says to write."""
+    lab = f'cluster lab {{ executor slurm; hardware h100; job_dir "{home}" }}'
+    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
+    assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(tmp_path / "out")]) == 0
+    kept, line = tmp_path / "out" / "launch.py", 'additional_parameters={"dependency": "afterok:JOB"}'
+    assert line in DERIVED_SBATCH["dependency"]
+    kept.write_text(kept.read_text().replace("nodes=", f"{line.replace('JOB', '12')}, nodes=", 1))
+    done = subprocess.run([sys.executable, str(kept), "--dryrun"], capture_output=True, text=True, check=False)
+    assert "#SBATCH --dependency=afterok:12\n" in done.stdout, done.stderr
 
 
 # ---------------------------------------------------------------- the command

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from attrs import frozen
 
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.source import Span
 from moedsl.megatron import secrets
 from moedsl.rules import launch_variables
 from moedsl.rules.rule import Rule
@@ -33,11 +34,29 @@ class Setting:
         return str(int(self.value)) if isinstance(self.value, bool) else str(self.value)
 
 
-DERIVED_SBATCH = (
-    "job-name", "nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gres", "account", "partition", "qos", "time",
-    "output", "error", "segment", "exclusive", "mem", "dependency", "wrap", "chdir", "export", "parsable", "array",
-)  # fmt: skip
-"""Parameters of sbatch that a fact, a rule or NeMo-Run decides."""
+_SIZE = "it follows from the plan's GPUs and the cluster's `gpus_per_node`"
+_OWN_RULE = 'write `derive sbatch.{} = "..."` with its reason in a block `rules NAME of launch`'
+_KEPT = "edit `launch.py` and `job.sh` of `moedsl compile FILE --emit launch`"
+DERIVED_SBATCH: Mapping[str, str] = {
+    "job-name": "`job_name_prefix` of the cluster is its beginning; the rest is the name of the run",
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node"), _SIZE),
+    "gpus-per-node": "write `gpus_per_node 4` in the cluster",
+    "gres": "write `request gres` in the cluster",
+    **{n: f"write `{n}` as a fact of the cluster, outside `sbatch`" for n in ("account", "partition", "qos", "time")},
+    **dict.fromkeys(
+        ("output", "error"), "`job_dir` of the cluster is the folder of logs, and `moedsl logs ID` prints them"
+    ),
+    "segment": "`topology off` of the cluster leaves it out",
+    **{n: _OWN_RULE.format(n) for n in ("exclusive", "mem")},
+    "dependency": "`moedsl run --sequential` runs the jobs of a file one after the other; to wait for any other job, "
+    f'{_KEPT}: additional_parameters={{"dependency": "afterok:JOB"}}',
+    "array": "`sweep` submits a job for each of its values",
+    "wrap": _KEPT,
+    "chdir": "name absolute paths in the run file",
+    "export": "write `env { NAME value }` or `secrets [NAME]` in the cluster",
+    "parsable": "leave it out: the launcher sets it",
+}
+"""Parameters of sbatch that a fact, a rule or NeMo-Run decides, each with what to write instead."""
 _OF_RULES = ("exclusive", "mem")
 """Parameters among these that a run's own rule may override."""
 _KINDS = ("srun.", "sbatch.")
@@ -50,10 +69,14 @@ def literal(rule: Rule) -> Diagnostic | None:
     program, _, name = rule.name.partition(".")
     option = name.replace("_", "-")
     if program == "sbatch" and option in DERIVED_SBATCH and not rule.is_std and option not in _OF_RULES:
-        text = f"`{option}` of sbatch follows from the plan or from the cluster's facts"
-        help = "`moedsl run FILE --cluster --dryrun` shows its value"
-        return error("check.cluster", text, rule.span, help=help)
+        return derived_sbatch(option, rule.span)
     return value(rule, rule.expr.value) if isinstance(rule.expr, ast.String) else None
+
+
+def derived_sbatch(option: str, at: Span) -> Diagnostic:
+    """Refuse a parameter of sbatch that something else decides, and name what to write instead."""
+    text = f"`{option}` of sbatch follows from the plan or from the cluster's facts"
+    return error("check.cluster", text, at, help=DERIVED_SBATCH[option])
 
 
 def value(rule: Rule, text: str) -> Diagnostic | None:

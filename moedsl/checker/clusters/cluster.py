@@ -232,8 +232,7 @@ class _Reader:
         """Read parameters of sbatch that nothing else decides."""
         out = {n.replace("_", "-"): text for n, text in self.labels(e, kind).items()}
         for name in sorted(set(out) & set(arguments.DERIVED_SBATCH)):
-            help = "`moedsl run FILE --cluster --dryrun` shows its value"
-            self.error("check.cluster", f"`{name}` of sbatch follows from the plan or from other facts", e.name, help)
+            self.diagnostics.append(arguments.derived_sbatch(name, e.name.span))
         return out
 
     def error(self, id: str, message: str, at: Any, help: str | tuple[str, ...] = ()) -> None:
