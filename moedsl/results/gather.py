@@ -23,11 +23,20 @@ HELP = (
 class Run:
     """One run: its logs, and where its numbers are."""
 
-    name: str
+    of: str
+    """The name of its plan; without one, of its log."""
     logs: tuple[Path, ...]
     plan: Plan | None = None
+    plan_file: Path | None = None
     recipe: str | None = None
     """A recipe in place of the plan, as `verify` accepts it."""
+    place: str = ""
+    """Where its plan is, if another plan has the same name (names.py)."""
+
+    @property
+    def name(self) -> str:
+        """The name that only this run and its repetitions have."""
+        return f"{self.of} ({self.place})" if self.place else self.of
 
 
 def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
@@ -71,7 +80,7 @@ def _paired(log: Path, stands: str) -> list[Run] | Diagnostic:
     if file.suffix != ".json" or not file.is_file():
         return [Run(str(log), logs, recipe=stands)] if Path(stands.partition(":")[0]).exists() else _wrong_run(stands)
     plan = read_plan(file)
-    return _wrong_run(stands) if plan is None else [Run(plan.name, logs, plan)]
+    return _wrong_run(stands) if plan is None else [Run(plan.name, logs, plan, file)]
 
 
 def _wrong_run(stands: str) -> Diagnostic:
@@ -81,9 +90,9 @@ def _wrong_run(stands: str) -> Diagnostic:
 def _of_log(path: Path) -> Run:
     """Read one log; its plan is in its folder or in a parent folder."""
     here = path.resolve().parent
-    plans = (plan for folder in (here, here / CODE, *here.parents[:2]) if (plan := read_plan(folder / PLAN)))
-    plan = next(plans, None)
-    return Run(plan.name if plan else str(path), (path,), plan)
+    files = (folder / PLAN for folder in (here, here / CODE, *here.parents[:2]))
+    file, plan = next(((file, plan) for file in files if (plan := read_plan(file))), (None, None))
+    return Run(plan.name if plan else str(path), (path,), plan, file)
 
 
 def _below(folder: Path) -> Iterator[Run]:
@@ -95,7 +104,7 @@ def _below(folder: Path) -> Iterator[Run]:
         groups.setdefault(root, []).append(log)
     for root, logs in groups.items():
         plan = read_plan(roots[root]) if root in roots else None
-        yield Run(plan.name if plan else str(root), tuple(logs), plan)
+        yield Run(plan.name if plan else str(root), tuple(logs), plan, roots.get(root))
 
 
 def _root(plan: Path) -> Path:

@@ -29,6 +29,7 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
         seconds, rates = _from_step_times(log, n, warmup)
     return {
         "name": run.name,
+        **({"place": run.place} if run.place else {}),
         "logs": list(log.files),
         **_ending(log, bool(rates)),
         "seq": n.seq,

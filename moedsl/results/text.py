@@ -30,8 +30,10 @@ def _comparison(c: Json, rows: Sequence[Json]) -> Iterator[str]:
 
 
 def label(row: Json) -> str:
-    """The value of a sweep, or the run's name."""
-    return row["value_of"]["value"] if "value_of" in row else row["name"]
+    """The value of a sweep, with its plan's place if another plan has it too; else the run's name."""
+    if "value_of" not in row:
+        return row["name"]
+    return row["value_of"]["value"] + (f" ({row['place']})" if "place" in row else "")
 
 
 def _row(r: Json, c: Json) -> tuple[str, ...]:

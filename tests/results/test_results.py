@@ -253,6 +253,45 @@ def test_logs_from_elsewhere_take_a_plan_or_a_recipe(
     assert len(rates) == 1
 
 
+def logged(steps: int, ms: float) -> str:
+    """Iteration lines as Bridge prints them."""
+    return "".join(f" [t] iteration {n:8d}/ {steps:8d} | elapsed time per iteration (ms): {ms + n % 3:.1f} |"
+                   " global batch size: 1024 | lm loss: 1.1E+01 | grad norm: 2.0 |\n" for n in range(1, 1 + steps))  # fmt: skip
+
+
+def test_plans_of_one_name_are_two_runs(plans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both runs are called main; b is faster, and ran twice."""
+    for name, value, ms in (("a", "1", 26000.0), ("b", "2", 25000.0), ("b2", "2", 25010.0)):
+        plan = json.loads((plans / f"main.micro_batch_{value}" / "plan.json").read_text())
+        (tmp_path / f"p{name}").mkdir()
+        kept = {k: v for k, v in plan.items() if k != "sweep"}
+        (tmp_path / f"p{name}" / "plan.json").write_text(json.dumps({**kept, "name": "main"}))
+        (tmp_path / f"{name}.log").write_text(logged(STEPS, ms))
+    words = [f"{tmp_path / name}.log={tmp_path / f'p{name}'}" for name in ("a", "b", "b2")]
+    data = results(*words, capsys=capsys)
+    assert [r["name"] for r in data["runs"]] == ["main (pa)", "main (pb)", "main (pb)"]
+    (c,) = data["comparisons"]
+    assert (c["winner"], c["runner_up"]) == ("main (pb)", "main (pa)")
+    assert main(["results", *words]) == 0
+    assert "main (pb) leads main (pa) by 4.0%" in capsys.readouterr().out
+
+
+def test_values_of_two_sweeps_of_one_name(plans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same file twice, with another batch the second time."""
+    for folder, batch in (("first", 1024), ("second", 2048)):
+        for value in ("1", "2"):
+            name = f"main.micro_batch_{value}"
+            plan = json.loads((plans / name / "plan.json").read_text())
+            plan["batch"]["global_batch"] = batch
+            (tmp_path / folder / name).mkdir(parents=True)
+            (tmp_path / folder / name / "plan.json").write_text(json.dumps(plan))
+            (tmp_path / folder / name / "train.log").write_text(logged(STEPS, 26000.0 - 1000 * int(value)))
+    names = [f"main.micro_batch_{v} ({f}/main.micro_batch_{v})" for f in ("first", "second") for v in ("1", "2")]
+    assert [r["name"] for r in results(str(tmp_path), capsys=capsys)["runs"]] == names
+    assert main(["results", str(tmp_path)]) == 0
+    assert "micro_batch=2 (first/main.micro_batch_2) leads" in capsys.readouterr().out
+
+
 def test_a_folder_without_its_numbers_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.log").write_text("nothing\n")
     for words, text in (

@@ -16,6 +16,7 @@ from moedsl.results.compare import comparisons
 from moedsl.results.gather import Run, gather
 from moedsl.results.log import read_all
 from moedsl.results.measure import measure
+from moedsl.results.names import told_apart
 from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.results.rows import lines
 from moedsl.results.text import text
@@ -26,7 +27,8 @@ def run(a: Namespace) -> int:
     kept = refusals(Path(a.measured), "results", force=a.force) if a.measured else []
     if kept:
         return talk.refused(a, kept)
-    runs, found = gather(a.paths)
+    gathered, found = gather(a.paths)
+    runs = told_apart(gathered)
     each = numbers(runs, Given(a.seq, a.gpus, a.global_batch))
     found += [n for n in each if isinstance(n, Diagnostic)]
     if found:
