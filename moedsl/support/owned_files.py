@@ -2,7 +2,7 @@
 
 Each file has a marker with the hash of its own text without the marker: a comment in its first line, of Python or of
 HTML, or the first key of a JSON object. All files are staged in a hidden folder next to their places and renamed into
-them. An error or an interrupt on the way restores the old files.
+them. An error or an interrupt on the way restores the old files. One process at a time writes a folder.
 """
 
 from __future__ import annotations
@@ -122,11 +122,16 @@ def _unwritable(path: Path, refused: OSError) -> Diagnostic:
 
 def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Stage everything, keep existing files, then rename; undo it all unless the last rename is done."""
+    from moedsl.support import folder_lock  # most commands write nothing
+
+    folders = _folders(folder, contents)
     with ExitStack() as tidy:
-        for part in _folders(folder, contents):
+        for part in folders:
             for made in _make(part):
                 tidy.callback(_remove_empty, made)
-        stage = Path(tempfile.mkdtemp(prefix=".moedsl-", dir=folder))
+        for part in sorted({p.resolve() for p in folders}):  # in one order: no two processes wait for each other
+            tidy.enter_context(folder_lock.held(part))
+        stage = Path(tempfile.mkdtemp(prefix=folder_lock.STAGE, dir=folder))
         tidy.callback(shutil.rmtree, stage, ignore_errors=True)
         staged = {name: stage / str(i) for i, name in enumerate(contents)}
         for name, data in contents.items():
