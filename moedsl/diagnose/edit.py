@@ -1,8 +1,8 @@
-"""Find the edits that a symptom's `fix` names, and prove that one of them helps: apply it and plan again.
+"""Find the edits that a symptom's `fix` names, apply each and plan again: the first that compiles is worth a run.
 
 An edit is text between backticks that is a statement of the language. It is tried with everything else as the plan had
-it, then with everything else free. The first one that compiles and changes the plan is the proof. If memory ran out, it
-must also lower the predicted peak.
+it, then with everything else free. It must compile and change the plan; if memory ran out, it must also lower the
+predicted peak. Whether it cures the run, only the run shows.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.syntax import ast
 from moedsl.syntax.parse_cache import cached_parse
+from moedsl.syntax.printer import print_expr
 
 _QUOTED = re.compile(r"`([^`]+)`")
 _NOT_HELD = ("precision",)
@@ -33,7 +34,7 @@ MEMORY = "memory"
 
 
 @frozen
-class Proof:
+class Compiled:
     """The effect of an edit on one run: `held` if all else stayed equal; `before` is None if nothing compiled."""
 
     run: str
@@ -45,10 +46,10 @@ class Proof:
 
 @frozen
 class Attempt:
-    """A run with the proof that an edit helps, or why each of the edits does not."""
+    """A run with the edit that compiles, or why each of the edits does not."""
 
     run: str
-    proof: Proof | None
+    compiled: Compiled | None
     failures: Mapping[str, str] = field(factory=dict)
 
 
@@ -80,11 +81,20 @@ def _statements(text: str) -> tuple[ast.Item, ...]:
     return module.items
 
 
-def prove(source: Source, wanted: Sequence[str], judge: Judge = anything) -> list[Attempt]:
-    """For each run of a file, find the first edit that compiles, changes its plan and passes `judge`. For a sweep or an
-    isolation, the first plan counts for all."""
-    before = compile_source(source)
-    return [_attempt(source, run, _first(before, run or "main"), wanted, judge) for run in _runs(before)]
+def compile_edits(source: Source, rule: Rule) -> list[Attempt]:
+    """For each run of a file, find the first edit of a symptom that compiles, changes its plan and passes its judge.
+    For a sweep or an isolation, the first plan counts for all."""
+    result = compile_source(source)
+    planned = [(run, _first(result, run or "main")) for run in _runs(result)]
+    return [_foreign(run, p, rule) or _attempt(source, run, p, edits(rule.fix), judge(rule)) for run, p in planned]
+
+
+def _foreign(run: str | None, planned: Plan | None, rule: Rule) -> Attempt | None:
+    """Refuse every edit if the symptom is of other runs than this."""
+    if planned is None or rule.when is None or rule.applies(_settings(planned)):
+        return None
+    why = f"a run with this message has {print_expr(rule.when)}: the log is of another run"
+    return Attempt(run or "main", None, dict.fromkeys(edits(rule.fix), why))
 
 
 def _first(result: Result, run: str) -> Plan | None:
@@ -111,8 +121,8 @@ def _attempt(source: Source, run: str | None, before: Plan | None, wanted: Seque
             elif before is not None and (why := judge(before, after)) is not None:
                 failures[edit] = why
             else:
-                proof = Proof(run or "main", edit, held, before, after)
-                return Attempt(run or "main", proof, {k: v for k, v in failures.items() if k != edit})
+                compiled = Compiled(run or "main", edit, held, before, after)
+                return Attempt(run or "main", compiled, {k: v for k, v in failures.items() if k != edit})
     return Attempt(run or "main", None, failures)
 
 

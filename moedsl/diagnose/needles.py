@@ -12,6 +12,7 @@ from attrs import define
 SHORTEST = 4
 """The length of the shortest useful word; shorter ones occur everywhere."""
 _QUANTIFIER = re.compile(r"[*+?]\??|\{[0-9]*,?[0-9]*\}\??")
+_NAMED = re.compile(r"\?P<\w+>")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
 _CLASSES = "dDsSwWbBA"
 """The letters that mean the same after a backslash whatever follows; `\\x41` and `\\pL` read on."""
@@ -82,6 +83,8 @@ class _Reader:
     def _group(self) -> Words | None:
         if self.text.startswith("?:", self.at):
             self.at += 2
+        elif named := _NAMED.match(self.text, self.at):
+            self.at = named.end()
         elif self._next() == "?":
             self.unknown = True
         words = self.alternatives()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from attrs import define, evolve, field, frozen
@@ -11,7 +11,7 @@ from attrs import define, evolve, field, frozen
 from moedsl.diagnose.needles import needles
 from moedsl.rules import collect
 from moedsl.rules.library import Library
-from moedsl.rules.patterns import Pattern, compiled
+from moedsl.rules.patterns import Match, Pattern, compiled
 from moedsl.rules.rule import Rule
 
 BLOCK = 4 << 20
@@ -45,6 +45,8 @@ class Sighting:
     count: int
     ranks: tuple[int, ...] = ()
     """The ranks of its lines, if lines name theirs."""
+    details: Mapping[str, str] = field(factory=dict)
+    """What the named groups of the pattern caught in the first line."""
 
 
 @frozen
@@ -121,13 +123,14 @@ class _Scan:
 
     def _try(self, s: Symptom, block: bytes, start: int) -> None:
         text = _line(block, start)
-        if not s.pattern.search(text):
+        match = s.pattern.search(text)
+        if match is None:
             return
         rank, text = _without_rank(text)
         seen = self.found.get(s.rule.id)
         ranks = () if rank is None else (rank,)
         if seen is None:
-            self.found[s.rule.id] = Sighting(s.rule, self._number(block, start), text[:SHOWN], 1, ranks)
+            self.found[s.rule.id] = Sighting(s.rule, self._number(block, start), text[:SHOWN], 1, ranks, _named(match))
         else:
             self.found[s.rule.id] = evolve(seen, count=seen.count + 1, ranks=_joined(seen.ranks, rank))
 
@@ -143,6 +146,10 @@ class _Scan:
 
 def _joined(ranks: tuple[int, ...], rank: int | None) -> tuple[int, ...]:
     return ranks if rank is None or rank in ranks else tuple(sorted((*ranks, rank)))
+
+
+def _named(match: Match) -> dict[str, str]:
+    return {name: value for name, value in match.groupdict().items() if value}
 
 
 def _starts(block: bytes, words: tuple[bytes, ...] | None) -> set[int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from moedsl.diagnose.edit import Attempt, Proof, changes, edits, figures
+from moedsl.diagnose.edit import Attempt, Compiled, changes, edits, figures
 from moedsl.diagnose.scan import Report, Sighting
 from moedsl.schema.axes import LAYOUT, show
 from moedsl.support.text import counted, wrapped
@@ -21,26 +21,27 @@ TRY = (
 
 
 def to_json(
-    r: Report, proofs: Mapping[str, Sequence[Attempt]], remarks: Mapping[str, str] = MappingProxyType({})
+    r: Report, attempts: Mapping[str, Sequence[Attempt]], remarks: Mapping[str, str] = MappingProxyType({})
 ) -> Json:
-    """Write the report as JSON, with `proofs` and `remarks` by the id of a symptom if there is a run file."""
+    """Write the report as JSON, with `attempts` and `remarks` by the id of a symptom if there is a run file."""
     error = {"line": r.last_error[0], "text": r.last_error[1]} if r.last_error else None
-    found = [_sighting(s, proofs.get(s.rule.id), remarks.get(s.rule.id)) for s in r.sightings]
+    found = [_sighting(s, attempts.get(s.rule.id), remarks.get(s.rule.id)) for s in r.sightings]
     return {"version": 1, "log": r.name, "lines": r.lines, "symptoms": found, "last_error": error}
 
 
 def _sighting(s: Sighting, attempts: Sequence[Attempt] | None, remark: str | None) -> Json:
     entry = {"id": s.rule.id, "line": s.line, "text": s.text, "count": s.count, "ranks": list(s.ranks)}
+    named = {"details": dict(s.details)} if s.details else {}
     known = {"cause": s.rule.because, "confirm": s.rule.confirm, "fix": s.rule.fix, "edits": edits(s.rule.fix)}
-    proved = {} if attempts is None else {"runs": [_attempt(a) for a in attempts]}
-    return {**entry, **known, "cite": list(s.rule.cites), **({"remark": remark} if remark else {}), **proved}
+    tried = {} if attempts is None else {"runs": [_attempt(a) for a in attempts]}
+    return {**entry, **named, **known, "cite": list(s.rule.cites), **({"remark": remark} if remark else {}), **tried}
 
 
 def _attempt(a: Attempt) -> Json:
-    return {"run": a.run, "proof": _proof(a.proof) if a.proof else None, "failures": dict(a.failures)}
+    return {"run": a.run, "compiled": _compiled(a.compiled) if a.compiled else None, "failures": dict(a.failures)}
 
 
-def _proof(p: Proof) -> Json:
+def _compiled(p: Compiled) -> Json:
     before = figures(p.before) if p.before else None
     changed = {k: {"before": a, "after": b} for k, (a, b) in (changes(p.before, p.after) if p.before else {}).items()}
     return {
@@ -72,10 +73,11 @@ def _nothing(r: Json) -> str:
 def _symptom(s: Json, log: str) -> str:
     lines = [s["id"], _paragraph(f"  {log}:{s['line']}  ", s["text"])]
     lines += [f"  on {s['count']:,} lines{_ranks(s['ranks'])}"] if s["count"] > 1 else []
-    rows = {"cause": s["cause"], "confirm": s["confirm"], "fix": s["fix"], "source": "; ".join(s["cite"])}
+    named = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in s.get("details", {}).items())
+    rows = {"named": named, **{name: s[name] for name in ("cause", "confirm", "fix")}, "source": "; ".join(s["cite"])}
     lines += [_paragraph(f"  {name:<9}", value) for name, value in rows.items() if value]
     lines += [_paragraph("  remark   ", s["remark"])] if "remark" in s else []
-    lines += [_paragraph(f"  {_proved_word(run):<9}", _run_text(run)) for run in s.get("runs", [])]
+    lines += [_paragraph(f"  {'compiles' if r['compiled'] else 'none':<9}", _run_text(r)) for r in s.get("runs", [])]
     return "\n".join(lines)
 
 
@@ -92,17 +94,18 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f", rank{'s' * (len(ranks) > 1)} " + ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in spans)
 
 
-def _proved_word(run: Json) -> str:
-    return "proved" if run["proof"] else "no proof"
-
-
 def _run_text(run: Json) -> str:
-    if run["proof"] is None:
-        tried = "; ".join(f"`{edit}`: {why}" for edit, why in run["failures"].items())
-        return f"{run['run']}: {tried or 'no statement of a run file fixes this'}"
-    p = run["proof"]
+    if run["compiled"] is None:
+        return f"{run['run']}: {_failures(run['failures']) or 'no statement of a run file fixes this'}"
+    p = run["compiled"]
     how = ", all else as before" if p["all_else_as_before"] else ""
-    return f"{run['run']}: with `{p['edit']}`{how}, it compiles: {_became(p)}"
+    return f"{run['run']}: `{p['edit']}`{how}: {_became(p)}"
+
+
+def _failures(failures: Mapping[str, str]) -> str:
+    """Give each reason once, after the edits that it refuses."""
+    refused = {why: [edit for edit, w in failures.items() if w == why] for why in failures.values()}
+    return "; ".join(f"{', '.join(f'`{e}`' for e in edits)}: {why}" for why, edits in refused.items())
 
 
 def _became(p: Json) -> str:

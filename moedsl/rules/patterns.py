@@ -11,10 +11,18 @@ OPTIONS = re2.Options()
 OPTIONS.log_errors = False
 
 
+class Match(Protocol):
+    """Where an expression matched."""
+
+    def groupdict(self) -> dict[str, str | None]:
+        """What each named group caught."""
+        ...
+
+
 class Pattern(Protocol):
     """A compiled expression."""
 
-    def search(self, text: str) -> object:
+    def search(self, text: str) -> Match | None:
         """The first match in a text, or None."""
         ...
 

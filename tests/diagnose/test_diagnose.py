@@ -1,4 +1,4 @@
-"""`moedsl diagnose` from the outside: logs of every kind, edits proved on run files, JSON and exit codes."""
+"""`moedsl diagnose` from the outside: logs of every kind, edits compiled on run files, JSON and exit codes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose import scan
+from tests.helpers.diagnose_cases import SEEN
 from tests.helpers.paths import ROOT
 
 VPP = (
@@ -195,26 +196,26 @@ def test_a_named_pipe_is_refused_and_a_pipe_of_the_shell_is_read(run: Any, tmp_p
     os.close(reading)
 
 
-# ---------------------------------------------------------------- proofs
+# ---------------------------------------------------------------- edits
 
 
-def proof(out: str) -> Any:
+def compiled(out: str) -> Any:
     (found,) = json.loads(out)["symptoms"]
-    return found["runs"][0]["proof"]
+    return found["runs"][0]["compiled"]
 
 
-def test_an_edit_is_proved_on_the_run_file(run: Any, tmp_path: Path) -> None:
+def test_an_edit_is_compiled_on_the_run_file(run: Any, tmp_path: Path) -> None:
     """The plan was made without VPP (a recipe turned overlap on): the edit changes that and nothing else."""
     file = moe(tmp_path, "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first\npin pp=2 vpp=1 ep=8\n")
-    made = proof(run(VPP, "--run", file, "--json")[1])
+    made = compiled(run(VPP, "--run", file, "--json")[1])
     assert made["edit"] == "pin vpp=2" and made["all_else_as_before"]
     assert made["changes"] == {"vpp": {"before": 1, "after": 2}}
-    assert "proved   main: with `pin vpp=2`, all else as before" in run(VPP, "--run", file)[1]
+    assert "compiles main: `pin vpp=2`, all else as before: vpp 1 -> 2" in run(VPP, "--run", file)[1]
 
 
 def test_an_edit_for_a_file_that_does_not_compile(run: Any, tmp_path: Path) -> None:
     text = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first\npin pp=2 vpp=1 ep=8 ep_overlap=on\n"
-    made = proof(run(VPP, "--run", moe(tmp_path, text), "--json")[1])
+    made = compiled(run(VPP, "--run", moe(tmp_path, text), "--json")[1])
     assert made["before"] is None and made["layout"]["vpp"] == 2
 
 
@@ -223,19 +224,56 @@ def test_edits_that_do_not_help_say_why(run: Any, tmp_path: Path) -> None:
     text = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first\npin pp=2 vpp=1 ep=8\nrequire vpp != 2\n"
     _, out, _ = run(VPP, "--run", moe(tmp_path, text), "--json")
     (attempt,) = json.loads(out)["symptoms"][0]["runs"]
-    assert attempt["proof"]["edit"] == "pin vpp=3"
+    assert attempt["compiled"]["edit"] == "pin vpp=3"
     assert list(attempt["failures"]) == ["pin vpp=2"] and "`vpp != 2`" in attempt["failures"]["pin vpp=2"]
+
+
+def test_no_number_format_is_a_cure_of_a_run_in_bf16(run: Any, tmp_path: Path) -> None:
+    nan, fp8 = "number of nan iterations:   1 |", "Device compute capability 10.0 or higher required for MXFP8"
+    text = "qwen3_30b_a3b; b200 x 16; seq 4k; batch 1024"
+    assert compiled(run(nan, "--run", moe(tmp_path, text), "--json")[1])["edit"] == "set optimizer.lr = 0.0001"
+    assert "precision != bf16: the log is of another run" in run(fp8, "--run", moe(tmp_path, text))[1].replace(
+        "\n           ", " "
+    )
+    file = moe(tmp_path, f"{text}; precision mxfp8")
+    assert compiled(run(nan, "--run", file, "--json")[1])["edit"] == "precision bf16"
+    assert compiled(run(fp8, "--run", file, "--json")[1]) is not None
+
+
+def test_nothing_is_called_proved(run: Any, tmp_path: Path) -> None:
+    """An edit that compiles is no proof of a cure."""
+    file = moe(tmp_path, "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first\npin pp=2 vpp=1 ep=8\n")
+    assert not any(
+        "proof" in out or "prove" in out for out in (run(VPP, "--run", file, *j)[1] for j in ([], ["--json"]))
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "details"),
+    [
+        (
+            "collective_timeout",
+            {"operation": "ALLTOALL_BASE", "process_group": "EXPERT_MODEL_PARALLEL_GROUP", "sequence": "1207"},
+        ),
+        ("xid", {"device": "PCI:0000:3b:00", "xid": "79"}),
+        ("store_timeout", {"keys": "/default_pg/0//cpu//0"}),
+    ],
+)
+def test_what_a_message_names_is_in_the_answer(run: Any, name: str, details: dict[str, str]) -> None:
+    (found,) = json.loads(run(SEEN[name], "--json")[1])["symptoms"]
+    assert found["id"].endswith(f".{name}") and found["details"] == details
+    assert all(f"{key.replace('_', ' ')} {value}" in run(SEEN[name])[1] for key, value in details.items())
 
 
 def test_no_edit_helps(run: Any, tmp_path: Path) -> None:
     text = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first\npin pp=2 vpp=1 ep=8\nrequire pp == 2 and vpp == 1\n"
     code, out, _ = run(VPP, "--run", moe(tmp_path, text))
-    assert code == 0 and "no proof main: `pin vpp=2`: " in out
+    assert code == 0 and "none     main: `pin vpp=2`: " in out
 
 
 def test_memory_goes_down_where_memory_was_short(run: Any, tmp_path: Path) -> None:
     file = moe(tmp_path, "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first\npin cuda_graph=none\n")
-    made = proof(run(OOM, "--run", file, "--json")[1])
+    made = compiled(run(OOM, "--run", file, "--json")[1])
     assert made["after"]["peak_gib"] < made["before"]["peak_gib"]
 
 
@@ -244,7 +282,7 @@ def test_no_edit_of_a_lack_of_memory_needs_more(run: Any, name: str) -> None:
     """Another recomputation may hold more, or go with another layout: then it is no way out, and that is said."""
     _, out, _ = run(OOM, "--run", str(ROOT / "examples" / f"{name}.moe"), "--json")
     (attempt,) = json.loads(out)["symptoms"][0]["runs"]
-    made = attempt["proof"]
+    made = attempt["compiled"]
     assert made is None or made["after"]["peak_gib"] < made["before"]["peak_gib"]
     assert any("not below" in why for why in attempt["failures"].values())
 
@@ -255,9 +293,9 @@ def test_a_symptom_of_ones_own_may_be_a_lack_of_memory(run: Any, tmp_path: Path)
         "qwen3_30b_a3b; gb200 x 16; seq 4k; batch 1024; fit first; pin micro_batch=1 pp=1 tp=1 cp=1 ep=8 recompute=none"
     )
     rule = 'rules site {{ symptom {}: "cgroup killed" fix "`pin micro_batch=2`" because "x" cite seed "y" }}\n'
-    for name, proved in (("host_memory", False), ("killed", True)):
+    for name, compiles in (("host_memory", False), ("killed", True)):
         found = run("cgroup killed it", "--run", moe(tmp_path, text + "\n" + rule.format(name)), "--json")[1]
-        assert (proof(found) is not None) == proved, found
+        assert (compiled(found) is not None) == compiles, found
 
 
 @pytest.mark.parametrize(
@@ -290,7 +328,8 @@ NCCL = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:
     [
         ([NCCL + "unhandled cuda error, NCCL version 2.27.3", "ncclUnhandledCudaError: Call to CUDA function failed.",
           "Last error:", "Cuda failure 2 'out of memory'"], ["nccl_cuda", "nccl_memory"]),
-        ([NCCL + "unhandled cuda error", "Cuda failure 700 'an illegal memory access was encountered'"], ["nccl_cuda"]),
+        ([NCCL + "unhandled cuda error", "Cuda failure 700 'an illegal memory access was encountered'"],
+         ["nccl_cuda", "illegal_access"]),
         ([NCCL + "remote process exited or there was a network error, NCCL version 2.27.3"], ["nccl_error"]),
         ([NCCL + "internal error - please report this issue to the NCCL developers"], ["nccl_error"]),
         (["iteration 5/ 100 | lm loss: 2.1E+00 | number of nan iterations:   1 |"], ["nan_iterations"]),
@@ -305,11 +344,11 @@ def test_what_a_run_prints_is_told_apart(run: Any, tmp_path: Path, lines: list[s
 def test_commentary_of_a_plan_is_no_change(run: Any, tmp_path: Path) -> None:
     """From 32k on a plan's batch is compared with 4K, which follows from the rest."""
     file = moe(tmp_path, "qwen3_30b_a3b; h100 x 64; seq 64k; throughput first\n")
-    changed = proof(run(OOM, "--run", file, "--json")[1])["changes"]
+    changed = compiled(run(OOM, "--run", file, "--json")[1])["changes"]
     assert changed and not [k for k, v in changed.items() if isinstance(v["before"], dict)]
 
 
-def test_every_run_of_a_file_is_proved(run: Any) -> None:
+def test_every_run_of_a_file_is_compiled(run: Any) -> None:
     _, out, _ = run("disable full recomputation when enabling overlap_moe_expert_parallel_comm", "--run",
                     str(ROOT / "examples/several_runs.moe"), "--json")  # fmt: skip
     assert [r["run"] for r in json.loads(out)["symptoms"][0]["runs"]] == ["bring_up", "scale_out", "tuned"]

@@ -21,8 +21,8 @@ from tests.oracles.wheel_messages import near, path_of
 ALL = scan.symptoms(load_stdlib())
 NAMED = {s.rule.name: s for s in ALL}
 CODE = re.compile(r"(core|bridge|te) ([\w/]+\.py):(\d+)")
-PROSE = ("flex_not_applied", "fsdp_mesh")
-"""Cite code that prints nothing itself: what should have been called, and what einops complains of."""
+PROSE = ("flex_not_applied", "fsdp_mesh", "learning_rates")
+"""Cite code that prints nothing itself: what should have been called, what einops complains of, a bare assertion."""
 
 every = pytest.mark.parametrize("s", ALL, ids=lambda s: s.rule.id)
 
@@ -39,7 +39,8 @@ def code_of(s: Symptom) -> list[tuple[str, str, int]]:
 
 
 CITED = [pytest.param(s, *c, id=f"{s.rule.name}-{c[1]}:{c[2]}") for s in ALL for c in code_of(s)]
-TORCH = [(s.rule.name, c.removeprefix("torch ")) for s in ALL for c in s.rule.cites if c.startswith("torch ")]
+LIBRARY = re.compile(r"(torch|cuda) (\S+)")
+LIBRARIES = [(s.rule.name, m[1], m[2]) for s in ALL for c in s.rule.cites if (m := LIBRARY.fullmatch(c))]
 
 
 @pytest.mark.bridge
@@ -51,14 +52,14 @@ def test_the_cited_code_prints_what_is_searched(s: Symptom, whose: str, file: st
 
 
 @pytest.mark.bridge
-@pytest.mark.parametrize(("name", "file"), TORCH)
-def test_torch_holds_the_words(name: str, file: str) -> None:
-    text = path_of("torch", file).read_bytes()
+@pytest.mark.parametrize(("name", "whose", "file"), LIBRARIES)
+def test_torch_and_cuda_hold_the_words(name: str, whose: str, file: str) -> None:
+    text = path_of(whose, file).read_bytes()
     assert any(w in text for w in NAMED[name].words or ())
 
 
 def test_every_symptom_is_held_against_something_real() -> None:
-    held = {*SEEN, *REFUSED.values(), *(name for name, _ in TORCH)}
+    held = {*SEEN, *REFUSED.values(), *(name for name, *_ in LIBRARIES)}
     assert [s.rule.name for s in ALL if not code_of(s) and s.rule.name not in held] == []
 
 

@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOTS = {"core": "megatron/core", "bridge": "megatron/bridge", "te": "transformer_engine", "torch": "torch"}
+ROOTS = {
+    "core": "megatron/core",
+    "bridge": "megatron/bridge",
+    "te": "transformer_engine",
+    "torch": "torch",
+    "cuda": "nvidia/cu13",
+}
 _FIELD = re.compile(r"\{(:[^{}]*)?\}")
 """A field of `str.format` without a name."""
 REACH = 12

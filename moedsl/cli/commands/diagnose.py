@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
-from moedsl.diagnose import edit, scan
-from moedsl.diagnose.edit import Attempt, edits, prove
+from moedsl.diagnose import scan
+from moedsl.diagnose.edit import compile_edits
 from moedsl.diagnose.gpu import remarks
 from moedsl.diagnose.text import text, to_json
 from moedsl.diagnostics.model import Diagnostic, Label, error
@@ -29,8 +29,8 @@ def run(a: Namespace) -> int:
         return talk.refused(a, problems, library.sources)
     with stream:
         report = scan.diagnose(name, scan.blocks(stream), scan.symptoms(library))
-    proofs = _proofs(report, source) if source else {}
-    data = to_json(report, proofs, remarks(report, source, library) if source else {})
+    attempts = {s.rule.id: compile_edits(source, s.rule) for s in report.sightings} if source else {}
+    data = to_json(report, attempts, remarks(report, source, library) if source else {})
     if a.json:
         talk.print_json(data)
     else:
@@ -51,11 +51,6 @@ def _library(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]
         return library, None, list(found)
     use(library, source, module, cached_parse)
     return library, source, [d for d in library.diagnostics if d.is_error]
-
-
-def _proofs(report: scan.Report, source: Source) -> dict[str, list[Attempt]]:
-    """For each symptom, try its edits on the runs of the file."""
-    return {s.rule.id: prove(source, edits(s.rule.fix), edit.judge(s.rule)) for s in report.sightings}
 
 
 Opened = tuple[str, BinaryIO | None, list[Diagnostic]]
