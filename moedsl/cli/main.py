@@ -10,6 +10,7 @@ import gc
 import importlib
 import keyword
 import os
+import re
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -81,12 +82,27 @@ def _help(prog: str) -> argparse.HelpFormatter:
     return argparse.HelpFormatter(prog, width=columns - 2)
 
 
+_CHOICE = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)")
+_OPTION = re.compile(r"unrecognized arguments: (?:[^-]\S* )*(?P<word>--?\w[\w-]*)")
+
+
 class _Parser(argparse.ArgumentParser):
-    """Exit with code 1 for wrong arguments, which are the user's mistake."""
+    """Exit with code 1 for wrong arguments, which are the user's mistake, and suggest the nearest word."""
+
+    options: Sequence[str] = ()
+    """The options of its commands: the parser of all is the one that meets an unknown option."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog}: {message}\n")
+        self.exit(1, f"{self.prog}: {message}\n{self._nearest(message)}")
+
+    def _nearest(self, message: str) -> str:
+        from moedsl.diagnostics.model import suggest  # only a mistake has need of it
+
+        choice, option = _CHOICE.search(message), _OPTION.search(message)
+        known = re.findall(r"[\w-]+", choice["known"]) if choice else self.options
+        found = choice or option
+        return "".join(f"help: {hint}\n" for hint in suggest(found["word"], [*known])) if found else ""
 
 
 def _bug() -> int:
@@ -110,8 +126,15 @@ def _parser(word: str) -> argparse.ArgumentParser:
         "--version", action="store_true", help="print the version and the supported versions of Megatron Bridge"
     )
     parser.set_defaults(module="version", parser=parser)
-    _declare(parser, "command", {word: COMMANDS[word]} if word in COMMANDS else COMMANDS)
+    commands = {word: COMMANDS[word]} if word in COMMANDS else COMMANDS
+    _declare(parser, "command", commands)
+    parser.options = ["--help", "--version", *_options(commands)]
     return parser
+
+
+def _options(commands: Mapping[str, Command]) -> list[str]:
+    own = [w for c in commands.values() for words, _ in c.arguments for w in words if w.startswith("-")]
+    return own + [w for c in commands.values() for w in _options(c.actions)]
 
 
 def _declare(parser: argparse.ArgumentParser, dest: str, commands: Mapping[str, Command]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from moedsl.cli.terminal import coloured
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.render import render_all
@@ -35,7 +36,7 @@ def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> Non
     """Print diagnostics as text on stderr."""
     data = [to_json(d, sources) for d in diagnostics]
     if data:
-        print(render_all(data, colour=sys.stderr.isatty()), file=sys.stderr)
+        print(render_all(data, colour=coloured(sys.stderr)), file=sys.stderr)
 
 
 def print_json(value: Any) -> None:

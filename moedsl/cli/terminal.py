@@ -6,6 +6,7 @@ or hides text.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from contextlib import AbstractContextManager, ExitStack, redirect_stderr, redirect_stdout
@@ -42,6 +43,11 @@ def shown() -> AbstractContextManager[Any]:
     stack.enter_context(redirect_stdout(cast(TextIO, Shown(sys.stdout))))
     stack.enter_context(redirect_stderr(cast(TextIO, Shown(sys.stderr))))
     return stack
+
+
+def coloured(stream: TextIO) -> bool:
+    """Whether to colour what goes to a stream: a terminal that shows colours, of a user who wants them."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def print_file(text: str) -> None:

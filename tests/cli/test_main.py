@@ -76,6 +76,27 @@ def test_wrong_words_are_exit_1(run: Any, words: list[str]) -> None:
     assert code == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        (["plann"], "plan"),
+        (["modles"], "models"),
+        (["plan", "--jsn", "-e", GOOD], "--json"),
+        (["plan", "x.moe", "--topp", "3"], "--top"),
+        (["models", "ad"], "add"),
+        (["models", "add", "config.json", "--nmae", "x"], "--name"),
+        (["plan", "-e", GOOD, "--stop-after", "sovle"], "solve"),
+    ],
+)
+def test_a_misspelt_word_has_its_nearest(run: Any, words: list[str], nearest: str) -> None:
+    code, _, err = run(*words)
+    assert code == 1 and f"help: did you mean `{nearest}`?" in err
+
+
+def test_a_word_near_to_nothing_has_no_help(run: Any) -> None:
+    assert "help" not in run("xylophone")[2].replace("[-h]", "")
+
+
 def test_interrupted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(_: Any) -> int:
         raise KeyboardInterrupt
@@ -220,6 +241,14 @@ def test_compile_writes_the_four_files(run: Any, tmp_path: Path) -> None:
     assert run("compile", "-e", GOOD, "-o", str(out))[0] == 0, "what moedsl wrote it may write again"
     assert first == {f: (out / f).read_bytes() for f in FILES}
     compile(first["recipe.py"], "recipe.py", "exec")
+
+
+def test_compile_says_whose_plan_it_replaces(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("compile", "-e", GOOD)[2] == "wrote out/\n"
+    assert run("compile", "-e", GOOD + "; seq 8k")[2] == "wrote out/\n"
+    other = GOOD.replace("qwen3_30b_a3b", "moonlight_16b")
+    assert run("compile", "-e", other)[2].endswith("wrote out/, which held a plan of qwen3_30b_a3b\n")
 
 
 def test_a_strange_file_is_kept_unless_forced(run: Any, tmp_path: Path) -> None:

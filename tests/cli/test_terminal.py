@@ -93,9 +93,23 @@ def test_a_formatted_file_is_unchanged_but_on_a_terminal(
         assert (out.getvalue() if isinstance(out, Terminal) else capsys.readouterr().out) == expected
 
 
+@pytest.mark.parametrize("command", ["check", "plan", "compile", "explain"])
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_user_who_wants_no_colours_gets_none(
+    monkeypatch: pytest.MonkeyPatch, command: str, variable: str, value: str
+) -> None:
+    err = Terminal()
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setenv(variable, value)
+    main([command, "-e", "qwen3_30b_a3b; h100 x 16; pin tq=1"])
+    assert "error[check.unknown_axis]" in err.getvalue() and "\x1b" not in err.getvalue()
+
+
 def test_colours_of_diagnostics_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     err = Terminal()
     monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     main(["check", "-e", f'qwen3_30b_a3b; h100 x 16; data "{EVIL}"; pin tq=1'])
     assert "\x1b[1;31merror[check.unknown_axis]\x1b[0m" in err.getvalue()
     assert "\x1b]" not in err.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -50,11 +51,22 @@ def _write(a: Namespace, result: Result) -> int:
     talk.say(diagnostics, result.library.sources)
     if any(d.is_error for d in diagnostics):
         return 1
+    before = {where: _model_in(where) for where in dict.fromkeys((folder / name).parent for name in files)}
     diagnostics = write_all(folder, files, a.force)
     if diagnostics:
         talk.say(diagnostics, {})
         return 1
     talk.say(left_over(folder, files), {})
-    for where in dict.fromkeys((folder / name).parent for name in files):
-        print(f"wrote {where}/", file=sys.stderr)
+    for where, model in before.items():
+        others = f", which held a plan of {model}" if model not in (None, _model_in(where)) else ""
+        print(f"wrote {where}/{others}", file=sys.stderr)
     return 0
+
+
+def _model_in(folder: Path) -> str | None:
+    """The model of the plan in a folder; None if there is no plan."""
+    try:
+        plan = json.loads((folder / "plan.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return plan.get("model") if isinstance(plan, dict) else None

@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from moedsl.cli import talk
+from moedsl.cli.terminal import coloured
 from moedsl.diagnostics.model import to_json
 from moedsl.diagnostics.render import render_all
 from moedsl.lint.report import Lint, merged
@@ -24,7 +25,7 @@ def run(a: Namespace) -> int:
 
 def text(x: Lint) -> str:
     """Print the diagnostics of one recipe, then how many rules applied."""
-    shown = render_all([to_json(d, x.sources) for d in x.diagnostics], colour=sys.stdout.isatty())
+    shown = render_all([to_json(d, x.sources) for d in x.diagnostics], colour=coloured(sys.stdout))
     asked = f"{x.file}: {_count(x, 'error')}, {_count(x, 'warning')}, {_count(x, 'note')}; {x.judged} rules applied"
     if x.inherited:
         asked += f", {len(x.inherited)} in the base recipe"
@@ -39,7 +40,7 @@ def inherited(found: Sequence[Lint]) -> str:
     sources = {name: source for x in found for name, source in x.sources.items()}
     shown = [to_json(d, sources) for d in merged(found)]
     head = "\nAdvice that comes with the base recipe:\n\n"
-    return head + render_all(shown, colour=sys.stdout.isatty()) if shown else ""
+    return head + render_all(shown, colour=coloured(sys.stdout)) if shown else ""
 
 
 def _count(x: Lint, severity: str) -> str:
