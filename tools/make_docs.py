@@ -30,8 +30,9 @@ HARMLESS = ("plan", "what-if", "check", "explain", "models", "hardware")
 
 
 def documents() -> list[Path]:
-    """List README.md, CONTRIBUTING.md and docs/."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    """List README.md, CONTRIBUTING.md, SECURITY.md and docs/."""
+    roots = (ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY"))
+    return [*roots, *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def regenerated() -> Iterator[tuple[Path, str]]:

@@ -59,6 +59,9 @@ _RECIPE = (
     _arg("--gpu", "the hardware of a recipe without a plan"),
     _arg("--world", "the number of GPUs of a recipe without a plan", type=int),
 )
+_READ_ONLY = _flag(
+    "--read-only", "run nothing: read what the source states, and say what it leaves open (default: Bridge runs it)"
+)
 _FOREIGN = _flag("--force", "overwrite a file that moedsl did not write, or that was edited")
 
 COMMANDS: Mapping[str, Command] = {
@@ -95,8 +98,12 @@ COMMANDS: Mapping[str, Command] = {
         *_BUDGET,
     ),
     "verify": _command(
-        "build recipes with the real Megatron Bridge and compare them with their plans",
-        _arg("files FILE", "a folder that `compile` wrote, a recipe.py, a .moe file, or module:function", nargs="+"),
+        "run recipes with the real Megatron Bridge, which builds them, and compare them with their plans",
+        _arg(
+            "files FILE",
+            "a folder that `compile` wrote, a recipe.py, a .moe file, or module:function; a recipe runs as you",
+            nargs="+",
+        ),
         *_RECIPE,
         _arg("--jobs", "recipes checked at once (default: 2)", type=int, default=2),
         _JSON,
@@ -115,7 +122,8 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "lint": _command(
         "check existing Megatron Bridge recipes against every rule, and point at the line",
-        _arg("files FILE", "a recipe.py (FILE:function), or module:function", nargs="+"),
+        _arg("files FILE", "a recipe.py (FILE:function), or module:function; a recipe runs as you", nargs="+"),
+        _READ_ONLY,
         _arg("--gpu", "the hardware, if the function's name does not give it"),
         _arg("--world", "the number of GPUs, if the function's name does not give it", type=int),
         _arg("--phase", "phase whose advice to give", choices=("fit", "scale", "throughput"), default="throughput"),
@@ -123,7 +131,10 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "import": _command(
         "write the .moe program of an existing recipe",
-        _arg("recipe RECIPE", "a recipe.py (FILE:function), module:function, or the run_config.yaml of a run"),
+        _arg(
+            "recipe RECIPE",
+            "a recipe.py (FILE:function) or module:function, which run as you, or the run_config.yaml of a run",
+        ),
         _arg("--gpu", "the hardware, if the recipe does not name it"),
         _arg("--world", "the number of GPUs, if the recipe does not name it", type=int),
         _arg("-o --output FILE", "where to write it (default: standard output)"),
@@ -139,12 +150,14 @@ COMMANDS: Mapping[str, Command] = {
         "compare two runs: do they differ in the experiment, or only in how it runs",
         _arg(
             "sides A B",
-            "a .moe file (FILE:run), a compiled folder, plan.json, recipe.py, module:function or overrides",
+            "a .moe file (FILE:run), a compiled folder, plan.json, overrides, or a recipe.py or module:function, which "
+            "run as you",
             nargs="*",
         ),
         _arg("-e --expression TEXT", "a program, placed after A and B", action="append"),
         _arg("--like RECIPE", "compare one program with itself in the layout of this recipe of Bridge's", default=""),
         *_RECIPE,
+        _READ_ONLY,
         _flag("--exit-code", "exit 1 unless it is the same experiment"),
         _JSON,
     ),

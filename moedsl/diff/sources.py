@@ -55,10 +55,11 @@ class Side:
 
 @frozen
 class Options:
-    """The run that describes a recipe without a plan."""
+    """How a recipe is read: the run that describes it if it has no plan, and whether Bridge may run it."""
 
     gpu: str | None = None
     world: int | None = None
+    read_only: bool = False
 
 
 @frozen
@@ -78,7 +79,8 @@ def sides(
 ) -> list[Side | Wrong]:
     """Read the targets, then the texts of programs, as sides, or their errors. Recipes share one Bridge."""
     found = [*(one(t, options) for t in targets), *(_of_text(t) for t in texts)]
-    made = iter(_resolve([c for c in found if isinstance(c, Case)], server))
+    recipes = [c for c in found if isinstance(c, Case)]
+    made = iter(map(_read, recipes) if options.read_only else _resolve(recipes, server))
     return [next(made) if isinstance(f, Case) else f for f in found]
 
 

@@ -15,6 +15,8 @@ from moedsl.megatron.fields import field_names
 CFG = "cfg"
 DEEPEST = 12
 """The deepest nesting of calls that is followed."""
+MOST_CALLS = 1000
+"""The most calls that are followed."""
 FLEX_HELPER = "apply_flex_dispatcher_backend"
 _MAKERS = ("_config", "_common")
 """Endings of Bridge's names for functions that return a ConfigContainer."""
@@ -100,6 +102,7 @@ class Reader:
     asked: str | None = None
     hf: str | None = None
     _stack: list[Place] = field(factory=list)
+    _calls: int = 0
 
     def strangers(self) -> dict[str, Any]:
         """Fields of a known section that Bridge does not have."""
@@ -108,7 +111,9 @@ class Reader:
 
     def call(self, module: Module, function: ast.FunctionDef, arguments: Mapping[str, Any]) -> Any:
         """Read one function; returns its value."""
-        if len(self._stack) > DEEPEST:
+        self._calls += 1
+        if len(self._stack) > DEEPEST or self._calls > MOST_CALLS:
+            self.cannot(f"what {function.name} sets", (str(module.path), function.lineno))
             return UNKNOWN
         body = _Body(self, module, {**_defaults(function), **arguments})
         body.run(function.body)

@@ -1,4 +1,4 @@
-"""Read a recipe without Megatron Bridge: what its Python assigns through literals and plain helpers.
+"""Read a recipe and run nothing of it: what its Python assigns through literals and plain helpers.
 
 A statement is followed in order: assignments to `cfg.SECTION.FIELD`, through other names for `cfg` or a section,
 keyword arguments of the constructors of sections, helpers of the same module and of a module in its folder that take or
@@ -22,8 +22,9 @@ def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, 
     """Read the recipe from its source; a diagnostic if the function does not exist."""
     module = Module.of(Path(c.source)) if c.source.endswith(".py") else None
     if module is None or c.function not in module.functions:
-        text = f"{c.file}: no function `{c.function}` in the source, and Megatron Bridge is not installed to import it"
-        return None, (error("lint.source", text, help="name it as FILE:function, or install Bridge"),)
+        text = f"{c.file}: no function `{c.function}` in a source file, and nothing was imported"
+        help = "name it as FILE:function, or let Megatron Bridge import it: installed, and without --read-only"
+        return None, (error("lint.source", text, help=help),)
     reader = Reader()
     reader.call(module, module.functions[c.function], {})
     return _recipe(c, module, reader, hardware, library), ()

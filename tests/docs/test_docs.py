@@ -9,6 +9,7 @@ import make_docs
 import pytest
 
 from moedsl.checker.run_draft import STATEMENTS
+from moedsl.cli.arguments import COMMANDS
 from moedsl.cli.main import main
 from moedsl.syntax import reader
 from moedsl.syntax.parser import parse
@@ -64,6 +65,11 @@ def test_the_language_page_shows_every_statement(word: str) -> None:
     page = (ROOT / "docs/language.md").read_text(encoding="utf-8")
     shown = "\n".join(found["text"] for found in FENCE.finditer(page) if found["kind"].startswith("moe"))
     assert re.search(rf"(^|[;{{ ]){word}\b", shown, re.MULTILINE), f"no example says `{word}`"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_security_page_says_what_a_command_runs(command: str) -> None:
+    assert re.search(rf"`{command}[` ]", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
 
 
 def test_links_lead_somewhere() -> None:

@@ -23,6 +23,7 @@ SCOPE = (
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "docs/*.md",
     "editors/README.md",
     "editors/vscode/README.md",

@@ -22,7 +22,7 @@ def run(a: Namespace) -> int:
     if a.like:
         found = beside(*(("<text>", texts[0]) if texts else (a.sides[0], None)), a.like)
     else:
-        found = sides(a.sides, texts, Options(a.gpu, a.world))
+        found = sides(a.sides, texts, Options(a.gpu, a.world, a.read_only))
     left, right = found[0], found[-1]
     if not isinstance(left, Side) or not isinstance(right, Side):
         return _failed(a, [f for f in found if isinstance(f, Wrong)])

@@ -15,15 +15,15 @@ from moedsl.lint.run import lint
 
 
 def run(a: Namespace) -> int:
-    found = lint(a.files, a.gpu, a.world, a.phase)
+    found = lint(a.files, a.gpu, a.world, a.phase, a.read_only)
     if a.json:
         talk.print_json([x.to_json() for x in found])
     else:
-        print("\n".join(filter(None, (*(text(x) for x in found), inherited(found)))))
+        print("\n".join(filter(None, (*(text(x, a.read_only) for x in found), inherited(found)))))
     return int(any(x.failed for x in found))
 
 
-def text(x: Lint) -> str:
+def text(x: Lint, read_only: bool = False) -> str:
     """Print the diagnostics of one recipe, then how many rules applied."""
     shown = render_all([to_json(d, x.sources) for d in x.diagnostics], colour=coloured(sys.stdout))
     asked = f"{x.file}: {_count(x, 'error')}, {_count(x, 'warning')}, {_count(x, 'note')}; {x.judged} rules applied"
@@ -31,7 +31,8 @@ def text(x: Lint) -> str:
         asked += f", {len(x.inherited)} in the base recipe"
     if x.unjudged:
         asked += f", {x.unjudged} could not be evaluated"
-    how = [] if x.through_bridge else ["read from its source; Megatron Bridge is not installed or did not build it"]
+    why = "nothing was run" if read_only else "Megatron Bridge is not installed or did not build it"
+    how = [] if x.through_bridge else [f"read from its source; {why}"]
     return "\n".join([*([shown] if shown else []), asked, *(f"  {line}" for line in [*how, *x.unread])])
 
 

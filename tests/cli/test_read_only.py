@@ -1,0 +1,88 @@
+"""A recipe of somebody else's can be judged without running it, and the commands that run one say so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from moedsl.cli.main import main
+from moedsl.verify import client
+from tests.helpers.paths import ROOT
+
+HOSTILE = """from pathlib import Path
+from megatron.bridge.recipes.common import _pretrain_common
+import beside
+
+Path(__file__).with_name("ran").touch()
+
+def my_config(path=Path(__file__).with_name("ran").touch()):
+    cfg = _pretrain_common()
+    Path(__file__).with_name("ran").touch()
+    cfg.model.pipeline_model_parallel_size = 1
+    cfg.model.expert_tensor_parallel_size = 1
+    cfg.model.tensor_model_parallel_size = 1
+    cfg.model.expert_model_parallel_size = {ep}
+    cfg.train.micro_batch_size = eval("__import__('os').abort()")
+    return cfg
+"""
+MACHINES = ("--gpu", "h100", "--world", "16")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with two recipes and a module that would leave a mark; nothing may start Bridge."""
+    for name, ep in (("a", 32), ("b", 8)):
+        (tmp_path / f"{name}.py").write_text(HOSTILE.format(ep=ep))
+    (tmp_path / "beside.py").write_text(HOSTILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(client, "Server", None)
+    return tmp_path
+
+
+def test_lint_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", "--read-only", "a.py", *MACHINES]) == 1
+    said = capsys.readouterr().out
+    assert "std.mesh.expert_mesh" in said and "a.py:13" in said
+    assert "nothing was run" in said
+    assert "the value of train.micro_batch_size" in said and "what _pretrain_common sets" in said
+    assert not (folder / "ran").exists()
+
+
+def test_diff_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", "--read-only", "a.py", "b.py", *MACHINES, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["verdict"]["same_experiment"] is not False
+    assert [c["name"] for c in said["changes"]["execution"]] == ["model.expert_model_parallel_size"]
+    assert any("_pretrain_common" in line for line in said["a"]["unread"])
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("command", ["lint", "diff"])
+def test_a_module_is_not_imported(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").write_text(HOSTILE)
+    assert main([command, "--read-only", "package.a:my_config", *(["b.py"] * (command == "diff")), *MACHINES]) == 1
+    assert "name it as FILE:function" in "".join(capsys.readouterr())
+    assert not (folder / "ran").exists()
+
+
+def test_helpers_that_call_each_other_end(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = "\n".join(f"def f{i}(cfg):\n" + f"    f{i + 1}(cfg)\n" * 20 for i in range(12))
+    (folder / "a.py").write_text(
+        f"{calls}\ndef my_config():\n    cfg = ConfigContainer()\n    f0(cfg)\n    return cfg\n"
+    )
+    main(["lint", "--read-only", "a.py:my_config", *MACHINES])
+    assert "what f" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["lint", "diff", "verify", "import"])
+def test_what_runs_a_recipe_says_so(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "as you" in said
+    assert ("--read-only" in said) == (command in ("lint", "diff"))
+    page = (ROOT / "docs" / f"{'recipes' if command == 'import' else command}.md").read_text(encoding="utf-8")
+    assert "SECURITY.md" in page
