@@ -190,6 +190,12 @@ COMMANDS: Mapping[str, Command] = {
                 _arg("config", "a Hugging Face config.json of an MoE model"),
                 _arg("--name", "the name that runs will use"),
                 _arg("--hf", "the Hugging Face id that AutoBridge resolves"),
+                _arg(
+                    "--ignore KEY",
+                    "an unknown field that changes nothing of the model; may be repeated",
+                    action="append",
+                    default=[],
+                ),
                 _arg("-o --output FILE", "where to write it (default: standard output)"),
                 _flag("--force", "overwrite the file"),
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,21 @@ _CACHED = re.compile(r"/models--([^/]+--[^/]+)/snapshots/([0-9a-f]{40})/[^/]+$")
 _NO_EXPERTS = "not a mixture of experts"
 
 
-def add(path: Path, name: str | None = None, *, hf: str | None = None) -> Result:
+def add(
+    path: Path,
+    name: str | None = None,
+    *,
+    hf: str | None = None,
+    ignored: Collection[str] = (),
+    known: Collection[str] = (),
+) -> Result:
     """Read the configuration at `path` and make its declaration; nothing is written.
 
     `hf` is the Hugging Face id. By default it is read from the place in the hub's cache, which also tells the commit,
     from the file (`_meta.hf_id`, `_name_or_path`) or from the names of file and folder (``ORG--NAME/config.json``,
     ``ORG__NAME.json``); failing that, it is the absolute path of the folder of a ``config.json``. Without a `name`, the
-    model has the stdlib's name of that id, or its last word.
+    model has the stdlib's name of that id, or its last word. `ignored` are unknown fields that the user knows to change
+    nothing; `known` are the names of models that are declared already.
     """
     text, problem = _read(path)
     if problem or text is None:
@@ -56,11 +64,18 @@ def add(path: Path, name: str | None = None, *, hf: str | None = None) -> Result
     hf = hf or cached or _id_of(whole, path)
     if hf is None:
         return None, (_no_id(path),)
-    declared, found = declaration(whole, name, hf, commit if hf == cached else None)
+    declared, found = declaration(whole, name, hf, commit if hf == cached else None, ignored, known)
     return declared, tuple(_located(d, source) for d in found)
 
 
-def declaration(config: Any, name: str | None, hf: str, commit: str | None = None) -> Result:
+def declaration(
+    config: Any,
+    name: str | None,
+    hf: str,
+    commit: str | None = None,
+    ignored: Collection[str] = (),
+    known: Collection[str] = (),
+) -> Result:
     """Make the .moe text of a configuration, or None and an error for each unsupported field.
 
     `config` is a parsed ``config.json`` or ``{"_meta": ..., "config": ...}``; `commit` is that of the file, by default
@@ -77,12 +92,14 @@ def declaration(config: Any, name: str | None, hf: str, commit: str | None = Non
     if table is None or not isinstance(family, str):
         return None, (*names, *_unknown_family(inner))
     table = table.settled(inner)
-    facts, vision, problems = _read_facts(inner, table)
+    facts, vision, problems = _read_facts(inner, table, ignored)
+    names += [_no_field(key) for key in ignored if not _holds(inner, key)]
     if names or problems:
         return None, (*names, *problems)
     revision = (commit, 'config "the commit of its folder in the hub\'s cache"') if commit else REVISIONS.get(hf)
     text = write(name, hf, revision, family, table, facts, vision)
-    return text, () if table.bridge else (_no_bridge(family),)
+    warned = [_built_in(name)] if name in known else []
+    return text, (*warned, *([] if table.bridge else [_no_bridge(family)]))
 
 
 def derived_name(hf: str) -> str:
@@ -94,33 +111,39 @@ def derived_name(hf: str) -> str:
 Facts = dict[str, Value]
 
 
-def _read_facts(config: Mapping[str, Any], table: Family) -> tuple[Facts, Facts, list[Diagnostic]]:
+def _read_facts(
+    config: Mapping[str, Any], table: Family, ignored: Collection[str]
+) -> tuple[Facts, Facts, list[Diagnostic]]:
     """Read the facts of the language model and of the vision tower, and the refusals."""
     top = Fields(config)
     if not table.vision:
-        facts = _object(top, table.facts, table.only)
+        facts = _object(top, table.facts, table.only, ignored)
         return facts, {}, [*top.problems, *([] if top.problems else _sane(facts, top, table.facts))]
     text, tower = _nested(top, "text_config"), _nested(top, "vision_config")
     if top.problems:
         return {}, {}, top.problems
-    outer = _object(top, table.outer, ())
-    facts = _object(text, table.facts, table.only)
-    vision = _object(tower, table.vision, table.vision_only)
+    outer = _object(top, table.outer, (), ignored)
+    facts = _object(text, table.facts, table.only, ignored)
+    vision = _object(tower, table.vision, table.vision_only, ignored)
     problems = [*top.problems, *text.problems, *tower.problems]
     if not problems:
         problems = [*_sane(facts, text, table.facts), *_sane_vision(facts, vision, tower)]
     return {**facts, **outer}, vision, problems
 
 
-def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Only, ...]) -> Facts:
+def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Only, ...], ignored: Collection[str]) -> Facts:
     for check in (*PLUMBING, *only):
         check.check(fields)
     facts = {fact: rule.read(fields) for fact, rule in rules.items()}
     fields.problems[:] = list({(d.id, d.message): d for d in fields.problems}.values())
     fields.known.update(HARMLESS)
     for key in fields.unknown():
-        why = _sign(key) or "unknown field, which may change the architecture"
-        fields.refuse("import.unknown_field", key, f"{show(fields.config[key])}: {why}")
+        sign, value, path = _sign(key), show(fields.config[key]), fields.path + key
+        if sign:
+            fields.refuse("import.unknown_field", key, f"{value}: {sign}")
+        elif path not in ignored:
+            help = f"if no tensor and no step of the model depends on it, pass `--ignore {path}`"
+            fields.refuse("import.unknown_field", key, f"{value}: unknown, and may change the architecture", help=help)
     return facts
 
 
@@ -205,6 +228,22 @@ def _check_names(name: str, hf: str) -> list[Diagnostic]:
         message = f"{show(hf)} is not a Hugging Face id or a folder"
         out.append(error("import.bad_id", message, help="pass --hf ORG/NAME"))
     return out
+
+
+def _holds(config: Mapping[str, Any], path: str) -> bool:
+    """Whether a configuration has a field, also in a nested object."""
+    here, _, rest = path.partition(".")
+    value = config.get(here)
+    return here in config and (not rest or (isinstance(value, Mapping) and _holds(value, rest)))
+
+
+def _no_field(path: str) -> Diagnostic:
+    return error("import.unknown_field", f"--ignore {path}: the configuration has no such field", help="remove it")
+
+
+def _built_in(name: str) -> Diagnostic:
+    text = f"`{name}` is a model of the standard library: a run names it without a declaration, and cannot declare it"
+    return warning("import.built_in", text, help="if yours differs, pass --name with another name")
 
 
 def _no_bridge(family: str) -> Diagnostic:

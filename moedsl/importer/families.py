@@ -319,6 +319,7 @@ INEXPRESSIBLE: Mapping[str, str] = {"olmoe": _WIDE_NORM, "minimax_m2": _WIDE_NOR
 SIGNS: tuple[tuple[str, str], ...] = (
     (r"index_.*|indexer_.*|sparse_attention.*", "sparse attention with an indexer"),
     (r"linear_.*|full_attention_interval|kda_.*", "linear attention in some layers"),
+    (r"hybrid_layer_pattern", "layers of windowed attention between layers of full attention"),
     (r"mamba_.*|ssm_.*|hybrid_.*|mtp_hybrid_.*|conv_kernel|attn_layer_.*", "a hybrid with state-space layers"),
     (r"moe_latent_.*|latent_moe_.*|o_lora_rank", "unsupported projections"),
     (r"layer_types|mlp_layer_types|sliding_window_pattern|moe_layers_enum", "layers of several kinds"),

@@ -13,6 +13,9 @@ _GROUPS = {
         torch_dtype dtype mamba_ssm_dtype quantization_config use_bfloat16 torchscript tf_legacy_loss""",
     "where code and versions came from": """
         model_type architectures auto_map transformers_version finetuning_task task_specific_params""",
+    "tags of tools that fine-tune": """
+        unsloth_fixed unsloth_version attn_implementation pad_token bos_token eos_token unk_token chat_template
+        gradient_checkpointing""",
     "dropout and initialisation": """
         attention_dropout hidden_dropout dropout resid_pdrop initializer_range""",
     "position encoding: no shape depends on it": """

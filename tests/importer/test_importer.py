@@ -471,6 +471,52 @@ def test_the_id_comes_from_the_file_or_its_place(tmp_path: Path) -> None:
     assert text is not None and facts(text).name == "ours"
 
 
+def test_tags_of_fine_tuned_configurations_change_nothing() -> None:
+    tags = {
+        "unsloth_fixed": True,
+        "unsloth_version": "2025.6.1",
+        "_attn_implementation_autoset": True,
+        "pad_token": "x",
+    }
+    assert declaration(shipped(QWEN) | tags, "x", "a/x") == declaration(shipped(QWEN), "x", "a/x")
+
+
+def test_an_unknown_field_is_ignored_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(save(tmp_path / "ORG--NAME" / "config.json", shipped(QWEN) | {"our_note": "x", "our_tag": 3}))
+    assert main(["models", "add", path]) == 1
+    assert "`--ignore our_note`" in capsys.readouterr().err
+    assert main(["models", "add", path, "--ignore", "our_note"]) == 1
+    assert "our_note" not in capsys.readouterr().err
+    assert main(["models", "add", path, "--ignore", "our_note", "--ignore", "our_tag"]) == 0
+    assert facts(capsys.readouterr().out).experts == 128
+    assert main(["models", "add", path, "--ignore", "our_noet"]) == 1
+    assert "--ignore our_noet: the configuration has no such field" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("field", ["swa_head_dim", "kda_heads", "text_config.mamba_heads"])
+def test_an_architecture_cannot_be_ignored(field: str) -> None:
+    outer, _, key = field.rpartition(".")
+    config = shipped(VL if outer else QWEN)
+    (config[outer] if outer else config)[key] = 4
+    text, found = declaration(config, "x", "a/x", ignored=[field])
+    assert text is None and fields(found) == {field}
+
+
+def test_windowed_layers_are_not_called_state_space() -> None:
+    config = {"model_type": "mimo_v2_flash", "hybrid_layer_pattern": [0, 1, 1], "swa_head_dim": 192}
+    said = " ".join(d.message for d in declaration(config, "x", "a/x")[1])
+    assert "windowed" in said and "state-space" not in said
+
+
+def test_a_model_that_is_built_in_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(save(tmp_path / "Qwen--Qwen3-30B-A3B" / "config.json", shipped(QWEN)))
+    assert main(["models", "add", path]) == 0
+    err = capsys.readouterr().err
+    assert "`qwen3_30b_a3b` is a model of the standard library" in err and "--name" in err
+    assert main(["models", "add", path, "--name", "mine"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_file_in_the_hubs_cache_tells_its_commit(tmp_path: Path) -> None:
     commit = "0123456789abcdef" * 2 + "01234567"
     path = save(tmp_path / "hub" / "models--acme--big" / "snapshots" / commit / "config.json", shipped(QWEN))

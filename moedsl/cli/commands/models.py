@@ -46,7 +46,7 @@ def _add(a: Namespace) -> int:
     from moedsl.importer import config
 
     out = Path(a.output) if a.output else None
-    text, found = config.add(Path(a.config), a.name, hf=a.hf)
+    text, found = config.add(Path(a.config), a.name, hf=a.hf, ignored=a.ignore, known=load_stdlib().models)
     talk.say(found, {})
     if text is None:
         return 1
