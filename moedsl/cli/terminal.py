@@ -12,10 +12,7 @@ import sys
 from contextlib import AbstractContextManager, ExitStack, redirect_stderr, redirect_stdout
 from typing import Any, TextIO, cast
 
-from moedsl.diagnostics.render import PAINT
 from moedsl.diagnostics.visible import visible
-
-_PAINT = re.compile(f"({PAINT})")
 
 
 class Shown:
@@ -25,9 +22,7 @@ class Shown:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        parts = _PAINT.split(text)
-        parts[::2] = map(visible, parts[::2])
-        return self.stream.write("".join(parts))
+        return self.stream.write(_but_colours(text) if "\x1b" in text else visible(text))
 
     def writelines(self, lines: Any) -> None:
         for line in lines:
@@ -35,6 +30,14 @@ class Shown:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+def _but_colours(text: str) -> str:
+    from moedsl.diagnostics.render import PAINT  # `--help` has no diagnostics
+
+    parts = re.split(f"({PAINT})", text)
+    parts[::2] = map(visible, parts[::2])
+    return "".join(parts)
 
 
 def shown() -> AbstractContextManager[Any]:

@@ -72,9 +72,16 @@ def _private(directory: Path) -> bool:
 
 
 def _keeps(found: os.stat_result) -> bool:
-    """Whether nobody else can replace what is in a directory; in a sticky one, only an entry's owner can."""
-    theirs = hasattr(os, "getuid") and found.st_uid not in (0, os.getuid())
-    return not theirs and (bool(found.st_mode & stat.S_ISVTX) or stat.S_ISLNK(found.st_mode) or not _shared(found))
+    """Whether nobody else can replace what is in a directory, or the target of a link.
+
+    In a sticky directory only an entry's owner can. A group with the user's number is the user's own, and where users
+    have such groups, folders are usually writable to them.
+    """
+    if hasattr(os, "getuid") and found.st_uid not in (0, os.getuid()):
+        return False
+    own_group = hasattr(os, "getuid") and found.st_gid == os.getuid()
+    shared = bool(found.st_mode & stat.S_IWOTH) or (_shared(found) and not own_group)
+    return not shared or bool(found.st_mode & stat.S_ISVTX) or stat.S_ISLNK(found.st_mode)
 
 
 def _only_ours(found: os.stat_result) -> bool:

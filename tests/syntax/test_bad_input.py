@@ -210,6 +210,9 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert not diagnostics
 
 
+ME = os.getuid()
+
+
 class Payload:
     """A pickle that makes a file when it is read."""
 
@@ -240,6 +243,23 @@ def test_an_entry_that_another_user_can_write_is_not_unpickled(
     assert parse_cache.cached_parse(source)[0] is not None
     assert parser._lark.__wrapped__().parse_interactive("seq 4k\n")
     assert not (home / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "user", "group", "kept"),
+    [
+        (0o40755, ME, 50, True),
+        (0o40775, ME, ME, True),
+        (0o40775, ME, ME + 1, False),
+        (0o40777, ME, ME, False),
+        (0o41777, 0, 0, True),
+        (0o120777, ME, ME + 1, True),
+        (0o40755, ME + 1, ME, False),
+    ],
+    ids=["own", "own group", "another group", "everybody", "sticky", "link", "another user"],
+)
+def test_who_can_replace_a_directory_below(mode: int, user: int, group: int, kept: bool) -> None:
+    assert disk_cache._keeps(os.stat_result((mode, 1, 1, 1, user, group, 0, 0, 0, 0))) == kept
 
 
 def test_the_grammar_is_hashed_before_it_is_unpickled(home: Path) -> None:
