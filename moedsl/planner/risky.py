@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from moedsl.checker.program import Program
-from moedsl.solver.reads import reads
 from moedsl.solver.search import Search
-from moedsl.solver.solve import Chosen, solve
+from moedsl.solver.solve import Chosen, fit_is_read, solve
 from moedsl.solver.table import Row
 from moedsl.solver.top_k import TopK
 
@@ -22,10 +20,5 @@ def faster(chosen: Chosen, row: Row) -> Row | None:
     same = {n: problem.values[n] for n in ("seq", "global_batch")}
     risky = solve(problem.program, problem.gpus, keep=0, must_fit="best", **same)
     query = TopK(1, limit=row.keys)
-    Search(risky.compiled, risky.cost, 1, None if _read_by_run(problem.program) else chosen.search).fill([query])
+    Search(risky.compiled, risky.cost, 1, None if fit_is_read(problem.program) else chosen.search).fill([query])
     return next((r for r in query.rows if r.step_time < row.step_time * (1 - LEAST)), None)
-
-
-def _read_by_run(p: Program) -> bool:
-    """Whether a rule of the run reads `must_fit`, so that other layouts may be legal."""
-    return any("must_fit" in reads(p, r) for r in p.rules if not r.is_std)

@@ -10,9 +10,10 @@ from attrs import astuple, field
 
 from moedsl.diagnostics.source import Span
 from moedsl.rules.interpreter import holds
-from moedsl.rules.vectorizer import calls, names
+from moedsl.rules.types import Inference
+from moedsl.rules.vectorizer import Compiler, calls, names
 from moedsl.schema.frozen import frozen
-from moedsl.schema.symbols import BUILTIN, Type
+from moedsl.schema.symbols import BUILTIN, NUMBER, Type
 from moedsl.syntax import ast
 
 Key = TypeVar("Key", bound=Hashable)
@@ -64,6 +65,11 @@ class Rule:
         """Every name in its expression and its condition."""
         return names(self.expr) | self.when_reads
 
+    @cached_property
+    def guarded(self) -> ast.Expr:
+        """Its expression under its condition."""
+        return self.expr if self.when is None else ast.Binary("=>", self.when, self.expr, self.span)
+
     @property
     def is_std(self) -> bool:
         return self.id.startswith("std.")
@@ -98,6 +104,19 @@ class Rules(tuple[Rule, ...]):
     def lets(self) -> tuple[Let, ...]:
         lets = {r.name: r for r in self.by_kind.get("let", ())}
         return tuple(Let(r, _variables(r, lets), calls(r.expr, "has_layout")) for r in lets.values())
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        """The compiler of their expressions, with the type of every name; only the scalar evaluator reads a let that
+        stands for a word."""
+        types = dict(BUILTIN)
+        for r in self.by_kind.get("let", ()):
+            types[r.name] = Inference(types).of(r.expr) or NUMBER
+        return Compiler(types)
+
+    def __reduce__(self) -> tuple[type[Rules], tuple[tuple[Rule, ...]]]:
+        """Pickle the rules without their lookups."""
+        return Rules, (tuple(self),)
 
     @classmethod
     def of(cls, rules: Iterable[Rule]) -> Rules:

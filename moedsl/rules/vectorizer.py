@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from attrs import field
 
 from moedsl.rules.interpreter import number
 from moedsl.schema.frozen import frozen
@@ -19,25 +20,30 @@ from moedsl.syntax import ast
 
 Columns = Mapping[str, Column]
 Evaluate = Callable[[Columns], Column]
-Extern = Callable[..., Column]
 
 
 @frozen
 class Compiler:
-    """Compiles expressions. `types` gives each variable's type, `externs` the typed functions."""
+    """Compiles expressions, each once. `types` gives each variable's type."""
 
     types: Mapping[str, Type]
-    externs: Mapping[str, Extern]
+    _made: dict[int, tuple[ast.Expr, Evaluate]] = field(factory=dict, init=False, eq=False, repr=False)
+    """The functions by the identity of their expression, which is kept so that no other takes its place."""
 
     def compile(self, expr: ast.Expr) -> Evaluate:
-        """Make a function from columns to the expression's column; the expression must have passed the check."""
-        value = self._any(expr, self._type(expr))
+        """Make a function from columns to the expression's column; the expression must have passed the check.
 
-        def quiet(c: Columns) -> Column:
-            with np.errstate(all="ignore"):
-                return value(c)
+        A typed function of no `FUNCTIONS` column is a column of its own name.
+        """
+        if id(expr) not in self._made:
+            value = self._any(expr, self._type(expr))
 
-        return quiet
+            def quiet(c: Columns) -> Column:
+                with np.errstate(all="ignore"):
+                    return value(c)
+
+            self._made[id(expr)] = expr, quiet
+        return self._made[id(expr)][1]
 
     def _any(self, e: ast.Expr, want: Type | None) -> Evaluate:
         match e:
@@ -70,8 +76,9 @@ class Compiler:
 
     def _call(self, e: ast.Call) -> Evaluate:
         args = [self._any(a, self._type(a)) for a in e.args]
-        compute = self.externs.get(e.func.id) or FUNCTIONS[e.func.id].column
-        assert compute is not None, f"nothing supplies {e.func.id}"
+        name, compute = e.func.id, FUNCTIONS[e.func.id].column
+        if compute is None:
+            return lambda c: c[name](*(a(c) for a in args))
         return lambda c: compute(*(a(c) for a in args))
 
     def _binary(self, e: ast.Binary) -> Evaluate:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from moedsl.rules.rule import Rule
-from moedsl.rules.types import WORD, Inference
-from moedsl.rules.vectorizer import Compiler, Evaluate, Extern, names
+from moedsl.rules.types import WORD
+from moedsl.rules.vectorizer import Compiler, Evaluate, names
 from moedsl.schema import axes
 from moedsl.schema.frozen import frozen
-from moedsl.schema.symbols import BUILTIN, COSTS, NUMBER, SPARES, Type
+from moedsl.schema.operators import Column
+from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.problem import Problem
 from moedsl.solver.table import Mask, Row, Table, as_mask
 from moedsl.syntax import ast
@@ -120,12 +122,12 @@ def first_broken(laws: Iterable[Law], table: Table) -> list[Law | None]:
 _ALWAYS = frozenset(a.name for a in axes.AXES) | COSTS.keys()
 
 
-def compile_problem(problem: Problem, externs: Mapping[str, Extern]) -> Compiled:
-    """Compile every rule, except rules whose condition is never true and those that the user allows."""
-    p = problem.program
-    types = _types(p.of("let"))
-    compiler = Compiler(types, externs)
-    lets = {r.name: compiler.compile(r.expr) for r in p.of("let") if types[r.name] != WORD}
+def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> Compiled:
+    """Compile every rule, except rules whose condition is never true and those that the user allows. `functions` are
+    the typed functions of the problem."""
+    p, compiler = problem.program, problem.program.rules.compiler
+    lets = {r.name: compiler.compile(r.expr) for r in p.of("let") if compiler.types[r.name] != WORD}
+    lets |= {name: _always(function) for name, function in functions.items()}
     needs = _needs(p.of("let"))
     make = _Maker(compiler, needs, Table({}, problem.codes, lets))
     requires = [r for r in p.of("require") if r.id not in p.allows]
@@ -136,12 +138,8 @@ def compile_problem(problem: Problem, externs: Mapping[str, Extern]) -> Compiled
     )  # fmt: skip
 
 
-def _types(lets: tuple[Rule, ...]) -> dict[str, Type]:
-    """The type of every name; only the scalar evaluator reads a let that stands for a word."""
-    types = dict(BUILTIN)
-    for r in lets:
-        types[r.name] = Inference(types).of(r.expr) or NUMBER
-    return types
+def _always(value: Any) -> Evaluate:
+    return lambda _: value
 
 
 def _needs(lets: tuple[Rule, ...]) -> dict[str, frozenset[str]]:
@@ -171,7 +169,7 @@ class _Maker:
             when_needs = _axes(r.when_reads, self.needs)
             if not when_needs and not np.all(self.compiler.compile(r.when)(self.fixed)):
                 return None
-            expr = ast.Binary("=>", r.when, r.expr, r.span) if when_needs else expr
+            expr = r.guarded if when_needs else expr
         return Law(r, expr, _axes(r.reads, self.needs), self.compiler.compile(expr))
 
     def keys(self, ranks: tuple[Rule, ...]) -> tuple[Law, ...]:

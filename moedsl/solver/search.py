@@ -34,12 +34,12 @@ from moedsl.solver.top_k import Floats, TopK, any_of, ignoring
 
 FIRST_BLOCK = 2048
 """Meshes in the first block, whose memory is bounded first."""
-FIRST_CHUNK, LARGEST_CHUNK = 8192, 120_000
+FIRST_CHUNK, LARGEST_CHUNK = 2048, 120_000
 """Expanded rows in the first chunk, and the most meshes or rows at a time."""
 SPREAD = 12
 """Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
-GROWTH, MORE = 4, 2
-"""Growth factors of blocks, and of each question's share of a chunk."""
+GROWTH = 4
+"""Growth factor of blocks, and of each question's share of a chunk."""
 POLICIES = frozenset(HELD + MOVED)
 Policies = Sequence[Mapping[str, int]]
 """Values of some policies."""
@@ -96,6 +96,7 @@ class Search:
         """Find the best rows of different meshes, best first."""
         best = TopK(self.keep)
         priced = self.fill([best])
+        self._found.extend(best.rows[:1])
         return Solution(tuple(best.rows), self.legal.rows, priced, self)
 
     def fill(self, queries: Sequence[TopK]) -> int:
@@ -119,8 +120,21 @@ class Search:
         for k in queries:
             groups.setdefault(k.question.rows(self.policies, POLICIES).tobytes(), []).append(k)
         for group in groups.values():
+            self._recall(group)
             self.fill(group)
+        self._found.extend(k.rows[0] for k in queries if k.rows)
         return [self._answer(k) for k in queries]
+
+    @cached_property
+    def _found(self) -> list[Row]:
+        """Rows of earlier answers: none is the best for another question, but a bound of it."""
+        return []
+
+    def _recall(self, queries: Sequence[TopK]) -> None:
+        """Start from the rows of earlier answers."""
+        if self._found:
+            known = self.c.table([{**row.codes, **row.prices} for row in self._found])
+            self._offer(self._scored(known.with_columns(mesh=np.arange(known.rows))), queries)
 
     def _answer(self, k: TopK) -> Answer:
         mine, policies = k.question.rows(self.legal, frozenset(MESH)), k.question.rows(self.policies, POLICIES)
@@ -141,29 +155,25 @@ class Search:
         The top k improve between chunks, so the memory of most meshes of a large space is never bounded.
         """
         able = [k.question.rows(meshes, frozenset(MESH)) for k in queries]
+        sharp = bounds.copy() if len(queries) > 1 else bounds
 
         def open_(at: NDArray[np.intp]) -> NDArray[np.bool_]:
             """A mask (questions, meshes): whether a mesh could have a better row for a question."""
-            return np.array([mask[at] & k.room(bounds[:, at]) for k, mask in zip(queries, able, strict=True)])
+            return np.array([mask[at] & k.room(sharp[:, at]) for k, mask in zip(queries, able, strict=True)])
 
-        share = max(FIRST_CHUNK, meshes.rows // SPREAD) / policies.rows / len(queries)
-        for block in _in_order(bounds):
-            if not any(k.room(bounds[:, block[:1]])[0] for k in queries):
-                return
+        share = np.full(len(queries), max(FIRST_CHUNK, meshes.rows // SPREAD) / policies.rows / len(queries))
+        for block in _in_turns(bounds, queries, able):
             left = block[open_(block).any(axis=0)]
             left = self._fitting(meshes, left) if len(left) else left
-            for turn in itertools.count():
-                mine = open_(left)
-                left, mine = left[mine.any(axis=0)], mine[mine.any(axis=1)][:, mine.any(axis=0)]
-                if not len(left):
-                    break
-                if turn == 1:
-                    self._sharpen(bounds, meshes, left, policies)
-                    continue
-                share = min(share, LARGEST_CHUNK / policies.rows / len(mine))
-                now = (mine & (np.cumsum(mine, axis=1) <= max(1, share))).any(axis=0)
+            if len(queries) > 1 and len(left):
+                self._sharpen(sharp, meshes, left, policies)
+            while (mine := open_(left)).any():
+                asks = mine.any(axis=1)
+                share = np.minimum(share, LARGEST_CHUNK / policies.rows / asks.sum())
+                now = (mine & (np.cumsum(mine, axis=1) <= np.maximum(1, share)[:, np.newaxis])).any(axis=0)
                 yield left[now]
-                left, share = left[~now], share * MORE
+                left = left[mine.any(axis=0) & ~now]
+                share = np.where(asks, share * GROWTH, share)
 
     def _sharpen(self, bounds: Floats, meshes: Table, at: NDArray[np.intp], policies: Table) -> None:
         """Raise the bounds of some meshes to the least seconds under the laws on single policies."""
@@ -266,9 +276,18 @@ class Search:
         table = self._moved(held.take(self._could_enter(held, policies, queries)), policies, self._slowest(queries))
         if not table.rows:
             return 0
-        for dropped in dict.fromkeys(k.question.dropped for k in queries):
-            self._keep(self._without(table, dropped), [k for k in queries if k.question.dropped == dropped])
+        self._offer(table, queries)
         return table.rows
+
+    def _offer(self, table: Table, queries: Sequence[TopK]) -> None:
+        """Add the best row of each mesh to the top k."""
+        worth = {law.rule.id for law in self.c.advice if law.rule.worth}
+        each = dict.fromkeys(k.question.dropped for k in queries)
+        factors = {} if worth.isdisjoint(each) else self._factors(table)
+        for dropped in each:
+            others = [factor for id, factor in factors.items() if id != dropped]
+            scored = _times(table, others) if dropped in worth else table
+            self._keep(scored, [k for k in queries if k.question.dropped == dropped])
 
     def _keep(self, table: Table, queries: Sequence[TopK]) -> None:
         """Add the best row of each mesh to the top k of questions that drop the same advice."""
@@ -278,12 +297,6 @@ class Search:
             mine = order[k.question.rows(table)[order]]
             _, first = np.unique(table.axes["mesh"][mine], return_index=True)
             k.add([self._row(table, keys, int(i)) for i in mine[np.sort(first)][: k.size]])
-
-    def _without(self, table: Table, dropped: str | None) -> Table:
-        """Score the rows without one advice."""
-        if not any(law.rule.id == dropped for law in self.c.advice):
-            return table
-        return table.with_columns(score=table.axes["step_time"] * self._advice(table, dropped))
 
     def _held(self, part: Table, policies: Table) -> Table:
         """Combine meshes with every policy of memory; `mesh` is the position of the mesh."""
@@ -336,8 +349,7 @@ class Search:
         table = self._within_memory(table, [n for n in self.c.memory_prices if n not in judged], [])
         if not table.rows:
             return table
-        table = table.with_columns(score=table["step_time"] * self._advice(table))
-        return obeying(table, [w for w in laws if w.needs & {"step_time", "score"}])
+        return obeying(self._scored(table), [w for w in laws if w.needs & {"step_time", "score"}])
 
     def _within_memory(self, table: Table, names: Iterable[str], laws: Iterable[Law]) -> Table:
         """Add prices of memory to the rows, and keep those that obey some laws on them."""
@@ -345,12 +357,13 @@ class Search:
             return table
         return obeying(table.with_columns(**memory_prices(self.prices, names, table)), laws)
 
-    def _advice(self, table: Table, dropped: str | None = None) -> Column:
-        """The factor on the step time for advice that is not followed."""
-        factor: Column = np.ones(table.rows)
-        for law in (w for w in self.c.advice if w.rule.id != dropped):
-            factor = factor * np.where(law.holds(table), 1.0, 1.0 + law.rule.worth)
-        return factor
+    def _scored(self, table: Table) -> Table:
+        return _times(table, self._factors(table).values())
+
+    def _factors(self, table: Table) -> dict[str, Column]:
+        """The factor on the step time for each advice, by its id: above 1 where it is not followed."""
+        worth = (law for law in self.c.advice if law.rule.worth)
+        return {law.rule.id: np.where(law.holds(table), 1.0, 1.0 + law.rule.worth) for law in worth}
 
     def _keys(self, table: Table) -> Floats:
         keys = [_number(law.value(table), table.rows, negate) for law, negate in self._laws()]
@@ -367,9 +380,38 @@ def memory_prices(prices: Prices, names: Iterable[str], table: Table) -> dict[st
     return {n: prices.memory(table) if n == "peak_memory" else prices.spare(table, SPARES[n]) for n in names}
 
 
-def _in_order(bounds: Floats) -> Iterator[NDArray[np.intp]]:
-    """Positions by their columns of bounds, in growing blocks; each block is sorted when it is needed."""
-    left, size = np.arange(bounds.shape[1]), FIRST_BLOCK
+def _times(table: Table, factors: Iterable[Column]) -> Table:
+    """Score the rows: their step time with some factors of advice."""
+    return table.with_columns(score=table["step_time"] * math.prod(factors))
+
+
+def _in_turns(bounds: Floats, queries: Sequence[TopK], able: Sequence[Mask]) -> Iterator[NDArray[np.intp]]:
+    """Blocks of positions in the order of their bounds, the next ones of each question that has room for them."""
+    new, size = np.ones(bounds.shape[1], dtype=bool), max(1, FIRST_BLOCK // len(queries))
+    alike: dict[tuple[bytes, int | None], list[TopK]] = {}
+    for k, mask in zip(queries, able, strict=True):
+        alike.setdefault((mask.tobytes(), k.ignored), []).append(k)
+    orders = [
+        _while_room(ks, bounds, _in_order(ignoring(bounds, ignored), np.frombuffer(mask, dtype=bool), size))
+        for (mask, ignored), ks in alike.items()
+    ]
+    while parts := [at for order in orders for at in itertools.islice(order, 1)]:
+        block = np.unique(np.concatenate(parts)) if len(parts) > 1 else parts[0]
+        block = block[new[block]]
+        new[block] = False
+        yield block[np.lexsort(bounds[::-1, block])] if len(parts) > 1 else block
+
+
+def _while_room(
+    queries: Sequence[TopK], bounds: Floats, blocks: Iterable[NDArray[np.intp]]
+) -> Iterator[NDArray[np.intp]]:
+    """The blocks, until no question has room for the first position of one."""
+    return itertools.takewhile(lambda at: any(k.room(bounds[:, at[:1]])[0] for k in queries), blocks)
+
+
+def _in_order(bounds: Floats, mask: Mask, size: int = FIRST_BLOCK) -> Iterator[NDArray[np.intp]]:
+    """Positions in a mask by their columns of bounds, in growing blocks; each block is sorted when it is needed."""
+    left = np.flatnonzero(mask)
     while len(left):
         first = bounds[0, left]
         early = first <= np.partition(first, size)[size] if len(left) > size else np.ones(len(left), dtype=bool)

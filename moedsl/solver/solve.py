@@ -14,6 +14,7 @@ from moedsl.schema.frozen import frozen
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.solver.laws import Compiled, compile_problem
 from moedsl.solver.problem import Problem, cases, first_of, lower, plain, with_lets
+from moedsl.solver.reads import reads
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.table import Row
 
@@ -80,18 +81,26 @@ def solve(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
     if "must_fit" in overrides or not keep:
         return _in_one_case(p, gpus, keep, overrides)
     *others, last = cases(p)
+    like = None
     for case in others:
-        chosen = _in_one_case(p, gpus, keep, {**overrides, "must_fit": case})
+        chosen = _in_one_case(p, gpus, keep, {**overrides, "must_fit": case}, like)
         if chosen.solution.rows or not chosen.solution.legal:  # without a legal mesh, no case has a layout
             return chosen
-    return _in_one_case(p, gpus, keep, {**overrides, "must_fit": last})
+        like = None if fit_is_read(p) else chosen.search
+    return _in_one_case(p, gpus, keep, {**overrides, "must_fit": last}, like)
 
 
-def _in_one_case(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any]) -> Chosen:
+def fit_is_read(p: Program) -> bool:
+    """Whether a rule of the run reads `must_fit`, so that the legal layouts can differ between its cases."""
+    return any("must_fit" in reads(p, r) for r in p.rules if not r.is_std)
+
+
+def _in_one_case(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any], like: Search | None = None) -> Chosen:
     problem = lower(p, gpus, overrides)
     cost = make_cost(problem)
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
-    return Chosen(problem, compiled, cost, Search(compiled, cost, keep).run() if keep else Solution((), 0, 0))
+    found = Search(compiled, cost, keep, like).run() if keep else Solution((), 0, 0)
+    return Chosen(problem, compiled, cost, found)
 
 
 def environment(

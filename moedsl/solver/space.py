@@ -9,7 +9,7 @@ from moedsl.schema.axes import HELD, MESH
 from moedsl.solver.laws import Compiled, obeying
 from moedsl.solver.table import Table
 
-MOST = 500_000
+MOST = 1_000_000
 """The most rows that a table grows to before laws take some away: a row with its lets takes some 60 bytes."""
 
 

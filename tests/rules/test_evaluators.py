@@ -166,7 +166,7 @@ def agree(e: ast.Expr, table: list[dict[str, int]]) -> None:
     assert t is not None
     fixed = {n: encode(v, BUILTIN[n]) for n, v in FIXED.items()}
     columns = {**fixed, **{a.name: np.array([r[a.name] for r in table]) for a in axes.AXES}}
-    fast = np.broadcast_to(Compiler(SCOPE, EXTERNS).compile(e)(columns), (len(table),))
+    fast = np.broadcast_to(Compiler(SCOPE).compile(e)({**columns, **EXTERNS}), (len(table),))
     for value, row in zip(fast, table, strict=True):
         slow = evaluate(e, {**_plain(row), **FUNCTIONS})
         assert _same(value, slow, t), f"{print_expr(e)}: columns say {value}, scalar {slow}, in {row}"
@@ -245,7 +245,7 @@ def test_meaning(text: str) -> None:
     """What internals.md says an expression is worth, in both evaluators."""
     e, fixed = expression(text), {n: encode(v, BUILTIN[n]) for n, v in FIXED.items()}
     assert evaluate(e, _plain(ROW)) is True
-    assert np.all(Compiler(SCOPE, EXTERNS).compile(e)({**fixed, **{n: np.array([v]) for n, v in ROW.items()}}))
+    assert np.all(Compiler(SCOPE).compile(e)({**EXTERNS, **fixed, **{n: np.array([v]) for n, v in ROW.items()}}))
 
 
 @given(st.integers(1, 2**40) | st.floats(0, 2**30))
@@ -254,7 +254,7 @@ def test_meaning(text: str) -> None:
 def test_pow2_is_the_nearest(x: float) -> None:
     near = min((2**i for i in range(42)), key=lambda p: (abs(p - x), -p))
     assert operators.pow2(x) == near
-    fast = Compiler(SCOPE, {}).compile(ast.Call(name("pow2"), (name("tp"),), AT))({"tp": np.array([x])})
+    fast = Compiler(SCOPE).compile(ast.Call(name("pow2"), (name("tp"),), AT))({"tp": np.array([x])})
     assert int(fast[0]) == near
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MOVED
 from moedsl.schema.symbols import CASES, SPARES
-from moedsl.solver.laws import compile_problem
+from moedsl.solver.laws import Law, compile_problem
 from moedsl.solver.problem import Problem, lower
 from moedsl.solver.question import Question
 from moedsl.solver.search import Search, Solution, memory_prices
@@ -96,7 +97,7 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     bounds = search._bounds(sample, policies)
     rows = sample.with_columns(**ends, mesh=np.arange(sample.rows)).times(policies.axes)
     rows = rows.with_columns(**memory_prices(search.prices, prices, rows), step_time=search.prices.time(rows))
-    rows = rows.with_columns(score=rows["step_time"] * search._advice(rows))
+    rows = rows.with_columns(score=rows["step_time"] * math.prod(search._factors(rows).values()))
     least, worst = rows["end_of_peak_memory"], rows["peak_memory"] / rows["end_of_peak_memory"]
     assert np.all(rows["peak_memory"] >= least * (1 - 1e-12)), _worst(rows, worst)
     for name in SPARES:
@@ -117,6 +118,29 @@ def test_many_questions_in_one_pass_are_many_searches(text: str) -> None:
     search.fill(kept)
     assert [[r.codes for r in k.rows] for k in kept] == [[r.codes for r in a] for a in alone]
     assert len({len(rows) for rows in alone}) > 1
+
+
+WISHES = "; ".join(f"prefer {wish}" for wish in ("tp == 2", "pp >= 4", "cp == 1", "ep_overlap"))
+
+
+@pytest.mark.parametrize("text", rotation.some("dropped", WIDE[:5], 2))
+def test_questions_that_drop_advice_are_searches_without_it(text: str) -> None:
+    """Asked together, and again with the answers of the first time as a start."""
+    search = _search(f"{text}; {WISHES}")
+    laws = search.c.advice + search.c.wishes
+    assert search.c.wishes
+
+    def without(kept: tuple[Law, ...], law: Law) -> tuple[Law, ...]:
+        return tuple(w for w in kept if w is not law)
+
+    alone = [
+        evolve(search, c=evolve(search.c, advice=without(search.c.advice, w), wishes=without(search.c.wishes, w)))
+        for w in laws
+    ]
+    best = [a.run().rows[0].codes for a in alone]
+    for _ in range(2):
+        found = search.answers([Question(dropped=w.rule.id) for w in laws])
+        assert [a.row and a.row.codes for a in found] == best
 
 
 def _worst(rows: Any, ratio: Any) -> dict[str, Any]:
