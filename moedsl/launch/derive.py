@@ -138,7 +138,7 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
         gpus_per_node=min(int(of["gpus_per_node"]), int(plan.gpus)),
         tasks_per_node=int(of["tasks_per_node"]),
         ranks_per_node=int(of["ranks_per_node"]),
-        ranks_per_numa_node=_number(applied, "ranks_per_numa_node"),
+        numa_binding="numa_binding" in applied.derived,
         segment=_number(applied, "segment"),
         environment=tuple(_environment(plan, cluster, applied.variables)),
         srun=_prefixed(derived, "srun."),
@@ -194,8 +194,8 @@ class Launch:
     tasks_per_node: int
     """Processes that the scheduler starts on each node."""
     ranks_per_node: int
-    ranks_per_numa_node: int
-    """Consecutive local ranks that share a NUMA node; 0 binds nothing."""
+    numa_binding: bool
+    """Whether each rank is bound to the NUMA node of its GPU."""
     segment: int
     """Nodes of a segment in one NVLink domain; 0 requests none."""
     environment: tuple[Setting, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from importlib.resources import files
 
 from attrs import field, frozen
 
@@ -12,6 +13,8 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.derive import Launch
 from moedsl.launch.quote import ascii_source, document, export, word
 
+RANK, NUMA = "moedsl_rank.py", "moedsl_numa.py"
+"""The names of rank.py and numa.py in a job."""
 END = "MOEDSL_END_OF_FILE"
 """The delimiter of a file inside the script; longer if a line of the file equals it."""
 FIRST_PORT, PORTS = 20000, 12000
@@ -47,7 +50,7 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield "readonly MOEDSL_FILES"
     if launch.executor == "slurm":
         yield """trap 'rm -rf "$MOEDSL_FILES"' EXIT"""
-    for name, text in sorted(payload.files.items()):
+    for name, text in sorted({**payload.files, **_programs(launch)}.items()):
         yield document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), END)
     yield "# Environment"
     yield from (_variable(launch, s) for s in launch.environment)
@@ -59,6 +62,12 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
         yield payload.preflight.rstrip("\n")
         yield ""
     yield from _start(launch, cluster, payload)
+
+
+def _programs(launch: Launch) -> dict[str, str]:
+    """The programs around a rank, by the names of their files."""
+    sources = {RANK: "rank.py"} | ({NUMA: "numa.py"} if launch.numa_binding else {})
+    return {name: files("moedsl.launch").joinpath(source).read_text("utf-8") for name, source in sources.items()}
 
 
 def _variable(launch: Launch, s: Setting) -> str:
@@ -93,24 +102,22 @@ def _ranks(launch: Launch) -> Iterator[str]:
 def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     """Start the ranks: this task is one rank, or torchrun starts those of the node."""
     python = word(cluster.python) if cluster.python else "python3"
-    run = f'{python} "$MOEDSL_FILES/{payload.entry}"'
     if launch.executor == "slurm" and launch.tasks_per_node == launch.ranks_per_node:
-        yield from _binding(launch)
-        bind = '"${MOEDSL_BIND[@]}" ' if launch.ranks_per_numa_node else ""
-        yield from _watched(f"{bind}{run}" + "".join(f" {word(a)}" for a in payload.arguments))
+        yield from _watched(_rank(launch, python, payload) + "".join(f" {word(a)}" for a in payload.arguments))
     else:
-        yield from _torchrun(launch, python, run, payload)
+        yield from _torchrun(launch, python, payload)
 
 
-def _torchrun(launch: Launch, python: str, run: str, payload: Payload) -> Iterator[str]:
+def _rank(launch: Launch, python: str, payload: Payload) -> str:
+    """Write the command of one rank, without its arguments."""
+    run = f'{python} -u "$MOEDSL_FILES/{RANK}" "$MOEDSL_FILES/{payload.entry}"'
+    return f'{python} "$MOEDSL_FILES/{NUMA}" {run}' if launch.numa_binding else run
+
+
+def _torchrun(launch: Launch, python: str, payload: Payload) -> Iterator[str]:
     """Write the command of torchrun, which fills macros into arguments, so their dollars are doubled."""
     doubled = "".join(f" {word(a.replace('$', '$$'))}" for a in payload.arguments)
-    if launch.ranks_per_numa_node:
-        lines = [*_binding(launch), 'exec "${MOEDSL_BIND[@]}" "$@"', ""]
-        yield document('"$MOEDSL_FILES/.rank.sh"', "\n".join(lines), END)
-        run = f'--no-python bash "$MOEDSL_FILES/.rank.sh" {run}'
-    else:
-        run = f'"$MOEDSL_FILES/{payload.entry}"'
+    run = f"--no-python {_rank(launch, python, payload)}"
     command = f"{python} -P -m torch.distributed.run {_meeting(launch)} \\\n  {run}{doubled}"
     yield from _watched(command) if launch.executor == "slurm" else [f"exec {command}"]
 
@@ -138,6 +145,10 @@ trap "" $signals  # for what is started below too
 code="$(cat "$MOEDSL_FILES/.end" 2> /dev/null || echo 137)"
 if [ "$code" -gt 128 ]; then
   rm -rf "$MOEDSL_FILES"
+  name="$(kill -l "$code")"
+  if [ -n "${RANK:-}" ] && [[ " $signals " != *" $name "* ]]; then  # a rank that nobody told to end
+    echo "moedsl: rank $RANK on $(uname -n) failed at $(date -u +%FT%T.%3N+00:00): killed by SIG$name" >&2
+  fi
   ulimit -c 0
   trap - $signals
   kill -s "$((code - 128))" "$$"
@@ -145,19 +156,6 @@ fi
 exit "$code"
 """
 """The lines after the command. The exit code is in a file: bash's `wait` forgets it if several signals arrive."""
-
-
-def _binding(launch: Launch) -> Iterator[str]:
-    """Bind a rank to the CPUs and the memory next to its GPU."""
-    if not launch.ranks_per_numa_node:
-        return
-    yield "MOEDSL_BIND=()"
-    yield "if command -v numactl > /dev/null; then"
-    yield f'  MOEDSL_NUMA="$((LOCAL_RANK / {launch.ranks_per_numa_node}))"'
-    yield '  MOEDSL_BIND=(numactl "--cpunodebind=$MOEDSL_NUMA" "--membind=$MOEDSL_NUMA")'
-    yield 'elif [ "$LOCAL_RANK" = 0 ]; then'
-    yield '  echo "numactl is not installed here: ranks are not bound to NUMA nodes" >&2'
-    yield "fi"
 
 
 def _meeting(launch: Launch) -> str:

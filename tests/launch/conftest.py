@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,3 +36,11 @@ def login_node(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))  # sbatch passes it on: jobs leave nothing elsewhere
     return home
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stand-in for CUDA's driver."""
+    folder, source = tmp_path_factory.mktemp("cuda"), Path(__file__).with_name("cuda_standin.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", folder / "libcuda.so.1", source], check=True)
+    return folder

@@ -1,6 +1,6 @@
 /* A stand-in for CUDA's driver library: GPUs as the environment says them, through the calls of cuda.h that
- * head_check.py makes. STANDIN_GPUS is "NAME|MAJOR|MINOR|BYTES" for each, with semicolons; STANDIN_INIT is what
- * cuInit returns. */
+ * head_check.py and numa.py make. STANDIN_GPUS is "NAME|MAJOR|MINOR|BYTES" for each, with semicolons; STANDIN_PCI their
+ * PCI addresses of 12 characters; STANDIN_INIT is what cuInit returns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +56,14 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     int code = find(device, name, &major, &minor, &bytes);
     *value = attribute == 75 ? major : attribute == 76 ? minor : 0;
     return code;
+}
+
+int cuDeviceGetPCIBusId(char *out, int length, int device) {
+    const char *text = getenv("STANDIN_PCI");
+    if (!text || strlen(text) < 13 * (size_t)device + 12)
+        return 101;
+    snprintf(out, length, "%.12s", text + 13 * device);
+    return 0;
 }
 
 int cuGetErrorName(int code, const char **text) {

@@ -33,14 +33,14 @@ def ids(text: str) -> list[str]:
 
 def test_every_fact_is_read() -> None:
     made = cluster(
-        """executor slurm; default on; hardware gb200; gpus_per_node 4; nodes 64; topology off
+        """executor slurm; default on; hardware gb200; gpus_per_node 4; nodes 64; topology off; numa off
         account proj_x; partition "batch-long"; qos normal; time "2-00:00:00"; job_name_prefix "x-y."; request gres
         launcher torchrun; container "nvcr.io/nvidia/nemo:26.02"; mounts ["/lustre:/lustre", "/data:/data:ro"]
         python "/opt/venv/bin/python"; env { NCCL_DEBUG INFO; B_2 "a b"; THREE 3 }; secrets [HF_TOKEN, WANDB_API_KEY]
         offline on; tunnel ssh host "login.example.org" user alice port 2222 identity "~/.ssh/id_ed25519"
         job_dir "/lustre/alice"; srun_args ["--cpu-bind=none"]; sbatch { reservation "big one"; kill_on_invalid_dep yes }"""
     )
-    assert made.default and not made.topology and made.offline
+    assert made.default and not made.topology and not made.numa and made.offline
     assert (made.nodes, made.gpus_per_node, made.port) == (64, 4, 2222)
     assert made.env == {"NCCL_DEBUG": "INFO", "B_2": "a b", "THREE": "3"}
     assert made.secrets == ("HF_TOKEN", "WANDB_API_KEY")

@@ -46,15 +46,14 @@ def test_cited_lines_of_bridge_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hardware", "per_node", "numa"),
-    [("h100", 8, 4), ("h200", 8, 4), ("b200", 8, 4), ("b300", 8, 4), ("gb200", 4, 2), ("gb300", 4, 2)],
+    ("hardware", "per_node"), [("h100", 8), ("h200", 8), ("b200", 8), ("b300", 8), ("gb200", 4), ("gb300", 4)]
 )
 @pytest.mark.parametrize("gpus", [1, 8, 64])
-def test_nodes_and_ranks(hardware: str, per_node: int, numa: int, gpus: int) -> None:
+def test_nodes_and_ranks(hardware: str, per_node: int, gpus: int) -> None:
     made = launch(plan(hardware, gpus, {"ep": 1}), slurm(hardware))
     used = min(gpus, per_node)
     assert (made.nodes, made.ranks_per_node, made.gpus_per_node) == (max(1, gpus // per_node), used, used)
-    assert made.tasks_per_node == used and made.ranks_per_numa_node == numa and made.world == gpus
+    assert made.tasks_per_node == used and made.numa_binding and made.world == gpus
 
 
 def test_torchrun_starts_the_ranks_of_a_node() -> None:
@@ -254,7 +253,7 @@ def test_a_mistake_in_a_rule_of_launches(member: str, id: str) -> None:
 
 def test_json_has_the_contracts_keys() -> None:
     made = to_json(launch(plan("h100", 16, {"ep": 8}), slurm("h100")))
-    sizes = {"nodes", "gpus_per_node", "tasks_per_node", "ranks_per_node", "ranks_per_numa_node", "segment"}
+    sizes = {"nodes", "gpus_per_node", "tasks_per_node", "ranks_per_node", "numa_binding", "segment"}
     lists = {"environment", "srun", "sbatch", "settings"}
     assert set(made) == sizes | lists | {"name", "cluster", "executor", "secrets"}
     keys = {"name", "value", "origin", "rule", "because", "cite"}

@@ -36,15 +36,6 @@ Job = tuple[Plan, Launch, Cluster]
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the stand-in for CUDA's driver."""
-    folder = tmp_path_factory.mktemp("cuda")
-    words = ["gcc", "-shared", "-fPIC", "-O1", "-o", str(folder / "libcuda.so.1"), str(HERE / "cuda_standin.c")]
-    subprocess.run(words, check=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     text = RUN.replace("FOLDER", str(tmp_path_factory.mktemp("files")))
     result = compile_source(Source("run.moe", text))

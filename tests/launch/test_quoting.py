@@ -58,9 +58,6 @@ os.execvp(command[0], command)
 """
 HARD_MOUNT = "/data of $USER `touch HIT` && touch HIT;:/in side"
 HARD_OPTION = '--comment=it\'s "a" && touch HIT; $(touch HIT) #'
-NUMACTL = """#!/bin/bash
-export BOUND="$1 $2"; shift 2; exec "$@"
-"""
 NASTY = {
     "SPACES": "  two  words ",
     "QUOTES": 'it\'s "quoted" `id`',
@@ -143,7 +140,7 @@ def test_files_reach_the_rank(tmp_path: Path, body: str) -> None:
     made, on = with_variables({})
     texts = {"p.py": PROBE, "body": f"{body}\nMOEDSL_END_OF_FILE\n$(touch HIT)\nMOEDSL_END_OF_FILE_\n"}
     seen = in_bash(script(made, on, Payload(texts, "p.py")), tmp_path, **STEP)
-    assert decoded(seen["files"]) == texts
+    assert decoded(seen["files"]).items() >= texts.items()
 
 
 def test_the_rank_knows_which_it_is(tmp_path: Path) -> None:
@@ -163,7 +160,7 @@ def test_the_sbatch_file_gives_each_rank_its_values(container: str, launcher: st
     """The file as NeMo-Run writes it, run by bash, with an srun that starts one task."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    for tool, body in (("srun", SRUN), ("numactl", NUMACTL), ("scontrol", "#!/bin/sh\n"), ("torchrun", TORCHRUN)):
+    for tool, body in (("srun", SRUN), ("scontrol", "#!/bin/sh\n"), ("torchrun", TORCHRUN)):
         (tools / tool).write_text(body.format(python=sys.executable) if tool == "torchrun" else body)
         (tools / tool).chmod(0o755)
     python = sys.executable if launcher == "srun" else str(tools / "torchrun")
@@ -187,9 +184,7 @@ def test_the_sbatch_file_gives_each_rank_its_values(container: str, launcher: st
     if container:
         assert words[words.index("--container-image") + 1] == container
         assert words[words.index("--container-mounts") + 1].startswith(f"{HARD_MOUNT},")
-    numa = 5 // 4 if launcher == "srun" else 1 // 4
-    bound = {"BOUND": f"--cpunodebind={numa} --membind={numa}"}
-    assert decoded(seen["env"]).items() >= NASTY.items() | bound.items()
+    assert decoded(seen["env"]).items() >= NASTY.items()
     assert seen["argv"] == list(NASTY.values())
 
 

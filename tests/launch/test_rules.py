@@ -80,7 +80,7 @@ CASES: dict[str, Judged | Derived] = {
     "std.launch.whole_nodes": Judged(H100, job(12, ep=4)),
     "std.launch.enough_nodes": Judged(job(64, "nodes 8"), job(64, "nodes 7")),
     "std.launch.hardware": Judged(elsewhere("h100"), elsewhere("gb200")),
-    "std.launch.ranks_per_numa_node": Derived(H100, 4, LOCAL),
+    "std.launch.numa_binding": Derived(H100, True, job(facts="numa off")),
     "std.segment.hybridep_holds": Judged(wide(48, "hybridep"), wide(96, "hybridep")),
     "std.segment.expert_groups_hold": Judged(wide(48, "alltoall"), wide(96, "alltoall")),
     "std.segment.segment/1": Derived(job(72, on="gb200"), 18, job(72, "topology off", on="gb200")),

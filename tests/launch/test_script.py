@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ while len(heard) < int(sys.argv[1]):
     time.sleep(0.02)
 sys.exit(int(sys.argv[2]))
 """
+FAILED = r"moedsl: rank 3 on \S+ failed at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00"
 SLEEPS = "import signal\nprint('ready', flush=True)\nsignal.pause()\n"
 
 
@@ -59,8 +61,9 @@ def test_each_signal_reaches_the_process_once(tmp_path: Path) -> None:
         process.send_signal(number)
         if number is not signals[-1]:
             until(process, number.name)
-    said, _ = process.communicate()
-    assert said == f"{signals[-1].name}\n"
+    said, of_rank = process.communicate()[0].splitlines()
+    assert said == signals[-1].name
+    assert re.fullmatch(f"{FAILED}: exit code 7", of_rank)
     assert process.returncode == 7
     assert left(tmp_path) == []
 
@@ -81,9 +84,17 @@ def test_the_end_is_that_of_the_process(tmp_path: Path, end: int) -> None:
     """A number that it exits with, or a signal that it dies of, without a core file of the shell."""
     program = f"import os, sys\nos.kill(os.getpid(), {-end}) if {end} < 0 else sys.exit({end})\n"
     process = started(tmp_path, program)
-    process.communicate()
+    said, _ = process.communicate()
     assert process.returncode == end
     assert left(tmp_path) == []
+    error = f"killed by {signal.Signals(-end).name}" if end < 0 else f"exit code {end}"
+    assert bool(re.search(f"^{FAILED}: {error}$", said, re.MULTILINE)) == (end != 0)
+
+
+def test_an_error_is_one_line_with_its_rank(tmp_path: Path) -> None:
+    """Before the traceback, whose last lines an error of several lines fills."""
+    said, _ = started(tmp_path, "raise ValueError('a\\n  b')").communicate()
+    assert re.match(f"{FAILED}: ValueError: a b\n(.*\n)+ValueError: a\n  b\n$", said)
 
 
 def test_a_preflight_that_fails_leaves_no_files(tmp_path: Path) -> None:

@@ -84,11 +84,31 @@ def launcher(tmp_path: Path, login_node: Path) -> Iterator[Callable[..., subproc
         process.communicate()
 
 
-def until(holds: Callable[[], bool], *launchers: subprocess.Popen[str]) -> None:
-    """Waits, as long as the launchers that bring it about live; the test's own time limit ends a wait in vain."""
+def until(holds: Callable[[], bool], *lives: subprocess.Popen[str] | store.Experiment) -> None:
+    """Waits, as long as the launchers and the jobs that bring it about live."""
     while not holds():
-        for process in launchers:
-            assert process.poll() is None, process.communicate()
+        for life in lives:
+            over = what_ended(life)
+            assert not over or holds(), over
+        time.sleep(0.2)
+
+
+def what_ended(life: subprocess.Popen[str] | store.Experiment) -> str:
+    """What a launcher that has ended, or an experiment whose jobs have, leaves behind; else nothing."""
+    if isinstance(life, subprocess.Popen):
+        return "" if life.poll() is None else "\n".join(life.communicate())
+    jobs = life.jobs()
+    return "\n".join([str(jobs), *map(log_of, jobs)]) if all(job.ended for job in jobs) else ""
+
+
+def log_of(job: store.Job) -> str:
+    return "".join(path.read_text() for path in Path(job.folder).glob("log*"))
+
+
+def until_they_run(slurm: Slurm, *numbers: str) -> None:
+    """Waits for jobs to start, as long as each may."""
+    while (now := set(states(slurm, *numbers))) != {"RUNNING"}:
+        assert now <= {"PENDING", "RUNNING"}, now
         time.sleep(0.2)
 
 
@@ -107,6 +127,15 @@ def numbers_of(id: str, moedsl: Cli, capsys: pytest.CaptureFixture[str]) -> list
     capsys.readouterr()
     assert moedsl("jobs", id, "--json") == 0
     return [job["number"] for job in json.loads(capsys.readouterr().out)["experiments"][0]["jobs"]]
+
+
+def test_a_wait_notices_that_its_job_has_ended(slurm: Slurm, login_node: Path) -> None:
+    done = submit([planned(4, pins="tp=2 pp=1 ep=2").task(login_node, program(FAILS))], "ends", login_node, print)
+    assert done.experiment is not None, done.why_not
+    with pytest.raises(AssertionError, match="this rank is fine"):
+        until(lambda: False, done.experiment)
+    with pytest.raises(AssertionError, match="FAILED"):
+        until_they_run(slurm, done.experiment.jobs()[0].number)
 
 
 def test_what_a_dry_run_prints_is_what_is_sent(
@@ -151,7 +180,7 @@ def test_a_cancelled_job_ends(
     )
     id = capsys.readouterr().out.strip()
     (number,) = numbers_of(id, moedsl, capsys)
-    until(lambda: states(slurm, number) == ["RUNNING"])
+    until_they_run(slurm, number)
     assert moedsl("cancel", id) == 0
     assert "CANCELLED" in capsys.readouterr().out
     assert states(slurm, number) == ["CANCELLED"]
@@ -173,10 +202,10 @@ def test_two_launches_do_not_meet_and_their_jobs_outlive_them(
     first, second = killed.stdout.readline().strip(), interrupted.stdout.readline().strip()
     assert first != second
     until(lambda: len(queued(slurm)) == 2, killed, interrupted)
-    until(lambda: set(states(slurm, *queued(slurm))) == {"RUNNING"})
+    until_they_run(slurm, *queued(slurm))
     for process in (killed, interrupted):  # waiting by now: both have said that their jobs run
         assert process.stderr is not None
-        until(lambda process=process: "RUNNING" in process.stderr.readline())
+        until(lambda process=process: "RUNNING" in process.stderr.readline(), process)
 
     killed.kill()
     os.killpg(interrupted.pid, signal.SIGINT)
@@ -217,18 +246,14 @@ def test_signals_reach_the_ranks_and_their_files_go(slurm: Slurm, login_node: Pa
     done = submit([planned(4, pins="tp=2 pp=1 ep=2").task(login_node, program(LISTENS))], "signals", login_node, print)
     assert done.experiment is not None, done.why_not
     ((job,), node_tmp) = done.experiment.jobs(), tmp_path / "tmp"
-
-    def log() -> str:
-        return "".join(path.read_text() for path in Path(job.folder).glob("log*"))
-
-    until(lambda: log().count("listens") == 4)
+    until(lambda: log_of(job).count("listens") == 4, done.experiment)
     assert len([*node_tmp.glob("moedsl.*")]) == 4
     slurm.ask("scancel", "--signal=USR1", job.number)
-    until(lambda: all(f"rank {rank} has SIGUSR1" in log() for rank in range(4)))
+    until(lambda: all(f"rank {rank} has SIGUSR1" in log_of(job) for rank in range(4)), done.experiment)
     assert queued(slurm) == [job.number]
     slurm.ask("scancel", "--signal=TERM", f"{job.number}.1")  # of the ranks' step, after the one that asks for the head
     assert [job.state for job in follow.wait(done.experiment)] == ["FAILED"]
-    assert all(f"rank {rank} has SIGTERM" in log() for rank in range(4))
+    assert all(f"rank {rank} has SIGTERM" in log_of(job) for rank in range(4))
     codes = slurm.ask("sacct", "-n", "-P", "-o", "ExitCode", "-j", f"{job.number}.1").split()
     assert codes == ["7:0"]
     assert [*node_tmp.glob("moedsl.*")] == []
@@ -240,7 +265,7 @@ def test_a_cancelled_job_leaves_no_files(slurm: Slurm, login_node: Path, tmp_pat
     done = submit([planned(4, pins="tp=2 pp=1 ep=2").task(login_node, wait)], "cancelled", login_node, print)
     assert done.experiment is not None, done.why_not
     (job,) = done.experiment.jobs()
-    until(lambda: sum(path.read_text().count("waits") for path in Path(job.folder).glob("log*")) == 4)
+    until(lambda: log_of(job).count("waits") == 4, done.experiment)
     assert [job.state for job in done.experiment.cancel()] == ["CANCELLED"]
     until(lambda: [*(tmp_path / "tmp").glob("moedsl.*")] == [])
 
@@ -301,7 +326,7 @@ def test_a_job_is_found_whose_launcher_was_killed_before_it_knew_the_number(
     id = process.stdout.readline().strip()
     until((tmp_path / "taken").exists, process)
     process.kill()
-    until(lambda: states(slurm, *queued(slurm)) == ["RUNNING"])
+    until_they_run(slurm, *queued(slurm))
     assert numbers_of(id, moedsl, capsys) == queued(slurm)
     assert moedsl("cancel", id) == 0
     assert "CANCELLED" in capsys.readouterr().out

@@ -46,6 +46,8 @@ class Cluster:
     """The most nodes of one job; 0: no limit."""
     topology: bool = _fact("flag", True, "slurm")
     """Whether the scheduler knows NVLink domains (Slurm's topology/block), so that `--segment` has an effect."""
+    numa: bool = _fact("flag", True, "slurm")
+    """Whether each rank is bound to the CPUs and the memory of its GPU's NUMA node."""
     account: str = _fact("token", "", "slurm")
     partition: str = _fact("token", "", "slurm")
     qos: str = _fact("token", "", "slurm")

@@ -1,0 +1,52 @@
+"""Run the program of one rank and say when and how it fails: `python3 moedsl_rank.py PROGRAM.py ARGUMENTS...`.
+
+Every job includes this file unchanged; it needs no package, and nothing newer than Python 3.8. Of many ranks that fail,
+the first is the cause, and only clocks can tell which that was: the others end seconds later, with other errors.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from datetime import datetime, timezone
+
+LONGEST = 1000
+"""The most characters of an error in the line of a rank."""
+
+
+def main(program: str) -> None:
+    """Run the program in this process, as `python3 PROGRAM.py` does."""
+    try:
+        runpy.run_path(program, run_name="__main__")
+    except KeyboardInterrupt:
+        raise
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            failed(f"exit code {end.code}" if isinstance(end.code, int) else str(end.code))
+        raise
+    except BaseException as problem:
+        failed(f"{type(problem).__name__}: {problem}")
+        record(problem)
+        raise
+
+
+def failed(error: str) -> None:
+    """Write the line that `moedsl` looks for, in one call, so that lines of ranks do not mix."""
+    rank, node = os.environ.get("RANK", "0"), os.uname().nodename
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")  # noqa: UP017, Python 3.11's
+    text = " ".join(error.split())[:LONGEST]
+    os.write(2, f"moedsl: rank {rank} on {node} failed at {now}: {text}\n".encode(errors="replace"))
+
+
+def record(problem: BaseException) -> None:
+    """Tell torchrun the error, as torch's decorator `record` does; it prints the first one at the end."""
+    if "TORCHELASTIC_ERROR_FILE" in os.environ and "torch" in sys.modules:
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        get_error_handler().record_exception(problem)
+
+
+if __name__ == "__main__":
+    del sys.argv[0]
+    main(sys.argv[0])
