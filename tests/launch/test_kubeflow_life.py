@@ -125,9 +125,11 @@ def pods(api: Api) -> list[Pod]:
     return api.pods[api.posted[-1]["metadata"]["name"]]
 
 
-def wait_for(done: Callable[[], bool]) -> None:
-    """Waits; the test's own time limit ends a wait in vain."""
+def wait_for(done: Callable[[], bool], lives: Api | None = None) -> None:
+    """Waits, as long as a pod of that server's last job lives; else the test's own time limit ends a wait in vain."""
     while not done():
+        over = lives is not None and all(p.code is not None for p in pods(lives))
+        assert not over or done(), [p.log.read_text() for p in pods(lives)] if lives else ""
         time.sleep(0.2)
 
 
@@ -192,7 +194,7 @@ def test_a_job_that_is_cancelled(machines: Machines) -> None:
     """Running, then deleted: NeMo-Run alone would call it pending for ever."""
     api, shell = machines
     id = shell.submit(WAITS)
-    wait_for(lambda: any(b"waiting" in p.log.read_bytes() for p in pods(api)))
+    wait_for(lambda: any(b"waiting" in p.log.read_bytes() for p in pods(api)), api)
     assert shell.state(id) == "RUNNING"
     cancelled = shell.moedsl("cancel", id)
     assert cancelled["code"] == 0, cancelled
@@ -287,7 +289,7 @@ def test_a_job_that_is_not_on_nemo_runs_list_is_put_back(machines: Machines, lef
     """Two launches at once write it back one over the other; a launcher that is killed may leave a part of it."""
     api, shell = machines
     id = shell.submit(WAITS)
-    wait_for(lambda: shell.state(id) == "RUNNING")
+    wait_for(lambda: shell.state(id) == "RUNNING", api)
     (list_,) = shell.folder.rglob(".kubeflow_jobs.json")
     list_.write_text(left)
     assert shell.state(id) == "RUNNING"

@@ -204,8 +204,8 @@ def test_two_launches_do_not_meet_and_their_jobs_outlive_them(
     until(lambda: len(queued(slurm)) == 2, killed, interrupted)
     until_they_run(slurm, *queued(slurm))
     for process in (killed, interrupted):  # waiting by now: both have said that their jobs run
-        assert process.stderr is not None
-        until(lambda process=process: "RUNNING" in process.stderr.readline(), process)
+        assert (stderr := process.stderr) is not None
+        until(lambda stderr=stderr: "RUNNING" in stderr.readline(), process)
 
     killed.kill()
     os.killpg(interrupted.pid, signal.SIGINT)
