@@ -179,7 +179,7 @@ def _axis(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, nea
 
 def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, near: list[Neighbour]) -> Decision:
     origin = chosen.problem.origins[axis.name]
-    alternatives = tuple(OtherValue(axis.decode(n.code), neighbours.effect(n, row)) for n in near)
+    alternatives = tuple(OtherValue(axis.decode(n.code), _effect(chosen, n, row)) for n in near)
     value = json_value(env[axis.name])
     if isinstance(origin, Pin):
         varied = chosen.problem.program.isolate
@@ -190,6 +190,12 @@ def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row,
     if origin is not None:
         return _entry(axis.name, value, "defaulted", origin.id, origin.because, origin.cites, alternatives)
     return _entry(axis.name, value, "defaulted", None, "the only possible value")
+
+
+def _effect(chosen: Chosen, n: Neighbour, row: Row) -> str:
+    """The effect of another value; of one that is faster, also why the plan does not have it."""
+    faster = n.refused_by is None and n.step_time < row.step_time
+    return neighbours.effect(n, row) + (neighbours.outranked(chosen.compiled, n, row) if faster else "")
 
 
 def _why_chosen(

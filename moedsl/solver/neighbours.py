@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import log2
 
 import numpy as np
+from attrs import evolve
 
 from moedsl.rules.ids import NEEDS
 from moedsl.schema import axes
@@ -17,6 +18,7 @@ from moedsl.solver.problem import divisors
 from moedsl.solver.search import Prices, memory_prices
 from moedsl.solver.table import Row
 from moedsl.support.text import change
+from moedsl.syntax.printer import print_expr
 
 
 @frozen
@@ -82,6 +84,21 @@ def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
         return []
     values = divisors(c.problem.gpus) if axis.name in axes.SIZES else domain
     return sorted(values, key=lambda v: abs(log2(v / chosen))) if axis.kind == "int" else values
+
+
+def outranked(c: Compiled, n: Neighbour, row: Row) -> str:
+    """Say why a legal neighbour with a shorter step is not the plan: the first key of the ranking in which it is worse,
+    or the advice that its score pays for."""
+    other = evolve(row, codes={**row.codes, n.axis: n.code}, prices=n.prices)
+    table = c.table([other.codes]).with_columns(**{name: np.array([v]) for name, v in n.prices.items()})
+    for law, mine in zip((*c.wishes, *c.ranks), row.keys, strict=False):
+        if "score" in law.needs:
+            break
+        value = float(np.asarray(law.value(table), dtype=float).reshape(-1)[0])
+        if (1.0 - value if law in c.wishes else value) > mine:
+            return f", but ranks behind by `{print_expr(law.expr)}`"
+    against = sorted({*c.unfollowed(other)} - {*c.unfollowed(row)})
+    return f", but goes against {' and '.join(against)}" if against else ""
 
 
 def effect(n: Neighbour, row: Row) -> str:

@@ -36,6 +36,16 @@ def said(p: Plan) -> set[str]:
     return {m.rule.rpartition(".")[2] for m in p.measured}
 
 
+@pytest.mark.parametrize("wish", ["fit first", "scale first", "throughput first"])
+@pytest.mark.parametrize("vlm", ["", "vlm freeze_vision freeze_projection"])
+def test_a_faster_value_says_why_it_is_not_chosen(wish: str, vlm: str) -> None:
+    """The plan's value is the best by a ranking: beside a value with a shorter step, the reason is more than the step."""
+    p = plan(f"{BASE}{wish}; {vlm}")
+    faster = [(d.name, a) for d in p.decisions for a in d.alternatives if a.effect.startswith("-")]
+    assert all("but ranks behind by `" in a.effect or "but goes against std." in a.effect for _, a in faster), faster
+    assert faster or wish != "fit first"
+
+
 def test_bring_up_is_fsdp_with_full_recompute() -> None:
     p = plan(BASE + "fit first; vlm freeze_vision freeze_projection")
     assert (p.policy.sharding, p.policy.recompute, p.layout.pp) == ("fsdp", ["full"], 1)

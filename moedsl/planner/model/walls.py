@@ -102,13 +102,14 @@ class Mfu(Record):
 
 
 class Walls(Record):
-    """The walls of the plan, and the dominant one."""
+    """The walls of the plan, and the one that loses most of the step."""
 
     memory: MemoryWall
     communication: CommunicationWall
     host: HostWall
     compute: Compute
     dominant: str
+    """The wall that loses most of the step; compute if none loses much."""
     usual: Note | None
     """The dominant wall that is usual on this hardware."""
     fixes: Mapping[str, WallFix]

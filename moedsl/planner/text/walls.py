@@ -1,4 +1,4 @@
-"""Print the Three Walls: a line for each, then the dominant one with the effect of its fixes on this layout."""
+"""Print the Three Walls: a line for each, then the largest loss with the effect of its fixes on this layout."""
 
 from __future__ import annotations
 
@@ -56,12 +56,13 @@ def _listed(shares: Mapping[str, float]) -> str:
 
 
 def _dominant(w: Walls) -> str:
-    usual = w.usual
-    if usual is None:
-        return f"dominant: {w.dominant}"
-    if usual.says == w.dominant:
-        return f"dominant: {w.dominant}, as is usual on this hardware"
-    return f"dominant: {w.dominant}; usual on this hardware: {usual.says}"
+    lost = {"memory": w.memory.paid, "communication": w.communication.share, "host": w.host.share}.get(w.dominant)
+    largest = f"largest loss: {w.dominant}, {lost:.1%} of the step" if lost is not None else "no large loss: compute"
+    if w.usual is None:
+        return largest
+    if w.usual.says == w.dominant:
+        return f"{largest}, as is usual on this hardware"
+    return f"{largest}; usual on this hardware: {w.usual.says}"
 
 
 def _fixes(w: Walls) -> Iterator[str]:
