@@ -16,7 +16,10 @@ from moedsl.diagnostics.visible import visible
 
 
 class Shown:
-    """A stream that shows hidden characters by their codes, except the colours of diagnostics."""
+    """A stream that shows hidden characters by their codes, and keeps the colours of diagnostics but no others.
+
+    It is no terminal to those who write to it: NeMo-Run would print colours and links.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -28,6 +31,9 @@ class Shown:
         for line in lines:
             self.write(line)
 
+    def isatty(self) -> bool:
+        return False
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
@@ -35,9 +41,9 @@ class Shown:
 def _but_colours(text: str) -> str:
     from moedsl.diagnostics.render import PAINT  # `--help` has no diagnostics
 
-    parts = re.split(f"({PAINT})", text)
+    parts = re.split(rf"({PAINT})|\x1b\[[\d;]*m", text)
     parts[::2] = map(visible, parts[::2])
-    return "".join(parts)
+    return "".join(filter(None, parts))
 
 
 def shown() -> AbstractContextManager[Any]:
@@ -50,10 +56,14 @@ def shown() -> AbstractContextManager[Any]:
 
 def coloured(stream: TextIO) -> bool:
     """Whether to colour what goes to a stream: a terminal that shows colours, of a user who wants them."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return _below(stream).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def print_file(text: str) -> None:
     """Print the text of a file: unchanged, unless standard output is a terminal."""
-    out = sys.stdout
-    (out.stream if isinstance(out, Shown) and not out.isatty() else out).write(text)
+    below = _below(sys.stdout)
+    (sys.stdout if below.isatty() else below).write(text)
+
+
+def _below(stream: TextIO) -> TextIO:
+    return stream.stream if isinstance(stream, Shown) else stream

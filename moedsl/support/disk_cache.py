@@ -23,6 +23,8 @@ PACKAGES = ("diagnostics", "support", "syntax")
 
 MOST = 500
 """The most entries to store."""
+_ME = os.getuid() if hasattr(os, "getuid") else 0
+"""This user; where files have no owner, their owner is 0."""
 
 
 def cache_dir() -> Path:
@@ -77,20 +79,14 @@ def _keeps(found: os.stat_result) -> bool:
     In a sticky directory only an entry's owner can. A group with the user's number is the user's own, and where users
     have such groups, folders are usually writable to them.
     """
-    if hasattr(os, "getuid") and found.st_uid not in (0, os.getuid()):
-        return False
-    own_group = hasattr(os, "getuid") and found.st_gid == os.getuid()
-    shared = bool(found.st_mode & stat.S_IWOTH) or (_shared(found) and not own_group)
-    return not shared or bool(found.st_mode & stat.S_ISVTX) or stat.S_ISLNK(found.st_mode)
+    others = stat.S_IWOTH if found.st_gid == _ME else stat.S_IWOTH | stat.S_IWGRP
+    shared = found.st_mode & others and not found.st_mode & stat.S_ISVTX and not stat.S_ISLNK(found.st_mode)
+    return found.st_uid in (0, _ME) and not shared
 
 
 def _only_ours(found: os.stat_result) -> bool:
     """Whether this user owns a file, and nobody else may write to it."""
-    return (not hasattr(os, "getuid") or found.st_uid == os.getuid()) and not _shared(found)
-
-
-def _shared(found: os.stat_result) -> bool:
-    return bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    return found.st_uid == _ME and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def load_value(name: str) -> Any:

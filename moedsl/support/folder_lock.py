@@ -45,7 +45,7 @@ def _taken(path: Path) -> int | None:
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except PermissionError:
             return None
         locked = _lock(handle, path)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import moedsl
+from moedsl.cli import terminal
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.render import PAINT
@@ -113,6 +114,18 @@ def test_colours_of_diagnostics_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     main(["check", "-e", f'qwen3_30b_a3b; h100 x 16; data "{EVIL}"; pin tq=1'])
     assert "\x1b[1;31merror[check.unknown_axis]\x1b[0m" in err.getvalue()
     assert "\x1b]" not in err.getvalue()
+
+
+def test_a_library_prints_plain_text() -> None:
+    """NeMo-Run prints through rich, which asks whether its stream is a terminal."""
+    rich = pytest.importorskip("rich.console")
+    below = Terminal()
+    for stream in (below, terminal.Shown(below)):
+        rich.Console(file=stream).log("[bold red]Entering[/] [link=https://example.org]it")
+        print("\x1b[8;38;5;1mEntering\x1b[0m it", file=stream)
+    coloured, shown = below.getvalue().split("\n")[:2], below.getvalue().split("\n")[2:]
+    assert all("\x1b" in line for line in coloured)
+    assert "Entering it" in shown[0] and shown[1] == "Entering\x1b[0m it" and "\\x1b" not in shown[0]
 
 
 def test_streams_are_those_of_the_caller_again() -> None:
