@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from moedsl.cost import cases, outside
 from moedsl.cost.estimate import Cost
@@ -66,10 +66,19 @@ class Bounds:
 
 def bounds(cost: Cost, row: Mapping[str, int]) -> Bounds:
     """Compute the bounds of one row (axis to code); raises ValueError if its (pp, vpp) have no layout."""
-    best, known = cases.best(cost.routing), cases.unknowns(cost.routing)
+    return _bounds(cost, row, cases.unknowns(cost.routing))
+
+
+def verdict(cost: Cost, row: Mapping[str, int]) -> str:
+    """Return the verdict of `bounds` for less; raises ValueError like it."""
+    return _bounds(cost, row, ()).verdict
+
+
+def _bounds(cost: Cost, row: Mapping[str, int], known: Sequence[cases.Unknown]) -> Bounds:
+    """Compute the bounds with the spread of some uncertain terms."""
+    best = cases.best(cost.routing)
     alone = [cases.changed(best, change) for u in known for change in (u.least, u.most)]
-    ways = [cases.least(cost.routing), best, cases.most(cost.routing), *alone]
-    least, peak, most, *each = cost.peaks(row, ways)
+    least, peak, most, *each = cost.peaks(row, [cases.least(cost.routing), best, cases.most(cost.routing), *alone])
     moves = zip(known, each[::2], each[1::2], strict=True)
     spread = (Spread(u.name, low - peak, high - peak, u.because) for u, low, high in moves)
     parts = outside.parts(cost.model, row, cost.gpus, cost.seq)

@@ -59,7 +59,8 @@ def _shortened(p: Program, codes: Mapping[str, int]) -> Program:
     anywhere = next(iter(p.spans.values()))
     pins = {a.name: Pin(a.name, codes[a.name], anywhere) for a in axes.AXES if a.name not in FREED}
     rules = tuple(r for r in p.rules if not (r.wish and r.name in axes.DERIVED))
-    return evolve(p, pins=pins, rules=rules, pipeline_layout=None)
+    same = len(rules) == len(p.rules)  # the same rules keep their lookups
+    return evolve(p, pins=pins, rules=p.rules if same else rules, pipeline_layout=None)
 
 
 def against(t: Twin, layout: Layout, batch: Batch) -> Against4k:

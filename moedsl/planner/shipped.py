@@ -13,7 +13,7 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.checker.program import Pin, Program
-from moedsl.cost.bounds import bounds
+from moedsl.cost.bounds import verdict
 from moedsl.megatron.recipes import Shipped
 from moedsl.megatron.values import stages
 from moedsl.planner.model.shipped import ShippedRecipe
@@ -73,7 +73,7 @@ def _priced(r: Shipped, chosen: Chosen, row: Row, pipeline: str | None) -> dict[
     return out | {
         "step_time_s": float(found.step_time),
         "peak_gib": float(found.peak_memory) / GIB,
-        "verdict": bounds(theirs.cost, codes).verdict,
+        "verdict": verdict(theirs.cost, codes),
         "against_plan": change(float(found.step_time) / row.step_time - 1, more),
     }
 

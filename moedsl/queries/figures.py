@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from attrs import frozen
 
-from moedsl.cost.bounds import bounds
+from moedsl.cost.bounds import verdict
 from moedsl.planner.model.answers import Priced, TokenCost
 from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen
@@ -27,7 +27,7 @@ def priced(
         tokens_per_s_per_gpu=tokens / row.step_time / gpus,
         peak_gib=row.peak_memory / GIB,
         gpu_hours_per_billion_tokens=BILLION / tokens * row.step_time * gpus / HOUR,
-        verdict=bounds(chosen.cost, row.codes).verdict if judged else None,
+        verdict=verdict(chosen.cost, row.codes) if judged else None,
         budget=budget and budget.of(row.step_time, tokens, gpus),
         **more,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from moedsl.cost.bounds import FITS, bounds, fits
+from moedsl.cost.bounds import FITS, fits, verdict
 from moedsl.diagnostics.model import Diagnostic, note, warning
 from moedsl.diagnostics.source import Span
 from moedsl.rules.vectorizer import names
@@ -88,11 +88,10 @@ def _left(chosen: Chosen, row: Row, n: Neighbour) -> list[Law]:
 def _note(chosen: Chosen, row: Row, law: Law, n: Neighbour) -> Diagnostic:
     p, axis = chosen.problem.program, axes.BY_NAME[n.axis]
     own, other = axis.decode(row.codes[n.axis]), axis.decode(n.code)
-    verdict = bounds(chosen.cost, row.codes).verdict
     return note(
         "plan.idle_advice",
-        f"{n.axis} {axes.show(own)} follows {law.rule.id}, saves no time by the estimate, and is {verdict}: "
-        f"{axes.show(other)} is as fast and {FITS}",
+        f"{n.axis} {axes.show(own)} follows {law.rule.id}, saves no time by the estimate, and is "
+        f"{verdict(chosen.cost, row.codes)}: {axes.show(other)} is as fast and {FITS}",
         p.spans.get("phase", p.spans["hardware"]),
         because=law.rule.because,
         cites=law.rule.cites,
