@@ -96,7 +96,7 @@ def outranked(c: Compiled, n: Neighbour, row: Row) -> str:
             break
         value = float(np.asarray(law.value(table), dtype=float).reshape(-1)[0])
         if (1.0 - value if law in c.wishes else value) > mine:
-            return f", but ranks behind by `{print_expr(law.expr)}`"
+            return f", but worse by `{print_expr(law.expr)}`"
     against = sorted({*c.unfollowed(other)} - {*c.unfollowed(row)})
     return f", but goes against {' and '.join(against)}" if against else ""
 

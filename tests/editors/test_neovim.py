@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from tests.editors.needs import moedsl_program, program, unpacked
 from tests.helpers.paths import ROOT
+from tests.oracles.two_parsers import compiled
 
 SCRIPT = Path(__file__).with_name("neovim.lua")
 PLUGIN = ROOT / "editors" / "nvim"
@@ -55,6 +57,16 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Run:
     parsers = ["--cmd", f"set rtp+={neovim.root}/usr/lib/nvim"]  # a hover is Markdown, which the newer one parses
     folder = tmp_path_factory.mktemp("neovim_newer")
     return Run([*neovim.command("usr/bin/nvim"), *parsers], folder, (*STEPS, *NEWER), env)
+
+
+def test_the_server_starts_where_the_parser_is(tmp_path: Path) -> None:
+    """Neovim 0.7 cannot start tree-sitter with the parser that the documentation builds; the server starts all the same."""
+    neovim = program("nvim", "neovim")
+    program("gcc", "gcc")
+    (tmp_path / "parser").mkdir()
+    shutil.copy(compiled(), tmp_path / "parser" / "moe.so")
+    run = Run([neovim, "--cmd", f"set rtp+={tmp_path}"], tmp_path, ["diagnostics"], {})
+    assert "qwen3_30b_a3" in run.shown("diagnostics")["message"]
 
 
 @pytest.fixture(params=["debian12", "newer"])

@@ -42,7 +42,7 @@ def test_a_faster_value_says_why_it_is_not_chosen(wish: str, vlm: str) -> None:
     """The plan's value is the best by a ranking: beside a value with a shorter step, the reason is more than the step."""
     p = plan(f"{BASE}{wish}; {vlm}")
     faster = [(d.name, a) for d in p.decisions for a in d.alternatives if a.effect.startswith("-")]
-    assert all("but ranks behind by `" in a.effect or "but goes against std." in a.effect for _, a in faster), faster
+    assert all("but worse by `" in a.effect or "but goes against std." in a.effect for _, a in faster), faster
     assert faster or wish != "fit first"
 
 

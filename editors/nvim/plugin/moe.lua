@@ -36,7 +36,7 @@ vim.api.nvim_create_autocmd('FileType', {
   pattern = 'moe',
   callback = function(event)
     vim.bo[event.buf].commentstring = '# %s'
-    if #vim.api.nvim_get_runtime_file('parser/moe.so', false) > 0 then
+    if vim.treesitter.start and #vim.api.nvim_get_runtime_file('parser/moe.so', false) > 0 then -- from 0.8 on
       vim.treesitter.start(event.buf, 'moe')
     end
     attach(event.buf)
