@@ -16,7 +16,6 @@ from typing import Any
 
 from attrs import frozen
 from optimum_standing import MOST, Standing, outside, standing
-from pinned_laws import violations
 
 from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
@@ -26,6 +25,7 @@ from moedsl.solver.problem import lower, pinned_row
 from moedsl.solver.search import Search
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Row
+from moedsl.solver.violations import violations
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "tests/data/recipe_layouts.jsonl"

@@ -16,8 +16,8 @@ from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.schema.calibration import outside, ranges
+from moedsl.solver.violations import violations
 from moedsl.support.resources import stdlib_dir
-from tools.pinned_laws import violations
 
 PUBLISHED = stdlib_dir() / "calibration" / "published.jsonl"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.source import Source
+from moedsl.solver.violations import violations
 from moedsl.support.resources import stdlib_dir
 from tests.helpers.paths import DATA
-from tools.pinned_laws import violations
 
 DEFAULTS: dict[str, Any] = {
     "task": "pretrain", "tp": 1, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "etp": 1, "precision": "bf16",

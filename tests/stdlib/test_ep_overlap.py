@@ -10,12 +10,12 @@ import pytest
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.diagnostics.source import Source
+from moedsl.solver.violations import violations
 from tests.helpers import bridge_process
 from tests.helpers.layouts import run_text, variant
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled, plan_of
 from tests.oracles.ask_overlap import grid
-from tools.pinned_laws import violations
 
 OF_CORE = {"std.delay_wgrad.te_graph"}
 """Megatron-Core asks it when the model is made, not Bridge's set-up of the overlap."""

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from moedsl.solver.violations import violations
 from moedsl.support.resources import stdlib_dir
 from tests.helpers.layouts import DEFAULTS, checked, run_text
-from tools.pinned_laws import violations
 
 
 def broken_at(capability: str, **layout: object) -> list[str]:
