@@ -103,9 +103,11 @@ def misplaced(p: Program) -> Iterator[Diagnostic]:
 def as_set(model: Model, sets: Mapping[str, Any]) -> Model:
     """Give the model the vocabulary and the MTP layers that the run sets, as Bridge builds it.
 
-    A hybrid model needs a pattern for MTP, which only its declaration has.
+    A tokenizer's vocabulary replaces the model's where the run says so (bridge training/setup.py:702). A hybrid model
+    needs a pattern for MTP, which only its declaration has.
     """
-    rows, depths = sets.get("model.vocab_size") or 0, sets.get("model.mtp_num_layers", model.mtp_layers) or 0
+    owner = "tokenizer" if sets.get("tokenizer.use_tokenizer_vocab_size") else "model"
+    rows, depths = sets.get(f"{owner}.vocab_size") or 0, sets.get("model.mtp_num_layers", model.mtp_layers) or 0
     if rows > 0:
         model = evolve(model, vocab=rows)
     return model if depths < 0 or (model.hybrid and not model.mtp_pattern) else evolve(model, mtp_layers=depths)

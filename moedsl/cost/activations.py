@@ -23,9 +23,6 @@ from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
 from moedsl.schema.facts import Model, Vision
 from moedsl.schema.frozen import frozen
 
-STASH, CAPACITY = 1.2, 1.5
-"""A whole-iteration graph holds what the experts save in a paged stash of STASH times the mean, and works in buffers of
-CAPACITY times the mean, whatever the routing (`emit/fields.py`; core transformer/moe/paged_stash.py:599)."""
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 BIT = {word: i for i, word in enumerate(RECOMPUTE)}
 HERE: Mapping[str, Floats] = dict.fromkeys(OFFLOAD_MODULES, np.ones(1))
@@ -239,7 +236,7 @@ def uneven(m: Model, s: Sizes, whole: Floats, case: Case) -> tuple[Floats, Float
     """
     each = s.keep["full"] * s.keep["moe"] * experts(m, s)
     excess = each * (case.imbalance - 1.0) * (1.0 - whole)
-    stash = each * (STASH - 1.0) * whole
+    stash = each * (case.stash - 1.0) * whole
     none = np.zeros_like(each)
     return (stash + excess, none) if case.same_rank else (stash, excess)
 
@@ -249,7 +246,7 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) ->
     is the activations that `layers` keeps; offloaded ones are back by then."""
     kept = layers(m, evolve(s, here=HERE, keep={word: np.ones_like(s.tokens) for word in s.keep}))
     again = {kind: np.maximum(size - saved[kind], 0.0) for kind, size in kept.items()}
-    routed = s.routed * np.where(whole > 0, CAPACITY, case.imbalance)
+    routed = s.routed * np.where(whole > 0, case.capacity, case.imbalance)
     moved = BF16 * routed * (case.copies * routed_width(m) + products(m) * m.expert_hidden / s.etp)
     moe = np.maximum.reduce([again[kind] for kind in with_experts(m)]) + moved
     dense = again["dense"] + BF16 * s.split * (products(m) * m.ffn_hidden + 2 * m.hidden)

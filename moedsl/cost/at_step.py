@@ -17,7 +17,7 @@ from moedsl.cost.rows import Floats, Table
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Hardware, Model
 
-COLUMNS = ("tp", "etp", "ep", "precision", "sharding", "moments", "grad_reduce", "offload")
+COLUMNS = ("tp", "etp", "ep", "precision", "fp8_weights", "sharding", "moments", "grad_reduce", "offload")
 """The axes that this depends on, in addition to those of the profile."""
 FP32 = 4.0
 

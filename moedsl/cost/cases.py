@@ -29,6 +29,11 @@ class Case:
     """Whether a per-tensor FP8 weight keeps its transpose; None follows the architecture."""
     logits: float = 1.0
     """Logits and the copy that the loss saves (te pytorch/triton/cross_entropy.py:40); 0.5 if it works in place."""
+    stash: float = 1.2
+    """A whole-iteration graph's paged stash over what the experts save at the mean, whatever the routing (core
+    transformer/moe/paged_stash.py:599)."""
+    capacity: float = 1.5
+    """The buffers of the experts in such a graph over those at the mean."""
     unfused: bool = False
     """Whether gated activation functions run as separate kernels (`bias_activation_fusion` off)."""
     together: bool = False

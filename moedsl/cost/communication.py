@@ -13,7 +13,7 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike
 
-from moedsl.cost import formats, mixers, sharded
+from moedsl.cost import formats, mixers
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import routed_width
 from moedsl.cost.parameters import Parameters
@@ -168,10 +168,17 @@ def data(
     dense, expert_ranks = gpus / (t["tp"] * t["pp"]), gpus / (t["etp"] * t["ep"] * t["pp"])
     slow = ring(hw, dense, t["tp"] * 1.0), ring(hw, expert_ranks, t["etp"] * t["ep"] * 1.0)
     part = (dense - 1) / dense / slow[0], np.maximum(expert_ranks - 1, 0) / expert_ranks / slow[1]
-    fsdp, sent = 1.0 + formats.fsdp(t), formats.by_precision(formats.GATHERED, t)
-    grad, gather = formats.gradient(t), np.where(fsdp > 1, formats.by_precision(sharded.GATHERED, t), sent)
+    fsdp, grad, gather = 1.0 + formats.fsdp(t), formats.gradient(t), formats.sent(t)
     return {
         name: (learning[name].dense * grad + every[name].dense * gather * fsdp) * part[0]
         + (learning[name].expert * grad + every[name].expert * gather * fsdp) * part[1]
         for name in every
     }
+
+
+def overlapped(t: Mapping[str, Ints], reduces: bool, gathers: bool) -> Floats | float:
+    """Return the share of data parallelism's bytes that overlap with compute: gradients, parameters, or both."""
+    if reduces and gathers:
+        return 1.0
+    grad, sent = formats.gradient(t), formats.sent(t)
+    return (reduces * grad + gathers * sent) / (grad + sent)

@@ -57,6 +57,14 @@ class Cost:
     """The fused cross entropy: Transformer Engine's (te) or Megatron-Core's (native)."""
     fused_activation: bool = True
     """Whether one kernel applies a gated activation (`bias_activation_fusion`)."""
+    fp8_weights: bool | None = None
+    """Whether parameters are kept and gathered in FP8 (`fp8_param_gather`); None is by the precision."""
+    overlap: tuple[bool, bool] = (True, True)
+    """Whether the reduction of gradients and the gathering of parameters overlap with compute."""
+    stash: float = cases.BEST.stash
+    """`moe_paged_stash_buffer_size_factor_cuda` of a captured iteration."""
+    capacity: float = cases.BEST.capacity
+    """`moe_expert_rank_capacity_factor` of a captured iteration."""
 
     @property
     def covers(self) -> dict[str, str]:
@@ -238,7 +246,7 @@ class Cost:
 
     def _prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:
         logits = at.logits * (cases.NATIVE if self.loss == "native" else 1.0)
-        at = evolve(at, logits=logits, unfused=not self.fused_activation)
+        at = evolve(at, logits=logits, unfused=not self.fused_activation, stash=self.stash, capacity=self.capacity)
         return memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained, at)
 
     def _step_prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:
@@ -257,7 +265,9 @@ class Cost:
         full = rows.complete(cols)
         m = self._microbatches(full)
         fused = compute.fused(full["precision"], full["cuda_graph"])
-        return {**full, "microbatches": m, "deep": np.minimum(m, DEEPEST * full["pp"]), "fused": fused}
+        deep = np.minimum(m, DEEPEST * full["pp"])
+        kept = np.asarray(rows.UNSAID if self.fp8_weights is None else self.fp8_weights, np.int64)
+        return {**full, "fp8_weights": kept, "microbatches": m, "deep": deep, "fused": fused}
 
     def _layout(self, full: Mapping[str, Ints]) -> Layout:
         layout = self.layout_for(int(full["pp"]), int(full["vpp"]))
@@ -304,5 +314,7 @@ class Cost:
             "microbatches": mean * m,
             "pipeline_communication": step.between_stages(hop, mean, full["pp"], full["vpp"], m),
             "bubble": step.bubble(slowest + alone, full["pp"], full["vpp"]),
-            "data_communication": step.after_overlap(wire, mean, sharded, m),
+            "data_communication": step.after_overlap(
+                wire, mean, sharded, m, communication.overlapped(full, *self.overlap)
+            ),
         }

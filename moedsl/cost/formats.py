@@ -3,33 +3,54 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
 
-from moedsl.cost.rows import Floats, Table
+import numpy as np
+from numpy.typing import NDArray
+
+from moedsl.cost.rows import UNSAID, Floats, Ints, Table
 from moedsl.schema.axes import BY_NAME, PRECISION
 
+Columns = Table | Mapping[str, Ints]
 BF16 = 2.0
-WEIGHT = {"bf16": 2.0, "fp8_blockwise": 4.0, "fp8_current": 2.0, "mxfp8": 2.0625, "nvfp4": 3.125}
-"""Bytes of a linear's parameter: primary copy, and rows and columns quantised; MXFP8 has a scale for 32 numbers,
-NVFP4 for 16."""
+QUANTISED = {"bf16": 0.0, "fp8_blockwise": 2.0, "fp8_current": 2.0, "mxfp8": 2.0625, "nvfp4": 1.125}
+"""Bytes of a linear's quantised parameter, rows and columns; MXFP8 has a scale for 32 numbers, NVFP4 for 16."""
+SENT = {"bf16": 2.0, "fp8_blockwise": 1.03, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 2.0}
+"""Bytes of a parameter that data parallelism gathers, where it is kept in FP8: rows for forward or columns for
+backward."""
+CAN_KEEP = {"bf16": 0.0, "fp8_blockwise": 1.0, "fp8_current": 1.0, "mxfp8": 1.0, "nvfp4": 0.0}
+"""1 for a format in which a run can set that parameters are kept."""
+KEPT = {**CAN_KEEP, "fp8_blockwise": 0.0}
+KEPT_SHARDED = {**KEPT, "fp8_current": 0.0}
+"""1 for a format in which they are kept otherwise, without and with FSDP (`emit/fields.py`)."""
 SAVED = {"bf16": 2.0, "fp8_blockwise": 1.03, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625}
 """Bytes of a number in a linear's input that is kept for its weight gradient."""
-GATHERED = {"bf16": 2.0, "fp8_blockwise": 2.0, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 2.0}
-"""Bytes of a parameter on the wire when data parallelism gathers it."""
 
 
-def by_precision(values: dict[str, float], t: Table) -> Floats:
+def by_precision(values: dict[str, float], t: Columns) -> Floats:
     """Return the value of each row's precision."""
     return np.array([values[p] for p in PRECISION])[t["precision"]]
 
 
-def weight(t: Table, hopper: bool) -> Floats:
-    """Return a linear parameter's bytes; Blackwell multiplies per-tensor FP8 in any orientation, with no transpose."""
-    values = WEIGHT if hopper else {**WEIGHT, "fp8_current": 1.0}
-    return by_precision(values, t)
+def kept(t: Columns) -> NDArray[np.bool_]:
+    """Tell where a linear's parameter is kept in FP8; elsewhere it is in BF16, with a quantised copy."""
+    by_default = np.where(fsdp(t) > 0, by_precision(KEPT_SHARDED, t), by_precision(KEPT, t))
+    own = t["fp8_weights"]
+    return np.where(own == UNSAID, by_default, by_precision(CAN_KEEP, t) * own) > 0
 
 
-def gradient(t: Table) -> Floats:
+def quantised(t: Columns, hopper: bool) -> Floats:
+    """Return the bytes of a quantised parameter; Blackwell multiplies per-tensor FP8 in any orientation, with no
+    transpose."""
+    return by_precision(QUANTISED if hopper else {**QUANTISED, "fp8_current": 1.0}, t)
+
+
+def sent(t: Columns) -> Floats:
+    """Return the bytes of a parameter when data parallelism gathers it."""
+    return np.where(kept(t), by_precision(SENT, t), BF16)
+
+
+def gradient(t: Columns) -> Floats:
     """Return the bytes of a gradient in Megatron's buffer."""
     return np.where(t["grad_reduce"] == BY_NAME["grad_reduce"].words.index("bf16"), 2.0, 4.0)
 
@@ -50,6 +71,6 @@ def master(t: Table) -> Floats:
     return np.full(t.rows, 4.0)
 
 
-def fsdp(t: Table) -> Floats:
+def fsdp(t: Columns) -> Floats:
     """Return 1 where Megatron FSDP shards everything."""
     return (t["sharding"] == BY_NAME["sharding"].words.index("fsdp")).astype(float)

@@ -28,7 +28,7 @@ Prices = Mapping[str, Floats]
 KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
 COLUMNS = (
     "tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph",
-    "ep_overlap", "precision", "sharding", "moments", "grad_reduce",
+    "ep_overlap", "precision", "fp8_weights", "sharding", "moments", "grad_reduce",
 )  # fmt: skip
 """The axes that prices of memory depend on; pp, vpp and the number of microbatches are the profile's."""
 
@@ -129,15 +129,20 @@ def added(*priced: Prices) -> Prices:
 
 
 def held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
-    """Price weights, gradients and optimizer state, whole or sharded over data parallelism."""
-    linear, grad, fsdp = formats.weight(t, hopper), formats.gradient(t), formats.fsdp(t)
-    shard, copy = formats.by_precision(sharded.SHARD, t), sharded.cached(t, hopper)
+    """Price weights, gradients and optimizer state, whole or sharded over data parallelism.
+
+    Transformer Engine keeps the quantised copy of a BF16 parameter whole from one microbatch to the next (core
+    extensions/transformer_engine.py:1082).
+    """
+    grad, fsdp, quantised = formats.gradient(t), formats.fsdp(t), formats.quantised(t, hopper)
+    shard = np.where(formats.kept(t), quantised, formats.BF16)
+    copy = np.where(formats.kept(t), 0.0, quantised)
     state = formats.master(t) + formats.moments(t) * (t["offload"] != BY_NAME["offload"].words.index("optimizer"))
     dense, expert = t["tp"] / gpus, t["etp"] * t["ep"] / gpus
     out: dict[str, dict[str, Floats]] = {"weights": {}, "gradients": {}, "optimizer": {}}
     for name, every in n.all.items():
         learns, blocks = n.learning[name], name not in ("words", "norm", "vision")
-        kept, part = (np.where(fsdp > 0, copy, linear), shard) if blocks else (formats.BF16 * (1 - fsdp), formats.BF16)
+        kept, part = (copy + shard * (1 - fsdp), shard) if blocks else (formats.BF16 * (1 - fsdp), formats.BF16)
         out["weights"][name] = kept * every.total
         out["weights"][f"{name}_shard"] = part * (every.dense * dense + every.expert * expert) * fsdp
         out["gradients"][name] = grad * learns.total * (1 - fsdp)

@@ -16,6 +16,8 @@ Floats = NDArray[np.floating[Any]]
 Index = NDArray[np.intp]
 DEFAULTS: Mapping[str, int] = {a.name: a.off for a in AXES}
 """The value of a missing column: sizes of 1, and none, alltoall, bf16, fp32."""
+UNSAID = -1
+"""What the column `fp8_weights` has if the run does not set whether parameters are kept in FP8."""
 CHUNK = 100_000
 """Rows priced at a time."""
 FLAGS, FLAGS_A_ROW = 4096, 16
@@ -78,7 +80,8 @@ class Levels:
 
 def complete(cols: Mapping[str, object]) -> dict[str, Ints]:
     """Return every axis as a column of integers; missing columns have their default, scalars stay scalars (0-d)."""
-    return {name: np.asarray(cols.get(name, default), np.int64) for name, default in DEFAULTS.items()}
+    every = {**DEFAULTS, "fp8_weights": UNSAID}
+    return {name: np.asarray(cols.get(name, default), np.int64) for name, default in every.items()}
 
 
 def chunks(cols: Mapping[str, Ints], rows: int) -> Iterator[dict[str, Ints]]:

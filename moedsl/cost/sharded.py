@@ -14,25 +14,11 @@ import numpy as np
 from moedsl.cost import formats, parameters
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Table
-from moedsl.schema.axes import PRECISION
 from moedsl.schema.facts import Model, Vision
 
 QUEUE = 1e9
 """Elements of gradients that wait for their reduce-scatter before the oldest is freed, and twice the elements gathered
 ahead; more if two units are larger (core distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:432-444)."""
-GATHERED = {p: 1.03 if p == "mxfp8" else formats.BF16 for p in PRECISION}
-"""Bytes of a gathered parameter: MXFP8 rows for forward or columns for backward; else BF16 is gathered and cast."""
-CACHED = {"bf16": 0.0, "mxfp8": 0.0, "fp8_blockwise": 2.0, "fp8_current": 2.0, "nvfp4": 1.125}
-"""Bytes of a linear's quantised copy. Transformer Engine keeps it whole from one microbatch to the next if the
-parameters themselves are BF16 (core extensions/transformer_engine.py:1082)."""
-SHARD = {p: formats.WEIGHT[p] if p == "mxfp8" else formats.BF16 for p in PRECISION}
-"""Return the bytes of a linear's parameter in its shard."""
-
-
-def cached(t: Table, hopper: bool) -> Floats:
-    """Return the bytes of a linear's whole quantised copy; Blackwell keeps no transpose of per-tensor FP8."""
-    values = CACHED if hopper else {**CACHED, "fp8_current": 1.0}
-    return formats.by_precision(values, t)
 
 
 def split(t: Table, gpus: int, of: Parameters) -> Floats:
@@ -52,7 +38,7 @@ def units(m: Model, t: Table, gpus: int, layers: tuple[Parameters, Parameters], 
     n = m.layers + m.mtp_layers
     size = np.maximum(every.total, 1.0)
     ahead = np.ceil(np.maximum(QUEUE / 2, size) / size)
-    gathered = np.minimum(1.0 + ahead, n) * split(t, gpus, every) * formats.by_precision(GATHERED, t)
+    gathered = np.minimum(1.0 + ahead, n) * split(t, gpus, every) * formats.sent(t)
     grown, learnt = split(t, gpus, learning), np.maximum(learning.total, 1.0)
     each = grown * formats.gradient(t)
     queued = np.minimum(np.maximum(QUEUE, 2 * size) / learnt, n)

@@ -30,7 +30,7 @@ PARTS = (*MICROBATCH, "pipeline_communication", "bubble", *STEP)
 SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision", "fused", "grad_reduce")
 """The axes of a layer's work and messages; policies decide what of it is repeated, hidden or launched."""
 LAYER = (*SHAPE, "recompute", "offload_modules", "cuda_graph", "ep_overlap", "delay_wgrad")
-ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "sharding", "moments", "grad_reduce", "offload")
+ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "fp8_weights", "sharding", "moments", "grad_reduce", "offload")
 """The axes of what happens once a step."""
 HOST_SHARE = 0.8
 """The share of the rate between GPU and host that copies of pinned memory reach: assumed, no run measures it."""
@@ -192,9 +192,15 @@ def unpaired(pp: Ints, microbatches: Floats) -> Floats:
     return np.minimum(pp, microbatches)
 
 
-def after_overlap(wire: Floats, microbatch: Floats, fsdp: NDArray[np.bool_], microbatches: Floats) -> Floats:
-    """Return the exposed data parallelism: after the last backward and first forward, or with FSDP every microbatch."""
-    left = np.maximum(wire - 0.7 * microbatch, communication.DP_EXPOSED * wire)
+def after_overlap(
+    wire: Floats, microbatch: Floats, fsdp: NDArray[np.bool_], microbatches: Floats, overlapped: Floats | float = 1.0
+) -> Floats:
+    """Return the exposed data parallelism: after the last backward and first forward, or with FSDP every microbatch.
+
+    `overlapped` is the share of the transfers that overlap with compute at all.
+    """
+    hidden = overlapped * wire
+    left = np.maximum(hidden - 0.7 * microbatch, communication.DP_EXPOSED * hidden) + (wire - hidden)
     return np.where(fsdp, left * microbatches, left)
 
 

@@ -14,7 +14,7 @@ from attrs import frozen
 from moedsl.emit.dataset import dataset, is_mock, masks_tokens, tokenizer
 from moedsl.megatron.common import COPIED
 from moedsl.megatron.families import CHOICES, family
-from moedsl.megatron.fields import absent, lookup, words_of
+from moedsl.megatron.fields import absent, lookup, provided, words_of
 from moedsl.megatron.values import Call, Dtype, Member, normalise
 from moedsl.planner.model.plan import Batch, Layout, Plan, Policy
 
@@ -37,6 +37,10 @@ class Words:
     masks_tokens: bool
     profiling: bool
     precision_facts: Precision
+    provided: Mapping[str, Any]
+    """Fields of the model that Bridge replaces in its class."""
+    own: Mapping[str, Any]
+    """What the run sets."""
 
 
 Value = Callable[[Words], Any]
@@ -108,6 +112,9 @@ _PRECISION = {
     "mxfp8": Precision("bf16_with_mxfp8_mixed", "e4m3", "mxfp8", fp8_param_gather=True),
     "nvfp4": Precision("bf16_with_nvfp4_mixed", fp4="e2m1", fp4_param_gather=True),
 }
+GATHERS = {"fp8": "mixed_precision.fp8_param_gather", "fp4": "mixed_precision.fp4_param_gather"}
+"""Whether parameters are kept in the format; other settings follow what a run sets here."""
+GRANULARITY = "model.recompute_granularity"
 _SMS = {"deepep": 20, "hybridep": 32}
 """SMs for the dispatcher's kernels: DeepEP's former default (core transformer_config.py:931), and the number in
 NVIDIA's HybridEP benchmarks (bridge perf_recipes/_common.py:92)."""
@@ -175,8 +182,10 @@ def _overlap_reason(w: Words) -> str:
 
 
 def _gathers(w: Words) -> bool:
-    """Whether parameters are gathered in FP8. With FSDP, NVIDIA's recipes do this only for MXFP8."""
-    return w.precision_facts.fp8_param_gather and (w.policy.precision == "mxfp8" or not _fsdp(w))
+    """Whether parameters are kept and gathered in FP8, if the run does not set it. With FSDP, NVIDIA's recipes do this
+    only for MXFP8."""
+    by_default = w.precision_facts.fp8_param_gather and (w.policy.precision == "mxfp8" or not _fsdp(w))
+    return w.precision_facts.fp8 is not None and w.own.get(GATHERS["fp8"], by_default)
 
 
 def _moment(w: Words) -> Dtype:
@@ -316,15 +325,13 @@ SECTIONS = (
         "Activation memory",
         (
             Row(
-                "recompute",
-                "model.recompute_granularity",
-                lambda w: "full" if _full(w) else "selective" if w.policy.recompute else None,
+                "recompute", GRANULARITY, lambda w: "full" if _full(w) else "selective" if w.policy.recompute else None
             ),
             Row(
                 "recompute",
                 "model.recompute_modules",
                 lambda w: list(w.policy.recompute) if _selective(w) else [],
-                read=_selective,
+                read=lambda w: _selective(w) or w.own.get(GRANULARITY) == "selective",
             ),
             Row("recompute", "model.recompute_method", lambda w: "uniform" if _full(w) else None),
             Row("recompute", "model.recompute_num_layers", lambda w: 1 if _full(w) else None),
@@ -366,18 +373,18 @@ SECTIONS = (
             Row("precision", "mixed_precision.bf16", _const(True)),
             Row("precision", "mixed_precision.fp8", _fact("fp8")),
             Row("precision", "mixed_precision.fp8_recipe", _fact("fp8_recipe")),
-            Row("precision", "mixed_precision.fp8_param_gather", _gathers),
+            Row("precision", GATHERS["fp8"], _gathers),
             Row(
                 "precision",
                 "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag",
-                lambda w: w.policy.precision == "mxfp8" and not _fsdp(w),
+                lambda w: w.policy.precision == "mxfp8" and _gathers(w) and not _fsdp(w),
             ),
             Row("precision", "mixed_precision.first_last_layers_bf16", _fact("first_last_layers_bf16")),
             Row("precision", "mixed_precision.fp4", _fact("fp4")),
             Row(
                 "precision",
-                "mixed_precision.fp4_param_gather",
-                lambda w: w.precision_facts.fp4_param_gather and not _fsdp(w),
+                GATHERS["fp4"],
+                lambda w: w.precision_facts.fp4_param_gather and w.own.get(GATHERS["fp4"], True) and not _fsdp(w),
             ),
             Row("grad_reduce", "mixed_precision.grad_reduce_in_fp32", lambda w: w.policy.grad_reduce == "fp32"),
             Row("grad_reduce", "ddp.grad_reduce_in_fp32", lambda w: w.policy.grad_reduce == "fp32"),
@@ -483,6 +490,8 @@ def words(plan: Plan) -> Words:
         masks_tokens=masks_tokens(plan),
         profiling=any(path.startswith("profiling.") for path in (*plan.derived, *plan.set)),
         precision_facts=_PRECISION[plan.policy.precision],
+        provided=provided(plan.hf),
+        own=plan.set,
     )
 
 
@@ -520,7 +529,8 @@ def decided_fields(plan: Plan, *, every: bool = False) -> dict[str, Any]:
     """
     decided = (s for _, settings in sections(plan) for s in settings if s.word)
     wanted = (s for s in decided if every or s.word == "set" or (s.read and s.path not in COPIED.values()))
-    return {s.path: normalise(s.path, s.value) for s in wanted if comparable(s)}
+    found = {s.path: normalise(s.path, s.value) for s in wanted if comparable(s)}
+    return found | {path: plan.set[owner] for path, owner in COPIED.items() if owner in plan.set and path in found}
 
 
 def comparable(setting: Setting) -> bool:

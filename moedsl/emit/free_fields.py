@@ -1,36 +1,99 @@
-"""Name the decided fields that a run may `set` otherwise: no estimate reads them.
+"""Name the decided fields that a run may `set` otherwise, and those of them that no estimate follows.
 
-A field is not free where NVIDIA's code refuses the other value.
+A field is not free where NVIDIA's code refuses the other value, or where a pin says the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from moedsl.emit.dataset import is_mock
+from moedsl.emit.dataset import is_mock, masks_tokens
+from moedsl.emit.fields import GATHERS, GRANULARITY
+from moedsl.megatron.families import family
 from moedsl.planner.model.plan import Plan
 
-_FREE: Mapping[str, Callable[[Plan], bool]] = {
+Condition = Callable[[Plan], bool]
+MUON = "dist_muon"
+"""Bridge's Muon; without the prefix each replica would hold the whole optimizer state."""
+
+
+def _always(_: Plan) -> bool:
+    return True
+
+
+def _captures(p: Plan) -> bool:
+    return "full_iteration" in p.policy.cuda_graph
+
+
+def _muon(p: Plan) -> bool:
+    return p.set.get("optimizer.optimizer") == MUON
+
+
+def _fsdp(p: Plan) -> bool:
+    return p.policy.sharding == "fsdp"
+
+
+def _reduces_tokens(p: Plan) -> bool:
+    """Whether Bridge refuses another mean of the loss: masked tokens under context parallelism (bridge
+    training/config.py:1450)."""
+    return p.layout.cp > 1 and masks_tokens(p)
+
+
+def _fused_offload(p: Plan) -> bool:
+    """Whether the run offloads the input of whole fused experts, for which no axis has a word."""
+    return not p.policy.offload_modules and p.set.get("model.offload_modules") == ["fused_group_mlp"]
+
+
+_FREE: dict[str, Condition] = {
     # a captured iteration cannot check (bridge training/config.py:1369)
-    "rerun_state_machine.check_for_nan_in_loss": lambda p: "full_iteration" not in p.policy.cuda_graph,
-    "ddp.check_for_nan_in_grad": lambda p: "full_iteration" not in p.policy.cuda_graph,
-    # graphs need it; without them it changes nothing
-    "model.use_te_rng_tracker": lambda p: not p.policy.cuda_graph,
-    "rng.te_rng_tracker": lambda p: not p.policy.cuda_graph,
-    "model.moe_flex_dispatcher_num_sms": lambda _: True,
-    "model.moe_hybridep_num_sms_preprocessing": lambda _: True,
-    "model.moe_paged_stash_buffer_size_factor_cpu": lambda _: True,
+    "rerun_state_machine.check_for_nan_in_loss": lambda p: not _captures(p),
+    "ddp.check_for_nan_in_grad": lambda p: not _captures(p),
+    # graphs of text models need it (bridge models/gpt_provider.py:234); without graphs it changes nothing
+    "model.use_te_rng_tracker": lambda p: not p.policy.cuda_graph or family(p.family).vision,
+    "rng.te_rng_tracker": lambda p: not p.policy.cuda_graph or family(p.family).vision,
+    "model.moe_flex_dispatcher_num_sms": _always,
+    "model.moe_hybridep_num_sms_preprocessing": _always,
+    "model.moe_paged_stash_buffer_size_factor_cpu": _always,
+    "model.moe_paged_stash_buffer_size_factor_cuda": _always,
+    "model.moe_expert_rank_capacity_factor": _always,
     "model.moe_shared_expert_overlap": lambda p: not p.policy.ep_overlap and "shared_experts" not in p.policy.recompute,
-    "mixed_precision.first_last_layers_bf16": lambda _: True,
-    # under context parallelism masked tokens need the loss per token (bridge training/config.py:1450)
-    "model.calculate_per_token_loss": lambda p: p.layout.cp == 1,
-    "ddp.average_in_collective": lambda p: p.layout.cp == 1,
+    "mixed_precision.first_last_layers_bf16": _always,
+    # Bridge turns it off under FSDP (bridge training/config.py:1091); else it follows the gathered format
+    "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag": lambda p: _fsdp(p) and p.set.get(GATHERS["fp8"], True),
+    "model.calculate_per_token_loss": lambda p: not _reduces_tokens(p),
+    "ddp.average_in_collective": lambda p: not _reduces_tokens(p),
+    # FSDP turns both on (core distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:330)
+    "comm_overlap.overlap_grad_reduce": lambda p: not _fsdp(p),
+    "comm_overlap.overlap_param_gather": lambda p: not _fsdp(p),
+    "ddp.overlap_grad_reduce": _muon,
+    "ddp.overlap_param_gather": _muon,
+    GRANULARITY: lambda p: not p.policy.recompute and p.set[GRANULARITY] == "selective",
+    # with moments in FP32 another implementation of the same state
+    "optimizer.use_precision_aware_optimizer": lambda p: p.policy.moments == "fp32" and p.policy.offload == "none",
+    "optimizer.main_grads_dtype": lambda p: p.policy.moments != "fp32",
+    # only a folder to save in or load from needs the format of FSDP (bridge training/config.py:1099)
+    "checkpoint.ckpt_format": lambda p: is_mock(p) and not {"checkpoint.save", "checkpoint.load"} & p.set.keys(),
     # mock data needs no tokenizer
     "tokenizer.tokenizer_type": is_mock,
     "tokenizer.tokenizer_model": is_mock,
+    "tokenizer.use_tokenizer_vocab_size": is_mock,
 }
+UNPRICED: Mapping[str, tuple[Condition, str]] = {
+    "optimizer.optimizer": (_muon, "the state of Muon is smaller than Adam's, and its step longer"),
+    "optimizer.use_distributed_optimizer": (_muon, "Muon gives whole layers to the ranks, not shards of them"),
+    "ddp.use_distributed_optimizer": (_muon, "Muon gives whole layers to the ranks, not shards of them"),
+    "optimizer.main_params_dtype": (lambda p: p.policy.moments != "fp32", "the master weights take less memory"),
+    "model.fine_grained_activation_offloading": (_fused_offload, "what goes to host memory still counts"),
+    "model.offload_modules": (_fused_offload, "what goes to host memory still counts"),
+    "model.moe_flex_dispatcher_backend": (
+        lambda p: p.set.get("model.moe_flex_dispatcher_backend") == "ncclep" and p.policy.dispatcher != "alltoall",
+        "the kernels of ncclep have other rates and buffers",
+    ),
+}
+"""Free fields without a word or a price, each with its condition and how the estimate is wrong."""
+_CONDITIONS = _FREE | {path: holds for path, (holds, _) in UNPRICED.items()}
 
 
 def is_free(path: str, plan: Plan) -> bool:
     """Whether a run with this plan may `set` a field that the plan decides."""
-    return path in _FREE and _FREE[path](plan)
+    return path in _CONDITIONS and _CONDITIONS[path](plan)

@@ -10,8 +10,8 @@ from attrs import evolve
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, note, warning
 from moedsl.emit import base
-from moedsl.emit.fields import RESETS, decided_fields
-from moedsl.emit.free_fields import is_free
+from moedsl.emit.fields import GATHERS, RESETS, decided_fields
+from moedsl.emit.free_fields import UNPRICED, is_free
 from moedsl.megatron.fields import overwritten
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.interpreter import evaluate
@@ -22,6 +22,7 @@ from moedsl.rules.vectorizer import names
 from moedsl.schema.symbols import BUILTIN
 from moedsl.syntax.printer import print_expr
 
+_DISTRIBUTED = "ddp.use_distributed_optimizer"
 _WRITERS = {
     "dataset": "bridge training/config.py:304",
     "comm_overlap": "bridge training/comm_overlap.py:592",
@@ -31,14 +32,16 @@ _WRITERS = {
 
 def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
     """Report each `set` that the plan, Bridge or a rule contradicts. `layout` has the names of a run in this layout."""
-    decided = RESETS | decided_fields(plan.replace(set={}, derived={}), every=True)
-    against = [n for n, value in p.sets.items() if n in decided and decided[n] != value and not is_free(n, plan)]
-    for path in against:
-        yield _decided(p, path, decided[path])
+    leading = {n: value for n, value in p.sets.items() if n in GATHERS.values()}
+    decided = RESETS | decided_fields(plan.replace(set=leading, derived={}), every=True)
+    others = [n for n, value in p.sets.items() if n in decided and decided[n] != value]
+    against = [n for n in others if not is_free(n, plan)]
+    yield from (_decided(p, path, decided[path]) for path in against)
+    yield from (_unpriced(p, path, decided[path]) for path in others if path in UNPRICED and path not in against)
     values = base.values(plan, p.model)
-    others = evolve(p, sets={path: value for path, value in p.sets.items() if path not in against})
-    yield from _overwritten(others, values, decided)
-    yield from _broken(others, laws(library), _environment(plan, values, layout))
+    rest = evolve(p, sets={path: value for path, value in p.sets.items() if path not in against})
+    yield from _overwritten(rest, values, decided)
+    yield from _broken(rest, laws(library), _environment(plan, values, layout))
 
 
 def _decided(p: Program, path: str, value: Any) -> Diagnostic:
@@ -48,15 +51,26 @@ def _decided(p: Program, path: str, value: Any) -> Diagnostic:
     return error("plan.set_decided", text, p.spans[path], help=help, fixes=_drop(p, path))
 
 
+def _unpriced(p: Program, path: str, value: Any) -> Diagnostic:
+    """Warn of a `set` that the estimate does not follow."""
+    text = f"the estimate has `{path}` at {value}: {UNPRICED[path][1]}"
+    return warning("plan.set_unpriced", text, p.spans[path], help="measure memory and speed in a short run")
+
+
 def _drop(p: Program, path: str) -> tuple[Fix, ...]:
     return (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
 
 
 def _overwritten(p: Program, values: Mapping[str, Any], decided: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    """Warn of each `set` of a field whose value Bridge copies from another section."""
+    """Warn of each `set` of a field whose value Bridge copies from another section.
+
+    Overlap is copied for the distributed optimizer alone (bridge training/comm_overlap.py:651).
+    """
     for path, value in p.sets.items():
         owner = overwritten().get(path)
         if owner is None or values.get(owner) == value:
+            continue
+        if owner.startswith("comm_overlap.") and not path.startswith("model.") and not values[_DISTRIBUTED]:
             continue
         text = f"Bridge writes `{owner}` over `{path}`: the value does not arrive"
         help: str = Instead(f"set `{owner}` instead", owner)

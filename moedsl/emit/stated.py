@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from attrs import evolve
+
 from moedsl.emit.dataset import is_mock
 from moedsl.emit.fields import SET, Setting, Words, sections, words
 from moedsl.emit.naming import function_name
@@ -20,15 +22,15 @@ def stated(plan: Plan) -> Sections:
     """The recipe's assignments under their headings, in order; the user's `set` statements come last."""
     known = given(words(plan))
     every = dict(sections(plan))
-    own = [s for s in every.pop(SET, []) if not s.path.startswith(_VARIABLE)]
+    own = {s.path: s for s in every.pop(SET, []) if not s.path.startswith(_VARIABLE)}
     found: Sections = []
     for title, settings in [*every.items(), (_OUTPUT, [*_output(plan)])]:
         found.append((title, []))
-        for s in (inner for outer in settings for inner in _inside(plan, outer)):
+        for s in (_filled(inner, own) for outer in settings for inner in _inside(plan, outer)):
             if _states(plan, s, known):
                 found[-1][1].append(s)
                 known |= {f"{s.path}.{k}": v for k, v in s.value.kwargs.items()} if isinstance(s.value, Call) else {}
-    return [(title, settings) for title, settings in [*_together(plan, found), (SET, own)] if settings]
+    return [(title, settings) for title, settings in [*_together(plan, found), (SET, [*own.values()])] if settings]
 
 
 def environment(plan: Plan) -> tuple[bool, Mapping[str, Any]]:
@@ -45,6 +47,7 @@ def given(w: Words) -> dict[str, Any]:
     many = w.layout.dp > 1  # bridge training/comm_overlap.py:576
     return {
         **COMMON[w.task].values,
+        "model.moe_shared_expert_overlap": w.provided.get("moe_shared_expert_overlap", False),
         "mixed_precision.bf16": True,
         "mixed_precision.fp8": precision.fp8,
         "mixed_precision.fp8_recipe": precision.fp8_recipe,
@@ -68,6 +71,15 @@ def _inside(plan: Plan, s: Setting) -> Iterator[Setting]:
         yield from (Setting(f"dataset.{k}", v, s.word, _WHY.get(k, "")) for k, v in inside.items())
     else:
         yield s
+
+
+def _filled(s: Setting, own: dict[str, Setting]) -> Setting:
+    """A section that is built with what the run sets of its arguments, which then need no line of their own."""
+    if not isinstance(s.value, Call):
+        return s
+    arguments = {name: own.pop(f"{s.path}.{name}", None) for name in s.value.kwargs}
+    kwargs = {name: value if (set := arguments[name]) is None else set.value for name, value in s.value.kwargs.items()}
+    return evolve(s, value=evolve(s.value, kwargs=kwargs))
 
 
 def _states(plan: Plan, s: Setting, known: Mapping[str, Any]) -> bool:

@@ -54,7 +54,8 @@ SWITCHES = {
     "fp8_weights": ("mixed_precision.fp8_param_gather", True),
     "fp4_weights": ("mixed_precision.fp4_param_gather", True),
 }
-"""Flags that are fields of Bridge, and what they are in a plan that sets none. A plan decides those of the weights."""
+"""Flags that are fields of Bridge, and what they are in a run that sets none; with weights in BF16
+those of the weights mean nothing."""
 RUN: dict[str, Type] = {
     "gpus": NUMBER,
     "seq": NUMBER,

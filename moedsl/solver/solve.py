@@ -12,6 +12,7 @@ from moedsl.cost import Cost
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.frozen import frozen
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
+from moedsl.schema.symbols import SWITCHES
 from moedsl.solver.laws import Compiled, compile_problem
 from moedsl.solver.problem import Problem, cases, first_of, lower, plain, with_lets
 from moedsl.solver.reads import reads
@@ -127,7 +128,30 @@ def _kernels(problem: Problem) -> dict[str, Any]:
         rule = first_of(p.named("derive", name), env)
         derived = default if rule is None else evaluate(rule.expr, env)
         decided[name] = p.sets.get(f"model.{name}", derived)
-    return {"loss": decided["cross_entropy_fusion_impl"], "fused_activation": bool(decided["bias_activation_fusion"])}
+    kernels = {
+        "loss": decided["cross_entropy_fusion_impl"],
+        "fused_activation": bool(decided["bias_activation_fusion"]),
+    }
+    return {**kernels, **_set(p.sets)}
+
+
+_FACTORS = {
+    "stash": "model.moe_paged_stash_buffer_size_factor_cuda",
+    "capacity": "model.moe_expert_rank_capacity_factor",
+}
+_SECTIONS = ("comm_overlap", "ddp")
+"""Both have the fields of overlap; Bridge copies the first to the second for the distributed optimizer."""
+
+
+def _set(sets: Mapping[str, Any]) -> dict[str, Any]:
+    """The other prices that follow what a run sets."""
+    weights, _ = SWITCHES["fp8_weights"]
+    factors = {name: float(sets[path]) for name, path in _FACTORS.items() if sets.get(path) is not None}
+    overlap = tuple(
+        all(sets.get(f"{s}.{name}") is not False for s in _SECTIONS)
+        for name in ("overlap_grad_reduce", "overlap_param_gather")
+    )
+    return {**factors, "fp8_weights": sets.get(weights), "overlap": overlap}
 
 
 def _smallest(p: Program, progress: Progress) -> Chosen | NoLayout:

@@ -11,6 +11,7 @@ from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
+from moedsl.emit.fields import decided_fields
 from moedsl.megatron import architecture, fields
 from moedsl.megatron.families import CHOICES
 from tests.helpers.programs import compiled, plan_of
@@ -44,6 +45,10 @@ REFUSED = {
     "dataset.enable_offline_packing = true": "check.other_class",
     f"{SPECS} = 4096": "check.other_class",
     "validation.eval_global_batch_size = 7": "std.recipe_batch.evaluation",
+    "optimizer.optimizer = muon": "plan.set_decided",
+    "ddp.use_distributed_optimizer = false": "plan.set_decided",
+    "comm_overlap.overlap_param_gather = false\npin sharding=fsdp": "plan.set_decided",
+    "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = true\nprecision fp8_current": "plan.set_decided",
 }
 OVERWRITTEN = {
     "ddp.bucket_size = 1000": "comm_overlap.bucket_size",
@@ -61,7 +66,16 @@ ACCEPTED = (
     "model.attention_backend = flash",
     "train.train_iters = 1e3",
     "model.mtp_num_layers = none",
+    "comm_overlap.overlap_param_gather = false",
+    "tokenizer.use_tokenizer_vocab_size = true",
 )
+UNPRICED = {
+    "optimizer.optimizer = dist_muon": "adam",
+    "optimizer.optimizer = dist_muon\nset ddp.use_distributed_optimizer = false": "adam",
+    'optimizer.main_params_dtype = "torch.float16"\npin moments=bf16': "float32",
+    "model.moe_flex_dispatcher_backend = ncclep\npin dispatcher=hybridep\nset model.moe_expert_rank_capacity_factor = 2.0": "hybridep",
+}
+"""Values without a price, with what the estimate has."""
 
 
 def found(text: str) -> list[Diagnostic]:
@@ -90,6 +104,46 @@ def test_a_field_that_bridge_overwrites_is_a_warning_with_the_field_to_set(line:
 @pytest.mark.parametrize("line", ACCEPTED)
 def test_what_is_right_is_accepted(line: str) -> None:
     assert found(f"{RUN}set {line}") == []
+
+
+@pytest.mark.parametrize("lines", UNPRICED)
+def test_a_value_without_a_price_is_a_warning_with_what_the_estimate_has(lines: str) -> None:
+    every = found(f"{RUN}set {lines}")
+    assert {(d.id, d.severity) for d in every} == {("plan.set_unpriced", "warning")}
+    assert f"at {UNPRICED[lines]}: " in every[0].message.replace("torch.", "")
+
+
+BLACKWELL = "qwen3_30b_a3b; gb200 x 16; pin tp=1 pp=1 ep=8 micro_batch=1 recompute=none cuda_graph=none\n"
+BF16_WEIGHTS = "set mixed_precision.fp8_param_gather = false\n"
+
+
+@pytest.mark.parametrize("precision", ["mxfp8", "fp8_current"])
+def test_weights_in_bf16_are_a_part_of_the_plan(precision: str) -> None:
+    """Each linear keeps two bytes a parameter besides its quantised copy, gathers two bytes, and may be offloaded."""
+    run = f"{BLACKWELL}precision {precision}\n"
+    kept, whole = (plan_of(run + more + "pin sharding=optimizer offload=none") for more in ("", BF16_WEIGHTS))
+    stages = [p.estimate.memory.stages[0] for p in (kept, whole)]
+    linears = stages[0].params - 2 * 151936 * 2048
+    added = (stages[1].weights_gib - stages[0].weights_gib) * 2**30
+    assert added == pytest.approx(2.0 * linears, rel=0.01)
+    assert decided_fields(whole)["mixed_precision.reuse_grad_buf_for_mxfp8_param_ag"] is False
+    (law,) = [d.id for d in found(run + "pin sharding=optimizer offload=optimizer") if d.severity == "error"]
+    assert law == "std.offload_optimizer.unquantised_weights"
+    assert found(run + BF16_WEIGHTS + "pin sharding=optimizer offload=optimizer") == []
+
+
+def test_data_parallelism_without_overlap_takes_longer() -> None:
+    run = "qwen3_30b_a3b; h100 x 16; pin tp=1 pp=2 ep=8 micro_batch=1 sharding=optimizer\n"
+    lines = [f"set comm_overlap.{name} = false\n" for name in ("overlap_grad_reduce", "overlap_param_gather")]
+    hidden, reduced, gathered, neither = (
+        plan_of(run + more).estimate.breakdown["data_communication"] for more in ("", *lines, "".join(lines))
+    )
+    assert hidden < gathered < reduced < neither
+
+
+def test_a_field_of_a_section_that_the_recipe_builds_is_no_second_line() -> None:
+    text = recipe_text(plan_of(RUN + "set comm_overlap.tp_comm_overlap = true"))
+    assert text.count("tp_comm_overlap") == 1 and "CommOverlapConfig(tp_comm_overlap=True)" in text
 
 
 def test_offline_packing_needs_its_specs_and_the_specs_build_their_section() -> None:

@@ -16,6 +16,7 @@ from moedsl.emit.fields import decided_fields
 from moedsl.emit.naming import function_name
 from moedsl.megatron import values
 from moedsl.megatron.common import COMMON, COPIED
+from moedsl.megatron.fields import provided
 from moedsl.planner.model.plan import Plan
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
@@ -23,6 +24,7 @@ from tests.helpers.plans import PLANS, changed
 
 BUILT = ("mixed_precision.", "comm_overlap.")
 """Sections that a call of Bridge fills."""
+SHARED = "moe_shared_expert_overlap"
 BASE = PLANS["qwen3_30b_h100_real_data"]
 ANY = st.text(min_size=0, max_size=30)
 
@@ -49,6 +51,7 @@ def test_every_decided_field_is_assigned(name: str) -> None:
     wrong = {p: v for p, v in decided.items() if p in found and values.normalise(p, found[p]) != v}
     assert wrong == {}
     given = {*COMMON[plan.task].values, *COPIED}
+    given |= set() if provided(plan.hf).get(SHARED, False) else {f"model.{SHARED}"}
     silent = {p for p in decided if p not in found and p not in given and not p.startswith(BUILT)}
     assert silent <= {"dataset.seq_length"}
 
