@@ -29,6 +29,7 @@ from moedsl.recipes.settings import Answer, differing, planned, settled, variabl
 from moedsl.recipes.stated import Stated, declared, differing_facts, model_of, stated
 from moedsl.rules.effects import EXPERIMENT, of_rules
 from moedsl.rules.library import Library
+from moedsl.solver.violations import violations
 from moedsl.support.owned_files import write_all
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
@@ -37,6 +38,7 @@ from moedsl.verify.report import Report
 from moedsl.verify.resolve import Resolved
 
 _NO_BRIDGE = "Megatron Bridge is not installed here: fields of model, dataset and tokenizer were not compared"
+_REFUSED = "its other fields, which were not compared, because the layout is refused"
 _SIZES = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
 _ELSEWHERE = ("model.", "dataset.", "tokenizer.", "env_vars")
 """Sections whose defaults come from elsewhere than Bridge's classes."""
@@ -174,13 +176,20 @@ def finished(d: Draft, ours: Answer | None) -> Imported:
     """Write the program with a statement or a comment for each difference between both recipes."""
     if ours is None:
         wrong = tuple(x for x in d.result.diagnostics if x.is_error)
-        below = evolve(d.below, comments=("its other fields were not compared, because the layout is refused",))
+        below = evolve(d.below, comments=(*_refusals(d), _REFUSED))
         more = (warning("import.refused", f"moedsl refuses the layout of the recipe: {x.message}") for x in wrong)
         return Imported(d.text(below), tuple(more))
     decided = decided_fields(d.result.plans[0])
     wanted = {p: v for p, v in differing(d.recipe, ours, decided) if p not in d.below.sets}
-    comments = (*_not_compared(ours), *_data(d, ours), *variables(d.recipe, ours))
-    return Imported(d.text(settled(d.text, evolve(d.below, comments=comments), wanted)))
+    env, hidden = variables(d.recipe, ours)
+    comments = (*_not_compared(ours), *_data(d, ours), *hidden)
+    return Imported(d.text(settled(d.text, evolve(d.below, env=env, comments=comments), wanted)))
+
+
+def _refusals(d: Draft) -> Iterator[str]:
+    """The laws that refuse the layout, with the lines of NVIDIA's code that do; none if an axis has no pin."""
+    for rule in () if d.stated.unknown or not d.result.programs else violations(d.result.programs[0], d.stated.gpus):
+        yield f"the layout, which {rule.id} refuses: {rule.because} ({', '.join(rule.cites)})"
 
 
 def _not_compared(ours: Answer) -> Iterator[str]:

@@ -27,6 +27,8 @@ class Below:
 
     sets: Mapping[str, Any] = field(factory=dict)
     comments: tuple[str, ...] = ()
+    env: Mapping[str, Any] = field(factory=dict)
+    """Environment variables that a plan would not set so."""
     allow: str | None = None
     """A rule that the recipe breaks and the program allows."""
 
@@ -65,8 +67,14 @@ def _below(below: Below) -> Iterator[str]:
     if below.sets:
         yield from ("", "# Fields that the recipe sets and a plan would not")
         yield from (f"set {path} = {literal(value)}" for path, value in below.sets.items())
+    if below.env:
+        yield from ("", "rules recipe {", *(line for n, v in below.env.items() for line in _variable(n, v)), "}")
     if below.comments:
         yield from ("", "# Of the recipe, but no statement:", *(f"#   {line}" for line in below.comments))
+
+
+def _variable(name: str, value: Any) -> tuple[str, ...]:
+    return f"env {name} = {literal(value)}", 'because "the recipe sets it"', f"cite ours {quote(name)}"
 
 
 def literal(value: Any) -> str:
@@ -79,10 +87,18 @@ def literal(value: Any) -> str:
 
 
 def shown(path: str, value: Any) -> str:
-    """Write a field with its value for a comment; a program is a file, so the value of a secret stays out."""
+    """Write a field with its value for a comment; a program is a file, so the value of a secret stays out.
+
+    The commit of a repository looks like one, and is none.
+    """
     text = literal(value) if is_literal(value) else str(value)
-    secret = secrets.value_kind(text) or secrets.is_secret_name(path.rpartition(".")[2])
-    return f"{path} = {'(a secret)' if secret else text}"
+    own = {n: v for n, v in value.items() if n != "revision"} if isinstance(value, Mapping) else text
+    return f"{path} = {'(a secret)' if is_secret(path.rpartition('.')[2], str(own)) else text}"
+
+
+def is_secret(name: str, text: str) -> bool:
+    """Whether a field or a variable looks like a secret by its name or its value."""
+    return secrets.value_kind(text) is not None or secrets.is_secret_name(name)
 
 
 def is_literal(value: Any) -> bool:

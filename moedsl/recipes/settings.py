@@ -12,7 +12,9 @@ from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.lint.recipe import Recipe
-from moedsl.recipes.program import Below, is_literal, shown
+from moedsl.megatron import fields
+from moedsl.megatron.common import COPIED
+from moedsl.recipes.program import Below, is_literal, is_secret, shown
 from moedsl.recipes.stated import PATTERN
 from moedsl.rules.ids import RuleId
 
@@ -27,6 +29,10 @@ UNSET: Mapping[str, str] = {
     "model.vocab_size": "a plan has the vocabulary of the model, also with a tokenizer that has another",
 }
 """Fields that the checker accepts and that contradict a field of every plan, with the reason."""
+OTHER_WORDS: Mapping[str, str] = {
+    "model.moe_router_dtype": "Megatron reads it as none (core transformer/moe/router.py:104)"
+}
+"""Fields in which Megatron reads a word that it does not know as none."""
 
 
 def _is(path: str, *values: Any) -> Callable[[Recipe], bool]:
@@ -95,7 +101,12 @@ def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, A
         if same(theirs, ours.resolved.get(path)) or (moved and path not in decided) or _needs_none(path, r):
             continue
         if of_data or not path.startswith("dataset."):
-            yield path, _relative(theirs)
+            yield _owner(path, r), _written(path, theirs)
+
+
+def _owner(path: str, r: Recipe) -> str:
+    """The field that Bridge writes over this one; overlap only for the distributed optimizer."""
+    return COPIED.get(path, path) if _is_on("ddp.use_distributed_optimizer")(r) else path
 
 
 def _moved(path: str, before: Fields, after: Fields) -> bool:
@@ -107,8 +118,13 @@ def _needs_none(path: str, r: Recipe) -> bool:
     return any(fnmatch.fnmatchcase(path, p) and holds(r) for p, holds in UNREAD.items())
 
 
-def _relative(value: Any) -> Any:
-    """A path below Bridge's default folder, relative to the folder of the job."""
+def _written(path: str, value: Any) -> Any:
+    """The value as the language writes it: a dtype with its module; a path below Bridge's default folder relative to
+    the folder of the job."""
+    field = fields.lookup(path)
+    words = fields.words_of(field.type) if field else None
+    if words and words.type == "dtype" and isinstance(value, str):
+        return f"torch.{value}"
     inside = isinstance(value, str) and f"/{DEFAULT_FOLDER}/" in value
     return DEFAULT_FOLDER + value.partition(f"/{DEFAULT_FOLDER}")[2] if inside else value
 
@@ -122,10 +138,13 @@ def same(a: Any, b: Any) -> bool:
     return a == b or all(v in (None, False, "none", []) for v in (a, b))
 
 
-def variables(r: Recipe, ours: Answer) -> Iterator[str]:
-    """The environment variables of the recipe that the plan sets otherwise."""
+def variables(r: Recipe, ours: Answer) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The environment variables that the plan sets otherwise, and comments on those that look like secrets."""
     own = {n: str(v) for n, v in (ours.resolved.get("env_vars") or {}).items()}
-    return (shown(f"env_vars.{n}", v) for n, v in r.env.items() if own.get(n) != str(v))
+    others = {n: v for n, v in r.env.items() if own.get(n) != str(v)}
+    hidden = {n for n, v in others.items() if is_secret(n, str(v))}
+    said = tuple(shown(f"env_vars.{n}", others[n]) for n in others if n in hidden)
+    return {n: v for n, v in others.items() if n not in hidden}, said
 
 
 def planned(write: Write, below: Below) -> tuple[Below, Result]:
@@ -138,16 +157,25 @@ def planned(write: Write, below: Below) -> tuple[Below, Result]:
 
 def settled(write: Write, below: Below, wanted: Mapping[str, Any]) -> Below:
     """Set each field that the checker and the plan accept, and comment on the others with the reason."""
-    unsaid = {p: v for p, v in wanted.items() if p in UNSET or not is_literal(v)}
-    sets = {p: v for p, v in wanted.items() if p not in unsaid}
-    said = [shown(p, v) + (f": {UNSET[p]}" if p in UNSET else "") for p, v in unsaid.items()]
+    why = UNSET | {p: reason for p, reason in OTHER_WORDS.items() if fields.unknown_word(p, wanted.get(p))}
+    unsaid = {p: v for p, v in wanted.items() if p in why or not is_literal(v)}
+    sets = {p: v for p, v in wanted.items() if p not in unsaid} | {p: None for p in OTHER_WORDS if p in unsaid}
+    said = [shown(p, v) + (f": {why[p]}" if p in why else "") for p, v in unsaid.items()]
     while True:
         tried, result = planned(write, evolve(below, sets={**below.sets, **sets}))
         refused = {p: d for d in result.diagnostics if d.is_error for p in [_path(d, result.source)] if p in sets}
+        if not refused and result.failed and below.env:
+            more = [shown(f"env_vars.{n}", v) for n, v in below.env.items()]
+            return settled(write, evolve(below, env={}, comments=(*below.comments, *more)), wanted)
         if not refused:
             return evolve(tried, comments=(*below.comments, *sorted(said)))
-        said += [f"{shown(p, sets[p])}: {d.message.removeprefix(f'`{p}` ')}" for p, d in refused.items()]
+        said += [f"{shown(p, sets[p])}: {_reason(p, d)}" for p, d in refused.items()]
         sets = {p: v for p, v in sets.items() if p not in refused}
+
+
+def _reason(path: str, d: Diagnostic) -> str:
+    cites = f" ({', '.join(d.cites)})" if d.cites else ""
+    return f"{d.message.removeprefix(f'`{path}` ')}{cites}"
 
 
 def _path(d: Diagnostic, source: Source) -> str:

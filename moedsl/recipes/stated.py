@@ -52,8 +52,8 @@ class Stated:
 
 
 def stated(r: Recipe, model: Model) -> Stated:
-    """Read the words of a recipe whose model is known."""
-    words = lint_words.words(r)
+    """Read the words of a recipe whose model is known, as Bridge's update leaves them."""
+    words = lint_words.words(evolve(r, fields={**r.fields, **r.settled}))
     values = {a.name: axes.json_value(words[a.name]) for a in axes.AXES if a.name in words}
     values = {n: v for n, v in values.items() if n not in _ENUMS or v in _ENUMS[n]}  # lint knows more dispatchers
     depth = r.get("model.mtp_num_layers") or 0
