@@ -24,7 +24,7 @@ Write = Callable[[Below], str]
 NAME = "recipe.moe"
 DEFAULT_FOLDER = "nemo_experiments"
 """Bridge's folder for runs that name none, below the folder in which the recipe is built."""
-UNSET: Mapping[str, str] = {
+UNSET: dict[str, str] = {
     "ddp.num_buckets": "Bridge's overlap settings state the size of a bucket instead",
     "model.vocab_size": "a plan has the vocabulary of the model, also with a tokenizer that has another",
 }
