@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
+from cattrs import transform_error
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import default_converter
 from pygls.protocol.language_server import LanguageServerProtocol, lsp_method
@@ -100,6 +103,19 @@ class Protocol(LanguageServerProtocol):
     lsp_text_document__did_change: Any = _forward(types.TEXT_DOCUMENT_DID_CHANGE)
     lsp_text_document__did_close: Any = _forward(types.TEXT_DOCUMENT_DID_CLOSE)
 
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """Answer a request whose parameters cannot be used: pygls only tells the user, and the client would wait."""
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as e:
+            if "id" in data and "method" in data:
+                self._send_response(data["id"], error=_unusable(e.__cause__).to_response_error())
+            raise
+
+
+def _unusable(why: BaseException | None) -> JsonRpcInvalidParams:
+    return JsonRpcInvalidParams(f"{JsonRpcInvalidParams.MESSAGE}: {'; '.join(transform_error(why)) if why else ''}")
+
 
 class Server(LanguageServer):
     """The server of pygls with the open files."""
@@ -163,8 +179,14 @@ def _handler(server: Server, feature: Feature) -> Callable[[Any], Any]:
 
 
 def _command(server: Server, module: str, function: str) -> Callable[..., Any]:
-    def run(*arguments: Any) -> Any:
-        result = _function(module, function)(server.files, *arguments)
+    async def run(*arguments: Any) -> Any:
+        command = _function(module, function)
+        try:
+            bound = inspect.signature(command).bind(server.files, *arguments)
+        except TypeError as e:
+            raise JsonRpcInvalidParams(f"{JsonRpcInvalidParams.MESSAGE}: {e}") from None
+        await server.solving.finished(bound.arguments["uri"])
+        result = command(*bound.args)
         if not isinstance(result, types.WorkspaceEdit):
             return result
         server.workspace_apply_edit(types.ApplyWorkspaceEditParams(result))

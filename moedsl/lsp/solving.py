@@ -82,6 +82,11 @@ class Solving:
         except TimeoutError:
             return
 
+    async def finished(self, uri: str) -> None:
+        """Wait until the file's newest text is solved or needs no solving; a cancelled request stops to wait."""
+        while (job := self._jobs.get(uri)) is not None and not job.done.is_set():
+            await job.done.wait()
+
     def _put(self, job: Job, document: Document, loop: asyncio.AbstractEventLoop) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, daemon=True, name="solver")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 import pytest_lsp
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcRequestCancelled
 from pytest_lsp import LanguageClient
 
 from moedsl.lsp.positions import Lines
@@ -179,3 +182,41 @@ async def test_a_refused_file_has_no_answers(session: Session) -> None:
         await client.text_document_code_action_async(types.CodeActionParams(where, types.Range(start, start), context))
         is None
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("textDocument/hover", None),
+        ("textDocument/hover", {"textDocument": {"uri": "file:///x.moe"}}),
+        ("textDocument/hover", {"textDocument": {"uri": "file:///x.moe"}, "position": {"line": -1, "character": 0}}),
+        ("textDocument/selectionRange", {"textDocument": 5, "positions": "x"}),
+        ("workspace/executeCommand", {"command": "moedsl.showPlan", "arguments": [1, 2, 3]}),
+        ("workspace/executeCommand", {"command": "moedsl.pin", "arguments": []}),
+        ("workspace/executeCommand", {"command": "nothing"}),
+    ],
+)
+async def test_unusable_parameters_are_answered(session: Session, method: str, params: Any) -> None:
+    protocol = session.client.protocol
+    answer: Future[Any] = Future()
+    protocol._request_futures["unusable"] = answer
+    protocol._send_data({"jsonrpc": "2.0", "id": "unusable", "method": method, "params": params})  # as no client does
+    with pytest.raises(JsonRpcInvalidParams, match=r"Invalid Params: .+"):
+        await asyncio.wait_for(asyncio.wrap_future(answer), 20)
+
+
+@pytest.mark.parametrize("method", ["workspace/executeCommand", "textDocument/inlayHint"])
+async def test_a_cancelled_request_ends(session: Session, method: str) -> None:
+    """While the solver works; the server goes on answering."""
+    session.open("large.moe", "deepseek_v3\nh100 x 2048\nseq 4k\nthroughput first\n")
+    where, start, end = session.document("large.moe"), types.Position(0, 0), types.Position(2, 0)
+    params = (
+        types.ExecuteCommandParams("moedsl.showReport", arguments=[where.uri])
+        if method == "workspace/executeCommand"
+        else types.InlayHintParams(where, types.Range(start, end))
+    )
+    sent = session.client.protocol.send_request(method, params, msg_id="cancelled")
+    session.client.cancel_request(types.CancelParams("cancelled"))
+    with pytest.raises(JsonRpcRequestCancelled):
+        await asyncio.wait_for(asyncio.wrap_future(sent), 20)
+    assert await session.client.text_document_hover_async(types.HoverParams(where, start)) is not None
