@@ -8,7 +8,7 @@ predicted peak. Whether it cures the run, only the run shows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -85,21 +85,28 @@ def compile_edits(source: Source, rule: Rule) -> list[Attempt]:
     """For each run of a file, find the first edit of a symptom that compiles, changes its plan and passes its judge.
     For a sweep or an isolation, the first plan counts for all."""
     result = compile_source(source)
-    planned = [(run, _first(result, run or "main")) for run in _runs(result)]
-    return [_foreign(run, p, rule) or _attempt(source, run, p, edits(rule.fix), judge(rule)) for run, p in planned]
+    runs = [(run, _first(result, run or "main")) for run in _runs(result)]
+    return [_foreign(result, run, rule) or _attempt(source, run, before, rule) for run, before in runs]
 
 
-def _foreign(run: str | None, planned: Plan | None, rule: Rule) -> Attempt | None:
+def _foreign(result: Result, run: str | None, rule: Rule) -> Attempt | None:
     """Refuse every edit if the symptom is of other runs than this."""
-    if planned is None or rule.when is None or rule.applies(_settings(planned)):
+    found = next((c for c in result.chosen if _is_of(c.problem.program.name, run or "main")), None)
+    row = found.solution.rows[0] if found is not None and found.solution.rows else None
+    if found is None or row is None or rule.applies(found.environment(row.codes, row.prices)):
         return None
+    assert rule.when is not None
     why = f"a run with this message has {print_expr(rule.when)}: the log is of another run"
     return Attempt(run or "main", None, dict.fromkeys(edits(rule.fix), why))
 
 
 def _first(result: Result, run: str) -> Plan | None:
     """The plan of a run, or the first of those that it varies."""
-    return next((p for p in result.plans if p.name == run or p.name.startswith(f"{run}.")), None)
+    return next((p for p in result.plans if _is_of(p.name, run)), None)
+
+
+def _is_of(name: str, run: str) -> bool:
+    return name == run or name.startswith(f"{run}.")
 
 
 def _runs(result: Result) -> list[str | None]:
@@ -108,9 +115,9 @@ def _runs(result: Result) -> list[str | None]:
     return [i.name.id for i in items if isinstance(i, ast.RunDecl)] or [None]
 
 
-def _attempt(source: Source, run: str | None, before: Plan | None, wanted: Sequence[str], judge: Judge) -> Attempt:
+def _attempt(source: Source, run: str | None, before: Plan | None, rule: Rule) -> Attempt:
     failures: dict[str, str] = {}
-    for edit in wanted:
+    for edit in edits(rule.fix):
         for held in (True, False) if before is not None and "." not in before.name else (False,):
             after = _planned(source, run, edit, _held(before, edit) if held and before else "")
             if isinstance(after, str):
@@ -118,7 +125,7 @@ def _attempt(source: Source, run: str | None, before: Plan | None, wanted: Seque
             elif before is not None and not changes(before, after):
                 failures[edit] = "the plan already has it"
                 break
-            elif before is not None and (why := judge(before, after)) is not None:
+            elif before is not None and (why := judge(rule)(before, after)) is not None:
                 failures[edit] = why
             else:
                 compiled = Compiled(run or "main", edit, held, before, after)

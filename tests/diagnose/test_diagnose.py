@@ -240,6 +240,15 @@ def test_no_number_format_is_a_cure_of_a_run_in_bf16(run: Any, tmp_path: Path) -
     assert compiled(run(fp8, "--run", file, "--json")[1]) is not None
 
 
+@pytest.mark.parametrize(("when", "is_of"), [("capability >= 9.0", True), ("has_vision or experts < 2", False)])
+def test_the_condition_of_a_symptom_reads_every_name(run: Any, tmp_path: Path, when: str, is_of: bool) -> None:
+    rules = (
+        f'rules ours when {when} {{ symptom s: "some words" fix "`pin micro_batch=2`" because "a" cite ours "b" }}\n'
+    )
+    file = moe(tmp_path, "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024\n" + rules)
+    assert (compiled(run("some words", "--run", file, "--json")[1]) is not None) == is_of
+
+
 def test_nothing_is_called_proved(run: Any, tmp_path: Path) -> None:
     """An edit that compiles is no proof of a cure."""
     file = moe(tmp_path, "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first\npin pp=2 vpp=1 ep=8\n")
