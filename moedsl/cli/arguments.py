@@ -142,7 +142,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "diagnose": _command(
         "find the cause of a failure in a log, how to confirm it, and the edit that fixes it",
-        _arg("log", "a log file of any size, - for standard input, or a line of a log"),
+        _arg("log", "a log of any size, - for standard input, a line of a log, or an id that `moedsl jobs` lists"),
         _arg("--run FILE", "the run file: try the edits on it, and use its own symptoms too"),
         _JSON,
     ),

@@ -8,7 +8,9 @@ from typing import BinaryIO
 
 from attrs import define, evolve, field, frozen
 
+from moedsl.diagnose import ranks
 from moedsl.diagnose.needles import needles
+from moedsl.diagnose.ranks import Failure
 from moedsl.rules import collect
 from moedsl.rules.library import Library
 from moedsl.rules.patterns import Match, Pattern, compiled
@@ -21,7 +23,7 @@ LONGEST = 1 << 20
 SHOWN = 300
 """The most characters of a line in a report."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)")
-_RANK = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:?|(\d+):)\s*")
+_RANK = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:?|(\d+):|moedsl: rank (\d+) on \S+ failed at \S+:)\s*")
 _NOISE = re.compile(rb"ChildFailedError|SignalException|errors\.py|Traceback \(most recent|number of nan iterations")
 _BINARY = bytes(b for b in range(32) if b not in b"\t\n\r\x1b\f\b") + b"\x7f"
 
@@ -57,6 +59,8 @@ class Report:
     lines: int
     sightings: tuple[Sighting, ...]
     last_error: tuple[int, str] | None
+    first_failure: Failure | None = None
+    """The rank that failed first, if the log names it."""
 
 
 def symptoms(library: Library) -> tuple[Symptom, ...]:
@@ -84,7 +88,7 @@ def diagnose(name: str, stream: Iterable[bytes], known: Sequence[Symptom]) -> Re
     for block in stream:
         scan.block(_ANSI.sub(b"", block) if b"\x1b" in block else block)
     found = sorted(scan.found.values(), key=lambda s: s.line)
-    return Report(name, scan.lines + scan.unfinished, tuple(found), scan.last_error)
+    return Report(name, scan.lines + scan.unfinished, tuple(found), scan.last_error, scan.first_failure)
 
 
 def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
@@ -112,12 +116,14 @@ class _Scan:
     unfinished: bool = False
     found: dict[str, Sighting] = field(factory=dict)
     last_error: tuple[int, str] | None = None
+    first_failure: Failure | None = None
 
     def block(self, block: bytes) -> None:
         for s in self.known:
             for start in sorted(_starts(block, s.words)):
                 self._try(s, block, start)
         self._note_error(block)
+        self.first_failure = ranks.first([*filter(None, [self.first_failure]), *ranks.failures(block)])
         self.lines += block.count(b"\n")
         self.unfinished = not block.endswith(b"\n")
 
@@ -128,9 +134,11 @@ class _Scan:
             return
         rank, text = _without_rank(text)
         seen = self.found.get(s.rule.id)
-        ranks = () if rank is None else (rank,)
+        of_line = () if rank is None else (rank,)
         if seen is None:
-            self.found[s.rule.id] = Sighting(s.rule, self._number(block, start), text[:SHOWN], 1, ranks, _named(match))
+            self.found[s.rule.id] = Sighting(
+                s.rule, self._number(block, start), text[:SHOWN], 1, of_line, _named(match)
+            )
         else:
             self.found[s.rule.id] = evolve(seen, count=seen.count + 1, ranks=_joined(seen.ranks, rank))
 
@@ -177,7 +185,7 @@ def _without_rank(text: str) -> tuple[int | None, str]:
     found = _RANK.match(text)
     if found is None:
         return None, text.strip()
-    return int(found[1] or found[2]), text[found.end() :].strip()
+    return int(found[found.lastindex or 0]), text[found.end() :].strip()
 
 
 def _last_error(block: bytes) -> int | None:

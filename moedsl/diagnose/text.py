@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from attrs import asdict
+
+from moedsl.diagnose import ranks
 from moedsl.diagnose.edit import Attempt, Compiled, changes, edits, figures
+from moedsl.diagnose.ranks import Failure
 from moedsl.diagnose.scan import Report, Sighting
 from moedsl.schema.axes import LAYOUT, show
 from moedsl.support.text import counted, wrapped
@@ -26,7 +30,9 @@ def to_json(
     """Write the report as JSON, with `attempts` and `remarks` by the id of a symptom if there is a run file."""
     error = {"line": r.last_error[0], "text": r.last_error[1]} if r.last_error else None
     found = [_sighting(s, attempts.get(s.rule.id), remarks.get(s.rule.id)) for s in r.sightings]
-    return {"version": 1, "log": r.name, "lines": r.lines, "symptoms": found, "last_error": error}
+    first = asdict(r.first_failure, filter=lambda a, _: a.name != "from_rank") if r.first_failure else None
+    return {"version": 1, "log": r.name, "lines": r.lines, "first_failure": first, "symptoms": found,
+            "last_error": error}  # fmt: skip
 
 
 def _sighting(s: Sighting, attempts: Sequence[Attempt] | None, remark: str | None) -> Json:
@@ -58,11 +64,14 @@ def text(r: Json) -> str:
     """Print the diagnosis."""
     n = len(r["symptoms"])
     head = f"{r['log']}: {counted(r['lines'], 'line', ',')}, {n or 'no'} known symptom{'s' * (n != 1)}"
+    first = [_paragraph("first to fail: ", ranks.text(Failure(**r["first_failure"])))] if r["first_failure"] else []
     parts = [_symptom(s, r["log"]) for s in r["symptoms"]] or [_nothing(r)]
-    return "\n\n".join([head, *parts]) + "\n"
+    return "\n\n".join(["\n".join([head, *first]), *parts]) + "\n"
 
 
 def _nothing(r: Json) -> str:
+    if r["first_failure"]:
+        return "\n".join(["Its cause is not known. What to try", *(_paragraph("  - ", t) for t in TRY[1:])])
     if r["last_error"] is None:
         return "No line looks like an error either."
     e = r["last_error"]

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from moedsl.launch import logs, shield
+from moedsl.launch import causes, logs, shield
 from moedsl.launch.logs import explained
 from moedsl.launch.store import UNKNOWN, Experiment, Job
 
@@ -64,6 +64,9 @@ def report(experiment: Experiment, jobs: Sequence[Job]) -> int:
         print(f"\n{job.name} {job.number}: {state(job)}", file=sys.stderr)
         said = logs.reason(experiment, job)
         logs.print_lines(said, sys.stderr, "  | ")
-        logs.print_lines(filter(None, [explained(said)]), sys.stderr, "  ")
+        before_ranks = explained(said)
+        first = None if before_ranks else logs.first_failure(experiment, job, said)
+        logs.print_lines([before_ranks] if before_ranks else causes.lines(first), sys.stderr, "  ")
+        print(f"  moedsl diagnose {experiment.id}", file=sys.stderr)
         print(f"  scripts and logs: {job.folder}", file=sys.stderr)
     return int(bool(bad))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,9 +15,11 @@ from tempfile import TemporaryDirectory
 from attrs import evolve
 
 from moedsl.checker.clusters.facts import Cluster
+from moedsl.diagnose import ranks
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.launch import causes
 from moedsl.launch.derive import Launch
-from moedsl.launch.script import Payload, script
+from moedsl.launch.script import RANKS, Payload, script
 from moedsl.support import child_python
 from moedsl.support.text import counted
 
@@ -80,7 +84,28 @@ def text(launch: Launch, cluster: Cluster, payload: Payload) -> str:
 
 def train(launch: Launch, cluster: Cluster, payload: Payload) -> int:
     """Run the launch's script and return its exit code; Ctrl-C reaches torchrun, which ends its ranks."""
+    started, logs = datetime.now(UTC), rank_logs(launch)
     with TemporaryDirectory(prefix="moedsl-run-") as folder:
         file = Path(folder) / f"{launch.name}.sh"
         file.write_text(text(launch, cluster, payload), encoding="ascii")
-        return subprocess.run(["bash", str(file)], env={**os.environ, "TMPDIR": folder}, check=False).returncode
+        environment = {**os.environ, "TMPDIR": folder, "MOEDSL_RANK_LOGS": str(logs)}
+        code = subprocess.run(["bash", str(file)], env=environment, check=False).returncode
+    if code:
+        explain(logs, started)
+    return code
+
+
+def rank_logs(launch: Launch) -> Path:
+    """The folder of the ranks' logs, next to the recipe's checkpoints."""
+    return Path("nemo_experiments").absolute() / launch.name / RANKS
+
+
+def explain(logs: Path, started: datetime) -> None:
+    """Say on stderr which rank failed first, why, and where its log is."""
+    found = (f for log in logs.glob("rank-*.log*") for f in ranks.failures(log.read_bytes()))
+    first = ranks.first(f for f in found if datetime.fromisoformat(f.time) >= started)
+    if first is None:
+        return
+    log = logs / f"rank-{first.rank}.log"
+    for line in ["", *causes.lines(first), f"its log: {log}", f"moedsl diagnose {shlex.quote(str(log))}"]:
+        print(line, file=sys.stderr)

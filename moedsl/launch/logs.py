@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from attrs import define, field
 
+from moedsl.diagnose import ranks
+from moedsl.diagnose.ranks import Failure
 from moedsl.launch import pods, store
 from moedsl.launch.head_check import WRONG
 from moedsl.launch.store import Experiment, Job
 
 _SLURM_SAYS = re.compile(r"(srun|slurmstepd\S*|\S*slurm_script): ")
 """Lines of Slurm itself in the output of the batch script, which also has the output of its commands."""
+_TERMINATED = "Terminated"
+"""What the shell of each rank prints that is ended because another one failed."""
 TAIL = 20
 """Lines of a failed job's log that are printed by default."""
 
@@ -32,6 +37,12 @@ class Reader:
     def more(self, whole: bool) -> list[str]:
         """The new lines since the last call; an unfinished last line only if the job has ended (`whole`)."""
         return [line for path in self._paths() for line in self._lines(path, whole)]
+
+    def failures(self) -> list[Failure]:
+        """What the ranks of the last start have written of their failures."""
+        newest = self._paths()[-1:]
+        said = [self._ask(f"grep -aF {shlex.quote(ranks.MARK)} {shlex.quote(path)}") for path in newest]
+        return [failure for text in said for failure in ranks.failures(text.encode())]
 
     def _paths(self) -> list[str]:
         """The log files, in the order of their start."""
@@ -87,7 +98,27 @@ def reason(experiment: Experiment, job: Job) -> list[str]:
     if said is None or wrote is None:
         return []
     of_slurm = [line for line in said.more(whole=True) if _SLURM_SAYS.match(line)]
-    return [*of_slurm[-TAIL:], *wrote.more(whole=True)[-TAIL:]]
+    of_ranks = [line for line in wrote.more(whole=True) if line != _TERMINATED]
+    return [*of_slurm[-TAIL:], *of_ranks[-TAIL:]]
+
+
+_ENDED = re.compile(r"srun: error: (?P<node>\S+): task (?P<rank>\d+): (?P<end>.+)")
+
+
+def first_failure(experiment: Experiment, job: Job, said: Sequence[str]) -> Failure | None:
+    """The rank of a failed job that failed first, by its own line; else the first end that srun reports in `said`."""
+    if not job.handle:
+        return None
+    wrote = reader(experiment, job)
+    if wrote is not None:
+        ended = (m for line in said if (m := _ENDED.match(line)))
+        own = [Failure(int(m["rank"]), m["node"], "", m["end"]) for m in ended]
+        return ranks.first(wrote.failures()) or next(iter(own), None)
+    if not job.handle.startswith("kubeflow:") or pods.no_kubectl():
+        return None
+    out = io.StringIO()
+    print_elsewhere(experiment, job, False, out)
+    return ranks.first(ranks.failures(out.getvalue().encode()))
 
 
 PREFLIGHT = "moedsl preflight: "

@@ -1,11 +1,13 @@
 """Run the program of one rank and say when and how it fails: `python3 moedsl_rank.py PROGRAM.py ARGUMENTS...`.
 
 Every job includes this file unchanged; it needs no package, and nothing newer than Python 3.8. Of many ranks that fail,
-the first is the cause, and only clocks can tell which that was: the others end seconds later, with other errors.
+the first is the cause, and only clocks can tell which that was: the others end seconds later, with other errors. If
+MOEDSL_RANK_LOGS names a folder, the rank has a log of its own there (rank_log.py).
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import sys
@@ -33,10 +35,15 @@ def main(program: str) -> None:
 
 def failed(error: str) -> None:
     """Write the line that `moedsl` looks for, in one call, so that lines of ranks do not mix."""
+    os.write(2, f"{line(error)}\n".encode(errors="replace"))
+
+
+def line(error: str) -> str:
+    """The line of this rank's failure, now."""
     rank, node = os.environ.get("RANK", "0"), os.uname().nodename
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")  # noqa: UP017, Python 3.11's
     text = " ".join(error.split())[:LONGEST]
-    os.write(2, f"moedsl: rank {rank} on {node} failed at {now}: {text}\n".encode(errors="replace"))
+    return f"moedsl: rank {rank} on {node} failed at {now}: {text}"
 
 
 def record(problem: BaseException) -> None:
@@ -48,5 +55,8 @@ def record(problem: BaseException) -> None:
 
 
 if __name__ == "__main__":
+    if os.environ.get("MOEDSL_RANK_LOGS"):
+        keep = importlib.import_module("moedsl_rank_log").keep
+        keep(os.environ["MOEDSL_RANK_LOGS"], lambda: line("killed, or ended without an exit of Python"))
     del sys.argv[0]
     main(sys.argv[0])

@@ -11,10 +11,12 @@ from attrs import field, frozen
 from moedsl.checker.clusters.arguments import Setting
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.derive import Launch
-from moedsl.launch.quote import ascii_source, document, export, word
+from moedsl.launch.quote import RUNDIR, ascii_source, document, export, word
 
-RANK, NUMA = "moedsl_rank.py", "moedsl_numa.py"
-"""The names of rank.py and numa.py in a job."""
+RANK, RANK_LOG, NUMA = "moedsl_rank.py", "moedsl_rank_log.py", "moedsl_numa.py"
+"""The names of rank.py, rank_log.py and numa.py in a job."""
+RANKS = "ranks"
+"""The folder of the ranks' own logs, in that of the job."""
 END = "MOEDSL_END_OF_FILE"
 """The delimiter of a file inside the script; longer if a line of the file equals it."""
 FIRST_PORT, PORTS = 20000, 12000
@@ -50,10 +52,12 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield "readonly MOEDSL_FILES"
     if launch.executor == "slurm":
         yield """trap 'rm -rf "$MOEDSL_FILES"' EXIT"""
-    for name, text in sorted({**payload.files, **_programs(launch)}.items()):
+    for name, text in sorted({**payload.files, **_programs(launch, cluster)}.items()):
         yield document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), END)
     yield "# Environment"
     yield from (_variable(launch, s) for s in launch.environment)
+    if cluster.rank_logs:
+        yield f"export MOEDSL_RANK_LOGS={RUNDIR}/{RANKS}  # NeMo-Run puts the folder of the job there"
     yield from _secrets(launch.secrets)
     yield ""
     yield from _ranks(launch)
@@ -64,9 +68,11 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield from _start(launch, cluster, payload)
 
 
-def _programs(launch: Launch) -> dict[str, str]:
+def _programs(launch: Launch, cluster: Cluster) -> dict[str, str]:
     """The programs around a rank, by the names of their files."""
-    sources = {RANK: "rank.py"} | ({NUMA: "numa.py"} if launch.numa_binding else {})
+    sources = {RANK: "rank.py"}
+    sources |= {RANK_LOG: "rank_log.py"} if cluster.rank_logs or launch.executor == "local" else {}
+    sources |= {NUMA: "numa.py"} if launch.numa_binding else {}
     return {name: files("moedsl.launch").joinpath(source).read_text("utf-8") for name, source in sources.items()}
 
 

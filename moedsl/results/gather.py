@@ -10,6 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.launch.script import RANKS
 from moedsl.planner.model.plan import Plan
 from moedsl.support.owned_files import written_by_us
 
@@ -130,9 +131,9 @@ PLAN = "plan.json"
 
 
 def job_logs(folder: Path) -> list[Path]:
-    """Whether a job printed the file: not one that moedsl wrote or NeMo-Run ships."""
+    """The files that a job printed: not those that moedsl wrote, NeMo-Run ships, or a single rank has for itself."""
     files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix in SUFFIXES)
-    return [p for p in files if CODE not in p.relative_to(folder).parts[:-1] and not _ours(p)]
+    return [p for p in files if not {CODE, RANKS} & {*p.relative_to(folder).parts[:-1]} and not _ours(p)]
 
 
 def has_logs(folder: Path, but: str = "") -> bool:

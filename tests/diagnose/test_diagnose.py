@@ -51,6 +51,81 @@ def moe(folder: Path, text: str) -> str:
     return str(path)
 
 
+def failed(rank: int, second: float, error: str) -> str:
+    """The line that a rank of moedsl's jobs writes (launch/rank.py)."""
+    return f"moedsl: rank {rank} on n{rank // 4} failed at 2026-11-23T12:00:{second:06.3f}+00:00: {error}"
+
+
+def test_the_first_of_sixty_four_ranks_that_fail(run: Any, tmp_path: Path) -> None:
+    """By their clocks: the output of several nodes arrives in any order."""
+    lines = [failed(rank, 9 + rank / 100, "DistBackendError: NCCL communicator was aborted") for rank in range(64)]
+    lines[37] = failed(37, 8.999, "ValueError: no tokens in /data/x")
+    path = log(tmp_path, *lines[::-1], *["slurmstepd: error: *** STEP 1.1 CANCELLED ***", "Terminated"] * 20)
+    _, out, _ = run(path, "--json")
+    said = {
+        "rank": 37,
+        "node": "n9",
+        "time": "2026-11-23T12:00:08.999+00:00",
+        "error": "ValueError: no tokens in /data/x",
+    }
+    assert json.loads(out)["first_failure"] == said
+    assert "\nfirst to fail: rank 37 on n9 at 2026-11-23T12:00:08.999+00:00: ValueError: no tokens" in run(path)[1]
+
+
+def test_a_symptom_in_a_ranks_own_line_has_its_rank(run: Any, tmp_path: Path) -> None:
+    code, out, _ = run(log(tmp_path, failed(5, 1, OOM)), "--json")
+    (symptom,) = json.loads(out)["symptoms"]
+    assert (symptom["ranks"], symptom["text"], code) == ([5], OOM, 0)
+
+
+TORCHRUN = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+recipe.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-23_12:25:44
+  host      : n1
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 8579)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 8579
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-23_12:25:44
+  host      : n1
+  rank      : 5 (local_rank: 5)
+  exitcode  : {code} (pid: 8580){more}
+  error_file: {file}
+  traceback : {traceback}
+============================================================
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "more", "file", "traceback", "error"),
+    [
+        ("1", " ", "<N/A>", "To enable traceback see: https://pytorch.org/docs/", "exit code 1"),
+        ("-11", "  (SIGSEGV)", "<N/A>", "Signal 11 (SIGSEGV) received by PID 8580", "Signal 11 (SIGSEGV) received by PID 8580"),
+        ("1", "", "/tmp/x/error.json", "Traceback (most recent call last):\n    f()\n  ValueError: no data\n  ", "ValueError: no data"),
+    ],
+)  # fmt: skip
+def test_torchruns_root_cause(
+    code: str, more: str, file: str, traceback: str, error: str, run: Any, tmp_path: Path
+) -> None:
+    text = TORCHRUN.format(code=code, more=more, file=file, traceback=traceback)
+    _, out, _ = run(log(tmp_path, text), "--json")
+    first = json.loads(out)["first_failure"]
+    assert (first["rank"], first["node"], first["error"]) == (5, "n1", error)
+
+
+def test_a_failure_of_no_known_cause_is_not_fine(run: Any, tmp_path: Path) -> None:
+    code, out, _ = run(log(tmp_path, failed(5, 1, "killed by SIGKILL")))
+    assert code == 1
+    assert "Its cause is not known." in out
+
+
 def test_a_symptom_with_its_line_and_its_ranks(run: Any, tmp_path: Path) -> None:
     path = log(tmp_path, STEP, *(f"[rank{i}]: {OOM}" for i in (0, 1, 2, 5, 5)), STEP)
     code, out, _ = run(path)

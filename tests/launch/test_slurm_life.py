@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ if os.environ["RANK"] == "1":
     sys.exit("rank 1 found no data at /lustre/data")
 os.write(1, b"this rank is fine\\n")
 """
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
 Cli = Callable[..., int]
 
 
@@ -159,8 +161,48 @@ def test_a_job_that_fails_says_why(moedsl: Cli, run_file: Path, capsys: pytest.C
     assert "FAILED" in said.err
     assert "rank 1 found no data at /lustre/data" in said.err
     assert "srun: error: n" in said.err
+    assert "first to fail: rank 1 on n" in said.err
     assert moedsl("jobs", said.out.strip()) == 0
     assert "FAILED" in capsys.readouterr().out
+
+
+ONE_OF_64 = f"""
+import os, time
+if os.environ["RANK"] != "37":
+    time.sleep(600)
+raise MemoryError("{OOM}")
+"""
+
+
+def test_the_one_rank_of_64_that_fails_is_named(
+    moedsl: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what diagnose says of its error; each rank has a log of its own."""
+    (tmp_path / "run.moe").write_text(run_text(64, "rank_logs on"))
+    assert moedsl("run", tmp_path / "run.moe", "--no-preflight", "--cluster", text=ONE_OF_64) == 1
+    said = capsys.readouterr()
+    id = said.out.strip()
+    assert re.search(rf"\n  first to fail: rank 37 on n10 at \S+: MemoryError: {re.escape(OOM)}\n    cause: ", said.err)
+    assert "(std.memory_failures.out_of_memory)" in said.err
+    assert f"\n  moedsl diagnose {id}\n" in said.err
+    assert "| Terminated" not in said.err
+    assert moedsl("diagnose", id) == 0
+    assert "first to fail: rank 37 on n10" in capsys.readouterr().out
+    assert moedsl("jobs", id) == 0
+    ranks = Path(capsys.readouterr().out.split()[-1]) / "ranks"
+    assert {log.name for log in ranks.iterdir()} == {f"rank-{rank}.log" for rank in range(64)}
+    assert OOM in (ranks / "rank-37.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("end", "says"), [("os.kill(os.getpid(), 9)", "killed by SIGKILL"), ("os._exit(3)", "Exited with exit code 3")]
+)
+def test_a_rank_that_ends_without_a_word_is_named(
+    end: str, says: str, moedsl: Cli, run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = f"import os, time\nif os.environ['RANK'] == '2':\n    {end}\ntime.sleep(600)"
+    assert moedsl("run", run_file, "--no-preflight", "--cluster", text=ends) == 1
+    assert re.search(rf"\n  first to fail: rank 2 on n\d+( at \S+)?: {says}\n", capsys.readouterr().err)
 
 
 def test_a_cancelled_job_ends(
@@ -204,7 +246,8 @@ def test_two_launches_do_not_meet_and_their_jobs_outlive_them(
     until(lambda: len(queued(slurm)) == 2, killed, interrupted)
     until_they_run(slurm, *queued(slurm))
     for process in (killed, interrupted):  # waiting by now: both have said that their jobs run
-        assert (stderr := process.stderr) is not None
+        stderr = process.stderr
+        assert stderr is not None
         until(lambda stderr=stderr: "RUNNING" in stderr.readline(), process)
 
     killed.kill()

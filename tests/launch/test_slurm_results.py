@@ -59,6 +59,13 @@ def test_a_sweep_of_three_has_one_table(login_node: Path, run_file: Path, capsys
     assert one["predicted"]["useful_tokens_per_s_per_gpu"] > 0
     (c,) = data["comparisons"]
     assert (c["axis"], c["winner"], c["beyond_spread"]) == ("micro_batch", two["name"], True)
+    assert main(["diagnose", id]) == 0
+    (said,) = [part for part in capsys.readouterr().out.split("\n\n") if "first to fail" in part]
+    assert "first to fail: rank 3 on n" in said and "torch.OutOfMemoryError" in said
+    assert main(["diagnose", id, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["experiment"] == id
+    assert [r["first_failure"]["rank"] for r in data["logs"] if r["first_failure"]] == [3]
 
 
 def test_an_id_that_nobody_has(login_node: Path, capsys: Any) -> None:

@@ -48,6 +48,8 @@ class Cluster:
     """Whether the scheduler knows NVLink domains (Slurm's topology/block), so that `--segment` has an effect."""
     numa: bool = _fact("flag", True, "slurm")
     """Whether each rank is bound to the CPUs and the memory of its GPU's NUMA node."""
+    rank_logs: bool = _fact("flag", False, "slurm")
+    """Whether each rank also writes a log of its own into the folder of the job."""
     account: str = _fact("token", "", "slurm")
     partition: str = _fact("token", "", "slurm")
     qos: str = _fact("token", "", "slurm")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
@@ -16,6 +17,7 @@ from moedsl.diagnose.gpu import remarks
 from moedsl.diagnose.text import text, to_json
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Source, Span
+from moedsl.results.gather import experiment_folder, job_logs
 from moedsl.rules.library import Library, use
 from moedsl.syntax import reader
 from moedsl.syntax.parse_cache import cached_parse
@@ -23,19 +25,31 @@ from moedsl.syntax.parse_cache import cached_parse
 
 def run(a: Namespace) -> int:
     library, source, found = _library(a.run)
-    name, stream, wrong = _opened(a.log)
-    problems = [*found, *wrong]
-    if problems or stream is None:
+    of_jobs = _of_experiment(a.log)
+    opened = of_jobs or [_opened(a.log)]
+    problems = [*found, *(d for _, _, wrong in opened for d in wrong)]
+    if problems:
         return talk.refused(a, problems, library.sources)
-    with stream:
-        report = scan.diagnose(name, scan.blocks(stream), scan.symptoms(library))
-    attempts = {s.rule.id: compile_edits(source, s.rule) for s in report.sightings} if source else {}
-    data = to_json(report, attempts, remarks(report, source, library) if source else {})
+    known = scan.symptoms(library)
+    reports = [_report(name, stream, known) for name, stream, _ in opened if stream is not None]
+    data = [_to_json(report, source, library) for report in reports]
     if a.json:
-        talk.print_json(data)
+        talk.print_json({"version": 1, "experiment": a.log, "logs": data} if of_jobs else data[0])
     else:
-        print(text(data), end="")
-    return int(not report.sightings and report.last_error is not None)
+        told = [r for r in data if r["symptoms"] or r["first_failure"]] or data
+        print("\n".join(map(text, told)), end="")
+    is_wrong = any(r.last_error or r.first_failure for r in reports)
+    return int(is_wrong and not any(r.sightings for r in reports))
+
+
+def _report(name: str, stream: BinaryIO, known: Sequence[scan.Symptom]) -> scan.Report:
+    with stream:
+        return scan.diagnose(name, scan.blocks(stream), known)
+
+
+def _to_json(report: scan.Report, source: Source | None, library: Library) -> dict[str, Any]:
+    attempts = {s.rule.id: compile_edits(source, s.rule) for s in report.sightings} if source else {}
+    return to_json(report, attempts, remarks(report, source, library) if source else {})
 
 
 def _library(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]]:
@@ -54,6 +68,17 @@ def _library(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]
 
 
 Opened = tuple[str, BinaryIO | None, list[Diagnostic]]
+
+
+def _of_experiment(id: str) -> list[Opened]:
+    """Open the logs of an experiment's jobs, or report why there are none; nothing if no experiment has that id."""
+    if id == "-" or "/" in id or _is_text(id) or _exists(id):
+        return []
+    folder = experiment_folder(id)
+    if folder is None or isinstance(folder, Diagnostic):
+        return [(id, None, [folder])] if folder else []
+    logs = [_file(str(path)) for path in job_logs(folder) if path.stat().st_size]
+    return logs or [(id, None, [error("read.log", f"{id} has no log: none of its jobs has started")])]
 
 
 def _opened(log: str) -> Opened:
@@ -85,7 +110,7 @@ def _file(path: str) -> Opened:
         stream = open(path, "rb")  # noqa: SIM115, closed by run
         start = stream.peek(1 << 13)[: 1 << 13]
     except FileNotFoundError:
-        help = "check the path; an argument with blanks is read as a line of a log"
+        help = "check the path; an argument with blanks is a line of a log, and `moedsl jobs` lists the ids of jobs"
         return path, None, [_wrong("read.missing", path, "does not exist", help)]
     except IsADirectoryError:
         return path, None, [_wrong("read.directory", path, "is a directory", "name one log in it")]

@@ -1,0 +1,137 @@
+"""Each rank has its own rotated log, and the first of several ranks that fail is named: real processes on this CPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.launch import here
+from moedsl.launch.script import RANK, RANK_LOG, Payload
+from tests.launch.launches import launch, plan
+
+SAYS = """import os, sys, time
+rank = int(os.environ["RANK"])
+print("rank", rank, "starts")
+print("a warning of rank", rank, file=sys.stderr)
+if rank != 2:
+    time.sleep(600)
+time.sleep(0.5)
+"""
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
+
+
+def trained(folder: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> tuple[int, Path]:
+    """The exit code of a run of four ranks on this machine, whose rank 2 ends as `end` says; the folder of their logs."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    on = Cluster("here", "local")
+    made = launch(plan("h100", 4, {"ep": 4}), on)
+    return here.train(made, on, Payload({"p.py": SAYS + end}, "p.py")), here.rank_logs(made)
+
+
+def test_the_first_rank_that_fails_is_named_with_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The other three are ended by torchrun, a moment later."""
+    code, logs = trained(tmp_path, monkeypatch, f"sys.exit('{OOM}')")
+    said = capfd.readouterr()
+    assert code == 1
+    assert re.search(rf"\nfirst to fail: rank 2 on \S+ at \S+: {re.escape(OOM)}\n  cause: ", said.err)
+    assert "(std.memory_failures.out_of_memory)" in said.err and "  fix: " in said.err
+    assert said.err.endswith(f"its log: {logs}/rank-2.log\nmoedsl diagnose {logs}/rank-2.log\n")
+    assert "rank 3 starts" in said.out and "a warning of rank 3" in said.err
+    assert [log.name for log in sorted(logs.iterdir())] == [f"rank-{n}.log" for n in range(4)]
+    assert (logs / "rank-3.log").read_text().startswith("rank 3 starts\na warning of rank 3\n")
+
+
+def test_torchrun_is_told_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trained(tmp_path, monkeypatch, "import torch\nraise ValueError('no data')")
+    said = capfd.readouterr().err
+    assert "ValueError: no data" in said[said.index("Root Cause (first observed failure)") :].partition("=====")[0]
+
+
+def test_a_rank_that_is_killed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, logs = trained(tmp_path, monkeypatch, "os.kill(os.getpid(), 9)")
+    assert code == 1
+    assert re.search(r"\nfirst to fail: rank 2 on \S+ at \S+: killed, or ended without", capfd.readouterr().err)
+    assert "warning of rank 2" in (logs / "rank-2.log").read_text()
+
+
+def test_failures_of_the_run_before_are_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trained(tmp_path, monkeypatch, "sys.exit('the first run')")
+    capfd.readouterr()
+    trained(tmp_path, monkeypatch, "sys.exit('the second run')")
+    said = capfd.readouterr().err
+    assert "the second run" in said and "the first run" not in said
+
+
+# ---------------------------------------------------------------- one rank
+
+
+def rank(folder: Path, program: str, logs: Path, largest: str = "16 << 20") -> subprocess.Popen[bytes]:
+    """One rank as a job starts it, its logs no larger than that."""
+    for name, source in ((RANK, "rank.py"), (RANK_LOG, "rank_log.py")):
+        text = files("moedsl.launch").joinpath(source).read_text()
+        assert "LARGEST = 16 << 20\n" in text or source == "rank.py"
+        (folder / name).write_text(text.replace("LARGEST = 16 << 20", f"LARGEST = {largest}"))
+    (folder / "p.py").write_text(program)
+    environment = {**os.environ, "RANK": "5", "MOEDSL_RANK_LOGS": str(logs)}
+    command = [sys.executable, str(folder / RANK), str(folder / "p.py")]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+LINES = "".join(f"line {number} of two hundred thousand\n" for number in range(200_000)).encode()
+PRINTS = "for number in range(200_000):\n    print('line', number, 'of two hundred thousand')\n"
+
+
+def test_a_log_is_rotated_and_the_output_is_whole(tmp_path: Path) -> None:
+    out, _ = rank(tmp_path, PRINTS, tmp_path / "ranks", "1 << 20").communicate()
+    assert out == LINES
+    older, newer = ((tmp_path / "ranks" / f"rank-5.log{end}").read_bytes() for end in (".1", ""))
+    assert LINES.endswith(older + newer)
+    assert 0 < len(newer) <= 1 << 20 and (1 << 19) < len(older) <= 1 << 20
+
+
+@pytest.mark.parametrize("end", ["raise SystemExit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
+def test_the_last_line_is_not_lost(tmp_path: Path, end: str) -> None:
+    out, _ = rank(tmp_path, f"print('unfinished', end='', flush=True)\n{end}", tmp_path / "ranks").communicate()
+    assert out == b"unfinished"
+    said = (tmp_path / "ranks" / "rank-5.log").read_text()
+    assert said.count("unfinished") == said.count("moedsl: rank 5 on ") == 1
+
+
+def test_a_folder_that_takes_no_log_costs_the_log_alone(tmp_path: Path) -> None:
+    process = rank(tmp_path, "print('runs')", Path("/proc/nowhere"))
+    out, err = process.communicate()
+    assert (process.returncode, out) == (0, b"runs\n")
+    assert b"this rank has no log of its own: " in err
+
+
+def test_signals_are_the_programs(tmp_path: Path) -> None:
+    """The copier hears them too, and goes on until the rank has ended."""
+    program = """import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: (print("saves", flush=True), sys.exit(7)))
+print("ready", flush=True)
+signal.pause()
+"""
+    process = rank(tmp_path, program, tmp_path / "ranks")
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for pid in (*map(int, children), process.pid):
+        os.kill(pid, signal.SIGTERM)
+    out, _ = process.communicate()
+    assert (process.returncode, out) == (7, b"saves\n")
