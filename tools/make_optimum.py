@@ -20,6 +20,7 @@ from optimum_standing import MOST, Standing, outside, standing
 from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
+from moedsl.megatron.recipes import pins
 from moedsl.schema import axes
 from moedsl.solver.problem import lower, pinned_row
 from moedsl.solver.search import Search
@@ -124,21 +125,16 @@ def place(recipe: Mapping[str, Any]) -> Place | None:
     return Place(name, beyond, step, best, likewise, rank, saves, changes, whole, last, m.hybrid, untried)
 
 
-def text(recipe: Mapping[str, Any], pins: Sequence[str]) -> str:
+def text(recipe: Mapping[str, Any], pinned: Sequence[str]) -> str:
     """Write a run file of the recipe's model, GPUs and batch with some of its axes pinned."""
-    pinned = " ".join(f"{n}={_said(axes.BY_NAME[n], recipe)}" for n in pins)
+    layout = {n: recipe.get(n) or axes.BY_NAME[n].decode(axes.BY_NAME[n].off) for n in pinned}
     depth = f"set model.mtp_num_layers = {recipe['mtp']}" if "mtp" in recipe else ""
     frozen = next((words for model, words in FROZEN.items() if recipe["model"].startswith(model)), "")
     return (
         f"model {recipe['model']}; {recipe['hardware']} x {recipe['gpus']}; throughput first; task {recipe['task']}\n"
         f"seq {recipe['seq']}; batch {recipe['global_batch']}; precision {recipe['precision']}; routing balanced\n"
-        f"{frozen}\n{depth}\npin {pinned}\n"
+        f"{frozen}\n{depth}\n{pins(layout)}"
     )
-
-
-def _said(axis: axes.Axis, recipe: Mapping[str, Any]) -> str:
-    value = recipe.get(axis.name, axis.decode(1 if axis.kind == "int" else 0))
-    return axes.written(bool(value) if axis.kind == "flag" else value or "none")
 
 
 def _program(run: str) -> Program:

@@ -12,6 +12,7 @@ from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, note
 from moedsl.emit import base
 from moedsl.emit.fields import GATHERS, RESETS, decided_fields
 from moedsl.emit.free_fields import UNPRICED, is_free
+from moedsl.megatron.common import COPIED
 from moedsl.megatron.fields import overwritten
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.interpreter import evaluate
@@ -36,7 +37,7 @@ def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) 
     decided = RESETS | decided_fields(plan.replace(set=leading, derived={}), every=True)
     others = [n for n, value in p.sets.items() if n in decided and decided[n] != value]
     against = [n for n in others if not is_free(n, plan)]
-    yield from (_decided(p, path, decided[path]) for path in against)
+    yield from (_decided(p, plan, path, decided[path]) for path in against)
     yield from (_unpriced(p, path, decided[path]) for path in others if path in UNPRICED and path not in against)
     values = base.values(plan, p.model)
     rest = evolve(p, sets={path: value for path, value in p.sets.items() if path not in against})
@@ -44,10 +45,13 @@ def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) 
     yield from _broken(rest, laws(library), _environment(plan, values, layout))
 
 
-def _decided(p: Program, path: str, value: Any) -> Diagnostic:
+def _decided(p: Program, plan: Plan, path: str, value: Any) -> Diagnostic:
     """Refuse a `set` of a field that the plan decides: the recipe would contradict its estimate."""
     text = f"`{path}` follows from the plan, which makes it {value}"
-    help = "pin the axis instead, as in `pin tp=2`; `set` is for fields that the plan does not decide"
+    help: str = "pin the axis instead, as in `pin tp=2`; `set` is for fields that the plan does not decide"
+    owner = COPIED.get(path)
+    if owner is not None and is_free(owner, plan):
+        help = Instead(f"set `{owner}` instead, which Bridge writes over it", owner)
     return error("plan.set_decided", text, p.spans[path], help=help, fixes=_drop(p, path))
 
 

@@ -141,6 +141,11 @@ def test_data_parallelism_without_overlap_takes_longer() -> None:
     assert hidden < gathered < reduced < neither
 
 
+def test_a_decided_field_that_bridge_copies_is_set_in_its_section() -> None:
+    (d,) = found(f"{RUN}set ddp.overlap_grad_reduce = false")
+    assert d.id == "plan.set_decided" and "set `comm_overlap.overlap_grad_reduce` instead" in d.help[0]
+
+
 def test_a_field_of_a_section_that_the_recipe_builds_is_no_second_line() -> None:
     text = recipe_text(plan_of(RUN + "set comm_overlap.tp_comm_overlap = true"))
     assert text.count("tp_comm_overlap") == 1 and "CommOverlapConfig(tp_comm_overlap=True)" in text
