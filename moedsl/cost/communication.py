@@ -177,8 +177,9 @@ def data(
 
 
 def overlapped(t: Mapping[str, Ints], reduces: bool, gathers: bool) -> Floats | float:
-    """Return the share of data parallelism's bytes that overlap with compute: gradients, parameters, or both."""
+    """Return the share of data parallelism's bytes that overlap with compute: gradients, parameters, or both. FSDP
+    overlaps both."""
     if reduces and gathers:
         return 1.0
     grad, sent = formats.gradient(t), formats.sent(t)
-    return (reduces * grad + gathers * sent) / (grad + sent)
+    return np.maximum((reduces * grad + gathers * sent) / (grad + sent), formats.fsdp(t))

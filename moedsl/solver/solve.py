@@ -132,26 +132,26 @@ def _kernels(problem: Problem) -> dict[str, Any]:
         "loss": decided["cross_entropy_fusion_impl"],
         "fused_activation": bool(decided["bias_activation_fusion"]),
     }
-    return {**kernels, **_set(p.sets)}
+    return {**kernels, **_set(p)}
 
 
 _FACTORS = {
     "stash": "model.moe_paged_stash_buffer_size_factor_cuda",
     "capacity": "model.moe_expert_rank_capacity_factor",
 }
-_SECTIONS = ("comm_overlap", "ddp")
-"""Both have the fields of overlap; Bridge copies the first to the second for the distributed optimizer."""
+_OVERLAP = ("overlap_grad_reduce", "overlap_param_gather")
+_SECTIONS = ("ddp", "comm_overlap")
+"""Both have these fields; Bridge copies the second to the first for the distributed optimizer."""
 
 
-def _set(sets: Mapping[str, Any]) -> dict[str, Any]:
-    """The other prices that follow what a run sets."""
+def _set(p: Program) -> dict[str, Any]:
+    """The other prices that follow what a run sets. Recipes of vision models do not overlap data parallelism."""
     weights, _ = SWITCHES["fp8_weights"]
-    factors = {name: float(sets[path]) for name, path in _FACTORS.items() if sets.get(path) is not None}
-    overlap = tuple(
-        all(sets.get(f"{s}.{name}") is not False for s in _SECTIONS)
-        for name in ("overlap_grad_reduce", "overlap_param_gather")
-    )
-    return {**factors, "fp8_weights": sets.get(weights), "overlap": overlap}
+    factors = {name: float(p.sets[path]) for name, path in _FACTORS.items() if p.sets.get(path) is not None}
+    overlap = dict.fromkeys(_OVERLAP, p.model.vision is None)
+    for section in _SECTIONS:
+        overlap |= {name: p.sets[path] for name in _OVERLAP if (path := f"{section}.{name}") in p.sets}
+    return {**factors, "fp8_weights": p.sets.get(weights), "overlap": tuple(map(bool, overlap.values()))}
 
 
 def _smallest(p: Program, progress: Progress) -> Chosen | NoLayout:
