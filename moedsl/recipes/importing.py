@@ -29,6 +29,7 @@ from moedsl.recipes.settings import Answer, differing, planned, settled, variabl
 from moedsl.recipes.stated import Stated, declared, differing_facts, model_of, stated
 from moedsl.rules.effects import EXPERIMENT, of_rules
 from moedsl.rules.library import Library
+from moedsl.rules.rule import Rule
 from moedsl.solver.violations import violations
 from moedsl.support.owned_files import write_all
 from moedsl.verify import case as cases
@@ -175,10 +176,9 @@ def _without_bridge(d: Draft) -> Answer:
 def finished(d: Draft, ours: Answer | None) -> Imported:
     """Write the program with a statement or a comment for each difference between both recipes."""
     if ours is None:
-        wrong = tuple(x for x in d.result.diagnostics if x.is_error)
-        below = evolve(d.below, comments=(*_refusals(d), _REFUSED))
-        more = (warning("import.refused", f"moedsl refuses the layout of the recipe: {x.message}") for x in wrong)
-        return Imported(d.text(below), tuple(more))
+        laws = _broken(d)
+        said = [f"the layout, which {r.id} refuses: {r.because} ({', '.join(r.cites)})" for r in laws]
+        return Imported(d.text(evolve(d.below, comments=(*said, _REFUSED))), (*_refusals(d, laws),))
     decided = decided_fields(d.result.plans[0])
     wanted = {p: v for p, v in differing(d.recipe, ours, decided) if p not in d.below.sets}
     env, hidden = variables(d.recipe, ours)
@@ -186,10 +186,19 @@ def finished(d: Draft, ours: Answer | None) -> Imported:
     return Imported(d.text(settled(d.text, evolve(d.below, env=env, comments=comments), wanted)))
 
 
-def _refusals(d: Draft) -> Iterator[str]:
-    """The laws that refuse the layout, with the lines of NVIDIA's code that do; none if an axis has no pin."""
-    for rule in () if d.stated.unknown or not d.result.programs else violations(d.result.programs[0], d.stated.gpus):
-        yield f"the layout, which {rule.id} refuses: {rule.because} ({', '.join(rule.cites)})"
+def _broken(d: Draft) -> tuple[Rule, ...]:
+    """The laws that the layout breaks; none if an axis has no pin."""
+    pinned = d.result.programs if not d.stated.unknown else ()
+    return violations(pinned[0], d.stated.gpus) if pinned else ()
+
+
+def _refusals(d: Draft, laws: tuple[Rule, ...]) -> Iterator[Diagnostic]:
+    """Warn of each law that the layout breaks, or of what refuses the program otherwise."""
+    for r in laws:
+        yield warning("import.refused", f"{r.id} refuses the layout of the recipe: {r.because}", cites=r.cites)
+    for x in () if laws else d.result.diagnostics:
+        if x.is_error:
+            yield warning("import.refused", f"the layout of the recipe is refused: {x.message}")
 
 
 def _not_compared(ours: Answer) -> Iterator[str]:
