@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 import torch.distributed as dist
+from megatron.core import parallel_state
 
 from moedsl.schema import rank_groups
 from moedsl.verify.case import Case
 from moedsl.verify.gpu import be_rank
 from moedsl.verify.report import Mismatch
 
+_generate = parallel_state.generate_masked_orthogonal_rank_groups
 # Megatron-Core's group_desc (megatron/core/parallel_state.py) -> our name
 NAMES = {
     "TENSOR_MODEL_PARALLEL_GROUP": "TP",
@@ -88,15 +91,26 @@ def _recorded(made: Made, alone: bool) -> Generator[None]:
         dist.new_group = real
 
 
+def _rank_lists(world_size: int, parallel_size: Sequence[int], mask: Sequence[bool]) -> list[list[int]]:
+    """Ask Megatron-Core's function of this name once: its lists are the same for every rank, and take a second for a
+    thousand GPUs."""
+    return [[*ranks] for ranks in _asked_rank_lists(world_size, (*parallel_size,), (*mask,))]
+
+
+@functools.cache
+def _asked_rank_lists(world_size: int, parallel_size: tuple[int, ...], mask: tuple[bool, ...]) -> list[list[int]]:
+    return _generate(world_size, [*parallel_size], [*mask])
+
+
 def initialise(config: Any, world: int, rank: int, alone: bool = False) -> tuple[Any, Made]:
     """Make the process groups of `rank`: Bridge's collection, and all made for the world. Replaces earlier ones.
 
     `alone` leaves the groups of other ranks to them, which saves seconds on a thousand GPUs.
     """
-    from megatron.core import parallel_state
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     initialize: Any = importlib.import_module("megatron.bridge.training.initialize")
+    parallel_state.generate_masked_orthogonal_rank_groups = _rank_lists
     parallel_state.destroy_model_parallel()
     if dist.is_initialized():
         dist.destroy_process_group()
