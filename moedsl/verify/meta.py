@@ -28,7 +28,7 @@ class _ToMeta(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if func is torch.Tensor.cuda:
+        if func in (torch.Tensor.cuda, torch.tril):  # torch takes a millisecond for the shape of each causal mask
             return args[0]
         if kwargs.get("device") is not None:
             kwargs["device"] = _META

@@ -240,19 +240,6 @@ def test_rows_for_calibrate_are_read_by_calibrate(sweep: Path, capsys: pytest.Ca
     assert "--force" in capsys.readouterr().err
 
 
-@pytest.mark.bridge
-def test_logs_from_elsewhere_take_a_plan_or_a_recipe(
-    plans: Path, bridge_logs: dict[str, str], tmp_path: Path, capsys: Any
-) -> None:
-    (tmp_path / "a.log").write_text(bridge_logs["1"])
-    folder = plans / "main.micro_batch_1"
-    words = [f"{tmp_path / 'a.log'}={stands}" for stands in (folder, folder / "plan.json", folder / "recipe.py")]
-    rows = results(*words, capsys=capsys)["runs"]
-    assert [r["numbers"] for r in rows] == ["plan", "plan", "recipe"]
-    rates = {r["useful_tokens_per_s_per_gpu"]["median"] for r in rows}
-    assert len(rates) == 1
-
-
 def logged(steps: int, ms: float) -> str:
     """Iteration lines as Bridge prints them."""
     return "".join(f" [t] iteration {n:8d}/ {steps:8d} | elapsed time per iteration (ms): {ms + n % 3:.1f} |"
