@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from attrs import field, frozen
@@ -19,6 +19,8 @@ RANKS = "ranks"
 """The folder of the ranks' own logs, in that of the job."""
 END = "MOEDSL_END_OF_FILE"
 """The delimiter of a file inside the script; longer if a line of the file equals it."""
+SIGNALS = "HUP INT QUIT TERM USR1 USR2"
+"""The signals that a job may get from its scheduler."""
 FIRST_PORT, PORTS = 20000, 12000
 """The lowest port; a job adds its number, so that jobs on one node differ. Linux hands out ports from 32768."""
 
@@ -48,12 +50,11 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield f"# {launch.name} on {cluster.name}: {launch.nodes} x {launch.ranks_per_node} ranks. Written by moedsl."
     yield "set -euo pipefail"
     yield ""
-    yield 'MOEDSL_FILES="$(mktemp -d "${TMPDIR:-/tmp}/moedsl.XXXXXXXX")"'
-    yield "readonly MOEDSL_FILES"
-    if launch.executor == "slurm":
-        yield """trap 'rm -rf "$MOEDSL_FILES"' EXIT"""
-    for name, text in sorted({**payload.files, **_programs(launch, cluster)}.items()):
-        yield document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), END)
+    documents = [
+        document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), END)
+        for name, text in sorted({**payload.files, **_programs(launch, cluster)}.items())
+    ]
+    yield from _removed(documents) if launch.executor == "slurm" else [_MAKE.format("-d"), *documents]
     yield "# Environment"
     yield from (_variable(launch, s) for s in launch.environment)
     if cluster.rank_logs:
@@ -66,6 +67,25 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
         yield payload.preflight.rstrip("\n")
         yield ""
     yield from _start(launch, cluster, payload)
+
+
+def _removed(documents: Sequence[str]) -> Iterator[str]:
+    """Write the files into a folder that goes with this shell, at whatever moment a signal ends it.
+
+    The shell knows the name before the folder exists, and removes it only when the process that makes it has ended,
+    which hears no signals.
+    """
+    yield _MAKE.format("-u")
+    yield """trap 'wait "${maker:-$!}" 2> /dev/null || true; rm -rf "$MOEDSL_FILES"' EXIT"""
+    yield f'(trap "" {SIGNALS}'
+    yield 'mkdir -m 700 "$MOEDSL_FILES"'
+    yield from documents
+    yield ") &"
+    yield 'maker="$!"'
+    yield 'wait "$maker"'
+
+
+_MAKE = 'MOEDSL_FILES="$(mktemp {} "${{TMPDIR:-/tmp}}/moedsl.XXXXXXXX")"\nreadonly MOEDSL_FILES'
 
 
 def _programs(launch: Launch, cluster: Cluster) -> dict[str, str]:
@@ -143,7 +163,6 @@ def _watched(command: str) -> Iterator[str]:
     yield _WATCH.rstrip("\n")
 
 
-SIGNALS = "HUP INT QUIT TERM USR1 USR2"
 _WATCH = """group="$!"
 for signal in $signals; do trap "kill -s $signal -- -$group 2> /dev/null || true" "$signal"; done
 while kill -0 "$group" 2> /dev/null; do wait "$group" 2> /dev/null || true; done

@@ -7,7 +7,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -40,7 +43,8 @@ def started(folder: Path, program: str, *arguments: str, preflight: str = "") ->
     (folder / "tmp").mkdir()
     environment = {**os.environ, **STEP, "TMPDIR": str(folder / "tmp")}
     command, pipe = ["bash", str(folder / "job.sh")], subprocess.PIPE
-    return subprocess.Popen(command, env=environment, text=True, stdout=pipe, stderr=subprocess.STDOUT)
+    both: Any = {"stdout": pipe, "stderr": subprocess.STDOUT, "start_new_session": True}
+    return subprocess.Popen(command, env=environment, text=True, **both)
 
 
 def until(process: subprocess.Popen[str], line: str) -> None:
@@ -95,6 +99,34 @@ def test_an_error_is_one_line_with_its_rank(tmp_path: Path) -> None:
     """Before the traceback, whose last lines an error of several lines fills."""
     said, _ = started(tmp_path, "raise ValueError('a\\n  b')").communicate()
     assert re.match(f"{FAILED}: ValueError: a b\n(.*\n)+ValueError: a\n  b\n$", said)
+
+
+@pytest.mark.parametrize("whom", [os.kill, os.killpg], ids=["the shell", "all"])
+@pytest.mark.parametrize(
+    ("program", "body"),
+    [
+        ("mktemp", 'name="$(/usr/bin/mktemp "$@")"; touch "$HERE"; sleep 0.3; echo "$name"'),
+        ("mkdir", 'touch "$HERE"; sleep 0.3; /usr/bin/mkdir "$@"'),
+        ("mkdir", '/usr/bin/mkdir "$@"; touch "$HERE"; sleep 0.3'),
+        ("cat", 'touch "$HERE"; sleep 0.3; /usr/bin/cat "$@"'),
+    ],
+)
+def test_a_job_that_is_cancelled_while_it_makes_its_files_leaves_none(
+    program: str, body: str, whom: Callable[[int, int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / program).write_text(f"#!/bin/bash\n{body}\n")
+    (tmp_path / "bin" / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("HERE", str(tmp_path / "here"))
+    process = started(tmp_path, SLEEPS)
+    while not (tmp_path / "here").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    whom(process.pid, signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == -signal.SIGTERM
+    assert left(tmp_path) == []
 
 
 def test_a_preflight_that_fails_leaves_no_files(tmp_path: Path) -> None:
