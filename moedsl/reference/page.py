@@ -25,7 +25,7 @@ def known_rules(library: Library) -> tuple[Rule, ...]:
     from moedsl.checker.clusters import rules as launch
     from moedsl.lint.rules import collect  # a page of a run's rule has no need of it
 
-    of_runs, _, _ = rules.collect(library.rules)
+    of_runs, _, _ = rules.of_library(library)
     of_recipes, _ = collect(library)
     seen = {r.id for r in of_runs}
     others = (*of_recipes, *launch.read(library)[0].rules)
