@@ -62,7 +62,8 @@ def _make(sources: Sequence[Source], name: str) -> Library:
 def _made(sources: Sequence[Source], kept: Kept) -> Library:
     return Library(
         {**kept.models}, {**kept.hardware}, {**kept.clusters}, {**kept.calibrations}, profiles={**kept.profiles},
-        sources={s.name: s for s in sources}, collected=kept.collected, blocks=functools.cache(lambda: _blocks(sources)),
+        sources={s.name: s for s in sources}, collected=kept.collected,
+        blocks=functools.cache(lambda: _blocks(sources)),
     )  # fmt: skip
 
 
