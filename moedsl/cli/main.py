@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from moedsl.cli.arguments import COMMANDS, Command
-from moedsl.cli.terminal import shown
+from moedsl.cli.terminal import UnwrittenError, shown
 
 _BLAS = "OPENBLAS_NUM_THREADS"
 
@@ -29,16 +29,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    arguments = _parser(words[0] if words else "").parse_args(words)
     try:
+        arguments = _parser(words[0] if words else "").parse_args(words)
         with _one_blas_thread(), _no_collections():
             module = importlib.import_module(f"moedsl.cli.commands.{arguments.module}")
         code = module.run(arguments)
+        sys.stdout.flush()
         gc.freeze()  # Python is about to end, and would look at all of it once more
         return code
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except UnwrittenError as problem:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left when it ends
+        print(f"the output cannot be written: {problem}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("interrupted; no partial files were written", file=sys.stderr)
         return 130

@@ -9,10 +9,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import AbstractContextManager, ExitStack, redirect_stderr, redirect_stdout
+from collections.abc import Generator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO, cast
 
 from moedsl.diagnostics.visible import visible
+
+
+class UnwrittenError(Exception):
+    """The output takes no more text: a full disk, for example."""
 
 
 class Shown:
@@ -25,7 +30,12 @@ class Shown:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        return self.stream.write(_but_colours(text) if "\x1b" in text else visible(text))
+        with _told():
+            return self.stream.write(_but_colours(text) if "\x1b" in text else visible(text))
+
+    def flush(self) -> None:
+        with _told():
+            self.stream.flush()
 
     def writelines(self, lines: Any) -> None:
         for line in lines:
@@ -36,6 +46,17 @@ class Shown:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """Tell a failure of the output from one of a file."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise UnwrittenError(problem.strerror or str(problem)) from problem
 
 
 def _but_colours(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from moedsl.diagnostics.render import PAINT
 from moedsl.diagnostics.source import Source
 from moedsl.diagnostics.visible import HIDDEN, visible
 from moedsl.report.page import page
+from tests.helpers.paths import ROOT
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07 \x9d8;; \u202eemag\u2066 \x7f"
 """Set the clipboard, start a link with an 8-bit control, reorder, delete."""
@@ -132,6 +134,18 @@ def test_streams_are_those_of_the_caller_again() -> None:
     before = sys.stdout, sys.stderr
     main(["schema"])
     assert (sys.stdout, sys.stderr) == before
+
+
+@pytest.mark.parametrize("words", [["models"], ["--help"], ["plan", "-e", "qwen3_30b_a3b; h100 x 16", "--json"]])
+def test_a_full_disk_is_a_message(words: list[str]) -> None:
+    command = [sys.executable, "-m", "moedsl.cli.main", *words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr.splitlines()[-1:]) == (
+        1,
+        ["the output cannot be written: No space left on device"],
+    )
+    assert "Traceback" not in done.stderr
 
 
 def test_pages_and_notebooks() -> None:
