@@ -13,7 +13,9 @@ from moedsl.diagnostics.source import Span
 from moedsl.megatron import architecture, fields
 from moedsl.megatron.families import CHOICES, USE, dataset_class, provider
 from moedsl.megatron.field_suggestions import all_sections, meant
+from moedsl.rules.declarations import LARGEST, MOST_MTP
 from moedsl.rules.interpreter import evaluate
+from moedsl.rules.types import LARGEST as EXACT
 from moedsl.schema.facts import Model
 from moedsl.syntax import ast
 
@@ -21,7 +23,8 @@ from moedsl.syntax import ast
 def read(stmts: Mapping[str, ast.SetStmt], model: Model | None, diagnostics: list[Diagnostic]) -> dict[str, Any]:
     """The Python value of each path: a bare word is a string, `none` is None.
 
-    Errors go to `diagnostics`: check.unknown_field, check.unknown_word, check.type, check.secret, check.architecture.
+    Errors go to `diagnostics`: check.unknown_field, check.unknown_word, check.type, check.size, check.secret,
+    check.architecture.
     A fact that the model has anyway is left out.
     """
     out: dict[str, Any] = {}
@@ -51,8 +54,21 @@ def _mistakes(field: fields.Field, s: ast.SetStmt, model: Model | None) -> Itera
         yield from secrets
     elif wrong := [*_of_another_type(field, _plain(s.value), s.value.span)]:
         yield from wrong
+    elif too_large := [*_too_large(field, _plain(s.value), s.value.span)]:
+        yield from too_large
     else:
         yield from _architecture(field.path, _plain(s.value), s, model)
+
+
+MOST = {"model.mtp_num_layers": MOST_MTP, "model.vocab_size": LARGEST, "tokenizer.vocab_size": LARGEST}
+"""The largest sizes that a run may set, as in the declaration of a model."""
+
+
+def _too_large(field: fields.Field, value: Any, span: Span) -> Iterator[Diagnostic]:
+    """Refuse a size that no model has, or that is not an exact whole number."""
+    most = MOST.get(field.path, EXACT)
+    if isinstance(number := fields.held(field.type, value), int) and abs(number) > most:
+        yield error("check.size", f"`{field.path}` may be at most {most}", span, help="write a smaller number")
 
 
 def _drop(s: ast.SetStmt) -> tuple[Fix, ...]:

@@ -59,6 +59,8 @@ def _load(path: Path) -> Mapping[str, Any]:
         import yaml  # comes with Bridge and with NeMo-Run; nothing else needs it
     except ImportError as missing:
         raise UnreadableError("PyYAML is not installed, which reads this file", "pip install pyyaml") from missing
+    if path.exists() and not path.is_file():
+        raise UnreadableError(f"{path} is not a regular file", "save it as a file first")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as refused:

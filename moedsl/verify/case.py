@@ -91,6 +91,8 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
             return failed(
                 target, "verify.input", "there is no recipe.py in it", "moedsl compile RUN.moe -o DIR writes one"
             )
+    if not path.is_file():
+        return failed(target, "verify.input", "not a regular file", "save it as a file first")
     function = name or _function(path)
     if function is None:
         help = f"name the function: {head}:FUNCTION"

@@ -54,9 +54,25 @@ def test_a_fact_that_is_too_large_is_refused_with_its_limit(text: str, says: str
     assert found.id == "check.model" and says in found.message
 
 
-@pytest.mark.parametrize("field", ["vocab_size = 1000000000", "mtp_num_layers = 3000"])
-def test_a_huge_last_stage_is_priced(field: str) -> None:
-    assert ids(f"{RUN}set model.{field}\n") == ["solve.does_not_fit"]
+def test_a_huge_last_stage_is_priced() -> None:
+    assert ids(f"{RUN}set model.vocab_size = 1000000000\n") == ["solve.does_not_fit"]
+    assert ids(f"{RUN}set model.mtp_num_layers = 100\n") == []
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "model.mtp_num_layers = 101",
+        "model.mtp_num_layers = 1e9",
+        "model.mtp_num_layers = 1e300",
+        "model.vocab_size = 1e300",
+        "tokenizer.vocab_size = 3000000000",
+        "dataset.num_workers = 1e300",
+        "train.train_iters = -1e300",
+    ],
+)
+def test_a_size_that_no_run_has_is_refused(field: str) -> None:
+    assert ids(f"{RUN}set {field}\n") == ["check.size"]
 
 
 def test_a_vocabulary_heavier_than_all_layers_leaves_the_last_stage_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +118,12 @@ def test_another_file_is_an_error(
     assert made.text is None
     (d,) = made.diagnostics
     assert d.id == "import.recipe" and said in d.message
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path, without_bridge: None) -> None:
+    os.mkfifo(tmp_path / "run_config.yaml")
+    (d,) = imported(str(tmp_path / "run_config.yaml"), "h100", 8).diagnostics
+    assert "is not a regular file" in d.message
 
 
 def test_no_secret_is_written(dumped: dict[str, Path], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,14 @@ def test_a_file_that_is_no_recipe(text: str, message: str, tmp_path: Path) -> No
     (report,) = verify([tmp_path])
     assert (report.verdict, report.id) == ("failed", "verify.input")
     assert message in report.message
+
+
+@pytest.mark.parametrize("name", ["", ":a_16gpu_h100_bf16_config"])
+def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "recipe.py")
+    for target in (f"{tmp_path / 'recipe.py'}{name}", "/dev/zero"):
+        read = cases.read(target, "h100", 16)
+        assert isinstance(read, Report) and read.message == "not a regular file"
 
 
 def test_missing_files_and_broken_plans(tmp_path: Path) -> None:
