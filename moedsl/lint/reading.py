@@ -53,10 +53,10 @@ class Module:
 
     @staticmethod
     def of(path: Path) -> Module | None:
-        """Read a file; None if it is not Python."""
+        """Read a file; None if it is not Python, or nested too deep for its parser."""
         try:
             tree = ast.parse(path.read_text(encoding="utf-8"))
-        except (SyntaxError, ValueError, OSError):
+        except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
             return None
         functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
         constants = {

@@ -109,7 +109,7 @@ def _function(path: Path) -> str | None:
     """The one public function ending in _config, else the only public one; None if there is not exactly one."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deep for the parser
         return None
     public = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
     wanted = [n for n in public if n.endswith("_config")] or public

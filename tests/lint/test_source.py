@@ -202,7 +202,15 @@ def test_what_is_not_known_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["def my_config(:\n", "x = 1\n", "def other():\n    return 1\n\ndef more():\n    pass\n"]
+    "text",
+    [
+        "def my_config(:\n",
+        "x = 1\n",
+        "def other():\n    return 1\n\ndef more():\n    pass\n",
+        f"x = {'-' * 50_000}1\n",
+        f"x = {'1+' * 30_000}1\n",
+    ],
+    ids=["broken", "nothing", "two", "signs", "sums"],
 )
 def test_what_is_no_recipe_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "recipe.py").write_text(text)
