@@ -19,8 +19,11 @@ OTHER_NAMES = {
     "gbs": "batch", "bs": "batch", "global_batch": "batch", "global_batch_size": "batch", "batch_size": "batch",
     "mbs": "micro_batch", "micro_batch_size": "micro_batch", "seq_len": "seq", "seq_length": "seq",
     "context": "seq", "context_length": "seq", "dtype": "precision", "dataset": "data", "fix": "pin",
+    "tensor_model_parallel_size": "tp", "context_parallel_size": "cp", "pipeline_model_parallel_size": "pp",
+    "expert_model_parallel_size": "ep", "expert_tensor_parallel_size": "etp",
+    "virtual_pipeline_model_parallel_size": "vpp",
 }  # fmt: skip
-"""Names of our statements in other tools."""
+"""Names of our statements and axes in other tools."""
 COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "world_size")
 DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
 MOST_FIELDS = 3
@@ -52,8 +55,8 @@ def _instead(word: str, line: Line) -> Iterator[str]:
     """Suggest what to write instead of a statement that starts with the word."""
     meant = _statement_like(word)
     value = next((w.text for w in line.words[1:] if w.text not in ("=", ":")), "...")
-    if word in axes.PINNED:
-        yield from _pinned(word, value)
+    if (axis := OTHER_NAMES.get(word, word)) in axes.PINNED and axis not in STATEMENTS:
+        yield from _pinned(axis, value)
         return
     if word in COUNTS:
         yield "write the number after the hardware: `gb200 x 8`"

@@ -47,6 +47,7 @@ FIXED = {
     HEAD + "flex": HEAD + "pin dispatcher=deepep",
     HEAD + "pin dispatcher=flex": HEAD + "pin dispatcher=deepep",
     HEAD + "pin mbs=2": HEAD + "pin micro_batch=2",
+    HEAD + "pin tensor_model_parallel_size=2": HEAD + "pin tp=2",
     HEAD + "pin recompute=selective": HEAD + "pin recompute=[layernorm, moe_act]",
     HEAD + "pin recompute=moe_act,layernorm": HEAD + "pin recompute=[moe_act,layernorm]",
     HEAD + "pin tp=2,recompute=moe_act, layernorm": HEAD + "pin tp=2 recompute=[moe_act, layernorm]",
