@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.cli import main
+from moedsl.cli import limits, main
 from moedsl.cli.commands import plan as plan_command
 from tests.helpers.paths import ROOT
 
@@ -104,6 +104,20 @@ def test_interrupted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_command, "run", slow)
     code, stdout, stderr = run("plan", "-e", GOOD)
     assert (code, stdout) == (130, "") and "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "check", "explain", "what-if", "compile", "report"])
+def test_a_command_that_takes_too_long(run: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.01)
+    monkeypatch.chdir(tmp_path)
+    code, stdout, stderr = run(
+        command, "-e", f"{GOOD}; sweep micro_batch in 1, 2", *(["--json"] if command == "plan" else [])
+    )
+    assert code == 1 and "error[solve.too_large]" in stderr and "Traceback" not in stderr
+    assert "runs = 2" in stderr.replace(":", " =") and "values of recompute" in stderr and "help: " in stderr
+    assert not stdout or [d["id"] for d in json.loads(stdout)["diagnostics"]] == ["solve.too_large"]
+    assert not [*tmp_path.iterdir()]
+    assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 
 # ---------------------------------------------------------------- input
