@@ -24,7 +24,7 @@ test: setup
 	@echo "every test under Python 3.12, the real Megatron Bridge included"
 	@.venv/bin/python $(PYTEST) $(SPREAD) 3 $(PLUGINS) -m "not bench" -q
 
-test-all: setup  # every cell of the wide tests, and every test of the core under Python 3.11 too
+test-all: setup  # every cell of the wide tests, ten minutes of soak, and every test of the core under Python 3.11 too
 	@MOEDSL_WIDE=all $(MAKE) test MOEDSL_WIDE=all
 
 lint: setup

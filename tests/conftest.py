@@ -28,7 +28,16 @@ for heard, handler in {
         signal.signal(heard, handler)
 
 collect_ignore = (
-    ["bench", "editors", "launch", "lsp", "rehearse/test_rehearsal.py", "schema/test_axes.py", "solver/test_cpsat.py"]
+    [
+        "bench",
+        "editors",
+        "launch",
+        "lsp",
+        "rehearse/test_rehearsal.py",
+        "schema/test_axes.py",
+        "soak",
+        "solver/test_cpsat.py",
+    ]
     if sys.version_info < (3, 12)
     else []
 )
@@ -70,6 +79,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         "all cases" if rotation.ALL else f"a part, MOEDSL_SEED={rotation.seed()} draws it again, make test-all runs all"
     )
     terminalreporter.write_line(f"wide tests: {took}")
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == "figures":
+                terminalreporter.write_line(f"soak: {text}")
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ WAITING = ("slurm", "tests/launch/", "tests/editors/")
 LONG = (
     "bridge",
     "slurm",
+    "tests/soak/test_soak.py",
     "tests/launch/test_kubeflow_life.py",
     "tests/rehearse/test_rehearsal.py",
     "tests/cost/test_memory_saved.py",

@@ -23,7 +23,7 @@ from moedsl.syntax.formatter import format_source
 from moedsl.syntax.parser import MAX_ERRORS, parse
 from moedsl.syntax.printer import print_module
 from moedsl.syntax.reader import LIMIT, from_bytes, from_text, read
-from tests.helpers import rotation, strategies
+from tests.helpers import damage, rotation, strategies
 
 slow = settings(max_examples=rotation.examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -127,20 +127,12 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 @slow
 @given(strategies.module, st.randoms(use_true_random=False))
 def test_damaged_programs_never_raise(module: object, rng: random.Random) -> None:
-    text = _damage(print_module(module), rng)  # type: ignore[arg-type]
+    text = damage.pieces(print_module(module), rng)  # type: ignore[arg-type]
     again, diagnostics = parse(Source("a.moe", text))
     assert again is not None or diagnostics
     formatted, why = format_source(Source("a.moe", text))
     assert formatted is not None or why
     assert all(d.id != "internal.format" for d in why), text
-
-
-def _damage(text: str, rng: random.Random) -> str:
-    pieces = ["", "(", ")", "{", "}", '"', "\n", ";", "#", "=", " x ", "because", "seq", "%", "\\", "\u00e9", "[", ","]
-    for _ in range(rng.randint(1, 4)):
-        at = rng.randint(0, len(text))
-        text = text[:at] + rng.choice(pieces) + text[min(len(text), at + rng.randint(0, 3)) :]
-    return text
 
 
 def test_every_prefix_of_a_stdlib_file_is_read_or_refused() -> None:
