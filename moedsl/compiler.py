@@ -13,7 +13,7 @@ from attrs import define, evolve, field
 from moedsl.checker import phases, training_inputs
 from moedsl.checker.check import check
 from moedsl.checker.program import Program
-from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.model import Diagnostic, warning
 from moedsl.diagnostics.source import Source
 from moedsl.planner import experiment
 from moedsl.planner.build import make_plan
@@ -101,6 +101,20 @@ def _check(r: Result, _: Progress) -> None:
     r.programs, diagnostics = check(r.module, r.library, r.below.items if r.below else ())
     half_read = r.failed
     r.diagnostics.extend(d for d in diagnostics if not (half_read and d.id in ABSENT))
+    if r.below:
+        r.diagnostics.extend(_of_another_model(r))
+
+
+def _of_another_model(r: Result) -> Iterator[Diagnostic]:
+    """Warn of runs whose layout is that of a recipe for another model."""
+    from moedsl.megatron import recipes
+
+    recipe = recipes.named(r.like)
+    for p in r.programs:
+        if recipe is not None and p.model.hf != recipe.hf:
+            text = f"`{recipe.name}` is a recipe for {recipe.hf}, and this run trains {p.model.name}"
+            help = "the plan names the recipe for its model and GPUs, if there is one"
+            yield warning("check.like_other_model", text, p.spans["hardware"], help=help)
 
 
 def _solve(r: Result, progress: Progress) -> None:

@@ -18,6 +18,8 @@ DEEPEST = 12
 MOST_CALLS = 1000
 """The most calls that are followed."""
 FLEX_HELPER = "apply_flex_dispatcher_backend"
+MOST_NESTED = 300
+"""The deepest nesting of a file that is read: the reader calls itself."""
 _MAKERS = ("_config", "_common")
 """Endings of Bridge's names for functions that return a ConfigContainer."""
 _SECTIONS = frozenset(n.partition(".")[0] for n in field_names()) | {"env_vars"}
@@ -58,6 +60,8 @@ class Module:
             tree = ast.parse(path.read_text(encoding="utf-8"))
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
             return None
+        if _depth(tree) > MOST_NESTED:
+            return None
         functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
         constants = {
             t.id: value
@@ -82,6 +86,14 @@ def _imports(tree: ast.Module, folder: Path) -> dict[str, tuple[Path, str]]:
 def _aliases(tree: ast.Module) -> dict[str, str]:
     froms = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
     return {a.asname or a.name: a.name for n in froms for a in n.names}
+
+
+def _depth(tree: ast.AST) -> int:
+    """How deep a syntax tree is nested."""
+    level, depth = [tree], 0
+    while level:
+        level, depth = [child for node in level for child in ast.iter_child_nodes(node)], depth + 1
+    return depth
 
 
 def _literal(node: ast.expr) -> Any:

@@ -20,6 +20,8 @@ from moedsl.syntax import ast
 
 Columns = Mapping[str, Column]
 Evaluate = Callable[[Columns], Column]
+LARGEST = 2**31
+"""The largest whole number of which a product stays within 64 bits."""
 
 
 @frozen
@@ -108,7 +110,7 @@ class Compiler:
 
 def safe(value: Any) -> Any:
     """Convert a whole number to a float if a product with it could exceed 64 bits."""
-    return float(value) if isinstance(value, int) and abs(value) > 2**31 else value
+    return float(value) if isinstance(value, int) and abs(value) > LARGEST else value
 
 
 def _constant(value: Any) -> Evaluate:

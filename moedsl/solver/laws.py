@@ -9,7 +9,7 @@ import numpy as np
 
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import WORD
-from moedsl.rules.vectorizer import Compiler, Evaluate, names
+from moedsl.rules.vectorizer import LARGEST, Compiler, Evaluate, names
 from moedsl.schema import axes
 from moedsl.schema.frozen import frozen
 from moedsl.schema.operators import Column
@@ -126,7 +126,11 @@ def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Colu
     """Compile every rule, except rules whose condition is never true and those that the user allows. `functions` are
     the typed functions of the problem."""
     p, compiler = problem.program, problem.program.rules.compiler
-    lets = {r.name: compiler.compile(r.expr) for r in p.of("let") if compiler.types[r.name] != WORD}
+    lets = {
+        r.name: compiler.compile(r.expr) if r.is_std else _within_64_bits(compiler.compile(r.expr))
+        for r in p.of("let")
+        if compiler.types[r.name] != WORD
+    }
     lets |= {name: _always(function) for name, function in functions.items()}
     needs = _needs(p.of("let"))
     make = _Maker(compiler, needs, Table({}, problem.codes, lets))
@@ -136,6 +140,17 @@ def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Colu
         problem, lets, needs, make.laws(requires), make.laws([r for r in prefers if not r.wish]),
         make.laws([r for r in prefers if r.wish]), make.keys(p.of("rank")),
     )  # fmt: skip
+
+
+def _within_64_bits(value: Evaluate) -> Evaluate:
+    """Give large whole numbers as floats: a let of a run may be built from many others, and its sum leave 64 bits."""
+
+    def within(c: Mapping[str, Column]) -> Column:
+        column = np.asarray(value(c))
+        large = column.dtype.kind == "i" and column.size and np.abs(column).max() > LARGEST
+        return column.astype(np.float64) if large else column
+
+    return within
 
 
 def _always(value: Any) -> Evaluate:

@@ -121,15 +121,21 @@ def make_cost(problem: Problem) -> Cost:
 
 def _kernels(problem: Problem) -> dict[str, Any]:
     """The kernels that the recipe asks for: what the run sets, else what the rules derive; Megatron's own choice where
-    neither does (core transformer/transformer_config.py:482, model_parallel_config.py:325)."""
-    p, decided = problem.program, {"cross_entropy_fusion_impl": "native", "bias_activation_fusion": False}
+    neither does (core transformer/transformer_config.py:482, model_parallel_config.py:320, 325). The loss that is not
+    fused copies the logits as the native one does (core tensor_parallel/cross_entropy.py:25)."""
+    decided = {
+        "cross_entropy_loss_fusion": False,
+        "cross_entropy_fusion_impl": "native",
+        "bias_activation_fusion": False,
+    }
+    p = problem.program
     env = with_lets(p, problem.values)
     for name, default in decided.items():
         rule = first_of(p.named("derive", name), env)
         derived = default if rule is None else evaluate(rule.expr, env)
         decided[name] = p.sets.get(f"model.{name}", derived)
     kernels = {
-        "loss": decided["cross_entropy_fusion_impl"],
+        "loss": decided["cross_entropy_fusion_impl"] if decided["cross_entropy_loss_fusion"] else "native",
         "fused_activation": bool(decided["bias_activation_fusion"]),
     }
     return {**kernels, **_set(p)}

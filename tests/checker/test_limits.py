@@ -20,6 +20,7 @@ from moedsl.support.resources import stdlib_dir
 from moedsl.syntax import ast
 from tests.helpers.programs import compiled
 
+WHY = 'because "why" cite ours "why"'
 RUN = "model qwen3_30b_a3b; h100 x 64; fit first\n"
 
 
@@ -94,6 +95,18 @@ def test_the_tree_of_lets_that_use_each_other_twice_does_not_double() -> None:
     lets = {f"a{i}": ast.Binary("+", *(2 * (ast.Name(f"a{i - 1}", None),)), None) for i in range(1, 30)}  # type: ignore[arg-type]
     env = {f"a{i}": 2**i for i in range(30)}
     assert len(tree.lines(tree.tree(lets["a29"], env, lets))) < 100
+
+
+def test_a_sum_that_leaves_64_bits_keeps_its_sign() -> None:
+    doubled = "".join(f"let a{i} = a{i - 1} + a{i - 1} {WHY}\n" for i in range(1, 70))
+    result = compile_source(
+        Source("t.moe", f"{RUN}rules r {{ let a0 = tp {WHY}\n{doubled}require sum: a69 > 0 {WHY} }}\n")
+    )
+    assert not result.failed
+    result = compile_source(
+        Source("t.moe", f"{RUN}rules r {{ let a0 = tp {WHY}\n{doubled}require sum: a69 < 0 {WHY} }}\n")
+    )
+    assert [d.id for d in result.diagnostics if d.is_error] == ["run.r.sum"]
 
 
 def test_a_file_uses_a_file_that_uses_a_file(tmp_path: Path) -> None:

@@ -216,3 +216,9 @@ def test_what_is_no_recipe_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "recipe.py").write_text(text)
     (found,) = run.lint([f"{tmp_path / 'recipe.py'}"], "h100", 16)
     assert [d.id for d in found.diagnostics] == ["verify.input"]
+
+
+def test_a_name_of_two_thousand_parts(tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").write_text(f"def my_config():\n    return made(a{'.b' * 2000})\n")
+    (found,) = run.lint([str(tmp_path / "recipe.py")], "h100", 16, read_only=True)
+    assert [d.id for d in found.diagnostics] == ["lint.source"]

@@ -156,3 +156,11 @@ def test_an_unknown_recipe_is_an_error(name: str, help: str) -> None:
     result = compiled(RUN, like=name)
     assert [d.id for d in result.diagnostics] == ["check.unknown_recipe"]
     assert help in result.diagnostics[0].help
+
+
+def test_a_recipe_for_another_model_is_a_warning() -> None:
+    other = "qwen3_30b_a3b_pretrain_8gpu_gb200_bf16_config"
+    result = compile_source(Source("run.moe", RUN), "check", like=other)
+    assert "check.like_other_model" in [d.id for d in result.diagnostics]
+    same = compile_source(Source("run.moe", RUN), "check", like=NAME)
+    assert "check.like_other_model" not in [d.id for d in same.diagnostics]
