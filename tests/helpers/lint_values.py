@@ -196,6 +196,11 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         ("cfg.dist.use_tp_pp_dp_mapping = False", _FSDP),
     ),
     "recipe_kernels.depths": (("m.mtp_num_layers = -3", _NO_OVERLAP), ("m.mtp_num_layers = None",)),
+    "recipe_kernels.vocabulary": (("m.vocab_size = 0",), ("m.vocab_size = 1000",)),
+    "recipe_kernels.attention_dropout": (("m.attention_dropout = 7.0",), ("m.attention_dropout = 1.0",)),
+    "recipe_kernels.hidden_dropout": (("m.hidden_dropout = -0.1",), ("m.hidden_dropout = 0.1",)),
+    "recipe_kernels.deviation": (("m.init_method_std = -4.0",), ("m.init_method_std = 0.0",)),
+    "recipe_kernels.known_norm": (('m.normalization = "RMSnorm"',), ('m.normalization = "LayerNorm"',)),
     "recipe_kernels.deterministic": (
         ("m.deterministic_mode = True", "m.cross_entropy_loss_fusion = True"),
         ("m.deterministic_mode = False",),

@@ -170,6 +170,9 @@ ONE_OF_64 = f"""
 import os, time
 if os.environ["RANK"] != "37":
     time.sleep(600)
+end = time.time() + 120
+while len(os.listdir(os.environ["MOEDSL_RANK_LOGS"])) < 64 and time.time() < end:
+    time.sleep(0.1)
 raise MemoryError("{OOM}")
 """
 

@@ -65,6 +65,11 @@ LATE = {
     "recipe_schedule.warmup_start": "core optimizer_param_scheduler.py:152",
     "recipe_schedule.constant_weight_decay": "core optimizer_param_scheduler.py:201",
     "recipe_kernels.depths": "core models/gpt/gpt_model.py:687",
+    "recipe_kernels.vocabulary": "bridge models/gpt_provider.py:266",
+    "recipe_kernels.attention_dropout": "torch nn/modules/dropout.py",
+    "recipe_kernels.hidden_dropout": "torch nn/functional.py:1489",
+    "recipe_kernels.deviation": "torch nn/init.py",
+    "recipe_kernels.known_norm": "core extensions/transformer_engine.py:842",
 }
 """Laws on values that Bridge's update does not judge, and the line behind it that does."""
 
