@@ -134,7 +134,7 @@ def numbers_of(id: str, moedsl: Cli, capsys: pytest.CaptureFixture[str]) -> list
 def test_a_wait_notices_that_its_job_has_ended(slurm: Slurm, login_node: Path) -> None:
     done = submit([planned(4, pins="tp=2 pp=1 ep=2").task(login_node, program(FAILS))], "ends", login_node, print)
     assert done.experiment is not None, done.why_not
-    with pytest.raises(AssertionError, match="this rank is fine"):
+    with pytest.raises(AssertionError, match="rank 1 found no data"):
         until(lambda: False, done.experiment)
     with pytest.raises(AssertionError, match="FAILED"):
         until_they_run(slurm, done.experiment.jobs()[0].number)
