@@ -81,7 +81,7 @@ def _bounds(cost: Cost, row: Mapping[str, int], known: Sequence[cases.Unknown]) 
     least, peak, most, *each = cost.peaks(row, [cases.least(cost.routing), best, cases.most(cost.routing), *alone])
     moves = zip(known, each[::2], each[1::2], strict=True)
     spread = (Spread(u.name, low - peak, high - peak, u.because) for u, low, high in moves)
-    parts = outside.parts(cost.model, row, cost.gpus, cost.seq)
+    parts = outside.parts(cost.hardware, cost.model, row, cost.gpus, cost.seq)
     spread = tuple(s for s in spread if s.least or s.most)
     return Bounds(least, peak, most, spread, tuple(parts), cost.hardware.shown)
 

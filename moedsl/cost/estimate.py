@@ -110,7 +110,7 @@ class Cost:
 
     def _beyond(self, cols: Mapping[str, Ints], case: str) -> Floats:
         """Return the bytes outside torch."""
-        return outside.total(self.model, cols, self.gpus, self.seq, case)
+        return outside.total(self.hardware, self.model, cols, self.gpus, self.seq, case)
 
     def _memory_levels(self, full: dict[str, Ints]) -> rows.Levels:
         return rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))

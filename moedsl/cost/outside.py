@@ -1,4 +1,5 @@
-"""Estimate what a rank holds outside torch's allocator: the driver, NCCL, and the buffers of DeepEP or HybridEP.
+"""Estimate what a rank holds outside torch's allocator: the driver, the context, NCCL, and the buffers of DeepEP or
+HybridEP.
 
 Ranges in bytes. NCCL follows its documented defaults (NCCL_BUFFSIZE 4 MiB; 2 to 32 channels). DeepEP and HybridEP
 follow the sizes of their buffers; Megatron-Core asks for them in `core transformer/moe/fused_a2a.py:35` and `:339`.
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from moedsl.cost.blocks import routed_width
 from moedsl.schema.axes import BY_NAME
-from moedsl.schema.facts import Model
+from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
 from moedsl.schema.units import GIB
 
@@ -24,8 +25,11 @@ COLUMNS = ("tp", "cp", "pp", "ep", "etp", "micro_batch", "dispatcher")
 HELD_BACK = 0.03
 """The share that torch's allocator reserves above what is allocated, at most: 158.22 and 162.29 GiB, 101.51 and 103.96
 GiB in published runs with expandable segments (Nemotron 3.5 Lightning, 8 GB200)."""
-DRIVER = (0.9 * GIB, 1.8 * GIB)
-"""The visible memory that the driver keeps, and the CUDA context with its modules."""
+RESERVED = (0.3 * GIB, 1.1 * GIB)
+"""The visible memory that the driver keeps from programs, on GPUs whose `torch_total` is not stated: its range over the
+GPUs for which both are known."""
+CONTEXT = (0.45 * GIB, 1.35 * GIB)
+"""The CUDA context of a process: its kernels as they are loaded, stacks and the heap."""
 GROUP = (0.06 * GIB, 0.45 * GIB)
 """A communicator: rings of 2 to 16 channels, each with buffers of NCCL's three protocols (4 + 0.5 + 4.7 MiB) for a
 neighbour, and at most trees in addition to the rings."""
@@ -54,25 +58,35 @@ class Part:
     because: str
 
 
-def parts(m: Model, row: Mapping[str, int], gpus: int, seq: int) -> list[Part]:
+def parts(hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int) -> list[Part]:
     """Return everything outside torch on a rank of a layout (axis to code), without empty parts."""
     found = [
-        Part("driver and CUDA context", *DRIVER, "the driver's share of what it shows, kernels, stacks and the heap"),
+        Part("driver", *reserved(hw), "what nvidia-smi shows and no program gets: torch's total_memory is less by it"),
+        Part("CUDA context", *CONTEXT, "kernels as they are loaded, stacks and the heap"),
         _nccl(row, gpus),
         _dispatcher(m, row, seq),
     ]
     return [p for p in found if p.most > 0]
 
 
-def total(m: Model, cols: Mapping[str, ArrayLike], gpus: int, seq: int, case: str) -> NDArray[np.floating[Any]]:
+def reserved(hw: Hardware) -> tuple[float, float]:
+    """Return the least and the most that the driver keeps of the memory in which a layout must fit. A data sheet's
+    figure, where it is all that is known, is less than a program gets."""
+    if hw.torch_total:
+        return hw.shown - hw.torch_total, hw.shown - hw.torch_total
+    return RESERVED if hw.visible else (0.0, 0.0)
+
+
+def total(
+    hw: Hardware, m: Model, cols: Mapping[str, ArrayLike], gpus: int, seq: int, case: str
+) -> NDArray[np.floating[Any]]:
     """Return the bytes of all parts in a case, by row of some columns of axes; the best case is the middle."""
     c = {n: np.asarray(cols[n]) for n in COLUMNS}
     sizes, (hybridep, deepep) = groups(c, gpus), _buffers(m, c, seq)
     wide = sum((np.asarray(n) > 1) * 1.0 for n in sizes.values())
-    driver, group, peer, hybrid, deep = (
-        least + SHARES[case] * (most - least) for least, most in (DRIVER, GROUP, PEER, HYBRIDEP_COPIES, DEEPEP_CHUNKS)
-    )
-    return driver + group * wide + peer * _peers(c) + hybrid * hybridep + deep * deepep
+    ranges = (reserved(hw), CONTEXT, GROUP, PEER, HYBRIDEP_COPIES, DEEPEP_CHUNKS)
+    driver, context, group, peer, hybrid, deep = (least + SHARES[case] * (most - least) for least, most in ranges)
+    return driver + context + group * wide + peer * _peers(c) + hybrid * hybridep + deep * deepep
 
 
 def _peers(c: Mapping[str, Any]) -> Any:

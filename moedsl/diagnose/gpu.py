@@ -21,7 +21,7 @@ def remarks(report: Report, source: Source, library: Library) -> dict[str, str]:
     totals = {s.rule.id: float(m[1]) * GIB for s in report.sightings if (m := _TOTAL.search(s.text))}
     if not totals:
         return {}
-    planned = {p.hardware.name: p.hardware.memory for p in compile_source(source, "check").programs}
+    planned = {p.hardware.name: p.hardware.total for p in compile_source(source, "check").programs}
     wrong = {id: total for id, total in totals.items() if planned and not _near(total, planned)}
     return {id: _sentence(total, planned, library) for id, total in wrong.items()}
 
@@ -33,7 +33,7 @@ def _near(total: float, memories: dict[str, float]) -> list[str]:
 
 def _sentence(total: float, planned: dict[str, float], library: Library) -> str:
     facts = (library.gpu(name)[0] for name in sorted(library.hardware))
-    like = _near(total, {f.name: f.memory for f in facts if f is not None})
+    like = _near(total, {f.name: f.total for f in facts if f is not None})
     own = " or ".join(f"{n} with {m / GIB:.0f} GiB" for n, m in planned.items())
     of = f", like {' or '.join(like)}" if like else ""
     return f"the GPU of the log has {total / GIB:.2f} GiB{of}; the run file is for {own}: these are different runs"

@@ -89,7 +89,7 @@ def hardware(h: Hardware) -> str:
     """Describe hardware by the facts that layouts depend on."""
     rates = ", ".join(f"{k} {v:g}" for k, v in h.tflops.items())
     parts = [
-        f"{h.memory / GIB:.1f} GiB that a plan may use",
+        f"{h.total / GIB:.1f} GiB that a plan may use",
         f"{h.gpus_per_node} GPUs a node, {h.nvlink_domain} in an NVLink domain",
         f"{rates} dense TFLOPS",
     ]

@@ -119,7 +119,7 @@ def _device(p: Program) -> Device:
     """The facts that the verifier returns when Bridge queries the GPU; memory in bytes."""
     h = p.hardware
     capability = (int(h.capability), round(h.capability % 1 * 10))
-    return Device(h.device, capability, int(h.memory), h.sms, h.gpus_per_node, h.nvlink_domain)
+    return Device(h.device, capability, int(h.total), h.sms, h.gpus_per_node, h.nvlink_domain)
 
 
 def _batch(env: Mapping[str, Any]) -> Batch:

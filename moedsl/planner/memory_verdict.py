@@ -70,10 +70,15 @@ def _faster_text(f: Faster | None, visible_gib: float) -> list[str]:
     return [f"faster, but may run out of memory: {gain}; `{f.statement}` chooses it"]
 
 
+def _span(r: Range) -> str:
+    low, high = f"{r.lower_gib:.1f}", f"{r.upper_gib:.1f}"
+    return low if low == high else f"{low} to {high}"
+
+
 def bounds_text(m: Memory) -> str:
     """Write the verdict, the uncertain terms, and the memory outside torch."""
     out = m.outside
-    parts = ", ".join(f"{p.name} {p.lower_gib:.1f} to {p.upper_gib:.1f}" for p in out.parts)
+    parts = ", ".join(f"{p.name} {_span(p)}" for p in out.parts)
     seen = [u for u in m.unknown if max(-u.lower_gib, u.upper_gib) >= 0.05]
     moves = ", ".join(f"{u.name} {u.lower_gib:+.1f} to {u.upper_gib:+.1f}" for u in seen)
     lines = [

@@ -24,6 +24,7 @@ _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
 UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Hardware, "memory"): ("GB", "GiB", "TB", "TiB"),
     (Hardware, "visible"): ("GB", "GiB", "TB", "TiB"),
+    (Hardware, "torch_total"): ("GB", "GiB", "TB", "TiB"),
     (Hardware, "hbm"): ("GB/s", "TB/s"),
     (Hardware, "nvlink"): ("GB/s", "TB/s"),
     (Hardware, "network"): ("GB/s", "TB/s"),

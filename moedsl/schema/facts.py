@@ -171,7 +171,10 @@ class Hardware:
     constants: Constants
     """The share of these rates that its generation reaches (`calibration`)."""
     visible: float = 0.0
-    """Bytes that the driver shows (nvidia-smi), in which a layout must fit; 0 is `memory`."""
+    """Bytes that the driver shows (nvidia-smi); 0 is `memory`."""
+    torch_total: float = 0.0
+    """Bytes that the driver leaves to programs (torch's `total_memory`), in which a layout must fit; 0 is unknown, 0.3
+    to 1.1 GiB less than `visible`."""
     host_link: float = 64e9
     """Bytes/s between the GPU and its host's memory; the default is PCIe 5.0's."""
     watts: float = 0.0
@@ -181,5 +184,10 @@ class Hardware:
 
     @property
     def shown(self) -> float:
-        """The bytes in which a layout must fit."""
+        """The bytes that the driver shows."""
         return self.visible or self.memory
+
+    @property
+    def total(self) -> float:
+        """The bytes that a program is told."""
+        return self.torch_total or self.shown

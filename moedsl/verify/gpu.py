@@ -14,6 +14,7 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.planner.model.plan import Plan
+from moedsl.schema.units import GIB
 
 
 @frozen
@@ -24,18 +25,18 @@ class Device:
     """The name, starting as NVIDIA's driver writes it."""
     capability: tuple[int, int]
     memory: int
-    """Memory in bytes."""
+    """Total memory in bytes, which is less than the driver shows."""
     sms: int
 
 
 DEVICES: Mapping[str, Device] = {
-    "a100": Device("NVIDIA A100-SXM4-80GB", (8, 0), 80 << 30, 108),
-    "h100": Device("NVIDIA H100 80GB HBM3", (9, 0), 80 << 30, 132),
-    "h200": Device("NVIDIA H200", (9, 0), 141 << 30, 132),
-    "b200": Device("NVIDIA B200", (10, 0), 180 << 30, 148),
-    "gb200": Device("NVIDIA GB200", (10, 0), 186 << 30, 152),
-    "b300": Device("NVIDIA B300 SXM6 AC", (10, 3), 270 << 30, 148),
-    "gb300": Device("NVIDIA GB300", (10, 3), 278 << 30, 152),
+    "a100": Device("NVIDIA A100-SXM4-80GB", (8, 0), int(79.2 * GIB), 108),
+    "h100": Device("NVIDIA H100 80GB HBM3", (9, 0), int(79.19 * GIB), 132),
+    "h200": Device("NVIDIA H200", (9, 0), int(139.8 * GIB), 132),
+    "b200": Device("NVIDIA B200", (10, 0), int(178.35 * GIB), 148),
+    "gb200": Device("NVIDIA GB200", (10, 0), int(184.31 * GIB), 152),
+    "b300": Device("NVIDIA B300 SXM6 AC", (10, 3), int(267.69 * GIB), 148),
+    "gb300": Device("NVIDIA GB300", (10, 3), int(276.5 * GIB), 152),
 }
 """Devices by the name that NVIDIA's recipes use. A plan for other hardware has its own `device`."""
 

@@ -137,16 +137,29 @@ def test_what_is_too_large_does_not_fit() -> None:
     assert f"; the GPU has {b.visible / GIB:.1f}: " in b.because
 
 
-def test_the_gpu_shows_more_than_its_data_sheet_in_powers_of_ten() -> None:
-    """nvidia-smi: 81,559 MiB on an H100 of 80 GB and 143,771 MiB on an H200 of 141."""
-    for name, mib in (("h100", 81559), ("h200", 143771)):
-        assert hardware(name).visible == pytest.approx(mib * 2**20, rel=0.001)
-        assert hardware(name).visible > hardware(name).memory
+SHOWN = {"h100": 81559, "h200": 143771, "b200": 183359, "gb200": 189471, "b300": 275040, "gb300": 284208}
+"""MiB of each GPU in nvidia-smi."""
+
+
+@pytest.mark.parametrize("name, mib", SHOWN.items())
+def test_a_gpu_shows_more_than_its_data_sheet_and_gives_less_than_it_shows(name: str, mib: int) -> None:
+    hw = hardware(name)
+    assert hw.visible == pytest.approx(mib * 2**20, rel=1e-4)
+    assert hw.memory < hw.torch_total < hw.visible
+    kept, _ = outside.reserved(hw)
+    assert outside.RESERVED[0] < kept < outside.RESERVED[1]
+    assert outside.parts(hw, model("qwen3_30b_a3b"), codes({}), 1, 4096)[0].least == kept
+
+
+def test_what_the_driver_keeps_of_other_hardware_is_a_range_or_nothing() -> None:
+    shown, sheet = evolve(hardware("h100"), torch_total=0.0), evolve(hardware("h100"), torch_total=0.0, visible=0.0)
+    assert (outside.reserved(shown), outside.reserved(sheet)) == (outside.RESERVED, (0.0, 0.0))
 
 
 def test_hybridep_keeps_a_place_for_every_token_of_the_group() -> None:
     """DeepSeek-V3 over EP 64: 64 x 4096 tokens of 7168 in BF16 are 3.5 GiB, once or twice."""
-    found = outside.parts(model("deepseek_v3"), codes({"ep": 64, "pp": 4, "dispatcher": "hybridep"}), 256, 4096)
+    row = codes({"ep": 64, "pp": 4, "dispatcher": "hybridep"})
+    found = outside.parts(hardware("gb200"), model("deepseek_v3"), row, 256, 4096)
     buffers = {p.name: p for p in found}["HybridEP buffers"]
     assert buffers.least == 64 * 4096 * 7168 * 2 == 3.5 * GIB
     assert buffers.most == 2 * buffers.least
@@ -188,9 +201,9 @@ def test_communicators_are_those_of_megatron() -> None:
     assert sizes == {"world": 32, "tp": 2, "cp": 2, "dp x cp": 8, "pp": 2, "ep": 4, "etp": 1, "edp": 4}
 
 
-def test_one_gpu_has_the_driver_alone_outside() -> None:
-    found = outside.parts(model("qwen3_30b_a3b"), codes({}), 1, 4096)
-    assert [p.name for p in found if p.most > 0] == ["driver and CUDA context"]
+def test_one_gpu_has_the_driver_and_the_context_outside() -> None:
+    found = outside.parts(hardware("h100"), model("qwen3_30b_a3b"), codes({}), 1, 4096)
+    assert [p.name for p in found if p.most > 0] == ["driver", "CUDA context"]
 
 
 def test_a_frozen_language_model_saves_no_input_of_a_linear() -> None:

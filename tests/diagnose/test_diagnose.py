@@ -385,7 +385,7 @@ def test_a_symptom_of_ones_own_may_be_a_lack_of_memory(run: Any, tmp_path: Path)
 @pytest.mark.parametrize(
     ("gpu", "total", "says"),
     [
-        ("gb200 x 16", "79.11", "has 79.11 GiB, like h100; the run file is for gb200 with 173 GiB"),
+        ("gb200 x 16", "79.11", "has 79.11 GiB, like h100; the run file is for gb200 with 184 GiB"),
         ("h100 x 16", "79.11", None),
         ("b200 x 16", "178.35", None),
         ("h100 x 16", "31.00", "has 31.00 GiB; the run file is for h100"),

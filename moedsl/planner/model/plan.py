@@ -54,7 +54,7 @@ class Device(Record):
     capability: tuple[int, ...]
     """CUDA compute capability, major and minor."""
     memory: int
-    """Bytes."""
+    """Bytes that torch tells as the total."""
     sms: int
     """Streaming multiprocessors."""
     gpus_per_node: int
