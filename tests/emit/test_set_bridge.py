@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -105,7 +106,15 @@ def lines(text: str) -> list[str]:
     own = [p for p in text.split("\n\n    # ") if p.startswith((SET, "Sections that Bridge leaves out"))]
     imports = text[text.index('"""', 3) + 3 : text.index("\ndef ")]
     assigned = [line.strip() for part in own for line in part.splitlines() if line.startswith("    cfg.")]
-    return [imports, *assigned]
+    return [imports, *built(text), *assigned]
+
+
+def built(text: str) -> Iterator[str]:
+    """The data set of a recipe, which its plan builds whole: a `set` of one of its arguments is in this call."""
+    (recipe,) = (n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef))
+    for n in recipe.body:
+        if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "cfg.dataset":
+            yield ast.unparse(n)
 
 
 @frozen
