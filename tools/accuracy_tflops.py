@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from moedsl.calibrate.runs import Measured, read
 
@@ -29,6 +29,13 @@ class Stated:
         """Return the estimated TFLOPS, counted as in Bridge."""
         r = self.run
         return float(r.cost.model_tflops_per_gpu(r.cost.time(r.row)[0], int(r.row["tp"])))
+
+    @property
+    def measured(self) -> Measured:
+        """Return the run with the tokens/s that the TFLOPS stand for, counted as in Bridge."""
+        cost = self.run.cost
+        seconds = cost.model_tflops_per_gpu(1.0, int(self.run.row["tp"])) / self.tflops
+        return evolve(self.run, tokens=float(cost.tokens_per_second_per_gpu(seconds)))
 
     @property
     def error(self) -> float:

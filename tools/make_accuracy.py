@@ -1,21 +1,26 @@
 """`make accuracy`: compare the estimates with published runs left out of the fit; writes docs/accuracy.md and plots.
 
-    python tools/make_accuracy.py [RUNS.jsonl]
+    python tools/make_accuracy.py          takes about five minutes on two cores
+    python tools/make_accuracy.py --now    prints the errors of the constants as they are, without a fit
 
-Takes about two minutes; every fit leaves one model, or one GPU, out.
+Every fit leaves one group of runs out (accuracy_groups.py).
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from os import cpu_count
 from pathlib import Path
 
 import matplotlib
 import numpy as np
-from accuracy_left_out import Prediction, Summary, by_left, left_out, summary
+from accuracy_groups import GROUPS, Prediction, Summary, by_left, speed, summary, table
+from accuracy_left_out import folds, left_out, rival
 from accuracy_memory import memory
-from accuracy_tflops import tflops
+from accuracy_tflops import stated, tflops
+from attrs import evolve
 
 from moedsl.calibrate.runs import Measured, read
 
@@ -24,57 +29,71 @@ matplotlib.rcParams["svg.hashsalt"] = "moedsl"
 from matplotlib import pyplot as plt  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = ROOT / "stdlib/calibration/published.jsonl"
+CALIBRATION = ROOT / "stdlib/calibration"
+PLOTTED = ("model", "GPU")
 FAR = 0.2
 """A row with a larger error than this is listed."""
-WHY = ROOT / "stdlib/calibration/far_off.txt"
+WHY = CALIBRATION / "far_off.txt"
+WORST = 25
+"""The rows that `--now` lists."""
 
 
 def main() -> None:
-    _, runs, found = read(Path(sys.argv[1]) if len(sys.argv) > 1 else PUBLISHED)
+    speeds, rates = runs(CALIBRATION / "published.jsonl"), [s.measured for s in stated()]
+    if "--now" in sys.argv[1:]:
+        print("\n".join(now([*speeds, *rates])))
+        return
+    found = left_out(list(folds(speeds, GROUPS, rates)), cpu_count() or 1)
+    for name in PLOTTED:
+        plot(found[name], name, ROOT / f"docs/accuracy_{name.lower()}.svg")
+    text = "\n".join(page(found, speeds))
+    (ROOT / "docs/accuracy.md").write_text(text + "\n", encoding="utf-8")
+    print("\n".join(line for name, p in found.items() for line in table(p, name)))
+
+
+def runs(path: Path) -> list[Measured]:
+    """Read the runs of a file that have a speed."""
+    _, every, found = read(path)
     if found:
         sys.exit("\n".join(d.message for d in found))
-    speed = [r for r in runs if r.tokens]
-    folds = {"model": left_out(speed, lambda r: r.model, _say), "GPU": left_out(speed, lambda r: r.gpu, _say)}
-    for name, predictions in folds.items():
-        plot(predictions, name, ROOT / f"docs/accuracy_{name.lower()}.svg")
-    text = "\n".join(page(folds, runs))
-    (ROOT / "docs/accuracy.md").write_text(text + "\n", encoding="utf-8")
-    print("\n".join(line for name, p in folds.items() for line in table(p, name)))
+    return [r for r in every if r.tokens]
 
 
-def _say(text: str) -> None:
-    print(f"  {text}", file=sys.stderr, flush=True)
+def now(every: Sequence[Measured]) -> Iterator[str]:
+    """Yield the errors of the constants as they are, by group, and the worst rows."""
+    said = [Prediction(r, "all", r.predicted(), rival(r, every)) for r in every]
+    yield f"{'group':<34}{'runs':>5}{'median':>9}{'90%':>7}{'bias':>9}{'within 20%':>12}"
+    yield _now("all", summary(said))
+    for name, key in GROUPS.items():
+        mine = [evolve(p, left=left) for p in said if (left := key(p.run)) is not None]
+        yield from (_now(f"{name} {left}", s) for left, s in by_left(mine))
+    yield "\nworst rows: estimate over measured"
+    for p in sorted(said, key=lambda p: -abs(np.log1p(p.error)))[:WORST]:
+        yield f"{p.run.id}  {1 + p.error:.2f}  {p.run.release:<11}{p.run.model} {p.run.cost.gpus} {p.run.gpu}"
 
 
-def page(folds: dict[str, list[Prediction]], runs: Sequence[Measured]) -> Iterator[str]:
+def _now(name: str, s: Summary) -> str:
+    goals = "" if s.reaches_goals else "  missed"
+    return f"{name:<34}{s.runs:>5}{s.median:>9.1%}{s.ninety:>7.0%}{s.bias:>+9.1%}{s.within_20:>12.0%}{goals}"
+
+
+def page(found: Mapping[str, Sequence[Prediction]], speeds: Sequence[Measured]) -> Iterator[str]:
     """Yield docs/accuracy.md by lines: predictions by what was left out, then memory."""
-    yield HEAD.format(runs=len(folds["model"]))
-    for name, predictions in folds.items():
+    yield HEAD.format(runs=len(speeds))
+    for name, predictions in found.items():
         yield f"## Leaving one {name} out\n"
         yield from table(predictions, name)
-        yield f"\n![measured against estimated, leaving one {name} out](accuracy_{name.lower()}.svg)\n"
+        yield f"\n![measured against estimated, leaving one {name} out](accuracy_{name.lower()}.svg)\n" * (
+            name in PLOTTED
+        )
     yield "## Rows with large errors\n"
-    yield from far_off(folds["model"])
+    yield from far_off(found["model"])
+    yield "\n## Rows that other rows contradict\n"
+    yield from contradicted(CALIBRATION / "contradicted.jsonl")
     yield "\n## Speeds published as TFLOPS\n"
     yield from tflops()
     yield "\n## Memory\n"
-    yield from memory(runs)
-
-
-def table(predictions: Sequence[Prediction], name: str) -> Iterator[str]:
-    """Yield one row for each key that was left out, and one for all."""
-    yield f"| {name} left out | runs | median error | worst | within 20% | rank correlation | baseline: median error |"
-    yield "|---|---|---|---|---|---|---|"
-    yield from (_row(left, s) for left, s in by_left(predictions))
-    yield _row("**all**", summary(predictions))
-
-
-def _row(left: str, s: Summary) -> str:
-    return (
-        f"| {left} | {s.runs} | {s.median:.1%} | {s.worst:.0%} | {s.within_20:.0%} | {s.rank:.2f} "
-        f"| {s.rival_median:.0%} |"
-    )
+    yield from memory(speeds)
 
 
 def far_off(predictions: Sequence[Prediction]) -> Iterator[str]:
@@ -86,6 +105,15 @@ def far_off(predictions: Sequence[Prediction]) -> Iterator[str]:
         if abs(p.error) >= FAR:
             why = reasons.get(p.run.id, "not known")
             yield f"| {p.run.id} | {p.run.release} | {p.run.model} | {p.run.gpu} | {1 + p.error:.2f} | {why} |"
+
+
+def contradicted(path: Path) -> Iterator[str]:
+    """Yield the rows that no constant is fitted to, because another measurement of the same run differs."""
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    yield "| run | release | model | GPU | estimate over measured | contradicted by |"
+    yield "|---|---|---|---|---|---|"
+    for r, line in zip(runs(path), lines, strict=True):
+        yield f"| {r.id} | {r.release} | {r.model} | {r.gpu} | {r.predicted() / speed(r):.2f} | {line['why']} |"
 
 
 def plot(predictions: Sequence[Prediction], name: str, path: Path) -> None:

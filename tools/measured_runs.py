@@ -1,6 +1,9 @@
-"""Write stdlib/calibration/published.jsonl: published measurements as runs that moedsl can read.
+"""Write published measurements as runs that moedsl can read, to stdlib/calibration.
 
-    python tools/measured_runs.py DIR        DIR holds measured.jsonl and bridge_recipes.jsonl
+    python tools/measured_runs.py DIR        DIR has measured.jsonl, measured_2.jsonl, bridge_recipes.jsonl, hf_configs
+
+published.jsonl has the speeds that constants are fitted to, contradicted.jsonl those that another measurement of the
+same configuration contradicts, and tflops.jsonl those that are published as TFLOPS only.
 
 A measurement that does not state its dispatcher, recompute, graphs or overlap takes them from the recipe of the wheel
 that it names. Some of what recipes say is younger than some measurements: graphs of the whole iteration of dropless MoE
@@ -12,17 +15,25 @@ have had neither: 26.02 has Qwen3-235B without virtual stages, which overlap nee
 for overlap (1,048 to about 1,100 TFLOPS), so its runs of 26.04 may have had it.
 A measurement that does not say its precision is left out: the tables of 25.09 have no such column, and their notes on
 quantisation point to FP8 where the recipe of the same layout is in BF16.
+
+The rows of measured_2.jsonl come as runs. Two things of them are read as above: the precision is the measurement's, and
+what a recipe of the wheel says of overlap and of the captured iteration does not count before 26.06. Two that state
+overlap and recompute norms had no graphs either: Megatron-Core refuses the three together.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from moedsl.importer.config import add
+
 ROOT = Path(__file__).parents[1]
+OUT = ROOT / "stdlib/calibration"
 WHOLE_GRAPHS = "26.06"
 """The first release with graphs of the whole iteration for dropless MoE."""
 GRAPHS = ("attn", "moe_router", "moe_preprocess", "full_iteration", "mamba")
@@ -37,6 +48,35 @@ FORMATS = {
     "nvfp4": "nvfp4",
 }
 
+DECLARED = {"gpt_oss_20b": "openai__gpt-oss-20b.json"}
+"""Models that the stdlib does not have, with their configuration: a run declares them."""
+MLPERF = "vocab 201088", "vocab 128256"
+"""The vocabulary of GPT-OSS, and that of the tokenizer in MLPerf, which Bridge's recipes of 72 and 512 GPUs state."""
+STATED = {"BF16": "bf16", "MXFP8": "mxfp8"}
+READ = {
+    "n0027": "qwen3_235b_a22b; h100 x 256; throughput first; seq 4096; batch 2048; precision bf16; routing balanced; "
+    "pin tp=2 cp=1 pp=1 vpp=1 ep=8 etp=1 micro_batch=4 dispatcher=deepep recompute=[full] cuda_graph=none "
+    "ep_overlap=off delay_wgrad=off moments=fp32 grad_reduce=bf16 sharding=fsdp offload=none",
+    "n0030": "qwen3_next_80b_a3b; h100 x 128; throughput first; seq 4096; batch 256; precision bf16; routing balanced; "
+    "pin tp=1 cp=1 pp=4 vpp=3 ep=32 etp=1 micro_batch=1 dispatcher=deepep "
+    "recompute=[layernorm, moe_act, shared_experts] cuda_graph=none ep_overlap=off delay_wgrad=off moments=fp32 "
+    "grad_reduce=bf16 sharding=optimizer offload=none",
+}
+"""Rows of measured_2.jsonl without a run whose page states the layout: graphs, moments and gradients are those of the
+other rows of their page (Megatron-MoE-ModelZoo)."""
+CONTRADICTED = {
+    "m0020": "the pages before and after (26.06, 26.08) give 33,166 and 33,024 for the same configuration",
+    "m0021": "the pages before and after (26.06, 26.08) give 28,947 and 28,672 for the same configuration",
+    "m0156": "the page of the next release gives 9,058 tokens/s for the same configuration",
+    "m0176": "its page contradicts itself: an accumulation of 2 needs 64 replicas, and PP 4 leaves 16; as read, it "
+    "would not fit its GPUs either",
+    "m0177": "it is a year older than its recipe; the page of 26.02.01 gives 9,058 tokens/s for nearly the same",
+    "m0323": "ten iterations after a restart from a checkpoint; the run that it resumes (m0315) gives 7,110",
+    "m0335": "a few iterations after a restart from a checkpoint",
+}
+
+ASSUMED = {"n0059": "nothing; a page has 619 for the same configuration and container"}
+
 
 def recipes(folder: Path) -> dict[str, dict[str, Any]]:
     """Map functions to recipes; a performance recipe wins over a library recipe of the same name."""
@@ -47,7 +87,7 @@ def recipes(folder: Path) -> dict[str, dict[str, Any]]:
 def runs(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield one line for each complete measurement: a run, its tokens/s of a GPU, and its published peak if any."""
     known = recipes(folder)
-    models = {p.stem for p in (ROOT / "stdlib/models").glob("*.moe")}
+    models = {p.stem for p in (ROOT / "stdlib/models").glob("*.moe")} | set(DECLARED)
     for line in (folder / "measured.jsonl").open(encoding="utf-8"):
         r = json.loads(line)
         recipe = known.get((r["matched_recipe"] or {}).get("function", ""))
@@ -59,7 +99,7 @@ def runs(folder: Path) -> Iterator[dict[str, Any]]:
                 "id": r["id"],
                 "source": f"{r['source']} {r['release']}",
                 "release": r["release"],
-                "run": text(r, recipe),
+                "run": declared(r["model_key"], folder) + text(r, recipe),
                 "tokens_per_s_per_gpu": round(rate, 1),
                 "peak_gb": r["peak_mem_gb"] or _allocated(r),
             }
@@ -75,6 +115,17 @@ def _allocated(r: dict[str, Any]) -> float | None:
     """Return the peak in GB if a card has it. It is rank 0's, which is the largest without a pipeline."""
     gib = ((r["extra"] or {}).get("other_metrics") or {}).get("peak_allocated_memory_gib")
     return round(gib * 2**30 / 1e9, 2) if gib and r["pp"] == 1 else None
+
+
+def declared(model: str, folder: Path) -> str:
+    """Declare a model that the stdlib does not have, without comments and citations."""
+    if model not in DECLARED:
+        return ""
+    text, found = add(folder / "hf_configs" / DECLARED[model])
+    if text is None:
+        sys.exit("\n".join(d.message for d in found))
+    facts = re.sub(r"(^#.*\n|cite (config|bridge) \"[^\"]*\")", "", text, flags=re.MULTILINE)
+    return " ".join(facts.split()) + "; "
 
 
 def text(r: dict[str, Any], q: dict[str, Any]) -> str:
@@ -129,7 +180,8 @@ def _recompute(r: dict[str, Any], q: dict[str, Any]) -> list[str]:
 
 def _captures(r: dict[str, Any]) -> bool:
     """Tell whether recipes could capture the iteration when the run was made."""
-    return r["release"].startswith("20") or r["release"] >= WHOLE_GRAPHS
+    release = r["release"].removeprefix("20").replace("-", ".")
+    return release >= WHOLE_GRAPHS
 
 
 def _overlap(r: dict[str, Any], q: dict[str, Any]) -> bool:
@@ -154,7 +206,55 @@ def _set(words: list[str], known: tuple[str, ...]) -> str:
     return f"[{', '.join(dict.fromkeys(kept))}]" if kept else "none"
 
 
+def further(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield one line for each row of measured_2.jsonl that has a run and a speed."""
+    known = recipes(folder)
+    for line in (folder / "measured_2.jsonl").open(encoding="utf-8"):
+        r = json.loads(line)
+        run = _run(r, known, folder)
+        rate = r["tokens_per_sec_per_gpu"] or _rate(r)
+        if run and (rate or r["tflops_per_gpu"]):
+            speed = {"tokens_per_s_per_gpu": round(rate, 1)} if rate else {"tflops_per_gpu": r["tflops_per_gpu"]}
+            release = r["release"].split(" ")[0]
+            source = f"{_page(r['source'])} {release}" if rate else f"{_page(r['source'])}, {release}"
+            peak = {"peak_gb": r["peak_mem_gb"]} if rate else {"assumes": ASSUMED.get(r["id"], "")}
+            yield {"id": r["id"], "source": source, "release": release, "run": run, **speed, **peak}
+
+
+def _run(r: dict[str, Any], known: dict[str, dict[str, Any]], folder: Path) -> str | None:
+    recipe = known.get((r["recipe"] or "").replace("nemotron_3_5_nano", "nemotron_3_5_lightning"))
+    if recipe and r["fsdp"] is None and "fsdp" in r["kind"]:
+        return text({**r, **{size: recipe[size] for size in ("tp", "cp", "pp", "ep", "etp")}}, recipe)
+    run = r.get("run") or READ.get(r["id"])
+    if run is None:
+        return None
+    if r["model_key"] in DECLARED:
+        run = declared(r["model_key"], folder).replace(*MLPERF) + run
+    run = re.sub(r"precision \w+", f"precision {STATED[r['precision']]}", run)
+    if not _captures(r) and not r["cuda_graph"]:
+        graphs = "none" if r["overlap_ep_a2a"] else "[moe_router, moe_preprocess]"
+        run = run.replace("cuda_graph=[full_iteration]", f"cuda_graph={graphs}")
+    if not _captures(r) and r["overlap_ep_a2a"] is None:
+        run = run.replace("ep_overlap=on delay_wgrad=on", "ep_overlap=off delay_wgrad=off")
+    return run
+
+
+def _page(source: str) -> str:
+    """Name the page of a row; a fork's is that of what it is a fork of."""
+    return re.sub(r".*\(fork of (.*?)\): ", r"\1 ", source)
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> None:
+    (OUT / name).write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+    print(f"{len(rows)} measurements in {name}")
+
+
 if __name__ == "__main__":
-    lines = [json.dumps(r) + "\n" for r in runs(Path(sys.argv[1]))]
-    (ROOT / "stdlib/calibration/published.jsonl").write_text("".join(lines), encoding="utf-8")
-    print(f"{len(lines)} measurements")
+    source = Path(sys.argv[1])
+    new = list(further(source))
+    speeds = [*runs(source), *(r for r in new if "tokens_per_s_per_gpu" in r)]
+    write("published.jsonl", [r for r in speeds if r["id"] not in CONTRADICTED])
+    write("contradicted.jsonl", [{**r, "why": CONTRADICTED[r["id"]]} for r in speeds if r["id"] in CONTRADICTED])
+    rates = [json.loads(line) for line in (OUT / "tflops.jsonl").open(encoding="utf-8")]
+    fresh = [r for r in new if "tflops_per_gpu" in r]
+    write("tflops.jsonl", [r for r in rates if r["id"] not in {f["id"] for f in fresh}] + fresh)

@@ -60,7 +60,7 @@ def _constants(start: Constants, x: Floats) -> Constants:
 
 
 def _votes(runs: Sequence[Measured]) -> Floats:
-    keys = [(r.gpu, r.model, *sorted(r.row.items())) for r in runs]
+    keys = [(r.gpu, r.model, r.cost.gpus, r.cost.seq, r.cost.routing, *sorted(r.row.items())) for r in runs]
     shared = Counter(keys)
     return np.array([1 / np.sqrt(shared[k]) for k in keys])
 

@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from accuracy_left_out import left_out, rank_correlation, summary
+from accuracy_groups import GROUPS, rank_correlation, summary
+from accuracy_left_out import folds, left_out
+from accuracy_tflops import stated
 from attrs import evolve
 
 from moedsl.calibrate.fit import errors, fit
@@ -34,8 +36,8 @@ def on(runs: list[Measured], arch: str) -> list[Measured]:
 
 
 def test_the_published_runs_are_there(published: list[Measured]) -> None:
-    assert len(published) == 149
-    assert {r.gpu for r in published} == {"h100", "gb200", "gb300"}
+    assert len(published) == 173
+    assert {r.gpu for r in published} == {"h100", "b200", "gb200", "gb300"}
 
 
 def test_the_published_runs_are_legal(published: list[Measured]) -> None:
@@ -78,25 +80,39 @@ def test_the_stdlibs_constants_explain_the_published_runs(published: list[Measur
 
 
 def test_speeds_that_no_constant_was_fitted_to() -> None:
-    """Configurations of NVIDIA's guides, with TFLOPS and no tokens."""
-    path = PUBLISHED.with_name("tflops.jsonl")
-    _, runs, found = read(path)
-    assert not found
-    said = [json.loads(line)["tflops_per_gpu"] for line in path.read_text(encoding="utf-8").splitlines()]
-    off = [
-        abs(float(r.cost.model_tflops_per_gpu(r.cost.time(r.row)[0])) / t - 1) for r, t in zip(runs, said, strict=True)
-    ]
-    assert len(off) == 6
-    assert max(off) < 0.15
-    assert sorted(off)[len(off) // 2] < 0.08
+    """Configurations of NVIDIA's guides and of the model zoo, with TFLOPS and no tokens."""
+    off = sorted(abs(s.error) for s in stated())
+    assert len(off) == 13
+    assert off[len(off) // 2] < 0.12
+    assert all(s.measured.predicted() / (s.measured.tokens or 0) == pytest.approx(1 + s.error) for s in stated())
 
 
 def test_left_out_beats_one_tflops_figure(published: list[Measured]) -> None:
     some = [r for r in on(published, "blackwell") if r.release in ("26.08", "26.06", "25.11")]
-    s = summary(left_out(some, lambda r: r.model))
+    (found,) = left_out(list(folds(some, {"model": GROUPS["model"]}))).values()
+    s = summary(found)
     assert s.runs == len(some)
     assert s.median < s.rival_median / 2
     assert s.rank > 0.95
+
+
+def test_every_group_has_runs_and_leaves_others(published: list[Measured]) -> None:
+    """And runs with TFLOPS only are asked for, not fitted to."""
+    rates = [s.measured for s in stated()]
+    some = list(folds(published, GROUPS, rates))
+    assert {(f.name, f.left) for f in some} >= {
+        ("scale", "above 1,024 GPUs"), ("length", "above 8k tokens"), ("routing", "natural"), ("attention", "MLA"),
+        ("attention", "delta nets"), ("attention", "Mamba-2"), ("GPU", "b200"), ("age", "26.06"),
+    }  # fmt: skip
+    for f in some:
+        assert f.seen and f.unseen
+        assert not {r.id for r in f.seen} & {r.id for r in [*f.unseen, *rates]}
+
+
+def test_runs_that_others_contradict_are_not_fitted(published: list[Measured]) -> None:
+    _, apart, found = read(PUBLISHED.with_name("contradicted.jsonl"))
+    assert not found
+    assert not {r.id for r in apart} & {r.id for r in published}
 
 
 def test_rank_correlation_knows_ties() -> None:
