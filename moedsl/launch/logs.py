@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
@@ -22,6 +23,8 @@ _TERMINATED = "Terminated"
 """What the shell of each rank prints that is ended because another one failed."""
 TAIL = 20
 """Lines of a failed job's log that are printed by default."""
+LATE_S = 5
+"""Seconds in which a log arrives from the nodes of a job that has ended; shared file systems cache their folders."""
 
 
 @define
@@ -98,8 +101,17 @@ def reason(experiment: Experiment, job: Job) -> list[str]:
     if said is None or wrote is None:
         return []
     of_slurm = [line for line in said.more(whole=True) if _SLURM_SAYS.match(line)]
-    of_ranks = [line for line in wrote.more(whole=True) if line != _TERMINATED]
+    of_ranks = [line for line in _late(wrote) if line != _TERMINATED]
     return [*of_slurm[-TAIL:], *of_ranks[-TAIL:]]
+
+
+def _late(wrote: Reader) -> list[str]:
+    """Read a log; one without a line may not have arrived yet from the nodes of a job that has just ended."""
+    for _ in range(LATE_S):
+        if lines := wrote.more(whole=True):
+            return lines
+        time.sleep(1)
+    return []
 
 
 _ENDED = re.compile(r"srun: error: (?P<node>\S+): task (?P<rank>\d+): (?P<end>.+)")

@@ -77,7 +77,7 @@ def test_a_job_that_ends_in_its_first_seconds_says_why(login_node: Path, run_fil
     """The partition says that it has the plan's GPUs; on the node there is no driver and no Bridge of that version."""
     assert main(["run", str(run_file), "--cluster"]) == 1
     said = capsys.readouterr()
-    assert "moedsl preflight: CUDA's driver cannot be loaded" in said.err
+    assert "moedsl preflight: CUDA's driver cannot be loaded" in said.err, said.err
     assert "the preflight check failed (exit code 79): moedsl diagnose 'moedsl preflight:" in said.err
     assert "Exited with exit code 79" in said.err
     assert main(["logs", said.out.split()[0]]) == 0
