@@ -63,7 +63,7 @@ def _fits(workers: int) -> list[Constants]:
 
 def _fitted(number: int) -> Constants:
     seen = _JOBS[number]
-    return fit(seen, first_guess(seen[0].cost.hardware.constants.watts)).constants
+    return fit(seen, first_guess(seen[0].cost.hardware.constants)).constants
 
 
 def rival(r: Measured, seen: Sequence[Measured]) -> float:

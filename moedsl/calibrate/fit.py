@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from moedsl.calibrate.runs import Measured, batches, predicted
-from moedsl.schema.calibration import Constants, ranges
+from moedsl.schema.calibration import Constant, Constants, fitted
 
 Floats = NDArray[np.float64]
 EXACT = 0.08
@@ -36,7 +36,7 @@ class Fit:
 
 def fit(runs: Sequence[Measured], start: Constants, progress: Progress = lambda _: None) -> Fit:
     """Fit the constants of one architecture to the runs on it that measured their speed."""
-    known = ranges()
+    known = fitted(start)
     votes = _votes(runs)
     x0 = np.log([getattr(start, name) for name in known])
     x, weights = x0, votes
@@ -44,7 +44,7 @@ def fit(runs: Sequence[Measured], start: Constants, progress: Progress = lambda 
         progress(f"fitting {len(runs)} runs, round {i + 1} of {ROUNDS}")
         x = _search(runs, start, x0, x, weights)
         weights = votes / np.sqrt(1 + (errors(runs, _constants(start, x)) / FAR) ** 2)
-    spread = np.array([r.spread for r in known.values()])
+    spread = np.array([c.spread for c in known.values()])
     moved = tuple(n for n, far in zip(known, np.abs(x - x0) > spread / 10, strict=True) if far)
     return Fit(_constants(start, x), moved)
 
@@ -56,7 +56,11 @@ def errors(runs: Sequence[Measured], constants: Constants | None = None) -> Floa
 
 
 def _constants(start: Constants, x: Floats) -> Constants:
-    return evolve(start, **{name: float(np.exp(v)) for name, v in zip(ranges(), x, strict=True)})
+    return evolve(start, **{name: float(np.exp(v)) for name, v in zip(fitted(start), x, strict=True)})
+
+
+def _log(known: Sequence[Constant], read: Callable[[Constant], float]) -> Floats:
+    return np.log([read(c) * c.scale for c in known])
 
 
 def _votes(runs: Sequence[Measured]) -> Floats:
@@ -67,9 +71,9 @@ def _votes(runs: Sequence[Measured]) -> Floats:
 
 def _search(runs: Sequence[Measured], start: Constants, x0: Floats, x: Floats, weights: Floats) -> Floats:
     """Take Levenberg and Marquardt's steps, clipped to the ranges."""
-    known = list(ranges().values())
-    low, high = np.log([r.low for r in known]), np.log([r.high for r in known])
-    spread = np.array([r.spread for r in known])
+    known = [*fitted(start).values()]
+    low, high = _log(known, lambda c: c.low), _log(known, lambda c: c.high)
+    spread = np.array([c.spread for c in known])
     asked, measured = batches(runs), np.log([r.tokens or np.nan for r in runs])
 
     def residuals(x: Floats) -> Floats:

@@ -18,23 +18,10 @@ from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import routed_width
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Ints, Table
+from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Hardware, Model
 
-DISPATCH_NVLINK = (0.60, 0.87, 1.0)
-"""NVLink bandwidth of the expert all-to-all relative to HybridEP's, by dispatcher: alltoall, deepep, hybridep."""
-DISPATCH_NETWORK = (0.74, 0.85, 0.90)
-"""Its share of the network bandwidth. DeepEP publishes 43 to 58 GB/s on a 50 GB/s port (its README, normal kernels, EP
-16 to 64, counting a rank's own node); NCCL's many small messages reach less."""
-DP_EXPOSED, P2P_EXPOSED = 0.10, 0.10
-"""Shares of data parallelism's communication, and of what virtual stages send each other, that are never hidden."""
-TP_SHARE = 0.5
-"""The share of a ring's rate that TP's gathers and scatters reach, with tens of megabytes each and products that wait
-on both sides. Stated: of the published runs, those with TP 2 (Nemotron 3 Super on GB200) are 5% faster at 1."""
-DELAYED = 0.03
-"""The share of the communication left by the overlap that delayed weight gradients hide: 41.25 s a step without
-overlap, 31.31 with it, 31.20 with both (seed "expert-parallel overlap", Qwen3-30B on 16 H100)."""
-HOP_NVLINK, HOP_NETWORK = 1e-6, 8e-6
-"""Seconds that the first byte needs to the next rank of a ring, inside an NVLink domain and to another."""
+DISPATCHER = BY_NAME["dispatcher"].words
 
 
 def inside(hw: Hardware, size: Floats, stride: Floats) -> Floats:
@@ -50,8 +37,9 @@ def ring(hw: Hardware, size: Floats, stride: Floats) -> Floats:
 
 def latency(hw: Hardware, size: Floats, stride: Floats) -> Floats:
     """Return the seconds for the first byte to go round a ring, which leaves each NVLink domain once."""
-    domains = size / inside(hw, size, stride)
-    return np.where(domains > 1, (size - domains) * HOP_NVLINK + domains * HOP_NETWORK, (size - 1) * HOP_NVLINK)
+    domains, k = size / inside(hw, size, stride), hw.constants
+    far = (size - domains) * k.hop_nvlink + domains * k.hop_network
+    return np.where(domains > 1, far, (size - 1) * k.hop_nvlink)
 
 
 def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
@@ -67,8 +55,9 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     once = t["dispatcher"] > 0
     near = np.where(once, np.minimum(m.topk, met(m, ep)) * (local - 1) / local, m.topk * (local - 1) / ep)
     far = np.where(once, met(m, domains) * (1 - 1 / domains), m.topk * (1 - local / ep))
-    nvlink = hw.constants.dispatch * hw.nvlink * np.array(DISPATCH_NVLINK)[t["dispatcher"]]
-    network = hw.network * np.array(DISPATCH_NETWORK)[t["dispatcher"]]
+    k = hw.constants
+    nvlink = k.dispatch * hw.nvlink * np.array(k.by("dispatch", DISPATCHER))[t["dispatcher"]]
+    network = hw.network * np.array(k.by("network", DISPATCHER))[t["dispatcher"]]
     seconds = np.maximum(near * payload / nvlink, far * payload / network)
     return seconds + payload * m.topk * (etp - 1) / ring(hw, etp, np.ones_like(etp))
 
@@ -99,12 +88,12 @@ def exposed(hw: Hardware, t: Table, transfer: Floats, hideable: Floats) -> tuple
     """Return (with another microbatch, alone): a MoE layer's exposed expert communication, forward and backward.
 
     There are two transfers forward, two backward, and two more if the MoE layer is recomputed. If a forward runs at the
-    same time as another microbatch's backward, the overlap hides a calibrated share. Delayed weight gradients hide
-    `DELAYED` of the rest. Together they hide no more than the compute meanwhile. A pass that runs alone hides nothing.
+    same time as another microbatch's backward, the overlap hides a share. Delayed weight gradients hide a small share
+    of the rest. Together they hide no more than the compute meanwhile. A pass that runs alone hides nothing.
     """
     again = t.has("recompute", BIT["moe"]) | t.has("recompute", BIT["full"])
     whole = (4.0 + 2.0 * again) * transfer
-    left = (1.0 - hw.constants.hidden) * np.where(t["delay_wgrad"] > 0, 1.0 - DELAYED, 1.0)
+    left = (1.0 - hw.constants.hidden) * np.where(t["delay_wgrad"] > 0, 1.0 - hw.constants.delayed, 1.0)
     return whole - np.minimum(t["ep_overlap"] * (1.0 - left) * whole, 0.9 * hideable), whole
 
 
@@ -112,7 +101,7 @@ def tensor(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     """Estimate TP of one block with SP: gather and scatter forward, two and one more backward for weight gradients."""
     tp = t["tp"] * 1.0
     moved, one = t["micro_batch"] * (seq / t["cp"]) * m.hidden * 2.0 * (tp - 1) / tp, np.ones_like(tp)
-    return 5.0 * (moved / (TP_SHARE * ring(hw, tp, one)) + latency(hw, tp, one))
+    return 5.0 * (moved / (hw.constants.tp_share * ring(hw, tp, one)) + latency(hw, tp, one))
 
 
 def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:

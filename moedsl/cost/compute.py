@@ -2,7 +2,8 @@
 
 A matrix product runs at a calibrated share of its precision's dense peak. A grouped product reaches that share only
 with enough tokens for each expert. Everything else streams through HBM. Backward is twice forward, 2.5 times for
-attention. The shares are those of the GPU's generation (`constants.py`), at the clock that its power limit sustains.
+attention. The shares are those of the GPU's generation (`schema/calibration.py`), at the clock that its power limit
+sustains.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from moedsl.cost.blocks import products, routed_width, with_experts
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, PRECISION
+from moedsl.schema.calibration import Constants
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
 
@@ -26,46 +28,14 @@ RATE = {"bf16": "bf16", "fp8_blockwise": "fp8", "fp8_current": "fp8", "mxfp8": "
 """The peak of `Hardware.tflops` that a precision uses."""
 SHARE = {"bf16": "gemm", "fp8": "gemm8", "mxfp8": "gemm8", "nvfp4": "gemm4"}
 """The constant for the share of that peak that a large product reaches."""
-PERMUTES = (6.0, 4.0, 3.0)
-"""Passes over the routed tokens in forward, by dispatcher: alltoall sorts twice on each side, HybridEP permutes
-while it sends."""
-HOST_ATTENTION, HOST_ROUTER, HOST_PREPROCESS, HOST_EXPERTS, HOST_DENSE = 0.9e-3, 0.4e-3, 0.4e-3, 1.2e-3, 0.6e-3
-"""Seconds of launches from the host for one layer, forward and backward, less those in CUDA graphs. Stated, not
-calibrated: no published tuned run is bound by them, nor by half as much again. A published pair of Qwen3-30B on 16 H100
-(TP2 PP2 EP4) takes 623 ms a step, and 484 with attention, router and preprocessing in graphs: 2.9 to 3.9 ms a layer
-without graphs, depending on its unstated batch."""
-HOST_MAMBA = 0.9e-3
-"""Seconds for a Mamba-2 layer: its two linears, and some twenty kernels of the convolution and the scan both ways."""
-HOST_DELTA = 1.2e-3
-"""Seconds for a gated delta net, whose scan and copies between kernels are some forty kernels both ways."""
-LAUNCHES = {"bf16": 1.0, "fp8_blockwise": 2.0, "fp8_current": 3.0, "mxfp8": 2.0, "nvfp4": 3.0}
-"""What the host launches in addition to BF16: for each product the cast of its input, and if `QUANTISED` reads it once
-more, that pass too, expert by expert. Stated; without it FP8 on H100 fits Qwen3-30B or Nemotron 3 Nano, not both."""
-HOST_WAIT = 0.5e-3
-"""Seconds for one MoE layer, forward and backward, in which the GPU is idle because the host waits for the counts of
-routed tokens before it launches the experts (core transformer/moe/token_dispatcher.py:948, fused_a2a.py:414). A graph
-of the whole iteration has no such wait. Stated: 0.5 to 1 ms explain the published runs about as well."""
-QUANTISED = {"bf16": 0.0, "fp8_blockwise": 4.0, "fp8_current": 6.0, "mxfp8": 4.0, "nvfp4": 5.0}
-"""Bytes moved for a number that is quantised: read in BF16, written by rows and by columns. Current scaling reads it
-once more for its largest value (te pytorch/tensor/float8_tensor.py:202), and so does NVFP4 for its scale of the whole
-tensor."""
 READ = {"bf16": 2.0, "fp8_blockwise": 1.0, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625}
 """Bytes of a number of a linear's weight when a product reads it."""
-SOFTMAX = 128.0
-"""The cost of a score's exponential in addition to its products, in numbers of a head's query, key and value. From the
-tensor cores and exponentials of a clock (8192 FLOPs and 16 on Blackwell) it would be 146 without overlap."""
 WIDE = 256.0
-"""The same numbers of a head of 128, of which `attention` is stated."""
-SCAN_RATE, SCAN_STREAM = 100e12, 0.7
-"""FLOP/s of the products of a scan (Mamba-2, gated delta net), which are small tiles in Triton and leave the larger
-tensor cores of newer GPUs unused, and the share of the HBM bandwidth that its passes reach. Stated with the published
-runs of Nemotron 3 in view: no run measures them alone, and at twice the rate those on Blackwell would be 5% too fast.
-No published run has a gated delta net."""
-SHALLOW = 128.0
-"""The cost of a product's first loads and last writes, in units of its inner dimension: time ~ inner + SHALLOW."""
+"""Numbers of the query, key and value of a head of 128, of which `attention` is stated."""
 FUSED = [PRECISION.index(p) for p in ("mxfp8", "nvfp4")]
 """Precisions in which one kernel runs the experts."""
 WHOLE = CUDA_GRAPH.index("full_iteration")
+DISPATCHER = BY_NAME["dispatcher"].words
 ByKind = Mapping[str, Floats]
 """Seconds of a layer of each kind (`blocks.kinds`)."""
 
@@ -173,12 +143,12 @@ def context(m: Model, seq: int) -> float:
     return (full + (m.window_every - 1) * window) / m.window_every if m.window_every else window
 
 
-def split_width(width: ArrayLike) -> Floats:
+def split_width(k: Constants, width: ArrayLike) -> Floats:
     """Return the time of a linear layer's products relative to large ones, for a rank's part of the split dimension.
 
     Of forward and the two of backward, one sums over that dimension.
     """
-    return 1.0 + SHALLOW / np.asarray(width, float) / 3
+    return 1.0 + k.shallow / np.asarray(width, float) / 3
 
 
 def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
@@ -188,10 +158,10 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     attention, up = attention_weights(m)
     qkv = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else 2 * m.head_dim)
     routed = split * m.topk * t["etp"] * skew
-    cast = np.array([QUANTISED[p] for p in PRECISION])[t["precision"]]
+    cast = np.array(k.by("cast", PRECISION, 0.0))[t["precision"]]
     loose = np.where(t["fused"] > 0, 1.0, k.unfused) * routed
-    narrow = split_width(m.heads * (m.v_head_dim or m.head_dim) / t["tp"])
-    dense, shared = split_width(m.ffn_hidden / t["tp"]), split_width(max(m.shared_expert_hidden, 1) / t["tp"])
+    narrow = split_width(k, m.heads * (m.v_head_dim or m.head_dim) / t["tp"])
+    dense, shared = split_width(k, m.ffn_hidden / t["tp"]), split_width(k, max(m.shared_expert_hidden, 1) / t["tp"])
     encoder, projector = vision(m, t, hw)
     entering, leaving = quantised(m)
     moved, tp, block = weights_moved(hw, t), t["tp"], products(m) * m.hidden
@@ -203,7 +173,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
         **{name: np.broadcast_to(seconds, split.shape) for name, seconds in mixed.items()},
         linear=2 * split * attention / rate * narrow + moved * attention / tp,
         up=2 * split * up / rate * narrow,
-        core=2 * split * context(m, seq) * (qkv + m.heads * SOFTMAX) / (1 + SOFTMAX / WIDE) / (bf16 * k.attention),
+        core=2 * split * context(m, seq) * (qkv + m.heads * k.softmax) / (1 + k.softmax / WIDE) / (bf16 * k.attention),
         norm=split * m.hidden * 6 / hbm,
         residual=split * m.hidden * 4 / hbm,
         rotary=split * (qkv * (2 if m.position_embedding_type == "none" else 10) + gate) / hbm,
@@ -219,7 +189,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
         quantise_back=split * (m.hidden + leaving) * cast / hbm,
         cast=loose * (routed_width(m) + m.expert_hidden / t["etp"]) * cast / hbm,
         cast_back=loose * (routed_width(m) + (products(m) - 1) * m.expert_hidden / t["etp"]) * cast / hbm,
-        permute=routed * routed_width(m) * 2 * np.array(PERMUTES)[t["dispatcher"]] / hbm,
+        permute=routed * routed_width(m) * 2 * np.array(k.by("permute", DISPATCHER))[t["dispatcher"]] / hbm,
         shared=split * m.shared_expert_hidden * (2 * block * shared / rate + (acted + cast) / hbm)
         + moved * block * m.shared_expert_hidden / tp,
         mtp=4 * split * m.hidden**2 / rate,
@@ -259,7 +229,10 @@ def _experts(m: Model, hw: Hardware, t: Table, routed: Floats, rate: Floats) -> 
     filled = routed / local / (routed / local + hw.constants.half_full)
     width = m.expert_hidden / t["etp"]
     weights = products(m) * routed_width(m) * width
-    return 2 * routed * weights * split_width(width) / (rate * filled) + weights_moved(hw, t) * local * weights
+    return (
+        2 * routed * weights * split_width(hw.constants, width) / (rate * filled)
+        + weights_moved(hw, t) * local * weights
+    )
 
 
 _NOTHING: ByKind = dict.fromkeys(("mixer", "scan", "quantise_mixer", "quantise_mixer_back"), np.zeros(1))
@@ -270,8 +243,9 @@ def _mixed(m: Model, hw: Hardware, t: Table, mixer: Mixer, split: Floats, rate: 
     projected, inner, moved = mixer.projected, mixer.inner, weights_moved(hw, t)
     weights = m.hidden * (projected + inner)
     return {
-        "mixer": 2 * split * weights / rate * split_width(inner / t["tp"]) + moved * weights / t["tp"],
-        "scan": split * (mixer.flops / SCAN_RATE + 2 * mixer.streamed / (hw.hbm * SCAN_STREAM)),
+        "mixer": 2 * split * weights / rate * split_width(hw.constants, inner / t["tp"]) + moved * weights / t["tp"],
+        "scan": split
+        * (mixer.flops / hw.constants.scan_rate + 2 * mixer.streamed / (hw.hbm * hw.constants.scan_stream)),
         "quantise_mixer": split * (m.hidden + inner) * cast / stream(hw),
         "quantise_mixer_back": split * (m.hidden + projected) * cast / stream(hw),
     }
@@ -340,31 +314,28 @@ def recomputed(m: Model, w: Work, t: Table) -> ByKind:
     }
 
 
-def host_tower(m: Model, t: Table, learns: bool) -> Floats:
+def host_tower(m: Model, k: Constants, t: Table, learns: bool) -> Floats:
     """Return the seconds that the host needs to launch the vision tower: forward, backward if it is trained, and
     recompute. Only the graph of the whole iteration contains it."""
     layers = m.vision.layers if m.vision else 0
     passes = 3.0 + t.has("recompute", BIT["full"]) if learns else 1.0
-    return layers * (HOST_ATTENTION + HOST_DENSE) * passes / 3 * (1.0 - t.has("cuda_graph", WHOLE))
+    return layers * (k.host_attention + k.host_dense) * passes / 3 * (1.0 - t.has("cuda_graph", WHOLE))
 
 
-def waits(m: Model, t: Table) -> ByKind:
+def waits(m: Model, k: Constants, t: Table) -> ByKind:
     """Return the seconds that the GPU waits for the host in any case, for the kinds of layer with such a wait."""
-    return dict.fromkeys(with_experts(m), HOST_WAIT * (1.0 - t.has("cuda_graph", WHOLE)))
+    return dict.fromkeys(with_experts(m), k.host_wait * (1.0 - t.has("cuda_graph", WHOLE)))
 
 
-def host(m: Model, t: Table) -> ByKind:
+def host(m: Model, k: Constants, t: Table) -> ByKind:
     """Return the seconds that the host needs for launches outside graphs, forward and backward, by kind of layer."""
     free = {word: 1.0 - t.has("cuda_graph", i) for i, word in enumerate(CUDA_GRAPH)}
-    launches = np.array([LAUNCHES[p] for p in PRECISION])[t["precision"]]
+    launches = np.array(k.by("launches", PRECISION))[t["precision"]]
     again = (1 + 0.4 * t.has("recompute", BIT["full"])) * free["full_iteration"] * launches
-    attention = HOST_ATTENTION * free["attn"]
-    moe = HOST_ROUTER * free["moe_router"] + HOST_PREPROCESS * free["moe_preprocess"] + HOST_EXPERTS
+    attention = k.host_attention * free["attn"]
+    moe = k.host_router * free["moe_router"] + k.host_preprocess * free["moe_preprocess"] + k.host_experts
     if m.hybrid:
-        alone = {"dense": HOST_DENSE, "moe": moe, "mamba": HOST_MAMBA * free["mamba"], "attention": attention}
+        alone = {"dense": k.host_dense, "moe": moe, "mamba": k.host_mamba * free["mamba"], "attention": attention}
         return {kind: seconds * again for kind, seconds in alone.items()}
-    out = {"dense": (attention + HOST_DENSE) * again, "moe": (attention + moe) * again}
-    return {**out, "delta": (HOST_DELTA * free["attn"] + moe) * again} if m.linear else out
-
-
-assert len(PERMUTES) == len(BY_NAME["dispatcher"].words)
+    out = {"dense": (attention + k.host_dense) * again, "moe": (attention + moe) * again}
+    return {**out, "delta": (k.host_delta * free["attn"] + moe) * again} if m.linear else out

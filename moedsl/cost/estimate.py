@@ -306,15 +306,15 @@ class Cost:
 
     def _outside(self, full: Mapping[str, Ints], slowest: Floats, alone: Floats, wire: Floats) -> dict[str, Floats]:
         """Return the seconds of all microbatches, of the bubble, and of the transfers between stages and replicas."""
-        m = full["microbatches"] * 1.0
+        m, k = full["microbatches"] * 1.0, self.hardware.constants
         hop = communication.pipeline(self.model, self.hardware, full, self.gpus, self.seq)
         sharded = full["sharding"] == FSDP
         mean = slowest + alone * step.unpaired(full["pp"], m) / m
         return {
             "microbatches": mean * m,
-            "pipeline_communication": step.between_stages(hop, mean, full["pp"], full["vpp"], m),
+            "pipeline_communication": step.between_stages(hop, mean, full["pp"], full["vpp"], m, k.p2p_exposed),
             "bubble": step.bubble(slowest + alone, full["pp"], full["vpp"]),
             "data_communication": step.after_overlap(
-                wire, mean, sharded, m, communication.overlapped(full, *self.overlap)
+                wire, mean, sharded, m, k.dp_exposed, communication.overlapped(full, *self.overlap)
             ),
         }

@@ -32,12 +32,6 @@ SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision", "fus
 LAYER = (*SHAPE, "recompute", "offload_modules", "cuda_graph", "ep_overlap", "delay_wgrad")
 ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "fp8_weights", "sharding", "moments", "grad_reduce", "offload")
 """The axes of what happens once a step."""
-HOST_SHARE = 0.8
-"""The share of the rate between GPU and host that copies of pinned memory reach: assumed, no run measures it."""
-HOST_ADAM = 0.6e9
-"""Parameters a second that one GPU's share of the host steps with offloaded moments, with copies (an H100 node of
-eight)."""
-
 COVERS = (
     "step time is a roofline with stated efficiencies: matrix products, attention and memory passes of the slowest "
     "stage, recompute, expert, tensor and context communication, launches where no CUDA graph holds them, the bubble, "
@@ -58,7 +52,7 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     _layers(out, m, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew), moved)
     out["recompute"]["vision"] = again = learns.tower * w.vision[shape.inverse] * t.has("recompute", BIT["full"])
     busy = (1 + 2 * learns.tower) * w.vision[shape.inverse] + again
-    out["launch"]["vision"] = np.maximum(compute.host_tower(m, t, learns.tower) - busy, 0.0)
+    out["launch"]["vision"] = np.maximum(compute.host_tower(m, hw.constants, t, learns.tower) - busy, 0.0)
     return out
 
 
@@ -125,7 +119,7 @@ def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Pr
     if m.hybrid:
         number = counted(m.layer_pattern)
         hides["moe"] = np.asarray(sum(n * busy[name] for name, n in number.items()) / number["moe"])
-    each = {name: size / (HOST_SHARE * hw.host_link) for name, size in sent.items()}
+    each = {name: size / (hw.constants.host_copies * hw.host_link) for name, size in sent.items()}
     return {
         name: np.maximum(s - 0.9 * hides[name] / 3, 0.0) + np.maximum(s - 0.9 * hides[name] * 2 / 3, 0.0)
         for name, s in each.items()
@@ -144,7 +138,12 @@ def _layers(
 ) -> None:
     at = shape.inverse
     transfer, block = wires[0][at], wires[1][at] * (1.0 + 0.4 * t.has("recompute", BIT["full"]))
-    again, launch, waits, split = _again(m, t, shape, w), compute.host(m, t), compute.waits(m, t), _split_blocks(m)
+    again, launch, waits, split = (
+        _again(m, t, shape, w),
+        compute.host(m, hw.constants, t),
+        compute.waits(m, hw.constants, t),
+        _split_blocks(m),
+    )
     none = np.zeros(len(at))
     for name in kinds(m):
         busy = out["compute"][name]
@@ -167,7 +166,9 @@ def _again(m: Model, t: Table, shape: Table, w: compute.Work) -> Prices:
 def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
     """Return the optimizer's seconds. Adam streams its state through HBM; with offloaded moments the host steps."""
     each = (10.0 + 2 * (formats.master(t) + formats.moments(t))) / compute.stream(hw)
-    each = np.where(t["offload"] == BY_NAME["offload"].words.index("optimizer"), each + 1 / HOST_ADAM, each)
+    each = np.where(
+        t["offload"] == BY_NAME["offload"].words.index("optimizer"), each + 1 / hw.constants.host_adam, each
+    )
     dense, expert = t["tp"] * t["pp"] / gpus, t["etp"] * t["ep"] * t["pp"] / gpus
     return {name: each * (p.dense * dense + p.expert * expert) for name, p in n.learning.items()}
 
@@ -193,25 +194,34 @@ def unpaired(pp: Ints, microbatches: Floats) -> Floats:
 
 
 def after_overlap(
-    wire: Floats, microbatch: Floats, fsdp: NDArray[np.bool_], microbatches: Floats, overlapped: Floats | float = 1.0
+    wire: Floats,
+    microbatch: Floats,
+    fsdp: NDArray[np.bool_],
+    microbatches: Floats,
+    exposed: float,
+    overlapped: Floats | float = 1.0,
 ) -> Floats:
     """Return the exposed data parallelism: after the last backward and first forward, or with FSDP every microbatch.
 
-    `overlapped` is the share of the transfers that overlap with compute at all.
+    `overlapped` is the share of the transfers that overlap with compute at all, and `exposed` the share of those that
+    stays in any case.
     """
     hidden = overlapped * wire
-    left = np.maximum(hidden - 0.7 * microbatch, communication.DP_EXPOSED * hidden) + (wire - hidden)
+    left = np.maximum(hidden - 0.7 * microbatch, exposed * hidden) + (wire - hidden)
     return np.where(fsdp, left * microbatches, left)
 
 
-def between_stages(hop: Floats, microbatch: Floats, pp: Ints, vpp: Ints, microbatches: Floats) -> Floats:
+def between_stages(
+    hop: Floats, microbatch: Floats, pp: Ints, vpp: Ints, microbatches: Floats, exposed: float
+) -> Floats:
     """Return the sends between stages that compute does not hide, in a step.
 
     With virtual stages Bridge overlaps them with the compute of other chunks (bridge training/comm_overlap.py:453-457),
-    except while the pipeline fills and drains. Without them, each microbatch waits for both of its sends.
+    except a share `exposed`, and while the pipeline fills and drains. Without them, each microbatch waits for both of
+    its sends.
     """
     each = 2.0 * vpp * hop
-    left = np.maximum(each - 0.7 * microbatch, communication.P2P_EXPOSED * each)
+    left = np.maximum(each - 0.7 * microbatch, exposed * each)
     return np.where(vpp > 1, left, each) * microbatches + 2.0 * (pp - 1) * hop
 
 

@@ -66,7 +66,7 @@ def seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tupl
     projector = step.computed(m, shape, evolve(nothing, merger=whole.merger), learns)["vision"]
     again = learns.tower * t.has("recompute", activations.BIT["full"])
     encoder = encoder + again * whole.vision[shape.inverse]
-    return np.maximum(compute.host_tower(m, t, learns.tower), encoder), projector
+    return np.maximum(compute.host_tower(m, hw.constants, t, learns.tower), encoder), projector
 
 
 def apart(

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from moedsl.checker.clusters.facts import Cluster
+from moedsl.rules.calibrations import EVERY
 from moedsl.rules.declarations import UNITS
 from moedsl.rules.library import Library
 from moedsl.schema import symbols
@@ -27,7 +28,7 @@ BLOCKS: Mapping[str, type] = {
 }
 """The subject of a block's facts, in words."""
 _WHOSE = {"model": "a model", "hardware": "hardware", "vision": "a vision tower", "cluster": "a cluster"}
-_FILLED = ("name", "sources", "constants")
+_FILLED = ("name", "sources", "constants", "known")
 _WORDS = {"attention": ("gqa", "mla"), "arch": symbols.ARCHS}
 
 
@@ -37,8 +38,10 @@ def of(block: str) -> list[Any]:
     return [f for f in attrs.fields(cls) if f.name not in _FILLED] if cls else []
 
 
-def page(block: str, word: str) -> str | None:
+def page(block: str, word: str, library: Library) -> str | None:
     """Describe a fact of a declaration in Markdown."""
+    if block == "calibration":
+        return _constant(word, library)
     found = next((f for f in of(block) if f.name == word), None)
     if found is None:
         return None
@@ -46,6 +49,15 @@ def page(block: str, word: str) -> str | None:
     return f"**{word}**, a fact of {_WHOSE.get(block, 'a ' + block)} ({found.type})" + (
         f"\n\n{meaning}" if meaning else ""
     )
+
+
+def _constant(word: str, library: Library) -> str | None:
+    made, _ = library.constants(EVERY)
+    c = made.known.get(word) if made else None
+    if c is None:
+        return None
+    lines = (c.about, f"{c.low:g} to {c.high:g} {c.unit}", f"measured by: {c.measure}", f"source: {c.source}")
+    return "\n\n".join((f"**{word}**, a constant of a calibration", *lines))
 
 
 def words(block: str, word: str, library: Library) -> tuple[str, ...]:
@@ -68,11 +80,10 @@ def units(block: str, word: str) -> tuple[str, ...]:
 
 @cache
 def docs(cls: type) -> Mapping[str, str]:
-    """The meaning of each field of a facts class: from its metadata, else the docstring below it."""
-    ranges = {f.name: f.metadata["range"].doc for f in attrs.fields(cls) if "range" in f.metadata}
+    """The meaning of each field of a facts class: the docstring below it."""
     tree = python.parse(inspect.getsource(inspect.getmodule(cls) or cls))
     found = next(n for n in tree.body if isinstance(n, python.ClassDef) and n.name == cls.__name__)
-    return dict(_documented(found.body)) | ranges
+    return dict(_documented(found.body))
 
 
 def _documented(body: list[Any]) -> Iterator[tuple[str, str]]:

@@ -66,7 +66,7 @@ def stated(a: Around) -> Iterator[Offer]:
     else:
         for f in facts.of(a.at.block):
             if f.name not in a.said:
-                yield Offer(f.name, "Property", str(f.type), partial(facts.page, a.at.block, f.name))
+                yield Offer(f.name, "Property", str(f.type), partial(facts.page, a.at.block, f.name, a.known.library))
 
 
 def cites(a: Around) -> Iterator[Offer]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
 from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
 from moedsl.rules.interpreter import number
-from moedsl.schema.calibration import Constants, first_guess, outside
+from moedsl.schema.calibration import UNITS as CONSTANT_UNITS
+from moedsl.schema.calibration import Constant, Constants
 from moedsl.schema.facts import Hardware, Model, Vision
 from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import ARCHS, ATTENTION, POSITIONS
@@ -20,6 +21,7 @@ _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Model, "attention"): ATTENTION,
     (Model, "position_embedding_type"): POSITIONS,
     (Hardware, "arch"): ARCHS,
+    (Constant, "unit"): tuple(CONSTANT_UNITS),
 }
 UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Hardware, "memory"): ("GB", "GiB", "TB", "TiB"),
@@ -42,11 +44,11 @@ DELTA_NETS = ("qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text")
 """Families that Bridge builds with gated delta nets and experts (bridge models/qwen/qwen3_next_bridge.py:85,
 models/qwen/qwen35_bridge.py:61)."""
 _COMMIT = re.compile("[0-9a-f]{40}")
-_FILLED = {"name", "sources", "constants"}
+_FILLED = {"name", "sources", "source", "constants"}
 
 
 @frozen
-class _Block:
+class Block:
     """Reads one block of facts into one facts class."""
 
     cls: type
@@ -95,7 +97,7 @@ class _Block:
 
     def _vision(self, e: ast.FactEntry) -> Vision | None:
         entries = tuple(v for v in e.value if isinstance(v, ast.FactEntry)) if isinstance(e.value, tuple) else ()
-        return _Block(Vision, "a vision tower", self.diagnostics).read(entries, {}, e.name)
+        return Block(Vision, "a vision tower", self.diagnostics).read(entries, {}, e.name)
 
     def _mapping(self, e: ast.FactEntry) -> dict[str, float] | None:
         pairs = [v for v in e.value if isinstance(v, ast.Binding)] if isinstance(e.value, tuple) else []
@@ -163,7 +165,7 @@ _WANTED = {
 def model(decl: ast.ModelDecl) -> tuple[Model | None, list[Diagnostic]]:
     """Read the model of a declaration."""
     found: list[Diagnostic] = []
-    made = _Block(Model, "a model", found).read(decl.facts, {"name": decl.name.id}, decl.name)
+    made = Block(Model, "a model", found).read(decl.facts, {"name": decl.name.id}, decl.name)
     return made, found + (_consistent_model(made, decl) if made else [])
 
 
@@ -277,27 +279,23 @@ def _mixer(m: Model) -> list[str]:
     return []
 
 
-def constants(decl: ast.CalibrationDecl) -> tuple[Constants | None, list[Diagnostic]]:
-    """Read the constants of a calibration, each in its range."""
-    found: list[Diagnostic] = []
-    made = _Block(Constants, "a calibration", found).read(decl.facts, {}, decl.name)
-    wrong = outside(made) if made else []
-    return made, found + [error("check.calibration", f"calibration {decl.name.id}: {w}", decl.name.span) for w in wrong]
-
-
 def hardware(
-    decl: ast.HardwareDecl, calibrations: Mapping[str, ast.CalibrationDecl]
+    decl: ast.HardwareDecl, reached: Callable[[str], tuple[Constants | None, list[Diagnostic]]]
 ) -> tuple[Hardware | None, list[Diagnostic]]:
-    """Read the hardware of a declaration, with the source of each fact, and the calibration of its architecture."""
-    found: list[Diagnostic] = []
+    """Read the hardware of a declaration, with the source of each fact, and what its architecture reaches."""
     arch = next((e.value.id for e in decl.facts if e.name.id == "arch" and isinstance(e.value, ast.Name)), "")
-    reached, more = constants(calibrations[arch]) if arch in calibrations else (first_guess(1.0), [])
-    found += more
-    sources = {e.name.id: "; ".join(cite_text(c) for c in e.cites) for e in decl.facts if e.cites}
-    made = _Block(Hardware, "a hardware", found).read(
-        decl.facts, {"name": decl.name.id, "sources": sources, "constants": reached}, decl.name
+    constants, wrong = reached(arch)
+    found = [*wrong]
+    sources = {e.name.id: cited(e) for e in decl.facts if e.cites}
+    made = Block(Hardware, "a hardware", found).read(
+        decl.facts, {"name": decl.name.id, "sources": sources, "constants": constants}, decl.name
     )
     return made, found + (_consistent_hardware(made, decl) if made else [])
+
+
+def cited(e: ast.FactEntry) -> str:
+    """Write the sources of a fact."""
+    return "; ".join(cite_text(c) for c in e.cites)
 
 
 def _consistent_hardware(h: Hardware, decl: ast.HardwareDecl) -> list[Diagnostic]:

@@ -11,8 +11,9 @@ from attrs import field
 
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Source, Span
-from moedsl.rules import declarations
+from moedsl.rules import calibrations, declarations
 from moedsl.rules.rule import Collected
+from moedsl.schema.calibration import Constants
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
 from moedsl.syntax import ast, reader
@@ -97,7 +98,11 @@ class Library:
 
     def gpu(self, name: str) -> tuple[Hardware | None, list[Diagnostic]]:
         """The facts of a declared hardware."""
-        return self._made("hardware", name, lambda: declarations.hardware(self.hardware[name], self.calibrations))
+        return self._made("hardware", name, lambda: declarations.hardware(self.hardware[name], self.constants))
+
+    def constants(self, arch: str) -> tuple[Constants | None, list[Diagnostic]]:
+        """The constants that the estimates use for an architecture."""
+        return self._made("calibration", arch, lambda: calibrations.constants(self.calibrations, arch))
 
     def _made(self, kind: str, name: str, make: Callable[[], tuple[Any, list[Diagnostic]]]) -> Any:
         if (kind, name) not in self.made:

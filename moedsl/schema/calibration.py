@@ -1,74 +1,145 @@
-"""Define the calibrated constants of the step time: what a generation of GPUs reaches of its peaks.
+"""Define the numbers of the machine that the estimates need: shares of peaks, launches, hops, and what they mean.
 
-Each has a meaning, and a range outside which it would mean something else. `moedsl calibrate` fits them to measured
-runs; `calibration NAME { ... }` states them (stdlib/calibration).
+`calibration any { ... }` (stdlib/calibration/any.moe) declares each with its unit, its range, its source and how to
+measure it. `calibration NAME { ... }` states those of one generation of GPUs, and `moedsl calibrate` fits them to
+measured runs.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import attrs
 
 from moedsl.schema.frozen import frozen
+from moedsl.schema.units import SCALES
+
+UNITS: Mapping[str, float] = {
+    "share": 1.0, "times": 1.0, "passes": 1.0, "tokens": 1.0, "numbers": 1.0, "bytes": 1.0,
+    "ms": 1e-3, "us": 1e-6, "parameters/s": 1.0, "MiB": 2.0**20, **SCALES,
+}  # fmt: skip
+"""The units of a constant, in seconds, bytes, FLOP/s, or one."""
 
 
 @frozen
-class Range:
-    """The range of a constant; `spread` is its likely distance from the first guess, as a share of it."""
+class Constant:
+    """One number as it is declared; `value`, `low` and `high` are in its unit."""
 
+    name: str
+    value: float
+    """Where a generation does not state it, and where a fit from scratch starts."""
+    unit: str
     low: float
+    """Outside this range it would mean something else."""
     high: float
-    guess: float
-    spread: float
-    doc: str
+    about: str
+    measure: str
+    """How to measure it."""
+    spread: float = 0.0
+    """The likely distance from `value`, as a share of it; 0 is not fitted."""
+    source: str = ""
 
-
-def _constant(low: float, high: float, guess: float, doc: str, spread: float = 0.25) -> Any:
-    return attrs.field(metadata={"range": Range(low, high, guess, spread, doc)})
+    @property
+    def scale(self) -> float:
+        """The unit in base units."""
+        return UNITS[self.unit]
 
 
 @frozen
 class Constants:
-    """The constants of one generation; `watts` is the power limit at which the shares are stated, and not fitted."""
+    """The numbers of one generation, in base units; stdlib/calibration/any.moe has the meaning of each."""
 
+    known: Mapping[str, Constant] = attrs.field(eq=False, repr=False)
+
+    # rates of the GPU
+    gemm: float
+    gemm8: float
+    gemm4: float
+    attention: float
+    half_full: float
+    stream: float
+    unfused: float
+    power: float
     watts: float
-    gemm: float = _constant(0.40, 0.85, 0.62, "share of the dense BF16 peak that a large matrix product reaches")
-    gemm8: float = _constant(0.30, 0.85, 0.60, "the same for the 8-bit peak, without quantisation")
-    gemm4: float = _constant(0.20, 0.70, 0.40, "the same for the 4-bit peak")
-    attention: float = _constant(
-        0.25, 0.75, 0.50, "share of the BF16 peak that fused attention reaches with heads of 128, forward and backward"
-    )
-    half_full: float = _constant(
-        32, 1024, 192, "tokens for each expert at which a grouped product reaches half its rate", 0.5
-    )
-    stream: float = _constant(0.30, 0.90, 0.50, "share of the HBM bandwidth that passes over memory reach")
-    unfused: float = _constant(
-        1.0, 5.0, 2.0, "passes of expert activation and casts without the fused kernel, divided by those with it", 0.4
-    )
-    power: float = _constant(0.01, 1.0, 0.9, "how far the sustained clock follows the power limit: rate ~ watts^power")
-    dispatch: float = _constant(0.30, 0.95, 0.75, "share of the NVLink bandwidth that HybridEP's all-to-all reaches")
-    ring: float = _constant(0.40, 0.95, 0.75, "share of each bandwidth that NCCL's ring collectives reach")
-    hidden: float = _constant(0.30, 0.95, 0.70, "share of expert communication that the 1F1B overlap hides")
-    skew: float = _constant(
-        1.0, 1.5, 1.25, "time of the fullest rank's experts under natural routing, divided by balanced", 0.1
-    )
+    shallow: float
+    softmax: float
+    scan_rate: float
+    scan_stream: float
+
+    # passes over memory
+    permute_alltoall: float
+    permute_deepep: float
+    permute_hybridep: float
+    cast_fp8_blockwise: float
+    cast_fp8_current: float
+    cast_mxfp8: float
+    cast_nvfp4: float
+
+    # the host
+    host_attention: float
+    host_router: float
+    host_preprocess: float
+    host_experts: float
+    host_dense: float
+    host_mamba: float
+    host_delta: float
+    host_wait: float
+    launches_fp8_blockwise: float
+    launches_fp8_current: float
+    launches_mxfp8: float
+    launches_nvfp4: float
+    host_copies: float
+    host_adam: float
+
+    # messages
+    dispatch: float
+    dispatch_alltoall: float
+    dispatch_deepep: float
+    network_alltoall: float
+    network_deepep: float
+    network_hybridep: float
+    ring: float
+    tp_share: float
+    hop_nvlink: float
+    hop_network: float
+
+    # overlap and routing
+    hidden: float
+    delayed: float
+    dp_exposed: float
+    p2p_exposed: float
+    skew: float
+
+    def by(self, stem: str, words: tuple[str, ...], otherwise: float = 1.0) -> list[float]:
+        """Return the constants `stem_WORD` in the order of an axis's words; `otherwise` for a word without one."""
+        return [getattr(self, f"{stem}_{word}", otherwise) for word in words]
+
+    def stated(self, name: str) -> float:
+        """Return a constant in its unit."""
+        return getattr(self, name) / self.known[name].scale
 
 
-def ranges() -> dict[str, Range]:
-    """The calibrated constants by name."""
-    return {f.name: f.metadata["range"] for f in attrs.fields(Constants) if "range" in f.metadata}
+NAMES = tuple(f.name for f in attrs.fields(Constants) if f.name != "known")
 
 
-def first_guess(watts: float) -> Constants:
-    """The first guess, before any run is known."""
-    return Constants(watts, **{name: r.guess for name, r in ranges().items()})
+def made(known: Mapping[str, Constant], stated: Mapping[str, float]) -> Constants:
+    """Make a generation's constants: those that it states, in their units, and the declared values."""
+    values = {name: stated.get(name, c.value) * c.scale for name, c in known.items()}
+    return Constants(known, **values)
 
 
-def outside(c: Constants) -> list[str]:
+def fitted(c: Constants) -> dict[str, Constant]:
+    """Return the constants that a fit may move, by name."""
+    return {name: known for name, known in c.known.items() if known.spread}
+
+
+def first_guess(c: Constants) -> Constants:
+    """Return the constants before any run is known: the declared value of each that a fit may move."""
+    return attrs.evolve(c, **{name: known.value * known.scale for name, known in fitted(c).items()})
+
+
+def outside(c: Constants) -> Iterator[str]:
     """Write which constants are outside their range."""
-    return [
-        f"{name} {getattr(c, name):g} is not between {r.low:g} and {r.high:g}: {r.doc}"
-        for name, r in ranges().items()
-        if not r.low <= getattr(c, name) <= r.high
-    ]
+    for name, known in c.known.items():
+        if not known.low <= c.stated(name) <= known.high:
+            yield f"{name} {c.stated(name):g} is not between {known.low:g} and {known.high:g}: {known.about}"

@@ -17,7 +17,7 @@ from moedsl.calibrate.runs import Measured, read
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
-from moedsl.schema.calibration import outside, ranges
+from moedsl.schema.calibration import fitted, outside
 from moedsl.solver.violations import violations
 from moedsl.support.resources import stdlib_dir
 
@@ -64,13 +64,12 @@ def test_what_no_run_speaks_of_stays(published: list[Measured]) -> None:
     found = fit(some, start)
     assert found.constants.gemm4 == pytest.approx(start.gemm4)
     assert "gemm4" not in found.moved
-    assert not outside(found.constants)
+    assert not [*outside(found.constants)]
 
 
 def test_the_stdlibs_constants_are_within_their_ranges(published: list[Measured]) -> None:
-    assert 12 <= len(ranges()) + 1 <= 13
     for r in published[:1] + on(published, "hopper")[:1]:
-        assert not outside(r.cost.hardware.constants)
+        assert fitted(r.cost.hardware.constants) and not [*outside(r.cost.hardware.constants)]
 
 
 @pytest.mark.parametrize("arch, median", [("blackwell", 0.06), ("hopper", 0.09)])

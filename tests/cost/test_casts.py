@@ -74,7 +74,7 @@ def test_a_graph_of_the_whole_iteration_does_not_wait_for_the_host() -> None:
     asked = cost()
     layers, microbatches = asked.model.layers, 8
     assert asked.time_report({**ROW, "cuda_graph": WHOLE})["launch"] == 0
-    assert asked.time_report(ROW)["launch"] == pytest.approx(compute.HOST_WAIT * layers * microbatches)
+    assert asked.time_report(ROW)["launch"] == pytest.approx(asked.hardware.constants.host_wait * layers * microbatches)
 
 
 def test_joining_starts_with_the_second_rank_of_a_ring_and_does_not_shrink_with_more() -> None:

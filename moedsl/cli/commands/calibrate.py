@@ -50,7 +50,7 @@ def measured(files: list[str]) -> tuple[list[Measured], bool]:
 def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress: talk.Progress) -> str:
     some = [r for r in runs if r.arch == arch]
     here = some[0].cost.hardware.constants
-    before = first_guess(here.watts) if from_scratch else here
+    before = first_guess(here) if from_scratch else here
     fitted = fit(some, before, progress)
     print(f"{arch}: {text.verdict(some, before, fitted)}", file=sys.stderr)
     print("\n".join(text.changes(before, fitted)), file=sys.stderr)

@@ -59,7 +59,7 @@ def _by_place(a: Around, word: str) -> Iterator[str | None]:
     """The meaning of the word that follows from its statement."""
     first = a.said[0] if a.said else ""
     if a.at.block in facts.BLOCKS and word != "cite":
-        yield facts.page(a.at.block, word)
+        yield facts.page(a.at.block, word, a.known.library)
     elif first == "allow" and len(a.said) == 1:
         yield _rule(a, word)
     elif first == "set" and len(a.said) == 1:

@@ -1,0 +1,72 @@
+"""Read the constants of a generation of GPUs: what `calibration any` declares, and what its own calibration states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from moedsl.diagnostics.model import Diagnostic, error, suggest
+from moedsl.rules.declarations import Block, cited
+from moedsl.rules.interpreter import number
+from moedsl.schema import calibration
+from moedsl.schema.calibration import Constant, Constants
+from moedsl.schema.symbols import ARCHS
+from moedsl.syntax import ast
+
+EVERY = "any"
+"""The calibration that declares each constant, and whose values hold where a generation states none."""
+
+
+def constants(calibrations: Mapping[str, ast.CalibrationDecl], arch: str) -> tuple[Constants | None, list[Diagnostic]]:
+    """Read the constants of an architecture, each in its range; of `EVERY`, those that are declared."""
+    every, own = calibrations[EVERY], calibrations.get(arch)
+    found: list[Diagnostic] = []
+    known = _declared(every, found)
+    stated = _stated(own, known, found) if own and own is not every else {}
+    if missing := [name for name in calibration.NAMES if name not in known]:
+        found.append(error("check.missing_fact", f"calibration {EVERY} needs {', '.join(missing)}", every.name.span))
+    if found:
+        return None, found
+    made, at = calibration.made(known, stated), (own or every).name
+    wrong = calibration.outside(made)
+    return made, [error("check.calibration", f"calibration {at.id}: {w}", at.span) for w in wrong]
+
+
+def _declared(every: ast.CalibrationDecl, found: list[Diagnostic]) -> dict[str, Constant]:
+    out: dict[str, Constant] = {}
+    for e in every.facts:
+        if not _known(e.name, calibration.NAMES, found):
+            continue
+        if not isinstance(e.value, tuple):
+            message = f"`{e.name.id}` is declared by a block: `{e.name.id} {{ value ...; unit ... }}`"
+            help = (f"state its value in the calibration of an architecture: {', '.join(ARCHS)}",)
+            found.append(error("check.type", message, e.name.span, help=help))
+            continue
+        entries = tuple(v for v in e.value if isinstance(v, ast.FactEntry))
+        filled = {"name": e.name.id, "source": cited(e)}
+        made = Block(Constant, f"constant {e.name.id}", found).read(entries, filled, e.name)
+        if made is not None:
+            out[e.name.id] = made
+    return out
+
+
+def _stated(decl: ast.CalibrationDecl, known: Mapping[str, Constant], found: list[Diagnostic]) -> dict[str, float]:
+    """Read what a generation states, in the units of its constants."""
+    out: dict[str, float] = {}
+    for e in decl.facts:
+        if not _known(e.name, known, found):
+            continue
+        if e.name.id in out:
+            found.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span))
+        elif not isinstance(e.value, ast.Number):
+            message = f"`{e.name.id}` must be a number, in {known[e.name.id].unit}"
+            found.append(error("check.type", message, e.name.span))
+        else:
+            out[e.name.id] = e.value.value if e.value.unit == known[e.name.id].unit else float(number(e.value))
+    return out
+
+
+def _known(name: ast.Name, known: Mapping[str, Constant] | tuple[str, ...], found: list[Diagnostic]) -> bool:
+    if name.id not in known:
+        message = f"a calibration has no fact `{name.id}`"
+        found.append(error("check.unknown_fact", message, name.span, help=suggest(name.id, list(known))))
+    return name.id in known
