@@ -19,6 +19,7 @@ import numpy as np
 from accuracy_groups import GROUPS, Prediction, Summary, by_left, speed, summary, table
 from accuracy_left_out import folds, left_out, rival
 from accuracy_memory import memory
+from accuracy_parts import profiles
 from accuracy_tflops import stated, tflops
 from attrs import evolve
 
@@ -92,6 +93,9 @@ def page(found: Mapping[str, Sequence[Prediction]], speeds: Sequence[Measured]) 
     yield from contradicted(CALIBRATION / "contradicted.jsonl")
     yield "\n## Speeds published as TFLOPS\n"
     yield from tflops()
+    yield "\n## Profiles of real steps\n"
+    yield from profiles()
+    yield PROFILED
     yield "\n## Memory\n"
     yield from memory(speeds)
 
@@ -161,6 +165,11 @@ faster on Blackwell by 15% a year in the mean and by nothing in the median, and 
 became faster by up to 40% had changed their recipe, which the estimate sees. A constant for a year of age, fitted with
 the others, was 9% on both generations. It made the medians of the estimate at that time worse (4.4% to 5.2%, 3.7% to
 4.0%), with as many rows within 20%.
+"""
+
+PROFILED = """
+The parts are those of rank 0. DeepSeek-V3's profile has attention, permutation and dispatch only among the other kernels
+of its main stream. Ultra's profile has ranges of the host, which are not times of kernels: only its steps are compared.
 """
 
 if __name__ == "__main__":

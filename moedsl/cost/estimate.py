@@ -201,10 +201,31 @@ class Cost:
         t = rows.Levels.of(full, step.LAYER).table(step.LAYER, 1)
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         slowest = stages[int(np.argmax(stages @ step.matrix(self.model, priced, step.MICROBATCH, 1)[:, 0]))]
-        work = step.by_kind(self.model, self.hardware, t.narrow(step.SHAPE), self.seq, self._trained, self._skew)
-        m = float(full["microbatches"])
+        return self._work(full, t, slowest, step.KINDS)
+
+    def stage_report(self, row: Mapping[str, int], stage: int) -> dict[str, float]:
+        """Return one stage's seconds of a step, to compare with a profile: by part of `step.MICROBATCH`, its compute by
+        part of `compute.Work`, and the whole `reduction` of its gradients. ValueError as in `time_report`."""
+        full = self._keyed(row)
+        mine, m = profiles.time(self.model, self._layout(full))[stage], float(full["microbatches"])
+        t, once = (rows.Levels.of(full, names).table(names, 1) for names in (step.LAYER, step.ONCE))
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
+        parts = {p: m * float(mine @ step.matrix(self.model, priced, (p,), 1)[:, 0]) for p in step.MICROBATCH}
+        n = memory.counts(self.model, once, self._trained)
+        wire = communication.data(
+            self.hardware, once, self.gpus, {k: parameters.Parameters(0, 0) for k in n.all}, n.learning
+        )
+        reduction = float(mine @ step.matrix(self.model, {"reduction": wire}, ("reduction",), 1)[:, 0])
+        alone = {part: (part,) for parts in step.KINDS.values() for part in parts}
+        return {**parts, **self._work(full, t, mine, alone), "reduction": reduction}
+
+    def _work(
+        self, full: Mapping[str, Ints], t: Table, profile: Floats, kinds: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, float]:
+        shape, m = t.narrow(step.SHAPE), float(full["microbatches"])
+        work = step.by_kind(self.model, self.hardware, shape, self.seq, self._trained, self._skew, kinds)
         return {
-            kind: m * float(slowest @ step.matrix(self.model, {kind: p}, (kind,), 1)[:, 0]) for kind, p in work.items()
+            kind: m * float(profile @ step.matrix(self.model, {kind: p}, (kind,), 1)[:, 0]) for kind, p in work.items()
         }
 
     def parts_report(self, row: Mapping[str, int]) -> list[tower.Part]:

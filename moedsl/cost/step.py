@@ -243,13 +243,21 @@ KINDS = {
 """The parts of `compute.Work` of each kind. `up` is a part of `linear`; a product carries the casts fused with it."""
 
 
-def by_kind(m: Model, hw: Hardware, shape: Table, seq: int, learns: Trained, skew: float) -> dict[str, Prices]:
-    """Return the seconds of one microbatch by kind and feature; the kinds sum to the compute of `microbatch`."""
+def by_kind(
+    m: Model,
+    hw: Hardware,
+    shape: Table,
+    seq: int,
+    learns: Trained,
+    skew: float,
+    kinds: Mapping[str, tuple[str, ...]] = KINDS,
+) -> dict[str, Prices]:
+    """Return the seconds of one microbatch by kind and feature; those of `KINDS` sum to the compute of `microbatch`."""
     whole = compute.work(m, hw, shape, seq, skew)
     every = [part for parts in KINDS.values() for part in parts]
     nothing = {part: np.zeros(shape.rows) for part in every}
     return {
         kind: computed(m, shape, evolve(whole, **(nothing | {p: getattr(whole, p) for p in parts})), learns)
-        for kind, parts in KINDS.items()
+        for kind, parts in kinds.items()
         if m.hybrid or m.linear or kind != "scan"
     }

@@ -1,0 +1,25 @@
+"""Parts of profiled steps against the estimate: within 20%, or a reason is given."""
+
+from __future__ import annotations
+
+import pytest
+from accuracy_parts import GOAL, PARTS, parts
+
+from moedsl.cost import step
+
+
+def test_parts_of_real_steps_are_within_a_fifth_but_those_with_a_reason() -> None:
+    found = parts()
+    assert {p.name for p in found} == {*PARTS}
+    assert all(p.why for p in found if abs(p.error) > GOAL)
+    assert sum(abs(p.error) <= GOAL for p in found) >= 5
+
+
+def test_the_parts_of_the_slowest_stage_are_those_of_the_plan() -> None:
+    r = parts()[0].run
+    whole, at = r.cost.time_report(r.row), [r.cost.stage_report(r.row, i) for i in range(4)]
+    slowest = max(at, key=lambda parts: sum(parts[p] for p in step.MICROBATCH))
+    assert {p: slowest[p] for p in step.MICROBATCH} == pytest.approx({p: whole[p] for p in step.MICROBATCH})
+    for parts_ in at:
+        work = sum(parts_[p] for kind in step.KINDS.values() for p in kind if p in parts_)
+        assert work == pytest.approx(parts_["compute"])
