@@ -30,6 +30,7 @@ for heard, handler in {
 collect_ignore = (
     [
         "bench",
+        "calibrate/test_measure_gpu.py",
         "editors",
         "launch",
         "lsp",

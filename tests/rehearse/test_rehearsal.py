@@ -220,6 +220,26 @@ def test_the_norm_of_delta_nets_is_the_one_of_its_name(host: Host, tmp_path: Pat
     assert outcome.failure is not None and outcome.failure.lines[-1] == "SystemExit: the norm is right"
 
 
+MEASURED = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tools")!r})
+from gpu import host, megatron
+from gpu.timing import Bench
+megatron.HIDDEN, megatron.WIDTH, megatron.TOPK = 64, 32, 2
+kinds = (("router", 4), ("attention", 0), ("dense", 0), ("moe", 2), ("moe", 4), ("delta_net", 0))
+steps = [megatron.step(what, local, "bf16", 16, on_gpu=False) for what, local in kinds]
+counts = [host.traced(Bench("cpu", quick=True), step).number for step in steps]
+assert counts[:-1] == sorted(counts[:-1]) and counts[1] < counts[-1], counts
+raise SystemExit("more experts, more launches")
+"""
+
+
+def test_layers_whose_launches_are_measured_are_megatrons_own(host: Host, tmp_path: Path) -> None:
+    """tools/measure_gpu.py builds them with Transformer Engine on a GPU; here its grouped products are PyTorch's."""
+    outcome = host.run(edited(prepared(QWEN, tmp_path), f"exec({MEASURED!r}, {{}})"), 300)
+    assert outcome.failure is not None and outcome.failure.lines[-1] == "SystemExit: more experts, more launches"
+
+
 def ranks_alive(made: Prepared) -> list[int]:
     """Processes that hold a rank's log open."""
     return [p.pid for p in psutil.process_iter() if any(str(made.folder) in f.path for f in _open(p))]
