@@ -55,8 +55,12 @@ class Sizes:
     """1 if what a module of `OFFLOAD_MODULES` saves stays on the GPU, 0 if it waits in host memory."""
     mask: Floats
     """Bytes of the attention mask of a graph with attention, 0 without one."""
+    pairs: Floats
+    """Scores of attention on a rank: pairs of tokens of each head."""
     unfused: bool = False
     """Whether gated activation functions run as separate kernels."""
+    scores: float = 0.0
+    """Bytes kept for each score."""
 
 
 def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
@@ -68,7 +72,8 @@ def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
     routed = split * m.topk * t["etp"] * 1.0
     here = {word: 1.0 - moved for word, moved in _moved(m, t).items()} if t["offload_modules"].any() else HERE
     wide = t["tp"] * 1.0, t["etp"] * 1.0
-    return Sizes(tokens, split, routed, by_precision(SAVED, t), *wide, float(learns), keep, here, mask(t, seq))
+    pairs = tokens * seq * m.heads / t["tp"]
+    return Sizes(tokens, split, routed, by_precision(SAVED, t), *wide, float(learns), keep, here, mask(t, seq), pairs)
 
 
 def mask(t: Table, seq: int) -> Floats:
@@ -105,7 +110,12 @@ def _norm_leaves_graph(t: Table) -> Floats:
 
 def attention(m: Model, s: Sizes) -> Floats:
     """Count one attention block with its norm; the layer's input is counted with the layer."""
-    return _mla(m, s) if m.attention == "mla" else _gqa(m, s)
+    return (_mla(m, s) if m.attention == "mla" else _gqa(m, s)) + _scores(s)
+
+
+def _scores(s: Sizes) -> Floats:
+    """Count what separate kernels of attention keep for each score."""
+    return s.scores * s.pairs * s.keep["core_attn"] * s.here["core_attn"]
 
 
 def _gqa(m: Model, s: Sizes) -> Floats:
@@ -252,16 +262,8 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) ->
     dense = again["dense"] + BF16 * s.split * (products(m) * m.ffn_hidden + 2 * m.hidden)
     largest = np.maximum(moe, dense if m.dense_layers or "-" in m.layer_pattern else 0.0)
     scans = (again[kind] + BF16 * s.split * one.working for kind, one in mixers.of(m).items())
-    return np.maximum.reduce([largest, *scans])
-
-
-def logits(m: Model, s: Sizes) -> tuple[Floats, Floats]:
-    """Return (loss, MTP): bytes of the vocabulary's logits and their gradient in BF16.
-
-    Transformer Engine's fused cross entropy, which NVIDIA's recipes choose, makes no FP32 copy. The native one would.
-    """
-    each = s.split * m.vocab
-    return each * 4.0, each * 4.0
+    attended = 2 * BF16 * s.pairs * (s.scores > 0)
+    return np.maximum.reduce([largest, attended, *scans])
 
 
 def vision(v: Vision, t: Table, trained: tuple[bool, bool]) -> Floats:

@@ -8,10 +8,8 @@ without an FP8 recipe steps from the buffer itself. Bridge's optimizers have suc
 
 from __future__ import annotations
 
-import numpy as np
-
 from moedsl.cost import formats, memory
-from moedsl.cost.cases import BEST, Case
+from moedsl.cost.cases import Case
 from moedsl.cost.memory import Counts, Prices, Trained
 from moedsl.cost.rows import Floats, Table
 from moedsl.schema.axes import BY_NAME
@@ -34,10 +32,9 @@ def copies(n: Counts, t: Table, gpus: int) -> Prices:
     return {f"{name}_shard": each * (of.dense * dense + of.expert * expert) for name, of in n.learning.items()}
 
 
-def prices(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, case: Case = BEST) -> dict[str, Prices]:
+def prices(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, case: Case) -> dict[str, Prices]:
     """Return the bytes of each kind by feature, for every row of `t`; the copies count as buffers."""
     n = memory.counts(m, t, learns)
     hopper = case.transposes if case.transposes is not None else hw.arch == "hopper"
-    workspaces = {"one": np.full(t.rows, case.framework)}
-    buffers = memory.added(copies(n, t, gpus), memory.empty_gradients(m, t, learns.language), workspaces)
+    buffers = memory.added(copies(n, t, gpus), memory.always(m, hw, t, learns, case))
     return {**memory.held(n, t, gpus, hopper), "buffers": buffers}

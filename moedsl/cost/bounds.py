@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from moedsl.cost import cases, outside
 from moedsl.cost.estimate import Cost
-from moedsl.cost.outside import HELD_BACK, Part
+from moedsl.cost.outside import Part
 from moedsl.schema.frozen import frozen
 from moedsl.schema.units import GIB
 
@@ -34,6 +34,8 @@ class Bounds:
     outside: tuple[Part, ...]
     visible: float
     """The memory of the GPU that the driver shows."""
+    held_back: float
+    """Share that torch's allocator reserves above what is allocated."""
 
     @property
     def outside_bytes(self) -> tuple[float, float]:
@@ -41,10 +43,15 @@ class Bounds:
         return sum(p.least for p in self.outside), sum(p.most for p in self.outside)
 
     @property
+    def unused(self) -> float:
+        """Return what torch's allocator holds unused in the high case."""
+        return self.most * self.held_back
+
+    @property
     def needed(self) -> tuple[float, float]:
         """Return (low, high) of the whole GPU."""
         least, most = self.outside_bytes
-        return self.least + least, self.most * (1 + HELD_BACK) + most
+        return self.least + least, self.most + self.unused + most
 
     @property
     def verdict(self) -> str:
@@ -59,14 +66,14 @@ class Bounds:
         if self.verdict == NOT:
             parts = f"{_gib(self.least)} in torch, {_gib(low)} outside torch"
             return f"best case {_gib(least)} GiB; the GPU has {visible}: {parts}"
-        held = f"{_gib(self.most * HELD_BACK)} held unused by its allocator"
+        held = f"{_gib(self.unused)} held unused by its allocator"
         parts = f"{_gib(self.most)} in torch, {held}, {_gib(high)} outside torch"
         return f"worst case {_gib(most)} GiB; the GPU has {visible}: {parts}"
 
 
 def bounds(cost: Cost, row: Mapping[str, int]) -> Bounds:
     """Compute the bounds of one row (axis to code); raises ValueError if its (pp, vpp) have no layout."""
-    return _bounds(cost, row, cases.unknowns(cost.routing))
+    return _bounds(cost, row, cost.uncertain.unknowns)
 
 
 def verdict(cost: Cost, row: Mapping[str, int]) -> str:
@@ -76,14 +83,14 @@ def verdict(cost: Cost, row: Mapping[str, int]) -> str:
 
 def _bounds(cost: Cost, row: Mapping[str, int], known: Sequence[cases.Unknown]) -> Bounds:
     """Compute the bounds with the spread of some uncertain terms."""
-    best = cases.best(cost.routing)
-    alone = [cases.changed(best, change) for u in known for change in (u.least, u.most)]
-    least, peak, most, *each = cost.peaks(row, [cases.least(cost.routing), best, cases.most(cost.routing), *alone])
+    way = cost.uncertain
+    alone = [cases.changed(way.best, change) for u in known for change in (u.least, u.most)]
+    least, peak, most, *each = cost.peaks(row, [way.least, way.best, way.most, *alone])
     moves = zip(known, each[::2], each[1::2], strict=True)
     spread = (Spread(u.name, low - peak, high - peak, u.because) for u, low, high in moves)
     parts = outside.parts(cost.hardware, cost.model, row, cost.gpus, cost.seq)
     spread = tuple(s for s in spread if s.least or s.most)
-    return Bounds(least, peak, most, spread, tuple(parts), cost.hardware.shown)
+    return Bounds(least, peak, most, spread, tuple(parts), cost.hardware.shown, cost.hardware.constants.torch_unused)
 
 
 def fits(cost: Cost, row: Mapping[str, int]) -> bool:

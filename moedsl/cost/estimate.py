@@ -54,22 +54,31 @@ class Cost:
     routing: str = "natural"
     """natural, or balanced: forced, for benchmarks."""
     loss: str = "te"
-    """The fused cross entropy: Transformer Engine's (te) or Megatron-Core's (native)."""
+    """One of `cases.LOSSES`."""
     fused_activation: bool = True
     """Whether one kernel applies a gated activation (`bias_activation_fusion`)."""
+    scores: float = 0.0
+    """Bytes that attention keeps for each score; fused kernels keep none."""
+    accumulates: bool = True
+    """Whether products add into Megatron's gradient buffer (`gradient_accumulation_fusion`)."""
     fp8_weights: bool | None = None
     """Whether parameters are kept and gathered in FP8 (`fp8_param_gather`); None is by the precision."""
     overlap: tuple[bool, bool] = (True, True)
     """Whether the reduction of gradients and the gathering of parameters overlap with compute."""
-    stash: float = cases.BEST.stash
+    stash: float = cases.STASH
     """`moe_paged_stash_buffer_size_factor_cuda` of a captured iteration."""
-    capacity: float = cases.BEST.capacity
+    capacity: float = cases.CAPACITY
     """`moe_expert_rank_capacity_factor` of a captured iteration."""
 
     @property
     def covers(self) -> dict[str, str]:
         """Describe what each estimate includes and leaves out."""
         return {"memory": memory.COVERS, "time": step.COVERS}
+
+    @property
+    def uncertain(self) -> cases.Cases:
+        """Return the cases of the memory estimate."""
+        return cases.Cases(self.hardware.constants, self.routing, self.loss)
 
     def layout_for(self, pp: int, vpp: int) -> Layout | None:
         """Return the pinned layout if its chunks are pp x vpp, else that of `pipeline.layout_for`."""
@@ -88,7 +97,7 @@ class Cost:
 
     def memory(self, cols: Columns, way: cases.Case | None = None) -> Floats:
         """Return the peak bytes on the most loaded rank, by row, in whole bytes, in the best case or another one."""
-        full, way = self._keyed(cols), way or cases.best(self.routing)
+        full, way = self._keyed(cols), way or self.uncertain.best
         parts = ((self._memory_levels(part), rows.length(part)) for part in rows.chunks(full, rows.length(full)))
         return np.concatenate([self._memory(levels, n, way) for levels, n in parts])
 
@@ -104,8 +113,8 @@ class Cost:
         t = levels.table(outside.COLUMNS, n)
         ways = [{**t.columns, "dispatcher": np.full(t.rows, d)} for d in dispatchers] or [t.columns]
         least = functools.reduce(np.minimum, (self._beyond(way, case) for way in ways))
-        held = 0.0 if case == "low" else outside.HELD_BACK
-        reserved = self._memory(levels, n, cases.OF[case](self.routing)) * (1 + held)
+        held = 0.0 if case == "low" else self.hardware.constants.torch_unused
+        reserved = self._memory(levels, n, self.uncertain.of(case)) * (1 + held)
         return np.rint(self.hardware.shown - reserved - least[t.inverse])
 
     def _beyond(self, cols: Mapping[str, Ints], case: str) -> Floats:
@@ -162,7 +171,7 @@ class Cost:
         full = self._keyed(row)
         layout = self._layout(full)
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
-        best = cases.best(self.routing)
+        best = self.uncertain.best
         priced, stepping = self._prices(t, best), self._step_prices(t, best)
         counts = profiles.memory(self.model, layout, int(full["deep"]))
         tp, ep, etp = (int(full[name]) for name in ("tp", "ep", "etp"))
@@ -266,8 +275,8 @@ class Cost:
         )
 
     def _prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:
-        logits = at.logits * (cases.NATIVE if self.loss == "native" else 1.0)
-        at = evolve(at, logits=logits, unfused=not self.fused_activation, stash=self.stash, capacity=self.capacity)
+        at = evolve(at, unfused=not self.fused_activation, stash=self.stash, capacity=self.capacity)
+        at = evolve(at, scores=self.scores, accumulates=self.accumulates)
         return memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained, at)
 
     def _step_prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:

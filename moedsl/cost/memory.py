@@ -14,7 +14,7 @@ from attrs import evolve, field
 
 from moedsl.cost import activations, formats, mixers, parameters, sharded
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
-from moedsl.cost.cases import BEST, Case
+from moedsl.cost.cases import Case
 from moedsl.cost.formats import BF16
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_memory
@@ -105,17 +105,15 @@ def counts(m: Model, t: Table, learns: Trained) -> Counts:
     return Counts({**every, "vision": Parameters(tower)}, {**learning, "vision": Parameters(learnt)})
 
 
-def prices(
-    m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Trained, case: Case = BEST
-) -> dict[str, Prices]:
+def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Trained, case: Case) -> dict[str, Prices]:
     """Return the bytes of each kind by feature, for every row of `t`, in one `case` of the uncertain terms."""
     n = counts(m, t, learns)
-    size = evolve(activations.sizes(m, t, seq, learns.language), unfused=case.unfused)
+    size = evolve(activations.sizes(m, t, seq, learns.language), unfused=case.unfused, scores=case.scores)
     saved = activations.layers(m, size)
     return {
         **held(n, t, gpus, case.transposes if case.transposes is not None else hw.arch == "hopper"),
         "activations": _kept(m, t, size, saved, learns, case),
-        "buffers": added(_buffers(m, t, gpus, size, saved, n, case), empty_gradients(m, t, learns.language)),
+        "buffers": added(_buffers(m, t, gpus, size, saved, n, case), always(m, hw, t, learns, case)),
     }
 
 
@@ -198,7 +196,7 @@ def _buffers(
     travelling = 2.0 * np.maximum.reduce([*moved.values()]) if moved else 0.0
     layer = np.maximum(activations.working_set(m, s, back, whole, case), s.mask)
     work = travelling + layer + t["ep_overlap"] * np.maximum.reduce([saved[kind] for kind in with_experts(m)])
-    loss, mtp = (logits * case.logits for logits in activations.logits(m, s))
+    loss = case.loss * s.split * m.vocab
     twice = case.captured * t["ep_overlap"]
     again = {kind: twice * size for kind, size in activations.captured(m, s, t).items()}
     fsdp = formats.fsdp(t)
@@ -207,7 +205,7 @@ def _buffers(
     roots = {name: fsdp * held for name, held in sharded.whole(m, t, gpus).items()}
     at_loss = np.where((whole > 0) | case.together, loss, np.maximum(loss - work, 0.0))
     static = t["ep_overlap"] * s.mask
-    return {"one": work + static + unit + case.framework, "loss": at_loss, "ahead": mtp} | again | roots
+    return {"one": work + static + unit, "loss": at_loss, "ahead": loss} | again | roots
 
 
 def matrix(m: Model, priced: Mapping[str, Prices], rows: int) -> Floats:
@@ -218,6 +216,14 @@ def matrix(m: Model, priced: Mapping[str, Prices], rows: int) -> Floats:
         for name, column in prices.items():
             out[names.index(name)] += column
     return out
+
+
+def always(m: Model, hw: Hardware, t: Table, learns: Trained, case: Case) -> Prices:
+    """Price what torch's allocator holds at any time of a step besides the model."""
+    c = hw.constants
+    workspaces = c.te_workspace * (1 + c.te_streams) + c.torch_workspace * c.torch_threads
+    fixed = {"one": np.full(t.rows, workspaces + case.other)}
+    return added(fixed, empty_gradients(m, t, learns.language)) if case.accumulates else fixed
 
 
 def empty_gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:

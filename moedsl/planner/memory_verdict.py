@@ -8,7 +8,6 @@ from typing import Any
 from moedsl.cost import StageMemory, outside
 from moedsl.cost.bounds import Bounds, Spread
 from moedsl.cost.memory import KINDS
-from moedsl.cost.outside import HELD_BACK
 from moedsl.planner.model.estimate import Certain, Faster, Memory, Outside, Range, Stage
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
@@ -31,7 +30,7 @@ def memory(chosen: Chosen, row: Row, b: Bounds, certain: Certain | None, faster:
         verdict=b.verdict,
         because=b.because,
         unknown=tuple(map(_range, b.spread)),
-        unused_gib=b.most * HELD_BACK / GIB,
+        unused_gib=b.unused / GIB,
         outside=Outside(b.outside_bytes[0] / GIB, b.outside_bytes[1] / GIB, tuple(map(_range, b.outside))),
         certain=certain,
         faster=faster,

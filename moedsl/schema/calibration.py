@@ -110,9 +110,40 @@ class Constants:
     p2p_exposed: float
     skew: float
 
+    # memory in torch's allocator
+    te_workspace: float
+    te_streams: float
+    torch_workspace: float
+    torch_threads: float
+    torch_other: float
+    torch_unused: float
+    uneven_natural: float
+    uneven_balanced: float
+    dispatch_copies: float
+    loss_te: float
+    loss_native: float
+    loss_unfused: float
+
+    # memory outside torch
+    driver: float
+    context: float
+    nccl_group: float
+    nccl_peer: float
+    deepep_channels: float
+    deepep_tokens: float
+    deepep_network_tokens: float
+    deepep_token: float
+    deepep_chunks: float
+    hybridep_copies: float
+
     def by(self, stem: str, words: tuple[str, ...], otherwise: float = 1.0) -> list[float]:
         """Return the constants `stem_WORD` in the order of an axis's words; `otherwise` for a word without one."""
         return [getattr(self, f"{stem}_{word}", otherwise) for word in words]
+
+    def ends(self, name: str) -> dict[str, float]:
+        """Return a constant in each case of the memory estimate, in base units."""
+        known = self.known[name]
+        return {"low": known.low * known.scale, "best": getattr(self, name), "high": known.high * known.scale}
 
     def stated(self, name: str) -> float:
         """Return a constant in its unit."""

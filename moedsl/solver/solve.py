@@ -121,8 +121,7 @@ def make_cost(problem: Problem) -> Cost:
 
 def _kernels(problem: Problem) -> dict[str, Any]:
     """The kernels that the recipe asks for: what the run sets, else what the rules derive; Megatron's own choice where
-    neither does (core transformer/transformer_config.py:482, model_parallel_config.py:320, 325). The loss that is not
-    fused copies the logits as the native one does (core tensor_parallel/cross_entropy.py:25)."""
+    neither does (core transformer/transformer_config.py:482, model_parallel_config.py:320, 325)."""
     decided = {
         "cross_entropy_loss_fusion": False,
         "cross_entropy_fusion_impl": "native",
@@ -135,7 +134,7 @@ def _kernels(problem: Problem) -> dict[str, Any]:
         derived = default if rule is None else evaluate(rule.expr, env)
         decided[name] = p.sets.get(f"model.{name}", derived)
     kernels = {
-        "loss": decided["cross_entropy_fusion_impl"] if decided["cross_entropy_loss_fusion"] else "native",
+        "loss": decided["cross_entropy_fusion_impl"] if decided["cross_entropy_loss_fusion"] else "unfused",
         "fused_activation": bool(decided["bias_activation_fusion"]),
     }
     return {**kernels, **_set(p)}
@@ -157,7 +156,21 @@ def _set(p: Program) -> dict[str, Any]:
     overlap = dict.fromkeys(_OVERLAP, p.model.vision is None)
     for section in _SECTIONS:
         overlap |= {name: p.sets[path] for name in _OVERLAP if (path := f"{section}.{name}") in p.sets}
-    return {**factors, "fp8_weights": p.sets.get(weights), "overlap": tuple(map(bool, overlap.values()))}
+    return {
+        **factors,
+        "scores": _scores(p.sets),
+        "accumulates": p.sets.get("model.gradient_accumulation_fusion") is not False,
+        "fp8_weights": p.sets.get(weights),
+        "overlap": tuple(map(bool, overlap.values())),
+    }
+
+
+def _scores(sets: Mapping[str, Any]) -> float:
+    """The bytes that attention keeps for each score. Separate kernels keep the probabilities in BF16; with dropout also
+    a mask, and what it leaves of them (te pytorch/attention/dot_product_attention/backends.py:734, :748)."""
+    if sets.get("model.attention_backend") != "unfused":
+        return 0.0
+    return 5.0 if sets.get("model.attention_dropout") else 2.0
 
 
 def _smallest(p: Program, progress: Progress) -> Chosen | NoLayout:

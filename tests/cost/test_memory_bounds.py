@@ -146,14 +146,15 @@ def test_a_gpu_shows_more_than_its_data_sheet_and_gives_less_than_it_shows(name:
     hw = hardware(name)
     assert hw.visible == pytest.approx(mib * 2**20, rel=1e-4)
     assert hw.memory < hw.torch_total < hw.visible
-    kept, _ = outside.reserved(hw)
-    assert outside.RESERVED[0] < kept < outside.RESERVED[1]
+    kept, known = outside.reserved(hw)["best"], hw.constants.ends("driver")
+    assert known["low"] < kept < known["high"]
     assert outside.parts(hw, model("qwen3_30b_a3b"), codes({}), 1, 4096)[0].least == kept
 
 
 def test_what_the_driver_keeps_of_other_hardware_is_a_range_or_nothing() -> None:
     shown, sheet = evolve(hardware("h100"), torch_total=0.0), evolve(hardware("h100"), torch_total=0.0, visible=0.0)
-    assert (outside.reserved(shown), outside.reserved(sheet)) == (outside.RESERVED, (0.0, 0.0))
+    assert outside.reserved(shown) == shown.constants.ends("driver")
+    assert set(outside.reserved(sheet).values()) == {0.0}
 
 
 def test_hybridep_keeps_a_place_for_every_token_of_the_group() -> None:
@@ -227,3 +228,34 @@ def test_a_plan_says_its_verdict_and_why() -> None:
     total = memory.upper_gib + memory.unused_gib + memory.outside.upper_gib
     assert (total <= memory.visible_gib) == (memory.verdict == FITS)
     assert all(u.because for u in (*memory.unknown, *memory.outside.parts))
+
+
+RUN = (
+    "model moonlight_16b; h100 x 8; seq 4k; batch 256; fit first; pin tp=1 cp=1 pp=1 ep=8 micro_batch=1 recompute=none"
+)
+
+
+def test_separate_kernels_of_attention_keep_a_number_for_each_score() -> None:
+    """BF16 probabilities; with dropout also a mask of a byte, and what is left of them."""
+    sets = ("", '; set model.attention_backend = "unfused"', "; set model.attention_dropout = 0.1")
+    fused, separate, dropped = (
+        plan_of(RUN + "".join(sets[:n])).estimate.memory.stages[0].activations_gib for n in (1, 2, 3)
+    )
+    scores = 27 * 16 * 4096**2
+    assert (separate - fused) * GIB == pytest.approx(2 * scores, rel=1e-6)
+    assert (dropped - fused) * GIB == pytest.approx(5 * scores, rel=1e-6)
+
+
+def test_the_loss_and_the_products_are_those_that_the_run_sets() -> None:
+    """Without fusion the loss has 6 bytes a logit instead of 4; without accumulation there are no empty gradients."""
+    logits, table = 4096 * 163840, 2.0 * 163840 * 2048
+    default, unfused, alone = (
+        plan_of(f"{RUN}; {text}").estimate.memory.stages[0].buffers_gib * GIB
+        for text in (
+            "set model.attention_dropout = 0.0",
+            "set model.cross_entropy_loss_fusion = false",
+            "set model.gradient_accumulation_fusion = false",
+        )
+    )
+    assert unfused - default == pytest.approx(2 * logits, rel=1e-6)
+    assert default - alone > table
