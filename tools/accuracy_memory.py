@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from accuracy_goldens import functional_tests
 from accuracy_statements import Judged, statements
 
 from moedsl.calibrate.runs import Measured
@@ -34,6 +35,8 @@ def memory(runs: Sequence[Measured]) -> Iterator[str]:
     yield from _statements(judged)
     yield "\n### Verdicts of published runs\n"
     yield from _verdicts(runs)
+    yield "\n### Functional tests of Megatron-LM\n"
+    yield from functional_tests()
     yield "\n### Not judged\n"
     yield from _not_judged()
 
