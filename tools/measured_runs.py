@@ -64,6 +64,9 @@ READ = {
 }
 """Rows of measured_2.jsonl without a run whose page states the layout: graphs, moments and gradients are those of the
 other rows of their page (Megatron-MoE-ModelZoo)."""
+UP_PROJECTED = ("m0056", "m0089", "m0120", "m0143")
+"""DeepSeek-V3 on GB300 at twice the microbatch of its recipe, which recomputes nothing; the pages state no recompute.
+Without any, what a rank keeps would be 297 GiB of the 277 that it has. GB200's recipes recompute the up-projection."""
 CONTRADICTED = {
     "m0020": "the pages before and after (26.06, 26.08) give 33,166 and 33,024 for the same configuration",
     "m0021": "the pages before and after (26.06, 26.08) give 28,947 and 28,672 for the same configuration",
@@ -173,6 +176,8 @@ def policy(r: dict[str, Any], q: dict[str, Any]) -> dict[str, str]:
 def _recompute(r: dict[str, Any], q: dict[str, Any]) -> list[str]:
     if isinstance(r["recompute"], list):
         return r["recompute"]
+    if r["id"] in UP_PROJECTED:
+        return ["mla_up_proj"]
     if q["recompute_granularity"] == "full":
         return ["full"]
     return q["recompute_modules"] or [] if q["recompute_granularity"] == "selective" else []

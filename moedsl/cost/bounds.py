@@ -90,7 +90,8 @@ def _bounds(cost: Cost, row: Mapping[str, int], known: Sequence[cases.Unknown]) 
     spread = (Spread(u.name, low - peak, high - peak, u.because) for u, low, high in moves)
     parts = outside.parts(cost.hardware, cost.model, row, cost.gpus, cost.seq)
     spread = tuple(s for s in spread if s.least or s.most)
-    return Bounds(least, peak, most, spread, tuple(parts), cost.hardware.shown, cost.hardware.constants.torch_unused)
+    unused = cost.hardware.constants.ends("torch_unused")["high"]
+    return Bounds(least, peak, most, spread, tuple(parts), cost.hardware.shown, unused)
 
 
 def fits(cost: Cost, row: Mapping[str, int]) -> bool:

@@ -113,7 +113,7 @@ class Cost:
         t = levels.table(outside.COLUMNS, n)
         ways = [{**t.columns, "dispatcher": np.full(t.rows, d)} for d in dispatchers] or [t.columns]
         least = functools.reduce(np.minimum, (self._beyond(way, case) for way in ways))
-        held = 0.0 if case == "low" else self.hardware.constants.torch_unused
+        held = self.hardware.constants.ends("torch_unused")[case]
         reserved = self._memory(levels, n, self.uncertain.of(case)) * (1 + held)
         return np.rint(self.hardware.shown - reserved - least[t.inverse])
 

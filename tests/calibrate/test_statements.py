@@ -23,12 +23,12 @@ def test_every_statement_agrees_with_the_estimate_but_those_with_a_reason() -> N
 
 
 def test_no_run_that_ran_is_refused_but_those_with_a_reason() -> None:
-    """The reasons say what their pages leave open or contradict, and why some are TIGHT."""
+    """The reasons say why some are TIGHT."""
     reasons = {line.split()[0] for line in (FOLDER / "memory_notes.txt").read_text().splitlines() if line}
     _, runs, _ = read(FOLDER / "published.jsonl")
     verdicts = {r.id: bounds(r.cost, r.row).verdict for r in runs}
     assert {id for id, verdict in verdicts.items() if verdict != FITS} == reasons
-    assert {id for id, verdict in verdicts.items() if verdict == NOT} == {"m0056", "m0089", "m0120", "m0143"}
+    assert NOT not in verdicts.values()
 
 
 def test_no_published_peak_is_above_the_most_that_is_said() -> None:

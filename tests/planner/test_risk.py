@@ -94,7 +94,7 @@ def test_only_what_even_the_low_end_does_not_allow_is_refused() -> None:
         assert bool(chosen.solution.rows) == (verdict != "DOES NOT FIT"), r["id"]
         assert (chosen.must_fit == "high") == (verdict == "FITS"), r["id"]
         refused |= set() if chosen.solution.rows else {r["id"]}
-    assert refused == {"m0056", "m0089", "m0120", "m0143"}
+    assert not refused
 
 
 def test_the_fewest_gpus_are_those_where_a_layout_fits() -> None:
