@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ran = bridge_process.run(str(ROOT / "tests/oracles/dump_config.py"), target, str(out[name]))
         assert ran.returncode == 0, ran.stderr[-2000:]
     return out
+
+
+@pytest.fixture(autouse=True)
+def one_bridge(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command asks the server of the tests, which has imported Bridge already."""
+    monkeypatch.setattr(importing, "Server", lambda jobs: nullcontext(server))
 
 
 @pytest.fixture
