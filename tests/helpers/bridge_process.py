@@ -13,7 +13,6 @@ import fcntl
 import gc
 import json
 import os
-import runpy
 import select
 import shutil
 import signal
@@ -22,14 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.helpers import run_folder
+from tests.helpers import forks, run_folder
 from tests.helpers.paths import ROOT
 
 IMPORTED = (
@@ -138,19 +136,11 @@ def _fork(line: socket.socket, waiting: socket.socket) -> int:
         for file in files:
             os.close(file)
         return pid
-    status = 1
-    try:
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # it ends with the process that it is a copy of
-        waiting.close()
-        for number, file in enumerate(files):
-            os.dup2(file, number)
-        status = _script(job)
-    except BaseException:
-        traceback.print_exc()
-    with suppress(Exception):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(status)
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # it ends with the process that it is a copy of
+    waiting.close()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    forks.end(job["words"], job["cwd"], job["environment"])
 
 
 def _asked(line: socket.socket) -> tuple[Mapping[str, Any], list[int]]:
@@ -160,33 +150,6 @@ def _asked(line: socket.socket) -> tuple[Mapping[str, Any], list[int]]:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             files.frombytes(data)
     return json.loads(line.makefile().readline()), list(files)
-
-
-def _script(job: Mapping[str, Any]) -> int:
-    """Runs the words as Python runs its arguments: `-c CODE` or FILE; the exit status."""
-    os.chdir(job["cwd"])
-    os.environ.clear()
-    os.environ.update(job["environment"])
-    sys.stdin = os.fdopen(0, closefd=False)
-    sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", closefd=False)
-    words = list(job["words"])
-    try:
-        if words[0] == "-c":
-            sys.argv = ["-c", *words[2:]]
-            exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
-        else:
-            sys.argv = words
-            runpy.run_path(words[0], run_name="__main__")
-    except SystemExit as ended:
-        if ended.code is None or isinstance(ended.code, int):
-            return ended.code or 0
-        print(ended.code, file=sys.stderr)
-        return 1
-    except Exception:
-        traceback.print_exc()
-        return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from moedsl.launch.dryrun import dryrun, dryrun_all
 from moedsl.launch.script import Payload
 from moedsl.launch.shield import no_input
 from moedsl.planner.model.plan import Plan
+from tests.helpers import forks
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
 from tests.launch.launches import launch, plan, slurm
@@ -152,9 +153,7 @@ def test_the_script_that_is_kept_submits_the_same(
     capsys.readouterr()
     assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun", "--json"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]
-    done = subprocess.run(
-        [sys.executable, str(out / "launch.py"), "--dryrun"], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    done = forks.run(str(out / "launch.py"), "--dryrun", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for text in files.values():
         assert text in done.stdout
@@ -197,9 +196,7 @@ def test_an_edited_recipe_is_what_the_kept_script_submits(home: Path, tmp_path: 
     (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
     assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(tmp_path / "out")]) == 0
     (tmp_path / "out" / "recipe.py").write_text("print('mine: \u00e4')\nMOEDSL_END_OF_FILE\n")
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "out" / "launch.py"), "--dryrun"], capture_output=True, text=True, check=False
-    )
+    done = forks.run(str(tmp_path / "out" / "launch.py"), "--dryrun")
     assert "<<'MOEDSL_END_OF_FILE_'\nprint('mine: \\xe4')\nMOEDSL_END_OF_FILE\nMOEDSL_END_OF_FILE_\n" in done.stdout
 
 
@@ -211,7 +208,7 @@ def test_a_dependency_is_an_argument_of_the_kept_script(home: Path, tmp_path: Pa
     kept, line = tmp_path / "out" / "launch.py", 'additional_parameters={"dependency": "afterok:JOB"}'
     assert line in DERIVED_SBATCH["dependency"]
     kept.write_text(kept.read_text().replace("nodes=", f"{line.replace('JOB', '12')}, nodes=", 1))
-    done = subprocess.run([sys.executable, str(kept), "--dryrun"], capture_output=True, text=True, check=False)
+    done = forks.run(str(kept), "--dryrun")
     assert "#SBATCH --dependency=afterok:12\n" in done.stdout, done.stderr
 
 
