@@ -35,6 +35,7 @@ USED = (
     "megatron.bridge",
     "megatron.bridge.models.model_provider",
     "megatron.bridge.training.config",
+    "megatron.bridge.recipes",
     "megatron.bridge.training.initialize",
     "moedsl.verify.resolve",
     "moedsl.verify.worker",

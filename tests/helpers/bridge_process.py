@@ -132,15 +132,15 @@ def _load(home: Path) -> None:
 def _fork(line: socket.socket, waiting: socket.socket) -> int:
     job, files = _asked(line)
     pid = os.fork()
-    if pid:
-        for file in files:
-            os.close(file)
-        return pid
-    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # it ends with the process that it is a copy of
-    waiting.close()
-    for number, file in enumerate(files):
-        os.dup2(file, number)
-    forks.end(job["words"], job["cwd"], job["environment"])
+    if not pid:
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # it ends with the process that it is a copy of
+        waiting.close()
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+        forks.end(job["words"], job["cwd"], job["environment"])
+    for file in files:
+        os.close(file)
+    return pid
 
 
 def _asked(line: socket.socket) -> tuple[Mapping[str, Any], list[int]]:
