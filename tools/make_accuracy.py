@@ -168,8 +168,9 @@ the others, was 9% on both generations. It made the medians of the estimate at t
 """
 
 PROFILED = """
-The parts are those of rank 0. DeepSeek-V3's profile has attention, permutation and dispatch only among the other kernels
-of its main stream. Ultra's profile has ranges of the host, which are not times of kernels: only its steps are compared.
+The parts are those of rank 0. DeepSeek-V3's profile has attention, permutation and dispatch only among the other
+kernels of its main stream. Ultra's profile has ranges of the host, which are not times of kernels: only its steps are
+compared.
 """
 
 if __name__ == "__main__":
