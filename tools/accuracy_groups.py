@@ -11,6 +11,7 @@ from attrs import frozen
 
 from moedsl.calibrate.fit import Floats
 from moedsl.calibrate.runs import Measured
+from moedsl.cost.uncertainty import family
 
 Key = Callable[[Measured], str | None]
 """The group of a run; None if the run is in no group, and always seen."""
@@ -18,16 +19,6 @@ RELEASES = ("25.11", "26.02", "26.04", "26.06", "26.08")
 MEDIAN, WITHIN_20, BIAS = 0.08, 0.90, 0.05
 """The goals for each group: the most median error and bias, and the least share within 20%."""
 REASONS = Path(__file__).parents[1] / "stdlib/calibration/missed_goals.txt"
-
-
-def attention(r: Measured) -> str:
-    """Name the family of attention, or of what replaces most of it."""
-    m = r.program.model
-    if m.hybrid:
-        return "Mamba-2"
-    if m.linear:
-        return "delta nets"
-    return "MLA" if m.attention == "mla" else "GQA"
 
 
 def age(r: Measured) -> str | None:
@@ -40,8 +31,8 @@ GROUPS: dict[str, Key] = {
     "model": lambda r: r.model,
     "GPU": lambda r: r.gpu,
     "scale": lambda r: "above 1,024 GPUs" if r.cost.gpus > 1024 else None,
-    "routing": lambda r: r.cost.routing,
-    "attention": attention,
+    "routing": lambda r: "natural" if r.cost.routing == "natural" else None,
+    "attention": lambda r: family(r.cost.model),
     "length": lambda r: "above 8k tokens" if r.cost.seq > 8192 else None,
     "age": age,
 }
@@ -55,6 +46,10 @@ class Prediction:
     left: str
     said: float
     rival: float
+    spread: float = 0.0
+    """The standard deviation of its log that comes from the constants."""
+    like: bool = True
+    """Whether the run resembles those that the constants were fitted to."""
 
     @property
     def error(self) -> float:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from types import MappingProxyType
 
 import numpy as np
 from accuracy_groups import Key, Prediction, speed
+from accuracy_interval import Slopes, resembles, spreads
 from attrs import frozen
 
 from moedsl.calibrate.fit import fit
@@ -40,12 +42,18 @@ def folds(runs: Sequence[Measured], groups: Mapping[str, Key], more: Sequence[Me
                     yield Fold(name, left, seen, [r for r in asked if key(r) == left])
 
 
-def left_out(some: Sequence[Fold], workers: int = 1) -> dict[str, list[Prediction]]:
-    """Return the predictions by the name of the grouping."""
+def left_out(
+    some: Sequence[Fold], slope: Slopes = MappingProxyType({}), workers: int = 1
+) -> dict[str, list[Prediction]]:
+    """Return the predictions by the name of the grouping; with slopes also how far the constants leave them open."""
     _JOBS[:] = [f.seen for f in some]
     out: dict[str, list[Prediction]] = {f.name: [] for f in some}
     for f, constants in zip(some, _fits(workers), strict=True):
-        out[f.name] += [Prediction(r, f.left, r.predicted(constants), rival(r, f.seen)) for r in f.unseen]
+        open_ = spreads(f.unseen, f.seen, constants, slope) if slope else [0.0] * len(f.unseen)
+        out[f.name] += [
+            Prediction(r, f.left, r.predicted(constants), rival(r, f.seen), spread, resembles(r, f.seen))
+            for r, spread in zip(f.unseen, open_, strict=True)
+        ]
     return out
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 from accuracy_groups import GROUPS, Prediction, Summary, by_left, speed, summary, table
+from accuracy_interval import judged, slopes, write
 from accuracy_left_out import folds, left_out, rival
 from accuracy_memory import memory
 from accuracy_parts import profiles
@@ -44,7 +45,9 @@ def main() -> None:
     if "--now" in sys.argv[1:]:
         print("\n".join(now([*speeds, *rates])))
         return
-    found = left_out(list(folds(speeds, GROUPS, rates)), cpu_count() or 1)
+    slope = slopes([*speeds, *rates])
+    found = left_out(list(folds(speeds, GROUPS, rates)), slope, cpu_count() or 1)
+    write(speeds, [p for some in found.values() for p in some], slope)
     for name in PLOTTED:
         plot(found[name], name, ROOT / f"docs/accuracy_{name.lower()}.svg")
     text = "\n".join(page(found, speeds))
@@ -87,7 +90,10 @@ def page(found: Mapping[str, Sequence[Prediction]], speeds: Sequence[Measured]) 
         yield f"\n![measured against estimated, leaving one {name} out](accuracy_{name.lower()}.svg)\n" * (
             name in PLOTTED
         )
-    yield "## Rows with large errors\n"
+    yield "## Intervals\n"
+    yield INTERVALS
+    yield from judged(found)
+    yield "\n## Rows with large errors\n"
     yield from far_off(found["model"])
     yield "\n## Rows that other rows contradict\n"
     yield from contradicted(CALIBRATION / "contradicted.jsonl")
@@ -165,6 +171,12 @@ faster on Blackwell by 15% a year in the mean and by nothing in the median, and 
 became faster by up to 40% had changed their recipe, which the estimate sees. A constant for a year of age, fitted with
 the others, was 9% on both generations. It made the medians of the estimate at that time worse (4.4% to 5.2%, 3.7% to
 4.0%), with as many rows within 20%.
+"""
+
+INTERVALS = """A plan shows the interval in which nine of ten steps lie. It has two parts. One is what the step leans
+on, through the covariance of the constants after their fit. The other is what runs left out of a fit showed beyond it.
+It is larger for a run unlike all of the fit: another family of attention, more GPUs, a longer sequence. The second part
+is chosen so that nine of ten of these runs lie inside. The goal for the width is 25% where a run resembles the fit's.
 """
 
 PROFILED = """

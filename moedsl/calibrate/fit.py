@@ -43,7 +43,7 @@ def fit(runs: Sequence[Measured], start: Constants, progress: Progress = lambda 
     for i in range(ROUNDS):
         progress(f"fitting {len(runs)} runs, round {i + 1} of {ROUNDS}")
         x = _search(runs, start, x0, x, weights)
-        weights = votes / np.sqrt(1 + (errors(runs, _constants(start, x)) / FAR) ** 2)
+        weights = votes * _kept(errors(runs, _constants(start, x)))
     spread = np.array([c.spread for c in known.values()])
     moved = tuple(n for n, far in zip(known, np.abs(x - x0) > spread / 10, strict=True) if far)
     return Fit(_constants(start, x), moved)
@@ -53,6 +53,16 @@ def errors(runs: Sequence[Measured], constants: Constants | None = None) -> Floa
     """Log of measured over predicted speed, by run."""
     measured = np.array([r.tokens or np.nan for r in runs])
     return np.log(measured / predicted(batches(runs), constants))
+
+
+def precision(runs: Sequence[Measured], off: Floats) -> Floats:
+    """Return how much each run with these errors tells: one over the variance of its log, its share of a vote, and what
+    a run far from all others keeps of it."""
+    return (_votes(runs) * _kept(off) / EXACT) ** 2
+
+
+def _kept(off: Floats) -> Floats:
+    return 1 / np.sqrt(1 + (off / FAR) ** 2)
 
 
 def _constants(start: Constants, x: Floats) -> Constants:

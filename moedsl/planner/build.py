@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attrs import evolve
+
 from moedsl.checker.program import Pin, Program
 from moedsl.cost import pipeline
 from moedsl.cost.bounds import TIGHT, Bounds, bounds
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.source import Source
 from moedsl.megatron import recipes
-from moedsl.planner import compare_4k, experiment, memory_verdict, rebalance, risky, sweep_table, vlm_parts, walls
+from moedsl.planner import (
+    compare_4k,
+    experiment,
+    interval,
+    memory_verdict,
+    rebalance,
+    risky,
+    sweep_table,
+    vlm_parts,
+    walls,
+)
 from moedsl.planner.model.decisions import Allowed, Alternative, Compared4k, Decision, Measured, MoreGpus, OtherValue
-from moedsl.planner.model.estimate import Certain, CertainLayout, Covers, Estimate, Faster
+from moedsl.planner.model.estimate import Certain, CertainLayout, Covers, Estimate, Faster, Interval
 from moedsl.planner.model.ladder import RanksBy
 from moedsl.planner.model.plan import VERSION, Batch, Device, Layout, Member, Need, Plan, Policy, Search, Target
 from moedsl.planner.model.shipped import ShippedRecipe
@@ -32,6 +44,7 @@ from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.problem import first_of, plain
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
+from moedsl.support.text import CLOSE
 
 
 def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mapping[str, Source]) -> Plan:
@@ -41,10 +54,14 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
     peaks = bounds(chosen.cost, row.codes)
     tight = peaks.verdict == TIGHT
     answered, rank = answers(chosen, row, env, tight), chosen.compiled.ranks[0].rule
-    estimate = _estimate(chosen, row, env, peaks, _certain(chosen, answered, row) if tight else None)
-    batch, layout, policy = _batch(env), _layout(chosen, env), _policy(p, env)
+    near = neighbours.neighbours(chosen.compiled, chosen.cost, row)
+    layout = _layout(chosen, env)
+    recipe = _shipped(chosen, row, layout)
+    known = interval.known(chosen.cost, row, _compared(chosen, near, recipe))
+    estimate = _estimate(chosen, row, env, peaks, _certain(chosen, answered, row) if tight else None, known.interval)
+    batch, policy = _batch(env), _policy(p, env)
     derived = {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)}
-    decisions = _decisions(chosen, row, env)
+    decisions = _decisions(chosen, row, env, [evolve(n, close=known.is_close(_codes(row, n))) for n in near])
     twin = compare_4k.long_twin(chosen, batch)
     return Plan(
         version=VERSION,
@@ -73,9 +90,9 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         allowed=tuple(Allowed(a.rule, a.because) for a in p.allows.values()),
         measured=tuple(_measured(r, env) for r in p.of("measured") if _resembles(r, env)),
         diagnostics=[to_json(d, sources) for d in diagnostics],
-        alternatives=tuple(_alternative(chosen, r, row) for r in chosen.solution.rows[1:]),
+        alternatives=tuple(_alternative(chosen, r, row, known.is_close(r.codes)) for r in chosen.solution.rows[1:]),
         rebalanced=_rebalanced(chosen, row),
-        shipped=_shipped(chosen, row, layout),
+        shipped=recipe and recipe.replace(against_plan=_told(recipe, row, known)),
         steps=tuple(_step(chosen, g, r, row) for g, r in chosen.steps),
         search=Search(chosen.solution.legal, chosen.solution.priced, RanksBy(rank.id, rank.because, rank.cites)),
         isolation=_isolation(p),
@@ -94,6 +111,18 @@ def _shipped(chosen: Chosen, row: Row, layout: Layout) -> ShippedRecipe | None:
     from moedsl.planner import shipped
 
     return shipped.nearest(found, chosen, row, layout.pipeline_layout)
+
+
+def _shipped_codes(r: ShippedRecipe, row: Row) -> Mapping[str, int]:
+    from moedsl.planner import shipped
+
+    return shipped.codes_of(r.layout, row)
+
+
+def _told(r: ShippedRecipe, row: Row, known: interval.Known) -> str | None:
+    """What the recipe costs against the plan, and whether the estimate can tell."""
+    close = r.changes and r.step_time_s and known.is_close(_shipped_codes(r, row))
+    return f"{CLOSE}{r.against_plan}" if close else r.against_plan
 
 
 def _isolation(p: Program) -> Member | None:
@@ -145,11 +174,28 @@ def _applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
     return [r for n in names if (r := first_of(p.named(kind, n), env)) is not None]
 
 
-def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any], peaks: Bounds, certain: Certain | None) -> Estimate:
+def _compared(
+    chosen: Chosen, near: Sequence[Neighbour], recipe: ShippedRecipe | None
+) -> list[tuple[Mapping[str, int], float]]:
+    """List the layouts whose steps a plan compares with its own."""
+    first, *others = chosen.solution.rows
+    legal = [(_codes(first, n), n.step_time) for n in near if n.refused_by is None]
+    theirs = [(_shipped_codes(recipe, first), recipe.step_time_s)] if recipe and recipe.step_time_s else []
+    return [*legal, *theirs, *((r.codes, r.step_time) for r in others)]
+
+
+def _codes(row: Row, n: Neighbour) -> Mapping[str, int]:
+    return {**row.codes, n.axis: n.code}
+
+
+def _estimate(
+    chosen: Chosen, row: Row, env: Mapping[str, Any], peaks: Bounds, certain: Certain | None, known: Interval
+) -> Estimate:
     tokens, cost = env["global_batch"] * env["seq"], chosen.cost
     estimate = Estimate(
         memory=memory_verdict.memory(chosen, row, peaks, certain, _faster(chosen, row)),
         step_time_s=row.step_time,
+        interval=known,
         tokens_per_s_per_gpu=tokens / row.step_time / chosen.problem.gpus,
         model_tflops_per_gpu=float(cost.model_tflops_per_gpu(row.step_time, int(env["tp"]))),
         breakdown={k: float(v) for k, v in cost.time_report(row.codes).items()},
@@ -160,9 +206,8 @@ def _estimate(chosen: Chosen, row: Row, env: Mapping[str, Any], peaks: Bounds, c
     return vlm_parts.with_parts(estimate, chosen, row, float(env[LetName.VISION_SHARE_FLOOR]))
 
 
-def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> tuple[Decision, ...]:
+def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any], near: Sequence[Neighbour]) -> tuple[Decision, ...]:
     p, effects = chosen.problem.program, of_rules(chosen.problem.program.of("effect"))
-    near = neighbours.neighbours(chosen.compiled, chosen.cost, row)
     out = [_axis(chosen, a, env, row, [n for n in near if n.axis == a.name]) for a in axes.AXES]
     out += [_derived(p, n, env) for n in axes.DERIVED]
     out += [_fixed(chosen, n, env) for n in ("seq", "global_batch")]
@@ -289,8 +334,8 @@ def _rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
     return _alternative(chosen, other, row).replace(changes={"pipeline_layout": text})
 
 
-def _alternative(chosen: Chosen, other: Row, row: Row) -> Alternative:
+def _alternative(chosen: Chosen, other: Row, row: Row, close: bool = False) -> Alternative:
     both = chosen.compiled.table([{**r.codes, **r.prices} for r in (row, other)])
     left = sorted(law.rule.id for law in chosen.compiled.advice if law.holds(both).tolist() == [True, False])
     changes, rate, peak = _changes(chosen, other, row), vlm_parts.useful_rate(chosen, other), other.peak_memory / GIB
-    return Alternative(changes, tuple(left), other.step_time, rate, peak, against(other, row))
+    return Alternative(changes, tuple(left), other.step_time, rate, peak, against(other, row, close))

@@ -78,10 +78,15 @@ def _priced(r: Shipped, chosen: Chosen, row: Row, pipeline: str | None) -> dict[
     }
 
 
+def codes_of(layout: Values, row: Row) -> dict[str, int]:
+    """A recipe's layout with the run's own number formats."""
+    codes = {a.name: a.encode(layout[a.name]) if a.name in layout else a.off for a in axes.AXES}
+    return codes | {a.name: row.codes[a.name] for a in axes.AXES if a.is_format}
+
+
 def _pinned(p: Program, r: Shipped, row: Row) -> Program:
     """The run with the recipe's layout and its own number formats."""
-    codes = {a.name: a.encode(r.layout[a.name]) if a.name in r.layout else a.off for a in axes.AXES}
-    codes |= {a.name: row.codes[a.name] for a in axes.AXES if a.is_format}
+    codes = codes_of(r.layout, row)
     where = p.spans["hardware"]
     return evolve(p, pins={n: Pin(n, c, where) for n, c in codes.items()}, pipeline_layout=r.layout.get(_PIPELINE))
 

@@ -32,6 +32,8 @@ class Neighbour:
     """As in `Row`; NaN for all if a law that reads no price refuses it."""
     needed: float
     """Bytes that it needs in the case of the memory estimate in which the plan fits."""
+    close: bool = False
+    """Whether the estimate cannot tell its step from the plan's; not known before it is compared."""
 
     @property
     def peak_memory(self) -> float:
@@ -106,4 +108,4 @@ def effect(n: Neighbour, row: Row) -> str:
     if n.refused_by is not None:
         over = f" ({NEEDS[n.refused_by]} {n.needed / GIB:.0f} GiB)" if n.refused_by in NEEDS else ""
         return f"refused by {n.refused_by}{over}"
-    return change(n.step_time / row.step_time - 1, (n.peak_memory - row.peak_memory) / GIB)
+    return change(n.step_time / row.step_time - 1, (n.peak_memory - row.peak_memory) / GIB, n.close)

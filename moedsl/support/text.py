@@ -37,9 +37,14 @@ def tokens(n: int) -> str:
     return f"{n // 1024}k" if n and n % 1024 == 0 else str(n)
 
 
-def change(step_time: float, gib: float) -> str:
-    """Say what a change costs: the share by which a step grows, and the memory."""
-    return f"{100 * step_time:+.1f}% step time, {gib:+.1f} GiB"
+CLOSE = "about as fast, "
+"""Before a difference that the estimate cannot tell from none."""
+
+
+def change(step_time: float, gib: float, close: bool = False) -> str:
+    """Say what a change costs: the share by which a step grows, and the memory. If the estimate cannot tell the two
+    steps apart, they are `close`."""
+    return f"{CLOSE * close}{100 * step_time:+.1f}% step time, {gib:+.1f} GiB"
 
 
 def short(rule: str) -> str:

@@ -155,12 +155,33 @@ class VisionNote(Record):
     cite: tuple[str, ...]
 
 
+class Leaning(Record):
+    """A constant that the step leans on."""
+
+    constant: str
+    moves: float
+    """How far one standard deviation of it moves the step, as a share."""
+    about: str
+
+
+class Interval(Record):
+    """The interval in which nine of ten steps lie."""
+
+    lower_s: float
+    upper_s: float
+    leans_on: tuple[Leaning, ...]
+    """The constants that move it most."""
+    unlike: tuple[str, ...]
+    """How the run differs from all that the constants were fitted to; each makes the interval wider."""
+
+
 class Estimate(Record):
     """Predicted memory and speed."""
 
     memory: Memory
     step_time_s: float
     """Seconds of a step."""
+    interval: Interval
     tokens_per_s_per_gpu: float
     model_tflops_per_gpu: float
     breakdown: Mapping[str, float]

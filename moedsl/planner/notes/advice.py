@@ -72,6 +72,6 @@ def _certain(chosen: Chosen) -> Law:
     return evolve(some, needs=frozenset(a.name for a in axes.AXES), value=lambda t: chosen.cost.spare(t) >= 0)
 
 
-def against(other: Row, row: Row) -> str:
-    """Compare another layout with the plan's in a few words."""
-    return change(other.step_time / row.step_time - 1, (other.peak_memory - row.peak_memory) / GIB)
+def against(other: Row, row: Row, close: bool = False) -> str:
+    """Compare another layout with the plan's in a few words; `close` if the estimate cannot tell their steps apart."""
+    return change(other.step_time / row.step_time - 1, (other.peak_memory - row.peak_memory) / GIB, close)

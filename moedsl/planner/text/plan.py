@@ -8,7 +8,7 @@ from typing import Any
 from moedsl.planner.experiment import summary, unstated
 from moedsl.planner.memory_verdict import bounds_text
 from moedsl.planner.model.decisions import Alternative
-from moedsl.planner.model.estimate import Stage
+from moedsl.planner.model.estimate import Interval, Stage
 from moedsl.planner.model.plan import Layout, Need, Plan
 from moedsl.schema.axes import ATTENTION, AXES, EXPERTS, pairs, show
 from moedsl.schema.symbols import VLM_WORDS
@@ -126,7 +126,14 @@ def _time(p: Plan) -> str:
     head = f"Speed  {e.step_time_s:.2f} s a step, {rates}"
     parts = sorted(((v, k) for k, v in e.breakdown.items() if v > 0), reverse=True)
     lines = [f"  {k.replace('_', ' '):<24}{v:8.3f} s {100 * v / e.step_time_s:5.1f}%" for v, k in parts]
-    return "\n".join([head, *lines])
+    return "\n".join([head, wrapped(_interval(e.interval)), *lines])
+
+
+def _interval(i: Interval) -> str:
+    wider = f", wider because there is {' and '.join(i.unlike)}" if i.unlike else ""
+    leans = ", ".join(f"{n.constant} ({n.moves:.0%})" for n in i.leans_on)
+    leaning = f"; leans on {leans}" if leans else ""
+    return f"{i.lower_s:.2f} to {i.upper_s:.2f} s in nine of ten runs{wider}{leaning}"
 
 
 def _parts(p: Plan) -> str:

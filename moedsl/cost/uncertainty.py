@@ -1,0 +1,157 @@
+"""Estimate how well a step time is known: by the constants that it leans on, and by what they do not explain.
+
+stdlib/calibration/uncertainty.json has, for each generation of GPUs, how the logs of its constants may still move
+together after their fit, and the runs that they were fitted to; and, from runs that were left out of a fit, the errors
+beyond that. `make accuracy` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from math import exp
+from typing import Any
+
+import numpy as np
+from attrs import evolve, field
+
+from moedsl.cost.estimate import Columns, Cost
+from moedsl.cost.rows import Floats
+from moedsl.schema.calibration import Constant
+from moedsl.schema.facts import Model
+from moedsl.schema.frozen import frozen
+from moedsl.support.resources import stdlib_dir
+
+FILE = "calibration/uncertainty.json"
+NINE_OF_TEN = 1.645
+"""Standard deviations to each side that contain nine of ten."""
+SHOWN = 3
+"""The constants that are named."""
+NUDGE = 0.02
+"""How far a constant is moved to see what leans on it, as a log."""
+
+
+@frozen
+class Seen:
+    """What is known of one generation: the constants that steps lean on most, and what the runs of their fit were."""
+
+    names: tuple[str, ...]
+    factor: Floats = field(eq=False)
+    """The covariance of the logs of the constants is this times its transpose."""
+    families: tuple[str, ...]
+    """Families of attention (`family`)."""
+    gpus: int
+    """The most GPUs."""
+    seq: int
+    """The longest sequence."""
+
+    @property
+    def spread(self) -> Floats:
+        """The standard deviation of the log of each constant."""
+        return np.sqrt((self.factor**2).sum(axis=1))
+
+
+@frozen
+class Unexplained:
+    """Standard deviations of the log of a step beyond the constants."""
+
+    like: float
+    """Of a run that resembles those of the fit."""
+    unlike: float
+    """Of one that does not."""
+    between: float
+    """Of the difference of two layouts of the same run."""
+
+
+@frozen
+class Doubt:
+    """The uncertainty of one step time."""
+
+    spread: float
+    """Standard deviation of its log."""
+    leans_on: tuple[tuple[Constant, float], ...]
+    """Constants, with how far the log of the step moves with one standard deviation of each, largest first."""
+    unlike: tuple[str, ...]
+    """How the run differs from all that the constants were fitted to."""
+
+    @property
+    def factor(self) -> float:
+        """Nine of ten steps take between the estimate divided by this and the estimate times this."""
+        return exp(NINE_OF_TEN * self.spread)
+
+
+def family(m: Model) -> str:
+    """Name the family of attention, or of what replaces most of it."""
+    if m.hybrid:
+        return "Mamba-2"
+    if m.linear:
+        return "delta nets"
+    return "MLA" if m.attention == "mla" else "GQA"
+
+
+@cache
+def known() -> tuple[Mapping[str, Seen], Unexplained]:
+    """Read the file: what is known of each generation, and what no constant explains."""
+    data = json.loads((stdlib_dir() / FILE).read_text(encoding="utf-8"))
+    return {arch: _seen(d) for arch, d in data["generations"].items()}, Unexplained(**data["unexplained"])
+
+
+def _seen(d: Mapping[str, Any]) -> Seen:
+    names = (*d["constants"],)
+    factor = np.zeros((len(names), len(names)))
+    for row, values in zip(factor, d["constants"].values(), strict=True):
+        row[: len(values)] = values
+    return Seen(names, factor, (*d["families"],), d["gpus"], d["seq"])
+
+
+def slopes(cost: Cost, cols: Columns, base: Floats, names: Sequence[str]) -> Floats:
+    """Return d log(step) / d log(constant) by row and constant; `base` are the steps."""
+    k, out = cost.hardware.constants, np.empty((len(base), len(names)))
+    for i, name in enumerate(names):
+        moved = evolve(k, **{name: getattr(k, name) * exp(NUDGE)})
+        other = evolve(cost, hardware=evolve(cost.hardware, constants=moved))
+        out[:, i] = np.log(other.time(cols) / base) / NUDGE
+    return out
+
+
+def leaning(cost: Cost, cols: Columns, base: Floats) -> Floats:
+    """Return `slopes` for the constants of `Seen`; none for a generation without a fit."""
+    seen = known()[0].get(cost.hardware.arch)
+    return slopes(cost, cols, base, seen.names if seen else ())
+
+
+def doubt(cost: Cost, slope: Floats) -> Doubt:
+    """Return the uncertainty of a step, from its row of `leaning`."""
+    generations, unexplained = known()
+    seen = generations.get(cost.hardware.arch)
+    differs = (*unlike(cost, seen),)
+    beyond = unexplained.unlike if differs else unexplained.like
+    if seen is None:
+        return Doubt(beyond, (), differs)
+    spread, moves = np.hypot(np.linalg.norm(slope @ seen.factor), beyond), np.abs(slope * seen.spread)
+    most = [i for i in np.argsort(-moves, kind="stable")[:SHOWN] if moves[i] > 0]
+    declared = cost.hardware.constants.known
+    return Doubt(float(spread), tuple((declared[seen.names[i]], float(moves[i])) for i in most), differs)
+
+
+def unlike(cost: Cost, seen: Seen | None) -> Iterator[str]:
+    """Yield how a run differs from all that the constants were fitted to."""
+    if seen is None:
+        yield f"no run on {cost.hardware.arch}"
+        return
+    if family(cost.model) not in seen.families:
+        yield f"no run with {family(cost.model)}"
+    if cost.gpus > seen.gpus:
+        yield f"no run on more than {seen.gpus} GPUs"
+    if cost.seq > seen.seq:
+        yield f"no run longer than {seen.seq} tokens"
+
+
+def apart(cost: Cost, slope: Floats) -> Floats:
+    """Return the smallest difference of two steps that the estimate can tell, as a log, by row. `slope` is the
+    difference of their rows of `leaning`: two layouts of a run share most of their errors."""
+    generations, unexplained = known()
+    seen = generations.get(cost.hardware.arch)
+    shared = np.linalg.norm(slope @ seen.factor, axis=1) if seen else np.zeros(len(slope))
+    return NINE_OF_TEN * np.hypot(shared, unexplained.between)
