@@ -11,7 +11,7 @@ from attrs import frozen
 
 from moedsl.calibrate.fit import Floats
 from moedsl.calibrate.runs import Measured
-from moedsl.cost.uncertainty import family
+from moedsl.solver.uncertainty import family
 
 Key = Callable[[Measured], str | None]
 """The group of a run; None if the run is in no group, and always seen."""

@@ -14,9 +14,9 @@ from accuracy_groups import Prediction
 
 from moedsl.calibrate.fit import Floats, errors, precision
 from moedsl.calibrate.runs import Measured, batches
-from moedsl.cost import uncertainty
-from moedsl.cost.uncertainty import NINE_OF_TEN, family
 from moedsl.schema.calibration import Constant, Constants
+from moedsl.solver import uncertainty
+from moedsl.solver.uncertainty import NINE_OF_TEN, family
 
 FILE = Path(__file__).parents[1] / "stdlib" / uncertainty.FILE
 WIDEST = 0.25
@@ -129,6 +129,7 @@ def write(runs: Sequence[Measured], found: Sequence[Prediction], slope: Slopes) 
         name: unexplained(*logs([p for p in found if p.like is like]))
         for name, like in {"like": True, "unlike": False}.items()
     }
+    left["unlike"] = max(left.values())
     left["between"] = between(runs, moved, slope)
     data = {"unexplained": {k: round(v, 3) for k, v in left.items()}, "generations": generations}
     FILE.write_text(_text(data) + "\n", encoding="utf-8")

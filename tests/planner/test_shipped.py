@@ -63,7 +63,7 @@ def test_the_plan_prints_both_predictions_and_the_command() -> None:
     part = text[text.index("\nNVIDIA's recipe  ") :].split("\n\n")[0]
     said = " ".join(part.split())
     assert f"NVIDIA's recipe {NAME}" in said and f"moedsl diff FILE --like {NAME}" in said
-    assert f"{plan.shipped.step_time_s:.2f} s a step (+" in said
+    assert f"{plan.shipped.step_time_s:.2f} s a step (" in said
     assert f"this plan {plan.estimate.step_time_s:.2f} s a step" in said
     assert "pp=8 ep=8 dispatcher=hybridep" in said and "written for grad_reduce=bf16" in said
 

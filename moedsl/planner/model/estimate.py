@@ -181,7 +181,6 @@ class Estimate(Record):
     memory: Memory
     step_time_s: float
     """Seconds of a step."""
-    interval: Interval
     tokens_per_s_per_gpu: float
     model_tflops_per_gpu: float
     breakdown: Mapping[str, float]
@@ -190,6 +189,8 @@ class Estimate(Record):
     useful_share: float
     """Share of a sequence that trains the decoder."""
     useful_tokens_per_s_per_gpu: float
+    interval: Interval | None = None
+    """Null in plans of earlier versions."""
     parts: tuple[Part, ...] | None = None
     """A VLM's encoder, projector and decoder."""
     freeze: tuple[Freeze, ...] | None = None

@@ -126,7 +126,8 @@ def _time(p: Plan) -> str:
     head = f"Speed  {e.step_time_s:.2f} s a step, {rates}"
     parts = sorted(((v, k) for k, v in e.breakdown.items() if v > 0), reverse=True)
     lines = [f"  {k.replace('_', ' '):<24}{v:8.3f} s {100 * v / e.step_time_s:5.1f}%" for v, k in parts]
-    return "\n".join([head, wrapped(_interval(e.interval)), *lines])
+    known = [wrapped(_interval(e.interval))] if e.interval else []
+    return "\n".join([head, *known, *lines])
 
 
 def _interval(i: Interval) -> str:

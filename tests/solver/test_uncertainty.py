@@ -1,0 +1,80 @@
+"""How well a step time is known: the intervals hold what was published, and know what they rest on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from moedsl.calibrate.runs import Measured, batches, read
+from moedsl.solver import uncertainty
+from moedsl.solver.uncertainty import NINE_OF_TEN, apart, doubt, known, leaning, slopes
+from moedsl.support.resources import stdlib_dir
+
+CALIBRATION = stdlib_dir() / "calibration"
+
+
+@pytest.fixture(scope="module")
+def published() -> list[Measured]:
+    return read(CALIBRATION / "published.jsonl")[1]
+
+
+def one(runs: list[Measured], id: str) -> Measured:
+    return next(r for r in runs if r.id == id)
+
+
+def slope(r: Measured) -> uncertainty.Floats:
+    return leaning(r.cost, r.row, r.cost.time(r.row))[0]
+
+
+def test_the_file_is_of_the_constants_and_the_runs(published: list[Measured]) -> None:
+    generations, unexplained = known()
+    assert {*generations} == {r.arch for r in published}
+    assert 0 < unexplained.like <= unexplained.unlike
+    for arch, seen in generations.items():
+        mine = [r for r in published if r.arch == arch]
+        assert {*seen.names} <= {*mine[0].cost.hardware.constants.known}
+        assert (seen.gpus, seen.seq) == (max(r.cost.gpus for r in mine), max(r.cost.seq for r in mine))
+        assert (seen.spread > 0).all()
+
+
+def test_most_published_runs_are_inside(published: list[Measured]) -> None:
+    inside = list[bool]()
+    for b in batches(published):
+        moved = leaning(b.cost, b.columns, b.cost.time(b.columns))
+        for i, row in zip(b.at, moved, strict=True):
+            r = published[i]
+            off = np.log(r.predicted() / (r.tokens or 0))
+            inside.append(abs(off) <= NINE_OF_TEN * doubt(r.cost, row).spread)
+    assert np.mean(inside) > 0.88
+
+
+def test_a_run_unlike_all_others_has_a_wider_interval(published: list[Measured]) -> None:
+    r = one(published, "m0000")
+    far = evolve(r, cost=evolve(r.cost, gpus=2**15, global_batch=2**19))
+    assert doubt(r.cost, slope(r)).unlike == ()
+    assert doubt(far.cost, slope(far)).unlike == ("no run on more than 8192 GPUs",)
+    new = evolve(r.cost, hardware=evolve(r.cost.hardware, arch="rubin"))
+    assert doubt(new, leaning(new, r.row, new.time(r.row))[0]).unlike == ("no run on rubin",)
+
+
+def test_it_leans_on_what_it_spends_its_time_on(published: list[Measured]) -> None:
+    """Faster products make every step shorter, and a step without HybridEP does not read its rate."""
+    r = one(published, "m0167")
+    base = r.cost.time(r.row)
+    assert -1 < slopes(r.cost, r.row, base, ["gemm"])[0, 0] < -0.2
+    assert slopes(r.cost, r.row, base, ["dispatch_alltoall", "cast_nvfp4"]).tolist() == [[0.0, 0.0]]
+    found = doubt(r.cost, slope(r))
+    moves = [by for _, by in found.leans_on]
+    assert len(moves) == 3 and moves == sorted(moves, reverse=True)
+    assert found.factor == pytest.approx(np.exp(NINE_OF_TEN * found.spread))
+
+
+def test_layouts_that_differ_little_are_told_apart_sooner(published: list[Measured]) -> None:
+    """What two layouts share cancels: their difference is known better than either."""
+    r = one(published, "m0167")
+    row = slope(r)
+    (same,) = apart(r.cost, np.zeros((1, len(row))))
+    (other,) = apart(r.cost, row[None, :] / 2)
+    assert same == pytest.approx(NINE_OF_TEN * known()[1].between)
+    assert same < other
