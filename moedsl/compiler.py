@@ -24,6 +24,7 @@ from moedsl.rules import library, stdlib
 from moedsl.rules.library import Library
 from moedsl.solver import solve
 from moedsl.solver.solve import Chosen, Progress
+from moedsl.support import limits
 from moedsl.syntax import ast, parse_cache
 
 STAGES = ("parse", "check", "lower", "solve", "plan")
@@ -61,8 +62,13 @@ def load_stdlib() -> Library:
 def compile_source(
     source: Source, stop_after: str = "plan", progress: Progress = lambda _: None, like: str = ""
 ) -> Result:
-    """Run the stages up to and including `stop_after`; `like` names a recipe of Bridge's whose layout is pinned."""
-    return advance(Result(source, library=load_stdlib(), like=like), STAGES[: STAGES.index(stop_after) + 1], progress)
+    """Run the stages up to and including `stop_after`; `like` names a recipe of Bridge's whose layout is pinned.
+
+    A command ends with `limits.TooLarge` if that takes too much.
+    """
+    stages = STAGES[: STAGES.index(stop_after) + 1]
+    with limits.bounded():
+        return advance(Result(source, library=load_stdlib(), like=like), stages, progress)
 
 
 def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _: None) -> Result:
@@ -119,9 +125,10 @@ def _of_another_model(r: Result) -> Iterator[Diagnostic]:
 
 def _solve(r: Result, progress: Progress) -> None:
     every: list[OfRun] = []
-    for program in r.programs:
-        progress(f"solving {program.name}")
-        chosen, diagnostics = _choose(program, r.chosen, progress)
+    for i, program in enumerate(r.programs, 1):
+        progress(f"solving {program.name}" + (f" ({i} of {len(r.programs)})" if len(r.programs) > 1 else ""))
+        with limits.of_run(program):
+            chosen, diagnostics = _choose(program, r.chosen, progress)
         every += [(program, d) for d in diagnostics]
         r.chosen += chosen
     r.diagnostics.extend(merged(every, r.programs))
@@ -176,7 +183,8 @@ def _plan(r: Result, progress: Progress) -> None:
     notes = [d for d in r.diagnostics if not d.is_error]
     for c in r.chosen:
         progress(f"planning {c.problem.program.name}")
-        r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
+        with limits.of_run(c.problem.program):
+            r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
     programs = [c.problem.program for c in r.chosen]
     judged = [(p, d) for p, c, plan in zip(programs, r.chosen, r.plans, strict=True) for d in _set(c, plan, r.library)]
     r.diagnostics.extend(merged(judged, programs))

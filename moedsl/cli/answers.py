@@ -15,6 +15,7 @@ from moedsl.queries.pareto import pareto
 from moedsl.queries.text import budget_text, pareto_text, top_text
 from moedsl.queries.top import because, top
 from moedsl.solver.solve import Chosen
+from moedsl.support import limits
 
 
 def run(a: Namespace) -> int:
@@ -54,8 +55,9 @@ def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None
     progress = talk.Progress()
 
     def answered(c: Chosen, p: Plan) -> Plan:
-        best = top(c, layouts, budget) if layouts else None
-        trades = pareto(c, budget, progress) if fronts else None
+        with limits.of_run(c.problem.program):
+            best = top(c, layouts, budget) if layouts else None
+            trades = pareto(c, budget, progress) if fronts else None
         cost = budget and budget.of(c.solution.rows[0].step_time, step_tokens(c), c.problem.gpus)
         return p.replace(top=best, pareto=trades, budget=cost)
 

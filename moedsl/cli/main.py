@@ -16,7 +16,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from moedsl.cli import limits
+from moedsl.cli import too_large
 from moedsl.cli.arguments import COMMANDS, Command
 from moedsl.cli.terminal import UnwrittenError, shown
 
@@ -34,7 +34,7 @@ def _run(words: Sequence[str]) -> int:
         arguments = _parser(words[0] if words else "").parse_args(words)
         with _one_blas_thread(), _no_collections():
             module = importlib.import_module(f"moedsl.cli.commands.{arguments.module}")
-        code = limits.within(module.run, arguments)
+        code = too_large.within(module.run, arguments)
         sys.stdout.flush()
         gc.freeze()  # Python is about to end, and would look at all of it once more
         return code

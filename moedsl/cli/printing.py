@@ -9,16 +9,24 @@ from typing import Any
 from moedsl.cli import talk
 from moedsl.compiler import Result
 from moedsl.planner import sweep_table
+from moedsl.planner.model.ladder import Ladder
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
+from moedsl.solver.solve import Chosen
+from moedsl.support import limits
 
 
 def with_ladders(result: Result) -> None:
     """Add its ladder to each plan; plans of a workflow have theirs."""
+    pairs = zip(result.chosen, result.plans, strict=True)
+    result.plans = tuple(p.replace(ladder=p.ladder or _ladder(c)) for c, p in pairs)
+
+
+def _ladder(c: Chosen) -> Ladder:
     from moedsl.planner import ladder
 
-    pairs = zip(result.chosen, result.plans, strict=True)
-    result.plans = tuple(p.replace(ladder=p.ladder or ladder.of_run(c)) for c, p in pairs)
+    with limits.of_run(c.problem.program):
+        return ladder.of_run(c)
 
 
 def show(a: Namespace, result: Result) -> None:

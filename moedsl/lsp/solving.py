@@ -1,4 +1,4 @@
-"""Run the solver in a thread: one job for each file, void when its text changes; answers have priority."""
+"""Run the solver in a thread: a job for each file, ended by a new text or a limit of time; answers have priority."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import logging
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from attrs import define, field
 
+from moedsl.diagnostics.model import Diagnostic, warning
 from moedsl.lsp.document import Analysis, Document, Solved
+from moedsl.support import limits
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +26,10 @@ DELAY = 0.1
 
 class _SupersededError(Exception):
     """The text that is being solved has changed."""
+
+
+class _TooLongError(Exception):
+    """The file needs more seconds than a run may."""
 
 
 @define(eq=False)
@@ -97,7 +104,7 @@ class Solving:
         """Run the thread of the solver."""
         while True:
             job, document, loop = self._queue.get()
-            plan = _solve(job, document)
+            plan = solved(job, document)
             if loop.is_closed():
                 return  # the client has left
             loop.call_soon_threadsafe(self._done, job, document, plan)
@@ -108,29 +115,41 @@ class Solving:
         job.end()
 
 
-def _solve(job: Job, document: Document) -> Solved | None:
+def solved(job: Job, document: Document) -> Solved | None:
     """Solve a snapshot; None if it is void. A bug of the solver only costs the hints."""
+    end = time.thread_time() + limits.SECONDS
 
-    def progress(_: str) -> None:
+    def ask() -> None:
         if job.void:
             raise _SupersededError
+        if time.thread_time() > end:
+            raise _TooLongError
 
     try:
-        progress("")
-        return solve(document.analysis, progress)
+        ask()
+        with limits.stopped_by(ask):
+            return solve(document.analysis)
     except _SupersededError:
         return None
+    except _TooLongError:
+        return Solved((), (), (_too_large(document),))
     except Exception:
         log.exception("solving %s failed", document.uri)
         return None
 
 
-def solve(analysis: Analysis, progress: Callable[[str], None] = lambda _: None) -> Solved:
+def _too_large(document: Document) -> Diagnostic:
+    text = f"there is too much to search: the editor stopped to plan this file after {limits.SECONDS:g} s of a core"
+    help = "pin a value or state fewer `candidates`; `moedsl plan` gives every run of the file as long"
+    return warning("solve.stopped", text, document.programs[0].spans["hardware"], help=help)
+
+
+def solve(analysis: Analysis) -> Solved:
     """Run the compiler's stages after the check."""
     from moedsl import compiler
 
     result = compiler.Result(analysis.source, analysis.module, analysis.library, analysis.programs)
-    compiler.advance(result, compiler.STAGES[2:], progress)
+    compiler.advance(result, compiler.STAGES[2:])
     return Solved(result.chosen, result.plans, tuple(result.diagnostics))
 
 

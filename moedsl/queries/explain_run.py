@@ -19,6 +19,7 @@ from moedsl.planner.build import make_plan
 from moedsl.schema.operators import FUNCTIONS
 from moedsl.solver.legal import legal_on
 from moedsl.solver.solve import solve
+from moedsl.support import limits
 
 Run = tuple[str, Context | None, Json | None]
 """A run's name, and its layout or the reason why it has none."""
@@ -66,7 +67,9 @@ def _bases(source: Source, r: Result, sources: Mapping[str, Source]) -> Iterator
     """Every run with its layout or its failure; the runs of an isolation or a workflow are solved together."""
     if all(_plain(p) for p in r.programs):
         for p in r.programs:
-            yield _one(p, sources)
+            with limits.of_run(p):
+                one = _one(p, sources)
+            yield one
         return
     solved = compile_source(source, "solve", like=r.like)
     for c in solved.chosen:

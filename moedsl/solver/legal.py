@@ -17,6 +17,7 @@ from moedsl.solver.laws import Compiled, Law, broken, obeying
 from moedsl.solver.members import Member, inactive, without
 from moedsl.solver.problem import lower
 from moedsl.solver.table import Table
+from moedsl.support import limits
 
 CHUNKS = (64, 4096, 65_536)
 """Rows of the first, second and later chunks: most searches find a layout early or the space is small."""
@@ -82,6 +83,7 @@ def _some(table: Table, domains: Domains, open_: list[str], laws: list[Open]) ->
     """Search depth first: every axis in turn, each law as soon as its axes are bound."""
 
     def extend(t: Table, at: int, turn: int) -> bool:
+        limits.go_on()
         if at == len(open_):
             return bool(t.rows)
         t = t.grow(open_[at], np.sort(domains[open_[at]]))

@@ -31,6 +31,7 @@ from moedsl.solver.question import Answer, Question
 from moedsl.solver.space import combinations_of, mesh_table, policy_table
 from moedsl.solver.table import Mask, Row, Table
 from moedsl.solver.top_k import Floats, TopK, any_of, ignoring
+from moedsl.support import limits
 
 FIRST_BLOCK = 2048
 """Meshes in the first block, whose memory is bounded first."""
@@ -194,6 +195,7 @@ class Search:
 
     def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
         """The rows whose bounds of memory with any of some policies obey the laws that cap it."""
+        limits.go_on()
         caps = [law for law in self.c.laws if law.capped]
         names = dict.fromkeys((*prices, *(law.capped for law in caps if law.capped)))
         return obeying(table.with_columns(**{n: self._most_frugal(n, table, policies) for n in names}), caps)

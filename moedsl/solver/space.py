@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.schema.axes import HELD, MESH
-from moedsl.solver.laws import Compiled, obeying
+from moedsl.solver.laws import Compiled, Law, obeying
 from moedsl.solver.table import Table
+from moedsl.support import limits
 
 MOST = 1_000_000
 """The most rows that a table grows to before laws take some away: a row with its lets takes some 60 bytes."""
@@ -22,10 +25,13 @@ def mesh_table(c: Compiled) -> Table:
         ready = [law for law in pending if law.needs <= bound]
         pending = [law for law in pending if not law.needs <= bound]
         domain = np.sort(c.problem.domains[name])
-        table = Table.joined(
-            [obeying(part.grow(name, domain), ready) for part in table.parts(max(1, MOST // len(domain)))]
-        )
+        table = Table.joined([_grown(part, name, domain, ready) for part in table.parts(max(1, MOST // len(domain)))])
     return table
+
+
+def _grown(part: Table, name: str, domain: NDArray[np.int64], laws: Sequence[Law]) -> Table:
+    limits.go_on()
+    return obeying(part.grow(name, domain), laws)
 
 
 def _project(policies: Table, axes_: frozenset[str]) -> Table:

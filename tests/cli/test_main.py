@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from moedsl.cli import limits, main
+from moedsl.cli import main
 from moedsl.cli.commands import plan as plan_command
+from moedsl.support import limits
 from tests.helpers.paths import ROOT
 
 GOOD = "qwen3_30b_a3b; gb200 x 8"
@@ -37,7 +38,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def process(*words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "moedsl.cli.main", *words], capture_output=True, check=False, **more)
+    return subprocess.run([sys.executable, "-m", "moedsl", *words], capture_output=True, check=False, **more)
 
 
 # ---------------------------------------------------------------- exit codes and streams
@@ -106,21 +107,42 @@ def test_interrupted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (code, stdout) == (130, "") and "Traceback" not in stderr
 
 
+LARGE = "qwen35_vl_397b_a17b; h200 x 8; seq 1M; sweep batch in 64, 128"
+
+
 @pytest.mark.parametrize("command", ["plan", "check", "explain", "what-if", "compile", "report"])
 def test_a_command_that_takes_too_long(
     run: Any, command: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = (command, "-e", f"{GOOD}; sweep micro_batch in 1, 2", *(["--json"] if command == "plan" else []))
+    json_too = ["--json"] if command == "plan" else []
     monkeypatch.chdir(tmp_path_factory.mktemp("warm"))
-    run(*asked)  # imports what the command needs, so that the limit stops its search and not an import
-    monkeypatch.setattr(limits, "SECONDS", 0.01)
+    run(command, "-e", GOOD, *json_too)  # imports what the command needs, so that the limit stops a search
+    monkeypatch.setattr(limits, "SECONDS", 0.3)
     monkeypatch.chdir(tmp_path)
-    code, stdout, stderr = run(*asked)
-    assert code == 1 and "error[solve.too_large]" in stderr and "Traceback" not in stderr
-    assert "runs = 2" in stderr.replace(":", " =") and "values of recompute" in stderr and "help: " in stderr
+    code, stdout, stderr = run(command, "-e", LARGE, *json_too)
+    assert code == 1 and "error[solve.too_large]: `main.batch_64` needs more than 0.3 s of a core" in stderr
+    assert "values of recompute" in stderr and "help: " in stderr and "Traceback" not in stderr
     assert not stdout or [d["id"] for d in json.loads(stdout)["diagnostics"]] == ["solve.too_large"]
     assert not [*tmp_path.iterdir()]
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
+
+
+@pytest.mark.parametrize("words", [["run", "--dryrun"], ["rehearse", "--dryrun"], ["verify"], ["diff", "-e", GOOD]])
+def test_what_another_command_plans_is_bounded(
+    run: Any, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.3)
+    (tmp_path / "large.moe").write_text(LARGE)
+    code, stdout, stderr = run(words[0], str(tmp_path / "large.moe"), *words[1:])
+    assert (
+        (code, stdout) == (1, "") and "error[solve.too_large]: `main.batch_64`" in stderr and "Traceback" not in stderr
+    )
+
+
+def test_a_command_that_needs_too_much_memory(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MEMORY", 1 << 20)
+    code, stdout, stderr = run("plan", "-e", LARGE)
+    assert (code, stdout) == (1, "") and "needs more than 500 MB of memory" in stderr and "Traceback" not in stderr
 
 
 # ---------------------------------------------------------------- input

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import Any
 
 from moedsl.cli import answers, talk
 from moedsl.cli.talk import compiled
 from moedsl.queries.text import what_if_text
 from moedsl.queries.what_if import what_if
 from moedsl.solver.solve import Chosen
+from moedsl.support import limits
 
 
 def run(a: Namespace) -> int:
@@ -18,7 +20,11 @@ def run(a: Namespace) -> int:
     if result is None or code:
         return code
     progress, budget = talk.Progress(), answers.budget_of(a)
-    found = [what_if(c, result.library, budget, progress) for c in result.chosen if not _profiles(c)]
+    found: list[dict[str, Any]] = []
+    for c in result.chosen:
+        if not _profiles(c):
+            with limits.of_run(c.problem.program):
+                found.append(what_if(c, result.library, budget, progress))
     if a.json:
         talk.print_json({"version": 1, "runs": found})
     else:

@@ -1,0 +1,99 @@
+"""The limits of a command: seconds for each run, and memory; and what a thread asks instead."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from attrs import frozen
+
+from moedsl.support import limits
+
+
+@frozen
+class Run:
+    name: str
+
+
+def burn(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(limits, "SECONDS", 0.4)
+    with limits.turned_on():
+        yield
+    assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
+
+
+def test_every_run_has_its_own_seconds(command: None) -> None:
+    with limits.bounded():
+        for name in "abc":
+            with limits.of_run(Run(name)):
+                burn(0.25)
+    with pytest.raises(limits.TooLarge) as reached, limits.bounded():
+        for name in "aba":
+            with limits.of_run(Run(name)):
+                burn(0.25)
+    assert reached.value.run == Run("a")
+
+
+def test_a_command_on_one_run_has_no_more_than_that_run(command: None) -> None:
+    with pytest.raises(limits.TooLarge) as reached, limits.bounded():
+        with limits.of_run(Run("a")):
+            burn(0.25)
+        burn(0.3)
+    assert reached.value.run is None
+
+
+def test_the_limit_of_memory_is_of_what_is_held_more_and_ends(command: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MEMORY", 64 << 20)
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    held = np.ones(16 << 20)  # 128 MiB that this process has already
+    with limits.bounded():
+        few = np.ones(4 << 20)
+    with pytest.raises(limits.TooLarge, match="500 MB") as reached, limits.bounded(), limits.of_run(Run("a")):
+        np.ones(16 << 20)
+    assert reached.value.run == Run("a")
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    assert held.size + few.size + np.ones(16 << 20).size == 36 << 20
+
+
+def test_nothing_is_limited_outside_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the API: a signal would meet the caller's code."""
+    monkeypatch.setattr(limits, "SECONDS", 0.01)
+    with limits.bounded(), limits.of_run(Run("a")):
+        burn(0.1)
+
+
+def test_a_thread_has_no_signals(command: None) -> None:
+    """`main` may be called in a thread of another program."""
+
+    def work() -> None:
+        with limits.bounded():
+            burn(0.5)
+        done.append(True)
+
+    done: list[bool] = []
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done
+
+
+def test_a_search_asks_what_its_own_thread_says(command: None) -> None:
+    asked: list[str] = []
+    with limits.stopped_by(lambda: asked.append("outer")):
+        with limits.stopped_by(lambda: asked.append("inner")):
+            limits.go_on()
+        limits.go_on()
+    limits.go_on()
+    assert asked == ["inner", "outer"]
