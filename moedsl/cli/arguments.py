@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -42,12 +43,22 @@ def _amount(name: str) -> Any:
     return read
 
 
+class _Named(argparse.Action):
+    """Store a name, which is not empty."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if not values:
+            raise argparse.ArgumentError(self, "a name is needed, and the text is empty")
+        setattr(namespace, self.dest, values)
+
+
 _JSON = _flag("--json", "print JSON")
 _FILE = "a .moe file, or - for standard input"
 _TEXT = _arg("-e --expression TEXT", "the program itself")
 _LIKE = _arg(
-    "--like RECIPE", "with the layout of this recipe of Bridge's, where the program does not pin another", default=""
-)
+    "--like RECIPE", "with the layout of this recipe of Bridge's, where the program does not pin another", default="",
+    action=_Named,
+)  # fmt: skip
 _PROGRAM = (_arg("file FILE", _FILE, nargs="?"), _TEXT, _LIKE)
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 _PRINTED = (_JSON, _arg("--stop-after", "print the output of this stage and stop", choices=_STAGES))
@@ -105,6 +116,9 @@ COMMANDS: Mapping[str, Command] = {
             nargs="+",
         ),
         *_RECIPE,
+        _flag(
+            "--read-only", "run nothing: compare what the source states with the plan (default: Bridge runs the recipe)"
+        ),
         _arg("--jobs", "recipes checked at once (default: 2)", type=int, default=2),
         _JSON,
     ),
@@ -155,7 +169,12 @@ COMMANDS: Mapping[str, Command] = {
             nargs="*",
         ),
         _arg("-e --expression TEXT", "a program, placed after A and B", action="append"),
-        _arg("--like RECIPE", "compare one program with itself in the layout of this recipe of Bridge's", default=""),
+        _arg(
+            "--like RECIPE",
+            "compare one program with itself in the layout of this recipe of Bridge's",
+            default="",
+            action=_Named,
+        ),
         *_RECIPE,
         _READ_ONLY,
         _flag("--exit-code", "exit 1 unless it is the same experiment"),

@@ -19,6 +19,7 @@ from moedsl.megatron.recipes import LIKE
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.rule import Rule
 from moedsl.solver.solve import Chosen
+from moedsl.support.generation import AGAIN, mixed
 from moedsl.syntax import reader
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
@@ -152,6 +153,8 @@ def _of_folder(folder: Path, target: str, options: Options) -> Found:
 
 
 def _of_plan_file(path: Path, target: str) -> Side | Wrong:
+    if wrong := mixed(path.parent):
+        return _wrong(f"{target}: {wrong}", AGAIN)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
@@ -167,6 +170,8 @@ def _of_plan_file(path: Path, target: str) -> Side | Wrong:
 
 
 def _of_overrides(target: str) -> Side | Wrong:
+    if target.endswith(".txt") and (wrong := mixed(Path(target).parent)):
+        return _wrong(f"{target}: {wrong}", AGAIN)
     try:
         text = Path(target).read_text(encoding="utf-8") if target.endswith(".txt") else target
         return Side(target, "overrides", of_overrides(text))

@@ -15,20 +15,24 @@ from moedsl.emit.naming import function_name
 from moedsl.emit.overrides import overrides_text
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library
-from moedsl.support.owned_files import hash_of
+from moedsl.support.generation import LOCK
+from moedsl.support.owned_files import digest, hash_of
 
 
-def files_of(plan: Plan, source: Source, library: Library) -> dict[str, str]:
-    """The texts of the files by name. The lock hashes the user's file and the stdlib."""
+def files_of(
+    plan: Plan, source: Source, library: Library, more: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """The texts of the files by name, with `more`. The lock hashes the user's file, the stdlib and the other files."""
     std = [(n, s.text) for n, s in library.sources.items() if n.startswith("stdlib/")]
     own = [("", s.text) for n, s in library.sources.items() if not n.startswith("stdlib/")]
     inputs = {"source": hash_of(own or [("", source.text)]), "stdlib": hash_of(std)}
-    return {
+    made = {
         "recipe.py": recipe_text(plan),
         "overrides.txt": overrides_text(plan),
         "plan.json": json.dumps(plan.to_json(), indent=2, ensure_ascii=False) + "\n",
-        "moedsl.lock.json": lock_text(plan, inputs),
+        **more,
     }
+    return {**made, LOCK: lock_text(plan, inputs, made)}
 
 
 def files_of_runs(
@@ -41,7 +45,7 @@ def files_of_runs(
     out: dict[str, str] = {}
     for plan in plans:
         below = f"{plan.name}/" if len(plans) > 1 else ""
-        made = {**files_of(plan, source, library), **more.get(plan.name, {})}
+        made = files_of(plan, source, library, more.get(plan.name, {}))
         out |= {below + name: text for name, text in made.items()}
     return out
 
@@ -50,14 +54,16 @@ _RUN = ("name", "model", "hf", "hardware", "gpus", "phase", "task")
 _DECIDED = ("layout", "batch", "policy", "derived", "env", "set")
 
 
-def lock_text(plan: Plan, inputs: Mapping[str, str]) -> str:
-    """Write the lock as indented JSON. `inputs` has the hash of each input: ``source`` and ``stdlib``."""
+def lock_text(plan: Plan, inputs: Mapping[str, str], files: Mapping[str, str]) -> str:
+    """Write the lock as indented JSON. `inputs` has the hash of each input, ``source`` and ``stdlib``; `files` are the
+    texts next to it."""
     whole = plan.to_json()
     lock = {
         "version": 1,
         "moedsl": _own_version(),
         "target": whole["target"],
         "inputs": dict(sorted(inputs.items())),
+        "files": {name: digest(text) for name, text in sorted(files.items())},
         "function": function_name(plan),
         "decided": {key: whole[key] for key in (*_RUN, *_DECIDED)},
         "fields": decided_fields(plan),

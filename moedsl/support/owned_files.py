@@ -40,11 +40,25 @@ def stamp(name: str, text: str) -> str:
 
 def written_by_us(name: str, text: str) -> str:
     """Classify a file as "ours", "edited" (formerly ours) or "foreign"."""
-    found = (_KEY if name.endswith(".json") else _COMMENT).match(text)
+    found = _marker(name, text)
     if not found:
         return "foreign"
     rest = text[found.end() :]
     return "ours" if digest("{" + rest if name.endswith(".json") else rest) == found[1] else "edited"
+
+
+def written_as(path: Path) -> str | None:
+    """The hash of the text that moedsl wrote to a file; None if it is not there, or not as moedsl wrote it."""
+    try:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    except OSError:
+        return None
+    found = _marker(path.name, text)
+    return found[1] if found and written_by_us(path.name, text) == "ours" else None
+
+
+def _marker(name: str, text: str) -> re.Match[str] | None:
+    return (_KEY if name.endswith(".json") else _COMMENT).match(text)
 
 
 def write_all(directory: str | Path, files: Mapping[str, str], force: bool = False) -> list[Diagnostic]:

@@ -13,6 +13,7 @@ from attrs import asdict, frozen
 
 from moedsl.diagnostics.model import suggest
 from moedsl.planner.model.plan import Plan
+from moedsl.support.generation import AGAIN, mixed
 from moedsl.verify.gpu import DEVICES, Device, from_plan
 from moedsl.verify.report import Report, failed
 
@@ -97,6 +98,8 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
     if function is None:
         help = f"name the function: {head}:FUNCTION"
         return failed(target, "verify.input", "not a Python file with one public function ending in _config", help)
+    if wrong := mixed(path.parent):
+        return failed(target, "verify.mixed", wrong, AGAIN)
     beside = path.parent / "plan.json"
     try:
         plan = Plan.from_json(json.loads(beside.read_text(encoding="utf-8"))) if beside.exists() else None

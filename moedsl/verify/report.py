@@ -63,13 +63,17 @@ class Change:
     """file:line that assigned the new value, below site-packages; "" if unknown."""
 
 
+_WITHOUT_REFUSAL = ("accepted", "read")
+
+
 @frozen
 class Report:
-    """The verdict on one recipe. `accepted` without a mismatch means success; `failed` means that the check broke."""
+    """The verdict on one recipe. `accepted` or `read` without a mismatch means success; `failed` means that the check
+    broke."""
 
     file: str
     verdict: str
-    """accepted, refused or failed."""
+    """accepted, refused, failed, or read: compared with its plan and not run."""
     refusals: tuple[Refusal, ...] = ()
     mismatches: tuple[Mismatch, ...] = ()
     changed: tuple[Change, ...] = ()
@@ -93,11 +97,13 @@ class Report:
     id: str = ""
     """The diagnostic id of a failure: verify.no_bridge, verify.input, verify.crash, verify.timeout."""
     help: str = ""
+    read: tuple[str, ...] = ()
+    """Of a recipe that was read: how much of the plan its source states, and what it leaves open."""
 
     @property
     def ok(self) -> bool:
-        """Whether it is accepted and nothing differs from the plan."""
-        return self.verdict == "accepted" and not self.mismatches
+        """Whether it is accepted, or was only read, and nothing differs from the plan."""
+        return self.verdict in _WITHOUT_REFUSAL and not self.mismatches
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"ok": self.ok}
@@ -114,19 +120,20 @@ def from_json(data: Mapping[str, Any]) -> Report:
     values = {k: v for k, v in data.items() if k != "ok"}
     for name, kind in (("refusals", Refusal), ("mismatches", Mismatch), ("changed", Change)):
         values[name] = tuple(kind(**item) for item in values.get(name, ()))
-    for name in ("stages", "cautions", "warnings", "stood_in"):
+    for name in ("stages", "cautions", "warnings", "stood_in", "read"):
         values[name] = tuple(values.get(name, ()))
     return Report(**values)
 
 
 def render(report: Report) -> str:
     """Print a few lines for a person; the JSON form has everything."""
-    differs = ", but not what was planned" if report.verdict == "accepted" and report.mismatches else ""
+    differs = ", but not what was planned" if report.verdict in _WITHOUT_REFUSAL and report.mismatches else ""
     lines = [f"{report.file}: {report.verdict}{differs}{_summary(report)}"]
     if report.message:
         lines += [f"  {report.id}: {report.message}"]
     lines += [f"  refused by {r.where} ({r.question}): {r.error}: {r.message}" for r in report.refusals]
     lines += [f"  differs  {m.field}: planned {m.planned}, is {m.resolved}{_note(m.note)}" for m in report.mismatches]
+    lines += [f"  {text}" for text in report.read]
     lines += [f"  caution  {text}" for text in report.cautions]
     lines += _replaced(report)
     lines += [f"  replaced by a stand-in: {text}" for text in report.stood_in]

@@ -59,6 +59,20 @@ def test_diff_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not (folder / "ran").exists()
 
 
+def test_verify_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "-e", "qwen3_30b_a3b; h100 x 16; pin micro_batch=1", "-o", "out"]) == 0
+    recipe = folder / "out" / "recipe.py"
+    marks = 'Path(__file__).parents[1].joinpath("ran").touch()'
+    text = recipe.read_text().replace("micro_batch_size = 1\n", f"micro_batch_size = 2\n    {marks}\n")
+    recipe.write_text(f"{text}\nfrom pathlib import Path\n{marks}\n")
+    capsys.readouterr()
+    assert main(["verify", "--read-only", "out"]) == 1
+    said = capsys.readouterr().out
+    assert "out: read, but not what was planned" in said and "nothing was run" in said
+    assert "differs  train.micro_batch_size: planned 1, is 2" in said
+    assert not (folder / "ran").exists()
+
+
 @pytest.mark.parametrize("command", ["lint", "diff"])
 def test_a_module_is_not_imported(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "package").mkdir()
@@ -83,6 +97,6 @@ def test_what_runs_a_recipe_says_so(command: str, capsys: pytest.CaptureFixture[
         main([command, "--help"])
     said = " ".join(capsys.readouterr().out.split())
     assert "as you" in said
-    assert ("--read-only" in said) == (command in ("lint", "diff"))
+    assert ("--read-only" in said) == (command != "import")
     page = (ROOT / "docs" / f"{'recipes' if command == 'import' else command}.md").read_text(encoding="utf-8")
     assert "SECURITY.md" in page

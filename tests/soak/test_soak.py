@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from moedsl.support.folder_lock import STAGE
+from moedsl.support.generation import LOCK, mixed
 from moedsl.support.resources import stdlib_dir
 from tests.helpers import damage, rotation
 from tests.helpers.paths import EXAMPLES
@@ -195,6 +196,14 @@ def test_kills_and_writers(tmp_path: Path, generations: Mapping[str, Files], rec
         written, kills = written + len(writers), kills + ends.count(None)
         found, whole = shown(folder), [generations[n] for n in names]
         assert all(any(data == files[name] for files in whole) for name, data in found.items()), seed
+        for run in {Path(name).parent for name in found}:
+            files = {name: data for name, data in found.items() if Path(name).parent == run}
+            told = (
+                any(files.items() <= made.items() for made in whole)
+                or mixed(folder / run)
+                or LOCK not in {Path(n).name for n in files}
+            )
+            assert told, f"nobody is told that {sorted(files)} are of two programs, {seed}"
         if found not in whole or hidden(folder):
             assert None in ends, f"{sorted(found)} are not of one program, {hidden(folder)}, {seed}"
             torn += 1

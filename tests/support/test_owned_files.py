@@ -137,8 +137,8 @@ def test_lock_is_the_same_each_time_and_tells_inputs_apart() -> None:
     plan = PLANS["qwen3_30b_h100_bf16"]
     source = hash_of([("run.moe", "gb200"), ("other.moe", "h100")])
     assert source == hash_of([("other.moe", "h100"), ("run.moe", "gb200")]) != hash_of([("run.moe", "gb200")])
-    text = lock_text(plan, {"stdlib": "b", "source": source})
-    assert text == lock_text(plan, {"source": source, "stdlib": "b"})
+    text = lock_text(plan, {"stdlib": "b", "source": source}, {"b": "2", "a": "1"})
+    assert text == lock_text(plan, {"source": source, "stdlib": "b"}, {"a": "1", "b": "2"})
     lock = json.loads(text)
     assert lock["fields"]["model.expert_model_parallel_size"] == 16 and lock["inputs"]["source"] == source
     assert write_all.__doc__ and json.loads(stamp("moedsl.lock.json", text))["decided"]["gpus"] == 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from argparse import Namespace
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,13 +29,23 @@ def run(a: Namespace) -> int:
             if made is None:
                 return 1
             paths += made
-        reports = verify.verify([p for _, p in paths], a.jobs, _Progress(len(paths)), a.gpu, a.world)
+        reports = (_read if a.read_only else _run)(a, [p for _, p in paths])
     reports = [evolve(r, file=name) for (name, _), r in zip(paths, reports, strict=True)]
     if a.json:
         talk.print_json([r.to_json() for r in reports])
     else:
         print("\n".join(verify.render(r) for r in reports))
     return int(not all(r.ok for r in reports))
+
+
+def _run(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
+    return verify.verify(paths, a.jobs, _Progress(len(paths)), a.gpu, a.world)
+
+
+def _read(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
+    from moedsl.lint.against_plan import against_plan
+
+    return [against_plan(path, a.gpu, a.world) for path in paths]
 
 
 def _compiled(file: str, stack: ExitStack) -> list[tuple[str, str]] | None:
