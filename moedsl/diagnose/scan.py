@@ -64,10 +64,8 @@ class Report:
 
 
 def symptoms(library: Library) -> tuple[Symptom, ...]:
-    """Prepare every symptom of a library whose pattern is a regular expression, in the order of the files."""
-    known, _, found = collect.of_library(library)
-    wrong = {d.labels[0].span for d in found if d.id == "check.pattern"}
-    return tuple(symptom(r) for r in known if r.kind == "symptom" and r.expr.span not in wrong)
+    """Prepare every symptom of a library without mistakes, in the order of the files."""
+    return tuple(symptom(r) for r in collect.of_library(library)[0] if r.kind == "symptom")
 
 
 def symptom(rule: Rule) -> Symptom:

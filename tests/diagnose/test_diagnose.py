@@ -464,6 +464,13 @@ def test_a_pattern_that_needs_backtracking_has_a_way_out(
     assert "check.pattern" in err and "RE2 has no lookahead" in err
 
 
+def test_a_pattern_that_cannot_be_searched_is_not_dropped(run: Any, tmp_path: Path) -> None:
+    rules = 'rules ours { symptom quota: "(unclosed" confirm "x" fix "y" because "a test" cite ours "here" }\n'
+    code, out, err = run(OOM, "--run", moe(tmp_path, "qwen3_30b_a3b; h100 x 16\n" + rules), "--json")
+    assert code == 1 and "check.pattern" in err and '"(unclosed"' in err
+    assert [d["id"] for d in json.loads(out)["diagnostics"]] == ["check.pattern"]
+
+
 def blocks_of(text: str, size: int) -> Iterator[bytes]:
     return scan.blocks(io.BytesIO(text.encode()), size)
 

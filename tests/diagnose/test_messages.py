@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -66,6 +67,28 @@ def test_every_symptom_is_held_against_something_real() -> None:
 @pytest.mark.parametrize("name", SEEN)
 def test_what_no_wheel_holds_is_seen(name: str) -> None:
     assert name in found_in(SEEN[name])
+
+
+@pytest.mark.parametrize("end", ["idx", "bin"])
+def test_indexed_data_that_is_opened_without_a_check(end: str, tmp_path: Path) -> None:
+    """As `fast_cache_load` does (core datasets/indexed_dataset.py:260)."""
+    with pytest.raises(FileNotFoundError) as missing:
+        (tmp_path / f"corpus.{end}").open("rb")
+    assert found_in(str(missing.value)) == ["data_missing"]
+    assert found_in(str(missing.value).replace(f".{end}", ".json")) == []
+
+
+@pytest.mark.bridge
+def test_what_torch_says_of_a_checkpoint() -> None:
+    import torch
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    keys = {"other": torch.zeros(1), "weight": torch.zeros(3, 3)}
+    with pytest.raises(RuntimeError) as refused:
+        torch.nn.Linear(2, 2).load_state_dict(keys)
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 4 and all(found_in(line) == ["state_dict_keys"] for line in lines)
+    assert found_in(str(CheckpointException("read", {3: (OSError("cut"), None)}))) == ["checkpoint_exception"]  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("line", HEALTHY)

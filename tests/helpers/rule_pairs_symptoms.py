@@ -95,6 +95,8 @@ _LINES = {
     **{f"std.input_failures.{n}": SEEN[n] for n in ("gated_repository", "learning_rates")},
     "std.input_failures.data_missing": "AssertionError: One or both of the .idx and .bin files cannot be found at the path prefix /data/corpus_text_document",
     "std.input_failures.checkpoint_keys": "RuntimeError: Missing key in checkpoint state_dict: optimizer.state.exp_avg.embedding.word_embeddings.weight.",
+    "std.input_failures.state_dict_keys": "RuntimeError: Error(s) in loading state_dict for GPTModel:",
+    "std.input_failures.checkpoint_exception": "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([3])",
     **{f"std.communication_failures.{n}": SEEN[n] for n in ("store_timeout", "deepep_timeout")},
     **{f"std.preflight_failures.{n}": SEEN[n] for n in SEEN if n.startswith("preflight_")},
     "std.number_failures.nan_iterations": "iteration 5/ 100 | number of skipped iterations:   1 | number of nan iterations:   1 |",

@@ -18,6 +18,7 @@ from moedsl.diagnose.text import text, to_json
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.results.gather import experiment_folder, job_logs
+from moedsl.rules import collect
 from moedsl.rules.library import Library, use
 from moedsl.syntax import reader
 from moedsl.syntax.parse_cache import cached_parse
@@ -64,7 +65,8 @@ def _library(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]
     if module is None or found:
         return library, None, list(found)
     use(library, source, module, cached_parse)
-    return library, source, [d for d in library.diagnostics if d.is_error]
+    *_, wrong = collect.of_library(library)
+    return library, source, [d for d in (*library.diagnostics, *wrong) if d.is_error]
 
 
 Opened = tuple[str, BinaryIO | None, list[Diagnostic]]
