@@ -1,7 +1,8 @@
 """The launching machine: one process that submits Kubeflow jobs as `moedsl run` does, and runs moedsl's commands.
 
 Lines of JSON on stdin and stdout: {"submit": ENTRY, "arguments": [...]} submits a small program in place of the recipe,
-as two nodes of two ranks; {"words": [...]} is a command line. The answer is {"code", "out", "err"}.
+as two nodes of two ranks; {"wait": ID} waits as `moedsl run` does then; {"words": [...]} is a command line. The answer
+is {"code", "out", "err"}.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from attrs import evolve
 
 from moedsl.cli import talk
 from moedsl.cli.main import main
-from moedsl.launch import executors
+from moedsl.launch import executors, follow, store
 from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task, submit
 from tests.launch import run_files
@@ -38,14 +39,19 @@ def submitted(file: Path, entry: str, arguments: list[str], count: int) -> int:
     return int(done.why_not is not None)
 
 
+def waited(id: str) -> int:
+    experiment = store.find(id)
+    assert isinstance(experiment, store.Experiment)
+    return follow.report(experiment, follow.wait(experiment))
+
+
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = (
-            submitted(Path("run.moe"), asked["submit"], asked["arguments"], asked.get("count", 1))
-            if "submit" in asked
-            else main(asked["words"])
-        )
+        if "submit" in asked:
+            code = submitted(Path("run.moe"), asked["submit"], asked["arguments"], asked.get("count", 1))
+        else:
+            code = waited(asked["wait"]) if "wait" in asked else main(asked["words"])
     return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
 
 

@@ -41,6 +41,17 @@ os._exit(0)  # gloo's threads abort where they are taken apart
 """
 FAILS = "import os, sys\nsys.exit(7 if os.environ['RANK'] == '3' else 0)\n"
 SAYS = "import os\nprint('rank', os.environ['RANK'], 'was here', flush=True)\n"
+FAILS = """
+import os, pathlib, sys, time
+mark = pathlib.Path(sys.argv[1])
+if os.environ["RANK"] == "3":
+    mark.touch()
+    open("/data/corpus.idx")
+while not mark.exists():
+    time.sleep(0.1)
+time.sleep(0.5)
+sys.exit("the others have gone")
+"""
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(600)\n"
 TOKEN = "it's $(HOME) a secret"
 TORCHRUN = """
@@ -189,6 +200,19 @@ def test_a_job_that_fails(machines: Machines, kubectl: None, torchrun: None) -> 
     wait_for(lambda: any(p.code for p in pods(api)))
     assert shell.state(id) == "FAILED"
     assert "exitcode  : 7" in shell.moedsl("logs", id)["out"]
+
+
+def test_the_first_rank_that_fails_and_its_cause(machines: Machines, kubectl: None, tmp_path: Path) -> None:
+    """All four end with an error, in two pods; the clock of each rank says which was first."""
+    _, shell = machines
+    id = shell.submit(FAILS, str(tmp_path / "rank 3 fails"))
+    done = shell.ask(wait=id)
+    assert done["code"] == 1, done
+    assert re.search(r"first to fail: rank 3 on \S+ at \S+: FileNotFoundError: .*/data/corpus\.idx", done["err"])
+    assert "(std.input_failures.data_missing)" in done["err"] and f"moedsl diagnose {id}" in done["err"]
+    (log,) = json.loads(shell.moedsl("diagnose", id, "--json")["out"])["logs"]
+    assert log["first_failure"]["rank"] == 3
+    assert [s["id"] for s in log["symptoms"]] == ["std.input_failures.data_missing"]
 
 
 def test_a_job_that_is_cancelled(machines: Machines) -> None:
