@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -102,7 +103,10 @@ def is_secret(name: str, text: str) -> bool:
 
 
 def is_literal(value: Any) -> bool:
-    """Whether the language can write a value: a scalar or a list of scalars, but not the name of an object's class."""
+    """Whether the language can write a value: a scalar or a list of scalars, but not NaN, an infinite number or the
+    name of an object's class."""
     if isinstance(value, list):
         return all(is_literal(v) for v in value)
-    return value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and value[:1] != "<")
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool | int) or (isinstance(value, str) and value[:1] != "<")

@@ -110,7 +110,7 @@ def _owner(path: str, r: Recipe) -> str:
 
 
 def _moved(path: str, before: Fields, after: Fields) -> bool:
-    return path in before and before[path] != after.get(path)
+    return path in before and not _equal(before[path], after.get(path))
 
 
 def _needs_none(path: str, r: Recipe) -> bool:
@@ -135,7 +135,12 @@ def same(a: Any, b: Any) -> bool:
         return True
     if isinstance(a, list) and isinstance(b, list) and all(isinstance(v, str) for v in (*a, *b)):
         return sorted(a) == sorted(b)
-    return a == b or all(v in (None, False, "none", []) for v in (a, b))
+    return _equal(a, b) or all(v in (None, False, "none", []) for v in (a, b))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two values are equal; a number that is not one (NaN) equals another such."""
+    return a == b or (a != a and b != b)
 
 
 def variables(r: Recipe, ours: Answer) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -57,6 +58,12 @@ def without_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importing, "is_installed", lambda: False)
 
 
+@pytest.fixture
+def with_bridge(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server of all tests, in place of one of this import's own."""
+    monkeypatch.setattr(importing, "Server", lambda jobs: nullcontext(server))
+
+
 def lines(made: Imported, *starts: str) -> list[str]:
     assert made.text is not None, made.diagnostics
     return [line for line in made.text.splitlines() if line.startswith(starts)]
@@ -85,7 +92,7 @@ def test_without_bridge_its_hyperparameters_are_statements(dumped: dict[str, Pat
     assert made.text is not None and not compile_source(Source("recipe.moe", made.text)).failed
 
 
-def test_with_bridge_every_other_field_is_too(dumped: dict[str, Path]) -> None:
+def test_with_bridge_every_other_field_is_too(dumped: dict[str, Path], with_bridge: None) -> None:
     made = imported(str(dumped["mine"]), "h100", 16)
     assert "set model.moe_aux_loss_coeff = 0.02" in lines(made, "set ")
     assert made.text is not None
@@ -133,7 +140,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, without_bridge: None) -> None:
     assert "is not a regular file" in d.message
 
 
-def test_no_secret_is_written(dumped: dict[str, Path], tmp_path: Path) -> None:
+def test_no_secret_is_written(dumped: dict[str, Path], tmp_path: Path, with_bridge: None) -> None:
     file, token = tmp_path / "run_config.yaml", "hf_" + "a1B2" * 9
     text = dumped["mine"].read_text(encoding="utf-8").replace("\nenv_vars:\n", f"\nenv_vars:\n  HF_TOKEN: {token}\n")
     file.write_text(text.replace("  wandb_project: null", f"  wandb_project: {token}"), encoding="utf-8")
@@ -142,6 +149,17 @@ def test_no_secret_is_written(dumped: dict[str, Path], tmp_path: Path) -> None:
     assert made.text is not None and token not in made.text
     assert lines(made, "#   env_vars.HF_TOKEN") == ["#   env_vars.HF_TOKEN = (a secret)"]
     assert lines(made, "#   logger.wandb_project = (a secret)") and not lines(made, "set logger.wandb_project")
+
+
+def test_a_number_that_the_language_cannot_write_is_a_comment(
+    dumped: dict[str, Path], tmp_path: Path, without_bridge: None
+) -> None:
+    file = tmp_path / "run_config.yaml"
+    text = re.sub(r"(?m)^(  weight_decay|  clip_grad): \S+$", r"\1: .nan", dumped["mine"].read_text(encoding="utf-8"))
+    file.write_text(re.sub(r"(?m)^(  moe_aux_loss_coeff): \S+$", r"\1: .inf", text), encoding="utf-8")
+    made = imported(str(file), "h100", 16)
+    assert {"#   optimizer.weight_decay = nan", "#   optimizer.clip_grad = nan"} <= {*lines(made, "#   ")}
+    assert not lines(made, "set optimizer.weight_decay", "set optimizer.clip_grad", "set model.moe_aux_loss_coeff")
 
 
 def test_another_architecture_is_an_error(dumped: dict[str, Path], tmp_path: Path, without_bridge: None) -> None:
