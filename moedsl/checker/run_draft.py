@@ -16,7 +16,7 @@ from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, Label, erro
 from moedsl.rules.library import Library
 from moedsl.schema import axes
 from moedsl.schema.frozen import frozen
-from moedsl.schema.symbols import PRECISIONS, ROUTINGS, TASKS, WORD_ELSEWHERE
+from moedsl.schema.symbols import ABSENT_HERE, PRECISIONS, ROUTINGS, TASKS, WORD_ELSEWHERE
 from moedsl.syntax import ast
 
 
@@ -147,6 +147,8 @@ class Gather:
         if glued and glued[1] in self.library.hardware:
             right = f"{glued[1]} x {glued[2]}"
             return (Instead(f"put spaces around `x`: write `{right}`", right),)
+        if low in ABSENT_HERE:
+            return (ABSENT_HERE[low],)
         stated = tuple(Instead(f"write `{s}`", s) for s in dict.fromkeys(_stating(low)))
         known = [*self.library.models, *self.library.profiles, *STATEMENTS]
         return stated or _near_hardware(low, self.library) or tuple(map(_whole, suggest(low, known)))

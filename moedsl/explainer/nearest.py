@@ -86,10 +86,10 @@ def too_large(p: Program, gpus: int) -> Nearest:
     row, shown = chosen.solution.rows[0], p.hardware.shown
     left = {name: float(chosen.cost.spare(row.codes, case)[0]) for name, case in SPARES.items()}
     env = chosen.environment(row.codes, {**row.prices, **left})
-    least, peak = (shown - left["spare_at_low"]) / GIB, row.peak_memory / GIB
-    values = {"least_gib": round(least, 1), "peak_gib": round(peak, 1), "visible_gib": round(shown / GIB, 1)}
+    least, best = ((shown - left[case]) / GIB for case in ("spare_at_low", "spare_at_best"))
+    values = {"least_gib": round(least, 1), "best_gib": round(best, 1), "visible_gib": round(shown / GIB, 1)}
     json = _first_broken(p, row, env, MEMORY)
-    summary = f"the nearest needs at least {least:.1f} GiB, {peak:.1f} in torch by the best estimate"
+    summary = f"the nearest needs at least {least:.1f} GiB, {best:.1f} by the best estimate"
     return Nearest(f"{summary}; the GPU has {shown / GIB:.1f}", values, json)
 
 

@@ -47,7 +47,7 @@ def add(
     model has the stdlib's name of that id, or its last word. `ignored` are unknown fields that the user knows to change
     nothing; `known` are the names of models that are declared already.
     """
-    text, problem = _read(path)
+    text, problem = _read(path, known)
     if problem or text is None:
         return None, (problem,) if problem else ()
     source = Source(str(path), text)
@@ -256,7 +256,7 @@ def _no_id(path: Path) -> Diagnostic:
     return error("import.no_id", f"{path}: the file does not name its Hugging Face model", help=way_out)
 
 
-def _read(path: Path) -> tuple[str | None, Diagnostic | None]:
+def _read(path: Path, known: Collection[str]) -> tuple[str | None, Diagnostic | None]:
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -266,15 +266,20 @@ def _read(path: Path) -> tuple[str | None, Diagnostic | None]:
     except UnicodeDecodeError as e:
         return None, error("import.unreadable", f"{path}: not UTF-8 text (byte {e.start})")
     except OSError as e:
-        return None, error("import.unreadable", f"{path}: {e.strerror or e}", help=_needs_config(path))
+        return None, error("import.unreadable", f"{path}: {e.strerror or e}", help=_needs_config(path, known))
 
 
-def _needs_config(path: Path) -> str:
-    """Suggest what to name instead of a folder, or of an id of the Hub."""
+def _needs_config(path: Path, known: Collection[str]) -> str:
+    """Suggest what to name instead of a folder, of a model that is built in, or of an id of the Hub."""
     if (path / "config.json").is_file():
         return f"name the file in it: `moedsl models add {path / 'config.json'}`"
-    if not path.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
-        return f"nothing is downloaded: save config.json of {path} from the Hub, and pass --hf {path} with the file"
+    said = str(path)
+    name = NAMES.get(said, said)
+    if not path.exists() and name in known:
+        return f"the model is built in: a run names it, `{name}`, without a declaration"
+    id = said if re.fullmatch(r"[\w.-]+/[\w.-]+", said) else "ORG/NAME"
+    if not path.exists():
+        return f"nothing is downloaded: save config.json of {id} from the Hub, and pass --hf {id} with the file"
     return "name a model's config.json, as Hugging Face has it"
 
 

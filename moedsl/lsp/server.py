@@ -117,11 +117,21 @@ def _unusable(why: BaseException | None) -> JsonRpcInvalidParams:
     return JsonRpcInvalidParams(f"{JsonRpcInvalidParams.MESSAGE}: {'; '.join(transform_error(why)) if why else ''}")
 
 
+def _whole(value: Any, kind: type[int]) -> int:
+    """Read a whole number: the converter would make one of `"0"` and of `true`. Flags and enumerations come too."""
+    if kind is not int:
+        return kind(value)
+    if isinstance(value, bool | str) or value != int(value):
+        raise ValueError(f"{value!r} is not a whole number")
+    return int(value)
+
+
 class Server(LanguageServer):
     """The server of pygls with the open files."""
 
     def __init__(self, version: str) -> None:
         self.converter = default_converter()
+        self.converter.register_structure_hook(int, _whole)
         super().__init__(
             "moedsl", version, protocol_cls=Protocol, converter_factory=lambda: self.converter, max_workers=3
         )

@@ -28,7 +28,16 @@ def _meant(word: str, want: Type) -> tuple[str, ...]:
     """Suggest our values for another word of NVIDIA's, else a near word."""
     values, what = WORD_ELSEWHERE.get(word, ((), ""))
     ours = [v for v in values if v in want.words or (v.startswith("[") and want.kind == "set")]
-    return tuple(Instead(f"{what}: write `{v}`", v) for v in ours) or suggest(word.lower(), list(want.words))
+    flag = _not_a_flag(want) if word.lower() in ("true", "false", "on", "off") else ()
+    return flag or tuple(Instead(f"{what}: write `{v}`", v) for v in ours) or suggest(word.lower(), list(want.words))
+
+
+def _not_a_flag(want: Type) -> tuple[str, ...]:
+    """Suggest words where a flag cannot say which is meant."""
+    if want.kind not in ("enum", "set"):
+        return ()
+    words = ", ".join(want.words)
+    return (f"write `none`, or what is on: some of [{words}]" if want.kind == "set" else f"write one of {words}",)
 
 
 @frozen
@@ -185,7 +194,8 @@ class Inference:
                 self._mismatch(item, have, want)
 
     def _mismatch(self, expr: ast.Expr, have: Type, want: Type) -> None:
-        self._complain("check.type", f"this is {_said(have)}, but {want} is needed", expr.span)
+        help = _not_a_flag(want) if have == FLAG else ()
+        self._complain("check.type", f"this is {_said(have)}, but {want} is needed", expr.span, help)
 
     def _word(self, e: ast.Name, want: Type) -> None:
         if (want == TEXT and e.id != "none") or e.id in want.words or (want.kind == "set" and e.id == "none"):

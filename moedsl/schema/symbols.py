@@ -33,6 +33,13 @@ WORD_ELSEWHERE = {
 """NVIDIA's other words for values of an axis: ours, and their meaning (core transformer/transformer_config.py:518, 1736
 and transformer/moe/token_dispatcher.py:1769)."""
 
+_ZERO = "data parallelism shards the optimizer, as with ZeRO 1; with `pin sharding=fsdp` it shards all, as with ZeRO 3"
+_ADAPTERS = "there are no adapters: `task sft` trains the weights themselves"
+ABSENT_HERE = dict.fromkeys(("zero", "zero1", "zero2", "zero3", "zero_stage", "zero_optimization"), _ZERO) | (
+    dict.fromkeys(("lora", "qlora", "dora", "peft", "adapter"), _ADAPTERS)
+)
+"""Words of other tools for which the language has no statement, and what it has."""
+
 ALIASES = {"overlap.ep": "ep_overlap", "overlap.wgrad": "delay_wgrad"}
 
 VLM_WORDS = ("freeze_vision", "freeze_projection", "freeze_language")

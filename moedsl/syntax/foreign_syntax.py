@@ -20,6 +20,11 @@ STATEMENTS = (
 """The keywords that start statements of a run."""
 _WITH_A_VALUE = ("model", "seq", "batch", "micro_batch", "precision", "task", "routing", "risk", "data")
 _SCALES = {"k": "k", "m": "M", "g": "G"}
+_UNITS = {
+    "seq": ("token", "tokens", "tok"),
+    "batch": ("sequence", "sequences", "sample", "samples"),
+    "micro_batch": ("sequence", "sequences", "sample", "samples"),
+}
 _NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]*\w")
 _LISTED = re.compile(r"(\w+)\s*=\s*(\w+(?:\s*,\s*\w+(?!\w|\s*=))+)")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![\w.])")
@@ -166,6 +171,16 @@ def _scale_apart(line: Line) -> Diagnostic | None:
     return line.wrong("no blank between a number and its scale", number, line.found, f"write `{right}`", right)
 
 
+def _unit(line: Line) -> Diagnostic | None:
+    """``seq 4096 tokens``, ``batch 64 samples``"""
+    keyword, number = line.words[0], line.words[line.at - 1]
+    if line.at != 2 or line.found.text.lower() not in _UNITS.get(keyword.text, ()) or number.kind != "number":
+        return None
+    what = "tokens" if keyword.text == "seq" else "sequences"
+    text = f"the number of `{keyword.text}` already counts {what}"
+    return line.wrong(text, number, line.found, f"write `{number.text}`", number.text)
+
+
 def _equals(line: Line) -> Diagnostic | None:
     """``seq = 4k``, ``batch: 64``"""
     value = line.words[line.at + 1 : line.at + 2]
@@ -266,7 +281,7 @@ def _starts(line: Line, i: int) -> bool:
 
 Pattern = Callable[[Line], Diagnostic | None]
 PATTERNS: tuple[Pattern, ...] = (
-    _other_name, _times, _count_first, _nodes, _scale_apart, _equals, _no_equals, _thousands, _commas, _bare_path,
-    _several,
+    _other_name, _times, _count_first, _nodes, _scale_apart, _unit, _equals, _no_equals, _thousands, _commas,
+    _bare_path, _several,
 )  # fmt: skip
 """In order; the first that recognises a statement answers."""

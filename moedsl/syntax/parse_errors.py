@@ -33,8 +33,11 @@ WORDS = {
 _TYPED = {"&&": "and", "||": "or", "!": "not", "&": "and", "|": "or"} | dict.fromkeys("'\u2018\u2019\u201c\u201d", '"')
 """Characters of a word or a sign of the language."""
 
+_COMMENT = "a comment starts with # and ends with its line"
 _OTHER_SIGNS = {
     "//": Instead("a comment starts with #", "#"),
+    "/*": _COMMENT,
+    "--": _COMMENT,
     "\u00a0": Instead("this is a no-break space: type a plain one", " "),
 }
 
@@ -158,8 +161,8 @@ def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
         yield f"`{text}` is a keyword and cannot be a name"
     if text in _TYPED:
         yield f"write {_TYPED[text]}"
-    if text in _OTHER_SIGNS:
-        yield _OTHER_SIGNS[text]
+    for sign in {text, stop.source.text[found.start : found.start + 2] if found else ""} & _OTHER_SIGNS.keys():
+        yield _OTHER_SIGNS[sign]
     if first and first.text in ("require", "prefer") and "COLON" in accepts and not accepts & {"STAR", "NAME"}:
         yield f"a rule needs a name: write `{first.text} NAME: ...`"
     if first and first.text in DECLARATIONS and "RBRACE" in stop.starters:

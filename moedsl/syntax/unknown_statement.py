@@ -10,13 +10,14 @@ from moedsl.diagnostics.model import Diagnostic, Instead, error
 from moedsl.diagnostics.source import Source
 from moedsl.megatron import fields
 from moedsl.schema import axes
-from moedsl.schema.symbols import WORD_ELSEWHERE
+from moedsl.schema.symbols import ABSENT_HERE, WORD_ELSEWHERE
 from moedsl.syntax.foreign_syntax import HARDWARE, STATEMENTS, Line, line_of
 from moedsl.syntax.tokens import Lexeme
 from moedsl.syntax.tree_builder import number_value
 
 OTHER_NAMES = {
-    "gbs": "batch", "bs": "batch", "global_batch": "batch", "global_batch_size": "batch", "batch_size": "batch",
+    "gbs": "batch", "bs": "batch", "bsz": "batch", "global_batch": "batch", "global_batch_size": "batch",
+    "batch_size": "batch",
     "mbs": "micro_batch", "micro_batch_size": "micro_batch", "seq_len": "seq", "seq_length": "seq",
     "context": "seq", "context_length": "seq", "dtype": "precision", "dataset": "data", "fix": "pin",
     "tensor_model_parallel_size": "tp", "context_parallel_size": "cp", "pipeline_model_parallel_size": "pp",
@@ -57,6 +58,9 @@ def _instead(word: str, line: Line) -> Iterator[str]:
     value = next((w.text for w in line.words[1:] if w.text not in ("=", ":")), "...")
     if (axis := OTHER_NAMES.get(word, word)) in axes.PINNED and axis not in STATEMENTS:
         yield from _pinned(axis, value)
+        return
+    if word.lower() in ABSENT_HERE:
+        yield ABSENT_HERE[word.lower()]
         return
     if word in COUNTS:
         yield "write the number after the hardware: `gb200 x 8`"

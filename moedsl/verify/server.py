@@ -177,11 +177,17 @@ def _finish(child: _Child) -> dict[str, Any]:
     if child.timed_out:
         report = failed(child.file, "verify.timeout", "no answer in time; the process was ended").to_json()
     elif status or not child.answer:
-        report = failed(child.file, "verify.crash", f"wait status {status}: {_tail(child.log)}").to_json()
+        report = failed(child.file, "verify.crash", f"{_ended(status)}: {_tail(child.log)}").to_json()
     else:
         report = json.loads(child.answer)
     child.log.close()
     return {"id": child.key, "report": report}
+
+
+def _ended(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    how = f"{signal.Signals(-code).name} ended the process" if code < 0 else f"the process ended with exit code {code}"
+    return f"{how} before it answered, perhaps by the recipe itself"
 
 
 def _tail(log: BinaryIO) -> str:

@@ -22,8 +22,8 @@ from moedsl.diagnostics.visible import HIDDEN, visible
 from moedsl.report.page import page
 from tests.helpers.paths import ROOT
 
-EVIL = "\x1b]52;c;ZXZpbA==\x07 \x9d8;; \u202eemag\u2066 \x7f"
-"""Set the clipboard, start a link with an 8-bit control, reorder, delete."""
+EVIL = "\x1b]52;c;ZXZpbA==\x07 \x9d8;; \u202eemag\u2066 \x7f \u2028\u202f\u200b\U000e0041"
+"""Set the clipboard, start a link with an 8-bit control, reorder, delete, end a line, look like a space or like nothing."""
 RUN = f"""qwen3_30b_a3b; h100 x 16
 data "{EVIL}"
 set logger.wandb_exp_name = "{EVIL}"

@@ -129,6 +129,13 @@ def test_more_gpus_and_a_pin_less_where_memory_lacks() -> None:
         assert solved(changed).chosen, changed
 
 
+@pytest.mark.parametrize("text", ["deepseek_v3; h100 x 8; seq 4k", "qwen3_30b_a3b; h100 x 16; seq 1024G"])
+def test_the_least_memory_is_not_above_the_best_estimate(text: str) -> None:
+    """Both are of all that the GPU holds, in torch and outside."""
+    values = only_error(text)[0].values
+    assert values["visible_gib"] < values["least_gib"] <= values["best_gib"]
+
+
 def test_a_law_of_two_conflicts_is_pointed_at_once() -> None:
     error, _ = only_error("deepseek_v3; gb200 x 6; seq 100; batch 7; pin tp=4 pp=4")
     assert error.message.count("std.mesh.attention_mesh") == 2

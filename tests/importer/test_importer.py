@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.cli.main import main
+from moedsl.compiler import load_stdlib
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.source import Source
 from moedsl.importer.config import add, declaration, derived_name
@@ -617,7 +618,14 @@ def test_a_folder_names_its_model_whatever_the_output(
 
 @pytest.mark.parametrize(
     ("argument", "help"),
-    [("folder", "folder/config.json`"), ("empty", "config.json"), ("Qwen/Qwen3-30B-A3B", "nothing is downloaded")],
+    [
+        ("folder", "folder/config.json`"),
+        ("empty", "config.json"),
+        ("Qwen/Qwen9-30B-A3B", "pass --hf Qwen/Qwen9"),
+        ("qwen9_30b_a3b", "nothing is downloaded"),
+        ("qwen3_30b_a3b", "built in: a run names it, `qwen3_30b_a3b`"),
+        ("Qwen/Qwen3-30B-A3B", "built in: a run names it, `qwen3_30b_a3b`"),
+    ],
 )
 def test_what_is_no_file_is_answered_with_what_to_name(
     argument: str, help: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -626,6 +634,6 @@ def test_what_is_no_file_is_answered_with_what_to_name(
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").mkdir()
     (tmp_path / "folder" / "config.json").write_text("{}")
-    text, found = add(Path(argument))
+    text, found = add(Path(argument), known=load_stdlib().models)
     assert text is None and [d.id for d in found] == ["import.unreadable"]
     assert any(help in h for h in found[0].help), found

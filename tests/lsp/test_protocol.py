@@ -190,6 +190,8 @@ async def test_a_refused_file_has_no_answers(session: Session) -> None:
         ("textDocument/hover", None),
         ("textDocument/hover", {"textDocument": {"uri": "file:///x.moe"}}),
         ("textDocument/hover", {"textDocument": {"uri": "file:///x.moe"}, "position": {"line": -1, "character": 0}}),
+        ("textDocument/hover", {"textDocument": {"uri": "file:///x.moe"}, "position": {"line": "0", "character": 0}}),
+        ("textDocument/hover", {"textDocument": {"uri": "file:///x.moe"}, "position": {"line": 0, "character": 0.5}}),
         ("textDocument/selectionRange", {"textDocument": 5, "positions": "x"}),
         ("workspace/executeCommand", {"command": "moedsl.showPlan", "arguments": [1, 2, 3]}),
         ("workspace/executeCommand", {"command": "moedsl.pin", "arguments": []}),

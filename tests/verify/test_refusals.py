@@ -113,6 +113,10 @@ def test_a_value_that_bridge_replaces_is_found(ask: Ask) -> None:
 def test_a_crash_is_a_report(ask: Ask) -> None:
     report = ask("import os", "os.abort()")
     assert (report.verdict, report.id) == ("failed", "verify.crash")
+    assert report.message.startswith("SIGABRT ended the process before it answered")
+    report = ask("import os", "os._exit(3)")
+    assert (report.verdict, report.id) == ("failed", "verify.crash")
+    assert report.message.startswith("the process ended with exit code 3 before it answered")
 
 
 def test_a_hang_is_a_report(ask: Ask) -> None:
