@@ -58,12 +58,6 @@ def without_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importing, "is_installed", lambda: False)
 
 
-@pytest.fixture
-def with_bridge(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server of all tests, in place of one of this import's own."""
-    monkeypatch.setattr(importing, "Server", lambda jobs: nullcontext(server))
-
-
 def lines(made: Imported, *starts: str) -> list[str]:
     assert made.text is not None, made.diagnostics
     return [line for line in made.text.splitlines() if line.startswith(starts)]
@@ -92,7 +86,7 @@ def test_without_bridge_its_hyperparameters_are_statements(dumped: dict[str, Pat
     assert made.text is not None and not compile_source(Source("recipe.moe", made.text)).failed
 
 
-def test_with_bridge_every_other_field_is_too(dumped: dict[str, Path], with_bridge: None) -> None:
+def test_with_bridge_every_other_field_is_too(dumped: dict[str, Path]) -> None:
     made = imported(str(dumped["mine"]), "h100", 16)
     assert "set model.moe_aux_loss_coeff = 0.02" in lines(made, "set ")
     assert made.text is not None
@@ -140,7 +134,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, without_bridge: None) -> None:
     assert "is not a regular file" in d.message
 
 
-def test_no_secret_is_written(dumped: dict[str, Path], tmp_path: Path, with_bridge: None) -> None:
+def test_no_secret_is_written(dumped: dict[str, Path], tmp_path: Path) -> None:
     file, token = tmp_path / "run_config.yaml", "hf_" + "a1B2" * 9
     text = dumped["mine"].read_text(encoding="utf-8").replace("\nenv_vars:\n", f"\nenv_vars:\n  HF_TOKEN: {token}\n")
     file.write_text(text.replace("  wandb_project: null", f"  wandb_project: {token}"), encoding="utf-8")
