@@ -141,9 +141,12 @@ class Constants:
         return [getattr(self, f"{stem}_{word}", otherwise) for word in words]
 
     def ends(self, name: str) -> dict[str, float]:
-        """Return a constant in each case of the memory estimate, in base units."""
-        known = self.known[name]
-        return {"low": known.low * known.scale, "best": getattr(self, name), "high": known.high * known.scale}
+        """Return a constant in each case of the memory estimate, in base units. One that a generation states itself is
+        known, and has no range."""
+        known, value = self.known[name], getattr(self, name)
+        if value != known.value * known.scale:
+            return {"low": value, "best": value, "high": value}
+        return {"low": known.low * known.scale, "best": value, "high": known.high * known.scale}
 
     def stated(self, name: str) -> float:
         """Return a constant in its unit."""

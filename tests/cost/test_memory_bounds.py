@@ -202,6 +202,15 @@ def test_communicators_are_those_of_megatron() -> None:
     assert sizes == {"world": 32, "tp": 2, "cp": 2, "dp x cp": 8, "pp": 2, "ep": 4, "etp": 1, "edp": 4}
 
 
+def test_a_number_of_memory_that_a_calibration_states_has_no_range() -> None:
+    hw = hardware("h100")
+    measured = evolve(hw, constants=evolve(hw.constants, context=0.6 * GIB, torch_other=0.02 * GIB))
+    found = outside.parts(measured, model("qwen3_30b_a3b"), codes({}), 1, 4096)[1]
+    assert (found.least, found.most) == (0.6 * GIB, 0.6 * GIB)
+    b = bounds(Cost(model("qwen3_30b_a3b"), measured, 16, 4096, 1024), codes({"ep": 16}))
+    assert "workspaces" not in {s.name for s in b.spread}
+
+
 def test_one_gpu_has_the_driver_and_the_context_outside() -> None:
     found = outside.parts(hardware("h100"), model("qwen3_30b_a3b"), codes({}), 1, 4096)
     assert [p.name for p in found if p.most > 0] == ["driver", "CUDA context"]
