@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from moedsl.compiler import load_stdlib
 from moedsl.diagnostics.source import Source
 from moedsl.importer.config import add
 from moedsl.rules import declarations
@@ -37,7 +38,7 @@ def model(path: Path) -> Model:
 
 
 def hardware(path: Path) -> Hardware:
-    made, found = declarations.hardware(declaration(path, ast.HardwareDecl), {})
+    made, found = load_stdlib().gpu(path.stem)
     assert made is not None and not found, found
     return made
 
