@@ -25,7 +25,6 @@ from moedsl.cost import compute
 from moedsl.cost.rows import Levels, Table, complete
 from moedsl.cost.step import LAYER
 from moedsl.schema.axes import BY_NAME, PRECISION
-from moedsl.schema.calibration import Constants
 from moedsl.schema.facts import Hardware, Model
 
 WITHIN = {
@@ -102,7 +101,7 @@ def estimated(line: Mapping[str, Any], hw: Hardware) -> float:
     m = attrs.evolve(BARE, **({"experts": local} if local else {}), **facts)
     t = _row(line["precision"])
     if line["part"] == "host":
-        return _host(m, hw.constants, t, what, line)
+        return _host(m, hw, t, what, line)
     if what == "mla":
         m = attrs.evolve(m, attention="mla", query_groups=m.heads)
     if what == "delta_net":
@@ -111,8 +110,9 @@ def estimated(line: Mapping[str, Any], hw: Hardware) -> float:
     work = compute.work(m, hw, t, shape.get("seq") or shape["tokens"], 1.0)
     nothing = {field.name: np.zeros(1) for field in attrs.fields(compute.Work)}
     only = compute.Work(**nothing | {name: getattr(work, name) for name in parts})
-    seconds = getattr(compute, line["direction"])(m, only)[kind]
-    return float(seconds[0]) / (NORMS if what == "norm" else 1)
+    forward = line["direction"] == "forward"
+    seconds = compute.forward(m, only) if forward else compute.backward(m, hw.constants, only)
+    return float(seconds[kind][0]) / (NORMS if what == "norm" else 1)
 
 
 def _row(precision: str) -> Table:
@@ -120,13 +120,15 @@ def _row(precision: str) -> Table:
     return Levels.of({**complete(row), "fused": np.asarray(0)}, LAYER).table(LAYER)
 
 
-def _host(m: Model, k: Constants, t: Table, what: str, line: Mapping[str, Any]) -> float:
+def _host(m: Model, hw: Hardware, t: Table, what: str, line: Mapping[str, Any]) -> float:
     """Return the seconds of launches of a whole layer or of one module, or those in which the GPU waits."""
     if line["direction"] == "idle":
-        return float(compute.waits(m, k, t)[what][0])
+        return float(compute.idle(m, hw, t)[what][0])
     if what in MODULES:
-        return getattr(k, MODULES[what]) * k.by("launches", PRECISION)[PRECISION.index(line["precision"])]
-    return float(compute.host(m, k, t)[what][0])
+        k = hw.constants
+        launches = k.by("launches", PRECISION)[PRECISION.index(line["precision"])]
+        return getattr(k, MODULES[what]) * compute.slower(hw) * launches
+    return float(compute.host(m, hw, t)[what][0])
 
 
 def table(found: Sequence[Compared]) -> Iterator[str]:

@@ -58,7 +58,9 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     k = hw.constants
     nvlink = k.dispatch * hw.nvlink * np.array(k.by("dispatch", DISPATCHER))[t["dispatcher"]]
     network = hw.network * np.array(k.by("network", DISPATCHER))[t["dispatcher"]]
-    seconds = np.maximum(near * payload / nvlink, far * payload / network)
+    network = np.where(once, network, np.minimum(network, k.network_ceiling))
+    start = np.where(domains > 1, k.exchange_start_network, k.exchange_start * (ep > 1))
+    seconds = np.maximum(near * payload / nvlink, far * payload / network) + start
     return seconds + payload * m.topk * (etp - 1) / ring(hw, etp, np.ones_like(etp))
 
 

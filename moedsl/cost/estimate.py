@@ -324,6 +324,14 @@ class Cost:
         wire, adam = rows.largest(shape.rows, stages, shape.inverse, both, each)
         return wire, adam
 
+    def _stragglers(self, full: Mapping[str, Ints], microbatch: Floats, m: Floats) -> Floats:
+        """Return the seconds that a step waits for the slowest expert group."""
+        if self.routing == "balanced":
+            return np.zeros_like(microbatch)
+        ranks = full["etp"] * full["ep"]
+        tokens = full["micro_batch"] * self.seq * ranks / (full["tp"] * full["cp"])
+        return step.stragglers(self.hardware, microbatch, tokens, self.gpus / (ranks * full["pp"]), m)
+
     def _slowest(self, shape: Table, priced: Mapping[str, step.Prices], t: Table) -> tuple[Floats, Floats]:
         """Return a microbatch's seconds on the slowest stage, and the additional seconds if it runs alone."""
         each, stages = step.matrix(self.model, priced, step.MICROBATCH, t.rows), lambda i: self._timed(shape, i)
@@ -343,6 +351,8 @@ class Cost:
         return {
             "microbatches": mean * m,
             "pipeline_communication": step.between_stages(hop, mean, full["pp"], full["vpp"], m, k.p2p_exposed),
+            "stragglers": self._stragglers(full, mean, m),
+            "step_overhead": np.full_like(mean, k.host_step),
             "bubble": step.bubble(slowest + alone, full["pp"], full["vpp"]),
             "data_communication": step.after_overlap(
                 wire, mean, sharded, m, k.dp_exposed, communication.overlapped(full, *self.overlap)

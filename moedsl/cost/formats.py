@@ -15,9 +15,10 @@ Columns = Table | Mapping[str, Ints]
 BF16 = 2.0
 QUANTISED = {"bf16": 0.0, "fp8_blockwise": 2.0, "fp8_current": 2.0, "mxfp8": 2.0625, "nvfp4": 1.125}
 """Bytes of a linear's quantised parameter, rows and columns; MXFP8 has a scale for 32 numbers, NVFP4 for 16."""
-SENT = {"bf16": 2.0, "fp8_blockwise": 1.03, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 2.0}
-"""Bytes of a parameter that data parallelism gathers, where it is kept in FP8: rows for forward or columns for
-backward."""
+SENT = {"bf16": 2.0, "fp8_blockwise": 1.03, "fp8_current": 1.0, "mxfp8": 2.0, "nvfp4": 2.0}
+"""Bytes of a parameter that data parallelism gathers, where it is kept in FP8. MXFP8 has other bytes by rows than by
+columns: Megatron gathers BF16 in the buffer of the gradients, and quantises on each rank (core
+distributed/param_and_grad_buffer.py:303-325, optimizer/distrib_optimizer.py:2880)."""
 CAN_KEEP = {"bf16": 0.0, "fp8_blockwise": 1.0, "fp8_current": 1.0, "mxfp8": 1.0, "nvfp4": 0.0}
 """1 for a format in which a run can set that parameters are kept."""
 KEPT = {**CAN_KEEP, "fp8_blockwise": 0.0}

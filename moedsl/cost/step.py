@@ -15,6 +15,7 @@ from moedsl.cost.memory import Counts, Trained
 from moedsl.cost.profiles import of_time
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.schema.axes import BY_NAME
+from moedsl.schema.calibration import Constants
 from moedsl.schema.facts import Hardware, Model
 
 MICROBATCH = (
@@ -24,9 +25,11 @@ MICROBATCH = (
 """The time of a stage for each microbatch."""
 ALONE = "alone"
 """The additional time of a microbatch that runs alone although expert overlap is on."""
+SPREAD_TOKENS = 16384
+"""The tokens of an expert group for which `straggling` is stated."""
 STEP = ("data_communication", "optimizer")
 """The time of a stage once a step."""
-PARTS = (*MICROBATCH, "pipeline_communication", "bubble", *STEP)
+PARTS = (*MICROBATCH, "pipeline_communication", "bubble", "stragglers", "step_overhead", *STEP)
 SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision", "fused", "grad_reduce")
 """The axes of a layer's work and messages; policies decide what of it is repeated, hidden or launched."""
 LAYER = (*SHAPE, "recompute", "offload_modules", "cuda_graph", "ep_overlap", "delay_wgrad")
@@ -35,8 +38,8 @@ ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "fp8_weights", "sharding", 
 COVERS = (
     "step time is a roofline with stated efficiencies: matrix products, attention and memory passes of the slowest "
     "stage, recompute, expert, tensor and context communication, launches where no CUDA graph holds them, the bubble, "
-    "data parallelism after overlap, and the optimizer. Routing counts as balanced. It leaves out data loading, "
-    "stragglers, checkpoints and power limits."
+    "data parallelism after overlap, stragglers of natural routing, and the optimizer. It leaves out data loading, "
+    "checkpoints and slow nodes."
 )
 
 Prices = dict[str, Floats]
@@ -47,21 +50,23 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     table."""
     shape = t.narrow(SHAPE)
     w = compute.work(m, hw, shape, seq, skew)
-    out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": computed(m, shape, w, learns)}
+    out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {
+        "compute": computed(m, hw.constants, shape, w, learns)
+    }
     moved = _moved(m, hw, t, seq, learns, out["compute"])
     _layers(out, m, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew), moved)
     out["recompute"]["vision"] = again = learns.tower * w.vision[shape.inverse] * t.has("recompute", BIT["full"])
     busy = (1 + 2 * learns.tower) * w.vision[shape.inverse] + again
-    out["launch"]["vision"] = np.maximum(compute.host_tower(m, hw.constants, t, learns.tower) - busy, 0.0)
+    out["launch"]["vision"] = np.maximum(compute.host_tower(m, hw, t, learns.tower) - busy, 0.0)
     return out
 
 
-def computed(m: Model, shape: Table, w: compute.Work, learns: Trained) -> Prices:
+def computed(m: Model, k: Constants, shape: Table, w: compute.Work, learns: Trained) -> Prices:
     """Return the seconds of forward and backward by feature, for every row that `shape` leads to; linear in the work.
 
     Each MTP layer has its own projection, logits and loss (core transformer/multi_token_prediction.py:841-855).
     """
-    back, backward = _backward_share(learns), compute.backward(m, w)
+    back, backward = _backward_share(learns), compute.backward(m, k, w)
     layers = {kind: f + backward[kind] * back / 2 for kind, f in compute.forward(m, w).items()}
     merged = 1 + learns.projection + (learns.projection or learns.tower)
     vision = w.vision * (1 + 2 * learns.tower) + w.merger * merged
@@ -138,20 +143,15 @@ def _layers(
 ) -> None:
     at = shape.inverse
     transfer, block = wires[0][at], wires[1][at] * (1.0 + 0.4 * t.has("recompute", BIT["full"]))
-    again, launch, waits, split = (
-        _again(m, t, shape, w),
-        compute.host(m, hw.constants, t),
-        compute.waits(m, hw.constants, t),
-        _split_blocks(m),
-    )
+    again, split = _again(m, t, shape, w), _split_blocks(m)
+    launch, idle = compute.host(m, hw, t), compute.idle(m, hw, t)
     none = np.zeros(len(at))
     for name in kinds(m):
         busy = out["compute"][name]
         sent, alone = communication.exposed(hw, t, transfer, busy) if name in with_experts(m) else (none, none)
         parts = (busy, again[name], sent, block * split[name], wires[2][name][at], moved.get(name, none))
-        least = waits.get(name, none)
-        host = np.maximum(launch[name] - sum(parts), least)
-        out[ALONE][name] = alone - sent + np.maximum(launch[name] - sum(parts) + sent - alone, least) - host
+        host = np.maximum(launch[name] - sum(parts), idle[name])
+        out[ALONE][name] = alone - sent + np.maximum(launch[name] - sum(parts) + sent - alone, idle[name]) - host
         for part, seconds in zip(MICROBATCH, (*parts, host), strict=True):
             out[part][name] = seconds
 
@@ -225,6 +225,16 @@ def between_stages(
     return np.where(vpp > 1, left, each) * microbatches + 2.0 * (pp - 1) * hop
 
 
+def stragglers(hw: Hardware, microbatch: Floats, tokens: Floats, groups: Floats, microbatches: Floats) -> Floats:
+    """Return the time that a step waits for the slowest of the expert groups of a stage, which get different tokens.
+
+    A group's time is the sum of its microbatches of so many tokens. Their spread is a share of their mean, and falls
+    with the root of the tokens. The slowest of n groups is sqrt(2 ln n) deviations above the mean.
+    """
+    spread = hw.constants.straggling * np.sqrt(SPREAD_TOKENS / tokens)
+    return spread * microbatch * np.sqrt(2 * np.log(np.maximum(groups, 1.0)) * microbatches)
+
+
 def bubble(microbatch: Floats, pp: Ints, vpp: Ints) -> Floats:
     """Return the bubble: (pp - 1) / vpp microbatches of the slowest stage, warm-up and cool-down together."""
     return microbatch * ((pp - 1) / vpp)
@@ -257,7 +267,9 @@ def by_kind(
     every = [part for parts in KINDS.values() for part in parts]
     nothing = {part: np.zeros(shape.rows) for part in every}
     return {
-        kind: computed(m, shape, evolve(whole, **(nothing | {p: getattr(whole, p) for p in parts})), learns)
+        kind: computed(
+            m, hw.constants, shape, evolve(whole, **(nothing | {p: getattr(whole, p) for p in parts})), learns
+        )
         for kind, parts in kinds.items()
         if m.hybrid or m.linear or kind != "scan"
     }

@@ -62,11 +62,11 @@ def seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tupl
     shape = t.narrow(step.SHAPE)
     whole = compute.work(m, hw, shape, seq, skew=1.0)
     nothing = Work(*(np.zeros(shape.rows) for _ in fields(Work)))
-    encoder = step.computed(m, shape, evolve(nothing, vision=whole.vision), learns)["vision"]
-    projector = step.computed(m, shape, evolve(nothing, merger=whole.merger), learns)["vision"]
+    encoder = step.computed(m, hw.constants, shape, evolve(nothing, vision=whole.vision), learns)["vision"]
+    projector = step.computed(m, hw.constants, shape, evolve(nothing, merger=whole.merger), learns)["vision"]
     again = learns.tower * t.has("recompute", activations.BIT["full"])
     encoder = encoder + again * whole.vision[shape.inverse]
-    return np.maximum(compute.host_tower(m, hw.constants, t, learns.tower), encoder), projector
+    return np.maximum(compute.host_tower(m, hw, t, learns.tower), encoder), projector
 
 
 def apart(

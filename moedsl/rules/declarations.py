@@ -21,6 +21,7 @@ _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Model, "attention"): ATTENTION,
     (Model, "position_embedding_type"): POSITIONS,
     (Hardware, "arch"): ARCHS,
+    (Hardware, "host"): ("x86", "grace"),
     (Constant, "unit"): tuple(CONSTANT_UNITS),
 }
 UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {

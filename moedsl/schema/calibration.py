@@ -60,11 +60,16 @@ class Constants:
     stream: float
     unfused: float
     power: float
-    watts: float
     shallow: float
     softmax: float
     scan_rate: float
     scan_stream: float
+    delta_rate: float
+    delta_stream: float
+    attention_back: float
+    attention_mla: float
+    attention_mla_back: float
+    scan_back: float
 
     # passes over memory
     permute_alltoall: float
@@ -80,7 +85,12 @@ class Constants:
     host_router: float
     host_preprocess: float
     host_experts: float
+    host_expert: float
     host_dense: float
+    host_step: float
+    host_again: float
+    host_grace: float
+    gaps: float
     host_mamba: float
     host_delta: float
     host_wait: float
@@ -98,8 +108,11 @@ class Constants:
     network_alltoall: float
     network_deepep: float
     network_hybridep: float
+    network_ceiling: float
     ring: float
     tp_share: float
+    exchange_start: float
+    exchange_start_network: float
     hop_nvlink: float
     hop_network: float
 
@@ -108,6 +121,7 @@ class Constants:
     delayed: float
     dp_exposed: float
     p2p_exposed: float
+    straggling: float
     skew: float
 
     # memory in torch's allocator

@@ -175,10 +175,16 @@ class Hardware:
     torch_total: float = 0.0
     """Bytes that the driver leaves to programs (torch's `total_memory`), in which a layout must fit; 0 is unknown, 0.3
     to 1.1 GiB less than `visible`."""
+    exponentials: float = 16.0
+    """Exponentials of an SM in a clock, which limit attention."""
     host_link: float = 64e9
     """Bytes/s between the GPU and its host's memory; the default is PCIe 5.0's."""
     watts: float = 0.0
-    """The power limit, W; 0 is that of its generation's calibration."""
+    """The power limit, W."""
+    rated_watts: float = 0.0
+    """The power, W, of the GPU for which the peaks were first stated; 0 is `watts`."""
+    host: str = "x86"
+    """The processor that launches: x86 or grace."""
     sources: Mapping[str, str] = field(factory=dict)
     """The source of each fact, by fact name."""
 
