@@ -60,6 +60,7 @@ def answer(device: Device, world: int, rank: int) -> None:
     )
     cuda: Any = torch.cuda
     cuda.get_device_properties = lambda *args, **kwargs: properties
+    cuda.mem_get_info = lambda *args, **kwargs: (device.memory, device.memory)
     cuda.get_device_capability = lambda *args, **kwargs: device.capability
     cuda.get_device_name = lambda *args, **kwargs: device.name
     cuda.device_count = lambda: 8

@@ -14,6 +14,7 @@ from moedsl.cost import Cost, outside, parameters, pipeline
 from moedsl.cost.bounds import FITS, NOT, TIGHT, Bounds, bounds
 from moedsl.cost.rows import complete
 from moedsl.schema.axes import AXES, BY_NAME
+from moedsl.verify.gpu import DEVICES
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import DATA
 from tests.helpers.programs import plan_of
@@ -146,6 +147,7 @@ def test_a_gpu_shows_more_than_its_data_sheet_and_gives_less_than_it_shows(name:
     hw = hardware(name)
     assert hw.visible == pytest.approx(mib * 2**20, rel=1e-4)
     assert hw.memory < hw.torch_total < hw.visible
+    assert DEVICES[name].memory == int(hw.total)
     kept, known = outside.reserved(hw)["best"], hw.constants.ends("driver")
     assert known["low"] < kept < known["high"]
     assert outside.parts(hw, model("qwen3_30b_a3b"), codes({}), 1, 4096)[0].least == kept

@@ -57,7 +57,6 @@ def stand_in() -> None:
         setattr(cuda, name, lambda *args, **kwargs: 0)
     cuda.manual_seed = torch.manual_seed
     cuda.memory_stats = lambda *args, **kwargs: defaultdict(int)
-    cuda.mem_get_info = lambda *args, **kwargs: (1 << 30, 1 << 30)
     cuda.get_rng_state = lambda *args, **kwargs: torch.get_rng_state()
     cuda.set_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
     accelerator: Any = torch.accelerator
