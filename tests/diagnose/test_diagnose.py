@@ -15,9 +15,10 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
-from moedsl.diagnose import scan
+from moedsl.diagnose import edit, scan
 from tests.helpers.diagnose_cases import SEEN
 from tests.helpers.paths import ROOT
+from tests.helpers.programs import compiled as compiled_once
 
 VPP = (
     "AssertionError: If enabling EP A2A overlap, virtual_pipeline_model_parallel_size must be specified when"
@@ -27,6 +28,12 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. G
 BLOCK = 1 << 20
 STEP = "iteration 100/ 1000 | elapsed time per iteration (ms): 31310.1 | number of nan iterations: 0 |"
 ALL = scan.symptoms(load_stdlib())
+
+
+@pytest.fixture(autouse=True)
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run file and each of its edits are compiled once, for the text and for the JSON."""
+    monkeypatch.setattr(edit, "compile_source", lambda source: compiled_once(source.text, source.name))
 
 
 @pytest.fixture
@@ -204,11 +211,11 @@ def test_a_word_across_two_blocks_is_found() -> None:
 
 
 def test_a_huge_log_is_not_held_in_memory() -> None:
-    """40 MB go through in blocks; the most that is held is a few of them."""
+    """16 MB go through in blocks; the most that is held is a few of them."""
     block = ((STEP + "\n") * 10_000).encode()
 
     class Stream(io.RawIOBase):
-        left = 40_000_000 // len(block)
+        left = 16_000_000 // len(block)
 
         def read(self, size: int = -1) -> bytes:
             self.left -= 1
@@ -243,7 +250,7 @@ def peak_of(unit: bytes, megabytes: int) -> tuple[scan.Report, int]:
 @pytest.mark.parametrize("unit", [b"a", b"\x1b]", b"\x1b[", b"Error ChildFailedError ", b"NCCL error in: "])
 def test_one_line_of_any_length(unit: bytes) -> None:
     """It is read in pieces, and each piece once, however it is filled."""
-    report, peak = peak_of(unit, 40)
+    report, peak = peak_of(unit, 24)
     assert report.lines == 1
     assert peak < 20 * BLOCK
 

@@ -44,7 +44,7 @@ RUNS = {
     "397b, pp 4": "qwen35_vl_397b_a17b; h100 x 512; pin pp=4 tp=4 ep=32",
 }  # fmt: skip
 MODELS = ["next", "35b", "122b", "397b"]
-TAKEN = [*MODELS, *rotation.some("delta nets", [name for name in RUNS if name not in MODELS], 8)]
+TAKEN = [*MODELS, *rotation.some("delta nets", [name for name in RUNS if name not in MODELS], 5)]
 """Those of this run: each model, and some of the others."""
 
 
