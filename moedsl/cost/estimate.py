@@ -350,11 +350,11 @@ class Cost:
         mean = slowest + alone * step.unpaired(full["pp"], m) / m
         return {
             "microbatches": mean * m,
-            "pipeline_communication": step.between_stages(hop, mean, full["pp"], full["vpp"], m, k.p2p_exposed),
+            "pipeline_communication": step.between_stages(k, hop, mean, full["pp"], full["vpp"], m),
             "stragglers": self._stragglers(full, mean, m),
             "step_overhead": np.full_like(mean, k.host_step),
             "bubble": step.bubble(slowest + alone, full["pp"], full["vpp"]),
             "data_communication": step.after_overlap(
-                wire, mean, sharded, m, k.dp_exposed, communication.overlapped(full, *self.overlap)
+                k, wire, mean, sharded, m, communication.overlapped(full, *self.overlap)
             ),
         }

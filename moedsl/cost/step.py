@@ -95,7 +95,7 @@ def _wires(
 ) -> tuple[Floats, Floats, Prices]:
     """Return (one expert transfer, TP of a block, exposed CP by kind of layer with the joining of steps) by shape."""
     ring = communication.context(m, hw, shape, seq)
-    hidden = np.maximum(ring - 3 * w.core, 0.1 * ring) + compute.joined(m, hw, shape, seq)
+    hidden = np.maximum(ring - 3 * w.core, hw.constants.cp_exposed * ring) + compute.joined(m, hw, shape, seq)
     if m.hybrid:
         none = np.zeros_like(hidden)
         across = {"attention": hidden, "mamba": communication.scanned(m, hw, shape, seq), "dense": none, "moe": none}
@@ -124,9 +124,10 @@ def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Pr
     if m.hybrid:
         number = counted(m.layer_pattern)
         hides["moe"] = np.asarray(sum(n * busy[name] for name, n in number.items()) / number["moe"])
+    behind = hw.constants.behind_layer
     each = {name: size / (hw.constants.host_copies * hw.host_link) for name, size in sent.items()}
     return {
-        name: np.maximum(s - 0.9 * hides[name] / 3, 0.0) + np.maximum(s - 0.9 * hides[name] * 2 / 3, 0.0)
+        name: np.maximum(s - behind * hides[name] / 3, 0.0) + np.maximum(s - behind * hides[name] * 2 / 3, 0.0)
         for name, s in each.items()
     }
 
@@ -194,34 +195,31 @@ def unpaired(pp: Ints, microbatches: Floats) -> Floats:
 
 
 def after_overlap(
+    k: Constants,
     wire: Floats,
     microbatch: Floats,
     fsdp: NDArray[np.bool_],
     microbatches: Floats,
-    exposed: float,
     overlapped: Floats | float = 1.0,
 ) -> Floats:
     """Return the exposed data parallelism: after the last backward and first forward, or with FSDP every microbatch.
 
-    `overlapped` is the share of the transfers that overlap with compute at all, and `exposed` the share of those that
-    stays in any case.
+    `overlapped` is the share of the transfers that overlap with compute at all.
     """
     hidden = overlapped * wire
-    left = np.maximum(hidden - 0.7 * microbatch, exposed * hidden) + (wire - hidden)
+    left = np.maximum(hidden - k.behind_microbatch * microbatch, k.dp_exposed * hidden) + (wire - hidden)
     return np.where(fsdp, left * microbatches, left)
 
 
-def between_stages(
-    hop: Floats, microbatch: Floats, pp: Ints, vpp: Ints, microbatches: Floats, exposed: float
-) -> Floats:
+def between_stages(k: Constants, hop: Floats, microbatch: Floats, pp: Ints, vpp: Ints, microbatches: Floats) -> Floats:
     """Return the sends between stages that compute does not hide, in a step.
 
     With virtual stages Bridge overlaps them with the compute of other chunks (bridge training/comm_overlap.py:453-457),
-    except a share `exposed`, and while the pipeline fills and drains. Without them, each microbatch waits for both of
-    its sends.
+    except a share that is never hidden, and while the pipeline fills and drains. Without them, each microbatch waits
+    for both of its sends.
     """
     each = 2.0 * vpp * hop
-    left = np.maximum(each - 0.7 * microbatch, exposed * each)
+    left = np.maximum(each - k.behind_microbatch * microbatch, k.p2p_exposed * each)
     return np.where(vpp > 1, left, each) * microbatches + 2.0 * (pp - 1) * hop
 
 

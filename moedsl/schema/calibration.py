@@ -119,6 +119,9 @@ class Constants:
     # overlap and routing
     hidden: float
     delayed: float
+    behind_layer: float
+    behind_microbatch: float
+    cp_exposed: float
     dp_exposed: float
     p2p_exposed: float
     straggling: float
