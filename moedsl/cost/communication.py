@@ -96,7 +96,7 @@ def exposed(hw: Hardware, t: Table, transfer: Floats, hideable: Floats) -> tuple
     again = t.has("recompute", BIT["moe"]) | t.has("recompute", BIT["full"])
     whole = (4.0 + 2.0 * again) * transfer
     left = (1.0 - hw.constants.hidden) * np.where(t["delay_wgrad"] > 0, 1.0 - hw.constants.delayed, 1.0)
-    return whole - np.minimum(t["ep_overlap"] * (1.0 - left) * whole, hw.constants.behind_layer * hideable), whole
+    return whole - np.minimum(t["ep_overlap"] * (1.0 - left) * whole, hw.constants.window_layer * hideable), whole
 
 
 def tensor(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:

@@ -124,10 +124,10 @@ def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Pr
     if m.hybrid:
         number = counted(m.layer_pattern)
         hides["moe"] = np.asarray(sum(n * busy[name] for name, n in number.items()) / number["moe"])
-    behind = hw.constants.behind_layer
+    window = hw.constants.window_layer
     each = {name: size / (hw.constants.host_copies * hw.host_link) for name, size in sent.items()}
     return {
-        name: np.maximum(s - behind * hides[name] / 3, 0.0) + np.maximum(s - behind * hides[name] * 2 / 3, 0.0)
+        name: np.maximum(s - window * hides[name] / 3, 0.0) + np.maximum(s - window * hides[name] * 2 / 3, 0.0)
         for name, s in each.items()
     }
 
@@ -207,7 +207,7 @@ def after_overlap(
     `overlapped` is the share of the transfers that overlap with compute at all.
     """
     hidden = overlapped * wire
-    left = np.maximum(hidden - k.behind_microbatch * microbatch, k.dp_exposed * hidden) + (wire - hidden)
+    left = np.maximum(hidden - k.window_microbatch * microbatch, k.dp_exposed * hidden) + (wire - hidden)
     return np.where(fsdp, left * microbatches, left)
 
 
@@ -219,7 +219,7 @@ def between_stages(k: Constants, hop: Floats, microbatch: Floats, pp: Ints, vpp:
     for both of its sends.
     """
     each = 2.0 * vpp * hop
-    left = np.maximum(each - k.behind_microbatch * microbatch, k.p2p_exposed * each)
+    left = np.maximum(each - k.window_microbatch * microbatch, k.p2p_exposed * each)
     return np.where(vpp > 1, left, each) * microbatches + 2.0 * (pp - 1) * hop
 
 

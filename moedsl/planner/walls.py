@@ -46,10 +46,12 @@ LINKS = {
     "ep": ("expert_communication",),
     "tp": ("tensor_communication",),
     "cp": ("context_communication",),
-    "dp": ("data_communication",),
+    "dp": ("data_communication", "stragglers"),
     "pp": ("pipeline_communication", "bubble"),
 }
-"""The parts of the step that each kind of communication exposes; the pipeline bubble counts as pp."""
+"""The parts of the step that each kind of communication exposes; the pipeline bubble counts as pp, and the wait for the
+slowest expert group as dp, in whose reduction it shows."""
+HOST = ("launch", "step_overhead")
 BACK = tuple(n for n in axes.HELD if not axes.BY_NAME[n].is_format)
 """Axes that save memory."""
 
@@ -57,7 +59,7 @@ BACK = tuple(n for n in axes.HELD if not axes.BY_NAME[n].is_format)
 def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate) -> Walls:
     """The four walls of a plan, the dominant one, the usual one on this hardware, and the fixes."""
     memory, communication = _memory(chosen, row, estimate), _communication(estimate)
-    host = HostWall(estimate.breakdown["launch"] / estimate.step_time_s)
+    host = HostWall(sum(estimate.breakdown[part] for part in HOST) / estimate.step_time_s)
     lost = {"memory": memory.paid, "communication": communication.share, "host": host.share}
     notes = [note(r, env) for r in measured(chosen.problem, Block.WALLS, env)]
     return Walls(

@@ -119,8 +119,8 @@ class Constants:
     # overlap and routing
     hidden: float
     delayed: float
-    behind_layer: float
-    behind_microbatch: float
+    window_layer: float
+    window_microbatch: float
     cp_exposed: float
     dp_exposed: float
     p2p_exposed: float

@@ -17,7 +17,7 @@ from tests.helpers.cost_models import model
 RUNS = (
     "gpt_oss_120b; h100 x 64; pin pp=4 vpp=1 tp=1 cp=1 ep=8 micro_batch=1",
     "qwen3_30b_a3b; h100 x 16; scale first; pin pp=2 vpp=12 tp=1 cp=1 ep=8 micro_batch=1",
-    "qwen3_next_80b_a3b; gb200 x 64; throughput first; pin pp=2 vpp=4 tp=1 cp=1 ep=32 micro_batch=2",
+    "qwen3_next_80b_a3b; gb200 x 64; throughput first; pin pp=4 vpp=2 tp=1 cp=1 ep=16 micro_batch=1",
 )
 
 
