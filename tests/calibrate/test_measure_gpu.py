@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import sys
-from functools import cache
+from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,18 +13,22 @@ from typing import Any
 import gpu_against_estimate as against
 import measure_gpu
 import pytest
-import torch
-from gpu import attention, engine, host, passes, permutation, products
-from gpu.timing import Bench
 
 from tests.helpers.cost_models import hardware
 
 TRIAL = ("--device", "cpu", "--quick")
-ENGINE = Path(str((find_spec("transformer_engine") or SimpleNamespace(origin="")).origin)).parent / "pytorch"
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.fixture(scope="session")
+def parts() -> SimpleNamespace:
+    """PyTorch and what needs it, imported for the first test that asks: every worker imports this file."""
+    of = ("attention", "engine", "host", "passes", "permutation", "products", "timing")
+    names = ("torch", "tests.calibrate.fake_engine", *(f"gpu.{name}" for name in of))
+    return SimpleNamespace(**{name.rpartition(".")[2]: import_module(name) for name in names})
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +70,12 @@ def test_it_stops_in_time_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_refused_shape_is_named_and_the_others_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], parts: SimpleNamespace
 ) -> None:
     def refuse(*args: object) -> object:
         raise RuntimeError("no kernel for this shape\nand more")
 
-    monkeypatch.setattr(products, "grouped", refuse)
+    monkeypatch.setattr(parts.products, "grouped", refuse)
     file = tmp_path / "lines.jsonl"
     assert measure_gpu.main([*TRIAL, "products", "copy", "--out", str(file)]) == 0
     assert {each["part"] for each in lines(file)} == {"copy"}
@@ -83,9 +84,9 @@ def test_a_refused_shape_is_named_and_the_others_are_measured(
 
 
 def test_without_a_gpu_it_says_so_and_ends_with_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], parts: SimpleNamespace
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(parts.torch.cuda, "is_available", lambda: False)
     assert measure_gpu.main([]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert "PyTorch finds no GPU on this machine" in said and "--device cpu --quick" in said
@@ -100,12 +101,13 @@ def test_more_local_experts_need_more_launches(measured: Path) -> None:
     assert [n for n, _ in counts] == [2, 4] and counts[0][1] < counts[1][1]
 
 
-def test_idle_time_is_what_no_kernel_covers() -> None:
-    assert host.busy([(0, 10), (2, 5), (8, 12), (20, 21)]) == 13
+def test_idle_time_is_what_no_kernel_covers(parts: SimpleNamespace) -> None:
+    assert parts.host.busy([(0, 10), (2, 5), (8, 12), (20, 21)]) == 13
 
 
-def test_pytorchs_operators_compute_what_they_are_named_for() -> None:
-    bench = Bench("cpu", quick=True)
+def test_pytorchs_operators_compute_what_they_are_named_for(parts: SimpleNamespace) -> None:
+    torch, products, permutation = parts.torch, parts.products, parts.permutation
+    bench = parts.timing.Bench("cpu", quick=True)
     x, weights = bench.random(12, 8), bench.random(3, 5, 8)
     want = torch.cat([rows @ w.T for rows, w in zip(x.split([4, 6, 2]), weights, strict=True)])
     assert torch.allclose(products.grouped(x, weights, [4, 6, 2]), want, atol=0.1)
@@ -118,179 +120,58 @@ def test_pytorchs_operators_compute_what_they_are_named_for() -> None:
 # ---------------------------------------------------------------- Transformer Engine
 
 
-@cache
-def signature(file: str, name: str, method: str = "") -> inspect.Signature:
-    """The parameters of a function, or of a method without self, in the wheel's source, which needs a GPU to import."""
-    body: list[ast.stmt] = ast.parse((ENGINE / file).read_text()).body
-    for wanted in filter(None, (name, method)):
-        found = next(n for n in body if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.name == wanted)
-        body = found.body
-    assert isinstance(found, ast.FunctionDef)
-    given, kind = found.args, inspect.Parameter
-    plain = [a.arg for a in given.args if a.arg != "self"]
-    optional = len(plain) - len(given.defaults)
-    parameters = [
-        kind(arg, kind.POSITIONAL_OR_KEYWORD, default=kind.empty if at < optional else None)
-        for at, arg in enumerate(plain)
-    ]
-    only = zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    parameters += [kind(a.arg, kind.KEYWORD_ONLY, default=None if d else kind.empty) for a, d in only]
-    more = [kind(given.kwarg.arg, kind.VAR_KEYWORD)] if given.kwarg else []
-    return inspect.Signature(parameters + more)
-
-
-GROUPED = "module/grouped_linear.py", "GroupedLinear"
-ATTENTION = "attention/dot_product_attention/dot_product_attention.py", "DotProductAttention"
-
-
-class Grouped(torch.nn.Module):
-    """A grouped linear with the interface of the wheel's."""
-
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__()
-        got = signature(*GROUPED, "__init__").bind(*given, **more).arguments
-        shape = got["num_gemms"], got["out_features"], got["in_features"]
-        self.weight = torch.nn.Parameter(torch.randn(shape, dtype=got["params_dtype"]))
-        assert got["fuse_wgrad_accumulation"] and not got["bias"]
-        self.first = list[bool]()
-
-    def forward(self, *given: Any, **more: Any) -> torch.Tensor:
-        got = signature(*GROUPED, "forward").bind(*given, **more).arguments
-        assert all(weight.main_grad.dtype == torch.float32 for weight in self.parameters())  # type: ignore[union-attr]
-        self.first.append(got["is_first_microbatch"])
-        return products.grouped(got["inp"], self.weight, got["m_splits"])
-
-
-class Attention:
-    """Core attention with the interface of the wheel's: (sequence, batch, heads x width)."""
-
-    def __init__(self, *given: Any, **more: Any) -> None:
-        self.got = signature(*ATTENTION, "__init__").bind(*given, **more).arguments
-
-    def __call__(self, *given: Any, **more: Any) -> torch.Tensor:
-        got = signature(*ATTENTION, "forward").bind(*given, **more).arguments
-        assert self.got["qkv_format"] == "sbhd" and self.got["attn_mask_type"] == "causal"
-        assert got["query_layer"].shape[2] == self.got["num_attention_heads"]
-        assert got["key_layer"].shape[2] == got["value_layer"].shape[2] == self.got["num_gqa_groups"]
-        assert (got["key_layer"].shape[3], got["value_layer"].shape[3]) == self.got["kv_channels"]
-        return attention.plain(got["query_layer"], got["key_layer"], got["value_layer"], False)
-
-
-def norm(*given: Any, **more: Any) -> torch.nn.Module:
-    got = signature("ops/basic/rmsnorm.py", "RMSNorm", "__init__").bind(*given, **more).arguments
-    return torch.nn.RMSNorm(got["normalized_shape"], dtype=got["dtype"])
-
-
-RECIPES = list[Any]()
-
-
-class Autocast:
-    """The context of a recipe."""
-
-    def __init__(self, *given: Any, **more: Any) -> None:
-        self.got = signature("quantization.py", "autocast", "__init__").bind(*given, **more).arguments
-
-    def __enter__(self) -> None:
-        RECIPES.append((self.got["enabled"], self.got["recipe"]))
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-
-def bound(name: str) -> Any:
-    return signature("permutation.py", name).bind
-
-
-def permuted(*given: Any, **more: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    got = bound("moe_permute_with_probs")(*given, **more).arguments
-    chosen, rows = got["routing_map"], got["num_out_tokens"]
-    sent = permutation.sent(got["inp"], chosen, rows // len(chosen))
-    return sent, got["probs"].T[chosen.T], chosen
-
-
-def sorted_chunks(*given: Any, **more: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    got = bound("moe_sort_chunks_by_index_with_probs")(*given, **more).arguments
-    chunks = (torch.split(got[name], got["split_sizes"].tolist()) for name in ("inp", "probs"))
-    first, second = (torch.cat([each[i] for i in got["sorted_index"]]) for each in chunks)
-    return first, second
-
-
-def sorted_back(*given: Any, **more: Any) -> torch.Tensor:
-    got = bound("moe_sort_chunks_by_index")(*given, **more).arguments
-    chunks = torch.split(got["inp"], got["split_sizes"].tolist())
-    return torch.cat([chunks[i] for i in got["sorted_index"]])
-
-
-def unpermuted(*given: Any, **more: Any) -> torch.Tensor:
-    got = bound("moe_unpermute")(*given, **more).arguments
-    assert got["restore_shape"] == (len(got["row_id_map"]), got["inp"].shape[1])
-    found = permutation.back(got["inp"], got["row_id_map"], len(got["inp"]) // len(got["row_id_map"]))
-    UNPERMUTED.append(found)
-    return found
-
-
-UNPERMUTED = list[torch.Tensor]()
-FAKE = SimpleNamespace(
-    GroupedLinear=Grouped,
-    DotProductAttention=Attention,
-    RMSNorm=norm,
-    autocast=Autocast,
-    moe_permute_with_probs=permuted,
-    moe_sort_chunks_by_index_with_probs=sorted_chunks,
-    moe_sort_chunks_by_index=sorted_back,
-    moe_unpermute=unpermuted,
-)
-
-
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Bench:
+def fake(monkeypatch: pytest.MonkeyPatch, parts: SimpleNamespace) -> Any:
     """A bench on which each part finds a Transformer Engine that binds calls as the wheel's source does."""
-    for part in (products, attention, permutation, passes):
-        monkeypatch.setattr(part, "engine", lambda bench: FAKE)
-    for part in (products, passes):
+    for part in (parts.products, parts.attention, parts.permutation, parts.passes):
+        monkeypatch.setattr(part, "engine", lambda bench: parts.fake_engine.FAKE)
+    for part in (parts.products, parts.passes):
         monkeypatch.setattr(part, "recipes", lambda te: {"bf16": None, "mxfp8": "a recipe"})
-    monkeypatch.setattr(passes, "quantizer", lambda recipe: lambda x: x.to(torch.float8_e4m3fn))
-    return Bench("cpu", quick=True)
+    monkeypatch.setattr(parts.passes, "quantizer", lambda recipe: lambda x: x.to(parts.torch.float8_e4m3fn))
+    return parts.timing.Bench("cpu", quick=True)
 
 
-@pytest.mark.parametrize("part", [products, attention, permutation, passes])
-def test_a_part_asks_transformer_engine_as_its_source_allows(fake: Bench, part: Any) -> None:
-    found = [(case, case.run(fake)) for case in part.cases(fake)]
+@pytest.mark.parametrize("name", ["products", "attention", "permutation", "passes"])
+def test_a_part_asks_transformer_engine_as_its_source_allows(fake: Any, name: str, parts: SimpleNamespace) -> None:
+    found = [(case, case.run(fake)) for case in getattr(parts, name).cases(fake)]
     assert {case.by for case, _ in found if case.what != "swiglu"} == {"transformer_engine"}
     assert all(times.seconds > 0 for _, each in found for times in each.values())
-    if part is products:
+    if name == "products":
         assert [case.precision for case, _ in found] == ["bf16", "mxfp8"]
-        assert RECIPES[-2:] == [(False, None), (True, "a recipe")]
+        assert parts.fake_engine.RECIPES[-2:] == [(False, None), (True, "a recipe")]
 
 
-def test_the_four_sorts_put_every_token_back(fake: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    (case,) = permutation.cases(fake)
-    tokens = torch.randn(case.shape["tokens"], case.shape["hidden"], requires_grad=True)
+def test_the_four_sorts_put_every_token_back(
+    fake: Any, parts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case,) = parts.permutation.cases(fake)
+    tokens = parts.torch.randn(case.shape["tokens"], case.shape["hidden"], requires_grad=True)
     monkeypatch.setattr(fake, "random", lambda *shape, learned: tokens)
-    UNPERMUTED.clear()
     case.run(fake)
-    assert torch.allclose(UNPERMUTED[0], case.shape["topk"] * tokens)
+    assert parts.torch.allclose(parts.fake_engine.UNPERMUTED[-1], case.shape["topk"] * tokens)
 
 
-def test_what_the_parts_use_is_public_in_transformer_engine() -> None:
-    text = (ENGINE / "__init__.py").read_text()
-    for name in (*vars(FAKE), "is_fp8_available", "is_fp8_block_scaling_available", "is_mxfp8_available", "is_nvfp4_available"):  # fmt: skip
+def test_what_the_parts_use_is_public_in_transformer_engine(parts: SimpleNamespace) -> None:
+    source, signature = parts.fake_engine.ENGINE, parts.fake_engine.signature
+    text = (source / "__init__.py").read_text()
+    asked = ("is_fp8_available", "is_fp8_block_scaling_available", "is_mxfp8_available", "is_nvfp4_available")
+    for name in (*vars(parts.fake_engine.FAKE), *asked):
         assert f"import {name}\n" in text or f"    {name},\n" in text, name
-    recipes = (ENGINE.parent / "common/recipe/__init__.py").read_text()
-    for name in ("Float8CurrentScaling", "Float8BlockScaling", "MXFP8BlockScaling", "NVFP4BlockScaling"):
-        assert f"class {name}(" in recipes
-    made = signature("quantization.py", "RecipeState", "create")
-    assert made.bind("a recipe", mode="forward")
+    recipes = (source.parent / "common/recipe/__init__.py").read_text()
+    assert all(f"class {name}(" in recipes for name in NAMES)
+    assert signature("quantization.py", "RecipeState", "create").bind("a recipe", mode="forward")
 
 
-def test_a_gpu_has_the_recipes_that_its_engine_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("Float8CurrentScaling", "Float8BlockScaling", "MXFP8BlockScaling", "NVFP4BlockScaling")
+NAMES = ("Float8CurrentScaling", "Float8BlockScaling", "MXFP8BlockScaling", "NVFP4BlockScaling")
+
+
+def test_a_gpu_has_the_recipes_that_its_engine_allows(monkeypatch: pytest.MonkeyPatch, parts: SimpleNamespace) -> None:
     hopper = SimpleNamespace(
         is_fp8_available=lambda: True,
         is_fp8_block_scaling_available=lambda: True,
         is_mxfp8_available=lambda: False,
         is_nvfp4_available=lambda: False,
     )
-    made = SimpleNamespace(**{name: (lambda name=name: name) for name in names})
-    monkeypatch.setattr(engine, "import_module", lambda name: made)
-    assert engine.recipes(hopper) == {"bf16": None, "fp8_current": names[0], "fp8_blockwise": names[1]}
+    made = SimpleNamespace(**{name: (lambda name=name: name) for name in NAMES})
+    monkeypatch.setattr(parts.engine, "import_module", lambda name: made)
+    assert parts.engine.recipes(hopper) == {"bf16": None, "fp8_current": NAMES[0], "fp8_blockwise": NAMES[1]}

@@ -6,13 +6,14 @@ import ast
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve, frozen
 
-from moedsl.compiler import compile_source, load_stdlib
+from moedsl.compiler import Result, compile_source, load_stdlib
 from moedsl.diagnostics.source import Source
 from moedsl.emit.base import values
 from moedsl.emit.bridge import function_name, recipe_text
@@ -69,8 +70,9 @@ def written(value: Any) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else json.dumps(value)
 
 
+@cache
 def classes(program: str) -> Mapping[str, str]:
-    p = compiled(PROGRAMS[program]).programs[0]
+    p = compile_source(Source("run.moe", PROGRAMS[program]), "check").programs[0]
     return {"model": provider(p.model), "dataset": dataset_class(p.model.vision is not None, p.task, p.data == "mock")}
 
 
@@ -98,7 +100,12 @@ def every() -> Iterator[SetCase]:
 
 CASES = list(every())
 DRAWN = rotation.some("set", CASES, SAMPLE)
-BASES = {name: compiled(text) for name, text in PROGRAMS.items()}
+
+
+@cache
+def base_of(program: str) -> Result:
+    """The program without a `set`."""
+    return compiled(PROGRAMS[program])
 
 
 def lines(text: str) -> list[str]:
@@ -148,7 +155,7 @@ def said(case: SetCase, library: Any) -> tuple[tuple[str, ...], tuple[str, ...],
     errors = tuple(d.id for d in result.diagnostics if d.is_error)
     if errors:
         return errors, (), ""
-    base, p = BASES[case.program], result.programs[0]
+    base, p = base_of(case.program), result.programs[0]
     chosen, plan = base.chosen[0], base.plans[0].replace(set=dict(p.sets))
     found = [*judged(p, plan, library, chosen.environment(chosen.solution.rows[0].codes))]
     errors = tuple(d.id for d in found if d.is_error)
@@ -156,7 +163,7 @@ def said(case: SetCase, library: Any) -> tuple[tuple[str, ...], tuple[str, ...],
 
 
 def ask(name: str, cases: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    plan = BASES[name].plans[0]
+    plan = base_of(name).plans[0]
     (folder / "recipe.py").write_text(recipe_text(plan))
     job = {
         "recipe": str(folder / "recipe.py"),
@@ -224,7 +231,7 @@ def test_sections_that_bridge_leaves_out_arrive_through_the_recipe_and_through_o
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_known_of_a_recipe_is_what_bridge_builds(name: str, tmp_path: Path) -> None:
     """The values that judge a `set`: Bridge's defaults, the template's and the plan's."""
-    known = values(BASES[name].plans[0], BASES[name].programs[0].model)
+    known = values(base_of(name).plans[0], base_of(name).programs[0].model)
     absent = {s for s in fields.absent() if known.get(s) is None}
     asked = [f.path for f in fields.fields().values() if f.path in known and f.path.rpartition(".")[0] not in absent]
     asked = [path for path in asked if path not in UNREAD and fields.is_writable(fields.fields()[path].type)]

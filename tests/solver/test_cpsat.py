@@ -10,7 +10,6 @@ from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 from moedsl.solver.space import mesh_table
 from tests.helpers.small_programs import program
-from tests.oracles import cpsat
 
 
 @pytest.mark.parametrize(
@@ -18,6 +17,8 @@ from tests.oracles import cpsat
 )
 def test_cp_sat_finds_the_same_meshes(text: str) -> None:
     """The structural laws again, as products and divisions of a constraint solver."""
+    from tests.oracles import cpsat  # OR-Tools imports pandas: not in every worker
+
     p = program(text)
     problem = lower(p, p.gpus or 8)
     cost = make_cost(problem)
