@@ -53,9 +53,9 @@ class Bench:
         self.cuda = device == "cuda"
         self.device = torch.device(device)
         self.least, self.most, self.limit = (2, 2, 0.0) if quick else (5, 200, 0.4)
-        found = torch.cuda.get_device_properties(0) if self.cuda else None
-        self.cold = torch.empty(4 * found.L2_cache_size if found else 0, dtype=torch.uint8, device=self.device)
-        self.cycles = found.clock_rate * 1e3 if found else 0.0
+        size = 4 * torch.cuda.get_device_properties(0).L2_cache_size if self.cuda else 0
+        self.cold = torch.empty(size, dtype=torch.uint8, device=self.device)
+        self.cycles = 1e8 / self._elapsed(lambda: _spin(1e8)) if self.cuda else 0.0
         self.said = set[str]()
 
     def say(self, text: str) -> None:
@@ -117,10 +117,14 @@ class Bench:
             start = perf_counter()
             call(*given)
             return perf_counter() - start
+        _spin(1.5 * host * self.cycles)
+        return self._elapsed(lambda: call(*given))
+
+    def _elapsed(self, call: Call) -> float:
+        """Return the seconds of the GPU between two events around a call."""
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(int(1.5 * host * self.cycles))  # pyright: ignore[reportPrivateUsage]
         first.record()
-        call(*given)
+        call()
         last.record()
         last.synchronize()
         return first.elapsed_time(last) / 1e3
@@ -133,3 +137,8 @@ class Bench:
             call()
         self.wait()
         return (perf_counter() - start) / runs
+
+
+def _spin(cycles: float) -> None:
+    """Let the GPU do nothing for so many cycles."""
+    torch.cuda._sleep(int(cycles))  # pyright: ignore[reportPrivateUsage]
