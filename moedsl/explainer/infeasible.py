@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 
 from moedsl.checker.program import Program
 from moedsl.explainer.nearest import Nearest, breaking, too_large, too_slow
-from moedsl.explainer.relax import Relaxation, relaxations
+from moedsl.explainer.relax import Relaxation, relaxations, whatever_the_gpus
 from moedsl.explainer.together import Together, further, together
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
@@ -76,7 +76,13 @@ def analyse(c: Chosen) -> Infeasible:
     p, gpus = c.problem.program, c.problem.gpus
     x = evolve(x, others=() if x.legal else further(p, gpus, x.core))
     cores = [[m for m in members(c.compiled) if m.gives_way]] if x.legal else x.conflicts
-    return evolve(x, together=together(p, gpus, cores))
+    hopeless = not x.legal and any(_hopeless(p, core) for core in cores)
+    return x if hopeless else evolve(x, together=together(p, gpus, cores))
+
+
+def _hopeless(p: Program, core: Sequence[Member]) -> bool:
+    """Whether no change of the user's and no number of GPUs resolves a conflict."""
+    return not any(m.gives_way for m in core) and whatever_the_gpus(p, core)
 
 
 def briefly(c: Chosen) -> Infeasible:

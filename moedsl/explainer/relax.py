@@ -44,12 +44,12 @@ def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxati
     out = [r for m in core if m.gives_way or m.kind == "candidates" for r in _drop(c, m, legal)]
     if not legal:
         out += [r for s in sizes(p, core) for r in _resized(c.compiled, s)]
-    if p.gpus is not None and (legal or not _whatever_the_gpus(p, core)):
+    if p.gpus is not None and (legal or not whatever_the_gpus(p, core)):
         out += _more_gpus(p, gpus, legal, seq)
     return out + ([*_try(p, gpus, "seq", f"seq {tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
 
 
-def _whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
+def whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
     """Whether the members collide on any number of GPUs: none reads it, and each mesh axis that they read is pinned."""
     read = read_by(p, core)
     fixed = {m.key for m in core if m.kind == "pin"}
@@ -124,7 +124,8 @@ def _more_gpus(p: Program, gpus: int, legal: bool, seq: int) -> list[Relaxation]
     If memory is insufficient, the largest number is tried first: a layout needs no more memory on more GPUs.
     """
     tried = [n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus]
-    if not tried or (legal and not could_fit(p, tried[-1])):
+    largest = next((n for n in reversed(tried) if legal_on(solve(p, n, keep=0).compiled)), None) if legal else None
+    if legal and (largest is None or not could_fit(p, largest)):
         return []
     for n in tried:
         if fits(p, n):

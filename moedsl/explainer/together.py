@@ -49,10 +49,11 @@ def further(p: Program, gpus: int, core: Sequence[Member]) -> tuple[tuple[Member
 def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]]) -> Together | None:
     """Find a minimal set of changes that opens a layout: of members, and of the GPUs if their memory is insufficient.
 
-    None if no number of GPUs has a layout, even without all members that the user can change.
+    The number of GPUs alone opens none: that was tried. None if no number of GPUs has a layout, even without all
+    members that the user can change.
     """
     changed = [m for core in conflicts for m in core if m.gives_way]
-    at = _enough(without(p, changed), gpus)
+    at = _enough(without(p, changed), gpus) if changed else None
     if at is None:
         return None
     for m in [*changed]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from attrs import evolve
 from numpy.typing import NDArray
 
 from moedsl.checker.program import Program
 from moedsl.schema.axes import SIZES
 from moedsl.solver.bounds import Prices
-from moedsl.solver.laws import Compiled
+from moedsl.solver.laws import TIME, Compiled
 from moedsl.solver.legal import legal_on
 from moedsl.solver.search import LARGEST_CHUNK, Search
 from moedsl.solver.solve import solve
@@ -33,9 +34,10 @@ def fits_where_legal(c: Compiled, prices: Prices) -> bool:
 
 
 def could_fit(p: Program, gpus: int) -> bool:
-    """Whether some legal mesh fits with the policies that use the least memory; false is certain."""
+    """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
     c = solve(p, gpus, keep=0)
-    return legal_on(c.compiled) and _Any(c.compiled, c.cost, 1).possible()
+    in_any_time = evolve(c.compiled, laws=tuple(w for w in c.compiled.laws if w.capped != TIME))
+    return legal_on(c.compiled) and _Any(in_any_time, c.cost, 1).possible()
 
 
 class _Any(Search):

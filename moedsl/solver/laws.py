@@ -18,6 +18,8 @@ from moedsl.solver.problem import Problem
 from moedsl.solver.table import Mask, Row, Table, as_mask
 from moedsl.syntax import ast
 
+TIME = "step_time"
+
 
 @frozen
 class Law:
@@ -44,12 +46,12 @@ class Law:
 
     @property
     def capped(self) -> str | None:
-        """The price of memory that is all it limits, so that a bound of this price can refuse a row."""
+        """The price, of memory or the step time, that is all it limits, so that a bound of it can refuse a row."""
         e = self.rule.expr
         if not (isinstance(e, ast.Binary) and isinstance(e.left, ast.Name)):
             return None
         name, priced = e.left.id, (names(e.right) | self.rule.when_reads) & COSTS.keys()
-        limits = e.op in ("<", "<=") if name == "peak_memory" else e.op in (">", ">=") and name in SPARES
+        limits = e.op in ("<", "<=") if name in ("peak_memory", TIME) else e.op in (">", ">=") and name in SPARES
         return name if limits and not priced and not self.needs - {name} else None
 
 

@@ -26,7 +26,7 @@ from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
-from moedsl.solver.laws import Compiled, Law, obeying
+from moedsl.solver.laws import TIME, Compiled, Law, obeyed, obeying
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.space import combinations_of, mesh_table, policy_table
 from moedsl.solver.table import Mask, Row, Table
@@ -104,7 +104,7 @@ class Search:
         """Find the best rows for several questions in one pass; returns the number of priced rows."""
         able = [k.question.rows(self.policies, POLICIES) for k in queries]
         queries = [k for k, mask in zip(queries, able, strict=True) if mask.any()]
-        if not self._meshes.rows or not queries:
+        if not queries or not self._meshes.rows:
             return 0
         policies = self.policies.take(any_of(able))
         bounds = self._bounds_from(self._seconds, self._meshes, policies)
@@ -194,11 +194,16 @@ class Search:
         return self._capped(meshes, [*self._frugal()], prices)
 
     def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
-        """The rows whose bounds of memory with any of some policies obey the laws that cap it."""
+        """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them."""
         limits.go_on()
         caps = [law for law in self.c.laws if law.capped]
         names = dict.fromkeys((*prices, *(law.capped for law in caps if law.capped)))
-        return obeying(table.with_columns(**{n: self._most_frugal(n, table, policies) for n in names}), caps)
+        bounds = {n: self._most_frugal(n, table, policies) for n in names if n != TIME}
+        if TIME in names:
+            least = self._least_times if HELD[0] in table.axes else self._least_time
+            bounds[TIME] = least(table) * (1 - SLACK)
+        kept = obeyed(caps, table.with_columns(**bounds))
+        return table.with_columns(**{n: bounds[n] for n in prices}).take(kept)
 
     def _most_frugal(self, price: str, table: Table, policies: Policies) -> Floats:
         """The least peak, or the most spare memory, of each row with any of some policies."""

@@ -107,7 +107,7 @@ def test_interrupted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (code, stdout) == (130, "") and "Traceback" not in stderr
 
 
-LARGE = "qwen35_vl_397b_a17b; h200 x 8; seq 1M; sweep batch in 64, 128"
+LARGE = "kimi_k2; h100 x 64; require step_time < 1; sweep batch in 64, 128"
 
 
 @pytest.mark.parametrize("command", ["plan", "check", "explain", "what-if", "compile", "report"])
