@@ -198,7 +198,9 @@ class Search:
         limits.go_on()
         caps = [law for law in self.c.laws if law.capped]
         names = dict.fromkeys((*prices, *(law.capped for law in caps if law.capped)))
-        bounds = {n: self._most_frugal(n, table, policies) for n in names if n != TIME}
+        bounds: dict[str, NDArray[np.floating[Any]]] = {
+            n: self._most_frugal(n, table, policies) for n in names if n != TIME
+        }
         if TIME in names:
             least = self._least_times if HELD[0] in table.axes else self._least_time
             bounds[TIME] = least(table) * (1 - SLACK)
@@ -221,14 +223,24 @@ class Search:
     def _frugal(self) -> Iterable[dict[str, int]]:
         """Policies that can use the least memory: one value if it always does, else every value."""
         for some in extremes(self.c.problem.domains, "least_memory", HELD, but="recompute"):
-            for low, recompute in itertools.product(self._frugal_moves(), self._frugal_recompute(some["sharding"])):
+            if some["sharding"] != FSDP and some["offload_modules"] not in self._frugal_offloads:
+                continue
+            for low, recompute in itertools.product(self._frugal_moves(), self._frugal_recompute(some)):
                 yield {**low, **some, "recompute": int(recompute)}
 
-    def _frugal_recompute(self, sharding: int) -> Iterable[int]:
-        """The values of recompute that can use the least memory: `full`, except with FSDP, whose gradients in flight
-        use the memory of the activations that a layer's backward frees."""
+    @cached_property
+    def _frugal_offloads(self) -> list[int]:
+        """The sets of offloaded modules that no other set contains: with more, less is held, except with FSDP."""
+        sets = self.c.problem.domains["offload_modules"].tolist()
+        return [a for a in sets if not any(a != b and a & b == a for b in sets)]
+
+    def _frugal_recompute(self, some: Mapping[str, int]) -> Iterable[int]:
+        """The values of recompute that can use the least memory with some other policies: `full`, except with FSDP,
+        whose gradients in flight use the memory of the activations that a layer's backward frees, and with offloaded
+        modules, which may leave less than one layer that is recomputed."""
         domain, full = self.c.problem.domains["recompute"], axes.BY_NAME["recompute"].encode("full")
-        return [full] if full in domain and sharding != FSDP else domain.tolist()
+        alone = full in domain and some["sharding"] != FSDP and not some["offload_modules"]
+        return [full] if alone else domain.tolist()
 
     def _frugal_moves(self) -> list[dict[str, int]]:
         """Other policies that can use the least memory. Without `none`, any set of graphs can: masks of attention

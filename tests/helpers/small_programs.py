@@ -67,4 +67,8 @@ WIDE = [
     f"moonlight_16b; h100 x 32; throughput first; rules r {{ candidates sharding = [optimizer, fsdp] {WHY}\n candidates moments = [fp32, bf16] {WHY}\n candidates grad_reduce = [fp32, bf16] {WHY} }}",
     "kimi_k2; gb200 x 128; scale first; seq 64k; sweep micro_batch in 1",
     f"qwen3_30b_a3b; gb200 x 64; throughput first; seq 64k; rules r {{ candidates cuda_graph = [[attn], [moe_router, moe_preprocess]] {WHY} }}",
+    *(
+        f"{model}; throughput first; rules r {{ candidates sharding = [optimizer, fsdp] {WHY}\n candidates recompute = [none, [moe_act, layernorm], full] {WHY}\n candidates offload_modules = [none, [moe_act], [moe_act, expert_fc1, mlp_norm], [core_attn, qkv_linear, attn_norm], [core_attn, attn_proj, qkv_linear, moe_act, attn_norm, expert_fc1, mlp_norm]] {WHY} }}"
+        for model in ("qwen3_30b_a3b; h100 x 16; seq 16k", "moonlight_16b; gb200 x 16; precision auto", "nemotron_3_nano; h100 x 16")
+    ),
 ]  # fmt: skip
