@@ -231,7 +231,7 @@ def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row,
         isolated = varied is not None and origin.span == varied.span
         return _entry(axis.name, value, "pinned", None, "varied by `isolate`" if isolated else f"pinned by {origin.by}")
     if len(chosen.problem.domains[axis.name]) > 1:
-        return _entry(axis.name, value, "chosen", *_why_chosen(chosen, origin, alternatives), alternatives)
+        return _entry(axis.name, value, "chosen", *_why_chosen(chosen, axis, origin, alternatives), alternatives)
     if origin is not None:
         return _entry(axis.name, value, "defaulted", origin.id, origin.because, origin.cites, alternatives)
     return _entry(axis.name, value, "defaulted", None, "the only possible value")
@@ -240,17 +240,29 @@ def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row,
 def _effect(chosen: Chosen, n: Neighbour, row: Row) -> str:
     """The effect of another value; of one that is faster, also why the plan does not have it."""
     faster = n.refused_by is None and n.step_time < row.step_time
-    return neighbours.effect(n, row) + (neighbours.outranked(chosen.compiled, n, row) if faster else "")
+    reason = neighbours.outranked(chosen.compiled, n, row) if faster else ""
+    farther = ", but farther from what has run" if faster and chosen.preference else ""
+    return neighbours.effect(n, row) + (reason or farther)
 
 
 def _why_chosen(
-    chosen: Chosen, origin: Rule | None, alternatives: Sequence[OtherValue]
+    chosen: Chosen, axis: axes.Axis, origin: Rule | None, alternatives: Sequence[OtherValue]
 ) -> tuple[str | None, str, tuple[str, ...]]:
     """Give rule, reason and citations of a choice: the phase's ranking, and the rule that narrows the candidates."""
     rank = chosen.compiled.ranks[0].rule
     others = [f"{show(a.value)} is {a.effect}" for a in alternatives[:2]]
-    because = f"best by {rank.name}" + (f"; {'; '.join(others)}" if others else "")
+    because = "; ".join([_best(chosen, axis), *others])
     return rank.id, because, (*rank.cites, *(origin.cites if origin else ()))
+
+
+def _best(chosen: Chosen, axis: axes.Axis) -> str:
+    """The first reason of a choice: the ranking, or what has run with this layout where the ranking cannot tell."""
+    rank, preference = chosen.compiled.ranks[0].rule.name, chosen.preference
+    code = chosen.solution.rows[0].codes[axis.name]
+    if preference is None or preference.fastest.codes[axis.name] == code:
+        return f"best by {rank}"
+    other = show(axis.decode(preference.fastest.codes[axis.name]))
+    return f"nearest to {preference.near.name}; {other} is best by {rank}, by less than the estimate can tell"
 
 
 def _entry(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import field
+from attrs import evolve, field
 
 from moedsl.checker.program import Program
 from moedsl.cost import Cost
@@ -13,6 +13,8 @@ from moedsl.rules.interpreter import evaluate
 from moedsl.schema.frozen import frozen
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.schema.symbols import SWITCHES
+from moedsl.solver import familiar
+from moedsl.solver.familiar import Preference
 from moedsl.solver.laws import Compiled, compile_problem
 from moedsl.solver.problem import Problem, cases, first_of, lower, plain, with_lets
 from moedsl.solver.reads import reads
@@ -33,6 +35,8 @@ class Chosen:
     cost: Cost
     solution: Solution
     steps: tuple[tuple[int, Row], ...] = field(factory=tuple)
+    preference: Preference | None = None
+    """Why the first layout is not the best by the estimate alone, where it is not."""
 
     @property
     def search(self) -> Search:
@@ -100,8 +104,11 @@ def _in_one_case(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any],
     problem = lower(p, gpus, overrides)
     cost = make_cost(problem)
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
-    found = Search(compiled, cost, keep, like).run() if keep else Solution((), 0, 0)
-    return Chosen(problem, compiled, cost, found)
+    if not keep:
+        return Chosen(problem, compiled, cost, Solution((), 0, 0))
+    wanted = max(keep, KEEP) if familiar.applies(compiled) else keep
+    found, preference = familiar.prefer(compiled, Search(compiled, cost, wanted, like).run())
+    return Chosen(problem, compiled, cost, evolve(found, rows=found.rows[:keep]), preference=preference)
 
 
 def environment(

@@ -1,0 +1,116 @@
+"""Prefer, among layouts that the estimate cannot tell apart, the one nearest to a layout that has run.
+
+What has run: the published runs of the model on the GPU (stdlib/calibration/published.jsonl), and the recipes that
+Bridge ships for it. Only the rows that the search keeps anyway are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from math import log2
+
+from attrs import evolve
+
+from moedsl.checker.program import Program
+from moedsl.megatron import recipes
+from moedsl.schema import axes
+from moedsl.schema.frozen import frozen
+from moedsl.solver import uncertainty
+from moedsl.solver.laws import Compiled
+from moedsl.solver.search import Solution
+from moedsl.solver.table import Row
+from moedsl.support.resources import stdlib_dir
+
+MOST = 0.03
+"""The most of a step that nearness is worth. Every pair of layouts within it is too close for the estimate."""
+NEAR = 1.0
+"""The most doublings of sizes between a layout and one that has run for it to count as near."""
+RUNS = "calibration/published.jsonl"
+_PIN = re.compile(r"(\w+)=(\[[^\]]*\]|\S+)")
+
+
+@frozen
+class Ran:
+    """A layout that has run: a published run or a recipe."""
+
+    name: str
+    codes: Mapping[str, int]
+
+
+@frozen
+class Preference:
+    """What the chosen layout is nearest to, and the layout that would be chosen by the estimate alone."""
+
+    near: Ran
+    fastest: Row
+
+
+def applies(c: Compiled) -> bool:
+    """Tell whether the best rows of a problem can differ in nearness to what has run."""
+    p = c.problem.program
+    has_run = any(_start(p) in line for line in _published()) or recipes.find(
+        p.model.hf, p.hardware.name, c.problem.gpus, p.task
+    )
+    return bool(has_run) and any(law.is_price for law in c.ranks)
+
+
+def prefer(c: Compiled, found: Solution) -> tuple[Solution, Preference | None]:
+    """Put the row first that is nearest to what has run, of those that the estimate cannot tell from the first; if one
+    is near at all."""
+    close = [*_close(c, found.rows)]
+    ran = [*_ran(c.problem.program, c.problem.gpus, close[0])] if len(close) > 1 else []
+    if not ran:
+        return found, None
+    nearest = {id(row): min(ran, key=lambda r: _distance(row, r)) for row in close}
+    best = min(close, key=lambda row: _distance(row, nearest[id(row)]))
+    if best is found.rows[0] or _distance(best, nearest[id(best)]) > NEAR:
+        return found, None
+    rows = (best, *(r for r in found.rows if r is not best))
+    return evolve(found, rows=rows), Preference(nearest[id(best)], found.rows[0])
+
+
+def _close(c: Compiled, rows: tuple[Row, ...]) -> Iterator[Row]:
+    """Yield the rows that no key before the price tells from the first, and whose price is close."""
+    price = next((i for i, law in enumerate(c.ranks) if law.is_price), None)
+    if price is None or not rows:
+        return
+    at, first = len(c.wishes) + price, rows[0]
+    limit = 1 + min(MOST, uncertainty.NINE_OF_TEN * uncertainty.known()[1].between)
+    for row in rows:
+        if row.keys[:at] == first.keys[:at] and row.keys[at] <= first.keys[at] * limit:
+            yield row
+
+
+def _ran(p: Program, gpus: int, row: Row) -> Iterator[Ran]:
+    """Yield what has run with the model on the GPU, in the format of a row."""
+    precision = axes.BY_NAME["precision"].decode(row.codes["precision"])
+    for line in _published():
+        if _start(p) in line:
+            data = json.loads(line)
+            if f"precision {precision};" in data["run"]:
+                yield Ran(f"{data['id']} of {data['source']}", _codes(dict(_PIN.findall(data["run"].split("pin ")[1]))))
+    for r in recipes.find(p.model.hf, p.hardware.name, gpus, p.task):
+        yield Ran(r.name, {n: v for n, v in r.layout.items() if n in axes.MESH})
+
+
+def _start(p: Program) -> str:
+    return f'"run": "{p.model.name}; {p.hardware.name} x '
+
+
+@cache
+def _published() -> tuple[str, ...]:
+    return tuple((stdlib_dir() / RUNS).read_text(encoding="utf-8").splitlines())
+
+
+def _codes(pins: Mapping[str, str]) -> dict[str, int]:
+    """Read the sizes of a mesh."""
+    return {n: int(pins[n]) for n in axes.MESH if n in pins}
+
+
+def _distance(row: Row, ran: Ran) -> float:
+    """Return how many doublings of sizes of the mesh lie between two layouts."""
+    sizes = (n for n in axes.MESH if axes.BY_NAME[n].kind == "int")
+    return sum(abs(log2(row.codes[n] / ran.codes.get(n, axes.BY_NAME[n].off))) for n in sizes)
