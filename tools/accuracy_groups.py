@@ -123,7 +123,8 @@ def table(predictions: Sequence[Prediction], name: str) -> Iterator[str]:
     yield f"| {name} | runs | median error | 90% within | bias | within 20% | rank | rival's median | goals |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for left, s in by_left(predictions):
-        yield _row(left, s, "reached" if s.reaches_goals else reasons.get(f"{name} {left}", "missed: not known why"))
+        why = reasons.get(f"{name} {left}", "not known why")
+        yield _row(left, s, "reached" if s.reaches_goals else f"missed: {why}")
     yield _row("**all**", whole := summary(predictions), "reached" if whole.reaches_goals else "missed")
 
 

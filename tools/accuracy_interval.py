@@ -165,11 +165,17 @@ def judged(found: Mapping[str, Sequence[Prediction]]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for name, predictions in [*found.items(), ("**all**", [p for some in found.values() for p in some])]:
         like = [p for p in predictions if p.like]
-        width = np.array([2 * np.sinh(NINE_OF_TEN * _whole(p, left)) for p in like] or [np.nan])
         yield (
             f"| {name} | {len(predictions)} | {_inside(predictions, left)} | {len(like)} | {_inside(like, left)} "
-            f"| {np.median(width):.0%} | {np.mean(width <= WIDEST):.0%} |"
+            f"| {_widths(like, left)} |"
         )
+
+
+def _widths(like: Sequence[Prediction], left: uncertainty.Unexplained) -> str:
+    if not like:
+        return " | "
+    width = np.array([2 * np.sinh(NINE_OF_TEN * _whole(p, left)) for p in like])
+    return f"{np.median(width):.0%} | {np.mean(width <= WIDEST):.0%}"
 
 
 def _inside(predictions: Sequence[Prediction], left: uncertainty.Unexplained) -> str:
