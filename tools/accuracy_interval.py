@@ -21,9 +21,8 @@ from moedsl.solver.uncertainty import NINE_OF_TEN, family
 FILE = Path(__file__).parents[1] / "stdlib" / uncertainty.FILE
 WIDEST = 0.25
 """The goal for the width of an interval over its middle, where a run resembles those of the fit."""
-KEPT = 12
-"""The constants of a generation that are kept. They alone give nine of ten runs the spread of all within a fifth, and
-each costs a plan one millisecond."""
+KEPT = 16
+"""The constants of a generation that are kept: those that move the runs most. Each costs a plan one millisecond."""
 Slopes = Mapping[str, Floats]
 """d log(step) / d log(constant) by run and constant."""
 
@@ -124,7 +123,8 @@ def write(runs: Sequence[Measured], found: Sequence[Prediction], slope: Slopes) 
         mine = [r for r in runs if r.arch == arch]
         c = mine[0].cost.hardware.constants
         moved[arch] = covariance(mine, c, slope)
-        generations[arch] = {**_seen(mine), "constants": _constants(c, moved[arch], [slope[r.id] for r in mine])}
+        asked = {p.run.id for p in found if p.run.arch == arch}
+        generations[arch] = {**_seen(mine), "constants": _constants(c, moved[arch], [slope[id] for id in asked])}
     left = {
         name: unexplained(*logs([p for p in found if p.like is like]))
         for name, like in {"like": True, "unlike": False}.items()

@@ -13,7 +13,7 @@ from moedsl.rules.ids import Block, LetName
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
-from moedsl.solver.solve import Chosen, solve
+from moedsl.solver.solve import Chosen, plan_for, solve
 from moedsl.syntax import ast
 
 AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("throughput",), "throughput": ()}
@@ -23,7 +23,9 @@ AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("thr
 def of_run(chosen: Chosen) -> Ladder:
     """Build the ladder of a plan whose file has one phase; the next phase is solved for it."""
     p, gpus = chosen.problem.program, chosen.problem.gpus
-    ahead = [solve(evolve(p, phase=phase, gpus=gpus), gpus, keep=1) for phase in AFTER[p.phase] if phase != "profile"]
+    ahead = [
+        plan_for(evolve(p, phase=phase, gpus=gpus), gpus, keep=1) for phase in AFTER[p.phase] if phase != "profile"
+    ]
     return _ladder(chosen, None, {c.problem.program.phase: c for c in ahead}, price_folding=True)
 
 

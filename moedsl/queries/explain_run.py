@@ -18,7 +18,7 @@ from moedsl.explainer.value import explain
 from moedsl.planner.build import make_plan
 from moedsl.schema.operators import FUNCTIONS
 from moedsl.solver.legal import legal_on
-from moedsl.solver.solve import solve
+from moedsl.solver.solve import plan_for, solve
 from moedsl.support import limits
 
 Run = tuple[str, Context | None, Json | None]
@@ -90,7 +90,7 @@ def _one(p: Program, sources: Mapping[str, Source]) -> Run:
             return p.name, Context(chosen, chosen.solution.rows[0], sources), None
         return p.name, None, _failure(diagnostics[0])
     chosen = solve(p, p.gpus, keep=0)
-    chosen = solve(p, p.gpus, keep=1) if legal_on(chosen.compiled) else chosen
+    chosen = plan_for(p, p.gpus, keep=1) if legal_on(chosen.compiled) else chosen
     base = based(chosen, sources)
     return (p.name, None, explanation(chosen, sources)) if base is None else (p.name, base, None)
 

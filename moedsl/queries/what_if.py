@@ -12,7 +12,7 @@ from moedsl.queries.figures import Budget, priced, step_tokens
 from moedsl.queries.gpus import held
 from moedsl.queries.top import shared
 from moedsl.rules.library import Library
-from moedsl.solver.solve import Chosen, solve
+from moedsl.solver.solve import Chosen, plan_for
 from moedsl.syntax.printer import print_expr
 
 BY_SPEED = ("score", "step_time")
@@ -44,7 +44,7 @@ def _alone(chosen: Chosen) -> Chosen:
     """Solve the run alone if it shares its layout with others."""
     if not shared(chosen):
         return chosen
-    alone = solve(held(chosen), chosen.problem.gpus, keep=1)
+    alone = plan_for(held(chosen), chosen.problem.gpus, keep=1)
     return alone if alone.solution.rows else chosen
 
 
@@ -54,7 +54,7 @@ def _line(base: Chosen, c: Change, budget: Budget | None, progress: Progress) ->
     if c.program is None or c.program.gpus is None:
         return {**head, "why": c.why}
     progress(f"what if {c.label}")
-    changed = solve(c.program, c.program.gpus, keep=1)
+    changed = plan_for(c.program, c.program.gpus, keep=1)
     head |= _sizes(changed)
     if not changed.solution.rows:
         return {**head, "gpus": changed.problem.gpus, "why": _why(changed)}

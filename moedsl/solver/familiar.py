@@ -48,13 +48,10 @@ class Preference:
     fastest: Row
 
 
-def applies(c: Compiled) -> bool:
-    """Tell whether the best rows of a problem can differ in nearness to what has run."""
-    p = c.problem.program
-    has_run = any(_start(p) in line for line in _published()) or recipes.find(
-        p.model.hf, p.hardware.name, c.problem.gpus, p.task
-    )
-    return bool(has_run) and any(law.is_price for law in c.ranks)
+def has_run(p: Program, gpus: int) -> bool:
+    """Tell whether anything has run with the model on the GPU."""
+    published = any(_start(p) in line for line in _published())
+    return published or bool(recipes.find(p.model.hf, p.hardware.name, gpus, p.task))
 
 
 def prefer(c: Compiled, found: Solution) -> tuple[Solution, Preference | None]:

@@ -74,8 +74,17 @@ def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
     """Find the best layouts on the GPUs that the run names, or on the fewest that work."""
     if p.gpus is None:
         return _smallest(p, progress)
-    chosen = solve(p, p.gpus)
+    chosen = plan_for(p, p.gpus)
     return chosen if chosen.solution.rows else NoLayout(p, chosen)
+
+
+def plan_for(p: Program, gpus: int, keep: int = KEEP) -> Chosen:
+    """Solve, and put the layout first that is nearest to what has run, as a plan does."""
+    if not familiar.has_run(p, gpus):
+        return solve(p, gpus, keep)
+    found = solve(p, gpus, max(keep, KEEP))
+    solution, preference = familiar.prefer(found.compiled, found.solution)
+    return evolve(found, solution=evolve(solution, rows=solution.rows[:keep]), preference=preference)
 
 
 def solve(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
@@ -104,11 +113,8 @@ def _in_one_case(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any],
     problem = lower(p, gpus, overrides)
     cost = make_cost(problem)
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
-    if not keep:
-        return Chosen(problem, compiled, cost, Solution((), 0, 0))
-    wanted = max(keep, KEEP) if familiar.applies(compiled) else keep
-    found, preference = familiar.prefer(compiled, Search(compiled, cost, wanted, like).run())
-    return Chosen(problem, compiled, cost, evolve(found, rows=found.rows[:keep]), preference=preference)
+    found = Search(compiled, cost, keep, like).run() if keep else Solution((), 0, 0)
+    return Chosen(problem, compiled, cost, found)
 
 
 def environment(

@@ -63,5 +63,5 @@ def test_the_ranking_alone_decides(text: str) -> None:
 def test_one_row_is_the_first_of_many() -> None:
     """What a question asks of one layout is the plan's."""
     (program,) = compile_source(Source("run.moe", LIKE_NVIDIA), "check").programs
-    (row,) = solve.solve(program, 256, keep=1).solution.rows
+    (row,) = solve.plan_for(program, 256, keep=1).solution.rows
     assert row == chosen(LIKE_NVIDIA).solution.rows[0]
