@@ -23,7 +23,7 @@ from moedsl.solver.legal import legal_on
 from moedsl.solver.members import members, without
 from moedsl.solver.question import Question
 from moedsl.solver.search import Search
-from moedsl.solver.solve import solve
+from moedsl.solver.solve import plan_for, solve
 from tests.oracles.some_layout import some_layout
 
 
@@ -127,7 +127,7 @@ def test_an_alternative_costs_what_pinning_it_gives(text: str, axis: str) -> Non
 def test_what_breaks_with_all_else_fixed_is_refused(text: str, axis: str) -> None:
     """The whole layout pinned with the one value changed has a layout exactly where nothing is said to break."""
     e, p = explained(text, axis), program(text)
-    base = solve(p, p.gpus or 0, keep=1).solution.rows[0]
+    base = plan_for(p, p.gpus or 0, keep=1).solution.rows[0]
     whole = evolve(p, pins={n: Pin(n, code, p.spans["hardware"]) for n, code in base.codes.items()})
     for a in e["alternatives"]:
         rows = solve(pinned_to(whole, axis, a["value"]), p.gpus or 0, keep=1, must_fit="high").solution.rows
