@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+from functools import lru_cache
 from pathlib import Path
 
 from attrs import define, field
@@ -100,10 +101,10 @@ class Lines:
 
     def _keyword(self, file: str, line: int, name: str) -> int | None:
         """The line of the keyword or dictionary key `name` in the statement at `line`."""
-        tree = self._tree(file)
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.Call | ast.Dict) and node.lineno <= line <= (node.end_lineno or line):
-                for at, word in _named(node):
+        source = self.sources.get(self._read(file))
+        for first, last, named in _calls(source.text) if source else ():
+            if first <= line <= last:
+                for at, word in named:
                     if word == name:
                         return at
         return None
@@ -111,11 +112,24 @@ class Lines:
     def _tree(self, file: str) -> ast.Module | None:
         if file not in self._trees:
             source = self.sources.get(self._read(file))
-            try:
-                self._trees[file] = ast.parse(source.text) if source else None
-            except (SyntaxError, ValueError):
-                self._trees[file] = None
+            self._trees[file] = _parsed(source.text) if source else None
         return self._trees[file]
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=64)
+def _calls(text: str) -> list[tuple[int, int, list[tuple[int, str | None]]]]:
+    """Return the first and last line of each call and dictionary, and the lines of its names. Many recipes start from
+    the same file."""
+    tree = _parsed(text)
+    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Call | ast.Dict)] if tree else []
+    return [(n.lineno, n.end_lineno or n.lineno, _named(n)) for n in nodes]
 
 
 def _named(node: ast.Call | ast.Dict) -> list[tuple[int, str | None]]:
