@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 from moedsl.cli import main
 from moedsl.cli.commands import plan as plan_command
+from moedsl.schema import axes
 from moedsl.support import limits
 from tests.helpers.paths import ROOT
 
@@ -98,6 +101,12 @@ def test_a_word_near_to_nothing_has_no_help(run: Any) -> None:
     assert "help" not in run("xylophone")[2].replace("[-h]", "")
 
 
+def test_a_name_that_is_empty_is_not_ignored(run: Any) -> None:
+    for words in (["plan", "-e", GOOD], ["diff", "-e", GOOD]):
+        code, out, err = run(*words, "--like", "")
+        assert (code, out) == (1, "") and "argument --like: a name is needed" in err
+
+
 def test_interrupted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(_: Any) -> int:
         raise KeyboardInterrupt
@@ -143,6 +152,42 @@ def test_a_command_that_needs_too_much_memory(run: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(limits, "MEMORY", 1 << 20)
     code, stdout, stderr = run("plan", "-e", LARGE)
     assert (code, stdout) == (1, "") and "needs more than 500 MB of memory" in stderr and "Traceback" not in stderr
+
+
+def subsets(words: Sequence[str]) -> str:
+    """Every set of some words, as candidates."""
+    sets = (c for count in range(1, len(words) + 1) for c in combinations(words, count))
+    return ", ".join(f"[{', '.join(c)}]" for c in sets)
+
+
+MANY = {
+    "recompute": subsets(axes.RECOMPUTE[:-1]),
+    "offload_modules": subsets(axes.OFFLOAD_MODULES),
+    "cuda_graph": subsets(("attn", "moe_router", "moe_preprocess")),
+    "moments": "fp32, bf16",
+    "grad_reduce": "fp32, bf16",
+    "sharding": "optimizer, fsdp",
+    "offload": "none, optimizer",
+    "ep_overlap": "true, false",
+    "delay_wgrad": "true, false",
+}
+HELD = r"""
+import re, sys
+from moedsl.cli.main import main
+code = main(sys.argv[1:])
+print(re.search(r"VmHWM:\s+(\d+) kB", open("/proc/self/status").read())[1])
+sys.exit(code)
+"""
+
+
+def test_millions_of_policies_are_refused_in_500_mb() -> None:
+    rules = "".join(f'candidates {a} = [{values}] because "a test" cite ours "here"\n' for a, values in MANY.items())
+    program = f"deepseek_v3; gb200 x 1024\nrules many {{\n{rules}}}\n"
+    done = subprocess.run(
+        [sys.executable, "-c", HELD, "plan", "-e", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "error[solve.too_large]: `main` needs more than 500 MB of memory" in done.stderr
+    assert int(done.stdout) * 1024 < 500e6
 
 
 # ---------------------------------------------------------------- input
