@@ -16,7 +16,7 @@ SLIPS = {
     "qwen3_30b_a3b; h100 x 8; pin dispatcher=hybrid": ("check.unknown_word", "did you mean `hybridep`?"),
     "qwen3_30b_a3b; h100 x 8; precision mxfp8": ("std.precision.mxfp8_gpu", "write `precision bf16`"),
     "qwen3_30b_a3b; h100 x 8; require dp > 100": ("solve.conflict", "drop `dp > 100`"),
-    "qwen3_30b_a3b; h100 x 8; pin tp=3": ("std.mesh.heads", "write `pin tp=4`"),
+    "qwen3_30b_a3b; h100 x 8; pin tp=3": ("std.mesh.heads", "write `pin tp="),
     "kimi_k2; h100 x 8": ("solve.does_not_fit", "write `h100 x "),
 }
 
