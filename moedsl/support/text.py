@@ -37,7 +37,7 @@ def tokens(n: int) -> str:
     return f"{n // 1024}k" if n and n % 1024 == 0 else str(n)
 
 
-CLOSE = "about as fast, "
+CLOSE = "within the error, "
 """Before a difference that the estimate cannot tell from none."""
 
 

@@ -1,4 +1,4 @@
-"""A plan shows the interval of its step, what it leans on, and the layouts that are about as fast."""
+"""A plan shows the interval of its step, what it leans on, and the layouts that it cannot tell apart."""
 
 from __future__ import annotations
 
