@@ -32,7 +32,7 @@ def slopes(runs: Sequence[Measured]) -> Slopes:
     out: dict[str, Floats] = {}
     for b in batches(runs):
         names = tuple(b.cost.hardware.constants.known)
-        moved = uncertainty.slopes(b.cost, b.columns, b.cost.time(b.columns), names)
+        moved = uncertainty.slopes(b.cost, b.columns, b.cost.time(b.columns), dict.fromkeys(names, uncertainty.NUDGE))
         out |= {runs[i].id: row for i, row in zip(b.at, moved, strict=True)}
     return out
 

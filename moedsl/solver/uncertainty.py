@@ -8,7 +8,7 @@ beyond that. `make accuracy` writes it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from math import exp
 from typing import Any
@@ -29,7 +29,7 @@ NINE_OF_TEN = 1.645
 SHOWN = 3
 """The constants that are named."""
 NUDGE = 0.02
-"""How far a constant is moved to see what leans on it, as a log."""
+"""How far a constant is moved to see its slope at a run, as a log."""
 
 
 @frozen
@@ -105,20 +105,24 @@ def _seen(d: Mapping[str, Any]) -> Seen:
     return Seen(names, factor, (*d["families"],), d["gpus"], d["seq"])
 
 
-def slopes(cost: Cost, cols: Columns, base: Floats, names: Sequence[str]) -> Floats:
-    """Return d log(step) / d log(constant) by row and constant; `base` are the steps."""
-    k, out = cost.hardware.constants, np.empty((len(base), len(names)))
-    for i, name in enumerate(names):
-        moved = evolve(k, **{name: getattr(k, name) * exp(NUDGE)})
+def slopes(cost: Cost, cols: Columns, base: Floats, moves: Mapping[str, float]) -> Floats:
+    """Return d log(step) / d log(constant) by row and constant, each moved so far; `base` are the steps."""
+    k, out = cost.hardware.constants, np.empty((len(base), len(moves)))
+    for i, (name, move) in enumerate(moves.items()):
+        moved = evolve(k, **{name: getattr(k, name) * exp(move)})
         other = evolve(cost, hardware=evolve(cost.hardware, constants=moved))
-        out[:, i] = np.log(other.time(cols) / base) / NUDGE
+        out[:, i] = np.log(other.time(cols) / base) / move
     return out
 
 
 def leaning(cost: Cost, cols: Columns, base: Floats) -> Floats:
-    """Return `slopes` for the constants of `Seen`; none for a generation without a fit."""
+    """Return `slopes` for the constants of `Seen`; none for a generation without a fit.
+
+    Each is moved down by its standard deviation: a step that waits for the host stops to do so somewhere below.
+    """
     seen = known()[0].get(cost.hardware.arch)
-    return slopes(cost, cols, base, seen.names if seen else ())
+    moves = dict(zip(seen.names, -seen.spread, strict=True)) if seen else {}
+    return slopes(cost, cols, base, {name: float(move) for name, move in moves.items()})
 
 
 def doubt(cost: Cost, slope: Floats) -> Doubt:
