@@ -52,7 +52,7 @@ def failed_json(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]
 def refused(a: Namespace, diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source] = {}) -> int:
     """Print why a command does nothing, with --json also as JSON; returns the exit code."""
     diagnostics = [*diagnostics]
-    if a.json:
+    if getattr(a, "json", False):  # not every command prints JSON
         print_json(failed_json(diagnostics, sources))
     say(diagnostics, sources)
     return 1

@@ -35,9 +35,10 @@ and transformer/moe/token_dispatcher.py:1769)."""
 
 _ZERO = "data parallelism shards the optimizer, as with ZeRO 1; with `pin sharding=fsdp` it shards all, as with ZeRO 3"
 _ADAPTERS = "there are no adapters: `task sft` trains the weights themselves"
-ABSENT_HERE = dict.fromkeys(("zero", "zero1", "zero2", "zero3", "zero_stage", "zero_optimization"), _ZERO) | (
-    dict.fromkeys(("lora", "qlora", "dora", "peft", "adapter"), _ADAPTERS)
-)
+ABSENT_HERE: dict[str, str] = {
+    **dict.fromkeys(("zero", "zero1", "zero2", "zero3", "zero_stage", "zero_optimization"), _ZERO),
+    **dict.fromkeys(("lora", "qlora", "dora", "peft", "adapter"), _ADAPTERS),
+}
 """Words of other tools for which the language has no statement, and what it has."""
 
 ALIASES = {"overlap.ep": "ep_overlap", "overlap.wgrad": "delay_wgrad"}

@@ -41,7 +41,7 @@ os._exit(0)  # gloo's threads abort where they are taken apart
 """
 FAILS = "import os, sys\nsys.exit(7 if os.environ['RANK'] == '3' else 0)\n"
 SAYS = "import os\nprint('rank', os.environ['RANK'], 'was here', flush=True)\n"
-FAILS = """
+ONE_FAILS_FIRST = """
 import os, pathlib, sys, time
 mark = pathlib.Path(sys.argv[1])
 if os.environ["RANK"] == "3":
@@ -205,7 +205,7 @@ def test_a_job_that_fails(machines: Machines, kubectl: None, torchrun: None) -> 
 def test_the_first_rank_that_fails_and_its_cause(machines: Machines, kubectl: None, tmp_path: Path) -> None:
     """All four end with an error, in two pods; the clock of each rank says which was first."""
     _, shell = machines
-    id = shell.submit(FAILS, str(tmp_path / "rank 3 fails"))
+    id = shell.submit(ONE_FAILS_FIRST, str(tmp_path / "rank 3 fails"))
     done = shell.ask(wait=id)
     assert done["code"] == 1, done
     assert re.search(r"first to fail: rank 3 on \S+ at \S+: FileNotFoundError: .*/data/corpus\.idx", done["err"])
