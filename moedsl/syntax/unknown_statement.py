@@ -59,8 +59,8 @@ def _instead(word: str, line: Line) -> Iterator[str]:
     if (axis := OTHER_NAMES.get(word, word)) in axes.PINNED and axis not in STATEMENTS:
         yield from _pinned(axis, value)
         return
-    if word.lower() in ABSENT_HERE:
-        yield ABSENT_HERE[word.lower()]
+    if absent := ABSENT_HERE.get(word.lower()):
+        yield absent
         return
     if word in COUNTS:
         yield "write the number after the hardware: `gb200 x 8`"
