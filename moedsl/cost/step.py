@@ -116,7 +116,7 @@ def _split_blocks(m: Model) -> Mapping[str, float]:
 def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Prices) -> Prices:
     """Return the seconds of copies to host memory that forward does not hide, and of copies back that backward does not
     hide, by kind of layer; a third of the compute is forward. The layers up to the next layer of experts hide what it
-    sends."""
+    sends. Copies and expert communication have links of their own, so what remains of both runs at the same time."""
     if not t["offload_modules"].any():
         return {}
     sent = activations.offloaded(m, activations.sizes(m, t, seq, learns.language))
@@ -150,10 +150,13 @@ def _layers(
     for name in kinds(m):
         busy = out["compute"][name]
         sent, alone = communication.exposed(hw, t, transfer, busy) if name in with_experts(m) else (none, none)
-        parts = (busy, again[name], sent, block * split[name], wires[2][name][at], moved.get(name, none))
-        host = np.maximum(launch[name] - sum(parts), idle[name])
-        out[ALONE][name] = alone - sent + np.maximum(launch[name] - sum(parts) + sent - alone, idle[name]) - host
-        for part, seconds in zip(MICROBATCH, (*parts, host), strict=True):
+        others, copies = (block * split[name], wires[2][name][at]), moved.get(name, none)
+        paired, single = (
+            (busy, again[name], exposed, *others, np.maximum(copies - exposed, 0.0)) for exposed in (sent, alone)
+        )
+        host, own = (np.maximum(launch[name] - sum(parts), idle[name]) for parts in (paired, single))
+        out[ALONE][name] = sum(single) + own - sum(paired) - host
+        for part, seconds in zip(MICROBATCH, (*paired, host), strict=True):
             out[part][name] = seconds
 
 

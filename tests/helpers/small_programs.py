@@ -69,6 +69,6 @@ WIDE = [
     f"qwen3_30b_a3b; gb200 x 64; throughput first; seq 64k; rules r {{ candidates cuda_graph = [[attn], [moe_router, moe_preprocess]] {WHY} }}",
     *(
         f"{model}; throughput first; rules r {{ candidates sharding = [optimizer, fsdp] {WHY}\n candidates recompute = [none, [moe_act, layernorm], full] {WHY}\n candidates offload_modules = [none, [moe_act], [moe_act, expert_fc1, mlp_norm], [core_attn, qkv_linear, attn_norm], [core_attn, attn_proj, qkv_linear, moe_act, attn_norm, expert_fc1, mlp_norm]] {WHY} }}"
-        for model in ("qwen3_30b_a3b; h100 x 16; seq 16k", "moonlight_16b; gb200 x 16; precision auto", "nemotron_3_nano; h100 x 16")
+        for model in ("qwen3_30b_a3b; h100 x 16; seq 16k", "moonlight_16b; gb200 x 16; precision auto", "nemotron_3_nano; h100 x 16", "qwen3_next_80b_a3b; gb200 x 64")
     ),
 ]  # fmt: skip
