@@ -148,12 +148,6 @@ def test_what_another_command_plans_is_bounded(
     )
 
 
-def test_a_command_that_needs_too_much_memory(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MEMORY", 1 << 20)
-    code, stdout, stderr = run("plan", "-e", LARGE)
-    assert (code, stdout) == (1, "") and "needs more than 500 MB of memory" in stderr and "Traceback" not in stderr
-
-
 def subsets(words: Sequence[str]) -> str:
     """Every set of some words, as candidates."""
     sets = (c for count in range(1, len(words) + 1) for c in combinations(words, count))

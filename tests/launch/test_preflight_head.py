@@ -181,7 +181,7 @@ def test_gpus_of_another_type(container: Container) -> None:
 
 def test_gpus_of_the_same_name_with_less_memory(container: Container) -> None:
     container.gpus = ["NVIDIA H100 64GB|9|0|68000000000"] * 8
-    stops(container, "it has 68 GB, and the plan expects 80")
+    stops(container, "it has 68 GB, and the plan expects 85")
 
 
 def test_fewer_gpus_than_ranks(container: Container) -> None:
