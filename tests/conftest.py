@@ -86,6 +86,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(f"soak: {text}")
 
 
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Nothing is collected during a test: an exception in a callback of the collector, as Hypothesis has one, is lost."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """The real Megatron Bridge, imported once for all tests; without it every test that asks fails."""

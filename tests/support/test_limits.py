@@ -14,6 +14,8 @@ from attrs import frozen
 
 from moedsl.support import limits
 
+pytestmark = pytest.mark.usefixtures("no_collector")
+
 
 @frozen
 class Run:
