@@ -87,11 +87,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture
-def no_collector() -> Iterator[None]:
-    """Nothing is collected during a test: an exception in a callback of the collector, as Hypothesis has one, is lost."""
-    gc.disable()
+def no_collector_callbacks() -> Iterator[None]:
+    """The collector calls nobody during a test: an exception in such a callback, as Hypothesis has one, is lost."""
+    kept = gc.callbacks[:]
+    gc.callbacks.clear()
     yield
-    gc.enable()
+    gc.callbacks[:] = kept
 
 
 @pytest.fixture(scope="session")

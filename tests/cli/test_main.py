@@ -119,7 +119,7 @@ def test_interrupted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 LARGE = "kimi_k2; h100 x 64; require step_time < 1; sweep batch in 64, 128"
 
 
-@pytest.mark.usefixtures("no_collector")
+@pytest.mark.usefixtures("no_collector_callbacks")
 @pytest.mark.parametrize("command", ["plan", "check", "explain", "what-if", "compile", "report"])
 def test_a_command_that_takes_too_long(
     run: Any, command: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +137,7 @@ def test_a_command_that_takes_too_long(
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 
-@pytest.mark.usefixtures("no_collector")
+@pytest.mark.usefixtures("no_collector_callbacks")
 @pytest.mark.parametrize("words", [["run", "--dryrun"], ["rehearse", "--dryrun"], ["verify"], ["diff", "-e", GOOD]])
 def test_what_another_command_plans_is_bounded(
     run: Any, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -30,6 +30,12 @@ DEFAULTS: dict[str, Any] = {
 """What a row leaves out."""
 
 
+def reduces_in_fp32(r: dict[str, Any]) -> bool:
+    """A precision overwrites what the recipe gave to ddp; if it is a name, the update looks it up."""
+    _, precision = r.get("resolved_changes", {}).get("mixed_precision", (None, r["mixed_precision"]))
+    return bool((precision if isinstance(precision, dict) else r["ddp"])["grad_reduce_in_fp32"])
+
+
 def row(r: dict[str, Any]) -> dict[str, Any]:
     """One recipe in the words of the language."""
     overlap = r["comm_overlap"] or {}
@@ -51,7 +57,7 @@ def row(r: dict[str, Any]) -> dict[str, Any]:
         "seq": r["seq_length"],
         "seq_of_data": r["dataset_seq_length"] if r["dataset_seq_length"] != r["seq_length"] else None,
         "moments": "bf16" if r["optimizer"]["exp_avg_dtype"] == "torch.bfloat16" else "fp32",
-        "grad_reduce": "fp32" if r["ddp"]["grad_reduce_in_fp32"] else "bf16",
+        "grad_reduce": "fp32" if reduces_in_fp32(r) else "bf16",
         "sharding": "fsdp" if r["fsdp"]["use_megatron_fsdp"] else "optimizer",
         "mtp": r["mtp_num_layers"] if r["mtp_num_layers"] not in (None, 0, 1) else None,
         "offload_modules": r["offload_modules"] if r["fine_grained_activation_offloading"] else [],

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from moedsl.support import limits
 
-pytestmark = pytest.mark.usefixtures("no_collector")
+pytestmark = pytest.mark.usefixtures("no_collector_callbacks")
 
 
 @frozen
