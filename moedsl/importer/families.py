@@ -343,6 +343,7 @@ PLUMBING = (
 NAMES: Mapping[str, str] = {
     "Qwen/Qwen3-30B-A3B": "qwen3_30b_a3b",
     "Qwen/Qwen3-235B-A22B": "qwen3_235b_a22b",
+    "Qwen/Qwen3-Coder-480B-A35B-Instruct": "qwen3_coder_480b_a35b",
     "Qwen/Qwen3-Next-80B-A3B-Instruct": "qwen3_next_80b_a3b",
     "Qwen/Qwen3.5-35B-A3B": "qwen35_vl_35b_a3b",
     "Qwen/Qwen3.5-122B-A10B": "qwen35_vl_122b_a10b",

@@ -1,4 +1,4 @@
-"""Write bridge_model_facts.json: what Megatron Bridge's own recipes build for the stdlib's models.
+"""Write bridge_model_facts.json: what Megatron Bridge's own recipes build for the stdlib's models that they have.
 
     python tests/data/extract_model_facts.py bridge_recipes.jsonl [OUT]
 
@@ -14,6 +14,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from tests.helpers.paths import ROOT
 
 COLUMNS = [
     "num_moe_experts",
@@ -58,29 +60,12 @@ OF_DELTA_NETS = [
     "linear_value_head_dim",
 ]
 """Columns of recipes whose model has gated delta nets."""
-MODELS = [
-    "qwen3_30b_a3b",
-    "qwen3_235b_a22b",
-    "deepseek_v3",
-    "gpt_oss_120b",
-    "kimi_k2",
-    "moonlight_16b",
-    "qwen3_vl_30b_a3b",
-    "qwen3_vl_235b_a22b",
-    "nemotron_3_nano",
-    "nemotron_3_super",
-    "nemotron_3_ultra",
-    "nemotron_3_5_lightning",
-    "qwen3_next_80b_a3b",
-    "qwen35_vl_35b_a3b",
-    "qwen35_vl_122b_a10b",
-    "qwen35_vl_397b_a17b",
-]
+MODELS = sorted(p.stem for p in (ROOT / "stdlib" / "models").glob("*.moe"))
 
 
 def extract(lines: list[str]) -> dict[str, Any]:
     rows = [row for row in map(json.loads, lines) if row["model"] in MODELS and row["load"] == "ok"]
-    return {model: _model([row for row in rows if row["model"] == model]) for model in MODELS}
+    return {model: _model(of) for model in MODELS if (of := [row for row in rows if row["model"] == model])}
 
 
 def _model(rows: list[dict[str, Any]]) -> dict[str, Any]:

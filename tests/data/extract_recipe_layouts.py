@@ -80,7 +80,7 @@ def graphs(r: dict[str, Any]) -> list[str]:
     impl, scope, modules = r["cuda_graph_impl"], r["cuda_graph_scope"], r["cuda_graph_modules"]
     if impl == "none":
         return []
-    return ["full_iteration"] if "full_iteration" in (impl, scope) else list(scope or modules)
+    return ["full_iteration"] if "full_iteration" in (impl, scope, modules) else list(scope or modules)
 
 
 def _format(mixed: dict[str, Any] | str) -> str:

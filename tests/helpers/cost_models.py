@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from moedsl.compiler import load_stdlib
+from moedsl.cost import parameters
 from moedsl.diagnostics.source import Source
 from moedsl.rules import declarations
 from moedsl.schema.facts import Hardware, Model
@@ -35,3 +36,8 @@ def hardware(name: str) -> Hardware:
     made, wrong = load_stdlib().gpu(name)
     assert made is not None, wrong
     return made
+
+
+def enough_gpus(m: Model) -> int:
+    """A power of two of GPUs of any kind that hold the training state of a model at 4k."""
+    return max(16, 1 << (parameters.unique(m) // 2_000_000_000).bit_length())

@@ -83,6 +83,10 @@ OTHERWISE: Mapping[str, Mapping[str, str]] = {
         "model.cuda_graph_impl": "graphs of whole layers: Bridge clears the modules that the recipe names (bridge "
         "utils/cuda_graph.py:138)"
     },
+    "glm45_355b_sft_128gpu_h100_bf16_config": {
+        "model.sequence_parallel": "the MoE layer refuses TP without it in training (core transformer/moe/moe_layer.py:"
+        "630)"
+    },
 }
 """The fields of a recipe that a program comments on, each with its reason."""
 

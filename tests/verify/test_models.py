@@ -1,0 +1,45 @@
+"""The models that no other file of this folder is about: Bridge builds a plan of each with the counted parameters."""
+
+from __future__ import annotations
+
+import pytest
+
+from moedsl.compiler import load_stdlib
+from moedsl.cost import parameters
+from moedsl.verify import Server
+from moedsl.verify.report import Report
+from tests.helpers import rotation
+from tests.helpers.cost_models import enough_gpus, model
+from tests.helpers.programs import judged
+from tests.verify import test_matrix
+
+pytestmark = pytest.mark.bridge
+
+
+def own_file(name: str) -> bool:
+    """Whether the matrix takes a model, or it has layers that another file is about."""
+    m = model(name)
+    return name in test_matrix.GPUS or m.hybrid or m.linear
+
+
+def text_of(name: str) -> str:
+    dice = rotation.dice(f"run of {name}")
+    hardware = dice.choice([kind for kinds in test_matrix.GENERATIONS for kind in kinds])
+    phase = dice.choice(test_matrix.PHASES)
+    return f"model {name}; {hardware} x {enough_gpus(model(name))}; seq 4k; {phase} first"
+
+
+MODELS = [name for name in sorted(load_stdlib().models) if not own_file(name)]
+
+
+@pytest.fixture(scope="module")
+def reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+    return judged(server, {name: text_of(name) for name in MODELS}, tmp_path_factory.mktemp("models"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_bridge_builds_what_was_planned(name: str, reports: dict[str, Report]) -> None:
+    report = reports[name]
+    assert report.ok, (text_of(name), report.to_json())
+    assert all(stage["planned"] is not None for stage in report.stages)
+    assert report.parameters == parameters.unique(model(name)), text_of(name)
