@@ -35,6 +35,6 @@ def copies(n: Counts, t: Table, gpus: int) -> Prices:
 def prices(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, case: Case) -> dict[str, Prices]:
     """Return the bytes of each kind by feature, for every row of `t`; the copies count as buffers."""
     n = memory.counts(m, t, learns)
-    hopper = case.transposes if case.transposes is not None else hw.arch == "hopper"
+    transposes = hw.transposes if case.transposes is None else case.transposes
     buffers = memory.added(copies(n, t, gpus), memory.always(m, hw, t, learns, case))
-    return {**memory.held(n, t, gpus, hopper), "buffers": buffers}
+    return {**memory.held(n, t, gpus, transposes), "buffers": buffers}

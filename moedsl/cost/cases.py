@@ -37,7 +37,7 @@ class Case:
     same_rank: bool = False
     """Whether one rank is the fullest of every layer; else the excess of n layers grows with their square root."""
     transposes: bool | None = None
-    """Whether a per-tensor FP8 weight keeps its transpose; None follows the architecture."""
+    """Whether a per-tensor FP8 weight keeps its transpose; None follows the GPU."""
     together: bool = False
     """Whether the logits' gradient is alive together with the working set of a layer."""
     captured: float = 0.0

@@ -111,7 +111,7 @@ def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Traine
     size = evolve(activations.sizes(m, t, seq, learns.language), unfused=case.unfused, scores=case.scores)
     saved = activations.layers(m, size)
     return {
-        **held(n, t, gpus, case.transposes if case.transposes is not None else hw.arch == "hopper"),
+        **held(n, t, gpus, hw.transposes if case.transposes is None else case.transposes),
         "activations": _kept(m, t, size, saved, learns, case),
         "buffers": added(_buffers(m, t, gpus, size, saved, n, case), always(m, hw, t, learns, case)),
     }
@@ -126,13 +126,13 @@ def added(*priced: Prices) -> Prices:
     return out
 
 
-def held(n: Counts, t: Table, gpus: int, hopper: bool) -> Mapping[str, Prices]:
+def held(n: Counts, t: Table, gpus: int, transposes: bool) -> Mapping[str, Prices]:
     """Price weights, gradients and optimizer state, whole or sharded over data parallelism.
 
     Transformer Engine keeps the quantised copy of a BF16 parameter whole from one microbatch to the next (core
     extensions/transformer_engine.py:1082).
     """
-    grad, fsdp, quantised = formats.gradient(t), formats.fsdp(t), formats.quantised(t, hopper)
+    grad, fsdp, quantised = formats.gradient(t), formats.fsdp(t), formats.quantised(t, transposes)
     shard = np.where(formats.kept(t), quantised, formats.BF16)
     copy = np.where(formats.kept(t), 0.0, quantised)
     state = formats.master(t) + formats.moments(t) * (t["offload"] != BY_NAME["offload"].words.index("optimizer"))

@@ -49,7 +49,7 @@ def prices(v: Vision, hw: Hardware, t: Table, gpus: int, learns: Trained) -> tup
     for i, (count, learnt) in enumerate(((encoder, learns.tower), (projector, learns.projection))):
         gathered = formats.fsdp(t) * roots[i] * (gpus > tp) * formats.BF16
         flowing: dict[str, Prices] = {"activations": {"vision_live": kept[i]}, "buffers": {"vision": gathered}}
-        out.append({**memory.held(_alone(count, learnt), t, gpus, hw.arch == "hopper"), **flowing})
+        out.append({**memory.held(_alone(count, learnt), t, gpus, hw.transposes), **flowing})
     return tuple(out)
 
 

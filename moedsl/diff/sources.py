@@ -212,13 +212,14 @@ def _resolved(c: Case, r: Resolved, as_built: bool) -> Side | Wrong:
 
 
 def _read(c: Case) -> Side | Wrong:
-    from moedsl.lint.run import judged_for, machine
+    from moedsl.lint.run import machine
     from moedsl.lint.static import read
+    from moedsl.verify.devices import choices
 
     library = load_stdlib()
     hardware = machine(c, library)
     if hardware is None:
-        help = f"--gpu {'|'.join(judged_for(library))}, or install Megatron Bridge"
+        help = f"{choices()}, or install Megatron Bridge"
         return _wrong(f"{c.file}: no hardware `{c.device.name}` in the stdlib", help)
     recipe, found = read(c, hardware, library)
     if recipe is None:

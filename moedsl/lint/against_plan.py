@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from moedsl.compiler import load_stdlib
-from moedsl.lint.run import judged_for, machine
+from moedsl.lint.run import machine
 from moedsl.lint.static import read
 from moedsl.verify import case as cases
+from moedsl.verify.devices import choices
 from moedsl.verify.expected import checks
 from moedsl.verify.report import Mismatch, Report, failed
 
@@ -15,7 +16,7 @@ UNASKED = "nothing was run: whether Megatron Bridge builds the recipe, and what 
 def against_plan(target: str, gpu: str | None = None, world: int | None = None) -> Report:
     """Read a recipe and compare the fields that both it and its plan decide."""
     library = load_stdlib()
-    c = cases.read(target, gpu, world, judged_for(library))
+    c = cases.read(target, gpu, world)
     if isinstance(c, Report):
         return c
     if c.plan is None:
@@ -23,8 +24,7 @@ def against_plan(target: str, gpu: str | None = None, world: int | None = None) 
         return failed(target, "verify.input", "there is no plan.json next to it to compare with", help)
     hardware = machine(c, library)
     if hardware is None:
-        help = f"--gpu {'|'.join(judged_for(library))}"
-        return failed(target, "verify.input", f"no hardware `{c.device.name}` in the stdlib", help)
+        return failed(target, "verify.input", f"no hardware `{c.device.name}` in the stdlib", choices())
     recipe, found = read(c, hardware, library)
     if recipe is None:
         return failed(target, "verify.input", found[0].message, "; ".join(found[0].help))

@@ -19,7 +19,8 @@ from moedsl.rules.library import Library
 from moedsl.schema.facts import Hardware
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
-from moedsl.verify.gpu import DEVICES, Device
+from moedsl.verify.devices import choices
+from moedsl.verify.gpu import Device
 from moedsl.verify.report import Report, failed
 from moedsl.verify.resolve import Resolved
 
@@ -37,7 +38,7 @@ def lint(
     """Lint each target (FILE, FILE:function or module:function), and list its findings; `read_only` runs none."""
     library = load_stdlib()
     book, wrong = rules.read(library)
-    read = [_read(t, gpu, world, library) for t in targets]
+    read = [_read(t, gpu, world) for t in targets]
     known = [c for c in read if isinstance(c, Case)]
     resolved = iter([None for _ in known] if read_only else _resolve(known))
     out: list[Lint] = []
@@ -50,18 +51,12 @@ def lint(
     return [evolve(x, diagnostics=(*own, *x.diagnostics), sources={**library.sources, **x.sources}) for x in out]
 
 
-def _read(target: str, gpu: str | None, world: int | None, library: Library) -> Case | Report:
-    """Read a target; the stdlib must have the facts of its GPU."""
+def _read(target: str, gpu: str | None, world: int | None) -> Case | Report:
     path = target.partition(":")[0]
     if path.endswith(".moe"):
         help = f"`moedsl check {path}` judges it, and `moedsl verify {path}` asks Bridge about its recipe"
         return failed(target, "verify.input", "a run file is not a recipe", help)
-    return cases.read(target, gpu, world, judged_for(library))
-
-
-def judged_for(library: Library) -> tuple[str, ...]:
-    """The GPUs that --gpu may name: those that both Bridge's stand-in and the stdlib have."""
-    return tuple(name for name, device in DEVICES.items() if _facts(device, library) is not None)
+    return cases.read(target, gpu, world)
 
 
 def _resolve(wanted: Sequence[Case]) -> list[Resolved | None]:
@@ -84,7 +79,7 @@ def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase:
     hardware = machine(c, library)
     if hardware is None:
         text = f"no hardware `{c.device.name}` in the stdlib"
-        return _failed(c.file, "verify.input", text, f"--gpu {'|'.join(judged_for(library))}")
+        return _failed(c.file, "verify.input", text, choices())
     if resolved is None:
         from moedsl.lint.static import read
 
@@ -125,9 +120,10 @@ def machine(c: Case, library: Library) -> Hardware | None:
 
 
 def _facts(device: Device, library: Library) -> Hardware | None:
-    """Find the facts whose device name starts the GPU's: drivers append the board."""
+    """Find the facts with the longest device name that starts the GPU's: drivers append the board."""
     known = (library.gpu(name)[0] for name in library.hardware)
-    return next((f for f in known if f is not None and f.device and device.name.startswith(f.device)), None)
+    named = [f for f in known if f is not None and f.device and device.name.startswith(f.device)]
+    return max(named, key=lambda f: len(f.device), default=None)
 
 
 def _failed(file: str, id: str, message: str, help: str | tuple[str, ...] = (), *labels: Label) -> Lint:

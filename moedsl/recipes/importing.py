@@ -15,13 +15,13 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.compiler import Result, load_stdlib
-from moedsl.diagnostics.model import Diagnostic, error, suggest, warning
+from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.diff.fields import of_plan
 from moedsl.emit.artifact import files_of
 from moedsl.emit.fields import decided_fields
 from moedsl.lint.facts import model_facts
 from moedsl.lint.recipe import Recipe
-from moedsl.lint.run import from_bridge, judged_for, machine
+from moedsl.lint.run import from_bridge, machine
 from moedsl.megatron import fields
 from moedsl.recipes import program, run_config
 from moedsl.recipes.program import Below
@@ -35,6 +35,7 @@ from moedsl.support.owned_files import write_all
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.client import INSTALL, Server, is_installed
+from moedsl.verify.devices import unknown
 from moedsl.verify.report import Report
 from moedsl.verify.resolve import Resolved
 
@@ -74,7 +75,7 @@ def imported(target: str, gpu: str | None = None, world: int | None = None) -> I
         if run_config.is_one(target):
             read = _of_run_config(target, gpu, world, library)
         else:
-            read = _of_case(cases.read(target, gpu, world, judged_for(library)), server, library)
+            read = _of_case(cases.read(target, gpu, world), server, library)
         made = draft(read, library) if isinstance(read, Recipe) else read
         if isinstance(made, Diagnostic):
             return Imported(None, (made,))
@@ -87,8 +88,7 @@ def _of_run_config(target: str, gpu: str | None, world: int | None, library: Lib
         return error("import.recipe", f"{target} does not say on which GPUs it ran", help=help)
     hardware, _ = library.gpu(gpu) if gpu in library.hardware else (None, [])
     if hardware is None:
-        help = suggest(gpu, [*library.hardware]) or f"--gpu {'|'.join(library.hardware)}"
-        return error("import.recipe", f"`{gpu}` is not a GPU of the stdlib", help=help)
+        return error("import.recipe", f"`{gpu}` is not a GPU of the stdlib", help=unknown(gpu))
     try:
         return run_config.read(Path(target), hardware, world)
     except run_config.UnreadableError as wrong:

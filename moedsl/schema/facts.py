@@ -151,7 +151,7 @@ class Hardware:
 
     name: str
     arch: str
-    """hopper or blackwell."""
+    """ampere, hopper, blackwell or rubin: whose calibration prices it."""
     device: str
     """The result of torch.cuda.get_device_name."""
     capability: float
@@ -187,6 +187,12 @@ class Hardware:
     """The processor that launches: x86 or grace."""
     sources: Mapping[str, str] = field(factory=dict)
     """The source of each fact, by fact name."""
+
+    @property
+    def transposes(self) -> bool:
+        """Tell whether per-tensor FP8 weights need a transposed copy: Blackwell multiplies them in any orientation (te
+        pytorch/utils.py:775)."""
+        return self.capability < 10
 
     @property
     def shown(self) -> float:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import asdict, frozen
 
-from moedsl.diagnostics.model import suggest
 from moedsl.planner.model.plan import Plan
 from moedsl.support.generation import AGAIN, mixed
-from moedsl.verify.gpu import DEVICES, Device, from_plan
+from moedsl.verify.devices import choices, devices, unknown
+from moedsl.verify.gpu import Device, from_plan
 from moedsl.verify.report import Report, failed
 
 _NAMED = re.compile(r"_(\d+)gpu_([a-z]+\d+)_")
@@ -50,27 +50,22 @@ def from_json(data: Mapping[str, Any]) -> Case:
     return Case(**values)
 
 
-def read(
-    target: str, gpu: str | None = None, world: int | None = None, gpus: Collection[str] = tuple(DEVICES)
-) -> Case | Report:
+def read(target: str, gpu: str | None = None, world: int | None = None) -> Case | Report:
     """Make a case from a directory, recipe.py, recipe.py:function or module:function; else a failed Report.
 
     `gpu` and `world` describe a recipe without a plan; by default its function's name does (`..._256gpu_gb200_...`).
-    `gpus` are the values that `gpu` may have.
     """
-    if gpu is not None and gpu not in gpus:
-        near = () if gpu in DEVICES else suggest(gpu, [*gpus], 0.5)
-        help = " ".join((*near, f"--gpu {'|'.join(gpus)}"))
-        return failed(target, "verify.input", f"`{gpu}` is not a supported GPU", help)
+    if gpu is not None and gpu not in devices():
+        return failed(target, "verify.input", f"`{gpu}` is not a supported GPU", unknown(gpu))
     located = _locate(target)
     if isinstance(located, Report):
         return located
     source, function, plan = located
     named = _NAMED.search(function)
-    device = DEVICES.get(gpu) if gpu else (from_plan(plan) if plan else DEVICES.get(named[2]) if named else None)
+    device = devices().get(gpu) if gpu else (from_plan(plan) if plan else devices().get(named[2]) if named else None)
     ranks = world or (plan.gpus if plan else None) or (int(named[1]) if named else None)
     if device is None:
-        return failed(target, "verify.input", "the recipe does not name its GPU", f"--gpu {'|'.join(gpus)}")
+        return failed(target, "verify.input", "the recipe does not name its GPU", choices())
     if ranks is None:
         return failed(target, "verify.input", "the recipe does not name its number of GPUs", "--world N")
     return Case(target, source, function, plan, device, int(ranks))

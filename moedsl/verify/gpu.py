@@ -7,14 +7,12 @@ Engine: pytorch/quantization.py (FP8, MXFP8 and NVFP4 support by capability).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from attrs import frozen
 
 from moedsl.planner.model.plan import Plan
-from moedsl.schema.units import GIB
 
 
 @frozen
@@ -27,18 +25,6 @@ class Device:
     memory: int
     """Total memory in bytes, which is less than the driver shows."""
     sms: int
-
-
-DEVICES: Mapping[str, Device] = {
-    "a100": Device("NVIDIA A100-SXM4-80GB", (8, 0), int(79.2 * GIB), 108),
-    "h100": Device("NVIDIA H100 80GB HBM3", (9, 0), int(79.19 * GIB), 132),
-    "h200": Device("NVIDIA H200", (9, 0), int(139.8 * GIB), 132),
-    "b200": Device("NVIDIA B200", (10, 0), int(178.35 * GIB), 148),
-    "gb200": Device("NVIDIA GB200", (10, 0), int(184.31 * GIB), 152),
-    "b300": Device("NVIDIA B300 SXM6 AC", (10, 3), int(267.69 * GIB), 148),
-    "gb300": Device("NVIDIA GB300", (10, 3), int(276.5 * GIB), 152),
-}
-"""Devices by the name that NVIDIA's recipes use. A plan for other hardware has its own `device`."""
 
 
 def from_plan(plan: Plan) -> Device:

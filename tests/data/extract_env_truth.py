@@ -32,7 +32,7 @@ def facts(row: dict[str, Any]) -> dict[str, Any]:
     overlap = (row["comm_overlap"] or {}).get("overlap_moe_expert_parallel_comm")
     return {
         "hardware": row["hardware"],
-        "arch": "hopper" if row["hardware"] == "h100" else "blackwell",
+        "capability": 9.0 if row["hardware"] == "h100" else 10.0,
         "nvlink_domain": DOMAIN[row["hardware"]],
         "tp": row["tp"] or 1,
         "cp": row["cp"] or 1,

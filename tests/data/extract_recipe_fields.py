@@ -23,11 +23,9 @@ from moedsl.megatron.fields import unknown_word
 from moedsl.rules.vectorizer import names
 from moedsl.verify.case import Case
 from moedsl.verify.client import Server
-from moedsl.verify.gpu import DEVICES, Device
+from moedsl.verify.devices import devices
 from moedsl.verify.resolve import Resolved
 
-VR200 = Device("NVIDIA VR200", (10, 0), 288 << 30, 160)
-"""As tests/data/vr200.moe has it."""
 CHECKPOINTS = ("checkpoint.load", "checkpoint.save", "checkpoint.pretrained_checkpoint")
 
 
@@ -89,9 +87,8 @@ def compact(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 def main(path: str) -> None:
     recipes = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    devices = {**DEVICES, "vr200": VR200}
     cases = [
-        Case(r["function"], r["module"], r["alias_of"] or r["function"], None, devices[r["hardware"]], r["gpus"])
+        Case(r["function"], r["module"], r["alias_of"] or r["function"], None, devices()[r["hardware"]], r["gpus"])
         for r in recipes
     ]
     with Server(2) as server:
@@ -108,7 +105,7 @@ def write(recipes: list[dict[str, Any]], found: list[Resolved]) -> None:
     wanted: set[str] = set()
     for r in found:
         if r.built:
-            case = Case(r.file, "", r.function, None, DEVICES["h100"], 8)
+            case = Case(r.file, "", r.function, None, devices()["h100"], 8)
             recipe = from_bridge(case, r, hardware, library)
             wanted |= fields_used(dict(recipe.fields), recipe)
     for line in compact([row(r, f, wanted) for r, f in zip(recipes, found, strict=True)]):

@@ -108,10 +108,11 @@ GIVEN = """
 import json, os, tempfile
 from pathlib import Path
 from moedsl.verify import flat, gpu, hub
+from moedsl.verify.devices import devices
 home = Path(tempfile.mkdtemp())
 models = hub.build(home, Path("stdlib/hf"), home / "none")
 os.environ.update(hub.environment(home))
-gpu.answer(gpu.DEVICES["gb200"], 256, 0)
+gpu.answer(devices()["gb200"], 256, 0)
 from megatron.bridge import AutoBridge
 from megatron.bridge.recipes import common
 from megatron.bridge.recipes.utils.environment_utils import COMMON_RECIPE_ENV_VARS

@@ -37,8 +37,6 @@ def run_text(layout: Mapping[str, Any]) -> str:
         lines.append(f"vlm {' '.join(w['vlm'])}")
     if w["pipeline_layout"]:
         lines.append(f'pin pipeline_layout="{w["pipeline_layout"]}"')
-    if w["hardware"] == "vr200":
-        lines.append('use "vr200.moe"')
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,7 @@ from attrs import asdict
 
 from moedsl.planner.model.plan import Plan
 from moedsl.schema import axes
-from moedsl.verify.gpu import DEVICES
+from moedsl.verify.devices import devices
 
 _LAYOUT = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "etp": 1, "sequence_parallel": False, "pipeline_layout": None}
 _POLICY = {
@@ -87,7 +87,7 @@ def plan(
     full["sequence_parallel"] = full["tp"] > 1
     settled: dict[str, Any] = {**_off("policy"), **_POLICY, **(policy or {})}
     size, micro, seq = batch
-    device = DEVICES[hardware]
+    device = devices()[hardware]
     decided = [
         ("tp", full["tp"], "chosen", "std.mesh", "the smallest that fits"),
         ("dispatcher", settled["dispatcher"], "chosen", None, "fit first"),

@@ -139,8 +139,16 @@ _PAIRS: dict[str, Pair] = {
         run(precision="fp8_current", capability="8.0"),
     ),
     "std.dispatch.hybridep_gpu": (
+        run(dispatcher="hybridep", capability="9.0"),
         run(dispatcher="hybridep", capability="8.0"),
-        run(dispatcher="hybridep", capability="7.5"),
+    ),
+    "std.dispatch.deepep_peers": (
+        run(hardware="h100_nvl", dispatcher="deepep", ep=2),
+        run(hardware="h100_nvl", dispatcher="deepep", ep=8),
+    ),
+    "std.dispatch.deepep_network": (
+        run(hardware="a100_80gb", dispatcher="deepep", ep=8),
+        run(hardware="a100_80gb", dispatcher="deepep", ep=16),
     ),
     "std.captured_attention.with_positions": (run("oss"), run("oss", cuda_graph=PARTIAL)),
     "std.ep_overlap.torch": (
@@ -222,7 +230,8 @@ _PAIRS: dict[str, Pair] = {
     "std.precision.precision/1": (run(), own("default precision = mxfp8", base="gb200")),
     "std.precision.precision/2": (run(phase="scale"), run(phase="throughput")),
     "std.precision.precision/3": (run(), run("gb200")),
-    "std.precision.precision/4": (run("gb200"), run()),
+    "std.precision.precision/4": (run(hardware="a100_80gb"), run()),
+    "std.precision.precision/5": (run("gb200"), run()),
     "std.precision.moments": (run(), own("default moments = bf16")),
     "std.precision.grad_reduce": (run(), own("default grad_reduce = bf16")),
     "std.precision.moe_router_dtype": (run(), own("derive moe_router_dtype = fp64")),

@@ -15,7 +15,6 @@ import pytest
 from attrs import evolve
 
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.source import Source
 from moedsl.lint import facts, rules
 from moedsl.lint.facts import stdlib_facts
 from moedsl.lint.judge import judge
@@ -23,7 +22,6 @@ from moedsl.lint.recipe import Recipe
 from moedsl.lint.report import severity
 from moedsl.lint.run import PHASE, from_bridge, machine
 from moedsl.megatron.fields import unknown_word
-from moedsl.syntax import parse_cache
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.client import Server
@@ -48,10 +46,6 @@ LATE = {
 def recipes() -> dict[str, tuple[dict[str, Any], Recipe]]:
     """Each recipe of the wheel by kind and function: its row, and as lint sees it."""
     library = load_stdlib()
-    vr200 = Source("vr200.moe", (DATA / "vr200.moe").read_text(encoding="utf-8"))
-    module, _ = parse_cache.cached_parse(vr200)
-    assert module is not None
-    library.add(vr200, module, "run")
     values, *rows = (DATA / "recipe_fields.jsonl").read_text(encoding="utf-8").splitlines()
     known = json.loads(values)
     return {f"{r['kind']}-{r['function']}": (r, recipe(r, known, library)) for r in map(json.loads, rows)}

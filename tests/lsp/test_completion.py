@@ -40,7 +40,7 @@ CASES = {
     "rules house {\n  default |": {"dispatcher", "seq"},
     "rules house |": {"when", "of"},
     "hardware mine {\n  |": {"nvlink_domain", "memory"},
-    "hardware mine {\n  arch |": {"hopper", "blackwell"},
+    "hardware mine {\n  arch |": {"ampere", "hopper", "blackwell", "rubin"},
     "hardware mine {\n  memory 80 |": {"GB", "GiB"},
     "hardware mine {\n  hbm 3 |": {"TB/s"},
     "require peak_memory < 160 |": {"GiB"},

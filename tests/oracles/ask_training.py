@@ -17,7 +17,8 @@ from typing import Any
 from unittest.mock import patch
 
 from moedsl.verify import te
-from moedsl.verify.gpu import DEVICES, answer
+from moedsl.verify.devices import devices
+from moedsl.verify.gpu import answer
 
 LIBRARIES = ("/megatron/", "/transformer_engine/")
 MEBI = 1 << 20
@@ -485,7 +486,7 @@ def without_gpu() -> Any:
     """torch.cuda of a machine that has none, for code that asks what a GB200 is."""
     import torch
 
-    answer(DEVICES["gb200"], 8, 0)
+    answer(devices()["gb200"], 8, 0)
     cuda: Any = torch.cuda
     cuda.is_available = lambda: False
     cuda.current_device = lambda: 0

@@ -26,9 +26,10 @@ def ask(job: dict[str, Any]) -> dict[str, Any]:
     import torch
     from megatron.bridge.training.config import runtime_config_update
 
-    from moedsl.verify.gpu import DEVICES, answer
+    from moedsl.verify.devices import devices
+    from moedsl.verify.gpu import answer
 
-    answer(DEVICES[job["gpu"]], job["world"], 0)
+    answer(devices()[job["gpu"]], job["world"], 0)
     torch.cuda.is_available = lambda: job.get("on_gpu", True)
     cfg = _build(job)
     built = _read(cfg, job["fields"])

@@ -59,10 +59,11 @@ def main() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"  # as when transformers was imported
     from megatron.bridge.training.utils import checkpoint_utils
 
-    from moedsl.verify.gpu import DEVICES, answer
+    from moedsl.verify.devices import devices
+    from moedsl.verify.gpu import answer
 
     checkpoint_utils.file_exists = lambda path: True  # no checkpoint of a case is on this machine
-    answer(DEVICES[job["gpu"]], job["world"], 0)
+    answer(devices()[job["gpu"]], job["world"], 0)
     spec = importlib.util.spec_from_file_location("recipe", job["recipe"])
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -24,7 +24,7 @@ from moedsl.support.owned_files import write_all
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.client import Server
-from moedsl.verify.gpu import DEVICES
+from moedsl.verify.devices import devices
 from moedsl.verify.resolve import Resolved
 from tests.helpers import rotation
 from tests.helpers.paths import DATA
@@ -94,7 +94,7 @@ ROWS: list[dict[str, Any]] = [
     row
     for line in (DATA / "recipe_layouts.jsonl").read_text(encoding="utf-8").splitlines()
     for row in [json.loads(line)]
-    if row["hardware"] in DEVICES and f"{row['gpus']}gpu" in row["function"]
+    if row["hardware"] in devices() and f"{row['gpus']}gpu" in row["function"]
 ]
 """Every recipe of the wheel whose model the stdlib declares, once: a name without its GPUs is another name of one."""
 BROKEN: Mapping[str, list[str]] = {n.partition("-")[2]: laws for n, laws in (LATE | IN_TRAINING).items()}

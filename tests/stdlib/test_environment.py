@@ -94,6 +94,6 @@ def test_every_variable_of_the_rules_is_one_of_nvidias() -> None:
 
 def test_fsdp_never_gets_one_connection() -> None:
     """Bridge refuses CUDA_DEVICE_MAX_CONNECTIONS=1 with Megatron FSDP (training/config.py:1102)."""
-    facts = {**TRUTH[0]["facts"], "arch": "hopper", "tp": 2, "sharding": "fsdp"}
+    facts = {**TRUTH[0]["facts"], "capability": 9.0, "tp": 2, "sharding": "fsdp"}
     values = {evaluate_env({**facts, "dispatcher": d})["CUDA_DEVICE_MAX_CONNECTIONS"] for d in ("alltoall", "deepep")}
     assert values == {8, 32}

@@ -13,8 +13,6 @@ from tests.helpers import rotation
 from tests.stdlib.test_recipes import LATE, ROWS
 
 pytestmark = pytest.mark.bridge
-_KNOWN_GPU = {"vr200": "gb300"}
-"""The verifier does not know a Vera Rubin; the process groups do not ask for the GPU."""
 _WHERE = {
     "mesh.expert_mesh": {"megatron/core/parallel_state.py:882"},
     # 94 layers on 8 stages are refused before the virtual stage is asked for
@@ -33,8 +31,7 @@ _WHERE = {
 
 def asked(name: str) -> cases.Case:
     row: dict[str, Any] = ROWS[name]
-    gpu = _KNOWN_GPU.get(row["hardware"], row["hardware"])
-    read = cases.read(f"megatron.bridge.{row['module']}:{row['function']}", gpu=gpu, world=row["gpus"])
+    read = cases.read(f"megatron.bridge.{row['module']}:{row['function']}", gpu=row["hardware"], world=row["gpus"])
     assert isinstance(read, cases.Case), read
     return evolve(read, stages="vision.no_ep_overlap" in LATE[name])
 

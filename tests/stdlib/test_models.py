@@ -222,12 +222,30 @@ def test_gpt_oss_window_alternates_as_published() -> None:
 
 # Compute capability, device name, SMs and NVLink domain, as Megatron Bridge on a real machine of each kind sees them.
 DEVICES = {
+    "a100_40gb": (8.0, "NVIDIA A100-SXM4-40GB", 40, 108, 8),
+    "a100_80gb": (8.0, "NVIDIA A100-SXM4-80GB", 80, 108, 8),
+    "a100_pcie": (8.0, "NVIDIA A100 80GB PCIe", 80, 108, 2),
+    "a800": (8.0, "NVIDIA A800-SXM4-80GB", 80, 108, 8),
     "h100": (9.0, "NVIDIA H100 80GB HBM3", 80, 132, 8),
+    "h100_nvl": (9.0, "NVIDIA H100 NVL", 94, 132, 2),
+    "h100_pcie": (9.0, "NVIDIA H100 PCIe", 80, 114, 2),
+    "h20": (9.0, "NVIDIA H20", 96, 78, 8),
     "h200": (9.0, "NVIDIA H200", 141, 132, 8),
+    "h200_nvl": (9.0, "NVIDIA H200 NVL", 141, 132, 4),
+    "h800": (9.0, "NVIDIA H800", 80, 132, 8),
+    "gh200": (9.0, "NVIDIA GH200 480GB", 96, 132, 1),
+    "gh200_nvl2": (9.0, "NVIDIA GH200 144G HBM3e", 144, 132, 2),
     "b200": (10.0, "NVIDIA B200", 180, 148, 8),
     "gb200": (10.0, "NVIDIA GB200", 186, 152, 72),
     "b300": (10.3, "NVIDIA B300 SXM6 AC", 270, 148, 8),
     "gb300": (10.3, "NVIDIA GB300", 279, 152, 72),
+    "vr200": (10.7, "NVIDIA Rubin", 288, 224, 72),
+}
+FORMATS = {
+    "ampere": {"bf16"},
+    "hopper": {"bf16", "fp8"},
+    "blackwell": {"bf16", "fp8", "mxfp8", "nvfp4"},
+    "rubin": {"bf16", "fp8", "mxfp8", "nvfp4"},
 }
 
 
@@ -239,9 +257,9 @@ def test_every_gpu_is_declared() -> None:
 def test_hardware_facts(path: Path) -> None:
     h = hardware(path)
     assert (h.capability, h.device, h.memory / 1e9, h.sms, h.nvlink_domain) == DEVICES[path.stem]
-    assert h.arch == ("hopper" if h.capability < 10 else "blackwell")
-    assert h.gpus_per_node == (4 if path.stem.startswith("gb") else 8)
-    assert 3e12 < h.hbm < 9e12 and h.network < h.nvlink < h.hbm
+    assert h.arch == {8.0: "ampere", 9.0: "hopper", 10.7: "rubin"}.get(h.capability, "blackwell")
+    assert h.gpus_per_node == {"gh200": 1, "gh200_nvl2": 2, "gb200": 4, "gb300": 4, "vr200": 4}.get(path.stem, 8)
+    assert 1.5e12 < h.hbm < 23e12 and h.network < h.nvlink < h.hbm
 
 
 @pytest.mark.parametrize("path", GPUS, ids=lambda p: p.stem)
@@ -253,8 +271,9 @@ def test_every_hardware_fact_has_its_source(path: Path) -> None:
 @pytest.mark.parametrize("path", GPUS, ids=lambda p: p.stem)
 def test_rates_are_dense_and_of_formats_that_the_gpu_has(path: Path) -> None:
     h = hardware(path)
-    assert h.tflops["fp8"] / h.tflops["bf16"] == pytest.approx(2, rel=1e-2)
-    assert set(h.tflops) == ({"bf16", "fp8"} if h.arch == "hopper" else {"bf16", "fp8", "mxfp8", "nvfp4"})
-    assert h.tflops["bf16"] == {9.0: 989}.get(h.capability, 2500 if h.nvlink_domain == 72 else 2250)
+    assert set(h.tflops) == FORMATS[h.arch]
+    if h.arch in ("hopper", "blackwell"):
+        assert h.tflops["fp8"] / h.tflops["bf16"] == pytest.approx(2, rel=1e-2)
     if h.arch == "blackwell":
+        assert h.tflops["bf16"] == (2500 if h.nvlink_domain == 72 else 2250)
         assert h.tflops["nvfp4"] / h.tflops["fp8"] == (3 if h.capability == 10.3 else 2)

@@ -129,11 +129,16 @@ def test_what_a_rule_of_a_block_may_say_is_no_slip() -> None:
     assert "statement" not in found.message
 
 
-@pytest.mark.parametrize("statement", ["a100 x 64", "hardware a100 x 64", "gh200 x 8", "h800 x 8"])
+@pytest.mark.parametrize("statement", ["v100 x 64", "hardware v100 x 64", "l40 x 8", "mi300 x 8"])
 def test_another_gpu_is_no_spelling_of_a_known_one(statement: str) -> None:
     (found,) = errors(f"qwen3_30b_a3b\n{statement}\n")
     assert not found.fixes
-    assert "the known hardware is b200, b300, gb200, gb300, h100, h200" in found.help[0]
+    assert "the known hardware is a100_40gb, a100_80gb, " in found.help[0]
+
+
+def test_a_gpu_of_several_kinds_is_told_of_each() -> None:
+    (found,) = errors("qwen3_30b_a3b\na100 x 64\n")
+    assert [f.text for f in found.fixes] == ["a100_40gb", "a100_80gb", "a100_pcie"]
 
 
 @pytest.mark.parametrize("text", ['model = "x"', 'model "x"'])

@@ -19,7 +19,7 @@ def run(a: Namespace) -> int:
     for h in known:
         speeds = ", ".join(f"{k} {v:,.0f}" for k, v in h.tflops.items())
         print(
-            f"{h.name:<8}{h.memory / 1e9:6.0f} GB  {h.gpus_per_node} a node, NVLink domain {h.nvlink_domain:<3} "
+            f"{h.name:<11}{h.memory / 1e9:6.0f} GB  {h.gpus_per_node} a node, NVLink domain {h.nvlink_domain:<3} "
             f"dense TFLOPS: {speeds}"
         )
     return 0

@@ -31,6 +31,8 @@ from moedsl.verify.client import INSTALL, is_installed
 from moedsl.verify.gpu import from_plan
 
 Run = tuple[Chosen, Plan]
+SHIPPED = {"ampere": "a100_80gb", "hopper": "h100", "blackwell": "b200", "rubin": "vr200"}
+"""A GPU of the stdlib for each architecture."""
 
 
 def run(a: Namespace) -> int:
@@ -74,7 +76,7 @@ def _shrunk(made: Compiled, run: Run, ranks: int, on_gpus: bool) -> Rehearsal:
     chosen, plan = run
     own = made.library.hardware[plan.hardware].span
     shipped = own is not None and own.file.startswith("stdlib/")
-    instead = "h100" if chosen.problem.program.hardware.arch == "hopper" else "b200"
+    instead = SHIPPED[chosen.problem.program.hardware.arch]
     return shrink(plan, chosen.problem.program.model, ranks, "" if shipped else instead, on_gpus)
 
 
