@@ -30,6 +30,8 @@ KINDS = {
     **{a.name: a.doc[0].upper() + a.doc[1:] for a in _SETTLED if not a.is_format and a.name != "sharding"},
 }
 """The kinds of changes in order, with their headings."""
+SLOWEST = 1 / 3
+"""The BF16 peak of another GPU that is asked, over that of the run: a slower one is no alternative."""
 _LABELS = {"sharding fsdp": "Megatron FSDP", "sharding optimizer": "the distributed optimizer instead of FSDP"}
 
 
@@ -70,12 +72,14 @@ def _gpus(p: Program) -> Iterator[Change]:
 
 
 def _hardware(p: Program, library: Library) -> Iterator[Change]:
-    """Every other declared GPU: as many of them, and as many nodes if that is another number."""
+    """Every other declared GPU that is fast enough: as many of them, and as many nodes if that is another number."""
     assert p.gpus is not None
     for name in sorted(library.hardware.keys() - {p.hardware.name}):
         h, diagnostics = library.gpu(name)
         if h is None:
             yield Change("hardware", f"{p.gpus} {name}", None, f"its declaration is wrong: {diagnostics[0].message}")
+            continue
+        if h.tflops["bf16"] < SLOWEST * p.hardware.tflops["bf16"]:
             continue
         yield Change("hardware", f"{p.gpus} {name}", evolve(p, hardware=h))
         nodes = -(-p.gpus // p.hardware.gpus_per_node)
