@@ -67,14 +67,20 @@ def more(base: dict[str, Any], words: str) -> str:
     return f"{base['more']}; {words}"
 
 
+def other_gpus(base: dict[str, Any], names: tuple[str, ...], same_nodes: int = 0) -> dict[str, dict[str, Any]]:
+    """The lines of GPUs, with those of as many as there are in two nodes."""
+    out = {f"{base['n']} {name}": {"hw": name} for name in names}
+    return out | {f"{same_nodes} {n} (2 nodes, as now)": {"hw": n, "n": same_nodes} for n in names if same_nodes}
+
+
 CASES: list[tuple[dict[str, Any], dict[str, dict[str, Any]]]] = [
     (
         DENSE,
         {
             "2x GPUs: 32 h100": {"n": 32}, "4x GPUs: 64 h100": {"n": 64}, "half the GPUs: 8 h100": {"n": 8},
-            "16 b200": {"hw": "b200"}, "16 b300": {"hw": "b300"}, "16 h200": {"hw": "h200"},
-            "16 gb200": {"hw": "gb200"}, "8 gb200 (2 nodes, as now)": {"hw": "gb200", "n": 8},
-            "16 gb300": {"hw": "gb300"}, "8 gb300 (2 nodes, as now)": {"hw": "gb300", "n": 8},
+            **other_gpus(DENSE, ("b200", "b300", "h200", "h800", "h200_nvl", "h100_nvl", "h100_pcie")),
+            **other_gpus(DENSE, ("gb200", "gb300", "vr200"), 8), **other_gpus(DENSE, ("gh200_nvl2",), 4),
+            **other_gpus(DENSE, ("gh200",), 2),
             "2x the sequence: 16k": {"seq": "16k", "batch": 256}, "half the sequence: 4k": {"seq": "4k", "batch": 1024},
             "precision fp8_blockwise": {"more": more(DENSE, "precision fp8_blockwise")},
             "precision fp8_current": {"more": more(DENSE, "precision fp8_current")},
@@ -87,10 +93,9 @@ CASES: list[tuple[dict[str, Any], dict[str, dict[str, Any]]]] = [
         IMAGES,
         {
             "2x GPUs: 16 gb200": {"n": 16}, "4x GPUs: 32 gb200": {"n": 32}, "half the GPUs: 4 gb200": {"n": 4},
-            "8 b200": {"hw": "b200"}, "16 b200 (2 nodes, as now)": {"hw": "b200", "n": 16},
-            "8 b300": {"hw": "b300"}, "16 b300 (2 nodes, as now)": {"hw": "b300", "n": 16},
-            "8 h100": {"hw": "h100"}, "16 h100 (2 nodes, as now)": {"hw": "h100", "n": 16},
-            "8 h200": {"hw": "h200"}, "16 h200 (2 nodes, as now)": {"hw": "h200", "n": 16}, "8 gb300": {"hw": "gb300"},
+            **other_gpus(IMAGES, ("b200", "b300", "h100", "h200", "h800", "h100_nvl", "h200_nvl"), 16),
+            **other_gpus(IMAGES, ("gb300", "vr200")), **other_gpus(IMAGES, ("gh200_nvl2",), 4),
+            **other_gpus(IMAGES, ("gh200",), 2),
             "2x the sequence: 8k": {"seq": "8k", "batch": 128}, "half the sequence: 2k": {"seq": "2k", "batch": 512},
             "precision fp8_blockwise": {"more": more(IMAGES, "precision fp8_blockwise")},
             "precision fp8_current": {"more": more(IMAGES, "precision fp8_current")},
