@@ -42,7 +42,7 @@ def test_every_run_has_its_own_seconds(command: None) -> None:
             with limits.of_run(Run(name)):
                 burn(0.25)
     with pytest.raises(limits.TooLarge) as reached, limits.bounded():
-        for name in "aba":
+        for name in "abaa":
             with limits.of_run(Run(name)):
                 burn(0.25)
     assert reached.value.run == Run("a")
@@ -52,7 +52,7 @@ def test_a_command_on_one_run_has_no_more_than_that_run(command: None) -> None:
     with pytest.raises(limits.TooLarge) as reached, limits.bounded():
         with limits.of_run(Run("a")):
             burn(0.25)
-        burn(0.3)
+        burn(0.6)
     assert reached.value.run is None
 
 
