@@ -127,7 +127,7 @@ def _solve(r: Result, progress: Progress) -> None:
     every: list[OfRun] = []
     for i, program in enumerate(r.programs, 1):
         progress(f"solving {program.name}" + (f" ({i} of {len(r.programs)})" if len(r.programs) > 1 else ""))
-        with limits.of_run(program):
+        with limits.of_part(program):
             chosen, diagnostics = _choose(program, r.chosen, progress)
         every += [(program, d) for d in diagnostics]
         r.chosen += chosen
@@ -183,7 +183,7 @@ def _plan(r: Result, progress: Progress) -> None:
     notes = [d for d in r.diagnostics if not d.is_error]
     for c in r.chosen:
         progress(f"planning {c.problem.program.name}")
-        with limits.of_run(c.problem.program):
+        with limits.of_part(c.problem.program):
             r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
     programs = [c.problem.program for c in r.chosen]
     judged = [(p, d) for p, c, plan in zip(programs, r.chosen, r.plans, strict=True) for d in _set(c, plan, r.library)]

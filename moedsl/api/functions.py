@@ -1,36 +1,47 @@
 """Provide the functions of the API: a program in, typed values out. A program is text, or the path of a .moe file.
 
-`like` names a recipe that Megatron Bridge ships: its layout is pinned where the program does not pin another.
+`like` names a recipe that Megatron Bridge ships: its layout is pinned where the program does not pin another. `seconds`
+is what the search may take of a core, in any thread; without it, the search takes what it needs.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from moedsl.api.results import Checked, Compiled, Explained, Planned
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
+from moedsl.solver.too_large import diagnostic
+from moedsl.support.limits import TooLarge, stopped_after
 from moedsl.syntax import reader
 
 
-def check(program: str | Path, *, like: str = "") -> Checked:
+def check(program: str | Path, *, like: str = "", seconds: float | None = None) -> Checked:
     """Check a program; this includes the search, because a run without a layout is an error."""
-    found = plan(program, like=like)
+    found = plan(program, like=like, seconds=seconds)
     return Checked(diagnostics=found.diagnostics, sources=found.sources)
 
 
-def plan(program: str | Path, *, like: str = "") -> Planned:
+def plan(program: str | Path, *, like: str = "", seconds: float | None = None) -> Planned:
     """Plan every run of a program."""
     source, found = _read(program)
     if source is None:
         return Planned(diagnostics=found)
-    result = compile_source(source, like=like)
+    result = _compiled(source, like, seconds)
     plans = () if result.failed else result.plans
     return Planned(plans=plans, diagnostics=tuple(result.diagnostics), sources=_sources(result))
 
 
-def compile(program: str | Path, folder: str | Path | None = None, *, force: bool = False, like: str = "") -> Compiled:
+def compile(
+    program: str | Path,
+    folder: str | Path | None = None,
+    *,
+    force: bool = False,
+    like: str = "",
+    seconds: float | None = None,
+) -> Compiled:
     """Plan every run of a program and make its recipe, overrides, plan and lock.
 
     They are written only if a `folder` is given; `force` overwrites files that moedsl did not write.
@@ -40,7 +51,7 @@ def compile(program: str | Path, folder: str | Path | None = None, *, force: boo
         return Compiled(diagnostics=found)
     from moedsl.emit.artifact import files_of_runs
 
-    result = compile_source(source, like=like)
+    result = _compiled(source, like, seconds)
     found = tuple(result.diagnostics)
     if result.failed:
         return Compiled(diagnostics=found, sources=_sources(result))
@@ -52,14 +63,20 @@ def compile(program: str | Path, folder: str | Path | None = None, *, force: boo
     return Compiled(plans=result.plans, files=files, diagnostics=found, sources=_sources(result))
 
 
-def explain(program: str | Path, *names: str, run: str | None = None, like: str = "") -> Explained:
+def explain(
+    program: str | Path, *names: str, run: str | None = None, like: str = "", seconds: float | None = None
+) -> Explained:
     """Explain values such as `tp` or a field of Bridge, or the whole plan; for a run without a layout, the conflict."""
     source, found = _read(program)
     if source is None:
         return Explained(diagnostics=found)
     from moedsl.queries.explain_run import answer
 
-    made = answer(source, names, run, like)
+    try:
+        with _within(seconds):
+            made = answer(source, names, run, like)
+    except TooLarge as reached:
+        return Explained(diagnostics=(diagnostic(reached),))
     return Explained(explanations=made.explanations, diagnostics=made.diagnostics, sources=made.sources)
 
 
@@ -67,6 +84,19 @@ def _read(program: str | Path) -> tuple[Source | None, tuple[Diagnostic, ...]]:
     if isinstance(program, Path) or (program.endswith(".moe") and Path(program).is_file()):
         return reader.read(program)
     return reader.from_text(program)
+
+
+def _compiled(source: Source, like: str, seconds: float | None) -> Result:
+    """Run the stages; a search that is too large is an error in their result."""
+    try:
+        with _within(seconds):
+            return compile_source(source, like=like)
+    except TooLarge as reached:
+        return Result(source, diagnostics=[diagnostic(reached)])
+
+
+def _within(seconds: float | None) -> AbstractContextManager[None]:
+    return nullcontext() if seconds is None else stopped_after(seconds)
 
 
 def _sources(result: Result) -> dict[str, Source]:

@@ -55,7 +55,7 @@ def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None
     progress = talk.Progress()
 
     def answered(c: Chosen, p: Plan) -> Plan:
-        with limits.of_run(c.problem.program):
+        with limits.of_part(c.problem.program):
             best = top(c, layouts, budget) if layouts else None
             trades = pareto(c, budget, progress) if fronts else None
         cost = budget and budget.of(c.solution.rows[0].step_time, step_tokens(c), c.problem.gpus)

@@ -25,7 +25,7 @@ def with_ladders(result: Result) -> None:
 def _ladder(c: Chosen) -> Ladder:
     from moedsl.planner import ladder
 
-    with limits.of_run(c.problem.program):
+    with limits.of_part(c.problem.program):
         return ladder.of_run(c)
 
 

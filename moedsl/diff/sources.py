@@ -19,6 +19,7 @@ from moedsl.megatron.recipes import LIKE
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.rule import Rule
 from moedsl.solver.solve import Chosen
+from moedsl.support import limits
 from moedsl.support.generation import AGAIN, mixed
 from moedsl.syntax import reader
 from moedsl.verify import case as cases
@@ -87,6 +88,11 @@ def sides(
 
 def one(target: str, options: Options) -> Found:
     """Read a target without Bridge."""
+    with limits.of_part(limits.File(target)):
+        return _one(target, options)
+
+
+def _one(target: str, options: Options) -> Found:
     path, _, name = target.partition(":")
     if path.endswith(".moe") or target == "-":
         source, found = reader.read(target if target == "-" else path)

@@ -17,6 +17,7 @@ from moedsl.lint.report import Lint, report
 from moedsl.lint.rules import Book
 from moedsl.rules.library import Library
 from moedsl.schema.facts import Hardware
+from moedsl.support import limits
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.devices import choices
@@ -46,7 +47,8 @@ def lint(
         if isinstance(c, Report):
             out.append(_failed(target, c.id, c.message, c.help))
         else:
-            out.append(one(c, next(resolved), book, library, phase))
+            with limits.of_part(limits.File(target)):
+                out.append(one(c, next(resolved), book, library, phase))
     own = tuple(d for d in wrong if d.is_error)
     return [evolve(x, diagnostics=(*own, *x.diagnostics), sources={**library.sources, **x.sources}) for x in out]
 

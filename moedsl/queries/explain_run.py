@@ -67,7 +67,7 @@ def _bases(source: Source, r: Result, sources: Mapping[str, Source]) -> Iterator
     """Every run with its layout or its failure; the runs of an isolation or a workflow are solved together."""
     if all(_plain(p) for p in r.programs):
         for p in r.programs:
-            with limits.of_run(p):
+            with limits.of_part(p):
                 one = _one(p, sources)
             yield one
         return

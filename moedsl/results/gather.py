@@ -12,6 +12,7 @@ from attrs import frozen
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.script import RANKS
 from moedsl.planner.model.plan import Plan
+from moedsl.support import limits
 from moedsl.support.owned_files import written_by_us
 
 HELP = (
@@ -164,12 +165,13 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
     tasks = [plan.parent for plan in found.glob(f"*/{PLAN}")]
     if tasks and all(has_logs(task, but=FETCHED) for task in tasks):
         return found
-    wrong = store.has_nemo_run()
-    opened = wrong or store.open_experiment(home, id)
-    if isinstance(opened, Diagnostic):
-        return opened
-    for job in (job for job in opened.jobs() if job.handle):
-        _fetch(opened, job)
+    with limits.unlimited_memory():  # NeMo-Run imports torch, and starts processes
+        wrong = store.has_nemo_run()
+        opened = wrong or store.open_experiment(home, id)
+        if isinstance(opened, Diagnostic):
+            return opened
+        for job in (job for job in opened.jobs() if job.handle):
+            _fetch(opened, job)
     return found
 
 

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from moedsl.diagnose import scan
 from moedsl.diagnose.scan import Report, Symptom
 from moedsl.results.line import WORDS, Memory, Step, StepTime, read
+from moedsl.support import limits
 
 _BROKEN = re.compile(rb"Traceback \(most recent call last|ChildFailedError|srun: error|slurmstepd: error")
 Attempt = tuple[Step, ...]
@@ -65,21 +66,18 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
 
 
 def _one(path: Path, known: Sequence[Symptom]) -> Log:
-    log = Log((str(path),))
-    with path.open("rb") as stream:
-        steps: list[Step] = []
-        for block in scan.blocks(stream):
-            for said in _said(block):
-                if isinstance(said, Step):
-                    steps.append(said)
-                elif isinstance(said, Memory):
-                    log = evolve(log, memory=(*log.memory, said))
-                else:
-                    log = evolve(log, step_times=(*log.step_times, said))
-            log = evolve(log, broken=log.broken or bool(_BROKEN.search(block)))
-    with path.open("rb") as stream:
-        report = scan.diagnose(str(path), scan.blocks(stream), known)
-    return evolve(log, attempts=tuple(_attempts(steps)), reports=(report,))
+    said, broken = list[Step | Memory | StepTime](), False
+    with limits.of_part(limits.File(str(path))):
+        with path.open("rb") as stream:
+            for block in scan.blocks(stream):
+                said += _said(block)
+                broken = broken or bool(_BROKEN.search(block))
+        with path.open("rb") as stream:
+            report = scan.diagnose(str(path), scan.blocks(stream), known)
+    attempts = tuple(_attempts(s for s in said if isinstance(s, Step)))
+    times = tuple(s for s in said if isinstance(s, StepTime))
+    memory = tuple(s for s in said if isinstance(s, Memory))
+    return Log((str(path),), attempts, times, memory, (report,), broken)
 
 
 def _said(block: bytes) -> Iterator[Step | Memory | StepTime]:

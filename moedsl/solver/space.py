@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +15,30 @@ from moedsl.support import limits
 
 MOST = 1_000_000
 """The most rows that a table grows to before laws take some away: a row with its lets takes some 60 bytes."""
+MOST_POLICIES = 1_000_000
+"""The most combinations of policies, all of which a search holds at once."""
 
 
 def mesh_table(c: Compiled) -> Table:
     """Enumerate all legal meshes."""
-    table, bound = c.empty(), frozenset[str]()
-    pending = [law for law in c.laws if not law.priced]
-    for name in MESH:
+    domains = {name: np.sort(c.problem.domains[name]) for name in MESH}
+    return _table(c, domains, [law for law in c.laws if not law.priced])
+
+
+def _table(c: Compiled, domains: Mapping[str, NDArray[np.int64]], laws: Sequence[Law], most: float = math.inf) -> Table:
+    """Enumerate the combinations of some axes that obey laws on them, each as soon as its axes are bound."""
+    table, bound, pending = c.empty(), frozenset[str](), laws
+    for name, domain in domains.items():
         bound |= {name}
         ready = [law for law in pending if law.needs <= bound]
         pending = [law for law in pending if not law.needs <= bound]
-        domain = np.sort(c.problem.domains[name])
-        table = Table.joined([_grown(part, name, domain, ready) for part in table.parts(max(1, MOST // len(domain)))])
+        parts, rows = list[Table](), 0
+        for part in table.parts(max(1, MOST // len(domain))):
+            parts.append(_grown(part, name, domain, ready))
+            rows += parts[-1].rows
+            if rows > most:
+                raise limits.too_large(f"has more than {most:,} combinations of policies")
+        table = Table.joined(parts)
     return table
 
 
@@ -51,7 +64,5 @@ def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArra
 
 def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
     """Enumerate the combinations of policies that obey the laws on policies alone."""
-    table = c.empty()
-    for name in names:
-        table = table.grow(name, c.problem.domains[name])
-    return obeying(table, [law for law in c.laws if law.needs and law.needs <= frozenset(names)])
+    domains = {name: c.problem.domains[name] for name in names}
+    return _table(c, domains, [law for law in c.laws if law.needs and law.needs <= frozenset(names)], MOST_POLICIES)

@@ -1,4 +1,4 @@
-"""Bound what a command spends on a program: 55 s of a core for each of its runs, and 500 MB.
+"""Bound what a command spends: 55 s of a core for each run of a program and each file that it reads, and 500 MB.
 
 Only the command line turns this on. A thread has no signals; there `stopped_by` lets the search ask whether to go on.
 """
@@ -7,60 +7,85 @@ from __future__ import annotations
 
 import resource
 import signal
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 SECONDS = 55.0
-"""Of a core, for each run of a program; with its output a command on one run needs less than 60."""
+"""Of a core, for each part; with its output a command on one part needs less than 60."""
 MEMORY = 420_000_000
-"""Bytes that a command may allocate for a program; with Python and all imports they are less than 500 MB."""
+"""Bytes that a command may allocate; with Python and all imports they are less than 500 MB."""
 
 
-class Run(Protocol):
-    """A run of a program."""
+class Part(Protocol):
+    """A part of the work with seconds of its own: a run of a program, or a file."""
 
     @property
     def name(self) -> str: ...
 
 
-class TooLarge(KeyboardInterrupt):
-    """What a program needs is above a limit. It undoes what Ctrl-C undoes."""
+class File(NamedTuple):
+    """A file that somebody else wrote."""
 
-    def __init__(self, limit: str, run: Run | None) -> None:
+    name: str
+
+
+class TooLarge(KeyboardInterrupt):
+    """What a part of the work needs is above a limit. It undoes what Ctrl-C undoes."""
+
+    def __init__(self, limit: str, part: Part | None) -> None:
         super().__init__(limit)
-        self.limit, self.run = limit, run
+        self.limit, self.part = limit, part
+
+
+Parts = tuple[Part, ...]
+"""A part and those that it is in, outermost first."""
 
 
 class _Clock:
-    """The seconds that are left: of each run, and of everything else together with the first run."""
+    """The seconds that are left of each part. What is done outside of its parts counts for the first of them."""
 
     def __init__(self) -> None:
-        self.run: Run | None = None
-        """The run that is worked on; None for no single one."""
-        self._first = ""
-        self._left: dict[str, float] = {}
+        self._parts: Parts = ()
+        self._first: dict[tuple[str, ...], str] = {}
+        self._left: dict[tuple[str, ...], float] = {}
 
-    def turn(self, run: Run | None) -> Run | None:
-        """Count the time from now on for a run; returns the one before."""
+    def turn(self, parts: Parts) -> None:
+        """Count the time from now on for a part."""
         rest, _ = signal.setitimer(signal.ITIMER_PROF, 0)
-        before, self._left[self._key()] = self.run, rest or SECONDS
-        self.run = run
-        self._first = self._first or (run.name if run else "")
+        self._left[self._key()] = rest or SECONDS
+        self._parts = parts
         left = self._left.setdefault(self._key(), SECONDS)
         signal.setitimer(signal.ITIMER_PROF, left, 1)  # again after 1 s, if an exception was lost in a callback
-        return before
 
-    def _key(self) -> str:
-        return "" if self.run is None or self.run.name == self._first else self.run.name
+    def _key(self) -> tuple[str, ...]:
+        names = tuple(p.name for p in self._parts)
+        while names and self._first.setdefault(names[:-1], names[-1]) == names[-1]:
+            names = names[:-1]
+        return names
 
-    def stop(self, *_: object) -> None:
-        raise TooLarge(f"needs more than {SECONDS:g} s of a core", self.run)
 
-    def too_much(self) -> TooLarge:
-        return TooLarge("needs more than 500 MB of memory", self.run)
+_parts: ContextVar[Parts] = ContextVar("parts", default=())
+
+
+def too_large(limit: str) -> TooLarge:
+    """Make the exception for the part that is worked on."""
+    return TooLarge(limit, _parts.get()[-1] if _parts.get() else None)
+
+
+def _too_slow(seconds: float) -> TooLarge:
+    return too_large(f"needs more than {seconds:g} s of a core")
+
+
+def _too_much() -> TooLarge:
+    return too_large("needs more than 500 MB of memory")
+
+
+def _stop(*_: object) -> None:
+    raise _too_slow(SECONDS)
 
 
 _on = False
@@ -80,25 +105,24 @@ def turned_on() -> Generator[None]:
 
 @contextmanager
 def bounded() -> Generator[None]:
-    """Raise TooLarge if what is done in here needs too much. Nothing in here may start a process: it would inherit the
-    limit of memory."""
+    """Raise TooLarge if what is done in here needs too much."""
     global _clock
     if not _on or _clock is not None:
         yield
         return
     clock = _Clock()
     try:
-        before = signal.signal(signal.SIGPROF, clock.stop)
+        before = signal.signal(signal.SIGPROF, _stop)
     except ValueError:  # a thread of another program: it has its own limits
         yield
         return
     _clock = clock
     try:
         with _little_memory():
-            clock.turn(None)
+            clock.turn(())
             yield
     except MemoryError:
-        raise clock.too_much() from None
+        raise _too_much() from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
@@ -106,24 +130,28 @@ def bounded() -> Generator[None]:
 
 
 @contextmanager
-def of_run(run: Run) -> Generator[None]:
-    """Count what is done in here for one run of the program."""
-    clock = _clock
-    if clock is None:
-        yield
-        return
-    before = clock.turn(run)
+def of_part(part: Part) -> Generator[None]:
+    """Count what is done in here for one run of the program, or for one file."""
+    clock, before = _clock, _parts.get()
+    token = _parts.set((*before, part))
     try:
+        if clock is not None:
+            clock.turn(_parts.get())
         yield
     except MemoryError:
-        raise clock.too_much() from None
+        if clock is None:
+            raise
+        raise _too_much() from None
     finally:
-        clock.turn(before)
+        _parts.reset(token)
+        if clock is not None:
+            clock.turn(before)
 
 
 @contextmanager
 def _little_memory() -> Generator[None]:
     """Let allocations fail above the limit, where the kernel counts them (Linux)."""
+    global _soft
     held = _held()
     if held is None:
         yield
@@ -131,10 +159,30 @@ def _little_memory() -> Generator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = min(n for n in (held + MEMORY, soft, hard) if n != resource.RLIM_INFINITY)
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    _soft = soft
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        _soft = None
+
+
+_soft: int | None = None
+"""The limit of memory outside of `bounded`, while another one holds."""
+
+
+@contextmanager
+def unlimited_memory() -> Generator[None]:
+    """Lift the limit of memory: for a process that is started in here, which inherits it, or for a large library."""
+    if _soft is None:
+        yield
+        return
+    most, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (_soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def _held() -> int | None:
@@ -161,3 +209,16 @@ def stopped_by(ask: Callable[[], None]) -> Generator[None]:
         yield
     finally:
         _asked.reset(token)
+
+
+@contextmanager
+def stopped_after(seconds: float) -> Generator[None]:
+    """Let `go_on` raise TooLarge once this thread has used so many seconds of a core."""
+    end = time.thread_time() + seconds
+
+    def ask() -> None:
+        if time.thread_time() > end:
+            raise _too_slow(seconds)
+
+    with stopped_by(ask):
+        yield

@@ -12,6 +12,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from moedsl.planner.model.plan import Plan
+from moedsl.support import limits
 from moedsl.support.generation import AGAIN, mixed
 from moedsl.verify.devices import choices, devices, unknown
 from moedsl.verify.gpu import Device, from_plan
@@ -57,7 +58,8 @@ def read(target: str, gpu: str | None = None, world: int | None = None) -> Case 
     """
     if gpu is not None and gpu not in devices():
         return failed(target, "verify.input", f"`{gpu}` is not a supported GPU", unknown(gpu))
-    located = _locate(target)
+    with limits.of_part(limits.File(target)):
+        located = _locate(target)
     if isinstance(located, Report):
         return located
     source, function, plan = located

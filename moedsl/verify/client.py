@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 from attrs import evolve
 
-from moedsl.support import child_python
+from moedsl.support import child_python, limits
 from moedsl.support.resources import stdlib_dir
 from moedsl.verify import case as cases
 from moedsl.verify import hub
@@ -47,14 +47,15 @@ class Server:
         home = Path(self._home.name)
         hub.build(home, stdlib_dir() / "hf", hub.user_cache())
         self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "moedsl.verify.server", str(jobs), str(home / "hub")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=_environment(home),
-        )
+        with limits.unlimited_memory():
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "moedsl.verify.server", str(jobs), str(home / "hub")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                text=True,
+                env=_environment(home),
+            )
         self._first: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:

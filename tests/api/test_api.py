@@ -9,7 +9,10 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,3 +113,20 @@ def test_an_example_of_the_page_prints_what_it_says(code: str, output: str) -> N
 
 def test_every_example_of_the_page_is_run() -> None:
     assert len(EXAMPLES) == PAGE.count("```python") == PAGE.count("```output")
+
+
+LARGE = "kimi_k2; h100 x 64; require step_time < 1"
+
+
+@pytest.mark.parametrize("function", [moedsl.check, moedsl.plan, moedsl.compile, moedsl.explain])
+def test_seconds_bound_the_search_in_any_thread(function: Callable[..., Any]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(function, LARGE, seconds=0.3).result()
+    assert [d.id for d in found.diagnostics] == ["solve.too_large"]
+    assert found.diagnostics[0].message.startswith("`main` needs more than 0.3 s of a core")
+    assert function(RUN, seconds=30).ok
+
+
+def test_more_policies_than_memory_holds_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moedsl.solver.space.MOST_POLICIES", 3)
+    assert [d.id for d in moedsl.plan(RUN).diagnostics] == ["solve.too_large"]

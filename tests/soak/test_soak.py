@@ -212,3 +212,13 @@ def test_kills_and_writers(tmp_path: Path, generations: Mapping[str, Files], rec
         assert ended is not None and ended.code == 0, f"{ended}, {seed}"
         assert shown(folder) == generations[name] and not hidden(folder), seed
     record_property("figures", f"{written} writers of shared folders, {kills} killed; {torn} times the next one had to repair")  # fmt: skip
+
+
+# ---------------------------------------------------------------- the limits of the soak itself
+
+
+def test_each_run_of_a_sweep_has_its_own_minute(tmp_path: Path) -> None:
+    two = running("check", TWO.format(seq="4k").encode(), tmp_path).wait()
+    assert two is not None and (two.code, two.runs, two.wrong) == (0, 2, "")
+    none = running("check", b"model", tmp_path).wait()
+    assert none is not None and (none.code, none.runs, none.wrong) == (1, 1, "")

@@ -39,21 +39,42 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_every_run_has_its_own_seconds(command: None) -> None:
     with limits.bounded():
         for name in "abc":
-            with limits.of_run(Run(name)):
+            with limits.of_part(Run(name)):
                 burn(0.25)
     with pytest.raises(limits.TooLarge) as reached, limits.bounded():
         for name in "abaa":
-            with limits.of_run(Run(name)):
+            with limits.of_part(Run(name)):
                 burn(0.25)
-    assert reached.value.run == Run("a")
+    assert reached.value.part == Run("a")
 
 
 def test_a_command_on_one_run_has_no_more_than_that_run(command: None) -> None:
     with pytest.raises(limits.TooLarge) as reached, limits.bounded():
-        with limits.of_run(Run("a")):
+        with limits.of_part(Run("a")):
             burn(0.25)
         burn(0.6)
-    assert reached.value.run is None
+    assert reached.value.part is None
+
+
+def test_parts_of_two_files_may_have_the_same_name(command: None) -> None:
+    with limits.bounded():
+        for file in ("a.moe", "b.moe"):
+            with limits.of_part(limits.File(file)), limits.of_part(Run("main")):
+                burn(0.25)
+    with pytest.raises(limits.TooLarge), limits.bounded(), limits.of_part(limits.File("a.moe")):
+        with limits.of_part(Run("main")):
+            burn(0.25)
+        burn(0.6)  # what is done for a file outside of its runs counts for the first of them
+
+
+def test_a_thread_stops_after_its_seconds() -> None:
+    burn(0.2)
+    with limits.stopped_after(0.1):
+        limits.go_on()
+        with limits.of_part(Run("a")), pytest.raises(limits.TooLarge, match=r"0\.1 s of a core") as reached:
+            burn(0.15)
+            limits.go_on()
+    assert reached.value.part == Run("a")
 
 
 def test_the_limit_of_memory_is_of_what_is_held_more_and_ends(command: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,9 +83,9 @@ def test_the_limit_of_memory_is_of_what_is_held_more_and_ends(command: None, mon
     held = np.ones(16 << 20)  # 128 MiB that this process has already
     with limits.bounded():
         few = np.ones(4 << 20)
-    with pytest.raises(limits.TooLarge, match="500 MB") as reached, limits.bounded(), limits.of_run(Run("a")):
+    with pytest.raises(limits.TooLarge, match="500 MB") as reached, limits.bounded(), limits.of_part(Run("a")):
         np.ones(16 << 20)
-    assert reached.value.run == Run("a")
+    assert reached.value.part == Run("a")
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
     assert held.size + few.size + np.ones(16 << 20).size == 36 << 20
 
@@ -72,7 +93,7 @@ def test_the_limit_of_memory_is_of_what_is_held_more_and_ends(command: None, mon
 def test_nothing_is_limited_outside_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the API: a signal would meet the caller's code."""
     monkeypatch.setattr(limits, "SECONDS", 0.01)
-    with limits.bounded(), limits.of_run(Run("a")):
+    with limits.bounded(), limits.of_part(Run("a")):
         burn(0.1)
 
 

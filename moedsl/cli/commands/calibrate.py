@@ -12,6 +12,7 @@ from moedsl.calibrate.runs import Measured, read
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
 from moedsl.schema.calibration import first_guess
+from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
 from moedsl.support.owned_files import stamp
 
@@ -40,7 +41,8 @@ def measured(files: list[str]) -> tuple[list[Measured], bool]:
     out: list[Measured] = []
     wrong = False
     for file in files:
-        source, runs, diagnostics = read(Path(file))
+        with limits.bounded(), limits.of_part(limits.File(file)):
+            source, runs, diagnostics = read(Path(file))
         out += runs
         talk.say(diagnostics, {source.name: source})
         wrong |= any(d.is_error for d in diagnostics)

@@ -7,6 +7,7 @@ from typing import Any
 
 from moedsl.cli import talk
 from moedsl.compiler import compile_source
+from moedsl.support import limits
 
 
 def run(a: Namespace) -> int:
@@ -25,7 +26,8 @@ def _one(a: Namespace) -> tuple[int, dict[str, Any]]:
     if source is None:
         talk.say(found, {})
         return 1, talk.failed_json(found, {})
-    result = compile_source(source, "plan", talk.Progress(), a.like)
+    with limits.of_part(limits.File(source.name)):
+        result = compile_source(source, "plan", talk.Progress(), a.like)
     sources = {**result.library.sources, source.name: source}
     talk.say(result.diagnostics, sources)
     return int(result.failed), talk.failed_json(result.diagnostics, sources)

@@ -20,6 +20,7 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.results.gather import experiment_folder, job_logs
 from moedsl.rules import collect
 from moedsl.rules.library import Library, use
+from moedsl.support import limits
 from moedsl.syntax import reader
 from moedsl.syntax.parse_cache import cached_parse
 
@@ -44,7 +45,7 @@ def run(a: Namespace) -> int:
 
 
 def _report(name: str, stream: BinaryIO, known: Sequence[scan.Symptom]) -> scan.Report:
-    with stream:
+    with stream, limits.of_part(limits.File(name)):
         return scan.diagnose(name, scan.blocks(stream), known)
 
 

@@ -8,13 +8,18 @@ from pathlib import Path
 
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
+from moedsl.support import limits
 from moedsl.support.atomic_file import write
 from moedsl.syntax import reader
 from moedsl.syntax.formatter import format_source
 
 
 def run(a: Namespace) -> int:
-    return max(_one(f, a.check) for f in a.files)
+    codes: list[int] = []
+    for file in a.files:
+        with limits.of_part(limits.File(file)):
+            codes.append(_one(file, a.check))
+    return max(codes)
 
 
 def _one(file: str, check: bool) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
 from moedsl.recipes.importing import imported
+from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
 
 
@@ -17,7 +18,8 @@ def run(a: Namespace) -> int:
     if refused:
         talk.say(refused, {})
         return 1
-    made = imported(a.recipe, a.gpu, a.world)
+    with limits.of_part(limits.File(a.recipe)):
+        made = imported(a.recipe, a.gpu, a.world)
     talk.say(made.diagnostics, {})
     if made.text is None:
         return 1

@@ -13,6 +13,7 @@ from moedsl.cli.terminal import print_file
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from moedsl.schema.facts import Model
+from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
 
 
@@ -46,7 +47,8 @@ def _add(a: Namespace) -> int:
     from moedsl.importer import config
 
     out = Path(a.output) if a.output else None
-    text, found = config.add(Path(a.config), a.name, hf=a.hf, ignored=a.ignore, known=load_stdlib().models)
+    with limits.of_part(limits.File(a.config)):
+        text, found = config.add(Path(a.config), a.name, hf=a.hf, ignored=a.ignore, known=load_stdlib().models)
     talk.say(found, {})
     if text is None:
         return 1

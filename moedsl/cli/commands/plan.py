@@ -53,7 +53,7 @@ def _lengths(a: Namespace) -> int:
     asked = [(p, lower(p, p.gpus or p.hardware.gpus_per_node).values["seq"]) for p in result.programs]
     found: list[tuple[str, Any]] = []
     for p, seq in asked:
-        with limits.of_run(p):
+        with limits.of_part(p):
             found.append((p.name, lengths.table(p, p.gpus, seq, talk.Progress())))
     if a.json:
         talk.print_json({"version": 1, "lengths": dict(found)})

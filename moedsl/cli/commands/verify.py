@@ -15,6 +15,7 @@ from moedsl import verify
 from moedsl.cli import talk
 from moedsl.compiler import compile_source
 from moedsl.emit.artifact import files_of
+from moedsl.support import limits
 from moedsl.support.owned_files import write_all
 from moedsl.syntax import reader
 from moedsl.verify.client import is_installed
@@ -25,7 +26,8 @@ def run(a: Namespace) -> int:
     with ExitStack() as stack:
         paths: list[tuple[str, str]] = []
         for file in a.files:
-            made = _compiled(file, stack) if file.endswith(".moe") else [(file, file)]
+            with limits.of_part(limits.File(file)):
+                made = _compiled(file, stack) if file.endswith(".moe") else [(file, file)]
             if made is None:
                 return 1
             paths += made
@@ -45,7 +47,11 @@ def _run(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
 def _read(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
     from moedsl.lint.against_plan import against_plan
 
-    return [against_plan(path, a.gpu, a.world) for path in paths]
+    reports: list[Report] = []
+    for path in paths:
+        with limits.of_part(limits.File(path)):
+            reports.append(against_plan(path, a.gpu, a.world))
+    return reports
 
 
 def _compiled(file: str, stack: ExitStack) -> list[tuple[str, str]] | None:

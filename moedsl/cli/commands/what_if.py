@@ -23,7 +23,7 @@ def run(a: Namespace) -> int:
     found: list[dict[str, Any]] = []
     for c in result.chosen:
         if not _profiles(c):
-            with limits.of_run(c.problem.program):
+            with limits.of_part(c.problem.program):
                 found.append(what_if(c, result.library, budget, progress))
     if a.json:
         talk.print_json({"version": 1, "runs": found})

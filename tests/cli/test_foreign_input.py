@@ -1,0 +1,118 @@
+"""Every command that reads what somebody else wrote does so within the limits of time and memory."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.cli.arguments import COMMANDS
+from moedsl.cli.main import main
+from moedsl.cli.too_large import LONG
+from moedsl.support import limits
+from moedsl.verify import client
+
+pytestmark = pytest.mark.usefixtures("no_collector_callbacks")
+ITERATION = (
+    " [2026-11-23 10:00:00] iteration {i:8d}/ 9999999 | consumed samples: 1 | elapsed time per iteration (ms): 9.0 | "
+    "learning rate: 1.0E-04 | global batch size: 64 | lm loss: 1.0E+00 |\n"
+)
+RECIPE = "def x_h100_16gpus_config():\n    cfg = f()\n{lines}    return cfg\n"
+MEASURED = {"run": "qwen3_30b_a3b; h100 x 16; fit first", "tokens_per_s_per_gpu": 9000}
+Make = Callable[[int], str]
+
+
+def _log(size: int) -> str:
+    return "".join(ITERATION.format(i=i) for i in range(1, size * 50))
+
+
+def _recipe(size: int) -> str:
+    return RECIPE.format(lines="".join(f"    cfg.model.a{i} = [{i}]\n" for i in range(size * 8)))
+
+
+def _config(size: int) -> str:
+    return json.dumps({f"a{i}": i for i in range(size * 20)})
+
+
+def _run_config(size: int) -> str:
+    return "model:\n" + "".join(f"  a{i}: [{i}]\n" for i in range(size * 2))
+
+
+def _measured(size: int) -> str:
+    return f"{json.dumps(MEASURED)}\n" * max(1, size // 20)
+
+
+READ: Sequence[tuple[str, str, Make]] = (
+    ("diagnose", "a.log", _log),
+    ("results --seq 4k --gpus 16 --global-batch 64", "a.log", _log),
+    ("lint --read-only", "a.py", _recipe),
+    ("diff --read-only a.py", "a.py", _recipe),
+    ("verify --read-only", "a.py", _recipe),
+    ("models add", "config.json", _config),
+    ("import --gpu h100 --world 16", "run_config.yaml", _run_config),
+    ("calibrate", "a.jsonl", _measured),
+    ("fmt --check", "a.moe", lambda size: "require dp > 1\n" * size),
+)
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, without Bridge."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("moedsl.recipes.importing.is_installed", lambda: False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("words", "name", "make"), READ, ids=[words.split()[0] for words, *_ in READ])
+def test_a_file_that_takes_too_long(
+    words: str, name: str, make: Make, alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (alone / name).write_text(make(1))
+    main([*words.split(), name])  # imports what the command needs, so that the limit stops the reading
+    (alone / name).write_text(make(5000))
+    monkeypatch.setattr(limits, "SECONDS", 0.05)
+    capsys.readouterr()
+    assert main([*words.split(), name]) == 1
+    said = capsys.readouterr()
+    assert not said.out and f"{name} needs more than 0.05 s of a core" in said.err and "Traceback" not in said.err
+    assert "error[read.too_large]" in said.err and "help: " in said.err
+    assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
+
+
+def test_a_file_that_takes_too_much_memory(
+    alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (alone / "config.json").write_text(_config(5000))
+    monkeypatch.setattr(limits, "MEMORY", 4 << 20)
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    assert main(["models", "add", "config.json"]) == 1
+    assert "config.json needs more than 500 MB of memory to be read" in capsys.readouterr().err
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_every_other_command_waits_or_trains() -> None:
+    """A command that is not bounded whole is one whose time is that of a job, a person or a fit."""
+    assert set(LONG) <= {name.replace("-", "_") for name in COMMANDS}
+    assert set(LONG) == {"calibrate", "cancel", "jobs", "logs", "lsp", "rehearse", "run"}
+
+
+def test_bridge_has_the_memory_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process inherits limits, and Bridge alone holds more than a command may."""
+    popen = subprocess.Popen
+
+    def asked(_: object, **options: Any) -> subprocess.Popen[str]:
+        return popen(["sh", "-c", """echo "{\\"ready\\": false, \\"error\\": \\"$(ulimit -d)\\"}\""""], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", asked)
+    soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    with limits.turned_on(), limits.bounded():
+        held = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        with client.Server() as server:
+            assert server.first["error"] == ("unlimited" if soft == resource.RLIM_INFINITY else str(soft // 1024))
+        assert resource.getrlimit(resource.RLIMIT_DATA)[0] == held != soft
