@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from moedsl.checker.program import Program
-from moedsl.explainer.nearest import Nearest, breaking, too_large, too_slow
+from moedsl.explainer.nearest import NOTHING, Nearest, Values, anywhere, breaking, too_large, too_slow
 from moedsl.explainer.relax import Relaxation, relaxations, whatever_the_gpus
 from moedsl.explainer.together import Together, further, together
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
+from moedsl.schema.frozen import frozen
 from moedsl.schema.gpu_counts import counts
 from moedsl.schema.symbols import CASES
 from moedsl.solver.fits import fits, fits_where_legal
@@ -32,12 +34,28 @@ class Infeasible:
     """The problem, compiled."""
     core: tuple[Member, ...]
     legal: bool
-    relaxations: tuple[Relaxation, ...]
-    near: Nearest
+    relaxations: tuple[Relaxation, ...] = ()
     others: tuple[tuple[Member, ...], ...] = ()
     """Further conflicts, if no single change is enough."""
     together: Together | None = None
     """Changes that are enough together, if no single one is."""
+
+    @cached_property
+    def near(self) -> Nearest:
+        """The nearest layout, which takes a search."""
+        p, gpus = self.chosen.problem.program, self.chosen.problem.gpus
+        if self.legal:
+            return too_slow(p, gpus) if self.too_slow else too_large(p, gpus)
+        return breaking(p, gpus, self.core)
+
+    @property
+    def values(self) -> Values:
+        """What the message says of the nearest layout."""
+        if self.legal:
+            return self.near.values
+        if sum(m.rule is not None for m in self.core) > 1 and not any(m.kind == "pin" for m in self.core):
+            return NOTHING  # which of the rules the layout breaks is arbitrary
+        return anywhere(self.chosen, self.core) or self.near.values
 
     @property
     def laws(self) -> list[Rule]:
@@ -86,12 +104,11 @@ def _hopeless(p: Program, core: Sequence[Member]) -> bool:
 
 
 def briefly(c: Chosen) -> Infeasible:
-    """Find a minimal conflict and the nearest layout, without changes, which take a search each."""
+    """Find a minimal conflict, without changes, which take a search each."""
     all_ = members(c.compiled)
     legal = legal_on(c.compiled)
     core = tuple(_priced_core(c, all_) if legal else minimal(all_, Legality(c.compiled, all_).holds))
-    half = Infeasible(c, core, legal, (), Nearest("", {}))
-    return evolve(half, near=_near(half))
+    return Infeasible(c, core, legal)
 
 
 def telling(x: NoLayout) -> Chosen:
@@ -121,13 +138,3 @@ def _priced_core(c: Chosen, all_: list[Member]) -> list[Member]:
         return fits_where_legal(relaxed(c.compiled, inactive(all_, background + active)), c.cost)
 
     return minimal(soft, test)
-
-
-def _near(x: Infeasible) -> Nearest:
-    p, gpus = x.chosen.problem.program, x.chosen.problem.gpus
-    if x.legal:
-        return too_slow(p, gpus) if x.too_slow else too_large(p, gpus)
-    near = breaking(p, gpus, x.core)
-    if sum(m.rule is not None for m in x.core) > 1 and not any(m.kind == "pin" for m in x.core):
-        return evolve(near, summary="", values={})  # which of the rules the layout breaks is arbitrary
-    return near

@@ -27,10 +27,10 @@ def diagnostic(x: Infeasible) -> Diagnostic:
     laws = x.laws
     if x.legal:
         id, because = ("solve.too_slow", None) if x.too_slow else ("solve.does_not_fit", TOO_LARGE)
-        return error(id, message(x), *_labels(x), help=help, because=because, values=x.near.values, fixes=fixes)
+        return error(id, message(x), *_labels(x), help=help, because=because, values=x.values.by_name, fixes=fixes)
     because, cites = (laws[0].because, laws[0].cites) if laws else (None, ())
     id = laws[0].id if laws else "solve.conflict"
-    more = {"because": because, "cites": cites, "values": x.near.values, "fixes": fixes}
+    more = {"because": because, "cites": cites, "values": x.values.by_name, "fixes": fixes}
     return error(id, message(x), *_labels(x), help=help, **more)
 
 
@@ -39,11 +39,11 @@ def message(x: Infeasible) -> str:
     wishes = _wishes(x)
     if not x.legal:
         more = "".join(f"; {collision(x, core)}" for core in x.others) + (f"; {x.too_large}" if x.too_large else "")
-        return f"no layout of {_where(x)} is legal: {collision(x, x.core)}{x.near.summary}{more}"
+        return f"no layout of {_where(x)} is legal: {collision(x, x.core)}{x.values.summary}{more}"
     within = f" with {', '.join(wishes)}" if wishes else ""
     if x.too_slow:
-        return f"no layout of {_where(x)} is as fast as required{within}: {x.near.summary}"
-    return f"no layout of {_where(x)} fits{within or ' in memory'}: {x.near.summary}"
+        return f"no layout of {_where(x)} is as fast as required{within}: {x.values.summary}"
+    return f"no layout of {_where(x)} fits{within or ' in memory'}: {x.values.summary}"
 
 
 def collision(x: Infeasible, core: Sequence[Member]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from moedsl.checker.program import Program
 from moedsl.explainer.tree import tree
@@ -13,10 +13,11 @@ from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
-from moedsl.schema.symbols import CASES, SPARES
+from moedsl.schema.symbols import CASES, COSTS, SPARES
 from moedsl.schema.units import GIB
 from moedsl.schema.versions import PRODUCTS, as_text
 from moedsl.solver.members import Member, without, written
+from moedsl.solver.reads import reads
 from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Row
 from moedsl.syntax import ast
@@ -27,12 +28,32 @@ MEMORY = ("peak_memory", *SPARES)
 
 
 @frozen
-class Nearest:
-    """The nearest layout: `summary` is for the message, `values` for the diagnostic, `json` for the explanation."""
+class Values:
+    """Values of a layout: `summary` is for the message, `by_name` for the diagnostic."""
 
-    summary: str
-    values: Mapping[str, Any]
+    summary: str = ""
+    by_name: Mapping[str, Any] = field(factory=dict)
+
+
+NOTHING = Values()
+
+
+@frozen
+class Nearest:
+    """The nearest layout: what the message says of it, and `json` for the explanation."""
+
+    values: Values = NOTHING
     json: Json | None = None
+
+
+def anywhere(c: Chosen, core: Sequence[Member]) -> Values | None:
+    """The values of the only law of a conflict if every layout has them; else None."""
+    laws, domains = _broken(core), c.problem.domains
+    rule = laws[0].rule if len(laws) == 1 else None
+    differ = {*COSTS, *SPARES, *(a for a, d in domains.items() if len(d) > 1)}
+    if rule is None or reads(c.problem.program, rule) & differ:
+        return None
+    return _values(c.environment({a: int(d[0]) for a, d in domains.items()}), rule)
 
 
 def breaking(p: Program, gpus: int, core: Sequence[Member]) -> Nearest:
@@ -40,7 +61,7 @@ def breaking(p: Program, gpus: int, core: Sequence[Member]) -> Nearest:
 
     If other laws refuse it too, use the best layout without the wishes of the conflict, with the pins put back.
     """
-    broken = [m for m in core if m.kind == "law"] or [m for m in core if m.kind == "wish"]
+    broken = _broken(core)
     for m in broken:
         chosen = solve(without(p, [m]), gpus, keep=1)
         if chosen.solution.rows and m.rule is not None:
@@ -48,16 +69,25 @@ def breaking(p: Program, gpus: int, core: Sequence[Member]) -> Nearest:
     chosen = solve(without(p, [m for m in core if m.stated]), gpus, keep=1)
     rules = [m.rule for m in broken if m.rule is not None]
     if not rules or not chosen.solution.rows:
-        return Nearest("", {})
+        return Nearest()
     pins = {m.key: p.pins[m.key].code for m in core if m.kind == "pin"}
     return _at(p, chosen, {**chosen.solution.rows[0].codes, **pins}, rules[0], None)
 
 
 def _at(p: Program, chosen: Chosen, codes: Mapping[str, int], r: Rule, row: Row | None) -> Nearest:
     env = chosen.environment(codes, row.prices if row else {})
+    return Nearest(_values(env, r), _json(p, codes, row, r, env))
+
+
+def _broken(core: Sequence[Member]) -> list[Member]:
+    """The laws of a conflict that a layout may break; without a law, the wishes."""
+    return [m for m in core if m.kind == "law"] or [m for m in core if m.kind == "wish"]
+
+
+def _values(env: Json, r: Rule) -> Values:
+    """The values of the names of a rule."""
     values = {n: _value(n, env[n]) for n in sorted(names(r.expr)) if n in env}
-    summary = f" ({', '.join(f'{k}={written(v)}' for k, v in values.items())})"
-    return Nearest(summary, values, _json(p, codes, row, r, env))
+    return Values(f" ({', '.join(f'{k}={written(v)}' for k, v in values.items())})", values)
 
 
 def _value(name: str, value: Any) -> Any:
@@ -82,7 +112,7 @@ def too_large(p: Program, gpus: int) -> Nearest:
     """Find the layout that needs the least memory, and compare it with the memory that the GPU has."""
     chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, "step_time")), gpus, keep=1, must_fit=CASES[-1])
     if not chosen.solution.rows:
-        return Nearest("", {})
+        return Nearest()
     row, shown = chosen.solution.rows[0], p.hardware.shown
     left = {name: float(chosen.cost.spare(row.codes, case)[0]) for name, case in SPARES.items()}
     env = chosen.environment(row.codes, {**row.prices, **left})
@@ -90,19 +120,19 @@ def too_large(p: Program, gpus: int) -> Nearest:
     values = {"least_gib": round(least, 1), "best_gib": round(best, 1), "visible_gib": round(shown / GIB, 1)}
     json = _first_broken(p, row, env, MEMORY)
     summary = f"the nearest needs at least {least:.1f} GiB, {best:.1f} by the best estimate"
-    return Nearest(f"{summary}; the GPU has {shown / GIB:.1f}", values, json)
+    return Nearest(Values(f"{summary}; the GPU has {shown / GIB:.1f}", values), json)
 
 
 def too_slow(p: Program, gpus: int) -> Nearest:
     """Find the fastest layout that fits."""
     chosen = solve(_ranked_by(p, "step_time", ("step_time",)), gpus, keep=1)
     if not chosen.solution.rows:
-        return Nearest("", {})
+        return Nearest()
     row = chosen.solution.rows[0]
     env = chosen.environment(row.codes, row.prices)
     json = _first_broken(p, row, env, ("step_time",))
     summary = f"the fastest takes {row.step_time:.2f} s a step"
-    return Nearest(summary, {"step_time_s": round(row.step_time, 3)}, json)
+    return Nearest(Values(summary, {"step_time_s": round(row.step_time, 3)}), json)
 
 
 def _first_broken(p: Program, row: Row, env: Json, prices: Sequence[str]) -> Json | None:

@@ -189,6 +189,29 @@ def test_a_conflict_on_any_number_of_gpus_is_said_without_one(pins: str) -> None
         assert all(solved(changed).chosen for changed in applied(text, line)), line
 
 
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("qwen3_30b_a3b; h200 x 16; fit first; precision mxfp8", {"precision": "mxfp8", "capability": 9}),
+        ("qwen3_30b_a3b; h100 x 16; fit first; pin ep=64", None),
+        ("qwen3_30b_a3b; h100 x 16; seq 4k; require cp >= 2 and cp < 2", None),
+    ],
+)
+def test_values_that_every_layout_has_need_no_search(
+    text: str, said: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are those of the nearest layout."""
+    seen: list[infeasible.Infeasible] = []
+    analyse = infeasible.analyse
+    monkeypatch.setattr(infeasible, "analyse", lambda c: seen.append(analyse(c)) or seen[-1])
+    solved.__wrapped__(text)
+    (x,) = seen
+    assert (said is None) == (infeasible.anywhere(x.chosen, x.core) is None)
+    assert x.values == x.near.values or len(x.laws) > 1
+    if said is not None:
+        assert x.values.by_name == said
+
+
 @pytest.fixture
 def cores(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, Any]]:
     """Every core that is found, with the test that it was found by."""
