@@ -20,7 +20,7 @@ def diagnostic(reached: TooLarge) -> Diagnostic:
         help = "is this the right file? Of a long log, give the end: `tail -c 100M LOG | moedsl diagnose -`"
         return error("read.too_large", f"{part.name} {limit} to be read, which was stopped", help=help)
     p = cast("Program | None", part)
-    text = f"{f'`{p.name}`' if p else 'the program'} {limit}: there is too much to search, and the search was stopped"
+    text = f"{f'`{p.name}`' if p else 'the input'} {limit}: there is too much to search, and the search was stopped"
     help = "pin a value, state fewer `candidates`, give the number of GPUs, or write the runs into several files"
     values = {"domains": ", ".join(_largest(p))} if p else {}
     return error("solve.too_large", text, help=help, values=values)
