@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import frozen
 
 from moedsl.compiler import load_stdlib
 from moedsl.cost import Cost, StageMemory, profiles
@@ -29,8 +29,6 @@ ADAM = 12
 """Bytes of a parameter's FP32 master and both moments."""
 STATE = 6 + ADAM
 FAR = 0.1
-NO_RATES = "a100"
-"""A GPU of which only the memory is known."""
 REASONS: Mapping[str, str] = {
     "attn_cudagraph": "torch does not count what its graphs hold between replays, the estimate does",
     "nemotron3_5_lightning": "right with 6 bytes a logit, but two runs of the whole model need 10",
@@ -148,13 +146,10 @@ def _golden(line: Mapping[str, Any]) -> Golden:
 
 
 def hardware(name: str) -> Hardware:
-    """Return a GPU of the stdlib. An A100's is the H100's with the smaller workspace, all that memory needs of it."""
-    made, _ = load_stdlib().gpu("h100" if name == NO_RATES else name)
+    """Return a GPU of the stdlib."""
+    made, _ = load_stdlib().gpu(name)
     assert made is not None, name
-    if name != NO_RATES:
-        return made
-    small = made.constants.ends("te_workspace")["low"]
-    return evolve(made, constants=evolve(made.constants, te_workspace=small))
+    return made
 
 
 def functional_tests() -> Iterator[str]:
@@ -182,7 +177,7 @@ def functional_tests() -> Iterator[str]:
 
 def _row(name: str, each: Sequence[Golden]) -> str:
     gpus = ", ".join(sorted({g.gpu for g in each}))
-    timed = [(g.step, float(g.cost.time(g.row)[0])) for g in each if g.step and g.gpu != NO_RATES]
+    timed = [(g.step, float(g.cost.time(g.row)[0])) for g in each if g.step]
     spans = [_span([g.peak / MIB for g in each], ",.0f"), _span([g.said / MIB for g in each], ",.0f")]
     spans += [_span([g.error for g in each], "+.1%"), *(_span(times, ".2f") for times in zip(*timed, strict=True))]
     return f"| `{name}` | {gpus} | {len(each)} | {' | '.join(spans)} |{'' if timed else ' | |'}"

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 from accuracy_groups import Prediction
+from attrs import evolve
 
 from moedsl.calibrate.fit import Floats, errors, precision
 from moedsl.calibrate.runs import Measured, batches
+from moedsl.compiler import load_stdlib
 from moedsl.schema.calibration import Constant, Constants
 from moedsl.solver import uncertainty
 from moedsl.solver.uncertainty import NINE_OF_TEN, family
@@ -21,6 +23,12 @@ from moedsl.solver.uncertainty import NINE_OF_TEN, family
 FILE = Path(__file__).parents[1] / "stdlib" / uncertainty.FILE
 WIDEST = 0.25
 """The goal for the width of an interval over its middle, where a run resembles those of the fit."""
+FURTHER = {
+    "ampere": ("a100_80gb", "hopper", ("bf16",)),
+    "rubin": ("vr200", "blackwell", ("bf16", "fp8_current", "mxfp8", "nvfp4")),
+}
+"""A GPU of each generation without published runs of MoE models, and the generation and formats of the runs that show
+what its steps would lean on."""
 KEPT = 16
 """The constants of a generation that are kept: those that move the runs most. Each costs a plan one millisecond."""
 Slopes = Mapping[str, Floats]
@@ -40,7 +48,8 @@ def slopes(runs: Sequence[Measured]) -> Slopes:
 def covariance(seen: Sequence[Measured], c: Constants, slope: Slopes) -> Floats:
     """Return the covariance of the logs of constants that were fitted to these runs of one architecture."""
     prior = np.array([_prior(known) ** 2 for known in c.known.values()])
-    moved, told = np.array([slope[r.id] for r in seen]), precision(seen, errors(seen, c))
+    moved = np.array([slope[r.id] for r in seen]).reshape(len(seen), len(prior))
+    told = precision(seen, errors(seen, c)) if seen else np.zeros(0)
     free = prior > 0
     moved = moved * free
     precise = (moved.T * told) @ moved + np.diag(1 / np.where(free, prior, 1))
@@ -73,9 +82,9 @@ def known(seen: Sequence[Measured]) -> uncertainty.Seen:
     return uncertainty.Seen(
         (),
         np.zeros((0, 0)),
-        tuple(sorted({family(r.cost.model) for r in seen})),
-        max(r.cost.gpus for r in seen),
-        max(r.cost.seq for r in seen),
+        tuple(sorted({family(r.cost.model) for r in seen if r.cost.model.dense_layers < r.cost.model.layers})),
+        max((r.cost.gpus for r in seen), default=0),
+        max((r.cost.seq for r in seen), default=0),
     )
 
 
@@ -115,7 +124,22 @@ def _task(r: Measured) -> tuple[Any, ...]:
     return r.model, r.gpu, r.cost.seq, r.precision, r.cost.routing, r.program.task
 
 
-def write(runs: Sequence[Measured], found: Sequence[Prediction], slope: Slopes) -> None:
+def further(papers: Sequence[Measured], runs: Sequence[Measured]) -> dict[str, Any]:
+    """Return the generations that only papers measure, or nothing. Their constants are those that would move the runs
+    of the generation before most."""
+    out = dict[str, Any]()
+    for arch, (gpu, before, formats) in FURTHER.items():
+        hardware, _ = load_stdlib().gpu(gpu)
+        assert hardware is not None, gpu
+        lent = [evolve(r, cost=evolve(r.cost, hardware=hardware)) for r in runs if r.arch == before]
+        slope = slopes([r for r in lent if r.precision in formats])
+        mine = [r for r in papers if r.arch == arch]
+        moved = covariance(mine, hardware.constants, slopes(mine))
+        out[arch] = {**_seen(mine), "constants": _constants(hardware.constants, moved, [*slope.values()])}
+    return out
+
+
+def write(runs: Sequence[Measured], found: Sequence[Prediction], slope: Slopes, papers: Sequence[Measured]) -> None:
     """Write the file: the covariance of the constants that the stdlib states, and what they leave of the predictions of
     runs that were left out."""
     generations, moved = dict[str, Any](), dict[str, Floats]()
@@ -131,6 +155,7 @@ def write(runs: Sequence[Measured], found: Sequence[Prediction], slope: Slopes) 
     }
     left["unlike"] = max(left.values())
     left["between"] = between(runs, moved, slope)
+    generations |= further(papers, runs)
     data = {"unexplained": {k: round(v, 3) for k, v in left.items()}, "generations": generations}
     FILE.write_text(_text(data) + "\n", encoding="utf-8")
     uncertainty.known.cache_clear()

@@ -146,12 +146,12 @@ class _Reader:
             "gpus": self._count(), "seq": self._size("seq") or 0, "batch": self._size("batch"),
             "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
             "routing": self._word("routing", ROUTINGS, "natural"), "risk": self._word("risk", RISKS, "none"),
-            "precision": self._word("precision", PRECISIONS, ""),
+            "precision": self._precision(hardware),
             "data": self._data(), "vlm": frozen, "allows": self._allows(), "sweep": self._sweep(),
             "sets": sets, "target": self._target(), "pipeline_layout": self._layout(built), "isolate": self._isolate(),
             "versions": self._versions(),
         }  # fmt: skip
-        pins = sharding | self._pins()
+        pins = sharding | self._pins(parts["precision"])
         wishes = tuple(self._wishes())
         if model is None or hardware is None or sum(d.is_error for d in self.diagnostics) > before:
             return None
@@ -300,12 +300,16 @@ class _Reader:
                 self._error("check.target", f"{s.version.value} is not a version", s.version.span, "write it as 2.7.0")
         return {PRODUCTS[s.product.id]: as_number(s.version.value) for s in stmts if s.product.id in PRODUCTS}
 
-    def _pins(self) -> dict[str, Pin]:
+    def _precision(self, hardware: Hardware | None) -> str:
+        """Read the word; `fp8` on a GPU without FP8 is a format that a law refuses."""
+        word = self._word("precision", PRECISIONS, "")
+        return "fp8_blockwise" if word == "fp8" and hardware and "fp8" not in hardware.tflops else word
+
+    def _pins(self, precision: str) -> dict[str, Pin]:
         pins: dict[str, Pin] = {}
-        precision = self.draft.fixed.get("precision")
-        if isinstance(precision, ast.PrecisionStmt) and precision.value.id in axes.PRECISION:
-            code = axes.BY_NAME["precision"].encode(precision.value.id)
-            pins["precision"] = Pin("precision", code, precision.span)
+        stated = self.draft.fixed.get("precision")
+        if stated is not None and precision in axes.PRECISION:
+            pins["precision"] = Pin("precision", axes.BY_NAME["precision"].encode(precision), stated.span)
         for b in self.draft.pins.values():
             if b.name.id not in (*axes.DERIVED, "pipeline_layout"):
                 code = self._code(b.name, b.value)

@@ -1,8 +1,8 @@
 """Estimate how well a step time is known: by the constants that it leans on, and by what they do not explain.
 
 stdlib/calibration/uncertainty.json has, for each generation of GPUs, how the logs of its constants may still move
-together after their fit, and the runs that they were fitted to; and, from runs that were left out of a fit, the errors
-beyond that. `make accuracy` writes it.
+together after their fit (without a run: within their ranges), and the runs that they were fitted to; and, from runs
+that were left out of a fit, the errors beyond that. `make accuracy` writes it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Seen:
     factor: Floats = field(eq=False)
     """The covariance of the logs of the constants is this times its transpose."""
     families: tuple[str, ...]
-    """Families of attention (`family`)."""
+    """Families of attention (`family`) of the runs with experts."""
     gpus: int
     """The most GPUs."""
     seq: int
@@ -116,33 +116,32 @@ def slopes(cost: Cost, cols: Columns, base: Floats, moves: Mapping[str, float]) 
 
 
 def leaning(cost: Cost, cols: Columns, base: Floats) -> Floats:
-    """Return `slopes` for the constants of `Seen`; none for a generation without a fit.
+    """Return `slopes` for the constants of `Seen`.
 
     Each is moved down by its standard deviation: a step that waits for the host stops to do so somewhere below.
     """
-    seen = known()[0].get(cost.hardware.arch)
-    moves = dict(zip(seen.names, -seen.spread, strict=True)) if seen else {}
-    return slopes(cost, cols, base, {name: float(move) for name, move in moves.items()})
+    seen = known()[0][cost.hardware.arch]
+    return slopes(
+        cost, cols, base, {name: -float(spread) for name, spread in zip(seen.names, seen.spread, strict=True)}
+    )
 
 
 def doubt(cost: Cost, slope: Floats) -> Doubt:
     """Return the uncertainty of a step, from its row of `leaning`."""
     generations, unexplained = known()
-    seen = generations.get(cost.hardware.arch)
+    seen = generations[cost.hardware.arch]
     differs = (*unlike(cost, seen),)
     beyond = unexplained.unlike if differs else unexplained.like
-    if seen is None:
-        return Doubt(beyond, (), differs)
     spread, moves = np.hypot(np.linalg.norm(slope @ seen.factor), beyond), np.abs(slope * seen.spread)
     most = [i for i in np.argsort(-moves, kind="stable")[:SHOWN] if moves[i] > 0]
     declared = cost.hardware.constants.known
     return Doubt(float(spread), tuple((declared[seen.names[i]], float(moves[i])) for i in most), differs)
 
 
-def unlike(cost: Cost, seen: Seen | None) -> Iterator[str]:
+def unlike(cost: Cost, seen: Seen) -> Iterator[str]:
     """Yield how a run differs from all that the constants were fitted to."""
-    if seen is None:
-        yield f"no run on {cost.hardware.arch}"
+    if not seen.families:
+        yield f"no MoE run on {cost.hardware.arch}"
         return
     if family(cost.model) not in seen.families:
         yield f"no run with {family(cost.model)}"
@@ -156,6 +155,5 @@ def apart(cost: Cost, slope: Floats) -> Floats:
     """Return the smallest difference of two steps that the estimate can tell, as a log, by row. `slope` is the
     difference of their rows of `leaning`: two layouts of a run share most of their errors."""
     generations, unexplained = known()
-    seen = generations.get(cost.hardware.arch)
-    shared = np.linalg.norm(slope @ seen.factor, axis=1) if seen else np.zeros(len(slope))
+    shared = np.linalg.norm(slope @ generations[cost.hardware.arch].factor, axis=1)
     return NINE_OF_TEN * np.hypot(shared, unexplained.between)

@@ -140,6 +140,10 @@ _PAIRS: dict[str, Pair] = {
     ),
     "std.dispatch.hybridep_gpu": (
         run(dispatcher="hybridep", capability="9.0"),
+        run(dispatcher="hybridep", capability="7.5"),
+    ),
+    "std.dispatch.hybridep_copies": (
+        run(dispatcher="hybridep", capability="9.0"),
         run(dispatcher="hybridep", capability="8.0"),
     ),
     "std.dispatch.deepep_peers": (

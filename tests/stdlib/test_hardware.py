@@ -33,7 +33,7 @@ def broken_at(capability: str, **layout: object) -> list[str]:
         ("11.0", {"dispatcher": "hybridep"}, "std.dispatch.hybridep_gpu"),
         ("12.0", {"precision": "mxfp8"}, "std.precision.mxfp8_gpu"),
         ("8.0", {"dispatcher": "deepep"}, None),
-        ("8.0", {"dispatcher": "hybridep"}, "std.dispatch.hybridep_gpu"),
+        ("8.0", {"dispatcher": "hybridep"}, "std.dispatch.hybridep_copies"),
         ("8.0", {"dispatcher": "deepep", "ep": 16}, "std.dispatch.deepep_network"),
         ("8.9", {"precision": "fp8_current"}, None),
         ("10.0", {"precision": "mxfp8"}, None),

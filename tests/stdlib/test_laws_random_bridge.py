@@ -17,7 +17,7 @@ pytestmark = pytest.mark.bridge
 LEGAL, ILLEGAL = rotation.examples(40), rotation.examples(20)
 CHOICES: dict[str, list[Any]] = {
     "model": ["qwen3_30b_a3b", "qwen3_235b_a22b", "deepseek_v3", "moonlight_16b", "gpt_oss_120b", "qwen3_vl_30b_a3b"],
-    "hardware": ["h100", "h200", "b200", "b300", "gb200"],
+    "hardware": ["h100", "h200", "b200", "b300", "gb200", "a100_80gb", "h20", "h100_nvl", "vr200"],
     "gpus": [32, 64, 128],
     "tp": [1, 1, 2, 4],
     "cp": [1, 1, 2],
@@ -41,6 +41,7 @@ CHOICES: dict[str, list[Any]] = {
 }
 UNASKED = {c.law for c, _ in (LATER | STRICTER).values()} | {
     "vision.no_vpp", "vision.no_ep_overlap", "mesh.experts", "dispatch.deepep_group",
+    "dispatch.deepep_peers", "dispatch.deepep_network", "dispatch.hybridep_copies",
 }  # fmt: skip
 """Laws that Bridge does not speak of before the model is built, or before it runs."""
 

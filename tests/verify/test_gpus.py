@@ -1,0 +1,65 @@
+"""A plan for each GPU of the stdlib, which the real Megatron Bridge accepts on that GPU; a run takes some of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moedsl.compiler import load_stdlib
+from moedsl.verify.client import Server
+from moedsl.verify.devices import devices
+from tests.helpers import rotation
+from tests.helpers.programs import compiled, written
+
+pytestmark = pytest.mark.bridge
+LIBRARY = load_stdlib()
+DICE = rotation.dice("gpus")
+GPUS = rotation.some("gpus", [*devices()], 5)
+RUNS = {
+    gpu: f"{DICE.choice(('moonlight_16b', 'qwen3_30b_a3b', 'gpt_oss_120b'))}; {gpu} x {DICE.choice((32, 64))}; "
+    f"{DICE.choice(('fit', 'scale', 'throughput'))} first; seq {DICE.choice(('4k', '16k'))}"
+    for gpu in GPUS
+}
+
+
+@pytest.mark.timeout(1200)
+def test_bridge_accepts_a_plan_on_each(server: Server, tmp_path: Path) -> None:
+    cases = {gpu: case for gpu, text in RUNS.items() for case in written(compiled(text), tmp_path / gpu)}
+    assert {*cases} == {*RUNS}, "a run has no plan"
+    assert {gpu: c.device for gpu, c in cases.items()} == {gpu: devices()[gpu] for gpu in GPUS}
+    reports = dict(zip(cases, server.judge([*cases.values()]), strict=True))
+    assert {gpu: r.to_json() for gpu, r in reports.items() if not r.ok} == {}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "word", "law"),
+    [
+        ("a100_80gb", "precision fp8_blockwise", "precision.fp8_gpu"),
+        ("a100_80gb", "precision fp8", "precision.fp8_gpu"),
+        ("a800", "precision mxfp8", "precision.mxfp8_gpu"),
+        ("h20", "precision nvfp4", "precision.nvfp4_gpu"),
+        ("a100_40gb", "pin dispatcher=hybridep", "dispatch.hybridep_copies"),
+        ("a100_80gb", "pin dispatcher=deepep ep=16", "dispatch.deepep_network"),
+        ("h100_pcie", "pin dispatcher=deepep ep=8", "dispatch.deepep_peers"),
+        ("gh200_nvl2", "pin dispatcher=deepep ep=8", "dispatch.deepep_peers"),
+        ("vr200", "pin dispatcher=deepep", "dispatch.deepep_gpu"),
+    ],
+)
+def test_what_a_gpu_does_not_have_is_refused(gpu: str, word: str, law: str) -> None:
+    (found,) = [d for d in compiled(f"qwen3_30b_a3b; {gpu} x 64; {word}").diagnostics if d.is_error]
+    assert found.id == f"std.{law}" and any("drop" in h for h in found.help), found
+
+
+@pytest.mark.parametrize("gpu", sorted(LIBRARY.hardware))
+def test_a_plan_keeps_to_its_gpu(gpu: str) -> None:
+    """The queue of a GPU before Blackwell, no format that it does not have, and its NVLink domain."""
+    (plan,) = compiled(f"moonlight_16b; {gpu} x 32; throughput first; precision auto").plans
+    h, _ = LIBRARY.gpu(gpu)
+    assert h is not None
+    one_queue = int(plan.env["CUDA_DEVICE_MAX_CONNECTIONS"]) < 32
+    assert not (one_queue and h.capability >= 10)
+    assert plan.policy.precision in ("bf16", "fp8_blockwise" if h.arch == "hopper" else "mxfp8")
+    assert plan.policy.precision == "bf16" or h.arch != "ampere"
+    if plan.policy.dispatcher == "hybridep":
+        assert h.capability >= 9 and int(plan.env["NVLINK_DOMAIN_SIZE"]) == h.nvlink_domain
