@@ -66,15 +66,15 @@ def check(
     return tuple(programs), _unique(diagnostics)
 
 
-SUBJECTS = ("recipe", "launch")
+SUBJECTS = ("recipe", "launch", "trace")
 """Subjects that rules may have instead of a run."""
 
 
 def _subjects(library: Library) -> list[Diagnostic]:
     """Report blocks of rules with an unknown subject."""
     unknown = [b.subject for _, b in library.own_rules if b.subject is not None and b.subject.id not in SUBJECTS]
-    text = "rules apply to a run, a recipe or a launch, not to `{}`"
-    help = {n.id: suggest(n.id, [*SUBJECTS]) or ("write `of recipe` or `of launch`",) for n in unknown}
+    text = "rules apply to a run, a recipe, a launch or a trace, not to `{}`"
+    help = {n.id: suggest(n.id, [*SUBJECTS]) or ("write `of recipe`, `of launch` or `of trace`",) for n in unknown}
     return [error("check.unknown_word", text.format(n.id), n.span, help=help[n.id]) for n in unknown]
 
 

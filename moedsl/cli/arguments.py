@@ -160,6 +160,12 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--run FILE", "the run file: try the edits on it, and use its own symptoms too"),
         _JSON,
     ),
+    "profile": _command(
+        "say what a training step was spent on, from traces of Nsight Systems or PyTorch's profiler",
+        _arg("traces TRACE", "a trace of one rank: sqlite or .nsys-rep of Nsight Systems, JSON of PyTorch", nargs="+"),
+        _arg("--run FILE", "the run file: use its own patterns of kernels too"),
+        _JSON,
+    ),
     "diff": _command(
         "compare two runs: do they differ in the experiment, or only in how it runs",
         _arg(

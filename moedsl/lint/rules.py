@@ -13,7 +13,7 @@ from moedsl.schema.symbols import NUMBER, Type
 from moedsl.solver.reads import reads_price
 
 SUBJECT = "recipe"
-ELSEWHERE = ("launch",)
+ELSEWHERE = ("launch", "trace")
 """Subjects that `checker/clusters/rules.py` reads."""
 KINDS = ("require", "prefer", "let")
 
@@ -61,7 +61,7 @@ def _own(library: Library, found: list[Diagnostic]) -> list[Rule]:
         if block.subject is None or block.subject.id in ELSEWHERE:
             continue
         if block.subject.id != SUBJECT:
-            text = f"rules are of a run, of a recipe or of a launch, not of `{block.subject.id}`"
+            text = f"rules are of a run, a recipe, a launch or a trace, not of `{block.subject.id}`"
             found.append(error("check.unknown_word", text, block.subject.span, help="write `of recipe`"))
             continue
         for member in block.members:

@@ -128,6 +128,7 @@ def rules(a: Around) -> Iterator[Offer]:
     """Offer after `of` the subjects of a block, after `when` an expression."""
     if a.said[-1] == "of":
         yield Offer("recipe", "Keyword", "existing recipes")
+        yield Offer("trace", "Keyword", "traces of training steps")
     elif "when" in a.said:
         yield from expression(a)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from moedsl.cli import talk
-from moedsl.compiler import load_stdlib
+from moedsl.cli.own_rules import library_of
 from moedsl.diagnose import scan
 from moedsl.diagnose.edit import compile_edits
 from moedsl.diagnose.gpu import remarks
@@ -18,15 +18,12 @@ from moedsl.diagnose.text import text, to_json
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.results.gather import experiment_folder, job_logs
-from moedsl.rules import collect
-from moedsl.rules.library import Library, use
+from moedsl.rules.library import Library
 from moedsl.support import limits
-from moedsl.syntax import reader
-from moedsl.syntax.parse_cache import cached_parse
 
 
 def run(a: Namespace) -> int:
-    library, source, found = _library(a.run)
+    library, source, found = library_of(a.run)
     of_jobs = _of_experiment(a.log)
     opened = of_jobs or [_opened(a.log)]
     problems = [*found, *(d for _, _, wrong in opened for d in wrong)]
@@ -52,22 +49,6 @@ def _report(name: str, stream: BinaryIO, known: Sequence[scan.Symptom]) -> scan.
 def _to_json(report: scan.Report, source: Source | None, library: Library) -> dict[str, Any]:
     attempts = {s.rule.id: compile_edits(source, s.rule) for s in report.sightings} if source else {}
     return to_json(report, attempts, remarks(report, source, library) if source else {})
-
-
-def _library(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]]:
-    """Load the stdlib with the symptoms that a run file declares, and that file."""
-    library = load_stdlib()
-    if path is None:
-        return library, None, []
-    source, found = reader.read(path)
-    if source is None:
-        return library, None, list(found)
-    module, found = cached_parse(source)
-    if module is None or found:
-        return library, None, list(found)
-    use(library, source, module, cached_parse)
-    *_, wrong = collect.of_library(library)
-    return library, source, [d for d in (*library.diagnostics, *wrong) if d.is_error]
 
 
 Opened = tuple[str, BinaryIO | None, list[Diagnostic]]

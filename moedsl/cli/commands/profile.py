@@ -1,0 +1,34 @@
+"""`moedsl profile TRACE...`: what a training step was spent on. Exit 1 if a trace cannot be read or has no steps."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from moedsl.cli import talk
+from moedsl.cli.own_rules import library_of
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.profile import kinds, report
+from moedsl.profile.text import text
+
+
+def run(a: Namespace) -> int:
+    library, _, found = library_of(a.run)
+    classes, wrong = kinds.read(library)
+    if found or wrong:
+        return talk.refused(a, [*found, *wrong], library.sources)
+    each, progress = list[report.Json](), talk.Progress()
+    problems = list[Diagnostic]()
+    for path in a.traces:
+        more, wrong = report.reports(Path(path), classes, progress)
+        each += more
+        problems += wrong
+    if problems:
+        return talk.refused(a, problems)
+    data, remarks = report.whole(each)
+    talk.say(remarks, {})
+    if a.json:
+        talk.print_json(data)
+    else:
+        print(text(data), end="")
+    return 0

@@ -1,0 +1,27 @@
+"""Load the stdlib with the rules that a run file declares."""
+
+from __future__ import annotations
+
+from moedsl.compiler import load_stdlib
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
+from moedsl.rules import collect
+from moedsl.rules.library import Library, use
+from moedsl.syntax import reader
+from moedsl.syntax.parse_cache import cached_parse
+
+
+def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]]:
+    """Load the stdlib with the rules that a run file declares, and that file; its errors if it has any."""
+    library = load_stdlib()
+    if path is None:
+        return library, None, []
+    source, found = reader.read(path)
+    if source is None:
+        return library, None, list(found)
+    module, found = cached_parse(source)
+    if module is None or found:
+        return library, None, list(found)
+    use(library, source, module, cached_parse)
+    *_, wrong = collect.of_library(library)
+    return library, source, [d for d in (*library.diagnostics, *wrong) if d.is_error]

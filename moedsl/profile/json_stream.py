@@ -1,0 +1,113 @@
+"""Read the events of a JSON trace one by one, in memory that does not grow with the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+from attrs import define
+
+CHUNK = 4 << 20
+"""Characters to read at once."""
+LONGEST = 64 << 20
+"""The most characters of one value."""
+EXPONENT = len("e+1")
+"""The most characters after a number that may belong to it."""
+EVENTS = "traceEvents"
+_BLANK = " \t\r\n"
+
+
+class Malformed(ValueError):
+    """Says what is wrong with a text that should be a trace."""
+
+
+class Truncated(Malformed):
+    """The text ends inside a value."""
+
+
+@define
+class Reader:
+    """Read a trace: an object whose `traceEvents` is a list, or the list itself."""
+
+    stream: TextIO
+    text: str = ""
+    at: int = 0
+    ended: bool = False
+
+    def events(self, about: Callable[[str, Any], object]) -> Iterator[Any]:
+        """Yield each event; `about` gets every other entry of the object."""
+        if self._peek() == "[":
+            yield from self._items()
+            return
+        self._expect("{", "a trace is a JSON object or a list of events")
+        while self._peek() != "}":
+            key = self._value()
+            self._expect(":", f"no `:` after {str(key)[:40]!r}")
+            if key == EVENTS:
+                yield from self._items()
+            else:
+                about(str(key), self._value())
+            self._comma("}")
+
+    def _items(self) -> Iterator[Any]:
+        self._expect("[", f"{EVENTS} is no list")
+        while self._peek() != "]":
+            yield self._value()
+            self._comma("]")
+        self.at += 1
+
+    def _comma(self, close: str) -> None:
+        if self._peek() == ",":
+            self.at += 1
+        elif self.text[self.at] != close:
+            raise Malformed(f"neither `,` nor `{close}` after a value, but {self.text[self.at : self.at + 20]!r}")
+
+    def _expect(self, sign: str, otherwise: str) -> None:
+        if self._peek() != sign:
+            raise Malformed(otherwise)
+        self.at += 1
+
+    def _peek(self) -> str:
+        """Return the next character that is not blank."""
+        while True:
+            while self.at < len(self.text) and self.text[self.at] in _BLANK:
+                self.at += 1
+            if self.at < len(self.text):
+                return self.text[self.at]
+            if not self._more():
+                raise Truncated("the text ends before its last bracket")
+
+    def _value(self) -> Any:
+        self._peek()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self.text, self.at)
+            except json.JSONDecodeError as e:
+                if len(self.text) - self.at > LONGEST or not self._more():
+                    raise _wrong(e) from None
+                continue
+            if isinstance(value, int | float) and end + EXPONENT > len(self.text) and self._more():
+                continue
+            self.at = end
+            return value
+
+    def _more(self) -> bool:
+        """Read on, and drop what was read."""
+        if self.ended:
+            return False
+        found = self.stream.read(CHUNK)
+        self.ended = not found
+        if found:
+            self.text, self.at = self.text[self.at :] + found, 0
+        return not self.ended
+
+
+_DECODER = json.JSONDecoder(strict=False)
+
+
+def _wrong(e: json.JSONDecodeError) -> Malformed:
+    """Tell a text that ends too early from one that is wrong."""
+    if e.msg.startswith("Unterminated") or e.pos >= len(e.doc.rstrip()):
+        return Truncated("the text ends inside a value")
+    return Malformed(f"not JSON: {e.msg}")

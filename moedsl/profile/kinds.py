@@ -1,0 +1,105 @@
+"""Name what the device did: classes of kernels by tables of name patterns, in blocks of rules `of trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import define, field
+
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.rules import collect
+from moedsl.rules.library import Library
+from moedsl.rules.patterns import Pattern, UnusablePattern, compiled
+from moedsl.rules.rule import Rule
+from moedsl.schema.frozen import frozen
+from moedsl.syntax import ast
+
+SUBJECT = "trace"
+COMPUTE, COMMUNICATION, COPIES, STEPS = "compute", "communication", "copies", "steps"
+BLOCKS = (COMMUNICATION, COMPUTE, COPIES, STEPS)
+"""The names of blocks `of trace`: what a class is, or which ranges of the host are steps."""
+NO_CLASS = "unknown"
+INSIDE = " @ "
+"""Between the name of a kernel and the ranges around its launch, in a pattern that names both."""
+
+
+@frozen
+class Kind:
+    """A class of operations: its block and its name."""
+
+    block: str
+    name: str
+
+
+UNKNOWN_KIND = Kind(COMPUTE, NO_CLASS)
+
+
+@define
+class Classes:
+    """The patterns in the order in which they are tried: a run's own first, then the stdlib's."""
+
+    rules: Sequence[Rule]
+    patterns: list[tuple[Kind, Pattern, bool]] = field(init=False)
+    known: dict[tuple[str, tuple[str, ...]], Kind] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        own_first = sorted(self.rules, key=lambda r: r.is_std)
+        self.patterns = [(_kind(r), compiled(_pattern(r)), INSIDE in _pattern(r)) for r in own_first]
+
+    def of(self, name: str, around: tuple[str, ...]) -> Kind:
+        """Return the class of an operation, by its name and the ranges around its launch."""
+        key = (name, around)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._find(name, name + INSIDE + "/".join(around))
+        return found
+
+    def _find(self, name: str, whole: str) -> Kind:
+        fitting = (k for k, p, inside in self.patterns if k.block != STEPS and p.search(whole if inside else name))
+        return next(fitting, UNKNOWN_KIND)
+
+    def step(self, text: str) -> int | None:
+        """Return the place of the first pattern of steps that a range's name matches; None if it is no step."""
+        steps = (p for k, p, _ in self.patterns if k.block == STEPS)
+        return next((i for i, p in enumerate(steps) if p.search(text)), None)
+
+
+def read(library: Library) -> tuple[Classes, list[Diagnostic]]:
+    """Read the blocks `of trace` of a library."""
+    found: list[Diagnostic] = []
+    rules: list[Rule] = []
+    for prefix, block in library.rules:
+        if block.subject is not None and block.subject.id == SUBJECT:
+            for member in block.members:
+                _add(prefix, block, member, rules, found)
+    return Classes([] if found else rules), found
+
+
+def _add(prefix: str, block: ast.RulesDecl, m: ast.Member, rules: list[Rule], found: list[Diagnostic]) -> None:
+    rule = collect.read_rule(prefix, block, m, found)
+    if block.name.id not in BLOCKS:
+        text = f"a block of rules `of trace` is called {', '.join(BLOCKS)}, not `{block.name.id}`"
+        found.append(error("check.trace_member", text, block.name.span))
+    elif rule.kind != "symptom":
+        text = f"`{rule.kind}` decides something for a run, and a trace is only read"
+        found.append(error("check.trace_member", text, rule.span, help='write `symptom CLASS: "PATTERN"`'))
+    else:
+        rules.append(rule)
+        found += _unusable(rule)
+
+
+def _unusable(rule: Rule) -> list[Diagnostic]:
+    try:
+        compiled(_pattern(rule))
+    except UnusablePattern as e:
+        return [error("check.pattern", str(e), rule.expr.span, help=e.help)]
+    return []
+
+
+def _kind(rule: Rule) -> Kind:
+    return Kind(rule.id.split(".")[1], rule.name)
+
+
+def _pattern(rule: Rule) -> str:
+    assert isinstance(rule.expr, ast.String)
+    return rule.expr.value

@@ -1,0 +1,107 @@
+"""Follow nested ranges of threads: which ranges enclose a moment, and which part of a range is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from attrs import define, field
+
+from moedsl.profile.trace import Ints, Numbered, Spans
+
+ROOT = 0
+"""The path outside all ranges."""
+
+
+@define
+class Paths:
+    """Number the paths of names from the outermost range inward, each as its parent and a name."""
+
+    names: Numbered
+    nodes: Numbered = field(factory=lambda: Numbered([(-1, -1)], {(-1, -1): ROOT}))
+
+    def below(self, path: int, name: int) -> int:
+        return self.nodes((path, name))
+
+    def of(self, path: int) -> tuple[str, ...]:
+        """Return the names on a path; a name that repeats its parent's counts once. An unknown path has none."""
+        out: list[str] = []
+        while path > ROOT:
+            path, name = self.nodes.values[path]
+            text = self.names.values[name]
+            if not out or out[-1] != text:
+                out.append(text)
+        return tuple(reversed(out))
+
+
+def _order(start: Ints, end: Ints, place: Ints) -> Ints:
+    """Sort by thread and start; of ranges that start together the longest is first."""
+    return np.lexsort((-end, start, place))
+
+
+def enclosing(ranges: Spans, moments: Ints, places: Ints, paths: Paths) -> Ints:
+    """Return the path of ranges that encloses each moment on its thread."""
+    c = ranges.columns()
+    n = len(ranges)
+    start = np.concatenate([c["start"], moments])
+    end = np.concatenate([c["end"], moments])
+    place = np.concatenate([c["place"], places])
+    out = np.zeros(len(moments), np.int64)
+    stack: list[tuple[int, int]] = []
+    last = None
+    order = _order(start, end, place)
+    names = ranges.name
+    sorted_ = zip(order.tolist(), start[order].tolist(), end[order].tolist(), place[order].tolist(), strict=True)
+    for i, begin, until, thread in sorted_:
+        if thread != last:
+            stack, last = [], thread
+        while stack and stack[-1][0] <= begin:
+            stack.pop()
+        path = stack[-1][1] if stack else ROOT
+        if i < n:
+            stack.append((until, paths.below(path, names[i])))
+        else:
+            out[i - n] = path
+    return out
+
+
+def own_parts(ranges: Spans, paths: Paths) -> Spans:
+    """Return the parts of each range that no range inside it covers; the name of a part is the path of its range."""
+    out = Spans()
+    c = ranges.columns()
+    order = _order(c["start"], c["end"], c["place"])
+    for thread in _threads(c["place"][order]):
+        _own_of_thread(ranges, order[thread], paths, out)
+    return out
+
+
+def _threads(places: Ints) -> Iterator[slice]:
+    """Yield the slice of each thread in sorted places."""
+    cuts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
+    return (slice(a, b) for a, b in pairwise(cuts) if b > a)
+
+
+def _own_of_thread(ranges: Spans, order: Ints, paths: Paths, out: Spans) -> None:
+    stack: list[tuple[int, int]] = []
+    reached = 0
+    for i in order.tolist():
+        begin, place = ranges.start[i], ranges.place[i]
+        reached = _close(stack, begin, reached, place, out)
+        path = stack[-1][1] if stack else ROOT
+        if stack and begin > reached:
+            out.add(reached, begin, path, place)
+        reached = max(reached, begin)
+        stack.append((ranges.end[i], paths.below(path, ranges.name[i])))
+    if stack:
+        _close(stack, max(end for end, _ in stack) + 1, reached, ranges.place[int(order[0])], out)
+
+
+def _close(stack: list[tuple[int, int]], moment: int, reached: int, place: int, out: Spans) -> int:
+    """Close the ranges that end before a moment; returns the end of what is covered."""
+    while stack and stack[-1][0] <= moment:
+        end, path = stack.pop()
+        if end > reached:
+            out.add(reached, end, path, place)
+            reached = end
+    return reached

@@ -1,0 +1,198 @@
+"""Read the sqlite export of an Nsight Systems report, by queries; one trace for each process and device."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import define, field
+
+from moedsl.profile import nested
+from moedsl.profile.json_stream import Malformed
+from moedsl.profile.nested import Paths
+from moedsl.profile.trace import UNKNOWN, Numbered, Range, Spans, Trace, matched
+
+KERNEL, COPY, SET, GRAPH = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
+RUNTIME, NVTX, STRINGS = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"
+NEEDS = {
+    KERNEL: ("start", "end", "streamId", "correlationId"),
+    COPY: ("start", "end", "streamId", "correlationId", "copyKind"),
+    SET: ("start", "end", "streamId", "correlationId"),
+    GRAPH: ("start", "end", "streamId", "correlationId"),
+    RUNTIME: ("start", "correlationId", "globalTid"),
+    NVTX: ("start", "end", "eventType", "text", "globalTid"),
+    STRINGS: ("id", "value"),
+}
+"""The columns that are read of each table; others differ between versions."""
+COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+"""CUPTI's kinds of copies (CUpti_ActivityMemcpyKind)."""
+RANGES = (59, 60, 70, 71)
+"""Nsight's types of ranges: pushed or started, and the same of NVTX 3 with a payload."""
+STACKED = (59, 70)
+"""Pushed ranges, which nest on their thread."""
+NAMES = ("demangledName", "shortName", "mangledName")
+"""The columns that may have a kernel's name, the best first."""
+ROWS = 1 << 16
+PROCESS = 0xFFFFFF
+
+IsStep = Callable[[str], bool]
+
+
+def read(path: Path, is_step: IsStep, progress: Callable[[], object]) -> list[Trace]:
+    """Read the traces of an export; raises Malformed, or sqlite3.Error for a damaged file."""
+    base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        return list(_Export(path.name, base, is_step, progress).traces())
+    finally:
+        base.close()
+
+
+@define
+class _Export:
+    name: str
+    base: sqlite3.Connection
+    is_step: IsStep
+    progress: Callable[[], object]
+    tables: dict[str, set[str]] = field(init=False)
+    names: Numbered = field(factory=Numbered)
+    threads: Numbered = field(factory=Numbered)
+
+    def __attrs_post_init__(self) -> None:
+        known = [n for (n,) in self.base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+        self.tables = {n: {row[1] for row in self.base.execute(f"PRAGMA table_info('{n}')")} for n in known}
+        if STRINGS not in self.tables:
+            raise Malformed(f"it has no table {STRINGS}, which every export of Nsight Systems has")
+        for table, columns in NEEDS.items():
+            missing = [c for c in columns if c not in self.tables.get(table, columns)]
+            if missing:
+                raise Malformed(f"its table {table} has no column {', '.join(missing)}{self._version()}")
+
+    def _version(self) -> str:
+        """Name the version of the schema, if the export states it."""
+        if not {"name", "value"} <= self.tables.get("META_DATA_EXPORT", set()):
+            return ""
+        query = "SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_SCHEMA_VERSION'"
+        return "".join(f"; its schema has version {value}" for (value,) in self.base.execute(query))
+
+    def traces(self) -> Iterator[Trace]:
+        """Yield the trace of each process and device."""
+        places = sorted({place for table in (KERNEL, COPY, SET, GRAPH) for place in self._places(table)})
+        ranges, steps = self._ranges()
+        for process, device in places:
+            label = f"{self.name}, process {process >> 24 & PROCESS}, device {device}"
+            yield self._trace(self.name if len(places) == 1 else label, process, device, ranges, steps)
+
+    def _places(self, table: str) -> list[tuple[int, int]]:
+        if table not in self.tables:
+            return []
+        return self.base.execute(
+            f"SELECT DISTINCT {self._process(table)}, {self._device(table)} FROM {table}"
+        ).fetchall()
+
+    def _process(self, table: str) -> str:
+        return "COALESCE(globalPid, 0)" if "globalPid" in self.tables[table] else "0"
+
+    def _device(self, table: str) -> str:
+        return "deviceId" if "deviceId" in self.tables[table] else "0"
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        cursor = self.base.execute(query, values)
+        while rows := cursor.fetchmany(ROWS):
+            self.progress()
+            yield from rows
+
+    def _ranges(self) -> tuple[Spans, list[tuple[int, Range]]]:
+        """Read the ranges that nest on threads, and those that may be steps, each with its process."""
+        spans, steps = Spans(), list[tuple[int, Range]]()
+        if NVTX not in self.tables:
+            return spans, steps
+        by_id = "textId" in self.tables[NVTX]
+        text = "COALESCE(e.text, s.value)" if by_id else "e.text"
+        join = f"LEFT JOIN {STRINGS} s ON s.id = e.textId" if by_id else ""
+        query = (
+            f"SELECT e.start, e.end, {text}, e.globalTid, e.eventType FROM {NVTX} e {join} "
+            f"WHERE e.end IS NOT NULL AND e.eventType IN {RANGES}"
+        )
+        for start, end, said, thread, kind in self._rows(query):
+            short = _short(said or "")
+            if self.is_step(short):
+                steps.append(((thread or 0) >> 24 & PROCESS, Range(short, start, end)))
+            if kind in STACKED:
+                spans.add(start, end, self.names(short), self.threads(thread))
+        return spans, steps
+
+    def _trace(self, label: str, process: int, device: int, ranges: Spans, steps: Sequence[tuple[int, Range]]) -> Trace:
+        spans, found = Spans(), array("q")
+        for start, end, stream, correlation, name in self._operations(process, device):
+            spans.add(start, end, self.names(name), stream or 0)
+            found.append(UNKNOWN if correlation is None else correlation)
+        launched, path, paths = self._launches(process, np.asarray(found, np.int64), ranges)
+        c = spans.columns()
+        texts = Numbered()
+        text = np.fromiter(
+            (texts(key) for key in zip(c["name"].tolist(), path.tolist(), strict=True)), np.int64, len(spans)
+        )
+        order = np.argsort(c["start"], kind="stable")
+        mine = [r for owner, r in steps if owner == process >> 24 & PROCESS] or [r for _, r in steps]
+        return Trace(
+            name=label, tool=f"Nsight Systems{self._product()}", rank=None, world=None, device=self._gpu(device),
+            start=c["start"][order], end=c["end"][order], text=text[order], launched=launched[order],
+            texts=[(self.names.values[name], paths.of(at)) for name, at in texts.values],
+            groups=[""] * len(texts.values), ranges=tuple(sorted(mine, key=lambda r: r.start)),
+        )  # fmt: skip
+
+    def _operations(self, process: int, device: int) -> Iterator[tuple[Any, ...]]:
+        """Yield (start, end, stream, correlation, name) of everything that a device did."""
+        name = next(
+            (c for c in ("demangledName", "shortName", "mangledName") if c in self.tables.get(KERNEL, ())), None
+        )
+        named = f"(SELECT value FROM {STRINGS} WHERE id = {name})" if name else "'<unknown>'"
+        kinds = " ".join(f"WHEN {n} THEN 'Memcpy {way}'" for n, way in COPIES.items())
+        texts = {
+            KERNEL: f"COALESCE({named}, '<unknown>')",
+            COPY: f"CASE copyKind {kinds} ELSE 'Memcpy' END",
+            SET: "'Memset'",
+            GRAPH: "'CUDA graph'",
+        }
+        for table, text in texts.items():
+            if table in self.tables:
+                where = f"{self._process(table)} = ? AND {self._device(table)} = ?"
+                columns = f"start, end, streamId, correlationId, {text}"
+                yield from self._rows(f"SELECT {columns} FROM {table} WHERE {where}", (process, device))
+
+    def _launches(self, process: int, correlations: Any, ranges: Spans) -> tuple[Any, Any, Paths]:
+        """Return for each operation when it was launched, and the path of the ranges around that."""
+        paths = Paths(self.names)
+        calls, ids = Spans(), array("q")
+        if RUNTIME in self.tables:
+            wanted = set(correlations.tolist())
+            query = f"SELECT correlationId, start, globalTid FROM {RUNTIME} WHERE (globalTid >> 24 & {PROCESS}) = ?"
+            for correlation, start, thread in self._rows(query, (process >> 24 & PROCESS,)):
+                if correlation in wanted:
+                    calls.add(start, start, 0, self.threads(thread))
+                    ids.append(correlation)
+        c = calls.columns()
+        around = nested.enclosing(ranges, c["start"], c["place"], paths)
+        launched, path = matched(correlations, np.asarray(ids, np.int64), (c["start"], around))
+        return launched, path, paths
+
+    def _product(self) -> str:
+        if not {"name", "value"} <= self.tables.get("META_DATA_CAPTURE", set()):
+            return ""
+        query = "SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%PRODUCT_VERSION%' LIMIT 1"
+        return "".join(f" {value}" for (value,) in self.base.execute(query))
+
+    def _gpu(self, device: int) -> str:
+        if not {"id", "name"} <= self.tables.get("TARGET_INFO_GPU", set()):
+            return ""
+        found = self.base.execute("SELECT name FROM TARGET_INFO_GPU WHERE id = ?", (device,)).fetchone()
+        return str(found[0]) if found else ""
+
+
+def _short(text: str) -> str:
+    """Drop what PyTorch appends to the name of an operation: ``aten::mm, seq = 12, op_id = 34``."""
+    return text.partition(", ")[0] if ", op_id" in text or ", seq" in text else text

@@ -1,0 +1,45 @@
+"""Compare ranks: those that launch the same hold the same part of the model, and others are not compared with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Json = dict[str, Any]
+SAME = 0.02
+"""Ranks of one part launch the same classes of compute equally often, within this share: experts get other tokens."""
+
+
+def parts(reports: Sequence[Json]) -> list[list[int]]:
+    """Group the ranks by what they launch, in the order of their first rank."""
+    out: list[list[int]] = []
+    prints = [_launches(r) for r in reports]
+    for i, mine in enumerate(prints):
+        home = next((part for part in out if _alike(prints[part[0]], mine)), None)
+        if home is None:
+            out.append([i])
+        else:
+            home.append(i)
+    return out
+
+
+def representative(reports: Sequence[Json], part: Sequence[int]) -> int:
+    """Return the rank of a part with the most time outside communication: the others wait for it."""
+    return max(part, key=lambda i: reports[i]["step_s"] - reports[i]["walls"]["communication"]["s"])
+
+
+def survey(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Json]:
+    """Return a line for each rank."""
+    part_of = {i: n for n, part in enumerate(groups) for i in part}
+    return [
+        {"trace": r["trace"], "rank": r["rank"], "part": part_of[i], "step_s": r["step_s"], **r["device"]}
+        for i, r in enumerate(reports)
+    ]
+
+
+def _launches(r: Json) -> Mapping[str, float]:
+    return {c["class"]: c["launches"] for c in r["classes"] if c["wall"] == "compute"}
+
+
+def _alike(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
+    return all(abs(a.get(n, 0) - b.get(n, 0)) <= max(SAME * max(a.get(n, 0), b.get(n, 0)), 1) for n in {*a, *b})

@@ -1,0 +1,63 @@
+"""Make the report of one or several traces as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from moedsl.diagnostics.model import Diagnostic, Label, error, warning
+from moedsl.diagnostics.source import Span
+from moedsl.profile import opened, ranks, steps
+from moedsl.profile.budget import budget
+from moedsl.profile.kinds import Classes
+from moedsl.profile.trace import Trace
+
+Json = dict[str, Any]
+VERSION = 1
+
+
+def reports(path: Path, classes: Classes, said: opened.Said) -> tuple[list[Json], list[Diagnostic]]:
+    """Read the traces of a file, and divide the steps of each."""
+    found = opened.traces(path, lambda text: classes.step(text) is not None, said)
+    if isinstance(found, Diagnostic):
+        return [], [found]
+    each = [_one(t, path, classes) for t in found] or [_empty(path)]
+    return [r for r in each if not isinstance(r, Diagnostic)], [r for r in each if isinstance(r, Diagnostic)]
+
+
+def _one(t: Trace, path: Path, classes: Classes) -> Json | Diagnostic:
+    if not len(t.start):
+        return _empty(path)
+    found = steps.find(t, classes)
+    if found is None or not found.used:
+        text = f"{t.name} has no steps: no range of the host names them, and the optimizer does not run twice"
+        help = (
+            "mark each step with an NVTX range such as `step 12`, or call `step()` of PyTorch's profiler",
+            'name another range by `rules steps of trace { symptom mine: "PATTERN" ... }` in the file of --run',
+        )
+        return error("profile.no_steps", text, Label(Span(str(path), 0, 0)), help=help)
+    about = {"trace": t.name, "tool": t.tool, "rank": t.rank, "world": t.world, "device_name": t.device}
+    return about | {"on_cpu": t.on_cpu} | budget(t, found, classes)
+
+
+def _empty(path: Path) -> Diagnostic:
+    text = f"{path} has no operation of a device or of PyTorch"
+    help = "trace CUDA (`nsys profile -t cuda,nvtx`), or let the profiler's schedule reach its active steps"
+    return error("profile.empty", text, Label(Span(str(path), 0, 0)), help=help)
+
+
+def whole(each: Sequence[Json]) -> tuple[Json, list[Diagnostic]]:
+    """Join the reports of ranks: the figures of the representative of all, and a line for each rank."""
+    groups = ranks.parts(each)
+    chosen = [ranks.representative(each, part) for part in groups]
+    shown = max(chosen, key=lambda i: each[i]["device"]["compute_s"])
+    data = {"version": VERSION, **each[shown], "ranks": ranks.survey(each, groups)}
+    if len(each) > 1:
+        data["parts"] = [each[i] for i in chosen]
+    if len(groups) == 1:
+        return data, []
+    text = f"the traces are of {len(groups)} different parts of the model, which are not compared with each other"
+    named = "; ".join(", ".join(each[i]["trace"] for i in part) for part in groups)
+    help = f"{named}. The table is of {each[shown]['trace']}, which computes most; --json has each part"
+    return data, [warning("profile.parts", text, help=help)]

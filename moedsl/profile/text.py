@@ -1,0 +1,108 @@
+"""Print a report from its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from moedsl.support.text import counted, table, wrapped
+
+Json = dict[str, Any]
+NAME = 90
+"""The most characters of a kernel's name."""
+LEAST = 0.0005
+"""Classes below this share of a step are in one line."""
+CAUSES = {
+    "launch": "launched late",
+    "communication": "waits for communication",
+    "bubble": "waits for another stage",
+    "dependency": "waits for another operation",
+    "unresolved": "cause unknown",
+}
+HOST_CAUSES = CAUSES | {"launch": "Python between operators"}
+
+
+def text(r: Json) -> str:
+    """Print the report."""
+    blocks = [_head(r), *_ranks(r), _walls(r), _classes(r), _collectives(r), _idle(r), _modules(r), _unknown(r)]
+    return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
+
+
+def _head(r: Json) -> list[str]:
+    s, rank = r["steps"], "" if r["rank"] is None else f", rank {r['rank']} of {r['world']}"
+    of = r["device_name"] or ("CPU" if r["on_cpu"] else "")
+    lines = [f"{r['trace']}: {r['tool']}{rank}{', ' * bool(of)}{of}"]
+    spread = f", {_ms(s['min_s'])} to {_ms(s['max_s'])}" if s["used"] > 1 else ""
+    lines.append(f"  {counted(s['used'], 'step')} of {_ms(r['step_s'])}{spread}; found by {s['name']}")
+    left = s["n"] - s["used"]
+    if left:
+        lines.append(f"  left out: {counted(left, 'step')}, more than half as long again as the median")
+    return lines
+
+
+def _ranks(r: Json) -> Iterator[list[str]]:
+    if len(r["ranks"]) < 2:
+        return
+    rows = [("trace", "rank", "part", "step", "compute", "communication", "exposed", "idle")]
+    rows += [
+        (
+            one["trace"], "-" if one["rank"] is None else str(one["rank"]), str(one["part"]), _ms(one["step_s"]),
+            _ms(one["compute_s"]), _ms(one["communication_s"]), _ms(one["communication_exposed_s"]), _ms(one["idle_s"]),
+        )
+        for one in r["ranks"]
+    ]  # fmt: skip
+    yield ["Ranks", *table(rows, "lr")]
+
+
+def _walls(r: Json) -> list[str]:
+    rows = [(name, _ms(w["s"]), _share(w["share"])) for name, w in r["walls"].items() if name != "largest_loss"]
+    return ["Walls", *table(rows, "lr"), f"  largest loss: {r['walls']['largest_loss']}"]
+
+
+def _classes(r: Json) -> list[str]:
+    rows = [("class", "busy", "alone", "of the step", "launches")]
+    some = [c for c in r["classes"] if c["share"] >= LEAST]
+    rows += [(c["class"], _ms(c["busy_s"]), _ms(c["exposed_s"]), _share(c["share"]), _count(c)) for c in some]
+    rest = [c["class"] for c in r["classes"] if c["share"] < LEAST]
+    more = [wrapped(f"below {LEAST:.2%} of the step: {', '.join(rest)}")] if rest else []
+    return ["Classes, each the union of its operations", *table(rows, "lr"), *more]
+
+
+def _count(c: Json) -> str:
+    return f"{c['launches']:,.0f}"
+
+
+def _collectives(r: Json) -> list[str]:
+    rows = [(c["class"], c["group"], _ms(c["work_s"]), _count(c)) for c in r["collectives"]]
+    return ["Communication by process group", *table(rows, "llr")] if rows else []
+
+
+def _idle(r: Json) -> list[str]:
+    words = HOST_CAUSES if r["on_cpu"] else CAUSES
+    rows = [(words[c], _ms(s), _share(s / r["step_s"])) for c, s in r["idle"]["by_cause"].items() if s]
+    return [f"Idle {_ms(r['idle']['total_s'])} a step", *table(rows, "lr")] if rows else []
+
+
+def _modules(r: Json) -> list[str]:
+    rows = [(m["module"][:NAME], _ms(m["work_s"]), _share(m["share"])) for m in r["modules"]]
+    return (
+        ["Compute by module or autograd function, sums of durations and their share", *table(rows, "lr")]
+        if rows
+        else []
+    )
+
+
+def _unknown(r: Json) -> list[str]:
+    u = r["unknown"]
+    if not u["share"]:
+        return []
+    rows = [(_share(k["share"]), k["name"][:NAME]) for k in u["kernels"]]
+    return [f"Unknown {_share(u['share'])} of the work, {counted(u['names'], 'name')}", *table(rows, "rl")]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.1f} ms"
+
+
+def _share(share: float) -> str:
+    return f"{share:.1%}"

@@ -1,0 +1,97 @@
+"""Hold one rank's trace: the operations of its device in arrays, with their names, launches and enclosing ranges."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import define, field, frozen
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+UNKNOWN = -1
+"""An operation without a launch, a range or a process group."""
+
+
+@frozen
+class Range:
+    """What the host did from `start` to `end`, in nanoseconds."""
+
+    text: str
+    start: int
+    end: int
+
+
+@frozen
+class Trace:
+    """What one rank's device did, in the order of the starts; times are nanoseconds of the trace's own clock."""
+
+    name: str
+    """The file, and the process or device if it holds several."""
+    tool: str
+    rank: int | None
+    world: int | None
+    device: str
+    start: Ints
+    end: Ints
+    text: Ints
+    """The index of its name and its enclosing ranges in `texts`."""
+    launched: Ints
+    """When the host began to launch it, or UNKNOWN."""
+    texts: Sequence[tuple[str, tuple[str, ...]]]
+    """Pairs of the operation's name, and the names of the ranges around its launch, the outermost first."""
+    groups: Sequence[str]
+    """For each of `texts`, the process group of a collective, or an empty text."""
+    ranges: Sequence[Range]
+    """The ranges of the host that may be steps."""
+    on_cpu: bool = False
+    """Whether the operations are the host's own, because no device was traced."""
+
+
+@define
+class Numbered:
+    """Number different values in the order of their first use."""
+
+    values: list[Any] = field(factory=list)
+    known: dict[Hashable, int] = field(factory=dict)
+
+    def __call__(self, value: Hashable) -> int:
+        at = self.known.get(value)
+        if at is None:
+            at = self.known[value] = len(self.values)
+            self.values.append(value)
+        return at
+
+
+@define
+class Spans:
+    """Collect spans in typed arrays, a few bytes each: start, end, name, and the thread or stream."""
+
+    start: array[int] = field(factory=lambda: array("q"))
+    end: array[int] = field(factory=lambda: array("q"))
+    name: array[int] = field(factory=lambda: array("i"))
+    place: array[int] = field(factory=lambda: array("i"))
+
+    def add(self, start: int, end: int, name: int, place: int) -> None:
+        self.start.append(start)
+        self.end.append(end)
+        self.name.append(name)
+        self.place.append(place)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def columns(self) -> Mapping[str, Ints]:
+        names = ("start", "end", "name", "place")
+        return {n: np.asarray(getattr(self, n), dtype=np.int64) for n in names}
+
+
+def matched(wanted: Ints, ids: Ints, columns: Sequence[Ints]) -> list[Ints]:
+    """Look up each wanted id: the entries of `columns` at that id, UNKNOWN where no row has it."""
+    if not len(ids):
+        return [np.full(len(wanted), UNKNOWN, np.int64) for _ in columns]
+    order = np.argsort(ids, kind="stable")
+    at = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]
+    return [np.where(ids[at] == wanted, column[at], UNKNOWN) for column in columns]

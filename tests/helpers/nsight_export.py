@@ -1,0 +1,97 @@
+"""Write sqlite files to the schema of Nsight Systems' export, from a few lines that say what the device did."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+PID = 0x1234
+KINDS = {"HtoD": 1, "DtoH": 2, "DtoD": 8}
+TABLES = """
+CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);
+CREATE TABLE META_DATA_CAPTURE (name TEXT NOT NULL, value TEXT);
+CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTime TEXT, localTime TEXT);
+CREATE TABLE TARGET_INFO_GPU (vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT, busLocation TEXT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+ contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER,
+ globalPid INTEGER, demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, mangledName INTEGER,
+ launchType INTEGER, cacheConfig INTEGER, registersPerThread INTEGER NOT NULL, gridX INTEGER NOT NULL,
+ gridY INTEGER NOT NULL, gridZ INTEGER NOT NULL, blockX INTEGER NOT NULL, blockY INTEGER NOT NULL,
+ blockZ INTEGER NOT NULL, graphNodeId INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+ contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,
+ bytes INTEGER NOT NULL, copyKind INTEGER NOT NULL, deprecatedSrcId INTEGER, srcKind INTEGER, dstKind INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL,
+ globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL, callchainId INTEGER);
+CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER,
+ category INTEGER, color INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER,
+ domainId INTEGER, uint64Value INTEGER, int64Value INTEGER, doubleValue REAL, jsonTextId INTEGER);
+"""
+
+Row = tuple[Any, ...]
+
+
+@define
+class Export:
+    """One process on one device; times are in microseconds."""
+
+    kernels: list[Row] = field(factory=list)
+    ranges: list[Row] = field(factory=list)
+    pid: int = PID
+    device: int = 0
+
+    def kernel(self, name: str, start: float, end: float, launched: float | None = None, stream: int = 7) -> None:
+        """Add a kernel, or a copy if its name is `Memcpy KIND`; without a launch it has no row of the runtime."""
+        self.kernels.append((name, start, end, launched, stream))
+
+    def range(self, text: str, start: float, end: float) -> None:
+        self.ranges.append((text, start, end))
+
+
+def write(path: Path, exports: Iterable[Export], drop: Sequence[str] = ()) -> Path:
+    """Write the processes into one file; `drop` names tables or TABLE.COLUMN that this version does not have."""
+    base = sqlite3.connect(path)
+    base.executescript(TABLES)
+    base.execute("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.20.0')")
+    base.execute("INSERT INTO TARGET_INFO_GPU VALUES (0, 0, 'NVIDIA H100 80GB HBM3', '')")
+    ids: dict[str, int] = {}
+    for e in exports:
+        _write(base, e, ids)
+    base.executemany("INSERT INTO StringIds VALUES (?, ?)", [(i, text) for text, i in ids.items()])
+    for name in drop:
+        table, _, column = name.partition(".")
+        base.execute(f"ALTER TABLE {table} DROP COLUMN {column}" if column else f"DROP TABLE {table}")
+    base.commit()
+    base.close()
+    return path
+
+
+def _write(base: sqlite3.Connection, e: Export, ids: dict[str, int]) -> None:
+    def number(text: str) -> int:
+        return ids.setdefault(text, len(ids) + 1)
+
+    process, thread = e.pid << 24, (e.pid << 24) + 1
+    for correlation, (name, start, end, launched, stream) in enumerate(e.kernels, 1):
+        a, b = round(start * 1000), round(end * 1000)
+        if name.startswith("Memcpy "):
+            row = (a, b, e.device, 1, stream, correlation, process, 1 << 20, KINDS[name.split()[1]], None, 1, 2)
+            table = "MEMCPY"
+        else:
+            n = number(name)
+            row = (a, b, e.device, 1, None, stream, correlation, process, n, n, n, 0, 0, 32, 1, 1, 1, 128, 1, 1, None)
+            table = "KERNEL"
+        base.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES ({', '.join('?' * len(row))})", row)
+        if launched is not None:
+            at = round(launched * 1000)
+            call = (at, at + 2000, 0, thread, correlation, number("cudaLaunchKernel_v7000"), 0, None)
+            base.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ({', '.join('?' * len(call))})", call)
+    for text, start, end in e.ranges:
+        # Texts of NVTX stand in the row or in StringIds, depending on whether they were registered.
+        said, by_id = (text, None) if len(text) % 2 else (None, number(text))
+        row = (round(start * 1000), round(end * 1000), 59, None, None, None, said, thread, None, by_id, 0, *[None] * 4)
+        base.execute(f"INSERT INTO NVTX_EVENTS VALUES ({', '.join('?' * len(row))})", row)

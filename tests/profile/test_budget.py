@@ -1,0 +1,179 @@
+"""Exports to Nsight's schema whose unions, overlaps and idle times are known by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.cli.main import main
+from tests.helpers.nsight_export import Export, write
+
+GEMM = "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_NTN"
+ATTENTION = "void cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16"
+SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+ADAM = "void multi_tensor_apply_kernel<1l, TensorListMetadata<4>, transformer_engine::multi_tensor_adam::AdamFunctor<float>>"
+STEP = 1000.0
+Json = dict[str, Any]
+
+
+def step(e: Export, at: float, named: bool = True) -> None:
+    """One step of 1000 us: compute 100-400 on two streams that overlap, an all-gather half hidden, an exposed
+    all-to-all, a copy, a late launch, a wait for another stage."""
+    if named:
+        e.range(f"step {at / STEP:.0f}", at, at + STEP)
+    e.range("mlp.forward.linear_fc1", at + 90, at + 96)
+    e.kernel(GEMM, at + 100, at + 300, at + 91)
+    e.kernel(GEMM, at + 200, at + 400, at + 95, stream=8)
+    e.kernel(GATHER, at + 350, at + 450, at + 97, stream=20)
+    e.range("nccl:all_to_all", at + 98, at + 99)
+    e.kernel(SEND, at + 450, at + 500, at + 98.5, stream=21)
+    e.kernel(ATTENTION, at + 560, at + 660, at + 550)
+    e.kernel("Memcpy DtoH", at + 640, at + 680, at + 551, stream=9)
+    e.range("nccl:recv 0->1", at + 555, at + 557)
+    e.kernel(SEND, at + 700, at + 750, at + 556, stream=22)
+    e.kernel(ADAM, at + 800, at + 900, at + 558)
+
+
+def profile(capsys: pytest.CaptureFixture[str], *words: str) -> Json:
+    assert main(["profile", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def three_steps(named: bool = True) -> Export:
+    e = Export()
+    for i in range(3):
+        step(e, i * STEP, named)
+    return e
+
+
+def test_known_unions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = profile(capsys, str(write(tmp_path / "known.sqlite", [three_steps()])))
+    us = 1e-6
+    assert data["step_s"] == pytest.approx(STEP * us) and data["steps"]["n"] == 3
+    found = {c["class"]: (c["busy_s"] / us, c["exposed_s"] / us, c["launches"]) for c in data["classes"]}
+    assert found == {
+        "gemm": pytest.approx((300, 250, 2)),  # 400 of work, in 300 of time; 50 with the all-gather
+        "all_gather": pytest.approx((100, 50, 1)),
+        "alltoall": pytest.approx((50, 50, 1)),
+        "attention_backward": pytest.approx((100, 80, 1)),
+        "host_copy": pytest.approx((40, 20, 1)),
+        "pipeline": pytest.approx((50, 50, 1)),
+        "optimizer": pytest.approx((100, 100, 1)),
+    }
+    device = {n: s / us for n, s in data["device"].items()}
+    assert device == {
+        "busy_s": pytest.approx(670), "idle_s": pytest.approx(330), "compute_s": pytest.approx(500),
+        "compute_absent_s": pytest.approx(500), "communication_s": pytest.approx(200),
+        "communication_exposed_s": pytest.approx(150),
+    }  # fmt: skip
+    assert data["unknown"]["share"] == 0
+    assert data["modules"] == [
+        {"module": "mlp.forward.linear_fc1", "work_s": pytest.approx(400 * us), "share": pytest.approx(400 / 600)}
+    ]
+
+
+def test_idle_time_has_causes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = profile(capsys, str(write(tmp_path / "known.sqlite", [three_steps()])))
+    causes = {c: s / 1e-6 for c, s in data["idle"]["by_cause"].items()}
+    # 0-100 and 500-560 are launched late, in the last step also 900-1000 for all that the trace knows;
+    # 680-700 and 750-800 wait beside a receive. In the steps before, 900-1000 goes to the next launch, which is late.
+    assert causes == {
+        "launch": pytest.approx(100 + 60 + 100 * 2 / 3), "bubble": pytest.approx(20 + 50), "communication": 0,
+        "dependency": 0, "unresolved": pytest.approx(100 / 3),
+    }  # fmt: skip
+    walls = {n: w["s"] / 1e-6 for n, w in data["walls"].items() if n != "largest_loss"}
+    assert walls["compute"] == pytest.approx(500)
+    assert walls["communication"] == pytest.approx(150 + 70)
+    assert walls["memory"] == pytest.approx(20)
+    assert sum(walls.values()) == pytest.approx(STEP)
+    absent = {c: s / 1e-6 for c, s in data["compute_absent"]["by_cause"].items()}
+    assert absent["bubble"] == pytest.approx(120) and absent["communication"] == pytest.approx(100)
+    assert sum(absent.values()) == pytest.approx(500)
+
+
+def test_steps_without_ranges_are_found_by_the_optimizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = profile(capsys, str(write(tmp_path / "anchor.sqlite", [three_steps(named=False)])))
+    assert data["steps"]["found_by"] == "optimizer" and data["steps"]["n"] == 2
+    assert data["step_s"] == pytest.approx(STEP * 1e-6)
+
+
+def test_a_slow_first_step_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    e = Export()
+    e.range("step 0", -3000, 0)
+    e.kernel(GEMM, -2000, -500, -2100)
+    for i in range(4):
+        step(e, i * STEP + (1 if i else 0) * 0)
+    for i, (text, *rest) in enumerate(e.ranges):
+        e.ranges[i] = (text, *rest)
+    data = profile(capsys, str(write(tmp_path / "slow.sqlite", [e])))
+    assert (data["steps"]["n"], data["steps"]["used"]) == (5, 4)
+    assert data["step_s"] == pytest.approx(STEP * 1e-6)
+
+
+def test_a_host_that_runs_ahead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The host launches four steps in a tenth of the time that the device needs: steps are by launch."""
+    e = Export()
+    for i in range(4):
+        e.range(f"step {i}", i * 100, i * 100 + 100)
+        e.kernel(GEMM, 50 + i * STEP, 50 + i * STEP + 900, i * 100 + 10)
+        e.kernel(ADAM, 50 + i * STEP + 900, 50 + i * STEP + 950, i * 100 + 20)
+    data = profile(capsys, str(write(tmp_path / "ahead.sqlite", [e])))
+    assert data["steps"]["found_by"] == "range and launch"
+    assert data["steps"]["each_s"][1:] == pytest.approx([STEP * 1e-6] * 3)
+    assert {c["class"]: c["launches"] for c in data["classes"]} == {"gemm": 1, "optimizer": 1}
+
+
+def test_ranks_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A report of a node has several processes; correlations repeat in them."""
+    one, other = three_steps(), three_steps()
+    other.pid, other.device = 0x1235, 1
+    other.kernels = [(n, a + 30 * (n == GEMM), b + 30 * (n == GEMM), at, s) for n, a, b, at, s in other.kernels]
+    data = profile(capsys, str(write(tmp_path / "node.sqlite", [one, other])))
+    assert [r["part"] for r in data["ranks"]] == [0, 0]
+    assert [r["trace"].partition(",")[2] for r in data["ranks"]] == [
+        " process 4660, device 0",
+        " process 4661, device 1",
+    ]
+
+
+def test_ranks_of_different_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, last = three_steps(), three_steps()
+    for i in range(3):
+        for k in range(5):
+            last.kernel("cross_entropy_forward_kernel", i * STEP + 905 + k, i * STEP + 906 + k, i * STEP + 600)
+    paths = [str(write(tmp_path / f"{name}.sqlite", [e])) for name, e in (("first", first), ("last", last))]
+    assert main(["profile", *paths, "--json"]) == 0
+    said = capsys.readouterr()
+    assert "profile.parts" in said.err and "2 different parts" in said.err
+    data = json.loads(said.out)
+    assert [r["part"] for r in data["ranks"]] == [0, 1] and len(data["parts"]) == 2
+    assert data["trace"] == "last.sqlite"
+
+
+def test_a_run_file_names_its_own_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    e = three_steps()
+    for i in range(3):
+        e.kernel("our_secret_mixer", i * STEP + 400, i * STEP + 440, i * STEP + 97)
+    trace = str(write(tmp_path / "own.sqlite", [e]))
+    before = profile(capsys, trace)
+    assert before["unknown"]["kernels"][0]["name"] == "our_secret_mixer"
+    assert before["unknown"]["share"] == pytest.approx(40 / (400 + 100 + 50 + 100 + 40 + 50 + 100 + 40))
+    run = tmp_path / "own.moe"
+    run.write_text(
+        'rules compute of trace {\n  symptom scan: "^our_secret" because "ours" cite ours "mixer.cu"\n}\n'
+        "qwen3_30b_a3b; h100 x 16; seq 4k; fit first\n"
+    )
+    after = profile(capsys, trace, "--run", str(run))
+    assert after["unknown"]["share"] == 0
+    assert {c["class"]: c["busy_s"] for c in after["classes"]}["scan"] == pytest.approx(40e-6)
+
+
+def test_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", str(write(tmp_path / "known.sqlite", [three_steps()]))]) == 0
+    said = capsys.readouterr().out
+    assert "known.sqlite: Nsight Systems, NVIDIA H100 80GB HBM3\n  3 steps of 1.0 ms" in said
+    assert "gemm" in said and "waits for another stage" in said

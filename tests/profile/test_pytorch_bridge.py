@@ -1,0 +1,93 @@
+"""Traces that PyTorch's own profiler writes of two processes with gloo, compared with what it sums itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.cli.main import main
+from moedsl.profile import kineto
+
+pytestmark = pytest.mark.bridge
+PROGRAM = """
+import json, os, sys
+import torch, torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile, schedule
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+experts = dist.new_group([0, 1], group_desc="EXPERT_MODEL_PARALLEL_GROUP")
+layers = torch.nn.Sequential(torch.nn.Linear(128, 512), torch.nn.GELU(), torch.nn.Linear(512, 128))
+adam = torch.optim.AdamW(layers.parameters())
+
+def written(p):
+    p.export_chrome_trace(f"{folder}/rank_{rank}.json.gz")
+    sums = {e.key: [e.self_cpu_time_total, e.count] for e in p.key_averages()}
+    with open(f"{folder}/sums_{rank}.json", "w") as f:
+        json.dump(sums, f)
+
+with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=1, active=3),
+             on_trace_ready=written) as p:
+    for _ in range(5):
+        x = layers(torch.randn(256, 128))
+        q = x.view(1, 2, 256, 64)
+        x = x + torch.nn.functional.scaled_dot_product_attention(q, q, q).reshape(256, 128)
+        routed = torch.empty_like(x)
+        dist.all_to_all_single(routed, x.detach().contiguous(), group=experts)
+        x.sum().backward()
+        for w in layers.parameters():
+            dist.all_reduce(w.grad)
+        (dist.isend if rank == 0 else dist.irecv)(routed, 1 - rank).wait()
+        adam.step()
+        adam.zero_grad()
+        p.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks that train three steps under the profiler."""
+    out = tmp_path_factory.mktemp("gloo")
+    program = out / "train.py"
+    program.write_text(PROGRAM)
+    ranks = [subprocess.Popen([sys.executable, str(program), str(r), str(out)], stderr=subprocess.PIPE) for r in (0, 1)]
+    said = [r.communicate(timeout=300)[1].decode() for r in ranks]
+    assert [r.returncode for r in ranks] == [0, 0], said
+    return out
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_time_is_what_pytorch_sums(folder: Path, rank: int) -> None:
+    """The profiler's table has the time of each operator outside those that it calls."""
+    import gzip
+
+    with gzip.open(folder / f"rank_{rank}.json.gz", "rt") as stream:
+        trace = kineto.read("x", stream, lambda text: text.startswith("ProfilerStep"), lambda: None)
+    mine: dict[str, float] = defaultdict(float)
+    for text, start, end in zip(trace.text.tolist(), trace.start.tolist(), trace.end.tolist(), strict=True):
+        mine[trace.texts[text][0]] += (end - start) / 1000
+    sums: dict[str, list[float]] = json.loads((folder / f"sums_{rank}.json").read_text())
+    theirs = {n: us for n, (us, _) in sums.items() if n in mine and us > 200}
+    assert len(theirs) > 4
+    assert {n: mine[n] for n in theirs} == pytest.approx(theirs, rel=0.01)
+
+
+def test_the_report_of_both_ranks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", *(str(folder / f"rank_{r}.json.gz") for r in (0, 1)), "--json"]) == 0
+    data: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert [(r["rank"], r["part"]) for r in data["ranks"]] == [(0, 0), (1, 0)]
+    assert data["on_cpu"] and data["steps"]["n"] == 3 and data["steps"]["found_by"] == "range"
+    found = {c["class"]: c["launches"] for c in data["classes"]}
+    assert {"gemm", "attention_forward", "attention_backward", "activation", "optimizer", "all_reduce"} <= {*found}
+    assert {"alltoall", "pipeline"} <= {*found}
+    assert data["unknown"]["share"] < 0.05
+    walls = sum(w["s"] for n, w in data["walls"].items() if n != "largest_loss")
+    assert walls == pytest.approx(data["step_s"], rel=1e-6)
