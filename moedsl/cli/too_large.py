@@ -8,8 +8,8 @@ from contextlib import nullcontext
 
 from moedsl.support import limits
 
-LONG = ("calibrate", "cancel", "jobs", "logs", "lsp", "rehearse", "run")
-"""Modules of the commands that fit, serve, train or wait; of these, what they read and plan is bounded."""
+LONG = ("calibrate", "cancel", "jobs", "logs", "lsp", "profile", "rehearse", "run")
+"""Modules of the commands that fit, serve, train, wait or read traces of any size; of these, what they read and plan is bounded."""
 
 
 def within(run: Callable[[Namespace], int], a: Namespace) -> int:
