@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.cli.main import main
@@ -133,6 +133,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(VALUES, max_size=6),
     st.dictionaries(st.text(), VALUES, max_size=3),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.profile import intervals, nested
@@ -24,6 +24,7 @@ def made(spans: Pairs) -> intervals.Union:
     return intervals.union(start, end)
 
 
+@settings(deadline=None)
 @given(SPANS, SPANS)
 def test_unions(some: Pairs, others: Pairs) -> None:
     a, b = made(some), made(others)
@@ -51,6 +52,7 @@ def trees(draw: st.DrawFn, start: int = 0, end: int = END) -> Pairs:
     return out
 
 
+@settings(deadline=None)
 @given(st.lists(trees(), min_size=1, max_size=3), st.randoms())
 def test_nested_ranges(threads: list[Pairs], order: object) -> None:
     flat = [(a, b, thread) for thread, tree in enumerate(threads) for a, b in tree]
