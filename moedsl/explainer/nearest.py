@@ -70,7 +70,7 @@ def breaking(p: Program, gpus: int, core: Sequence[Member]) -> Nearest:
     rules = [m.rule for m in broken if m.rule is not None]
     if not rules or not chosen.solution.rows:
         return Nearest()
-    pins = {m.key: p.pins[m.key].code for m in core if m.kind == "pin"}
+    pins = {m.key: m.code for m in core if m.kind == "pin"}
     return _at(p, chosen, {**chosen.solution.rows[0].codes, **pins}, rules[0], None)
 
 

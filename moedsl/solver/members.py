@@ -26,6 +26,8 @@ class Member:
     span: Span
     text: str
     rule: Rule | None = None
+    code: int = 0
+    """The value of a pin."""
 
     @property
     def stated(self) -> bool:
@@ -49,10 +51,10 @@ def members(c: Compiled) -> list[Member]:
     simple_first = sorted((law for law in c.laws if not law.rule.wish), key=lambda law: len(law.needs))
     laws = [Member("law", law.rule.id, law.rule.span, law.rule.because or "", law.rule) for law in simple_first]
     wishes = [Member("wish", law.rule.id, law.rule.span, "required here", law.rule) for law in c.laws if law.rule.wish]
-    pins = [
-        Member("pin", pin.axis, pin.span, f"{pin.axis}={shown(pin.axis, pin.code)} pinned here")
-        for pin in p.pins.values()
-    ]
+    stated = [(pin.axis, pin.span, pin.code) for pin in p.pins.values()]
+    if p.precision == "fp8" and "precision" not in p.pins:  # a pin whose value depends on the GPU
+        stated.append(("precision", p.spans["precision"], int(c.problem.domains["precision"][0])))
+    pins = [Member("pin", a, span, f"{a}={shown(a, code)} pinned here", code=code) for a, span, code in stated]
     narrowed = [
         (a, r)
         for a, r in c.problem.origins.items()
@@ -82,7 +84,8 @@ def without(p: Program, dropped: Sequence[Member]) -> Program:
     pins = {a: pin for a, pin in p.pins.items() if a not in {m.key for m in dropped if m.kind == "pin"}}
     ids = {m.rule.id for m in dropped if m.rule is not None}
     rules = [r for r in p.rules if r.id not in ids or r.kind not in ("require", "candidates")] if ids else p.rules
-    return evolve(p, pins=pins, rules=rules)
+    precision = "" if any(m.kind == "pin" and m.key == "precision" for m in dropped) else p.precision
+    return evolve(p, pins=pins, rules=rules, precision=precision)
 
 
 def inactive(all_: Sequence[Member], active: Sequence[Member]) -> list[Member]:
@@ -94,7 +97,7 @@ def inactive(all_: Sequence[Member], active: Sequence[Member]) -> list[Member]:
 def wish_text(p: Program, m: Member) -> str:
     """Write a wish of the user in a few words."""
     if m.kind == "pin":
-        return f"{m.key}={shown(m.key, p.pins[m.key].code)}"
+        return f"{m.key}={shown(m.key, m.code)}"
     if m.own:
         return m.key
     return f"`{print_expr(m.rule.expr)}`" if m.rule is not None else m.key

@@ -43,6 +43,7 @@ CASES = [
     ("qwen3_30b_a3b; gb200 x 8; pin dp=3 ep=2", {"dp=3"}, r"solve\.conflict|std\.mesh\.\w+"),
     ("deepseek_v3; h100 x 64; throughput first; pin recompute=none tp=1", None, r"solve\.does_not_fit"),
     ("qwen3_30b_a3b; h100 x 16; precision nvfp4; pin tp=2", {"precision nvfp4"}, r"std\.precision\.nvfp4_gpu"),
+    ("qwen3_30b_a3b; a100_80gb x 16; precision fp8", {"precision fp8"}, r"std\.precision\.fp8_gpu"),
     ("qwen3_30b_a3b; gb200 x 8; rules mine {\n require odd: tp % 2 == 1 because \"odd\" cite mine \"here\"\n}\npin tp=2 ep=2", {"tp=2", "odd"}, r"run\.mine\.odd"),
 ]  # fmt: skip
 
