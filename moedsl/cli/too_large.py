@@ -9,8 +9,8 @@ from contextlib import nullcontext
 from moedsl.support import limits
 
 LONG = ("calibrate", "cancel", "jobs", "logs", "lsp", "profile", "rehearse", "run")
-"""Modules of the commands that fit, serve, train, wait or read traces of any size: of these what they plan is bounded, of
-the others all."""
+"""Modules of the commands that fit, serve, train, wait or read traces of any size. Of these, what they plan is bounded;
+of the others, all is."""
 
 
 def within(run: Callable[[Namespace], int], a: Namespace) -> int:

@@ -37,6 +37,8 @@ FIRST_BLOCK = 2048
 """Meshes in the first block, whose memory is bounded first."""
 FIRST_CHUNK, LARGEST_CHUNK = 2048, 120_000
 """Expanded rows in the first chunk, and the most meshes or rows at a time."""
+BATCH = 16_384
+"""Rows of which memory is bounded at a time, each with another policy: of a small table, many policies at once."""
 SPREAD = 12
 """Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
 GROWTH = 4
@@ -196,24 +198,45 @@ class Search:
     def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
         """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them."""
         limits.go_on()
-        caps = [law for law in self.c.laws if law.capped]
-        names = dict.fromkeys((*prices, *(law.capped for law in caps if law.capped)))
-        bounds: dict[str, NDArray[np.floating[Any]]] = {
-            n: self._most_frugal(n, table, policies) for n in names if n != TIME
-        }
-        if TIME in names:
-            least = self._least_times if HELD[0] in table.axes else self._least_time
-            bounds[TIME] = least(table) * (1 - SLACK)
-        kept = obeyed(caps, table.with_columns(**bounds))
-        return table.with_columns(**{n: bounds[n] for n in prices}).take(kept)
+        for name in dict.fromkeys(law.capped for law in self.c.laws if law.capped):
+            caps = [law for law in self.c.laws if law.capped == name]
+            if not table.rows:
+                break
+            if name == TIME:
+                least = self._least_times if HELD[0] in table.axes else self._least_time
+                table = table.take(obeyed(caps, table.with_columns(**{TIME: least(table) * (1 - SLACK)})))
+            else:
+                table = table.take(self._within_caps(caps, name, table, policies))
+        return table.with_columns(**{n: self._most_frugal(n, table, policies) for n in prices})
+
+    def _within_caps(self, caps: Sequence[Law], price: str, table: Table, policies: Policies) -> Mask:
+        """A mask of the rows that obey laws on a price of memory with any of some policies."""
+        kept, left = np.zeros(table.rows, dtype=bool), np.arange(table.rows)
+        for some in _batches(policies, table.rows):
+            rest = table.take(left)
+            good = obeyed(caps, rest.with_columns(**{price: self._most_frugal(price, rest, some)}))
+            kept[left[good]] = True
+            left = left[~good]
+            if not len(left):
+                break
+        return kept
 
     def _most_frugal(self, price: str, table: Table, policies: Policies) -> Floats:
         """The least peak, or the most spare memory, of each row with any of some policies."""
+        best = np.minimum if price == "peak_memory" else np.maximum
+        parts = (self._priced_with(price, table, some) for some in _batches(policies, table.rows))
+        return functools.reduce(best, (best.reduce(part, axis=1) for part in parts))
+
+    def _priced_with(self, price: str, table: Table, policies: Policies) -> NDArray[np.floating[Any]]:
+        """A price of memory of each row, by policy."""
+        if not table.rows:
+            return np.empty((0, len(policies)))
+        columns = {n: np.array([some[n] for some in policies]) for n in policies[0]}
+        rows = table.assume(**policies[0]) if len(policies) == 1 else table.times(columns)
+        dispatchers = self.c.problem.domains["dispatcher"].tolist()
         if price == "peak_memory":
-            return functools.reduce(np.minimum, (self.prices.memory(table.assume(**some)) for some in policies))
-        case, dispatchers = SPARES[price], self.c.problem.domains["dispatcher"].tolist()
-        left = (self.prices.spare(table.assume(**some), case, dispatchers) for some in policies)
-        return functools.reduce(np.maximum, left)
+            return self.prices.memory(rows).reshape(table.rows, len(policies))
+        return self.prices.spare(rows, SPARES[price], dispatchers).reshape(table.rows, len(policies))
 
     def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """The least seconds of each mesh with any policy."""
@@ -402,6 +425,12 @@ def memory_prices(prices: Prices, names: Iterable[str], table: Table) -> dict[st
 def _times(table: Table, factors: Iterable[Column]) -> Table:
     """Score the rows: their step time with some factors of advice."""
     return table.with_columns(score=table["step_time"] * math.prod(factors))
+
+
+def _batches(policies: Policies, rows: int) -> Iterator[Policies]:
+    """Some policies at a time, so that with each of some rows they are not many rows to price."""
+    size = max(1, BATCH // max(1, rows))
+    return (policies[at : at + size] for at in range(0, len(policies), size))
 
 
 def _in_turns(bounds: Floats, queries: Sequence[TopK], able: Sequence[Mask]) -> Iterator[NDArray[np.intp]]:
