@@ -163,7 +163,7 @@ COMMANDS: Mapping[str, Command] = {
     "profile": _command(
         "say what a training step was spent on, from traces of Nsight Systems or PyTorch's profiler",
         _arg("traces TRACE", "a trace of one rank: sqlite or .nsys-rep of Nsight Systems, JSON of PyTorch", nargs="+"),
-        _arg("--run FILE", "the run file: use its own patterns of kernels too"),
+        _arg("--run FILE", "the run file: compare with its plan, and use its own patterns of kernels too"),
         _JSON,
     ),
     "diff": _command(

@@ -1,1 +1,1 @@
-"""Read traces of training steps: what the time was spent on, by wall, class and module, and why a GPU was idle."""
+"""Read traces of training steps: what the time was spent on, by wall, class and module, and how the plan differs."""

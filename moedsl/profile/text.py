@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from moedsl.schema.axes import show
 from moedsl.support.text import counted, table, wrapped
 
 Json = dict[str, Any]
@@ -25,6 +26,7 @@ HOST_CAUSES = CAUSES | {"launch": "Python between operators"}
 def text(r: Json) -> str:
     """Print the report."""
     blocks = [_head(r), *_ranks(r), _walls(r), _classes(r), _collectives(r), _idle(r), _modules(r), _unknown(r)]
+    blocks += [b for c in r.get("plans", ()) for b in (_compared(c), _fixes(c))]
     return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
 
 
@@ -98,6 +100,36 @@ def _unknown(r: Json) -> list[str]:
         return []
     rows = [(_share(k["share"]), k["name"][:NAME]) for k in u["kernels"]]
     return [f"Unknown {_share(u['share'])} of the work, {counted(u['names'], 'name')}", *table(rows, "rl")]
+
+
+def _compared(c: Json) -> list[str]:
+    """Print the measured step next to the predicted one."""
+    rows = [("part of the step", "predicted", "measured", "difference", "explained by")]
+    rows += [
+        (
+            x["part"], _ms(x["predicted_s"]), "-" if x["measured_s"] is None else _ms(x["measured_s"]),
+            "-" if x["difference_s"] is None else f"{x['difference_s'] * 1e3:+,.1f} ms", _explained(x["constant"]),
+        )
+        for x in c["table"]
+    ]  # fmt: skip
+    remarks = [wrapped(text, "  remark: ", " " * 10) for text in c["remarks"]]
+    return [f"Compared with the plan of {c['run']}", *table(rows, "lrrrl"), *remarks]
+
+
+def _explained(k: Json | None) -> str:
+    if k is None:
+        return ""
+    change = f"{k['name']} {k['value']:.3g} -> {k['would_be']:.3g}{'' if k['unit'] == 'share' else ' ' + k['unit']}"
+    return change if k["possible"] else f"{change}, out of its range"
+
+
+def _fixes(c: Json) -> list[str]:
+    """Print what the rules know for the largest loss, priced from the measured step."""
+    f = c["fixes"]
+    if f is None:
+        return []
+    tried = [(f"{t['axis']}={show(t['value'])}", _ms(t["step_s"]), f"{t['change']:+.1%}") for t in f["tried"]]
+    return [f"What helps against {f['wall']}, from the measured step", *table(tried, "lr"), wrapped(f["fix"] or "")]
 
 
 def _ms(seconds: float) -> str:

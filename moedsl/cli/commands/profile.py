@@ -7,16 +7,22 @@ from pathlib import Path
 
 from moedsl.cli import talk
 from moedsl.cli.own_rules import library_of
+from moedsl.compiler import ABSENT, Result, compile_source
 from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Source
 from moedsl.profile import kinds, report
+from moedsl.profile.predicted import compare
 from moedsl.profile.text import text
 
 
 def run(a: Namespace) -> int:
-    library, _, found = library_of(a.run)
+    library, source, found = library_of(a.run)
     classes, wrong = kinds.read(library)
     if found or wrong:
         return talk.refused(a, [*found, *wrong], library.sources)
+    planned = _planned(source) if source else None
+    if planned and planned.failed:
+        return talk.refused(a, planned.diagnostics, {**planned.library.sources, planned.source.name: planned.source})
     each, progress = list[report.Json](), talk.Progress()
     problems = list[Diagnostic]()
     for path in a.traces:
@@ -27,8 +33,17 @@ def run(a: Namespace) -> int:
         return talk.refused(a, problems)
     data, remarks = report.whole(each)
     talk.say(remarks, {})
+    if planned:
+        data["plans"] = [compare(data, c, p) for c, p in zip(planned.chosen, planned.plans, strict=True)]
     if a.json:
         talk.print_json(data)
     else:
         print(text(data), end="")
     return 0
+
+
+def _planned(source: Source) -> Result | None:
+    """Plan the runs of a file; None if it has only rules."""
+    result = compile_source(source, "plan", talk.Progress())
+    only_rules = result.failed and all(d.id in ABSENT for d in result.diagnostics if d.is_error)
+    return None if only_rules else result

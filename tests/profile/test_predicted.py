@@ -1,0 +1,122 @@
+"""The measured step next to the predicted one: a trace in which one constant is another names that constant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from moedsl.cli.main import main
+from moedsl.compiler import Result, compile_source
+from moedsl.diagnostics.source import Source
+from moedsl.profile import predicted
+from moedsl.schema import axes
+from tests.helpers.nsight_export import write
+from tests.profile.test_budget import three_steps
+
+Json = dict[str, Any]
+PROGRAM = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; throughput first; pin tp=2 pp=2 ep=8 vpp=1 dispatcher=deepep"
+CLASSES = {
+    "matrix products": ("gemm", "compute"), "attention": ("attention_forward", "compute"), "optimizer": ("optimizer", "compute"),
+    "passes over memory": ("cast", "compute"), "expert communication": ("deepep_dispatch", "communication"),
+    "other collectives": ("all_gather", "communication"), "pipeline and bubble": ("pipeline", "communication"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    made = compile_source(Source("run.moe", PROGRAM))
+    assert not made.failed, made.diagnostics
+    return made
+
+
+def report(parts: predicted.Seconds, wall: str = "communication") -> Json:
+    """The report of a trace in which each part took so long."""
+    rows = [
+        {"class": name, "wall": block, "busy_s": parts[part], "exposed_s": parts[part], "launches": 1}
+        for part, (name, block) in CLASSES.items()
+    ]
+    return {
+        "step_s": sum(parts.values()), "classes": rows, "on_cpu": False, "device_name": "", "world": 16,
+        "idle": {"by_cause": {"launch": parts["launches"], "bubble": 0.0}},
+        "walls": {"memory": {"s": parts["offloading"]}, "largest_loss": wall},
+    }  # fmt: skip
+
+
+def compared(result: Result, parts: predicted.Seconds) -> Json:
+    return predicted.compare(report(parts), result.chosen[0], result.plans[0])
+
+
+def test_the_parts_are_the_step(result: Result) -> None:
+    c = result.chosen[0]
+    parts = predicted.predicted(c.cost, c.solution.rows[0].codes)
+    assert sum(parts.values()) == pytest.approx(result.plans[0].estimate.step_time_s, rel=1e-6)
+
+
+def test_a_trace_as_predicted_differs_nowhere(result: Result) -> None:
+    c = result.chosen[0]
+    parts = predicted.predicted(c.cost, c.solution.rows[0].codes)
+    data = compared(result, parts)
+    told = [x for x in data["table"] if x["measured_s"] is not None and x["part"] != "step"]
+    assert len(told) >= 6
+    assert [x["difference_s"] for x in told] == pytest.approx([0.0] * len(told), abs=1e-12)
+    assert all(x["constant"] is None for x in data["table"])
+
+
+def test_a_fix_costs_what_the_estimate_says_where_the_trace_agrees_with_it(result: Result) -> None:
+    c = result.chosen[0]
+    row = c.solution.rows[0]
+    data = compared(result, predicted.predicted(c.cost, row.codes))
+    assert data["fixes"]["wall"] == "communication" and len(data["fixes"]["tried"]) >= 2
+    for t in data["fixes"]["tried"]:
+        codes = {**row.codes, t["axis"]: axes.BY_NAME[t["axis"]].encode(t["value"])}
+        assert t["step_s"] == pytest.approx(float(c.cost.time(codes)[0]), rel=1e-6)
+
+
+def test_a_fix_gains_more_where_its_part_took_longer(result: Result) -> None:
+    c = result.chosen[0]
+    parts = predicted.predicted(c.cost, c.solution.rows[0].codes)
+    slow = parts | {"expert communication": 3 * parts["expert communication"]}
+    before, after = (
+        {(t["axis"], str(t["value"])): t["change"] * sum(p.values()) for t in compared(result, p)["fixes"]["tried"]}
+        for p in (parts, slow)
+    )
+    dispatchers = [k for k in before if k[0] == "dispatcher" and before[k] < 0]
+    assert dispatchers and all(after[k] < 2 * before[k] for k in dispatchers)
+
+
+@pytest.mark.parametrize(
+    ("constant", "part", "factor"),
+    [("gemm", "matrix products", 0.8), ("attention", "attention", 0.7), ("stream", "optimizer", 0.5)],
+)
+def test_the_constant_that_explains_a_difference(result: Result, constant: str, part: str, factor: float) -> None:
+    """The trace is priced with another value of one constant, and the table finds it."""
+    c = result.chosen[0]
+    k = c.cost.hardware.constants
+    other = evolve(
+        c.cost, hardware=evolve(c.cost.hardware, constants=evolve(k, **{constant: getattr(k, constant) * factor}))
+    )
+    codes = c.solution.rows[0].codes
+    mine, theirs = predicted.predicted(other, codes), predicted.predicted(c.cost, codes)
+    parts = theirs | {part: theirs[part] + 50 * (mine[part] - theirs[part])} if part == "optimizer" else mine
+    found = {x["part"]: x["constant"] for x in compared(result, parts)["table"]}[part]
+    assert found is not None and found["name"] == constant
+    if part != "optimizer":
+        assert found["would_be"] == pytest.approx(k.stated(constant) * factor, rel=0.05)
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(write(tmp_path / "known.sqlite", [three_steps()]))
+    run = tmp_path / "run.moe"
+    run.write_text(PROGRAM)
+    assert main(["profile", trace, "--run", str(run), "--json"]) == 0
+    (data,) = json.loads(capsys.readouterr().out)["plans"]
+    assert data["table"][-1]["part"] == "step" and "slowest stage" in data["remarks"][0]
+    assert main(["profile", trace, "--run", str(run)]) == 0
+    assert "Compared with the plan of main" in capsys.readouterr().out
+    run.write_text("qwen3_30b_a3b; h100 x 16; seq 4k; fit first; pin tp=3")
+    assert main(["profile", trace, "--run", str(run)]) == 1
+    assert "error[" in capsys.readouterr().err
