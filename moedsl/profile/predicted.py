@@ -152,5 +152,5 @@ def remarks(r: Json, plan: Plan) -> list[str]:
 
 
 def _same_gpu(r: Json, plan: Plan) -> bool:
-    """Whether the device's name has that of the plan's hardware; a trace without a name is taken for the same."""
+    """Whether the device's name has that of the plan's hardware, or the trace names no device."""
     return not r["device_name"] or plan.hardware.lower() in r["device_name"].lower().replace(" ", "")
