@@ -119,15 +119,18 @@ def _scores(s: Sizes) -> Floats:
 
 
 def _gqa(m: Model, s: Sizes) -> Floats:
-    """The input norm is fused into the linear, which keeps its output even with recompute. An output gate is kept,
-    together with its input and the product that enters the projection (core transformer/attention.py:1624).
+    """The input norm is fused into the linear, which keeps its output even with recompute. A fused norm of queries and
+    keys keeps its input, a split one the same in FP32 and its normalised copy (bridge
+    models/minimax_m2/minimax_m2_provider.py:65-85). An output gate is kept, together with its input and the product
+    that enters the projection (core transformer/attention.py:1624).
 
     Recomputed attention keeps v as a view of the whole projection, and therefore the projection too (core
     transformer/attention.py:_checkpointed_attention_forward).
     """
     q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
     gated = BF16 * q + np.where(s.saved < BF16, 0.0, BF16 * q * s.learns * s.here["attn_proj"])
-    normed, view = (q + kv) * m.qk_norm, (q + kv) * (1.0 - s.keep["core_attn"])
+    normed = (q + kv) * m.qk_norm * (3 if m.qk_norm_over == "split_heads" else 1)
+    view = (q + kv) * (1.0 - s.keep["core_attn"])
     out = q * _projected(s) + 4 * m.heads * s.keep["core_attn"]
     projected = (m.hidden * s.saved * s.learns + BF16 * normed) * s.here["qkv_linear"]
     return s.split * (projected + BF16 * ((q + 2 * kv) * s.here["core_attn"] + view) + out + gated * m.attention_gate)

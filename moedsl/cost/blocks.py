@@ -47,12 +47,12 @@ def counted(pattern: str) -> dict[str, int]:
 
 @lru_cache(maxsize=256)
 def in_mtp(m: Model) -> dict[str, int]:
-    """Count the layers of each kind in one depth of MTP: those of a hybrid's pattern, or one like the model's last
-    layer (core models/gpt/gpt_layer_specs.py:get_gpt_mtp_block_spec)."""
+    """Count the layers of each kind in one depth of MTP: those of a hybrid's pattern, a dense one, or one like the
+    model's last layer (core models/gpt/gpt_layer_specs.py:get_gpt_mtp_block_spec)."""
     if m.hybrid:
         return counted(m.mtp_pattern)
     delta = deltas(m, m.layers - 1, m.layers) if m.linear else 0
-    return {"dense": 0, "moe": 1 - delta, "delta": delta}
+    return {"dense": int(m.mtp_dense), "moe": 1 - delta - m.mtp_dense, "delta": delta}
 
 
 def routed_width(m: Model) -> int:

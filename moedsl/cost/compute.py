@@ -30,6 +30,10 @@ SHARE = {"bf16": "gemm", "fp8": "gemm8", "mxfp8": "gemm8", "nvfp4": "gemm4"}
 """The constant for the share of that peak that a large product reaches."""
 READ = {"bf16": 2.0, "fp8_blockwise": 1.0, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625}
 """Bytes of a number of a linear's weight when a product reads it."""
+SPLIT_NORM = 36
+"""Bytes that the kernels of a split norm of queries and keys read and write for a number: the copy in FP32 6, its
+square 8, their sum 4, the product with the scale 8, the copy in BF16 6, the product with the weight 4 (bridge
+models/minimax_m2/minimax_m2_provider.py:65-85)."""
 WIDE = 256.0
 """Numbers of the query, key and value of a head of 128, of which `attention` is stated."""
 FUSED = [PRECISION.index(p) for p in ("mxfp8", "nvfp4")]
@@ -176,6 +180,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     mixer = next(iter(mixers.of(m).values()), None)
     mixed = _mixed(m, hw, t, mixer, split, rate, cast) if mixer else _NOTHING
     gate = 6 * m.heads * m.head_dim * m.attention_gate
+    normed = SPLIT_NORM * (m.heads + m.query_groups) * m.head_dim * (m.qk_norm_over == "split_heads")
     return Work(
         **{name: np.broadcast_to(seconds, split.shape) for name, seconds in mixed.items()},
         linear=2 * split * attention / rate * narrow + moved * attention / tp,
@@ -183,7 +188,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
         core=2 * split * context(m, seq) * (qkv + m.heads * exponential) / (1 + k.softmax / WIDE) / (bf16 * attended),
         norm=split * m.hidden * 6 / hbm,
         residual=split * m.hidden * 4 / hbm,
-        rotary=split * (qkv * (2 if m.position_embedding_type == "none" else 10) + gate) / hbm,
+        rotary=split * (qkv * (2 if m.position_embedding_type == "none" else 10) + gate + normed) / hbm,
         router=split * m.experts * 12 / hbm,
         latent=split
         * (4 * m.hidden * m.moe_latent / rate + (m.hidden + m.moe_latent) * cast * (m.moe_latent > 0) / hbm)

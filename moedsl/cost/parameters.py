@@ -53,7 +53,15 @@ def _gqa(m: Model, tp: int) -> int:
     width = (m.heads * (1 + m.attention_gate) + 2 * m.query_groups) * m.head_dim
     out = m.heads * m.head_dim * m.hidden // tp + m.hidden * m.attention_bias
     sinks = m.heads // tp * m.attention_sinks
-    return width * (m.hidden + m.qkv_bias) // tp + out + 2 * m.head_dim * m.qk_norm + sinks
+    return width * (m.hidden + m.qkv_bias) // tp + out + _qk_norms(m, tp) * m.qk_norm + sinks
+
+
+def _qk_norms(m: Model, tp: int) -> int:
+    """Count the norms of queries and keys; ranks that share a query group have its part of a split one (bridge
+    models/minimax_m2/minimax_m2_provider.py:122-139)."""
+    queries, keys = m.heads, m.query_groups
+    each = {"each_head": 2, "all_heads": queries + keys, "split_heads": queries // tp + -(-keys // tp)}
+    return each[m.qk_norm_over] * m.head_dim
 
 
 def _mla(m: Model, tp: int) -> int:

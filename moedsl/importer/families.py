@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moedsl.importer.layers import Alternating, Every, Indexes, Length, Pattern
+from moedsl.importer.layers import Every, Indexes, Leading, Length, Pattern, Windows
 from moedsl.importer.rules import (
     Const,
     Else,
@@ -15,6 +15,7 @@ from moedsl.importer.rules import (
     Flag,
     HeadDim,
     Int,
+    OfMtp,
     Only,
     Positions,
     Product,
@@ -272,7 +273,7 @@ FAMILIES: Mapping[str, Family] = {
             "attention_sinks": Const(True, "models/gpt_oss/gpt_oss_bridge.py:86"),
             "position_embedding_type": Const("yarn", "models/gpt_oss/gpt_oss_bridge.py:65"),
             "window": Int("sliding_window"),
-            "window_every": Alternating(),
+            "window_every": Windows(always=2),
         },
         (
             _SILU,
@@ -301,6 +302,65 @@ FAMILIES: Mapping[str, Family] = {
         ),
         ("The router's expert bias is a buffer, not a parameter.",),
     ),
+    "olmoe": Family(
+        _CORE
+        | {
+            "qk_norm": Const(True, "models/olmoe/olmoe_bridge.py:80"),
+            "qk_norm_over": Const("all_heads", "models/olmoe/olmoe_provider.py:123"),
+            "experts": Int("num_experts"),
+            "expert_hidden": Int("intermediate_size"),
+        },
+        (_SILU, _NO_BIAS, _UNTIED, Only("scoring_func", ("softmax",), "Megatron Bridge refuses another score")),
+        ("The expert MLPs are as wide as intermediate_size; no layer is dense.",),
+    ),
+    "minimax_m2": Family(
+        _CORE
+        | _TIED
+        | {
+            "qk_norm": Const(True, "models/minimax_m2/minimax_m2_bridge.py:157"),
+            "qk_norm_over": Const("split_heads", "models/minimax_m2/minimax_m2_bridge.py:158"),
+            "position_embedding_type": Const("rope", "models/minimax_m2/minimax_m2_bridge.py:142"),
+            "experts": Int("num_local_experts"),
+            "expert_hidden": Int("intermediate_size"),
+        },
+        (
+            _SILU,
+            Only("use_qk_norm", (True,), "Megatron Bridge always normalises queries and keys of this family"),
+            Only("qk_norm_type", ("per_layer",), "Megatron Bridge normalises all heads of this family at once"),
+            Only("shared_intermediate_size", (0, None), "this family is built without shared experts"),
+            Only("use_routing_bias", (True,), "Megatron Bridge builds this family's router with an expert bias"),
+            Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score"),
+        ),
+        (
+            "The router's expert bias is a buffer, not a parameter.",
+            "Megatron Bridge leaves out the MTP modules: models/minimax_m2/minimax_m2_bridge.py:126.",
+        ),
+    ),
+    "exaone_moe": Family(
+        _CORE
+        | _TIED
+        | {
+            "qk_norm": Const(True, "models/exaone/exaone_moe/exaone_moe_bridge.py:103"),
+            "position_embedding_type": Const("rope", "models/exaone/exaone_moe/exaone_moe_provider.py:78"),
+            "experts": Int("num_experts"),
+            "expert_hidden": Int("moe_intermediate_size"),
+            "shared_expert_hidden": Product("num_shared_experts", "moe_intermediate_size"),
+            "dense_layers": Leading("first_k_dense_replace", "mlp_layer_types"),
+            "window": Int("sliding_window"),
+            "window_every": Windows(again="sliding_window_pattern"),
+            "mtp_layers": _MTP,
+            "mtp_dense": OfMtp("num_nextn_predict_layers", "models/exaone/exaone_moe/exaone_moe_provider.py:63"),
+        },
+        (
+            _SILU,
+            Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score"),
+            Only("mtp_share_layers", (False,), "several depths of MTP with one layer's weights are not supported"),
+        ),
+        (
+            "The window counts the token itself; layers of full attention have no rotary embedding.",
+            "The router's expert bias is a buffer, not a parameter.",
+        ),
+    ),
     "nemotron_h": Family(
         _NEMOTRON_H,
         _NEMOTRON_H_ONLY,
@@ -311,9 +371,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
-_WIDE_NORM = "queries and keys are normalised over all heads at once; `qk_norm` means one norm for each head"
-
-INEXPRESSIBLE: Mapping[str, str] = {"olmoe": _WIDE_NORM, "minimax_m2": _WIDE_NORM}
+INEXPRESSIBLE: Mapping[str, str] = {}
 """Known `model_type`s whose architecture the facts cannot express, with the reason."""
 
 SIGNS: tuple[tuple[str, str], ...] = (
@@ -350,6 +408,8 @@ NAMES: Mapping[str, str] = {
     "Qwen/Qwen3.5-397B-A17B": "qwen35_vl_397b_a17b",
     "Qwen/Qwen3-VL-30B-A3B-Instruct": "qwen3_vl_30b_a3b",
     "Qwen/Qwen3-VL-235B-A22B-Instruct": "qwen3_vl_235b_a22b",
+    "LGAI-EXAONE/K-EXAONE-236B-A23B": "exaone_moe_236b_a23b",
+    "allenai/OLMoE-1B-7B-0125": "olmoe_7b",
     "deepseek-ai/DeepSeek-V2": "deepseek_v2",
     "deepseek-ai/DeepSeek-V2-Lite": "deepseek_v2_lite",
     "deepseek-ai/DeepSeek-V3": "deepseek_v3",

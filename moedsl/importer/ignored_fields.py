@@ -25,6 +25,8 @@ _GROUPS = {
     "a state-space mixer's start, clamp, kernels and cache; its width is heads times their dimension": """
         time_step_min time_step_max time_step_floor time_step_limit rescale_prenorm_residual use_mamba_kernels
         mamba_ssm_cache_dtype expand""",
+    "MTP modules that Bridge does not build (models/minimax_m2/minimax_m2_bridge.py:126)": """
+        use_mtp num_mtp_modules mtp_transformer_layers""",
     "a plan decides it": "moe_shared_expert_overlap",
     "routing scalars and losses: no shape depends on them": """
         norm_topk_prob routed_scaling_factor topk_method router_aux_loss_coef aux_loss_alpha

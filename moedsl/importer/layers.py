@@ -39,22 +39,72 @@ class Indexes(OneKey):
 
 
 @frozen
-class Alternating(OneKey):
-    """Read `layer_types` that alternate windowed and full attention, a windowed layer first; absent means the same."""
+class Windows(OneKey):
+    """Read how often a layer has full attention among windowed layers. `always` is the number that Bridge builds of any
+    configuration; `again` is a key that repeats the list, one letter for each layer of a group."""
 
     key: str = "layer_types"
+    always: int = 0
+    again: str = ""
     layers: str = "num_hidden_layers"
 
     def read(self, fields: Fields) -> int:
-        value, layers = fields.get(self.key), fields.config.get(self.layers)
-        pair = ["sliding_attention", "full_attention"]
-        if value is not None and not (isinstance(layers, int) and _alternates(value, pair, layers)):
-            fields.refuse("import.unsupported_value", self.key, "windowed and full attention must alternate")
-        return 2
+        kinds, layers = fields.get(self.key), fields.config.get(self.layers)
+        if kinds is None and self.always:
+            return self.always
+        every = full_every(kinds, layers, "sliding_attention")
+        if not every or (self.always and every != self.always):
+            group = f"the last of each {self.always}" if self.always else "the last of each group"
+            why = f"{show(kinds)}: only windowed layers with full attention in {group} are supported"
+            fields.refuse("import.unsupported_value", self.key, why)
+        letters = fields.get(self.again) if self.again else None
+        if every and letters is not None and letters != "L" * (every - 1) + "G":
+            fields.refuse("import.unsupported_value", self.again, f"{show(letters)} contradicts {self.key}")
+        return every or 2
 
 
-def _alternates(value: Any, pair: list[str], layers: int) -> bool:
-    return isinstance(value, list) and len(value) == layers and all(v == pair[i % 2] for i, v in enumerate(value))
+def full_every(kinds: Any, layers: Any, other: str) -> int:
+    """Return n if a list names every layer, full attention for each n-th and `other` for the rest; else 0."""
+    every = kinds.index("full_attention") + 1 if isinstance(kinds, list) and "full_attention" in kinds else 0
+    regular = every > 1 and layers == len(kinds) and kinds == listed_kinds(every, len(kinds), other)
+    return every if regular else 0
+
+
+def listed_kinds(every: int, layers: int, other: str) -> list[str]:
+    """Name every layer: full attention for each n-th, `other` for the rest."""
+    return [other if i % every else "full_attention" for i in range(1, layers + 1)]
+
+
+@frozen
+class Leading:
+    """Count the dense layers before those with experts: a number, and a list of all layers that agrees with it."""
+
+    key: str
+    listed: str
+    layers: str = "num_hidden_layers"
+    keys: tuple[str, ...] = ()
+
+    def settled(self, config: Mapping[str, Any]) -> Leading:
+        """Limit the rule to the keys that `config` has."""
+        said = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
+        return evolve(self, keys=said or (self.key,))
+
+    def read(self, fields: Fields) -> int:
+        kinds, layers = fields.get(self.listed), fields.config.get(self.layers)
+        if kinds is None:
+            return fields.integer(self.key, 0, None, None)
+        dense = kinds.count("dense") if isinstance(kinds, list) else 0
+        if not isinstance(kinds, list) or layers != len(kinds) or kinds != listed_mlps(dense, len(kinds)):
+            why = f"{show(kinds)}: only a list of {show(layers)} layers, dense ones first, is supported"
+            fields.refuse("import.unsupported_value", self.listed, why)
+        if fields.get(self.key) is not None and fields.integer(self.key, 0, None, None) != dense:
+            fields.refuse("import.unsupported_value", self.key, f"contradicts {self.listed}, which has {dense}")
+        return dense
+
+
+def listed_mlps(dense: int, layers: int) -> list[str]:
+    """Name every layer: `dense` ones, then those with experts."""
+    return ["dense"] * dense + ["sparse"] * (layers - dense)
 
 
 @frozen
@@ -88,16 +138,12 @@ class Every:
     def _listed(self, kinds: Any, fields: Fields) -> int:
         """The number that a list means; 0 after a refusal."""
         layers = fields.config.get(self.layers)
-        every = kinds.index("full_attention") + 1 if isinstance(kinds, list) and "full_attention" in kinds else 0
-        if every > 1 and layers == len(kinds) and kinds == _mostly_linear(every, len(kinds)):
+        every = full_every(kinds, layers, "linear_attention")
+        if every:
             return every
         why = f"{show(kinds)}: only a list of {show(layers)} kinds that has linear_attention, but for full_attention"
         fields.refuse("import.unsupported_value", self.listed, f"{why} in the last of each group, is supported")
         return 0
-
-
-def _mostly_linear(every: int, layers: int) -> list[str]:
-    return ["linear_attention" if i % every else "full_attention" for i in range(1, layers + 1)]
 
 
 @frozen

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import Factory, evolve, frozen
 
 from moedsl.importer.fields import Fields, show
-from moedsl.importer.layers import Alternating, Every, Indexes, Length, OneKey, Pattern
+from moedsl.importer.layers import Every, Indexes, Leading, Length, OneKey, Pattern, Windows
 
 
 @frozen
@@ -157,9 +157,21 @@ class Repeated:
         return repeated and bool(fields.config.get(self.depths))
 
 
+@frozen
+class OfMtp:
+    """Give a fact that Megatron Bridge decides for the MTP layers, in the cited line, if there are any."""
+
+    depths: str
+    bridge: str
+    keys: tuple[str, ...] = ()
+
+    def read(self, fields: Fields) -> bool:
+        return bool(fields.config.get(self.depths))
+
+
 Rule = (
-    Int | Flag | Product | HeadDim | Indexes | Alternating | Every | Positions | Const | Times | Else | Pattern | Length
-    | Repeated
+    Int | Flag | Product | HeadDim | Indexes | Windows | Leading | Every | Positions | Const | Times | Else | Pattern
+    | Length | Repeated | OfMtp
 )  # fmt: skip
 
 
@@ -202,4 +214,4 @@ class Family:
 
 
 def _settled(rule: Rule, config: Mapping[str, Any]) -> Rule:
-    return rule.settled(config) if isinstance(rule, Pattern | Length | Repeated | Every | Else) else rule
+    return rule.settled(config) if isinstance(rule, Pattern | Length | Repeated | Every | Leading | Else) else rule

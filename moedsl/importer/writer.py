@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from moedsl.importer.layers import Pattern
-from moedsl.importer.rules import Const, Family, Int, Repeated, Rule, Times
+from moedsl.importer.rules import Const, Family, Int, OfMtp, Repeated, Rule, Times
 from moedsl.schema.facts import Model, Vision
 
 WIDTH = 100
@@ -27,7 +27,7 @@ _LINES = (
     ("heads", "query_groups", "head_dim"),
     ("q_lora_rank", "kv_lora_rank"),
     ("qk_nope_dim", "qk_rope_dim", "v_head_dim"),
-    ("qk_norm",),
+    ("qk_norm", "qk_norm_over"),
     ("attention_gate",),
     ("qkv_bias",),
     ("attention_bias", "mlp_bias", "router_bias"),
@@ -43,7 +43,7 @@ _LINES = (
     ("shared_expert_hidden",),
     ("shared_expert_gate",),
     ("mtp_layers", "mtp_pattern"),
-    ("mtp_repeated",),
+    ("mtp_repeated", "mtp_dense"),
 )
 _VISION_LINES = (
     ("layers", "hidden", "ffn_hidden", "heads"),
@@ -112,7 +112,7 @@ def _notes(rule: Rule, value: Value) -> tuple[str, ...]:
 
 def _cites(rules: list[tuple[Rule, str]]) -> str:
     config = list(dict.fromkeys(prefix + key for rule, prefix in rules for key in rule.keys))
-    decided = [rule for rule, _ in rules if isinstance(rule, Const | Repeated) and not rule.keys]
+    decided = [rule for rule, _ in rules if isinstance(rule, Const | Repeated | OfMtp) and not rule.keys]
     bridge = list(dict.fromkeys(rule.bridge for rule in decided))
     said = [f'config "{", ".join(config)}"'] if config else []
     said += [f'bridge "{b}"' for b in bridge]

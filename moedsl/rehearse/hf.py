@@ -9,7 +9,7 @@ from typing import Any
 
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.importer.families import FAMILIES
-from moedsl.importer.layers import LETTERS, Alternating, Every, Length, Pattern
+from moedsl.importer.layers import LETTERS, Every, Leading, Length, Pattern, Windows, listed_kinds, listed_mlps
 from moedsl.importer.rules import Flag, HeadDim, Int, Product
 from moedsl.schema.facts import Model
 from moedsl.support.resources import stdlib_dir
@@ -61,13 +61,13 @@ def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
         match rule:
             case Product():
                 out[rule.key] = value // m.expert_hidden
-            case Alternating():
-                pair = ("sliding_attention", "full_attention")
-                out[rule.key] = [pair[i % 2] for i in range(m.layers)]
-            case Every():
-                out.update(_kinds(rule, value, m.layers, config))
+            case Windows():
+                out[rule.key] = listed_kinds(value, m.layers, "sliding_attention")
+                out.pop(rule.again, None)
+            case Leading() | Every():
+                out.update(_listed(rule, value, m.layers, config))
             case Int() if value == rule.null:
-                out[rule.key] = None
+                out.update({rule.key: value or None} if rule.key in config else {})
             case Int() | Flag():
                 out[rule.key] = value
             case HeadDim():
@@ -81,10 +81,12 @@ def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     return out
 
 
-def _kinds(rule: Every, every: int, layers: int, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Write which layers have full attention, with the keys that `config` uses."""
-    kinds = ["linear_attention"] * (every - 1) + ["full_attention"]
-    said: dict[str, Any] = {rule.key: every, rule.listed: [kinds[i % every] for i in range(layers)]}
+def _listed(rule: Leading | Every, number: int, layers: int, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Write which layers are dense or have full attention, as a number and as a list, with the keys that `config`
+    uses."""
+    linear = isinstance(rule, Every)
+    kinds = listed_kinds(number, layers, "linear_attention") if linear else listed_mlps(number, layers)
+    said: dict[str, Any] = {rule.key: number, rule.listed: kinds}
     return {key: value for key, value in said.items() if config.get(key) is not None}
 
 

@@ -18,14 +18,15 @@ LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next"}
 SHRUNK = (
     "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",
     "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
-    "v_head_dim", "window", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups",
-    "linear_every", "linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim", "moe_latent",
+    "v_head_dim", "window", "window_every", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state",
+    "mamba_groups", "linear_every", "linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim",
+    "moe_latent",
 )  # fmt: skip
 """Facts that may become smaller; `notes` lists each that the model has."""
 SAME = (
     "topk", "routing_groups", "topk_groups", "attention", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias",
-    "attention_sinks", "router_bias", "tied_embeddings", "shared_expert_gate", "window_every", "gated", "mtp_pattern",
-    "mtp_repeated", "attention_gate",
+    "attention_sinks", "router_bias", "tied_embeddings", "shared_expert_gate", "gated", "mtp_pattern",
+    "mtp_repeated", "attention_gate", "qk_norm_over", "mtp_dense",
 )  # fmt: skip
 """Facts that stay."""
 
@@ -59,6 +60,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         mtp_layers=min(m.mtp_layers, 1),
         q_lora_rank=RANK if m.q_lora_rank else 0,
         window=seq // 2 if m.window else 0,
+        window_every=min(m.window_every, 2),
         position_embedding_type="rope" if m.family in LANGUAGE else m.position_embedding_type,
         moe_latent=HIDDEN // 2 if m.moe_latent else 0,
         vision=None,

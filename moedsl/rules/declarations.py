@@ -14,12 +14,13 @@ from moedsl.schema.calibration import UNITS as CONSTANT_UNITS
 from moedsl.schema.calibration import Constant, Constants
 from moedsl.schema.facts import Hardware, Model, Vision
 from moedsl.schema.frozen import frozen
-from moedsl.schema.symbols import ARCHS, ATTENTION, POSITIONS
+from moedsl.schema.symbols import ARCHS, ATTENTION, POSITIONS, QK_NORMS
 from moedsl.syntax import ast
 
 _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Model, "attention"): ATTENTION,
     (Model, "position_embedding_type"): POSITIONS,
+    (Model, "qk_norm_over"): QK_NORMS,
     (Hardware, "arch"): ARCHS,
     (Hardware, "host"): ("x86", "grace"),
     (Constant, "unit"): tuple(CONSTANT_UNITS),
@@ -200,10 +201,19 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
 
 
 def _of_gates(m: Model) -> list[str]:
-    """Check that a gate has something to multiply."""
+    """Check that a gate has something to multiply, and a norm of all heads whose they are."""
     asked = (
         (not m.attention_gate or m.attention == "gqa", "attention_gate needs attention gqa: latent attention has none"),
         (not m.shared_expert_gate or m.shared_expert_hidden, "shared_expert_gate needs shared_expert_hidden"),
+        (
+            m.qk_norm_over == "each_head" or (m.qk_norm and m.attention == "gqa"),
+            f"qk_norm_over {m.qk_norm_over} needs qk_norm and attention gqa",
+        ),
+        (
+            m.qk_norm_over != "all_heads" or m.heads == m.query_groups,
+            "qk_norm_over all_heads needs as many query groups as heads: the norm of the keys is as wide as all heads",
+        ),
+        (not m.mtp_dense or (m.mtp_layers and not m.hybrid), "mtp_dense needs mtp_layers, and no layer_pattern"),
     )
     return [text for fine, text in asked if not fine]
 

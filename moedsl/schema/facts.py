@@ -91,6 +91,8 @@ class Model:
     """The blocks of a hybrid's MTP layer."""
     mtp_repeated: bool = False
     """One layer's weights serve every depth of MTP."""
+    mtp_dense: bool = False
+    """The MTP layer has a dense MLP, although the model's last layer has experts."""
     attention: str = "gqa"
     """gqa or mla."""
     q_lora_rank: int = 0
@@ -99,6 +101,9 @@ class Model:
     qk_rope_dim: int = 0
     v_head_dim: int = 0
     qk_norm: bool = False
+    qk_norm_over: str = "each_head"
+    """each_head: a norm as wide as one head. all_heads: one as wide as all heads, whole on each rank (OLMoE).
+    split_heads: such a norm split over TP, which kernels of its own compute in FP32 (MiniMax-M2)."""
     qkv_bias: bool = False
     attention_bias: bool = False
     """Bias of the attention output projection."""

@@ -52,6 +52,7 @@ RISKS = ("none", "oom")
 ARCHS = ("ampere", "hopper", "blackwell", "rubin")
 ATTENTION = ("gqa", "mla")
 POSITIONS = ("rope", "yarn", "mrope", "none")
+QK_NORMS = ("each_head", "all_heads", "split_heads")
 SHAPES = ("static", "unpadded", "packed", "variable")
 CASES = ("high", "best", "low")
 """The cases of the memory estimate that a layout must fit in, from the safest: a search goes on to the next only if no
@@ -81,7 +82,7 @@ RUN: dict[str, Type] = {
 }
 """Values that the run fixes before the solver starts."""
 
-_WORDS = {"attention": ATTENTION, "position_embedding_type": POSITIONS, "arch": ARCHS}
+_WORDS = {"attention": ATTENTION, "position_embedding_type": POSITIONS, "qk_norm_over": QK_NORMS, "arch": ARCHS}
 _KINDS = {"int": NUMBER, "float": NUMBER, "bool": FLAG, "str": TEXT}
 
 

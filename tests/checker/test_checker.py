@@ -224,6 +224,8 @@ ODD_HYBRIDS = [
 
 
 ODD_DELTA_NETS = [
+    ("attention_gate true", "attention_gate true; qk_norm_over split_heads", "qk_norm_over split_heads needs qk_norm"),
+    ("mtp_layers 1", "mtp_dense true", "mtp_dense needs mtp_layers"),
     ("linear_key_dim 8 ", "", "a gated delta net needs linear_key_dim"),
     ("linear_key_heads 2 linear_value_heads 4 ", "", "needs linear_key_heads, linear_value_heads"),
     ("linear_every 2; ", "", "linear_key_dim, linear_value_dim: only for gated delta nets, which need linear_every"),

@@ -51,7 +51,7 @@ def provider(m: Model, seq: int, tp: int) -> dict[str, Any]:
         "moe_layer_freq": [0] * m.dense_layers + [1] * (m.layers - m.dense_layers),
         "mtp_num_layers": m.mtp_layers or None, "multi_latent_attention": m.attention == "mla",
         "make_vocab_size_divisible_by": 1280 if m.attention == "mla" else 128,
-        "window_size": [m.window - 1, 0] if m.window else None, "window_attn_skip_freq": m.window_every or None,
+        "window_size": [m.window - 1, 0] if m.window else None, "window_attn_skip_freq": [int(i % m.window_every > 0) for i in range(1, m.layers + 1)] if m.window_every else None,
     }  # fmt: skip
     fields |= _linear(m) if m.linear else {}
     return fields | (_latent(m) if m.attention == "mla" else {}) | (_hybrid(m) if m.hybrid else {})

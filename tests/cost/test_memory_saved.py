@@ -26,6 +26,9 @@ SIZES = {"hidden": HIDDEN, "heads": 8, "ffn_hidden": 320, "experts": EXPERTS, "t
 ATTENTION = {
     "gqa": evolve(model("qwen3_30b_a3b"), query_groups=2, head_dim=32, **SIZES),
     "unfused": evolve(model("qwen3_30b_a3b"), query_groups=2, head_dim=32, **SIZES),
+    "split": evolve(
+        model("qwen3_30b_a3b"), query_groups=2, head_dim=32, qk_norm_over="split_heads", **SIZES,
+    ),
     "gated": evolve(model("qwen3_30b_a3b"), query_groups=2, head_dim=32, attention_gate=True, **SIZES),
     "delta": evolve(
         model("qwen3_30b_a3b"), query_groups=2, head_dim=32, attention_gate=True, linear_every=100, linear_key_heads=4,
@@ -40,12 +43,20 @@ ATTENTION = {
 NORMS = {
     "gqa": 4 * (8 + 2 + 1 + 1),
     "unfused": 4 * (8 + 2 + 1 + 1),
+    "split": 4 * (1 + 1 + 1 + 1),
     "gated": 4 * (8 + 2 + 1 + 1),
     "delta": 4 * (2 * 4 + 8 + 1 + 1),
     "mla": 4 * 4,
 }
 """Bytes a token: one FP32 number for each row of each norm, which the estimate leaves out."""
-ROPE = {"gqa": 4 * 32 * 2, "unfused": 4 * 32 * 2, "gated": 4 * 32 * 2, "delta": 0, "mla": 4 * 16 * 2}
+ROPE = {
+    "gqa": 4 * 32 * 2,
+    "unfused": 4 * 32 * 2,
+    "split": 4 * 32 * 2,
+    "gated": 4 * 32 * 2,
+    "delta": 0,
+    "mla": 4 * 16 * 2,
+}
 """Cosines and sines for q and for k, made anew where the rotary embedding is not fused; NVIDIA's recipes fuse it."""
 ROUTER = 4 * EXPERTS + 4 * TOPK - 9 * EXPERTS
 """The unfused router's softmax and weights, over the 9 bytes for each expert of the fused one."""
@@ -60,6 +71,7 @@ LOCAL = {
     "gqa moe moe": 0,
     "unfused dense": 0,
     "unfused moe": ROUTER,
+    "split moe": ROUTER,
     "gated moe": ROUTER + (4 - 2) * 8 * 32,  # compiled, the gate is kept in BF16 and not its sigmoid in FP32
     "delta moe": ROUTER + (4 + 4 - 2) * 8 * 24 + (4 + 4 - 2) * 8,  # the same of its gate, and of each head's decay
     "mla moe": ROUTER - 2 * 16,  # the rotary part of k is copied into k and freed

@@ -77,6 +77,10 @@ def _model(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _plain(column: str, value: Any) -> Any:
+    if column == "window_attn_skip_freq" and isinstance(value, list):
+        every = value.index(0) + 1
+        assert value == [int(i % every > 0) for i in range(1, len(value) + 1)]
+        return every
     if column == "linear_attention_freq" and isinstance(value, list):
         return {"layers": len(value), "full": [i for i, linear in enumerate(value, 1) if not linear]}
     if column != "moe_layer_freq" or not isinstance(value, list):

@@ -13,6 +13,7 @@ _BASE = {"model": "qwen3_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _DEEPSEEK = {"model": "deepseek_v3", "hardware": "gb200", "gpus": 64, "ep": 64, "precision": "bf16"}
 _MOONLIGHT = {"model": "moonlight_16b", "hardware": "h100", "gpus": 8, "ep": 8}
 _OSS = {"model": "gpt_oss_120b", "hardware": "h100", "gpus": 16, "ep": 16}
+_OLMOE = {"model": "olmoe_7b", "hardware": "h100", "gpus": 8, "ep": 8}
 _VL = {"model": "qwen3_vl_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _NANO = {"model": "nemotron_3_nano", "hardware": "h100", "gpus": 16, "ep": 8}
 _SUPER = {"model": "nemotron_3_super", "hardware": "gb200", "gpus": 64, "ep": 64, "tp": 2}
@@ -278,6 +279,11 @@ ALSO: dict[str, list[str]] = {
 has no layout of virtual stages, whatever its layers."""
 
 LATER: dict[str, tuple[Case, str]] = {
+    "norm over all heads: tp 2": (
+        _case("qk_norm.no_tp", _OLMOE, tp=2),
+        "the norm is twice as wide as a rank's queries (bridge models/olmoe/olmoe_provider.py:179), in the first forward",
+    ),
+    "norm over all heads: tp 1": (_case(None, _OLMOE), "it computes"),
     "sequence shards: 4098 over 4": (
         _case("batch.sequence_shards", tp=4, seq=4098),
         "core/tensor_parallel/mappings.py:72 asserts in the first forward pass",

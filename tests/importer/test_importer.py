@@ -58,6 +58,7 @@ QWEN, DEEPSEEK, GPT_OSS, VL, SUPER, ULTRA, NEXT, QWEN35 = (
     "Qwen--Qwen3-Next-80B-A3B-Instruct",
     "Qwen--Qwen3.5-35B-A3B",
 )
+OLMOE, MINIMAX, EXAONE = ("allenai--OLMoE-1B-7B-0125", "MiniMaxAI--MiniMax-M2.5", "LGAI-EXAONE--K-EXAONE-236B-A23B")
 
 # Configurations as published, shortened to what distinguishes them.
 KIMI_LINEAR = {
@@ -85,8 +86,8 @@ DEEPSEEK_V32 = {
     "index_topk": 2048,
     "hidden_size": 7168,
 }
-EXAONE = {
-    "model_type": "exaone_moe",
+GEMMA = {
+    "model_type": "gemma4_text",
     "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
     "sliding_window_pattern": "LLLG",
     "num_experts": 128,
@@ -96,7 +97,6 @@ QWEN35_DENSE = {
     "text_config": {"attn_output_gate": True, "linear_num_key_heads": 16, "intermediate_size": 17408},
     "vision_config": {"depth": 27},
 }
-OLMOE = {"model_type": "olmoe", "hidden_size": 2048, "num_experts": 64, "num_experts_per_tok": 8}
 DENSE = {"model_type": "qwen3", "hidden_size": 2048, "num_hidden_layers": 28}
 
 
@@ -106,12 +106,11 @@ DENSE = {"model_type": "qwen3", "hidden_size": 2048, "num_hidden_layers": 28}
         (KIMI_LINEAR, {"model_type", "linear_attn_config"}),
         (GRANITE, {"model_type", "layer_types", "mamba_n_heads", "mamba_d_state"}),
         (DEEPSEEK_V32, {"model_type", "index_head_dim", "index_n_heads", "index_topk"}),
-        (EXAONE, {"model_type", "layer_types", "sliding_window_pattern"}),
+        (GEMMA, {"model_type", "layer_types", "sliding_window_pattern"}),
         (
             QWEN35_DENSE,
             {"model_type", "vision_config", "text_config.attn_output_gate", "text_config.linear_num_key_heads"},
         ),
-        (OLMOE, {"model_type"}),
         (DENSE, {"model_type"}),
         ({"hidden_size": 1}, {"model_type"}),
         ({"model_type": ["qwen3_moe"]}, {"model_type"}),
@@ -167,6 +166,18 @@ GONE = object()
         (GPT_OSS, "sliding_window", None),
         (GPT_OSS, "swiglu_limit", 10.0),
         (GPT_OSS, "experts_per_token", 8),
+        (OLMOE, "clip_qkv", 8.0),
+        (OLMOE, "scoring_func", "sigmoid"),
+        (MINIMAX, "qk_norm_type", "per_head"),
+        (MINIMAX, "shared_intermediate_size", 1536),
+        (MINIMAX, "use_routing_bias", False),
+        (EXAONE, "layer_types", GONE),
+        (EXAONE, "layer_types", ["full_attention"] * 48),
+        (EXAONE, "layer_types", ["full_attention", *["sliding_attention"] * 47]),
+        (EXAONE, "sliding_window_pattern", "LLG"),
+        (EXAONE, "mlp_layer_types", ["sparse", "dense", *["sparse"] * 46]),
+        (EXAONE, "first_k_dense_replace", 2),
+        (EXAONE, "mtp_share_layers", True),
         (SUPER, "hybrid_override_pattern", GONE),
         (SUPER, "hybrid_override_pattern", ""),
         (SUPER, "hybrid_override_pattern", 88),
@@ -585,7 +596,7 @@ def test_every_published_configuration_is_imported_exactly_or_refused_by_field()
     paths = sorted(PUBLISHED.glob("*.json"))
     assert len(paths) == 39
     imported = [path.stem for path in paths if _imported_exactly(path)]
-    assert len(imported) == 22, imported
+    assert len(imported) == 25, imported
 
 
 def _imported_exactly(path: Path) -> bool:

@@ -17,10 +17,11 @@ def language(m: Model) -> int:
 def mtp(m: Model) -> int:
     """Parameters of the MTP layers: two norms, a projection of both inputs, one expert layer, a final norm.
 
-    A hybrid's has the blocks of its own pattern; layers that are one repeated layer have its parameters once. Beside
+    The expert layer may be a dense one. A hybrid's has the blocks of its own pattern; layers that are one repeated layer have its parameters once. Beside
     gated delta nets it has the full attention of the published checkpoint (`mtp.layers.0.self_attn`).
     """
-    inner = _blocks(m, m.mtp_pattern) if m.layer_pattern else _attention(m) + _experts(m)
+    layer = _attention(m) + (_mlp(m, m.ffn_hidden) if m.mtp_dense else _experts(m))
+    inner = _blocks(m, m.mtp_pattern) if m.layer_pattern else layer
     layers = min(m.mtp_layers, 1) if m.mtp_repeated else m.mtp_layers
     return layers * (2 * m.hidden + 2 * m.hidden * m.hidden + inner + m.hidden)
 
@@ -90,11 +91,18 @@ def _grouped(m: Model) -> int:
     extra = (
         (q + 2 * kv) * m.qkv_bias
         + m.hidden * m.attention_bias
-        + 2 * m.head_dim * m.qk_norm
+        + _qk_norms(m)
         + m.heads * m.attention_sinks
         + m.hidden * q * m.attention_gate
     )
     return m.hidden * (q + 2 * kv) + q * m.hidden + extra
+
+
+def _qk_norms(m: Model) -> int:
+    """One norm of a head's width for queries and one for keys, or norms as wide as all of them."""
+    if m.qk_norm_over == "each_head":
+        return 2 * m.head_dim * m.qk_norm
+    return (m.heads + m.query_groups) * m.head_dim
 
 
 def _latent(m: Model) -> int:

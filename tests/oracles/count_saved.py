@@ -10,9 +10,12 @@ attention saves what a fused kernel does: q, k, v, the output and the log-sum-ex
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import sys
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 for _name in ("transformer_engine", "transformer_engine_torch"):
@@ -211,6 +214,7 @@ SAME: dict[str, Any] = {
 }  # fmt: skip
 GQA: dict[str, Any] = {"num_query_groups": 2, "kv_channels": 32, "qk_layernorm": True}
 UNFUSED: dict[str, Any] = {**GQA, "bias_activation_fusion": False}
+SPLIT: dict[str, Any] = {**GQA}
 GATED: dict[str, Any] = {**GQA, "attention_output_gate": True}
 DELTA: dict[str, Any] = {
     **GATED, "experimental_attention_variant": "gated_delta_net", "linear_attention_freq": 100,
@@ -285,8 +289,24 @@ def specs(kinds: list[int], attention: dict[str, Any]) -> TransformerBlockSubmod
             spec.submodules.self_attention = ModuleSpec(module=delta_net.GatedDeltaNet, submodules=net)
         else:
             spec.submodules.self_attention.submodules.core_attention = Flash
+        if attention is SPLIT:
+            spec.submodules.self_attention.submodules.q_layernorm = split_norms().FullDimQNorm
+            spec.submodules.self_attention.submodules.k_layernorm = split_norms().FullDimKNorm
         found.append(spec)
     return TransformerBlockSubmodules(layer_specs=found, layer_norm=local.layer_norm(rms_norm=True))
+
+
+@cache
+def split_norms() -> Any:
+    """Bridge's norms of MiniMax-M2 over all heads, from their file alone: Bridge itself needs Transformer Engine."""
+    bridge = importlib.util.find_spec("megatron.bridge")
+    assert bridge is not None and bridge.submodule_search_locations
+    file = Path(bridge.submodule_search_locations[0]) / "models/minimax_m2/minimax_m2_provider.py"
+    spec = importlib.util.spec_from_file_location("minimax_m2_provider", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def saved(
@@ -325,6 +345,7 @@ def one_layer(
 
 CASES: dict[str, tuple[Any, ...]] = {
     "gqa dense": (GQA, False, []),
+    "split moe": (SPLIT, True, []),
     "unfused dense": (UNFUSED, False, []),
     "unfused moe": (UNFUSED, True, []),
     "gqa dense mlp": (GQA, False, ["mlp"]),

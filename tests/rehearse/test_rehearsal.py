@@ -99,6 +99,19 @@ REHEARSED = {
         "kimi_k2; h200 x 512; seq 4k; batch 1024; pin pp=16 ep=32 tp=1 moments=bf16; fit first",
         {"pp": 2, "ep": 2, "dp": 2},
     ),
+    "glm45_air_with_mtp": (
+        "glm45_air_106b; b200 x 64; seq 4k; batch 256; pin pp=2 ep=8; fit first", {"pp": 2, "ep": 2, "dp": 2},
+    ),
+    "olmoe_normed_over_all_heads": (
+        "olmoe_7b; h100 x 16; seq 4k; batch 64; pin pp=1 ep=8; fit first", {"ep": 2, "dp": 4, "edp": 2},
+    ),
+    "minimax_m2_normed_over_split_heads": (
+        "minimax_m2_5; b200 x 256; seq 4k; batch 256; pin tp=2 pp=1 ep=32; fit first",
+        {"tp": 2, "ep": 2, "dp": 2, "edp": 2},
+    ),
+    "exaone_moe_windows_and_dense_mtp": (
+        "exaone_moe_236b_a23b; b200 x 256; seq 4k; batch 256; pin pp=2 ep=8; fit first", {"pp": 2, "ep": 2, "dp": 2},
+    ),
     "the_language_model_of_qwen3_vl": (
         "qwen3_vl_30b_a3b; h100 x 16; seq 4k; batch 64; pin ep=16; fit first", {"ep": 2, "dp": 2},
     ),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.cli.main import main
-from moedsl.compiler import compile_source
+from moedsl.compiler import compile_source, load_stdlib
 from moedsl.cost.pipeline import layout_for, parse_layout
 from moedsl.diagnostics.source import Source
 from moedsl.importer.config import declaration
@@ -28,14 +28,11 @@ from moedsl.solver.solve import Chosen
 from moedsl.support.resources import stdlib_dir
 from tests.cli.test_imports import HEAVY, imported
 from tests.helpers import rotation
+from tests.helpers.cost_models import enough_gpus, model
 from tests.helpers.paths import EXAMPLES, ROOT
 from tests.helpers.programs import compiled
 
-GPUS = {
-    "moonlight_16b": 32, "qwen3_30b_a3b": 32, "qwen3_vl_30b_a3b": 32, "gpt_oss_120b": 64, "qwen3_235b_a22b": 256,
-    "qwen3_vl_235b_a22b": 256, "deepseek_v3": 256, "kimi_k2": 512, "nemotron_3_nano": 32, "nemotron_3_super": 128,
-    "nemotron_3_ultra": 512, "qwen3_next_80b_a3b": 64, "qwen35_vl_35b_a3b": 32, "qwen35_vl_397b_a17b": 512,
-}  # fmt: skip
+GPUS = {name: enough_gpus(model(name)) for name in sorted(load_stdlib().models)}
 WHERE = (("h100", "throughput 4k"), ("gb200", "fit 128k"), ("gb300", "throughput 32k"))
 CELLS = rotation.one_of_each("rehearsals", [*product(GPUS, WHERE)], lambda cell: cell[0])
 PINNED = (
@@ -264,7 +261,7 @@ def test_the_small_configuration_is_the_small_model(name: str) -> None:
 
 
 def test_a_family_without_a_configuration_is_refused_with_a_way_out() -> None:
-    found = hf.find("nobody/has-this", "glm4_moe")
+    found = hf.find("nobody/has-this", "mixtral")
     assert not isinstance(found, Path) and found.id == "rehearse.no_config" and found.help
 
 

@@ -71,6 +71,8 @@ EXPLAINED = {
 }
 # What the recipes train in place of the model's own value.
 REPLACED = {
+    # They make the provider themselves: recipes/olmoe/h100/olmoe_7b.py.
+    ("olmoe_7b", "hf_model_id"): [],
     # Two depths of the one repeated layer: recipes/nemotronh/h100/nemotron_3_super.py:98, perf_recipes/nemotronh.
     **{(f"nemotron_3_{size}", "mtp_num_layers"): [2] for size in ("super", "ultra", "5_lightning")},
     # No layer has a dense MLP and the configuration no width for one, until core transformer/transformer_config.py:1330.
@@ -169,6 +171,9 @@ PUBLISHED = {
     "glm45_355b": 352_797_814_784,
     "glm45_air_106b": 106_852_245_504,
     "qwen3_coder_480b_a35b": 480_154_875_392,
+    "olmoe_7b": 6_919_161_856,
+    "minimax_m2_5": 228_689_748_992,
+    "exaone_moe_236b_a23b": 236_571_150_336,
 }
 
 
@@ -202,6 +207,9 @@ BUILT = {
     "glm45_355b": 356_785_884_416,
     "glm45_air_106b": 109_227_304_960,
     "qwen3_coder_480b_a35b": 480_154_875_392,
+    "olmoe_7b": 6_919_161_856,
+    "minimax_m2_5": 228_689_748_992,
+    "exaone_moe_236b_a23b": 237_099_663_616,
 }
 
 

@@ -63,4 +63,4 @@ def apply(config: Any) -> None:
         owner = attrgetter(parent)(config) if parent else config
         if hasattr(owner, name):
             setattr(owner, name, change.value)
-    config.model.transformer_layer_spec = layers.layers
+    config.model.transformer_layer_spec = layers.like(config.model.transformer_layer_spec)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from megatron.core.transformer.identity_op import IdentityOp
@@ -35,13 +37,44 @@ def install() -> None:
     delta_nets.install()
 
 
-def layers(config: Any, vp_stage: int | None = None) -> Any:
-    """Make Megatron-Core's local layers of one virtual stage, dense and MoE like the model's."""
-    specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
-    block = specs.get_gpt_decoder_block_spec(config, False, normalization=config.normalization, vp_stage=vp_stage)
-    for spec in block.layer_specs:
-        _as_on_gpu(spec, config)
-    return block
+def like(own: Any) -> Callable[..., Any]:
+    """Return the function that makes Megatron-Core's local layers of one virtual stage, dense and MoE like the model's,
+    with the norms of queries and keys of `own`, the model's layers."""
+    normed = _OWN_NORMS.get(getattr(own, "__name__", ""))
+
+    def layers(config: Any, vp_stage: int | None = None) -> Any:
+        specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
+        block = specs.get_gpt_decoder_block_spec(config, False, normalization=config.normalization, vp_stage=vp_stage)
+        for spec in block.layer_specs:
+            _as_on_gpu(spec, config)
+            if normed:
+                normed(spec.submodules.self_attention)
+        return block
+
+    return layers
+
+
+class _Norm:
+    """`norm` as a class: Megatron-Core's build_module does not call a function."""
+
+    def __new__(cls, *words: Any, **named: Any) -> Any:
+        return norm(*words, **named)
+
+
+def _over_all_heads(attention: Any) -> None:
+    """Normalise all heads at once, whole on each rank: bridge models/olmoe/olmoe_provider.py:44."""
+    attention.module = importlib.import_module("megatron.bridge.models.olmoe.olmoe_provider").OLMoESelfAttention
+    attention.submodules.q_layernorm = attention.submodules.k_layernorm = _Norm
+
+
+def _split_over_heads(attention: Any) -> None:
+    """Normalise all heads at once, split over TP: bridge models/minimax_m2/minimax_m2_provider.py:211."""
+    norms = importlib.import_module("megatron.bridge.models.minimax_m2.minimax_m2_provider")
+    attention.submodules.q_layernorm, attention.submodules.k_layernorm = norms.FullDimQNorm, norms.FullDimKNorm
+
+
+_OWN_NORMS = {"olmoe_layer_spec": _over_all_heads, "minimax_m2_layer_spec": _split_over_heads}
+"""What Bridge's function that makes a model's layers puts in place of the norms of queries and keys."""
 
 
 def _mtp(config: Any, vp_stage: int | None = None) -> Any:
@@ -49,9 +82,19 @@ def _mtp(config: Any, vp_stage: int | None = None) -> Any:
     specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
     if not config.mtp_num_layers:
         return None
-    last = specs.get_gpt_decoder_layer_specs(config, False, normalization=config.normalization)[-1]
+    last = specs.get_gpt_decoder_layer_specs(_dense_ahead(config), False, normalization=config.normalization)[-1]
     _as_on_gpu(last, config)
     return specs.get_gpt_mtp_block_spec(config, last, use_transformer_engine=False, vp_stage=vp_stage)
+
+
+def _dense_ahead(config: Any) -> Any:
+    """Return the configuration of the layers that MTP repeats: without experts where Bridge gives it a dense MLP
+    (models/exaone/exaone_moe/exaone_moe_provider.py:57-63)."""
+    if type(config).__name__ != "ExaoneMoeModelProvider":
+        return config
+    dense = copy(config)
+    dense.moe_layer_freq, dense.num_moe_experts, dense.moe_grouped_gemm = [0] * config.num_layers, None, False
+    return dense
 
 
 def _as_on_gpu(spec: Any, config: Any) -> None:
