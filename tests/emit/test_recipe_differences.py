@@ -96,7 +96,7 @@ ROWS: list[dict[str, Any]] = [
     row
     for line in (DATA / "recipe_layouts.jsonl").read_text(encoding="utf-8").splitlines()
     for row in [json.loads(line)]
-    if row["kind"] == "perf" and row["task"] == "pretrain" and row["hardware"] != "vr200"
+    if row["kind"] == "perf" and row["task"] == "pretrain"
 ]
 TAKEN = rotation.one_of_each("recipe differences", ROWS, lambda row: row["model"])
 
