@@ -48,8 +48,9 @@ def expected(plan: Plan, launch: Launch) -> dict[str, Any]:
 
 
 def gpu_word(name: str) -> str:
-    """The word of a device's name that identifies the GPU: H100 of `NVIDIA H100 80GB HBM3`."""
-    return next((w for w in re.split(r"[^A-Za-z0-9]+", name) if re.fullmatch(r"[A-Z]+\d+[A-Z]*", w)), name)
+    """The word of a device's name that identifies the GPU: H100 of `NVIDIA H100 80GB HBM3`, else the last."""
+    words = re.split(r"[^A-Za-z0-9]+", name)
+    return next((w for w in words if re.fullmatch(r"[A-Z]+\d+[A-Z]*", w)), words[-1])
 
 
 def modules(plan: Plan) -> list[dict[str, str]]:

@@ -70,10 +70,10 @@ def of_kubernetes(items: Iterable[Any], selector: dict[str, str]) -> list[Node]:
 
 
 def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> list[Diagnostic]:
-    """Report why nodes do not fit a launch; `place` names them in messages."""
+    """Report why nodes do not fit a launch; `place` names them in messages. A scheduler says a100 of an a100_80gb."""
     if not nodes:
         return [error("preflight.nodes", f"{place} has no nodes", help=HELP)]
-    right = [n for n in nodes if not n.types or hardware in n.types]
+    right = [n for n in nodes if not n.types or {hardware, *type_words(hardware)} & n.types]
     if not right:
         types = ", ".join(sorted({t for n in nodes for t in n.types}))
         text = f"the plan is for {hardware}; the GPUs of {place} are {types}"

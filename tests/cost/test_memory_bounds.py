@@ -14,7 +14,7 @@ from moedsl.cost import Cost, outside, parameters, pipeline
 from moedsl.cost.bounds import FITS, NOT, TIGHT, Bounds, bounds
 from moedsl.cost.rows import complete
 from moedsl.schema.axes import AXES, BY_NAME
-from moedsl.verify.gpu import DEVICES
+from moedsl.verify.devices import devices
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import DATA
 from tests.helpers.programs import plan_of
@@ -138,7 +138,9 @@ def test_what_is_too_large_does_not_fit() -> None:
     assert f"; the GPU has {b.visible / GIB:.1f}: " in b.because
 
 
-SHOWN = {"h100": 81559, "h200": 143771, "b200": 183359, "gb200": 189471, "b300": 275040, "gb300": 284208}
+SHOWN = {"h100": 81559, "h200": 143771, "b200": 183359, "gb200": 189471, "b300": 275040, "gb300": 284208,
+         "a100_40gb": 40960, "a100_80gb": 81920, "h100_nvl": 95830, "h20": 97871, "h200_nvl": 143771, "gh200": 97871,
+         "gh200_nvl2": 146831, "vr200": 286524}  # fmt: skip
 """MiB of each GPU in nvidia-smi."""
 
 
@@ -147,7 +149,7 @@ def test_a_gpu_shows_more_than_its_data_sheet_and_gives_less_than_it_shows(name:
     hw = hardware(name)
     assert hw.visible == pytest.approx(mib * 2**20, rel=1e-4)
     assert hw.memory < hw.torch_total < hw.visible
-    assert DEVICES[name].memory == int(hw.total)
+    assert devices()[name].memory == int(hw.total)
     kept, known = outside.reserved(hw)["best"], hw.constants.ends("driver")
     assert known["low"] < kept < known["high"]
     assert outside.parts(hw, model("qwen3_30b_a3b"), codes({}), 1, 4096)[0].least == kept

@@ -64,8 +64,9 @@ def test_empty_gradients_are_there_once_for_each_shape() -> None:
 FLAGS = """
 import json, logging, sys
 from moedsl.verify import gpu, te
+from moedsl.verify.devices import devices
 te.install()
-gpu.answer(gpu.DEVICES["gb200"], 8, 0)
+gpu.answer(devices()["gb200"], 8, 0)
 logging.disable(logging.CRITICAL)
 import torch
 from megatron.bridge.training import mixed_precision

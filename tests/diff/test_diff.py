@@ -19,7 +19,7 @@ from moedsl.results.gather import read_plan
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
 from moedsl.verify.case import Case
 from moedsl.verify.client import Server
-from moedsl.verify.gpu import DEVICES
+from moedsl.verify.devices import devices
 from moedsl.verify.report import Refusal
 from moedsl.verify.resolve import Resolved
 from tests.helpers.paths import ROOT
@@ -237,7 +237,7 @@ def answer(refusal: Refusal | None, built: dict[str, Any], behind: dict[str, Any
 
 def test_recipes_are_compared_as_built_where_bridge_refuses_one() -> None:
     """Only A comes behind the update, whose values the recipes do not say."""
-    case = Case("recipe.py", "recipe.py", "a_config", {}, DEVICES["h100"], 16)
+    case = Case("recipe.py", "recipe.py", "a_config", {}, devices()["h100"], 16)
     refusal = Refusal("update", "AssertionError", "must be\ndivisible", "megatron/bridge/training/config.py:1")
     one, two = ({"train.global_batch_size": n, "scheduler.lr_decay_steps": None} for n in (1024, 100))
     answers = [answer(None, one, {**one, "scheduler.lr_decay_steps": 9}), answer(refusal, two, two)]

@@ -75,6 +75,13 @@ def test_nodes_against_a_launch(known: list[Node], found: list[str], two_nodes: 
     assert ids(nodes.judge(known, launch, "h100", "partition p")) == found
 
 
+@pytest.mark.parametrize("hardware, word, found", [("a100_80gb", "a100", []), ("gh200_nvl2", "gh200", []),
+                                                    ("h100_nvl", "h200", ["preflight.gpu_type"])])  # fmt: skip
+def test_a_scheduler_has_a_shorter_name(hardware: str, word: str, found: list[str], two_nodes: Planned) -> None:
+    launch = evolve(two_nodes.launch, nodes=2, gpus_per_node=8)
+    assert ids(nodes.judge([node(8, word)] * 2, launch, hardware, "partition p")) == found
+
+
 @pytest.mark.parametrize("text, words", [("NVIDIA-H100-80GB-HBM3", ["h100"]), ("gb200", ["gb200"]), ("tesla", []),
                                          ("NVIDIA B200", ["b200"]), ("nvidia_a100-sxm4-80gb", ["a100"])])  # fmt: skip
 def test_words_that_name_a_gpu(text: str, words: list[str]) -> None:

@@ -15,7 +15,7 @@ from moedsl.lint.report import Lint, merged
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.client import Server
-from moedsl.verify.gpu import DEVICES
+from moedsl.verify.devices import devices
 from tests.helpers import rotation
 from tests.helpers.bridge_recipes import write
 from tests.helpers.lint_cases import MISTAKES
@@ -35,7 +35,7 @@ def linted(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[
         for kind, lines in (("bad", m.bad), ("good", m.good))[: 1 + (name in NEIGHBOURS)]:
             read = cases.read(str(write(root / f"{kind}{i}", m.base, *lines)))
             assert isinstance(read, Case)
-            wanted[f"{kind}: {name}"] = evolve(read, device=DEVICES[m.gpu]) if m.gpu else read
+            wanted[f"{kind}: {name}"] = evolve(read, device=devices()[m.gpu]) if m.gpu else read
     library = load_stdlib()
     book, _ = rules.read(library)
     resolved = server.resolve([*wanted.values()])
