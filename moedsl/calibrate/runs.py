@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.schema.calibration import Constants
 from moedsl.solver.problem import Problem, lower, pinned_row
 from moedsl.solver.solve import make_cost, solve
+from moedsl.support import foreign_json
+from moedsl.syntax import reader
 
 
 @frozen
@@ -122,18 +124,22 @@ def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
 
 def _one(line: str, number: int, folder: Path, span: Span) -> Measured | Sequence[Diagnostic]:
     try:
-        data = json.loads(line)
+        data = foreign_json.loads(line)
     except ValueError as e:
         return [_wrong(span, f"this line is not JSON: {e}")]
     if not isinstance(data, dict) or not ("run" in data or "file" in data):
         return [_wrong(span, "this line has no `run` and no `file`")]
-    name, text = f"run {data.get('id', number)}", data.get("run")
-    if text is None:
-        file = folder / data["file"]
-        if not file.is_file():
-            return [_wrong(span, f"`{data['file']}` is not a file")]
-        name, text = str(file), file.read_text(encoding="utf-8")
-    result = compile_source(Source(name, text), "check")
+    name, text, file = f"run {data.get('id', number)}", data.get("run"), data.get("file")
+    if text is None and isinstance(file, str):
+        name = str(folder / file)
+        source, unread = reader.read(name)
+    elif isinstance(text, str):
+        source, unread = reader.from_text(text, name)
+    else:
+        return [_wrong(span, "`run` is the text of a run file, and `file` its path")]
+    if source is None:
+        return [_wrong(span, unread[0].message)]
+    result = compile_source(source, "check")
     if result.failed or len(result.programs) != 1:
         why = next((d.message for d in result.diagnostics if d.is_error), f"it holds {len(result.programs)} runs")
         return [_wrong(span, f"{name} does not compile: {why}")]
@@ -143,6 +149,9 @@ def _one(line: str, number: int, folder: Path, span: Span) -> Measured | Sequenc
 def _measured(data: dict[str, Any], p: Program, id: str, span: Span) -> Measured | Sequence[Diagnostic]:
     if p.gpus is None:
         return [_wrong(span, "the run names no number of GPUs")]
+    wrong = [n for n in _MEASURED if data.get(n) is not None and not _is_positive(data[n])]
+    if wrong:
+        return [_wrong(span, f"`{wrong[0]}` is not a positive number")]
     problem = lower(p, p.gpus)
     row = _row(p, problem)
     if row is None:
@@ -154,6 +163,13 @@ def _measured(data: dict[str, Any], p: Program, id: str, span: Span) -> Measured
     if tokens is None and data.get("step_time_s"):
         tokens = float(cost.tokens_per_second_per_gpu(data["step_time_s"]))
     return Measured(id, str(data.get("release", "")), p, cost, row, tokens, data.get("peak_gb"))
+
+
+_MEASURED = ("tokens_per_s_per_gpu", "step_time_s", "peak_gb")
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _row(p: Program, problem: Problem) -> Mapping[str, int] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -19,7 +19,7 @@ from moedsl.megatron.recipes import LIKE
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.rule import Rule
 from moedsl.solver.solve import Chosen
-from moedsl.support import limits
+from moedsl.support import foreign_json, limits
 from moedsl.support.generation import AGAIN, mixed
 from moedsl.syntax import reader
 from moedsl.verify import case as cases
@@ -97,11 +97,11 @@ def _one(target: str, options: Options) -> Found:
     if path.endswith(".moe") or target == "-":
         source, found = reader.read(target if target == "-" else path)
         return Wrong(found) if source is None else _of_source(source, target, name)
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         return _of_folder(Path(path), target, options)
     if path.endswith(".json"):
         return _of_plan_file(Path(path), target)
-    if path.endswith(".txt") or ("=" in target and not Path(path).exists()):
+    if path.endswith(".txt") or ("=" in target and not os.path.exists(path)):
         return _of_overrides(target)
     return _of_case(cases.read(target, options.gpu, options.world), target)
 
@@ -162,7 +162,7 @@ def _of_plan_file(path: Path, target: str) -> Side | Wrong:
     if wrong := mixed(path.parent):
         return _wrong(f"{target}: {wrong}", AGAIN)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = foreign_json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
         return _unreadable(path, e, HELP)
     except ValueError as e:

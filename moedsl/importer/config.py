@@ -8,6 +8,7 @@ without notice.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -271,14 +272,14 @@ def _read(path: Path, known: Collection[str]) -> tuple[str | None, Diagnostic | 
 
 def _needs_config(path: Path, known: Collection[str]) -> str:
     """Suggest what to name instead of a folder, of a model that is built in, or of an id of the Hub."""
-    if (path / "config.json").is_file():
+    if os.path.isfile(path / "config.json"):
         return f"name the file in it: `moedsl models add {path / 'config.json'}`"
     said = str(path)
     name = NAMES.get(said, said)
-    if not path.exists() and name in known:
+    if not os.path.exists(path) and name in known:
         return f"the model is built in: a run names it, `{name}`, without a declaration"
     id = said if re.fullmatch(r"[\w.-]+/[\w.-]+", said) else "ORG/NAME"
-    if not path.exists():
+    if not os.path.exists(path):
         return f"nothing is downloaded: save config.json of {id} from the Hub, and pass --hf {id} with the file"
     return "name a model's config.json, as Hugging Face has it"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,13 @@ def is_one(target: str) -> bool:
 
 def read(path: Path, hardware: Hardware, world: int) -> Recipe:
     """Read the fields of a run; its machines are not in the file. Raises UnreadableError."""
-    data = _load(path)
+    try:
+        return _recipe(path, _load(path), hardware, world)
+    except RecursionError:
+        raise UnreadableError(f"{path} is nested too deep, or contains itself") from None
+
+
+def _recipe(path: Path, data: Mapping[str, Any], hardware: Hardware, world: int) -> Recipe:
     sections = {n: v for n, v in data.items() if isinstance(v, Mapping) and "_target_" in v and not _is_value(v)}
     if "model" not in sections:
         raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
@@ -59,12 +66,12 @@ def _load(path: Path) -> Mapping[str, Any]:
         import yaml  # comes with Bridge and with NeMo-Run; nothing else needs it
     except ImportError as missing:
         raise UnreadableError("PyYAML is not installed, which reads this file", "pip install pyyaml") from missing
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise UnreadableError(f"{path} is not a regular file", "save it as a file first")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as refused:
         raise UnreadableError(f"cannot read {path}: {refused.strerror or refused}") from refused
-    except (yaml.YAMLError, UnicodeDecodeError) as wrong:
+    except (yaml.YAMLError, ValueError) as wrong:
         raise UnreadableError(f"{path} is not YAML: {' '.join(str(wrong).split())}") from wrong
     return data if isinstance(data, Mapping) else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from attrs import frozen
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.script import RANKS
 from moedsl.planner.model.plan import Plan
-from moedsl.support import limits
+from moedsl.support import foreign_json, limits
 from moedsl.support.owned_files import written_by_us
 
 HELP = (
@@ -56,12 +56,12 @@ def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
 
 def _one(target: str) -> list[Run] | Diagnostic:
     path = Path(target)
-    if path.is_dir():
+    if os.path.isdir(path):
         return list(_below(path)) or _wrong(f"no log is in {target}")
-    if path.is_file():
+    if os.path.isfile(path):
         return [_of_log(path)]
     log, _, stands = target.rpartition("=")
-    if log and Path(log).exists():
+    if log and os.path.exists(log):
         return _paired(Path(log), stands)
     experiment = None if "/" in target else experiment_folder(target)
     if isinstance(experiment, Diagnostic):
@@ -78,9 +78,9 @@ def _wrong(text: str) -> Diagnostic:
 def _paired(log: Path, stands: str) -> list[Run] | Diagnostic:
     """Pair a log, or a folder of logs of one run, with its plan or recipe."""
     logs = tuple(job_logs(log)) if log.is_dir() else (log,)
-    file = Path(stands) / PLAN if Path(stands).is_dir() else Path(stands)
-    if file.suffix != ".json" or not file.is_file():
-        return [Run(str(log), logs, recipe=stands)] if Path(stands.partition(":")[0]).exists() else _wrong_run(stands)
+    file = Path(stands) / PLAN if os.path.isdir(stands) else Path(stands)
+    if file.suffix != ".json" or not os.path.isfile(file):
+        return [Run(str(log), logs, recipe=stands)] if os.path.exists(stands.partition(":")[0]) else _wrong_run(stands)
     plan = read_plan(file)
     return _wrong_run(stands) if plan is None else [Run(plan.name, logs, plan, file)]
 
@@ -116,7 +116,7 @@ def _root(plan: Path) -> Path:
 def read_plan(path: Path) -> Plan | None:
     """Read the plan of one run; None if the file does not exist or is not a plan."""
     try:
-        return Plan.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return Plan.from_json(foreign_json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from moedsl.support import foreign_json
 from moedsl.support.owned_files import written_as
 
 LOCK = "moedsl.lock.json"
@@ -15,7 +15,7 @@ AGAIN = "compile into this folder again: a compile that wrote there was killed"
 def mixed(folder: Path) -> str:
     """Name the files that are as moedsl wrote them, but of another compile than the lock; empty if there are none."""
     try:
-        files = json.loads((folder / LOCK).read_bytes())["files"]
+        files = foreign_json.loads((folder / LOCK).read_bytes())["files"]
         here = [name for name in files if "/" not in name and (folder / name).is_file()]
         others = [name for name in here if written_as(folder / name) not in (None, files[name])]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):  # no lock, or not one of this version

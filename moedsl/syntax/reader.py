@@ -54,7 +54,7 @@ def read(path: str | os.PathLike[str]) -> Read:
 def _open(name: str) -> BinaryIO:
     """Open without waiting: a FIFO without a writer must not block."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    if Path(name).is_dir():
+    if os.path.isdir(name):
         raise IsADirectoryError(name)
     return os.fdopen(os.open(name, flags), "rb")
 

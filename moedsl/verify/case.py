@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from moedsl.planner.model.plan import Plan
-from moedsl.support import limits
+from moedsl.support import foreign_json, limits
 from moedsl.support.generation import AGAIN, mixed
 from moedsl.verify.devices import choices, devices, unknown
 from moedsl.verify.gpu import Device, from_plan
@@ -77,7 +77,7 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
     """Find source, function and plan; a failed Report if there is no such recipe."""
     head, _, name = target.partition(":")
     path = Path(head)
-    if not path.exists():
+    if not os.path.exists(path):
         if name and re.fullmatch(r"\w+(\.\w+)+", head):
             return head, name, None
         return failed(
@@ -99,7 +99,7 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
         return failed(target, "verify.mixed", wrong, AGAIN)
     beside = path.parent / "plan.json"
     try:
-        plan = Plan.from_json(json.loads(beside.read_text(encoding="utf-8"))) if beside.exists() else None
+        plan = Plan.from_json(foreign_json.loads(beside.read_text(encoding="utf-8"))) if beside.exists() else None
     except ValueError as e:
         return failed(target, "verify.input", f"{beside} is not a plan: {e}")
     return str(path.resolve()), function, plan

@@ -128,7 +128,7 @@ def test_rank_correlation_knows_ties() -> None:
         ('{"tokens_per_s_per_gpu": 5}', "no `run`"),
         ('{"run": "qwen3_30b; h100 x 16"}', "does not compile"),
         ('{"run": "qwen3_30b_a3b; h100"}', "no number of GPUs"),
-        ('{"file": "nowhere.moe"}', "is not a file"),
+        ('{"file": "nowhere.moe"}', "does not exist"),
         ('{"run": "deepseek_v3; h100 x 8"}', "no layout of the run fits"),
     ],
 )

@@ -6,7 +6,7 @@ import json
 import resource
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +95,8 @@ def test_a_file_that_takes_too_much_memory(
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
-def test_every_other_command_waits_or_trains() -> None:
-    """A command that is not bounded whole is one whose time is that of a job, a person or a fit."""
+def test_the_commands_that_are_not_bounded_whole_exist() -> None:
     assert set(LONG) <= {name.replace("-", "_") for name in COMMANDS}
-    assert set(LONG) == {"calibrate", "cancel", "jobs", "logs", "lsp", "rehearse", "run"}
 
 
 def test_bridge_has_the_memory_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,3 +113,65 @@ def test_bridge_has_the_memory_that_it_needs(monkeypatch: pytest.MonkeyPatch) ->
         with client.Server() as server:
             assert server.first["error"] == ("unlimited" if soft == resource.RLIM_INFINITY else str(soft // 1024))
         assert resource.getrlimit(resource.RLIMIT_DATA)[0] == held != soft
+
+
+DEEP = "[" * 200_000
+ENTRY = '{"run": "qwen3_30b_a3b; h100 x 16; fit first", %s}'
+HOSTILE: Mapping[str, tuple[str, str, Sequence[str]]] = {
+    "plan.json nested too deep": ("plan.json", DEEP, ("diff plan.json plan.json", "diff . .", "results a.log=.")),
+    "lock nested too deep": (
+        "moedsl.lock.json",
+        DEEP,
+        ("verify --read-only .", "lint --read-only . --gpu h100 --world 8"),
+    ),
+    "YAML nested too deep": ("run_config.yaml", "model: " + DEEP, ("import run_config.yaml --gpu h100 --world 8",)),
+    "YAML in itself": ("a.yaml", "model:\n  _target_: x.Y\n  a: &a [*a]\n", ("import a.yaml --gpu h100 --world 8",)),
+    "YAML of too long a number": ("a.yaml", f"model: {'9' * 5000}", ("import a.yaml --gpu h100 --world 8",)),
+    "YAML of no date": ("a.yaml", "model: 2001-13-45", ("import a.yaml --gpu h100 --world 8",)),
+    "measured, nested too deep": ("m.jsonl", DEEP, ("calibrate m.jsonl",)),
+    "measured, no text": ("m.jsonl", '{"run": 5}', ("calibrate m.jsonl",)),
+    "measured, no path": ("m.jsonl", '{"file": ["m.jsonl"]}', ("calibrate m.jsonl",)),
+    "measured, a device": ("m.jsonl", '{"file": "/dev/zero"}', ("calibrate m.jsonl",)),
+    "measured, a word": ("m.jsonl", ENTRY % '"tokens_per_s_per_gpu": "fast"', ("calibrate m.jsonl",)),
+    "measured, a list": ("m.jsonl", ENTRY % '"step_time_s": [1]', ("calibrate m.jsonl",)),
+    "measured, infinite": ("m.jsonl", ENTRY % '"tokens_per_s_per_gpu": 1e400', ("calibrate m.jsonl",)),
+    "measured, negative": ("m.jsonl", ENTRY % '"step_time_s": -1', ("calibrate m.jsonl",)),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "commands"), HOSTILE.values(), ids=HOSTILE)
+def test_a_file_made_to_break_a_reader(
+    name: str, text: str, commands: Sequence[str], alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for other, content in (("plan.json", "{}"), ("recipe.py", _recipe(1)), ("a.log", _log(1))):
+        (alone / other).write_text(content)
+    (alone / name).write_text(text)
+    for command in commands:
+        capsys.readouterr()
+        assert main(command.split()) == 1, command
+        said = "".join(capsys.readouterr())
+        assert said and "internal" not in said, command
+
+
+LONG_NAME = "a" * 5000
+"""Longer than a path may be. The text of overrides may be as long."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", f"{LONG_NAME}.moe"), ("fmt", f"{LONG_NAME}.moe"), ("lint", f"{LONG_NAME}.py"), ("verify", LONG_NAME),
+        ("results", LONG_NAME), ("results", f"{LONG_NAME}={LONG_NAME}"), ("models", "add", LONG_NAME),
+        ("import", f"{LONG_NAME}.yaml", "--gpu", "h100", "--world", "8"), ("diff", LONG_NAME, f"{LONG_NAME}.json"),
+        ("explain", LONG_NAME), ("calibrate", LONG_NAME), ("clusters", f"{LONG_NAME}.moe"), ("diagnose", LONG_NAME),
+    ],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_a_name_that_is_too_long(words: Sequence[str], alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words]) == 1
+    assert "internal" not in capsys.readouterr().err
+
+
+def test_overrides_may_be_longer_than_a_name(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many = " ".join(f"model.field_{i}={i}" for i in range(500))
+    assert main(["diff", many, many]) == 0, capsys.readouterr().err

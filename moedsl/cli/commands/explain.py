@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
-from pathlib import Path
 
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
@@ -15,7 +15,7 @@ def run(a: Namespace) -> int:
     words = list[str](a.what)
     if a.expression is not None:
         return _of_run(a, words)
-    if words and (words[0] == "-" or words[0].endswith(".moe") or Path(words[0]).is_file()):
+    if words and (words[0] == "-" or words[0].endswith(".moe") or os.path.isfile(words[0])):
         a.file = words[0]
         return _of_run(a, words[1:])
     if not words:
