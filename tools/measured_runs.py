@@ -30,8 +30,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from moedsl.importer.config import add
-
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "stdlib/calibration"
 WHOLE_GRAPHS = "26.06"
@@ -48,10 +46,8 @@ FORMATS = {
     "nvfp4": "nvfp4",
 }
 
-DECLARED = {"gpt_oss_20b": "openai__gpt-oss-20b.json"}
-"""Models that the stdlib does not have, with their configuration: a run declares them."""
-MLPERF = "vocab 201088", "vocab 128256"
-"""The vocabulary of GPT-OSS, and that of the tokenizer in MLPerf, which Bridge's recipes of 72 and 512 GPUs state."""
+MLPERF = {"gpt_oss_20b": "set model.vocab_size = 128256; "}
+"""The vocabulary of the tokenizer in MLPerf, which Bridge's recipes of 72 and 512 GPUs state."""
 STATED = {"BF16": "bf16", "MXFP8": "mxfp8"}
 READ = {
     "n0027": "qwen3_235b_a22b; h100 x 256; throughput first; seq 4096; batch 2048; precision bf16; routing balanced; "
@@ -90,7 +86,7 @@ def recipes(folder: Path) -> dict[str, dict[str, Any]]:
 def runs(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield one line for each complete measurement: a run, its tokens/s of a GPU, and its published peak if any."""
     known = recipes(folder)
-    models = {p.stem for p in (ROOT / "stdlib/models").glob("*.moe")} | set(DECLARED)
+    models = {p.stem for p in (ROOT / "stdlib/models").glob("*.moe")}
     for line in (folder / "measured.jsonl").open(encoding="utf-8"):
         r = json.loads(line)
         recipe = known.get((r["matched_recipe"] or {}).get("function", ""))
@@ -102,7 +98,7 @@ def runs(folder: Path) -> Iterator[dict[str, Any]]:
                 "id": r["id"],
                 "source": f"{r['source']} {r['release']}",
                 "release": r["release"],
-                "run": declared(r["model_key"], folder) + text(r, recipe),
+                "run": text(r, recipe),
                 "tokens_per_s_per_gpu": round(rate, 1),
                 "peak_gb": r["peak_mem_gb"] or _allocated(r),
             }
@@ -118,17 +114,6 @@ def _allocated(r: dict[str, Any]) -> float | None:
     """Return the peak in GB if a card has it. It is rank 0's, which is the largest without a pipeline."""
     gib = ((r["extra"] or {}).get("other_metrics") or {}).get("peak_allocated_memory_gib")
     return round(gib * 2**30 / 1e9, 2) if gib and r["pp"] == 1 else None
-
-
-def declared(model: str, folder: Path) -> str:
-    """Declare a model that the stdlib does not have, without comments and citations."""
-    if model not in DECLARED:
-        return ""
-    text, found = add(folder / "hf_configs" / DECLARED[model])
-    if text is None:
-        sys.exit("\n".join(d.message for d in found))
-    facts = re.sub(r"(^#.*\n|cite (config|bridge) \"[^\"]*\")", "", text, flags=re.MULTILINE)
-    return " ".join(facts.split()) + "; "
 
 
 def text(r: dict[str, Any], q: dict[str, Any]) -> str:
@@ -216,7 +201,7 @@ def further(folder: Path) -> Iterator[dict[str, Any]]:
     known = recipes(folder)
     for line in (folder / "measured_2.jsonl").open(encoding="utf-8"):
         r = json.loads(line)
-        run = _run(r, known, folder)
+        run = _run(r, known)
         rate = r["tokens_per_sec_per_gpu"] or _rate(r)
         if run and (rate or r["tflops_per_gpu"]):
             speed = {"tokens_per_s_per_gpu": round(rate, 1)} if rate else {"tflops_per_gpu": r["tflops_per_gpu"]}
@@ -226,15 +211,14 @@ def further(folder: Path) -> Iterator[dict[str, Any]]:
             yield {"id": r["id"], "source": source, "release": release, "run": run, **speed, **peak}
 
 
-def _run(r: dict[str, Any], known: dict[str, dict[str, Any]], folder: Path) -> str | None:
+def _run(r: dict[str, Any], known: dict[str, dict[str, Any]]) -> str | None:
     recipe = known.get((r["recipe"] or "").replace("nemotron_3_5_nano", "nemotron_3_5_lightning"))
     if recipe and r["fsdp"] is None and "fsdp" in r["kind"]:
         return text({**r, **{size: recipe[size] for size in ("tp", "cp", "pp", "ep", "etp")}}, recipe)
     run = r.get("run") or READ.get(r["id"])
     if run is None:
         return None
-    if r["model_key"] in DECLARED:
-        run = declared(r["model_key"], folder).replace(*MLPERF) + run
+    run = run.replace("pin ", MLPERF.get(r["model_key"], "") + "pin ", 1)
     run = re.sub(r"precision \w+", f"precision {STATED[r['precision']]}", run)
     if not _captures(r) and not r["cuda_graph"]:
         graphs = "none" if r["overlap_ep_a2a"] else "[moe_router, moe_preprocess]"
