@@ -166,6 +166,12 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--run FILE", "the run file: compare with its plan, and use its own patterns of kernels too"),
         _JSON,
     ),
+    "memory": _command(
+        "say what was allocated at the peak, from a memory snapshot of PyTorch",
+        _arg("snapshot SNAPSHOT", "a snapshot.pickle; it is read and not executed"),
+        _arg("--run FILE", "the run file: compare with its plan, and use its own patterns of frames too"),
+        _JSON,
+    ),
     "diff": _command(
         "compare two runs: do they differ in the experiment, or only in how it runs",
         _arg(

@@ -1,8 +1,9 @@
-"""Load the stdlib with the rules that a run file declares."""
+"""Load the stdlib with the rules that a run file declares, and plan its runs."""
 
 from __future__ import annotations
 
-from moedsl.compiler import load_stdlib
+from moedsl.cli import talk
+from moedsl.compiler import ABSENT, Result, compile_source, load_stdlib
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.rules import collect
@@ -25,3 +26,10 @@ def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnosti
     use(library, source, module, cached_parse)
     *_, wrong = collect.of_library(library)
     return library, source, [d for d in (*library.diagnostics, *wrong) if d.is_error]
+
+
+def plans_of(source: Source) -> Result | None:
+    """Plan the runs of a file; None if it has only rules."""
+    result = compile_source(source, "plan", talk.Progress())
+    only_rules = result.failed and all(d.id in ABSENT for d in result.diagnostics if d.is_error)
+    return None if only_rules else result

@@ -15,9 +15,10 @@ from moedsl.schema.frozen import frozen
 from moedsl.syntax import ast
 
 SUBJECT = "trace"
-COMPUTE, COMMUNICATION, COPIES, STEPS = "compute", "communication", "copies", "steps"
-BLOCKS = (COMMUNICATION, COMPUTE, COPIES, STEPS)
-"""The names of blocks `of trace`: what a class is, or which ranges of the host are steps."""
+COMPUTE, COMMUNICATION, COPIES, STEPS, MEMORY = "compute", "communication", "copies", "steps", "memory"
+OPERATIONS = (COMMUNICATION, COMPUTE, COPIES)
+BLOCKS = (*OPERATIONS, STEPS, MEMORY)
+"""The names of blocks `of trace`: what an operation is, which ranges of the host are steps, what memory holds."""
 NO_CLASS = "unknown"
 INSIDE = " @ "
 """Between the name of a kernel and the ranges around its launch, in a pattern that names both."""
@@ -55,13 +56,17 @@ class Classes:
         return found
 
     def _find(self, name: str, whole: str) -> Kind:
-        fitting = (k for k, p, inside in self.patterns if k.block != STEPS and p.search(whole if inside else name))
+        fitting = (k for k, p, inside in self.patterns if k.block in OPERATIONS and p.search(whole if inside else name))
         return next(fitting, UNKNOWN_KIND)
 
     def step(self, text: str) -> int | None:
         """Return the place of the first pattern of steps that a range's name matches; None if it is no step."""
         steps = (p for k, p, _ in self.patterns if k.block == STEPS)
         return next((i for i, p in enumerate(steps) if p.search(text)), None)
+
+    def memory(self, frame: str) -> str | None:
+        """Return the kind of an allocation by one frame of the code that made it; None if no pattern fits."""
+        return next((k.name for k, p, _ in self.patterns if k.block == MEMORY and p.search(frame)), None)
 
 
 def read(library: Library) -> tuple[Classes, list[Diagnostic]]:

@@ -12,7 +12,7 @@ from attrs import define, field
 from moedsl.profile import nested
 from moedsl.profile.json_stream import Malformed, Reader
 from moedsl.profile.nested import Paths
-from moedsl.profile.trace import UNKNOWN, Numbered, Range, Spans, Trace, matched
+from moedsl.profile.trace import UNKNOWN, Numbered, Range, Spans, Trace, matched, rows
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
 LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "runtime", "driver"))
@@ -113,7 +113,7 @@ class _Events:
         at = np.asarray(self.launches, np.int64)
         around = nested.enclosing(self.host, launch["start"], launch["place"], paths)
         launched, path = matched(np.asarray(self.correlations, np.int64), at, (launch["start"], around))
-        keys = zip(k["name"].tolist(), path.tolist(), self.groups, strict=True)
+        keys = rows(k["name"], path, np.asarray(self.groups, np.int64))
         return self._sorted(k["start"], k["end"], keys, launched, paths)
 
     def _of_host(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class _Events:
         parts = nested.own_parts(self.host, paths)
         c = parts.columns()
         keep = np.array([not self._is_frame(path, paths) for path in parts.name], bool)
-        keys = ((paths.nodes.values[path][1], paths.nodes.values[path][0], 0) for path in c["name"][keep].tolist())
+        keys = ((paths.nodes.values[path][1], paths.nodes.values[path][0], 0) for (path,) in rows(c["name"][keep]))
         launched = np.full(int(keep.sum()), UNKNOWN, np.int64)
         return self._sorted(c["start"][keep], c["end"][keep], keys, launched, paths)
 
@@ -132,7 +132,7 @@ class _Events:
         return self.is_step(text) or text.startswith((MODULE, "Optimizer."))
 
     def _sorted(
-        self, start: Any, end: Any, keys: Iterable[tuple[int, int, int]], launched: Any, paths: Paths
+        self, start: Any, end: Any, keys: Iterable[tuple[int, ...]], launched: Any, paths: Paths
     ) -> dict[str, Any]:
         """Sort the operations by start, and number their names with path and collective."""
         texts = Numbered()
@@ -144,7 +144,7 @@ class _Events:
             "texts": [pair for pair, _ in made], "groups": [group for _, group in made]
         }  # fmt: skip
 
-    def _text(self, key: tuple[int, int, int], paths: Paths) -> tuple[tuple[str, tuple[str, ...]], str]:
+    def _text(self, key: tuple[int, ...], paths: Paths) -> tuple[tuple[str, tuple[str, ...]], str]:
         name, path, number = key
         collective, group = self.collectives.values[number]
         return (self.names.values[name], (*paths.of(path), *filter(None, (collective, group)))), group

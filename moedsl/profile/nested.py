@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from attrs import define, field
 
-from moedsl.profile.trace import Ints, Numbered, Spans
+from moedsl.profile.trace import Ints, Numbered, Spans, rows
 
 ROOT = 0
 """The path outside all ranges."""
@@ -51,16 +51,14 @@ def enclosing(ranges: Spans, moments: Ints, places: Ints, paths: Paths) -> Ints:
     stack: list[tuple[int, int]] = []
     last = None
     order = _order(start, end, place)
-    names = ranges.name
-    sorted_ = zip(order.tolist(), start[order].tolist(), end[order].tolist(), place[order].tolist(), strict=True)
-    for i, begin, until, thread in sorted_:
+    for i, begin, until, thread in rows(order, start[order], end[order], place[order]):
         if thread != last:
             stack, last = [], thread
         while stack and stack[-1][0] <= begin:
             stack.pop()
         path = stack[-1][1] if stack else ROOT
         if i < n:
-            stack.append((until, paths.below(path, names[i])))
+            stack.append((until, paths.below(path, ranges.name[i])))
         else:
             out[i - n] = path
     return out

@@ -14,7 +14,7 @@ from attrs import define, field
 from moedsl.profile import nested
 from moedsl.profile.json_stream import Malformed
 from moedsl.profile.nested import Paths
-from moedsl.profile.trace import UNKNOWN, Numbered, Range, Spans, Trace, matched
+from moedsl.profile.trace import UNKNOWN, Numbered, Range, Spans, Trace, matched, rows
 
 KERNEL, COPY, SET, GRAPH = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
 RUNTIME, NVTX, STRINGS = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"
@@ -133,9 +133,7 @@ class _Export:
         launched, path, paths = self._launches(process, np.asarray(found, np.int64), ranges)
         c = spans.columns()
         texts = Numbered()
-        text = np.fromiter(
-            (texts(key) for key in zip(c["name"].tolist(), path.tolist(), strict=True)), np.int64, len(spans)
-        )
+        text = np.fromiter((texts(key) for key in rows(c["name"], path)), np.int64, len(spans))
         order = np.argsort(c["start"], kind="stable")
         mine = [r for owner, r in steps if owner == process >> 24 & PROCESS] or [r for _, r in steps]
         return Trace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 UNKNOWN = -1
 """An operation without a launch, a range or a process group."""
+
+BLOCK = 1 << 16
+"""Rows that are plain numbers at the same time."""
 
 
 @frozen
@@ -95,3 +98,9 @@ def matched(wanted: Ints, ids: Ints, columns: Sequence[Ints]) -> list[Ints]:
     order = np.argsort(ids, kind="stable")
     at = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]
     return [np.where(ids[at] == wanted, column[at], UNKNOWN) for column in columns]
+
+
+def rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
+    """Yield the rows of equally long columns as plain numbers, a block at a time."""
+    for at in range(0, len(columns[0]), BLOCK):
+        yield from zip(*(c[at : at + BLOCK].tolist() for c in columns), strict=True)

@@ -6,10 +6,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from moedsl.cli import talk
-from moedsl.cli.own_rules import library_of
-from moedsl.compiler import ABSENT, Result, compile_source
+from moedsl.cli.own_rules import library_of, plans_of
 from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
 from moedsl.profile import kinds, report
 from moedsl.profile.predicted import compare
 from moedsl.profile.text import text
@@ -20,7 +18,7 @@ def run(a: Namespace) -> int:
     classes, wrong = kinds.read(library)
     if found or wrong:
         return talk.refused(a, [*found, *wrong], library.sources)
-    planned = _planned(source) if source else None
+    planned = plans_of(source) if source else None
     if planned and planned.failed:
         return talk.refused(a, planned.diagnostics, {**planned.library.sources, planned.source.name: planned.source})
     each, progress = list[report.Json](), talk.Progress()
@@ -40,10 +38,3 @@ def run(a: Namespace) -> int:
     else:
         print(text(data), end="")
     return 0
-
-
-def _planned(source: Source) -> Result | None:
-    """Plan the runs of a file; None if it has only rules."""
-    result = compile_source(source, "plan", talk.Progress())
-    only_rules = result.failed and all(d.id in ABSENT for d in result.diagnostics if d.is_error)
-    return None if only_rules else result

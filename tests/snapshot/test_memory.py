@@ -1,0 +1,215 @@
+"""Snapshots in the structure that torch/cuda/memory.py documents, from a simulated allocator whose peak is known."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.cli.main import main
+from moedsl.schema.units import GIB
+from moedsl.snapshot import plain_pickle, replay
+
+MIB = 1 << 20
+Json = dict[str, Any]
+CORE = "/opt/venv/lib/python3.12/site-packages/megatron/core"
+TORCH = {
+    "filename": "/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py",
+    "line": 1775,
+    "name": "_call_impl",
+}
+
+
+def frame(path: str, line: int, name: str) -> Json:
+    return {"filename": f"{CORE}/{path}", "line": line, "name": name}
+
+
+WEIGHTS = [frame("distributed/param_and_grad_buffer.py", 1177, "__init__")]
+GRADIENTS = [frame("distributed/param_and_grad_buffer.py", 1183, "__init__")]
+ADAM = [TORCH, frame("optimizer/distrib_optimizer.py", 441, "_build_model_and_main_param_groups")]
+EXPERTS = [
+    TORCH,
+    frame("transformer/moe/experts.py", 300, "forward"),
+    frame("pipeline_parallel/schedules.py", 397, "forward_step"),
+]
+
+
+class Allocator:
+    """Allocates and frees, and writes the events that PyTorch's allocator would write."""
+
+    def __init__(self) -> None:
+        self.live: dict[int, tuple[int, list[Json]]] = {}
+        self.events: list[Json] = []
+        self.history: list[dict[int, tuple[int, list[Json]]]] = [{}]
+        self.next = 1 << 40
+        self.reusable: list[int] = []
+
+    def alloc(self, size: int, frames: list[Json]) -> int:
+        if self.reusable:
+            address = self.reusable.pop()
+        else:
+            address, self.next = self.next, self.next + (1 << 36)
+        self.live[address] = (size, frames)
+        self._event("alloc", address, size, frames)
+        return address
+
+    def free(self, address: int) -> None:
+        size, _ = self.live.pop(address)
+        self._event("free_requested", address, size, [])
+        self.events.append({"action": "free_completed", "addr": address, "size": size, "frames": [], "stream": 0})
+        self.reusable.append(address)
+
+    def _event(self, action: str, address: int, size: int, frames: list[Json]) -> None:
+        self.events.append(
+            {"action": action, "addr": address, "size": size, "frames": frames, "stream": 0, "time_us": 0}
+        )
+        self.history.append(dict(self.live))
+
+    def snapshot(self, kept: int | None = None, spare: int = 0) -> Json:
+        """The snapshot now; `kept` is how many of the last events the history has."""
+        segments = [
+            {
+                "device": 0, "address": address, "total_size": size + spare, "allocated_size": size, "active_size": size,
+                "segment_type": "large", "segment_pool_id": (0, 0), "stream": 0,
+                "blocks": [
+                    {"address": address, "size": size, "requested_size": size, "state": "active_allocated", "frames": frames},
+                    *([{"address": address + size, "size": spare, "state": "inactive", "frames": []}] if spare else []),
+                ],
+            }
+            for address, (size, frames) in self.live.items()
+        ]  # fmt: skip
+        events = self.events if kept is None else self.events[len(self.events) - kept :]
+        return {
+            "segments": segments,
+            "device_traces": [events, []],
+            "allocator_settings": {},
+            "external_annotations": [],
+        }
+
+
+def known() -> Allocator:
+    """Weights 64, gradients 128, optimizer 256 and four activations of 32 MiB: 576 MiB at the peak."""
+    a = Allocator()
+    a.alloc(64 * MIB, WEIGHTS)
+    a.alloc(128 * MIB, GRADIENTS)
+    a.alloc(256 * MIB, ADAM)
+    for _ in range(2):
+        for address in [a.alloc(32 * MIB, EXPERTS) for _ in range(4)]:
+            a.free(address)
+    return a
+
+
+def file(path: Path, value: Any) -> str:
+    path.write_bytes(pickle.dumps(value))
+    return str(path)
+
+
+def read(capsys: pytest.CaptureFixture[str], *words: str) -> Json:
+    assert main(["memory", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["devices"][0]
+
+
+def test_the_peak_by_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = read(capsys, file(tmp_path / "a.pickle", known().snapshot(spare=MIB)))
+    assert data["peak_gib"] == 576 / 1024 and data["at_start_gib"] == 0
+    kinds = {k["kind"]: k["gib"] * 1024 for k in data["kinds"]}
+    assert kinds == {"optimizer": 256, "gradients": 128, "activations": 128, "weights": 64}
+    assert data["sources"][0]["source"] == "_build_model_and_main_param_groups@distrib_optimizer.py:441"
+    assert {"source": "forward@experts.py:300", "allocations": 4}.items() <= data["sources"][2].items() | data[
+        "sources"
+    ][1].items()
+    assert data["fragmentation"]["share"] == pytest.approx(3 / (448 + 3))
+
+
+def test_a_full_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was allocated before the first event is known from the blocks; what was freed since has no frames."""
+    a = known()
+    data = read(capsys, file(tmp_path / "a.pickle", a.snapshot(kept=len(a.events) - 3)))
+    assert data["at_start_gib"] == 448 / 1024 and data["peak_gib"] == 576 / 1024
+    assert {k["kind"]: k["gib"] * 1024 for k in data["kinds"]}["optimizer"] == 256
+    again = read(capsys, file(tmp_path / "b.pickle", a.snapshot(kept=2)))
+    assert again["at_start_gib"] == 480 / 1024
+    assert {k["kind"]: k["gib"] * 1024 for k in again["kinds"]}["before the history"] == 32
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_histories(seed: int) -> None:
+    rng = random.Random(f"{seed} {os.environ.get('MOEDSL_SEED', '')}")
+    a = Allocator()
+    for _ in range(200):
+        if a.live and rng.random() < 0.45:
+            a.free(rng.choice([*a.live]))
+        else:
+            a.alloc(rng.randint(1, 1000) * 512, [frame("x.py", rng.randint(1, 9), "forward")])
+    kept = rng.choice([len(a.events), rng.randint(1, len(a.events))])
+    (memory,) = replay.devices(a.snapshot(kept))
+    # One state before each event kept, and the one at the end; a `free_completed` changes nothing.
+    states = a.history[-(sum(e["action"] != "free_completed" for e in a.events[len(a.events) - kept :]) + 1) :]
+    totals = {sum(size for size, _ in s.values()) for s in states} | {sum(x for x, _ in a.history[-1].values())}
+    assert memory.peak == max(totals)
+    assert sum(one.size for one in memory.live) == memory.peak
+    if kept == len(a.events):
+        best = max(a.history, key=lambda s: sum(size for size, _ in s.values()))
+        want = sorted((size, frames[0]["line"]) for size, frames in best.values())
+        assert sorted((one.size, one.frames[0][1]) for one in memory.live) == want
+
+
+def test_nothing_of_a_pickle_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flag = tmp_path / "ran"
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return os.system, (f"touch {flag}",)
+
+    for i, value in enumerate((Evil(), {"segments": [Evil()], "device_traces": []})):
+        assert main(["memory", file(tmp_path / f"{i}.pickle", value)]) == 1
+        said = capsys.readouterr().err
+        assert "memory.snapshot" in said and "posix.system" in said
+    assert not flag.exists()
+
+
+def test_files_that_are_no_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = pickle.dumps(known().snapshot())
+    for i, content in enumerate(
+        (b"", b"hello", whole[: len(whole) // 2], pickle.dumps([1]), pickle.dumps({"segments": [1]}))
+    ):
+        path = tmp_path / f"{i}.pickle"
+        path.write_bytes(content)
+        assert main(["memory", str(path)]) == 1
+        said = capsys.readouterr().err
+        assert "memory.snapshot" in said and "help: " in said
+    assert main(["memory", file(tmp_path / "empty.pickle", {"segments": [], "device_traces": [[]]})]) == 1
+    assert "memory.empty" in capsys.readouterr().err
+    for path, id in ((tmp_path / "none", "read.missing"), (tmp_path, "read.directory")):
+        assert main(["memory", str(path)]) == 1
+        assert id in capsys.readouterr().err
+
+
+def test_next_to_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run.moe"
+    run.write_text("qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first; pin pp=2 ep=8")
+    assert main(["plan", str(run), "--json"]) == 0
+    stages = json.loads(capsys.readouterr().out)["estimate"]["memory"]["stages"]
+    a = Allocator()
+    for kind, frames in (("weights", WEIGHTS), ("gradients", GRADIENTS), ("optimizer", ADAM), ("activations", EXPERTS)):
+        a.alloc(int(stages[1][f"{kind}_gib"] * GIB), frames)
+    a.alloc(int(stages[1]["buffers_gib"] * GIB), [frame("transformer/moe/fused_a2a.py", 60, "get_buffer")])
+    snapshot = file(tmp_path / "a.pickle", a.snapshot())
+    (data,) = read(capsys, snapshot, "--run", str(run))["plans"]
+    assert data["stage"] == 1
+    for row in data["table"]:
+        assert row["measured_gib"] == pytest.approx(row["predicted_gib"], abs=1e-6)
+    assert main(["memory", snapshot, "--run", str(run)]) == 0
+    assert "stage 1 of 2" in capsys.readouterr().out
+
+
+def test_plain_values_of_every_protocol() -> None:
+    value = known().snapshot()
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert plain_pickle.load(io.BytesIO(pickle.dumps(value, protocol))) == value
