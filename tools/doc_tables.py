@@ -11,6 +11,10 @@ import attrs
 
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
+from moedsl.importer.families import FAMILIES
+from moedsl.importer.unsupported import UNSUPPORTED
+from moedsl.megatron.families import family as of_family
+from moedsl.megatron.fields import LATEST as RELEASE
 from moedsl.rules import collect, documents
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.documents import Claim, Document
@@ -100,6 +104,14 @@ Published results, shown with a plan for which their conditions hold.
 MODELS = """Facts are those of the published `config.json`. *config* in a source is its key. Parameters are counted as
 Megatron builds them. `moedsl models add config.json` writes the declaration of another model.
 """
+WAYS = f"""## Families
+
+The columns are for Megatron Bridge {RELEASE}. A family is the `model_type` of the `config.json`. *Verified*: Bridge
+builds the plan's recipe, and each stage has the parameters that are counted. *Rehearsed*: a small model of it trains on
+a CPU. `moedsl models add` refuses a family that is not imported with the remark.
+"""
+REMARKS = {"deepseek_v2": "deprecated: Megatron Bridge 0.7.0 removes it (bridge models/_deprecation.py:30)"}
+"""What a reader should know of a family that Bridge builds."""
 HARDWARE = """Rates are dense. Bandwidths are for one GPU and one direction. `hardware NAME { ... }` declares other
 machines, as in examples/own_hardware.moe.
 """
@@ -139,11 +151,30 @@ def models_page(library: Library) -> str:
     """Write an overview, the facts of each model with their sources, and the facts that a declaration may state."""
     models = [m for m in (library.model(n)[0] for n in sorted(library.models)) if m is not None]
     head = ["Model", "Parameters", "Layers", "Experts", "Attention", "Longest sequence", "Hugging Face"]
-    parts = ["# The models\n", NOTICE, MODELS, table(head, map(_overview, models))]
+    parts = ["# The models\n", NOTICE, MODELS, table(head, map(_overview, models)), _families(models)]
     for m in models:
         parts += [f"## {m.name}\n", table(["Fact", "Value", "Source"], _facts(library.models[m.name].facts))]
     parts += ["## Facts that a model may state\n", fact_table(Model)]
     return "\n".join([*parts, "## Facts of its `vision` block\n", fact_table(Vision)])
+
+
+def _families(models: Sequence[Model]) -> str:
+    """Write how far each family comes, from its `config.json` to a rehearsal, or why not."""
+    rows = [_imported(name, [m for m in models if m.family == name]) for name in sorted(FAMILIES)]
+    rows += [[code(n), u.models, "no", "no", "no", "no", u.why] for n, u in sorted(UNSUPPORTED.items())]
+    return f"{WAYS}\n{table(['Family', 'Models', 'Imported', 'Planned', 'Verified', 'Rehearsed', 'Remark'], rows)}"
+
+
+def _imported(name: str, models: Sequence[Model]) -> list[str]:
+    """A family without a model in the library is planned as any declaration is, but no test hands it to Bridge."""
+    bridge, family = FAMILIES[name].bridge, of_family(name)
+    remark = "" if bridge else f"Megatron Bridge {RELEASE} has no bridge for it: recipes of it are refused"
+    if bridge and not models:
+        remark = "no model of it is in the library"
+    tried = "yes" if bridge and models else "no"
+    rehearsed = "on GPUs only" if family.hybrid else "its language model" if family.vision else tried
+    said = ", ".join(code(m.name) for m in models)
+    return [code(name), said, "yes", "yes", tried, rehearsed, remark or REMARKS.get(name, "")]
 
 
 def _overview(m: Model) -> list[str]:

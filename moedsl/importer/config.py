@@ -18,10 +18,11 @@ from attrs import evolve
 
 from moedsl.diagnostics.model import Diagnostic, Label, error, warning
 from moedsl.diagnostics.source import Source, Span
-from moedsl.importer.families import FAMILIES, INEXPRESSIBLE, NAMES, PLUMBING, REVISIONS, SIGNS
+from moedsl.importer.families import FAMILIES, NAMES, PLUMBING, REVISIONS, SIGNS
 from moedsl.importer.fields import Fields, show
 from moedsl.importer.ignored_fields import HARMLESS
 from moedsl.importer.rules import Family, Only, Rule
+from moedsl.importer.unsupported import UNSUPPORTED
 from moedsl.importer.writer import Value, write
 
 Result = tuple[str | None, tuple[Diagnostic, ...]]
@@ -205,7 +206,7 @@ def _unknown_family(config: Mapping[str, Any]) -> list[Diagnostic]:
     elif not isinstance(family, str):
         fields.refuse("import.wrong_type", "model_type", f"expected a string, got {show(family)}", help=known)
     else:
-        why = INEXPRESSIBLE.get(family, "unsupported model_type")
+        why = UNSUPPORTED[family].why if family in UNSUPPORTED else "unsupported model_type"
         fields.refuse("import.unknown_model", "model_type", f"{show(family)}: {why}", help=known)
     nested = config.get("text_config")
     text = Fields(nested if isinstance(nested, Mapping) else {}, "text_config.", problems=fields.problems)

@@ -371,9 +371,6 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
-INEXPRESSIBLE: Mapping[str, str] = {}
-"""Known `model_type`s whose architecture the facts cannot express, with the reason."""
-
 SIGNS: tuple[tuple[str, str], ...] = (
     (r"index_.*|indexer_.*|sparse_attention.*", "sparse attention with an indexer"),
     (r"linear_.*|full_attention_interval|kda_.*", "linear attention in some layers"),

@@ -1,0 +1,80 @@
+"""List the families of MoE models that cannot be imported, each with the reason.
+
+Line numbers cite Megatron Bridge 0.6.2, below ``megatron/bridge/``, and Megatron-Core 0.19.2, below ``megatron/core/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+
+@frozen
+class Unsupported:
+    """One `model_type`: models of it, and why there is no declaration of them."""
+
+    models: str
+    why: str
+    bridge: bool = True
+    """Whether Megatron Bridge 0.6.2 has a bridge for it."""
+
+
+_UNCOMPARED = "no published configuration was compared yet with what Megatron Bridge builds of it"
+_TOWER = "its vision tower is not Qwen3-VL's, the only one whose parts have facts"
+_INDEXER = "its attention is sparse: what an indexer adds in parameters, memory and time has no facts"
+_SOUND = "it has an encoder of sound, for which there are no facts"
+
+UNSUPPORTED: Mapping[str, Unsupported] = {
+    "NemotronH_Nano_Omni_Reasoning_V3": Unsupported("Nemotron 3 Nano Omni", _SOUND),
+    "bailing_moe_v2": Unsupported("Ling 2.0, Ring", _UNCOMPARED),
+    "deepseek_v32": Unsupported(
+        "DeepSeek-V3.2",
+        "Megatron Bridge 0.6.2 has no bridge for DeepseekV32ForCausalLM, which has sparse attention",
+        False,
+    ),
+    "deepseek_v4": Unsupported(
+        "DeepSeek-V4 Flash and Pro",
+        "Megatron-Core 0.19.2 cannot build its compressed attention and hyper-connections: the variants of attention "
+        "are gated_delta_net and dsa (core transformer/transformer_config.py:294). It needs a newer Megatron-Core",
+    ),
+    "ernie4_5_moe": Unsupported("ERNIE 4.5", _UNCOMPARED),
+    "ernie4_5_vl_moe": Unsupported("ERNIE 4.5 VL", _TOWER),
+    "gemma4": Unsupported(
+        "Gemma 4 26B-A4B",
+        "its windowed layers have narrower heads than the others, and each layer has a dense MLP and experts: "
+        "there are no facts for either",
+    ),
+    "glm4_moe_lite": Unsupported("GLM-4.7-Flash", _UNCOMPARED),
+    "glm4v_moe": Unsupported("GLM-4.5V", _TOWER),
+    "glm_moe_dsa": Unsupported("GLM-5, 5.1 and 5.2", _INDEXER),
+    "hy_v3": Unsupported("Hunyuan V3", _UNCOMPARED),
+    "kimi_k25": Unsupported("Kimi-K2.5", _TOWER),
+    "kimi_k3": Unsupported("Kimi-K3", "Megatron Bridge 0.6.2 has no bridge for KimiK3ForConditionalGeneration", False),
+    "kimi_linear": Unsupported("Kimi-Linear", "Megatron Bridge 0.6.2 has no bridge for KimiLinearForCausalLM", False),
+    "mimo_v2_flash": Unsupported(
+        "MiMo-V2-Flash",
+        "its windowed layers have other key-value heads than the full ones, and values are narrower than keys: there "
+        "are no facts for either",
+    ),
+    "minimax_m3": Unsupported(
+        "MiniMax-M3",
+        "Megatron Bridge 0.6.2 bridges minimax_m3_vl alone (models/minimax_m3/minimax_m3_bridge.py:230), and "
+        "transformers 5.12 does not know minimax_m3",
+        False,
+    ),
+    "minimax_m3_vl": Unsupported("MiniMax-M3 with vision", _TOWER),
+    "qwen3_omni_moe": Unsupported("Qwen3-Omni", _SOUND),
+    "sarvam_mla": Unsupported("Sarvam 105B", _UNCOMPARED),
+    "sarvam_moe": Unsupported("Sarvam 30B", _UNCOMPARED),
+    "step3p5": Unsupported(
+        "Step-3.5-Flash",
+        "its windowed layers have more heads than the full ones, and each head has a gate: there are no facts for "
+        "either",
+    ),
+    "step3p7": Unsupported(
+        "Step-3.7-Flash",
+        "Megatron Bridge 0.6.2 bridges Step3p7ForConditionalGeneration (models/stepfun/step37_bridge.py:94), not "
+        "Step3p7FlashForCausalLM; its language model is Step-3.5's",
+    ),
+}
