@@ -137,6 +137,14 @@ def losses(host: Host, made: Prepared) -> list[float]:
     return [x["lm loss"] for x in outcome.answers[-1]["losses"]]
 
 
+def test_a_norm_over_all_heads_fails_with_tp(host: Host, tmp_path: Path) -> None:
+    """std.qk_norm.no_tp, which a rank that has half of the heads shows in its first forward pass."""
+    made = prepared(REHEARSED["olmoe_normed_over_all_heads"][0], tmp_path)
+    split = "cfg.model.tensor_model_parallel_size, cfg.model.sequence_parallel = 2, True"
+    outcome = host.run(edited(made, split), 300)
+    assert outcome.failure is not None and "normalized_shape=[32]" in outcome.failure.lines[-1], outcome.failure
+
+
 NO_EP = "cfg.model.expert_model_parallel_size = 1"
 ALONE = {"tp": 1, "cp": 1, "dp": 1, "pp": 1, "vpp": 1, "ep": 1, "etp": 1, "edp": 1}
 
