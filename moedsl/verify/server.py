@@ -20,6 +20,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -55,6 +56,16 @@ class _Child:
     deadline: float
     timed_out: bool = False
     answer: bytearray = field(factory=bytearray)
+    silent: bool = False
+    """Whether nobody can write into the pipe any more."""
+    status: int | None = None
+
+    def has_ended(self) -> bool:
+        """Whether it has ended; `status` is then how."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.status = status if pid else None
+        return self.status is not None
 
 
 def warm(stand_ins: str) -> dict[str, Any]:
@@ -103,7 +114,8 @@ def serve(out: TextIO, jobs: int, stand_ins: str) -> None:
             child = _start(waiting.popleft(), stand_ins)
             children[child.pipe] = child
             selector.register(child.pipe, selectors.EVENT_READ)
-        for key, _ in selector.select(timeout=0.5):
+        closing = any(child.silent for child in children.values())  # they end about now
+        for key, _ in selector.select(timeout=0.01 if closing else 0.5):
             data = os.read(key.fd, 1 << 16)
             if key.fd == 0:
                 is_open = bool(data)
@@ -115,8 +127,12 @@ def serve(out: TextIO, jobs: int, stand_ins: str) -> None:
                 children[key.fd].answer += data
             else:
                 selector.unregister(key.fd)
-                print(json.dumps(_finish(children.pop(key.fd))), file=out, flush=True)
+                children[key.fd].silent = True
         _end_late(children)
+        for child in [c for c in children.values() if c.has_ended()]:
+            if not child.silent:
+                selector.unregister(child.pipe)
+            print(json.dumps(_finish(children.pop(child.pipe))), file=out, flush=True)
 
 
 def _lines(unread: bytearray) -> list[Mapping[str, Any]]:
@@ -135,6 +151,8 @@ def _start(job: Mapping[str, Any], stand_ins: str) -> _Child:
         os.close(read)
         _work(case, write, log.fileno(), stand_ins)
     os.close(write)
+    with suppress(PermissionError, ProcessLookupError):  # the child has done it, or has ended
+        os.setpgid(pid, pid)
     return _Child(job["id"], case.file, pid, read, log, time.monotonic() + case.seconds)
 
 
@@ -167,13 +185,25 @@ def _end_late(children: Mapping[int, _Child]) -> None:
     for child in children.values():
         if time.monotonic() > child.deadline and not child.timed_out:
             child.timed_out = True
-            os.kill(child.pid, signal.SIGKILL)
+            _end_group(child)
+
+
+def _end_group(child: _Child) -> None:
+    """End the child, and what its recipe has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _finish(child: _Child) -> dict[str, Any]:
-    """Read the child's report; a crash and a timeout are reports too."""
+    """Read the report of a child that has ended; a crash and a timeout are reports too."""
+    _end_group(child)
+    if not child.silent:  # a process of the recipe's may hold the pipe open
+        os.set_blocking(child.pipe, False)
+        with suppress(BlockingIOError):
+            while data := os.read(child.pipe, 1 << 16):
+                child.answer += data
     os.close(child.pipe)
-    _, status = os.waitpid(child.pid, 0)
+    status = child.status or 0
     if child.timed_out:
         report = failed(child.file, "verify.timeout", "no answer in time; the process was ended").to_json()
     elif status or not child.answer:
