@@ -130,6 +130,7 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--iterations N", "steps (default: 3)", type=_amount("steps"), default=3),
         _arg("--timeout SECONDS", "limit for each run (default: 600)", type=float, default=600.0),
         _flag("--cpu", "on the CPU even where there are GPUs"),
+        _arg("--profile DIR", "write a trace of each rank there, for `moedsl profile`; it leaves out the first step"),
         _flag("--dryrun", "print what would run, and run nothing"),
         _arg("-o --output DIR", "keep recipe, model, answers and logs there"),
         _JSON,

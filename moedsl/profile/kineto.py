@@ -127,9 +127,9 @@ class _Events:
         return self._sorted(c["start"][keep], c["end"][keep], keys, launched, paths)
 
     def _is_frame(self, path: int, paths: Paths) -> bool:
-        """Whether a part is Python between operations: of a step, a module or another annotation."""
+        """Whether a part is Python between operations: of a step, a module, the optimizer or the data loader."""
         text: str = self.names.values[paths.nodes.values[path][1]]
-        return self.is_step(text) or text.startswith((MODULE, "Optimizer."))
+        return self.is_step(text) or text.startswith((MODULE, "Optimizer.", "enumerate(DataLoader)"))
 
     def _sorted(
         self, start: Any, end: Any, keys: Iterable[tuple[int, ...]], launched: Any, paths: Paths

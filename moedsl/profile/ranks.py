@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Json = dict[str, Any]
-SAME = 0.02
+SAME = 0.05
 """Ranks of one part launch the same classes of compute equally often, within this share: experts get other tokens."""
 
 

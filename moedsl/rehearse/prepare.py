@@ -40,11 +40,17 @@ class Prepared:
 
 
 def prepare(
-    r: Rehearsal, original: tuple[str, str], folder: Path, iterations: int, device: gpu.Device, on_gpu: bool = False
+    r: Rehearsal,
+    original: tuple[str, str],
+    folder: Path,
+    iterations: int,
+    device: gpu.Device,
+    on_gpu: bool = False,
+    traces: str = "",
 ) -> Prepared | list[Diagnostic]:
     """Write `folder`; errors if the small run is refused (a bug of the shrinking) or has no configuration.
 
-    `original` is the plan's model: its Hugging Face id and its family.
+    `original` is the plan's model: its Hugging Face id and its family. `traces` is the folder for traces, if any.
     """
     template = hf.find(original[0], r.model.family)
     if isinstance(template, Diagnostic):
@@ -63,6 +69,7 @@ def prepare(
         "out": str(folder.resolve()),
         "device": asdict(device),
         "on_gpu": on_gpu,
+        "traces": traces,
     }
     model = {f"{MODEL}/{name}": text for name, text in hf.files(template, r.model).items()}
     own = {RUN: source.text, TASK: json.dumps(task, indent=2) + "\n"}

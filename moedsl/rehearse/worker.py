@@ -11,7 +11,8 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ class Task:
     out: str
     device: gpu.Device
     on_gpu: bool = False
+    traces: str = ""
+    """The folder for a trace of each rank; no trace without one."""
 
 
 def read(path: str) -> Task:
@@ -61,7 +64,8 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
     start = time.monotonic()
     if not task.on_gpu:
         gpu.answer(task.device, world, rank)
-    _pretrain(task, _config(task), answer, news)
+    with _traced(task, rank) as stepped:
+        _pretrain(task, _config(task), answer, news, stepped)
     answer["seconds"] = round(time.monotonic() - start, 2)
     Path(task.out, f"rank_{rank}.json").write_text(json.dumps(answer), encoding="utf-8")
 
@@ -101,7 +105,27 @@ def _config(task: Task) -> Any:
     return config
 
 
-def _pretrain(task: Task, config: Any, answer: dict[str, Any], news: Callable[[str], object]) -> None:
+@contextmanager
+def _traced(task: Task, rank: int) -> Generator[Callable[[], object]]:
+    """Trace every step but the first with PyTorch's profiler; yields what to call after a step."""
+    if not task.traces:
+        yield lambda: None
+        return
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    file = Path(task.traces, f"rank_{rank}.json.gz")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with profile(
+        activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * task.on_gpu],
+        schedule=schedule(wait=0, warmup=1, active=max(task.iterations - 1, 1), repeat=1),
+        on_trace_ready=lambda p: p.export_chrome_trace(str(file)),
+    ) as running:
+        yield running.step
+
+
+def _pretrain(
+    task: Task, config: Any, answer: dict[str, Any], news: Callable[[str], object], after_step: Callable[[], object]
+) -> None:
     from megatron.bridge.training.callbacks import CallbackManager
     from megatron.bridge.training.pretrain import pretrain
 
@@ -112,6 +136,7 @@ def _pretrain(task: Task, config: Any, answer: dict[str, Any], news: Callable[[s
     def stepped(context: Any) -> None:
         answer["losses"].append(losses(context.loss_dict))
         news(f"iteration {len(answer['losses'])}")
+        after_step()
 
     def ended(context: Any) -> None:
         answer["after"] = digests(context.model)

@@ -91,3 +91,18 @@ def test_the_report_of_both_ranks(folder: Path, capsys: pytest.CaptureFixture[st
     assert data["unknown"]["share"] < 0.05
     walls = sum(w["s"] for n, w in data["walls"].items() if n != "largest_loss")
     assert walls == pytest.approx(data["step_s"], rel=1e-6)
+
+
+def test_a_rehearsal_of_two_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Megatron's own training loop with gloo: four ranks, TP 2 x PP 2 with experts on four."""
+    program = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first; pin tp=2 pp=2 ep=4"
+    assert main(["rehearse", "-e", program, "--ranks", "4", "--cpu", "--profile", str(tmp_path / "traces")]) == 0
+    capsys.readouterr()
+    traces = [str(tmp_path / "traces" / f"rank_{rank}.json.gz") for rank in range(4)]
+    assert main(["profile", *traces, "--json"]) == 0
+    data: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert [(r["rank"], r["part"]) for r in data["ranks"]] == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    assert data["steps"]["n"] == 2
+    assert all(part["unknown"]["share"] < 0.05 for part in data["parts"])
+    found = {c["class"] for c in data["classes"]}
+    assert {"alltoall", "pipeline", "all_gather", "reduce_scatter", "gemm", "router", "norm", "optimizer"} <= found

@@ -91,7 +91,8 @@ def _prepared(
         device, model = from_plan(plan), chosen.problem.program.model
         assert device is not None, "every plan has a device"
         folder = base / r.name if len(wanted) > 1 else base
-        made = prepare(r, (model.hf, model.family), folder, a.iterations, device, on_gpus)
+        traces = str(Path(a.profile, r.name if len(wanted) > 1 else "").resolve()) if a.profile else ""
+        made = prepare(r, (model.hf, model.family), folder, a.iterations, device, on_gpus, traces)
         if isinstance(made, list):
             return {}, made
         out[program.text(r)] = made
