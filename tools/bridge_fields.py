@@ -45,6 +45,11 @@ LITERAL = re.compile(r"Literal(\[[^\]]*\])")
 OPTIONAL = {
     "comm_overlap": ("megatron.bridge.training.comm_overlap:CommOverlapConfig",),
     "mixed_precision": ("megatron.bridge.training.mixed_precision:MixedPrecisionConfig",),
+    "peft": (
+        "megatron.bridge.peft.lora:LoRA",
+        "megatron.bridge.peft.dora:DoRA",
+        "megatron.bridge.peft.canonical_lora:CanonicalLoRA",
+    ),
 }
 
 
@@ -109,7 +114,8 @@ def default(f: dataclasses.Field[Any]) -> Any:
     if f.default_factory is dataclasses.MISSING:
         return "required"
     kind: Any = f.default_factory
-    return _json(kind()) if kind in (list, dict, tuple, set) else "factory"
+    value = kind() if kind in (list, dict, tuple, set) or f.name == "target_modules" else None
+    return "factory" if value is None else _json(value)
 
 
 def _json(value: Any) -> Any:

@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/make_recipes.py     needs the real Bridge, which .venv has; takes two minutes
 
-A recipe is a function whose name says its GPUs. It is left out if Bridge or the language refuses it, if it trains an
-adapter, or if the stdlib does not have its model and hardware.
+A recipe is a function whose name says its GPUs. It is left out if Bridge or the language refuses it, or if the stdlib
+does not have its model and hardware.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _functions(root: Path, file: Path) -> Iterator[str]:
 def shipped(c: Case, resolved: Resolved, library: Library) -> Shipped | None:
     """A recipe as the table has it; None if it is left out."""
     hardware = machine(c, library)
-    if hardware is None or not resolved.built or resolved.refusal or "peft" in resolved.classes:
+    if hardware is None or not resolved.built or resolved.refusal:
         return None
     r = from_bridge(c, resolved, hardware, library)
     model = model_of(r, library)

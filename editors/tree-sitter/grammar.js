@@ -26,6 +26,7 @@ module.exports = grammar({
     $._micro_batch_word,
     $._precision_word,
     $._task_word,
+    $._adapter_word,
     $._routing_word,
     $._risk_word,
     $._vlm_word,
@@ -94,6 +95,7 @@ module.exports = grammar({
       $.micro_batch_stmt,
       $.precision_stmt,
       $.task_stmt,
+      $.adapter_stmt,
       $.routing_stmt,
       $.risk_stmt,
       $.phase_stmt,
@@ -129,6 +131,8 @@ module.exports = grammar({
     precision_stmt: $ => seq(scanned($._precision_word, 'precision'), $.name),
 
     task_stmt: $ => seq(scanned($._task_word, 'task'), $.name),
+
+    adapter_stmt: $ => seq(scanned($._adapter_word, 'adapter'), $.name, repeat($.binding)),
 
     routing_stmt: $ => seq(scanned($._routing_word, 'routing'), $.name),
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from attrs import evolve
 
+from moedsl.checker import adapter_options, overrides, phases, training_inputs, units, vlm_options
 from moedsl.checker import isolation as isolate
-from moedsl.checker import overrides, phases, training_inputs, units, vlm_options
 from moedsl.checker.hidden_text import hidden
 from moedsl.checker.program import Allow, Isolation, Pin, Program
 from moedsl.checker.run_draft import STATEMENTS, Draft, hardware_like, runs
@@ -23,9 +23,10 @@ from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
 from moedsl.schema import axes
+from moedsl.schema.adapter import Adapter
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
-from moedsl.schema.symbols import AXES, PRECISIONS, RISKS, ROUTINGS, TASKS, Type
+from moedsl.schema.symbols import AXES, PRECISIONS, RISKS, ROUTINGS, RUN, TASKS, Type
 from moedsl.schema.versions import PRODUCTS, as_number, is_version
 from moedsl.syntax import ast
 
@@ -147,7 +148,8 @@ class _Reader:
             "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
             "routing": self._word("routing", ROUTINGS, "natural"), "risk": self._word("risk", RISKS, "none"),
             "precision": self._precision(hardware),
-            "data": self._data(), "vlm": frozen, "allows": self._allows(), "sweep": self._sweep(),
+            "data": self._data(), "vlm": frozen, "adapter": self._adapter(),
+            "allows": self._allows(), "sweep": self._sweep(),
             "sets": sets, "target": self._target(), "pipeline_layout": self._layout(built), "isolate": self._isolate(),
             "versions": self._versions(),
         }  # fmt: skip
@@ -158,6 +160,8 @@ class _Reader:
         spans = {k: s.span for k, s in self.draft.fixed.items()}
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
+        if parts["adapter"] is not None:
+            spans = {n: spans.get("adapter", spans["task"]) for n in RUN if n.startswith("adapter")} | spans
         self._stages(parts["pipeline_layout"], pins, model)
         self._ahead(sets, model)
         if sum(d.is_error for d in self.diagnostics) > before:
@@ -278,6 +282,11 @@ class _Reader:
         if not isinstance(stmt, ast.VlmStmt):
             return frozenset(), {}
         return vlm_options.read(stmt, model, self.draft.pins.get("sharding"), self.diagnostics)
+
+    def _adapter(self) -> Adapter | None:
+        task, stmt = self.draft.fixed.get("task"), self.draft.fixed.get("adapter")
+        trains = isinstance(task, ast.TaskStmt) and task.value.id == "peft"
+        return adapter_options.read(stmt if isinstance(stmt, ast.AdapterStmt) else None, trains, self.diagnostics)
 
     def _target(self) -> str:
         stmt, versions = self.draft.fixed.get("target"), fields.versions()

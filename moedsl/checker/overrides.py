@@ -10,7 +10,7 @@ from attrs import evolve
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, suggest
 from moedsl.diagnostics.source import Span
-from moedsl.megatron import architecture, fields
+from moedsl.megatron import adapters, architecture, fields
 from moedsl.megatron.families import CHOICES, USE, dataset_class, provider
 from moedsl.megatron.field_suggestions import all_sections, meant
 from moedsl.rules.declarations import LARGEST, MOST_MTP
@@ -103,13 +103,18 @@ def misplaced(p: Program) -> Iterator[Diagnostic]:
     """Refuse each `set` of a field that the model or the dataset of the run does not have: Bridge would not read it."""
     if not p.sets:
         return
-    has = {"model": provider(p.model), "dataset": dataset_class(p.model.vision is not None, p.task, p.data == "mock")}
+    data = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
+    trained = adapters.CLASSES[p.adapter.method] if p.adapter else ""
+    has = {"model": provider(p.model), "dataset": data, "peft": trained}
     for path in p.sets:
         section = path.partition(".")[0]
         field = fields.lookup(path.rpartition(".")[0]) or fields.lookup(path)
         classes = field.classes if field else ()
+        if section == "peft" and not classes:
+            classes = tuple(adapters.CLASSES.values())
         if section in has and classes and has[section] not in classes:
             text = f"`{path}` is not a field of {has[section]}, the {section} of this run"
+            text = text if has[section] else f"`{path}` is a field of an adapter, and this run trains none"
             uses = ", or ".join(USE[c] for c in classes if c in USE)
             help = f"it is for {uses}" if uses else f"it is a field of {' and '.join(classes)}"
             drop = (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)

@@ -10,6 +10,7 @@ from attrs import field
 from moedsl.diagnostics.source import Span
 from moedsl.megatron.recipes import LIKE
 from moedsl.rules.rule import Let, Rule, Rules
+from moedsl.schema.adapter import Adapter
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
 
@@ -68,6 +69,8 @@ class Program:
     data: str
     """mock, or the path of real data."""
     vlm: frozenset[str]
+    adapter: Adapter | None
+    """What `task peft` trains."""
     precision: str
     """A word of the precision axis, fp8, or auto."""
     pins: Mapping[str, Pin]

@@ -59,6 +59,7 @@ _KEYS: dict[type, str] = {
     ast.BatchStmt: "batch",
     ast.PrecisionStmt: "precision",
     ast.TaskStmt: "task",
+    ast.AdapterStmt: "adapter",
     ast.PhaseStmt: "phase",
     ast.VlmStmt: "vlm",
     ast.DataStmt: "data",
@@ -238,9 +239,9 @@ _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
 }
 
 STATEMENTS = (
-    "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "fit", "scale", "throughput", "vlm",
-    "data", "routing", "risk", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
-    "cluster", "calibration", "document", "run", "use", "rules", "profile",
+    "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "adapter", "fit", "scale", "throughput",
+    "vlm", "data", "routing", "risk", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set",
+    "target", "cluster", "calibration", "document", "run", "use", "rules", "profile",
 )  # fmt: skip
 """Keywords that an unknown bare name is compared with."""
 ALONE = ("vlm", "workflow")

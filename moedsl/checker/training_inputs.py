@@ -10,20 +10,22 @@ from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.rules.ids import LetName
 
 _ID = "plan.sft_without_weights"
-_TEXT = "`task sft` names no checkpoint, and Bridge fine-tunes only from a checkpoint"
+_TEXT = "`task {}` names no checkpoint, and Bridge fine-tunes only from a checkpoint"
 _HELP = (
     'write `set checkpoint.pretrained_checkpoint = "PATH"`; AutoBridge.import_ckpt makes one from a hub model',
     'or continue an earlier run: `set checkpoint.load = "PATH"`',
 )
 _CITES = ("bridge training/finetune.py:50", "bridge training/setup.py:185")
-_SOURCES = ("checkpoint.pretrained_checkpoint", "checkpoint.load")
+_PRETRAINED = "checkpoint.pretrained_checkpoint"
+_SOURCES = {"sft": (_PRETRAINED, "checkpoint.load"), "peft": (_PRETRAINED,)}
+"""The fields that name the weights, by task; adapters need those below them (bridge training/config.py:1488)."""
 
 
 def without_weights(p: Program) -> Iterator[Diagnostic]:
     """Warn if a run fine-tunes, and neither its file nor its rules name the weights."""
     named = {path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive")}
     if _needs_weights(p.task, named):
-        yield warning(_ID, _TEXT, p.spans["task"], help=_HELP, cites=_CITES)
+        yield warning(_ID, _TEXT.format(p.task), p.spans["task"], help=_help(p.task), cites=_CITES)
 
 
 def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnostic]:
@@ -42,8 +44,12 @@ def refused(name: str, task: str, fields: Mapping[str, Any]) -> Iterator[Diagnos
     """Refuse to start a plan without weights: training would end after the model is built."""
     named = {path for path, value in fields.items() if value is not None}
     if _needs_weights(task, named):
-        yield error(_ID, f"run `{name}` cannot start: {_TEXT}", help=_HELP, cites=_CITES)
+        yield error(_ID, f"run `{name}` cannot start: {_TEXT.format(task)}", help=_help(task), cites=_CITES)
+
+
+def _help(task: str) -> tuple[str, ...]:
+    return _HELP[: len(_SOURCES[task])]
 
 
 def _needs_weights(task: str, named: Collection[str]) -> bool:
-    return task == "sft" and not any(path in named for path in _SOURCES)
+    return task in _SOURCES and not any(path in named for path in _SOURCES[task])

@@ -10,6 +10,7 @@ from moedsl.checker.program import Pin
 from moedsl.compiler import Result
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
+from moedsl.schema.adapter import Adapter
 from moedsl.solver.problem import Problem, lower
 from moedsl.solver.solve import Chosen
 from moedsl.syntax.printer import print_expr
@@ -46,11 +47,16 @@ def _program(p: Any) -> dict[str, Any]:
         "model": attrs.asdict(p.model),
         "hardware": attrs.asdict(p.hardware),
         "vlm": sorted(p.vlm),
+        "adapter": _adapter(p.adapter) if p.adapter else None,
         "pins": pins,
         "wishes": wishes,
         "allows": list(p.allows),
         "set": dict(p.sets),
     }
+
+
+def _adapter(a: Adapter) -> dict[str, Any]:
+    return {**attrs.asdict(a, recurse=False), "targets": sorted(a.targets)}
 
 
 def _problem(p: Problem) -> dict[str, Any]:

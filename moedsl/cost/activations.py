@@ -13,12 +13,14 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import evolve
 
-from moedsl.cost import mixers
+from moedsl.cost import adapters, mixers
+from moedsl.cost.adapters import Linear
 from moedsl.cost.blocks import products, routed_width, with_experts
 from moedsl.cost.cases import Case
 from moedsl.cost.formats import BF16, SAVED, by_precision
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Table
+from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
 from moedsl.schema.facts import Model, Vision
 from moedsl.schema.frozen import frozen
@@ -61,9 +63,10 @@ class Sizes:
     """Whether gated activation functions run as separate kernels."""
     scores: float = 0.0
     """Bytes kept for each score."""
+    adapter: Adapter | None = None
 
 
-def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
+def sizes(m: Model, t: Table, seq: int, learns: bool = True, adapter: Adapter | None = None) -> Sizes:
     """Compute the values that the formulas below share."""
     tokens = t["micro_batch"] * (seq / t["cp"])
     split = tokens / t["tp"]
@@ -73,7 +76,10 @@ def sizes(m: Model, t: Table, seq: int, learns: bool = True) -> Sizes:
     here = {word: 1.0 - moved for word, moved in _moved(m, t).items()} if t["offload_modules"].any() else HERE
     wide = t["tp"] * 1.0, t["etp"] * 1.0
     pairs = tokens * seq * m.heads / t["tp"]
-    return Sizes(tokens, split, routed, by_precision(SAVED, t), *wide, float(learns), keep, here, mask(t, seq), pairs)
+    saved = by_precision(SAVED, t)
+    return Sizes(
+        tokens, split, routed, saved, *wide, float(learns), keep, here, mask(t, seq), pairs, adapter=adapter
+    )  # fmt: skip
 
 
 def mask(t: Table, seq: int) -> Floats:
@@ -216,14 +222,68 @@ def layers(m: Model, s: Sizes) -> ByKind:
     """Return the bytes kept for one microbatch; full recompute keeps only the layer's input."""
     entry, full = s.split * m.hidden * BF16, s.keep["full"]
     first, second = entry * s.here["attn_norm" if m.attention == "mla" else "qkv_linear"], entry * s.here["mlp_norm"]
-    around, inside, routed = attention(m, s), dense_mlp(m, s), moe_mlp(m, s)
+    around, inside = attention(m, s) + adapted(m, s, "attention"), dense_mlp(m, s) + adapted(m, s, "mlp")
+    routed, mixed = moe_mlp(m, s) + adapted(m, s, *OF_MOE), adapted(m, s, "mixer")
     if m.hybrid:
-        alone = {"dense": entry + full * inside, "mamba": entry + full * mixer(m, s, mixers.mamba(m))}
+        alone = {"dense": entry + full * inside, "mamba": entry + full * (mixer(m, s, mixers.mamba(m)) + mixed)}
         return {"moe": second + full * routed, "attention": first + full * around, **alone}
     out = {"dense": first + full * (around + entry + inside), "moe": first + full * (around + second + routed)}
     if m.linear:
-        out["delta"] = entry + full * (mixer(m, s, mixers.delta_net(m)) + second + routed)
+        out["delta"] = entry + full * (mixer(m, s, mixers.delta_net(m)) + mixed + second + routed)
     return out
+
+
+OF_MOE = ("router", "latent", "experts", "shared")
+"""The parts of a MoE block that may have adapters."""
+_MODULE = {"mlp": ("mlp",), "experts": ("moe",), "shared": ("moe", "shared_experts"), "latent": ("moe",)}
+"""The recompute modules that an adapter is inside of."""
+
+
+def adapted(m: Model, s: Sizes, *parts: str) -> Floats:
+    """Count what the adapters of some parts of a block keep: their inputs, which the frozen linears do not keep, and
+    the numbers of their rank; with dropout, also its result and its mask."""
+    if s.adapter is None:
+        return np.zeros_like(s.tokens)
+    found = {linear: outputs for f in linear_features(m) for linear, outputs in adapters.adapted(m, s.adapter, f)}
+    inputs: dict[tuple[object, ...], Floats] = {}
+    total = np.zeros_like(s.tokens)
+    for linear, outputs in found.items():
+        if linear.at not in parts:
+            continue
+        keep = np.prod([s.keep[word] for word in _MODULE.get(linear.at, ())], axis=0)
+        if linear.at == "experts" and linear.split == "inputs":
+            keep = keep * s.keep["moe_act"]
+        tokens, size = _entering(m, s, linear)
+        rank = adapters.rank_of(m, s.adapter, linear, s.etp)  # type: ignore[arg-type]
+        total = total + BF16 * tokens * rank * len(outputs) * keep
+        total = total + (BF16 + 1) * size * len(outputs) * (s.adapter.dropout > 0) * keep
+        inputs[linear.at, linear.inputs, linear.split] = BF16 * size * _alone(m, s, linear) * keep
+    return total + sum(inputs.values())
+
+
+def linear_features(m: Model) -> tuple[str, ...]:
+    """List the kinds of layer whose linears an adapter may be on."""
+    return tuple(f for f in adapters.linears(m) if f not in ("mtp", "vision"))
+
+
+def _entering(m: Model, s: Sizes, linear: Linear) -> tuple[Floats, Floats]:
+    """Return (tokens of the rank's numbers, numbers of the input). A linear that TP splits by outputs reads all tokens,
+    which are gathered."""
+    if linear.at == "experts":
+        return s.routed, s.routed * linear.inputs / (s.etp if linear.split == "inputs" else 1.0)
+    if linear.split == "neither":
+        return s.split, s.split * linear.inputs
+    gathered = s.tokens if linear.split == "outputs" and not (s.adapter and s.adapter.regather) else s.split
+    return s.tokens, gathered * linear.inputs
+
+
+def _alone(m: Model, s: Sizes, linear: Linear) -> Floats | float:
+    """Return 1 where only the adapter keeps the input: the attention kernel keeps its own output, and the router and
+    the norm before the experts keep the hidden state that is not gathered."""
+    if linear.name == "linear_proj":
+        return float(m.attention_gate)
+    hidden = linear.at in ("router", "shared", "latent") and linear.inputs == m.hidden and linear.split != "inputs"
+    return 1.0 * (s.tokens > s.split) if hidden and linear.at == "shared" else float(not hidden)
 
 
 def offloaded(m: Model, s: Sizes) -> ByKind:
@@ -238,7 +298,9 @@ def captured(m: Model, s: Sizes, t: Table) -> ByKind:
     """Return the bytes that the graphs of one layer with experts hold for one microbatch, by kind of layer."""
     attn, router = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("attn", "moe_router"))
     entry = s.split * m.hidden * BF16
-    around = {"moe": attention(m, s)} | ({"delta": mixer(m, s, mixers.delta_net(m))} if m.linear else {})
+    around = {"moe": attention(m, s) + adapted(m, s, "attention")} | (
+        {"delta": mixer(m, s, mixers.delta_net(m))} if m.linear else {}
+    )
     routed = router * (entry * (1.0 + s.keep["pre_mlp_norm"]) + _router(m, s))
     return {kind: attn * (entry + size) + routed for kind, size in around.items()}
 

@@ -14,11 +14,12 @@ import numpy as np
 from attrs import astuple
 from numpy.typing import ArrayLike
 
-from moedsl.cost import formats, mixers
+from moedsl.cost import activations, adapters, formats, mixers
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Ints, Table
+from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, PRECISION
 from moedsl.schema.calibration import Constants
 from moedsl.schema.facts import Hardware, Model
@@ -87,6 +88,12 @@ class Work:
     shared: Floats
     mtp: Floats
     loss: Floats
+    adapt_attention: Floats
+    """The adapters of attention's linears."""
+    adapt_mlp: Floats
+    adapt_moe: Floats
+    """The adapters of experts, shared experts, router and latent projections."""
+    adapt_mixer: Floats
     vision: Floats
     """The encoder of the vision tower."""
     merger: Floats
@@ -160,7 +167,7 @@ def split_width(k: Constants, width: ArrayLike) -> Floats:
     return 1.0 + k.shallow / np.asarray(width, float) / 3
 
 
-def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
+def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float, adapter: Adapter | None = None) -> Work:
     """Return the forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean."""
     split = t["micro_batch"] * (seq / t["cp"]) / t["tp"]
     k, rate, bf16, hbm = hw.constants, flops_rate(hw, t), hw.tflops["bf16"] * 1e12 * clock(hw), stream(hw)
@@ -183,6 +190,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
     normed = SPLIT_NORM * (m.heads + m.query_groups) * m.head_dim * (m.qk_norm_over == "split_heads")
     return Work(
         **{name: np.broadcast_to(seconds, split.shape) for name, seconds in mixed.items()},
+        **{f"adapt_{name}": _adapters(m, hw, t, seq, adapter, parts) for name, parts in _ADAPTED.items()},
         linear=2 * split * attention / rate * narrow + moved * attention / tp,
         up=2 * split * up / rate * narrow,
         core=2 * split * context(m, seq) * (qkv + m.heads * exponential) / (1 + k.softmax / WIDE) / (bf16 * attended),
@@ -209,6 +217,39 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float) -> Work:
         vision=encoder,
         merger=projector,
     )
+
+
+_ADAPTED = {"attention": ("attention",), "mlp": ("mlp",), "moe": activations.OF_MOE, "mixer": ("mixer",)}
+"""The parts of a block whose adapters belong together."""
+
+
+def _adapters(m: Model, hw: Hardware, t: Table, seq: int, a: Adapter | None, parts: tuple[str, ...]) -> Floats:
+    """Return the forward seconds of adapters: two narrow products, which stream their input and output, a scaling, and
+    the addition to the linear's output (bridge peft/utils.py:1181, lora_layers.py).
+
+    DoRA also makes the whole product of both, adds the weight, and takes the length of each row in every forward
+    (bridge peft/dora_layers.py:116).
+    """
+    total = np.zeros(t.rows)
+    if a is None:
+        return total
+    rate, hbm = hw.tflops["bf16"] * 1e12 * clock(hw) * hw.constants.gemm, stream(hw)
+    every = t["micro_batch"] * (seq / t["cp"])
+    found = {linear: o for f in activations.linear_features(m) for linear, o in adapters.adapted(m, a, f)}
+    for linear, outputs in found.items():
+        if linear.at not in parts:
+            continue
+        experts = linear.at == "experts"
+        tokens, width = (every / t["tp"] * m.topk * t["etp"], t["etp"]) if experts else (every, t["tp"])
+        rank, reads = adapters.rank_of(m, a, linear, t["etp"]), len(outputs) * linear.inputs  # type: ignore[arg-type]
+        total = total + tokens / width * 2 * rank * (reads + sum(outputs)) / rate
+        total = (
+            total
+            + tokens * (2 * reads / np.where(linear.split == "inputs", width, 1) + 12 * sum(outputs) / width) / hbm
+        )
+        if a.method == "dora":
+            total = total + linear.inputs * linear.outputs / width * (2 * rank / rate + 10 / hbm)
+    return total
 
 
 def quantised(m: Model) -> tuple[int, int]:
@@ -281,18 +322,30 @@ def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
 def forward(m: Model, w: Work) -> ByKind:
     """Return the forward seconds by kind of layer."""
     routed = w.latent + w.experts + w.activation + w.cast + w.permute + w.shared
+    routed, dense = routed + w.adapt_moe, w.dense + w.adapt_mlp
+    attention = w.linear + w.core + w.rotary + w.quantise + w.adapt_attention
+    mixed = w.mixer + w.scan + w.quantise_mixer + w.adapt_mixer
     if not m.hybrid:
         every = 2 * (w.norm + w.residual) + w.router
-        block = every + w.linear + w.core + w.rotary + w.quantise
-        out = {"dense": block + w.dense, "moe": block + routed}
-        return {**out, "delta": every + w.mixer + w.scan + w.quantise_mixer + routed} if m.linear else out
+        out = {"dense": every + attention + dense, "moe": every + attention + routed}
+        return {**out, "delta": every + mixed + routed} if m.linear else out
     around = w.norm + w.residual
     return {
-        "dense": around + w.dense,
+        "dense": around + dense,
         "moe": around + w.router + routed,
-        "mamba": around + w.mixer + w.scan + w.quantise_mixer,
-        "attention": around + w.linear + w.core + w.rotary + w.quantise,
+        "mamba": around + mixed,
+        "attention": around + attention,
     }
+
+
+def of_weights(m: Model, w: Work) -> ByKind:
+    """Return the seconds of the weights' gradients by kind of layer, which frozen weights do not have: a product for
+    each of forward's."""
+    routed, mixed = w.latent + w.experts + w.shared, w.mixer
+    if m.hybrid:
+        return {"dense": w.dense, "moe": routed, "mamba": mixed, "attention": w.linear}
+    out = {"dense": w.linear + w.dense, "moe": w.linear + routed}
+    return {**out, "delta": mixed + routed} if m.linear else out
 
 
 def backward(m: Model, k: Constants, w: Work) -> ByKind:
@@ -349,8 +402,17 @@ def idle(m: Model, hw: Hardware, t: Table) -> ByKind:
     return {kind: k.gaps + wait * (kind in with_experts(m)) for kind in kinds(m)}
 
 
-def host(m: Model, hw: Hardware, t: Table) -> ByKind:
+def host(m: Model, hw: Hardware, t: Table, adapter: Adapter | None = None) -> ByKind:
     """Return the seconds that the host needs for launches outside graphs, forward and backward, by kind of layer."""
+    out = _host(m, hw, t)
+    if adapter is None:
+        return out
+    each = hw.constants.host_adapter * slower(hw) * (1.0 - t.has("cuda_graph", WHOLE))
+    number = {kind: sum(len(outputs) for _, outputs in adapters.adapted(m, adapter, kind)) for kind in out}
+    return {kind: seconds + each * number[kind] for kind, seconds in out.items()}
+
+
+def _host(m: Model, hw: Hardware, t: Table) -> ByKind:
     k, free = hw.constants, {word: 1.0 - t.has("cuda_graph", i) for i, word in enumerate(CUDA_GRAPH)}
     launches = np.array(k.by("launches", PRECISION))[t["precision"]]
     all_again = t.has("recompute", BIT["full"])

@@ -10,6 +10,7 @@ from attrs import evolve
 from numpy.typing import ArrayLike, NDArray
 
 from moedsl.cost import (
+    adapters,
     at_step,
     cases,
     communication,
@@ -26,6 +27,7 @@ from moedsl.cost import (
 )  # fmt: skip
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
+from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
@@ -49,6 +51,8 @@ class Cost:
     global_batch: int
     task: str = "pretrain"
     freeze: frozenset[str] = frozenset()
+    adapter: Adapter | None = None
+    """What `task peft` trains; the weights are then frozen."""
     layout: str | None = None
     """A pinned pipeline layout; it is then the only one, and pp x vpp its number of chunks."""
     routing: str = "natural"
@@ -178,6 +182,8 @@ class Cost:
         report = list[memory.StageMemory]()
         for s, profile in enumerate(counts):
             held = parameters.stage(self.model, layout, s, tp, ep, etp)
+            if self.adapter is not None:
+                held += adapters.stage(self.model, self.adapter, layout, s, tp, ep, etp)
             kinds = {k: float(profile @ memory.matrix(self.model, {k: priced[k]}, 1)[:, 0]) for k in memory.KINDS}
             copies = float(profile @ memory.matrix(self.model, {"buffers": stepping["buffers"]}, 1)[:, 0])
             kinds["buffers"] = max(kinds["buffers"], copies - kinds["activations"])
@@ -284,7 +290,7 @@ class Cost:
 
     @property
     def _trained(self) -> memory.Trained:
-        return memory.trained(self.freeze)
+        return memory.trained(self.freeze, self.adapter)
 
     @property
     def _skew(self) -> float:

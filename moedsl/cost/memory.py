@@ -12,13 +12,14 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import evolve, field
 
-from moedsl.cost import activations, formats, mixers, parameters, sharded
+from moedsl.cost import activations, adapters, formats, mixers, parameters, sharded
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
 from moedsl.cost.cases import Case
 from moedsl.cost.formats import BF16
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_memory
 from moedsl.cost.rows import Floats, Table
+from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
@@ -70,10 +71,20 @@ class Trained:
     language: bool = True
     tower: bool = True
     projection: bool = True
+    adapter: Adapter | None = None
+    """What is trained instead of all weights (bridge peft/base.py:98)."""
+
+    @property
+    def passed(self) -> tuple[bool, bool]:
+        """Whether the backward of (tower, projection) runs: for its weights, or for adapters in the tower."""
+        inside = self.adapter is not None and not self.adapter.targets.isdisjoint(adapters.IN_TOWER)
+        return self.tower or inside, self.projection or inside
 
 
-def trained(freeze: frozenset[str]) -> Trained:
-    """Read the `vlm` words of a run."""
+def trained(freeze: frozenset[str], adapter: Adapter | None = None) -> Trained:
+    """Read the `vlm` words of a run, or its adapter."""
+    if adapter is not None:
+        return Trained(language=False, tower=False, projection=False, adapter=adapter)
     return Trained("freeze_language" not in freeze, "freeze_vision" not in freeze, "freeze_projection" not in freeze)
 
 
@@ -96,19 +107,25 @@ def counts(m: Model, t: Table, learns: Trained) -> Counts:
         "norm": Parameters(m.hidden),
         "vision": none,
     }
+    if m.vision is not None:
+        every |= {"vision": Parameters(parameters.vision(m.vision, tp))}  # type: ignore[arg-type]
+    if learns.adapter is not None:
+        added = {f: adapters.count(m, learns.adapter, f, tp, t["ep"], t["etp"]) for f in every}  # type: ignore[arg-type]
+        return Counts({f: n + added[f] for f, n in every.items()}, added)
     learning = every if learns.language else dict.fromkeys(every, none)
     if m.vision is None:
         return Counts(every, learning)
     mergers = sum(parameters.mergers(m.vision, tp))  # type: ignore[arg-type]
-    tower = parameters.vision(m.vision, tp)  # type: ignore[arg-type]
+    tower = every["vision"].dense
     learnt = (tower - mergers) * learns.tower + mergers * learns.projection
-    return Counts({**every, "vision": Parameters(tower)}, {**learning, "vision": Parameters(learnt)})
+    return Counts(every, {**learning, "vision": Parameters(learnt)})
 
 
 def prices(m: Model, hw: Hardware, t: Table, gpus: int, seq: int, learns: Trained, case: Case) -> dict[str, Prices]:
     """Return the bytes of each kind by feature, for every row of `t`, in one `case` of the uncertain terms."""
     n = counts(m, t, learns)
-    size = evolve(activations.sizes(m, t, seq, learns.language), unfused=case.unfused, scores=case.scores)
+    size = activations.sizes(m, t, seq, learns.language, learns.adapter)
+    size = evolve(size, unfused=case.unfused, scores=case.scores)
     saved = activations.layers(m, size)
     return {
         **held(n, t, gpus, hw.transposes if case.transposes is None else case.transposes),
@@ -160,7 +177,7 @@ def _kept(m: Model, t: Table, s: activations.Sizes, saved: activations.ByKind, l
     out |= {f"{kind}_live": out[f"{kind}_live"] + each for kind in with_experts(m)}
     out |= {"moe_uneven": over_root, "chunk_live": _static(m, t, s)}
     if m.vision is not None:
-        out["vision_live"] = activations.vision(m.vision, t, (learns.tower, learns.projection))
+        out["vision_live"] = activations.vision(m.vision, t, learns.passed)
     return out
 
 

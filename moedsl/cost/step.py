@@ -8,12 +8,14 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
-from moedsl.cost import activations, communication, compute, formats
+from moedsl.cost import activations, adapters, communication, compute, formats
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import counted, kinds, with_experts
 from moedsl.cost.memory import Counts, Trained
+from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_time
 from moedsl.cost.rows import Floats, Ints, Table
+from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.calibration import Constants
 from moedsl.schema.facts import Hardware, Model
@@ -49,15 +51,16 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     """Return seconds by part of `MICROBATCH`, `ALONE` and feature of `profiles.of_time`, for each row of `LAYER`'s
     table."""
     shape = t.narrow(SHAPE)
-    w = compute.work(m, hw, shape, seq, skew)
+    w = compute.work(m, hw, shape, seq, skew, learns.adapter)
     out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {
         "compute": computed(m, hw.constants, shape, w, learns)
     }
     moved = _moved(m, hw, t, seq, learns, out["compute"])
-    _layers(out, m, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew), moved)
-    out["recompute"]["vision"] = again = learns.tower * w.vision[shape.inverse] * t.has("recompute", BIT["full"])
-    busy = (1 + 2 * learns.tower) * w.vision[shape.inverse] + again
-    out["launch"]["vision"] = np.maximum(compute.host_tower(m, hw, t, learns.tower) - busy, 0.0)
+    _layers(out, m, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew), moved, learns.adapter)
+    passed, _ = learns.passed
+    out["recompute"]["vision"] = again = passed * w.vision[shape.inverse] * t.has("recompute", BIT["full"])
+    busy = (1 + learns.tower + passed) * w.vision[shape.inverse] + again
+    out["launch"]["vision"] = np.maximum(compute.host_tower(m, hw, t, passed) - busy, 0.0)
     return out
 
 
@@ -66,11 +69,16 @@ def computed(m: Model, k: Constants, shape: Table, w: compute.Work, learns: Trai
 
     Each MTP layer has its own projection, logits and loss (core transformer/multi_token_prediction.py:841-855).
     """
-    back, backward = _backward_share(learns), compute.backward(m, k, w)
-    layers = {kind: f + backward[kind] * back / 2 for kind, f in compute.forward(m, w).items()}
-    merged = 1 + learns.projection + (learns.projection or learns.tower)
-    vision = w.vision * (1 + 2 * learns.tower) + w.merger * merged
-    extra = {"mtp": (1 + back) * w.mtp + 3 * w.loss, "loss": 3 * w.loss, "vision": vision}
+    layers = compute.forward(m, w)
+    (tower, merger), passed = learns.passed, learns.language or any(learns.passed) or learns.adapter is not None
+    if passed:
+        backward = compute.backward(m, k, w)
+        layers = {kind: seconds + backward[kind] for kind, seconds in layers.items()}
+    if passed and not learns.language:
+        layers = {kind: layers[kind] - seconds for kind, seconds in compute.of_weights(m, w).items()}
+    both = 1 + passed + (passed and learns.language)
+    vision = w.vision * (1 + tower + learns.tower) + w.merger * (1 + learns.projection + (merger or tower))
+    extra = {"mtp": both * (w.mtp + w.loss), "loss": both * w.loss, "vision": vision}
     each = {**layers, **extra}
     return {name: seconds[shape.inverse] for name, seconds in each.items()}
 
@@ -78,16 +86,24 @@ def computed(m: Model, k: Constants, shape: Table, w: compute.Work, learns: Trai
 def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, Prices]:
     """Return the seconds by part of `STEP` and feature, for every row of a table of `ONCE`."""
     return {
-        "data_communication": communication.data(hw, t, gpus, n.all, n.learning),
+        "data_communication": communication.data(hw, t, gpus, _gathered(t, n), n.learning),
         "optimizer": _optimizer(hw, t, gpus, n),
     }
 
 
-def _backward_share(learns: Trained) -> float:
-    """Return backward over forward of the language model's products: a frozen one still passes gradients on."""
-    if learns.language:
-        return 2.0
-    return 1.0 if learns.tower or learns.projection else 0.0
+def _gathered(t: Table, n: Counts) -> dict[str, Parameters]:
+    """Count the parameters that data parallelism gathers: with FSDP all, else those that the optimizer steps (core
+    distributed/distributed_data_parallel.py)."""
+    fsdp = formats.fsdp(t)
+
+    def some(every: int, learning: int) -> Floats:
+        return fsdp * every + (1 - fsdp) * learning
+
+    pairs = {name: (every, n.learning[name]) for name, every in n.all.items()}
+    return {
+        name: Parameters(some(a.dense, b.dense), some(a.expert, b.expert))  # type: ignore[arg-type]
+        for name, (a, b) in pairs.items()
+    }
 
 
 def _wires(
@@ -105,12 +121,25 @@ def _wires(
     return skew * communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), across
 
 
-def _split_blocks(m: Model) -> Mapping[str, float]:
-    """Count the blocks of each kind of layer whose linears TP splits."""
+def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
+    """Count the blocks of each kind of layer whose linears TP splits. A block has four transfers of the hidden state.
+
+    The adapter of a linear that TP splits by inputs gathers its output in forward, and its gradient in backward (bridge
+    peft/utils.py:1044 and :1238); one that it splits by outputs only reduces a gradient.
+    """
     shared = 1.0 if m.shared_expert_hidden else 0.0
     if m.hybrid:
-        return {"dense": 1.0, "moe": shared, "mamba": 1.0, "attention": 1.0}
-    return {"dense": 2.0, "moe": 1.0 + shared, "delta": 1.0 + shared}
+        out = {"dense": 1.0, "moe": shared, "mamba": 1.0, "attention": 1.0}
+    else:
+        out = {"dense": 2.0, "moe": 1.0 + shared, "delta": 1.0 + shared}
+    if a is None:
+        return out
+    each = {"inputs": 0.5, "outputs": 0.25, "neither": 0.0}
+    alone = {
+        kind: sum(each[linear.split] for linear, _ in adapters.adapted(m, a, kind) if linear.at != "experts")
+        for kind in out
+    }
+    return {kind: blocks + alone[kind] for kind, blocks in out.items()}
 
 
 def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Prices) -> Prices:
@@ -119,7 +148,7 @@ def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Pr
     sends. Copies and expert communication have links of their own, so what remains of both runs at the same time."""
     if not t["offload_modules"].any():
         return {}
-    sent = activations.offloaded(m, activations.sizes(m, t, seq, learns.language))
+    sent = activations.offloaded(m, activations.sizes(m, t, seq, learns.language, learns.adapter))
     hides = dict(busy)
     if m.hybrid:
         number = counted(m.layer_pattern)
@@ -141,11 +170,12 @@ def _layers(
     w: compute.Work,
     wires: tuple[Floats, Floats, Prices],
     moved: Prices,
+    adapter: Adapter | None,
 ) -> None:
     at = shape.inverse
     transfer, block = wires[0][at], wires[1][at] * (1.0 + 0.4 * t.has("recompute", BIT["full"]))
-    again, split = _again(m, t, shape, w), _split_blocks(m)
-    launch, idle = compute.host(m, hw, t), compute.idle(m, hw, t)
+    again, split = _again(m, t, shape, w), _split_blocks(m, adapter)
+    launch, idle = compute.host(m, hw, t, adapter), compute.idle(m, hw, t)
     none = np.zeros(len(at))
     for name in kinds(m):
         busy = out["compute"][name]
@@ -247,7 +277,7 @@ KINDS = {
     "scan": ("scan",),
     "passes": (
         "norm", "residual", "rotary", "router", "quantise", "quantise_back", "quantise_mixer", "quantise_mixer_back",
-        "activation", "cast", "cast_back", "permute",
+        "activation", "cast", "cast_back", "permute", "adapt_attention", "adapt_mlp", "adapt_moe", "adapt_mixer",
     ),
     "vision": ("vision", "merger"),
 }  # fmt: skip
@@ -264,7 +294,7 @@ def by_kind(
     kinds: Mapping[str, tuple[str, ...]] = KINDS,
 ) -> dict[str, Prices]:
     """Return the seconds of one microbatch by kind and feature; those of `KINDS` sum to the compute of `microbatch`."""
-    whole = compute.work(m, hw, shape, seq, skew)
+    whole = compute.work(m, hw, shape, seq, skew, learns.adapter)
     every = [part for parts in KINDS.values() for part in parts]
     nothing = {part: np.zeros(shape.rows) for part in every}
     return {

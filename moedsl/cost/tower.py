@@ -42,7 +42,7 @@ def counts(v: Vision, tp: int) -> tuple[int, int]:
 def prices(v: Vision, hw: Hardware, t: Table, gpus: int, learns: Trained) -> tuple[dict[str, Prices], ...]:
     """Return (encoder, projector): bytes of each kind by feature of `profiles.of_memory`, for a table of one row."""
     tp = int(t["tp"][0])
-    kept = activations.vision_parts(v, t, (learns.tower, learns.projection))
+    kept = activations.vision_parts(v, t, learns.passed)
     encoder, projector = counts(v, tp)
     roots = (encoder - parameters.vision_layers(v, tp), projector)
     out: list[dict[str, Prices]] = []

@@ -29,6 +29,12 @@ _OF_TASK: Mapping[str, Mapping[str, Any]] = {
         "optimizer.lr": 5e-6,
         "optimizer.min_lr": 0.0,
     },
+    "peft": {
+        "checkpoint.save_interval": 100,
+        "optimizer.adam_beta2": 0.98,
+        "optimizer.lr": 1e-4,
+        "optimizer.min_lr": 0.0,
+    },
 }
 """Further values of the common functions, by task (bridge recipes/common.py): a recipe states its own, or no row has
 them."""

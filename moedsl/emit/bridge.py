@@ -16,11 +16,12 @@ from moedsl.megatron import common
 from moedsl.megatron.families import family
 from moedsl.megatron.values import Call, Dtype, Member, parts, python
 from moedsl.planner.model.plan import Plan
+from moedsl.schema.symbols import FINE_TUNES
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-_TASKS = {"pretrain": "Pretrain", "sft": "Fine-tune"}
+_TASKS = {"pretrain": "Pretrain", "sft": "Fine-tune", "peft": "Train adapters of"}
 
 
 def recipe_text(plan: Plan) -> str:
@@ -38,12 +39,12 @@ def recipe_text(plan: Plan) -> str:
         common=common.COMMON[plan.task].function,
         model=_model(plan),
         sections=[
-            *([("Weights", _weights(plan))] if plan.task == "sft" else []),
+            *([("Weights", _weights(plan))] if plan.task in FINE_TUNES else []),
             *((title, list(_lines(plan, settings))) for title, settings in sections),
             ("Environment: defaults, which the launcher and the shell override", list(_environment(plan))),
         ],
         step=family(plan.family).step,
-        entry="finetune" if plan.task == "sft" else "pretrain",
+        entry="finetune" if plan.task in FINE_TUNES else "pretrain",
     )
 
 

@@ -12,11 +12,14 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.emit.dataset import dataset, is_mock, masks_tokens, tokenizer
+from moedsl.megatron import adapters
 from moedsl.megatron.common import COPIED
 from moedsl.megatron.families import CHOICES, family
 from moedsl.megatron.fields import absent, lookup, provided, words_of
 from moedsl.megatron.values import Call, Dtype, Member, normalise
-from moedsl.planner.model.plan import Batch, Layout, Plan, Policy
+from moedsl.planner.model.plan import AdapterPlan, Batch, Layout, Plan, Policy
+from moedsl.schema.adapter import Adapter
+from moedsl.schema.symbols import FINE_TUNES
 
 
 @frozen
@@ -33,6 +36,7 @@ class Words:
     vision: bool
     hybrid: bool
     no_mtp: bool
+    adapter: Call | None
     dataset: Call
     masks_tokens: bool
     profiling: bool
@@ -211,6 +215,14 @@ def _fact(name: str) -> Value:
 
 def _mixed(w: Words) -> Call:
     return Call(_MIXED, w.precision_facts.factory)
+
+
+def _has_adapter(w: Words) -> bool:
+    return w.adapter is not None
+
+
+def _of_adapter(name: str) -> Value:
+    return lambda w: w.adapter.kwargs[name] if w.adapter else None
 
 
 def _from_jsonl(w: Words) -> bool:
@@ -447,15 +459,25 @@ SECTIONS = (
         ),
     ),
     Section(
+        "Adapters: the weights are frozen",
+        (
+            Row("adapter", "peft", lambda w: w.adapter, _has_adapter),
+            *(
+                Row("adapter", f"peft.{name}", _of_adapter(name), _has_adapter)
+                for name in ("dim", "alpha", "dropout", "target_modules")
+            ),
+        ),
+    ),
+    Section(
         "Profiling", (Row(None, "profiling", _const(Call(_CONFIG, "ProfilingConfig")), when=lambda w: w.profiling),)
     ),
     Section(
         "Length of the run: short on mock data, else Bridge's defaults; change these freely",
         (
-            Row(None, "train.train_iters", lambda w: 50 if w.mock else 1000 if w.task == "sft" else 300000),
-            Row(None, "scheduler.lr_warmup_iters", lambda w: 10 if w.mock else 50 if w.task == "sft" else 500),
+            Row(None, "train.train_iters", lambda w: 50 if w.mock else 1000 if w.task in FINE_TUNES else 300000),
+            Row(None, "scheduler.lr_warmup_iters", lambda w: 10 if w.mock else 50 if w.task in FINE_TUNES else 500),
             Row(None, "validation.eval_iters", lambda w: 0 if w.mock else 32),
-            Row(None, "validation.eval_interval", lambda w: 100 if w.task == "sft" else 500),
+            Row(None, "validation.eval_interval", lambda w: 100 if w.task in FINE_TUNES else 500),
             Row(None, "validation.eval_global_batch_size", _validation_batch, _from_jsonl, _WHOLE_BATCH),
         ),
     ),
@@ -486,6 +508,7 @@ def words(plan: Plan) -> Words:
         vision=kin.vision,
         hybrid=kin.hybrid,
         no_mtp=not plan.set.get("model.mtp_num_layers", True),
+        adapter=_call(plan.adapter) if plan.adapter else None,
         dataset=dataset(plan),
         masks_tokens=masks_tokens(plan),
         profiling=any(path.startswith("profiling.") for path in (*plan.derived, *plan.set)),
@@ -493,6 +516,11 @@ def words(plan: Plan) -> Words:
         provided=provided(plan.hf),
         own=plan.set,
     )
+
+
+def _call(a: AdapterPlan) -> Call:
+    options = (a.method, a.rank, a.alpha, a.dropout, frozenset(a.targets), a.experts, a.normalized, a.regather)
+    return adapters.call(Adapter(*options))
 
 
 def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:

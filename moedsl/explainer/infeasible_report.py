@@ -12,8 +12,9 @@ from moedsl.explainer.relax import as_json as relaxation_json
 from moedsl.explainer.relax import opened
 from moedsl.explainer.together import MOST_TIMES
 from moedsl.schema.gpu_counts import MOST_GPUS
+from moedsl.schema.symbols import AXES, HARDWARE
 from moedsl.solver.members import Member, as_json, wish_text
-from moedsl.solver.sizes import reads_hardware, sizes
+from moedsl.solver.sizes import read_by, reads_hardware, sizes
 from moedsl.solver.solve import Chosen
 from moedsl.syntax.printer import print_expr
 
@@ -59,7 +60,12 @@ def no_single_change(x: Infeasible) -> Iterator[str]:
     count = len(x.conflicts) + bool(x.too_large)
     several = count > 1
     what = f"these {count} conflicts must be resolved together" if several else "several are needed"
-    if x.together is None:
+    p = x.chosen.problem.program
+    read = read_by(p, x.core)
+    if x.together is None and read and not read & {"gpus", *HARDWARE, *AXES, "seq", "global_batch"}:
+        stated = ", ".join(f"`{n}`" for n in sorted(read & p.spans.keys()))
+        yield f"no layout and no number of GPUs resolves this: change what the run states of {stated}"
+    elif x.together is None:
         yield (
             f"no single change opens a layout; up to {MOST_TIMES} times the GPUs without pins and requirements are not "
             "enough either: shorten the sequence, or use GPUs with more memory"

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from moedsl.lint.recipe import Recipe
+from moedsl.megatron import adapters
 from moedsl.schema import axes
+from moedsl.schema.adapter import Adapter
 from moedsl.schema.batch_shapes import BY_FIELD, shapes
 from moedsl.schema.symbols import SWITCHES
 
@@ -131,7 +133,9 @@ def _data(r: Recipe) -> str | None:
 
 
 def _task(r: Recipe) -> str | None:
-    """The task by the dataset; a recipe for images is fine-tuning, whatever its name."""
+    """The task by the adapter and the dataset; a recipe for images is fine-tuning, whatever its name."""
+    if "peft" in r.classes:
+        return "peft"
     kind = r.classes.get("dataset", "")
     return None if not kind else "pretrain" if kind == "GPTDatasetConfig" else "sft"
 
@@ -139,6 +143,21 @@ def _task(r: Recipe) -> str | None:
 def _frozen(r: Recipe) -> frozenset[str]:
     theirs = {"vision": "vision_model", "projection": "vision_projection", "language": "language_model"}
     return frozenset(f"freeze_{ours}" for ours, name in theirs.items() if r.get(f"model.freeze_{name}"))
+
+
+def adapter(r: Recipe) -> Adapter | None:
+    """The adapter that a recipe trains; None without one, or with one that the language cannot state."""
+    return adapters.read(r.classes.get("peft", ""), r.fields)
+
+
+def _of_adapter(name: str, without: Any) -> Callable[[Recipe], Any]:
+    """Read one value of the adapter; what a run without one has if the recipe trains none."""
+
+    def read(r: Recipe) -> Any:
+        found = adapter(r)
+        return getattr(found, name) if found else None if "peft" in r.classes else without
+
+    return read
 
 
 def _dtype(path: str) -> Callable[[Recipe], str]:
@@ -183,6 +202,12 @@ _READERS: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "data": (_data, ()),
     "task": (_task, ()),
     "vlm": (_frozen, (_M + "freeze_vision_model",)),
+    "adapter": (_of_adapter("method", "none"), ()),
+    "adapter_rank": (_of_adapter("rank", 0), ()),
+    "adapter_targets": (_of_adapter("targets", frozenset[str]()), ()),
+    "adapter_experts": (_of_adapter("experts", "none"), ()),
+    "adapter_normalized": (_of_adapter("normalized", False), ()),
+    "adapter_regather": (_of_adapter("regather", False), ()),
     "shapes": (lambda r: shapes(r.fields), tuple(field for field, _, _ in BY_FIELD)),
     **{
         word: (_switch(field, unset), (_MIXING if _MIXING in field else field,))
@@ -201,5 +226,12 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "delay_wgrad": ("comm_overlap.delay_wgrad_compute", "model.delay_wgrad_compute"),
     "sharding": ("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"),
     "etp": (_M + "expert_tensor_parallel_size",),
+    "task": ("peft", "dataset"),
+    "adapter": ("peft",),
+    "adapter_rank": ("peft.dim", "peft"),
+    "adapter_targets": ("peft.target_modules", "peft"),
+    "adapter_experts": ("peft.share_expert_adapters", "peft"),
+    "adapter_normalized": ("peft.normalize_moe_lora", "peft"),
+    "adapter_regather": ("peft.sequence_parallel_input_regather", "peft"),
 }
 """The fields of each keyword, for the line that set it."""

@@ -23,6 +23,7 @@ from moedsl.syntax import ast
 
 STATED = {
     ast.SeqStmt: "seq", ast.BatchStmt: "batch", ast.PrecisionStmt: "precision", ast.TaskStmt: "task",
+    ast.AdapterStmt: "adapter",
     ast.RoutingStmt: "routing", ast.MicroBatchStmt: "micro_batch", ast.DataStmt: "data", ast.VlmStmt: "vlm",
 }  # fmt: skip
 """Statements whose keyword is itself a name in expressions."""

@@ -93,6 +93,7 @@ _STATEMENTS: dict[str, Callable[[Around], Iterator[Offer]]] = {
     "seq": offers_run.sizes,
     "precision": offers_run.choice(symbols.PRECISIONS, "precision"),
     "task": offers_run.choice(symbols.TASKS, "task"),
+    "adapter": offers_run.adapter,
     "routing": offers_run.choice(symbols.ROUTINGS, "routing"),
     "risk": offers_run.choice(symbols.RISKS, "risk"),
     "vlm": offers_run.vlm,

@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from moedsl.checker.adapter_options import OPTIONS
 from moedsl.lsp import describe
 from moedsl.lsp.document import Analysis
 from moedsl.lsp.place import Around, Offer
 from moedsl.megatron import fields
 from moedsl.schema import axes, symbols
+from moedsl.schema.adapter import METHODS, TARGETS
 from moedsl.schema.versions import PRODUCTS
 from moedsl.syntax import ast
 
@@ -80,6 +82,16 @@ def vlm(a: Around) -> Iterator[Offer]:
     for word in (*symbols.VLM_WORDS, "fsdp", "3d"):
         if word not in a.said:
             yield Offer(word, "EnumMember", "an option of vlm")
+
+
+def adapter(a: Around) -> Iterator[Offer]:
+    """Offer the methods, then the options that are not stated yet, and inside a list the modules."""
+    if len(a.said) == 1:
+        yield from (Offer(m, "EnumMember", "a method") for m in METHODS)
+    elif a.said.count("[") > a.said.count("]"):
+        yield from (Offer(t, "EnumMember", "a module") for t in TARGETS if t not in a.said)
+    elif a.said[-1] != "=":
+        yield from (Offer(o, "Property", "an option", insert=f"{o}=") for o in OPTIONS if o not in a.said)
 
 
 def data(a: Around) -> Iterator[Offer]:

@@ -49,6 +49,17 @@ _BOTH = {
 }
 """What both functions give, or the provider of each model that Bridge builds."""
 
+_FINE_TUNING = {
+    **_BOTH,
+    "ddp.average_in_collective": False,
+    "logger.log_interval": 1,
+    "rng.seed": 5678,
+    "scheduler.lr_warmup_iters": 50,
+    "train.train_iters": 1000,
+    "validation.eval_interval": 100,
+}
+"""What the functions of both tasks that start from weights give."""
+
 
 @frozen
 class Common:
@@ -90,18 +101,8 @@ COMMON: Mapping[str, Common] = {
         },
         "GPTDatasetConfig",
     ),
-    "sft": Common(
-        "_sft_common",
-        {
-            **_BOTH,
-            "ddp.average_in_collective": False,
-            "logger.log_interval": 1,
-            "rng.seed": 5678,
-            "scheduler.lr_warmup_iters": 50,
-            "train.train_iters": 1000,
-            "validation.eval_interval": 100,
-        },
-    ),
+    "sft": Common("_sft_common", _FINE_TUNING),
+    "peft": Common("_peft_common", _FINE_TUNING),
 }
 """The function that a recipe of a task starts from."""
 

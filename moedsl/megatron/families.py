@@ -8,6 +8,7 @@ from attrs import frozen
 
 from moedsl.megatron.values import Call
 from moedsl.schema.facts import Model
+from moedsl.schema.symbols import FINE_TUNES
 
 _GPT_STEP = "megatron.bridge.training.gpt_step"
 
@@ -63,7 +64,7 @@ def dataset_class(vision: bool, task: str, mock: bool) -> str:
     """The class of Bridge's configuration for the data of a run."""
     if vision:
         return "MockVLMSFTDatasetConfig" if mock else "EnergonDatasetConfig"
-    return "GPTSFTDatasetConfig" if task == "sft" and not mock else "GPTDatasetConfig"
+    return "GPTSFTDatasetConfig" if task in FINE_TUNES and not mock else "GPTDatasetConfig"
 
 
 USE = {
@@ -72,7 +73,10 @@ USE = {
     "MLAModelProvider": "models with latent attention",
     "MockVLMSFTDatasetConfig": "models with a vision tower on `data mock`",
     "EnergonDatasetConfig": 'models with a vision tower on `data "PATH"`',
-    "GPTSFTDatasetConfig": '`task sft` of a text model on `data "FOLDER"`',
+    "GPTSFTDatasetConfig": '`task sft` or `task peft` of a text model on `data "FOLDER"`',
+    "LoRA": "`adapter lora`",
+    "DoRA": "`adapter dora`",
+    "CanonicalLoRA": "`adapter canonical_lora`",
     "GPTDatasetConfig": "text models that pretrain, or train on `data mock`",
 }
 """The runs that have a configuration of each class."""

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.checker.program import Pin, Program
-from moedsl.cost import pipeline
+from moedsl.cost import adapters, parameters, pipeline
 from moedsl.cost.bounds import TIGHT, Bounds, bounds
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.source import Source
@@ -27,7 +27,19 @@ from moedsl.planner import (
 from moedsl.planner.model.decisions import Allowed, Alternative, Compared4k, Decision, Measured, MoreGpus, OtherValue
 from moedsl.planner.model.estimate import Certain, CertainLayout, Covers, Estimate, Faster, Interval
 from moedsl.planner.model.ladder import RanksBy
-from moedsl.planner.model.plan import VERSION, Batch, Device, Layout, Member, Need, Plan, Policy, Search, Target
+from moedsl.planner.model.plan import (
+    VERSION,
+    AdapterPlan,
+    Batch,
+    Device,
+    Layout,
+    Member,
+    Need,
+    Plan,
+    Policy,
+    Search,
+    Target,
+)
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.notes.advice import Answers, against, answers
 from moedsl.planner.version_bounds import bound
@@ -36,6 +48,7 @@ from moedsl.rules.ids import LetName
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes, versions
+from moedsl.schema.adapter import TARGETS
 from moedsl.schema.axes import json_value, show
 from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.units import GIB
@@ -80,6 +93,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         layout=layout,
         batch=batch.replace(against_4k=compare_4k.against(twin, layout, batch)) if twin else batch,
         policy=policy,
+        adapter=_adapter(p),
         derived=derived,
         env={r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "env", env)},
         set=dict(p.sets),
@@ -166,6 +180,18 @@ def _layout(chosen: Chosen, env: Mapping[str, Any]) -> Layout:
 def _policy(p: Program, env: Mapping[str, Any]) -> Policy:
     frozen: dict[str, Any] = {w: w in p.vlm for w in VLM_WORDS}
     return Policy(**{n: json_value(env[n]) for n in axes.POLICY}, data=p.data, routing=p.routing, **frozen)
+
+
+def _adapter(p: Program) -> AdapterPlan | None:
+    """What is trained instead of all weights, each adapter of a shared expert counted once."""
+    a, whole = p.adapter, pipeline.layout_for(p.model, 1, 1)
+    if a is None or whole is None:
+        return None
+    params = adapters.stage(p.model, a, whole, 0, 1, 1, 1).total
+    return AdapterPlan(
+        a.method, a.rank, a.alpha, a.dropout, [t for t in TARGETS if t in a.targets], a.experts, a.normalized,
+        a.regather, params, params / parameters.unique(p.model),
+    )  # fmt: skip
 
 
 def _applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:

@@ -11,6 +11,7 @@ import attrs
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, note
+from moedsl.megatron import adapters
 from moedsl.planner.model.decisions import Benchmark, Decision, Experiment
 from moedsl.planner.model.plan import Batch, Layout, Policy
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
@@ -30,11 +31,20 @@ def values(
     `words` are the values of layout, batch and policy. A field that the user sets and no effect names is included: it
     may change what the model learns.
     """
-    alone = {"model": p.model.name, "task": p.task, "phase": p.phase, "gpus": gpus, "hardware": p.hardware.name}
+    method = {"adapter": p.adapter.method} if p.adapter else {}
+    alone = {
+        "model": p.model.name,
+        "task": p.task,
+        **method,
+        "phase": p.phase,
+        "gpus": gpus,
+        "hardware": p.hardware.name,
+    }
     named = alone | {n: v for n, v in words.items() if n in WORDS} | {"target": p.target}
     frozen = {n for n, v in named.items() if n.startswith("freeze_") and not v}
     out = {n: v for n, v in named.items() if n not in frozen and effects.word(n, v) in (EXPERIMENT, BENCHMARK)}
-    fields = {path_of(n): v for n, v in derived.items()} | dict(p.sets)
+    trained = {f"peft.{n}": v for n, v in adapters.call(p.adapter).kwargs.items()} if p.adapter else {}
+    fields = {path_of(n): v for n, v in derived.items()} | trained | dict(p.sets)
     return out | {n: v for n, v in fields.items() if effects.field(n) != EXECUTION}
 
 

@@ -7,13 +7,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
 from moedsl.diagnostics.source import Source
 from moedsl.megatron import secrets
+from moedsl.megatron.adapters import defaults
 from moedsl.megatron.recipes import pins
 from moedsl.recipes.stated import Stated
 from moedsl.schema import axes
+from moedsl.schema.adapter import TARGETS, Adapter
 from moedsl.support.text import tokens
 from moedsl.syntax.formatter import format_source
 from moedsl.syntax.printer import quote
@@ -49,10 +51,21 @@ def _words(s: Stated) -> Iterator[str]:
     yield f"batch {s.batch}"
     yield from (f"precision {p}" for p in [s.formats.get(PRECISION)] if p)
     yield from ([f"task {s.task}"] if s.task != "pretrain" else [])
+    yield from ([_adapter(s.adapter)] if s.adapter else [])
     yield from ([f"vlm {' '.join(s.frozen)}"] if s.frozen else [])
     yield from ([f"data {quote(s.data)}"] if s.data else [])
     yield from ([f"routing {s.routing}"] if s.routing != "natural" else [])
     yield "throughput first"
+
+
+def _adapter(a: Adapter) -> str:
+    """The adapter with what differs from its defaults."""
+    own = {n: v for n, v in asdict(a, recurse=False).items() if n != "method" and v != defaults(a.method)[n]}
+    if "targets" in own:
+        own["targets"] = [t for t in TARGETS if t in a.targets]
+    flags = {True: "on", False: "off"}
+    words = (f"{n}={flags[v] if isinstance(v, bool) else axes.written(v)}" for n, v in own.items())
+    return " ".join([f"adapter {a.method}", *words])
 
 
 def _layout(s: Stated) -> Iterator[str]:

@@ -14,6 +14,7 @@ from moedsl.lint.recipe import Recipe
 from moedsl.megatron.values import decoder
 from moedsl.rules.library import Library
 from moedsl.schema import axes
+from moedsl.schema.adapter import Adapter
 from moedsl.schema.facts import Model
 
 _IDENTITY = (
@@ -47,6 +48,8 @@ class Stated:
     data: str | None
     """The path of the data; None for mock data."""
     layout: Mapping[str, Any]
+    adapter: Adapter | None
+    """What it trains if the weights are frozen."""
     unknown: tuple[str, ...]
     """The axes whose value has no word."""
 
@@ -71,13 +74,17 @@ def stated(r: Recipe, model: Model) -> Stated:
         data=_path(r),
         layout={n: v for n, v in values.items() if not axes.BY_NAME[n].is_format and axes.BY_NAME[n].is_on(v)}
         | _pipeline(r),
-        unknown=tuple(a.name for a in axes.AXES if a.name not in values),
+        adapter=(adapter := lint_words.adapter(r)),
+        unknown=(
+            *(a.name for a in axes.AXES if a.name not in values),
+            *(["adapter"] if adapter is None and "peft" in r.classes else []),
+        ),
     )
 
 
 def _task(r: Recipe, model: Model, by_data: str) -> str:
     """The task by the data; every image dataset of Bridge's is one for fine-tuning, so there the name says it."""
-    return by_data if model.vision is None else "sft" if "_sft_" in r.function else "pretrain"
+    return by_data if model.vision is None or by_data == "peft" else "sft" if "_sft_" in r.function else "pretrain"
 
 
 def model_of(r: Recipe, library: Library) -> Model | None:

@@ -93,6 +93,7 @@ class Constants:
     gaps: float
     host_mamba: float
     host_delta: float
+    host_adapter: float
     host_wait: float
     launches_fp8_blockwise: float
     launches_fp8_current: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from moedsl.schema import axes
+from moedsl.schema import adapter, axes
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
 
@@ -34,10 +34,12 @@ WORD_ELSEWHERE = {
 and transformer/moe/token_dispatcher.py:1769)."""
 
 _ZERO = "data parallelism shards the optimizer, as with ZeRO 1; with `pin sharding=fsdp` it shards all, as with ZeRO 3"
-_ADAPTERS = "there are no adapters: `task sft` trains the weights themselves"
+_ADAPTERS = "write `task peft`, and `adapter lora rank=8` for another adapter than Bridge's default"
+_QUANTISED = "Bridge trains adapters on weights in BF16 or FP8, not in 4 bits: write `task peft`"
 ABSENT_HERE: dict[str, str] = {
     **dict.fromkeys(("zero", "zero1", "zero2", "zero3", "zero_stage", "zero_optimization"), _ZERO),
-    **dict.fromkeys(("lora", "qlora", "dora", "peft", "adapter"), _ADAPTERS),
+    **dict.fromkeys(("lora", "dora", "canonical_lora", "peft"), _ADAPTERS),
+    "qlora": _QUANTISED,
 }
 """Words of other tools for which the language has no statement, and what it has."""
 
@@ -45,7 +47,10 @@ ALIASES = {"overlap.ep": "ep_overlap", "overlap.wgrad": "delay_wgrad"}
 
 VLM_WORDS = ("freeze_vision", "freeze_projection", "freeze_language")
 PRECISIONS = ("bf16", "fp8", "mxfp8", "nvfp4", "auto", "fp8_blockwise", "fp8_current")
-TASKS = ("pretrain", "sft")
+TASKS = ("pretrain", "sft", "peft")
+FINE_TUNES = ("sft", "peft")
+"""The tasks that start from the weights of a checkpoint."""
+ADAPTERS = ("none", *adapter.METHODS)
 ROUTINGS = ("natural", "balanced")
 DATA = ("mock", "real")
 RISKS = ("none", "oom")
@@ -75,6 +80,12 @@ RUN: dict[str, Type] = {
     "data": Type("enum", DATA),
     "must_fit": Type("enum", CASES),
     "vlm": Type("set", VLM_WORDS),
+    "adapter": Type("enum", ADAPTERS),
+    "adapter_rank": NUMBER,
+    "adapter_targets": Type("set", adapter.TARGETS),
+    "adapter_experts": Type("enum", adapter.EXPERTS),
+    "adapter_normalized": FLAG,
+    "adapter_regather": FLAG,
     "shapes": Type("enum", SHAPES),
     "torch_version": NUMBER,
     "te_version": NUMBER,

@@ -67,9 +67,23 @@ def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
     values |= {"hardware": p.hardware.name}
     values |= _vision(p)
     values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
+    values |= _adapter(p)
     values |= {"must_fit": overrides.get("must_fit", cases(p)[0])}
     values |= {word: bool(p.sets.get(field, unset)) for word, (field, unset) in SWITCHES.items()}
     return values | {"data": "mock" if p.data == "mock" else "real", "shapes": shapes(p.sets)}
+
+
+def _adapter(p: Program) -> Values:
+    """The values of the adapter that laws read; without one, a rank of 0 and no targets."""
+    a = p.adapter
+    return {
+        "adapter": a.method if a else "none",
+        "adapter_rank": a.rank if a else 0,
+        "adapter_targets": a.targets if a else frozenset[str](),
+        "adapter_experts": a.experts if a else "none",
+        "adapter_normalized": a is not None and a.normalized,
+        "adapter_regather": a is not None and a.regather,
+    }
 
 
 def _vision(p: Program) -> Values:

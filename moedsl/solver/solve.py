@@ -129,7 +129,9 @@ def make_cost(problem: Problem) -> Cost:
     """Make the cost model of a problem."""
     p = problem.program
     seq, batch, kernels = problem.values["seq"], problem.global_batch, _kernels(problem)
-    return Cost(p.model, p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.pipeline_layout, p.routing, **kernels)
+    return Cost(
+        p.model, p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.adapter, p.pipeline_layout, p.routing, **kernels
+    )
 
 
 def _kernels(problem: Problem) -> dict[str, Any]:

@@ -197,6 +197,15 @@ class TaskStmt(WordStmt): ...
 
 
 @frozen
+class AdapterStmt(Node):
+    """``adapter lora rank=8``: the method and its options."""
+
+    method: Name
+    bindings: tuple[Binding, ...]
+    span: Span = field(eq=False, repr=False)
+
+
+@frozen
 class PhaseStmt(WordStmt):
     """``fit first``: `value` is the phase."""
 
@@ -323,7 +332,7 @@ class TargetStmt(Node):
 
 Stmt = Union[
     BareStmt, ModelStmt, HardwareStmt, SeqStmt, BatchStmt, MicroBatchStmt, PrecisionStmt, TaskStmt, PhaseStmt,
-    VlmStmt, DataStmt, RoutingStmt, RiskStmt, PinStmt, Require, Prefer, AllowStmt, SweepStmt,
+    AdapterStmt, VlmStmt, DataStmt, RoutingStmt, RiskStmt, PinStmt, Require, Prefer, AllowStmt, SweepStmt,
     IsolateStmt, WorkflowStmt, SetStmt, TargetStmt,
 ]  # fmt: skip
 

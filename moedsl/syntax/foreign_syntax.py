@@ -14,11 +14,11 @@ from moedsl.schema import axes
 from moedsl.syntax.tokens import Lexeme, lexemes
 
 STATEMENTS = (
-    "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "routing", "risk", "vlm", "data", "pin",
-    "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
+    "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "adapter", "routing", "risk", "vlm",
+    "data", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
 )  # fmt: skip
 """The keywords that start statements of a run."""
-_WITH_A_VALUE = ("model", "seq", "batch", "micro_batch", "precision", "task", "routing", "risk", "data")
+_WITH_A_VALUE = ("model", "seq", "batch", "micro_batch", "precision", "task", "adapter", "routing", "risk", "data")
 _SCALES = {"k": "k", "m": "M", "g": "G"}
 _UNITS = {
     "seq": ("token", "tokens", "tok"),

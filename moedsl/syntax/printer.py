@@ -169,6 +169,7 @@ _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
     ast.MicroBatchStmt: _words("micro_batch", "{value}"),
     ast.PrecisionStmt: _words("precision", "{value}"),
     ast.TaskStmt: _words("task", "{value}"),
+    ast.AdapterStmt: lambda n, _: f"adapter {n.method.id} {_bindings(n.bindings)}".rstrip(),
     ast.RoutingStmt: _words("routing", "{value}"),
     ast.RiskStmt: _words("risk", "{value}"),
     ast.PhaseStmt: _words("{value}", "first"),

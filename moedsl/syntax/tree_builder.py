@@ -256,6 +256,7 @@ RULES: dict[str, Rule] = {
     "micro_batch_stmt": _pick(ast.MicroBatchStmt, 1),
     "precision_stmt": _pick(ast.PrecisionStmt, 1),
     "task_stmt": _pick(ast.TaskStmt, 1),
+    "adapter_stmt": _named(ast.AdapterStmt),
     "routing_stmt": _pick(ast.RoutingStmt, 1),
     "risk_stmt": _pick(ast.RiskStmt, 1),
     "phase_stmt": _phase,

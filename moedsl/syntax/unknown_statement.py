@@ -95,6 +95,7 @@ def _fields_like(word: str, value: str) -> list[str]:
     """The fields of Bridge with that name, else those whose name ends with it; none if there are many."""
     known = fields.fields(fields.versions()[-1])
     number = number_value(value)
+    known = {p: f for p, f in known.items() if not p.startswith("peft.")}  # options of `adapter`
     fit = [p for p, f in known.items() if isinstance(number, str) or fields.refused(f.type, number[0]) is None]
     exact = [p for p in fit if p.split(".")[-1] == word.lower()]
     ends = [p for p in fit if p.endswith(f"_{word.lower()}")]

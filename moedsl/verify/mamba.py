@@ -35,10 +35,12 @@ def stood_in(model: Any) -> tuple[str, ...]:
 
 
 def leave_random_states() -> None:
-    """Skip the random state from which a mixer draws its parameters (megatron/core/ssm/mamba_mixer.py:318): training
-    sets it, and on the meta device parameters have no values."""
-    mixer: Any = importlib.import_module(MIXER)
-    mixer.get_cuda_rng_tracker = lambda: SimpleNamespace(fork=nullcontext)
+    """Skip the random states from which a mixer and an adapter draw their parameters (megatron/core/ssm/
+    mamba_mixer.py:318, tensor_parallel/layers.py:177): training sets them, and on the meta device parameters have no
+    values."""
+    for name in (MIXER, "megatron.core.tensor_parallel.layers"):
+        module: Any = importlib.import_module(name)
+        module.get_cuda_rng_tracker = lambda: SimpleNamespace(fork=nullcontext)
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def _updated(
 
     built, classes, places, asked = flat.flat(config), flat.sections(config), noted.places(config), noted.asked(config)
     try:
-        with stand_ins.checkpoint(config):
+        with stand_ins.weights(config), stand_ins.checkpoint(config):
             runtime_config_update(config)
         refused = None
     except (Exception, SystemExit) as error:

@@ -61,12 +61,23 @@ def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int]
     with meta_device():
         chunks = provider._create_model(config.model, ModelType.encoder_or_decoder, groups)
         chunks = chunks if isinstance(chunks, list) else [chunks]
+        chunks = _adapted(config.peft, chunks)
         for chunk in chunks:
             whole.update(_unique(chunk, groups))
         look(chunks, groups)
     described = [_chunk(chunk) for chunk in chunks]
     total = {kind: sum(c[kind] for c in described) for kind in ("dense", "expert")}
     return {"stage": stage, "rank": rank, **total, "chunks": described}
+
+
+def _adapted(peft: Any, chunks: list[Any]) -> list[Any]:
+    """Add the adapters, as training does after it has read the weights (megatron/bridge/training/setup.py:642); on the
+    meta device no rank has parameters to send to the others."""
+    if peft is None:
+        return chunks
+    kind: Any = importlib.import_module("megatron.bridge.peft.utils").ParallelLinearAdapter
+    kind._synchronize_shared_expert_parameters = lambda self: None
+    return peft(chunks)
 
 
 def _chunk(model: Any) -> dict[str, int]:

@@ -21,6 +21,21 @@ def checkpoint(config: Any) -> Generator[tuple[str, ...]]:
         yield (f"the checkpoint {named} (not on this machine: nothing of it was read)",)
 
 
+@contextmanager
+def weights(config: Any) -> Generator[None]:
+    """Let Bridge accept a recipe of adapters that leaves the name of its weights to the user, as all of Bridge's own do
+    (bridge recipes/common.py:318, training/config.py:1488)."""
+    if config.peft is None or config.checkpoint.pretrained_checkpoint is not None:
+        yield
+        return
+    config.checkpoint.pretrained_checkpoint = "named by the user"
+    try:
+        with checkpoint(config):
+            yield
+    finally:
+        config.checkpoint.pretrained_checkpoint = None
+
+
 def vocabulary(config: Any) -> tuple[str, ...]:
     """Give the model the rows of its tokenizer's own model, as setup takes the rows of the tokenizer (bridge
     training/setup.py:681), and return what was replaced. Without a known model nothing is built."""

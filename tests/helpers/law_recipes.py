@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
+from attrs import asdict, evolve
 
 from moedsl.compiler import load_stdlib
 from moedsl.cost import pipeline
@@ -13,6 +13,7 @@ from moedsl.emit.bridge import recipe_text
 from moedsl.emit.naming import function_name
 from moedsl.planner.model.plan import Plan
 from moedsl.verify import case as cases
+from tests.helpers.layouts import checked, run_text
 from tests.helpers.plans import changed, plan
 from tests.helpers.rule_cases import Case
 
@@ -57,8 +58,18 @@ def _plan(case: Case) -> Plan:
         w["model"], w["hardware"], ranks, {**sizes, "pipeline_layout": w["pipeline_layout"] or _layout(w)}, policy,
         (w["global_batch"], w["micro_batch"], w["seq"]), set={f"model.{_FIELDS[k]}": v for k, v in case.facts.items()},
     )  # fmt: skip
+    if w["adapter"]:
+        made = changed(made, task="peft", adapter=_adapter(w), set={"checkpoint.pretrained_checkpoint": "/weights"})
     more = _OFFLOADING if w["offload_modules"] else _GRAPHS if w["cuda_graph"] else {}
     return changed(made, gpus=w["gpus"], **more)
+
+
+def _adapter(w: dict[str, Any]) -> dict[str, Any]:
+    """The adapter of the plan, from the statement of the run."""
+    (program,) = checked(run_text(w)).programs
+    assert program.adapter is not None
+    options = {**asdict(program.adapter, recurse=False), "targets": sorted(program.adapter.targets)}
+    return {**options, "params": 0, "share": 0.0}
 
 
 def _layout(w: dict[str, Any]) -> str | None:

@@ -11,6 +11,7 @@ from attrs import frozen
 from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B, QWEN_235B
 from tests.helpers.lint_values import VALUES, Lines, base
 
+LORA = "megatron.bridge.recipes.qwen.h100.qwen3_moe:qwen3_30b_a3b_peft_4gpu_h100_bf16_config"
 VL = "megatron.bridge.perf_recipes.qwen_vl.h100.qwen3_vl:qwen3_vl_30b_a3b_pretrain_16gpu_h100_bf16_config"
 VL35 = "megatron.bridge.recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_35b_a3b_sft_16gpu_h100_bf16_config"
 _TRACKER = "m.use_te_rng_tracker = cfg.rng.te_rng_tracker = True"
@@ -51,6 +52,13 @@ def _value(rule: str, bad: Lines, good: Lines) -> Mistake:
 
 
 MISTAKES: dict[str, Mistake] = {
+    "adapters without the weights below them": Mistake(
+        "std.recipe_adapters.names_its_weights",
+        "pretrained_checkpoint",
+        ("cfg.checkpoint.pretrained_checkpoint = None",),
+        ('cfg.checkpoint.pretrained_checkpoint = "/weights"',),
+        LORA,
+    ),
     "ETP x EP x PP does not divide the world": Mistake(
         "std.mesh.expert_mesh", "= 32", ("m.expert_model_parallel_size = 32",), ("m.expert_model_parallel_size = 8",)
     ),

@@ -44,6 +44,12 @@ def _case(
     return Case({**DEFAULTS, **base, **layout}, law, facts or {}, build)
 
 
+def _adapted(law: str | None, adapter: str, base: dict[str, Any] = _BASE, **layout: Any) -> Case:
+    """A run that trains an adapter, which only building the model shows."""
+    name = law and f"adapters.{law}"
+    return _case(name, base, build=True, task="peft", adapter=adapter, **layout)
+
+
 CASES: dict[str, Case] = {
     # both meshes
     "attention mesh: cp 3 on 16": _case("mesh.attention_mesh", cp=3, seq=4098, global_batch=60),
@@ -231,6 +237,30 @@ CASES: dict[str, Case] = {
     "hybrid with latent experts over etp": _case(None, _SUPER, ep=32, etp=2, build=True),
     "hybrid under FSDP": _case(None, _NANO, sharding="fsdp"),
     "hybrid, experts offloaded": _case(None, _NANO, recompute=["moe_act"], offload_modules=["expert_fc1"]),
+    # adapters
+    "adapters: rank 9 over tp 2": _adapted("rank_over_tp", "lora rank=9", tp=2),
+    "adapters: rank 9 of row-parallel linears over tp 2": _adapted(None, "lora rank=9 targets=[linear_proj]", tp=2),
+    "adapters: rank 9 of the router over tp 2": _adapted("rank_over_tp", "lora rank=9 targets=[router]", tp=2),
+    "adapters: rank 9 of latents over tp 2": _adapted(
+        "rank_over_tp", "lora rank=9 targets=[linear_kv_up_proj]", _MOONLIGHT, tp=2
+    ),
+    "adapters: rank 9 of experts over etp 2": _adapted(
+        "rank_over_etp", "lora rank=9 experts=each targets=[linear_fc1]", etp=2
+    ),
+    "adapters: rank 9 of experts' second product over etp 2": _adapted(None, "lora rank=9 targets=[linear_fc2]", etp=2),
+    "adapters: rank 12 over 8 experts of a token": _adapted("rank_over_topk", "lora rank=12 normalized=on"),
+    "adapters: rank 24 over 8 experts of a token, etp 2": _adapted(None, "lora rank=24 normalized=on", etp=2),
+    "adapters: DoRA of experts": _adapted("dora_has_a_weight", "dora"),
+    "adapters: DoRA without experts": _adapted(None, "dora experts=none", tp=2),
+    "adapters: DoRA of latents over tp 2": _adapted(
+        "dora_splits", "dora targets=[linear_kv_down_proj]", _MOONLIGHT, tp=2
+    ),
+    "adapters: DoRA of latents": _adapted(None, "dora targets=[linear_kv_down_proj]", _MOONLIGHT),
+    "adapters: canonical LoRA": _adapted(None, "canonical_lora experts=each", tp=2),
+    "adapters of MTP, Mamba and latent experts": _adapted(
+        None, "lora targets=[in_proj, out_proj, eh_proj, fc1_latent_proj, fc2_latent_proj, linear_fc1]", _SUPER
+    ),
+    "adapters of a vision tower": _adapted(None, "lora", _VL, tp=2),
     # delta nets
     "delta heads: 16 over tp 4 x cp 8": _case("delta_net.heads", _NEXT, tp=4, cp=8),
     "delta heads: 16 over tp 2 x cp 8": _case(None, _NEXT, tp=2, cp=8),
@@ -448,6 +478,14 @@ LATER: dict[str, tuple[Case, str]] = {
     "vision with delta nets, images over tp 2 x cp 2 and a rest": (
         _case("vision.image_shards", _VL35, tp=2, cp=2, seq=4100),
         "bridge/models/qwen_vl/modelling_qwen3_vl/utils.py:237 asserts in the first forward pass, also without deepstack",
+    ),
+    "adapters: canonical LoRA beside an output gate": (
+        _adapted("canonical_without_gate", "canonical_lora", _NEXT),
+        "the widths differ in the first forward",
+    ),
+    "adapters under FSDP": (
+        _adapted("weights_before_fsdp", "lora", sharding="fsdp"),
+        "no CPU reads weights in the shards of FSDP",
     ),
     "delta projection of 1544 in FP8": (
         _case("delta_net.quantised_products", _NEXT, tp=8, precision="fp8_current"),

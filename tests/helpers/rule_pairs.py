@@ -16,6 +16,7 @@ from tests.helpers.rule_pairs_symptoms import SYMPTOMS
 from tests.helpers.rule_pairs_vlm import VLM
 from tests.helpers.rule_pairs_workflow import WORKFLOW
 from tests.helpers.rule_runs import FORCED, PARTIAL, WHOLE, Pair, own, run
+from tests.oracles.rule_judge import Run
 
 _MEASURED_30B = {"ep": 16, "global_batch": 1024}
 _DSV3: dict[str, Any] = {"base": "deepseek", "hardware": "h100", "gpus": 256, "ep": 32}
@@ -40,6 +41,11 @@ def _since(versions: tuple[str, str]) -> Pair:
     return yes, no
 
 
+def _adapter(options: str, **layout: Any) -> Run:
+    """A run that trains an adapter."""
+    return run(task="peft", adapter=options, **layout)
+
+
 _PAIRS: dict[str, Pair] = {
     # advice
     "std.cuda_graph_advice.partial_first": (run(cuda_graph=PARTIAL), run(cuda_graph=["attn"])),
@@ -51,6 +57,15 @@ _PAIRS: dict[str, Pair] = {
     "std.delta_net_mtp.model.mtp_num_layers": (run("next"), run()),
     "std.hybrid_mtp.model.mtp_num_layers": (run("super"), run("nano")),
     "std.squared_relu.model.use_fused_weighted_squared_relu": (run("nano"), run()),
+    "std.adapters.one_for_all_experts": (_adapter("lora experts=each"), _adapter("lora")),
+    "std.adapters.qkv_exists": (_adapter("lora"), _adapter("lora", base="moonlight")),
+    "std.adapters.recipe_runs": (_adapter("lora"), _adapter("lora", base="next")),
+    "std.adapters.mixers_too": (
+        _adapter("lora targets=[linear_qkv, in_proj, out_proj]", base="nano"),
+        _adapter("lora", base="nano"),
+    ),
+    "std.adapters.regather_30b": (_adapter("lora", tp=4, ep=4), _adapter("lora", tp=4, ep=8)),
+    "std.adapters.regather_oss": (_adapter("lora", base="oss", tp=2, ep=8), _adapter("lora", base="oss", tp=1, ep=8)),
     "std.dispatch_advice.hybridep_on_nvl72": (run("gb200", dispatcher="hybridep"), run("gb200", dispatcher="alltoall")),
     "std.dispatch_reports.hybridep_over_nodes": (
         run(hardware="b200", gpus=64, ep=32, dispatcher="hybridep"),

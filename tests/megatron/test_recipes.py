@@ -35,6 +35,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     f"megatron.bridge.{r['module']}:{r['function']}": r
     for r in map(json.loads, (DATA / "recipe_layouts.jsonl").read_text(encoding="utf-8").splitlines())
 }
+EXTRACTED = [r for r in TABLE if r.task != "peft"]
+"""The other script left out recipes for adapters; tests/recipes/test_adapters_bridge.py asks Bridge about those."""
 UNSAID = ("ncclep", "fused_group_mlp")
 """A dispatcher and an offload that are no words of the language."""
 
@@ -49,7 +51,7 @@ def expected(row: dict[str, Any], name: str) -> Any:
     return axis.decode(axis.encode(value))
 
 
-@pytest.mark.parametrize("recipe", TABLE, ids=lambda r: r.target)
+@pytest.mark.parametrize("recipe", EXTRACTED, ids=lambda r: r.target)
 def test_it_is_the_layout_that_was_extracted(recipe: Shipped) -> None:
     row = LAYOUTS[recipe.target]
     own = {**recipe.formats, **recipe.layout}
@@ -71,7 +73,7 @@ def test_none_is_missing() -> None:
         if r["hardware"] in known and "verdict" not in r and f"_{r['gpus']}gpu_{r['hardware']}_" in r["function"]
         and not any(word in json.dumps(r) for word in UNSAID)
     }  # fmt: skip
-    assert {r.target for r in TABLE} == wanted
+    assert {r.target for r in EXTRACTED} == wanted
 
 
 def test_the_pins_of_each_are_statements() -> None:

@@ -76,6 +76,8 @@ STATEMENTS = {
     "vlm 3d": ast.VlmStmt((n("3d"),), AT),
     "data mock": ast.DataStmt(n("mock"), AT),
     'data "path"': ast.DataStmt(s("path"), AT),
+    "adapter lora": ast.AdapterStmt(n("lora"), (), AT),
+    "adapter dora rank=8": ast.AdapterStmt(n("dora"), (ast.Binding(n("rank"), num(8), AT),), AT),
     "routing balanced": ast.RoutingStmt(n("balanced"), AT),
     "pin tp=4 cp = 2": ast.PinStmt((ast.Binding(n("tp"), num(4), AT), ast.Binding(n("cp"), num(2), AT)), AT),
     "pin recompute=[moe_act, layernorm] dispatcher=hybridep": ast.PinStmt(

@@ -12,7 +12,7 @@ syntax sync minlines=200
 syntax match moeName '\v[A-Za-z_][A-Za-z0-9_]*%(\.[A-Za-z0-9_]+)*'
 syntax match moeOption '\v[A-Za-z0-9_]+%(\.[A-Za-z0-9_]+)*' contained
 syntax match moeAxis '\v%(offload_modules|overlap\.wgrad|delay_wgrad|grad_reduce|micro_batch|cuda_graph|dispatcher|ep_overlap|overlap\.ep|precision|recompute|sharding|moments|offload|overlap|etp|vpp|cp|ep|pp|tp)%([A-Za-z0-9_.])@!'
-syntax match moeValue '\v%(freeze_projection|freeze_language|full_iteration|moe_preprocess|shared_experts|fp8_blockwise|freeze_vision|fp8_current|mla_up_proj|split_heads|expert_fc1|moe_router|qkv_linear|throughput|all_heads|attn_norm|attn_proj|blackwell|core_attn|each_head|layernorm|optimizer|alltoall|balanced|hybridep|mlp_norm|pretrain|unpadded|variable|moe_act|natural|profile|ampere|deepep|hopper|packed|static|mamba|mrope|mxfp8|nvfp4|rubin|scale|attn|best|bf16|fp32|fsdp|full|high|mock|none|real|rope|yarn|fit|gqa|low|mla|mlp|moe|sft)%([A-Za-z0-9_.])@!'
+syntax match moeValue '\v%(linear_kv_down_proj|linear_q_down_proj|freeze_projection|linear_kv_up_proj|linear_q_up_proj|fc1_latent_proj|fc2_latent_proj|freeze_language|linear_fc1_gate|canonical_lora|full_iteration|moe_preprocess|shared_experts|fp8_blockwise|freeze_vision|linear_fc1_up|linear_q_proj|fp8_current|linear_proj|mla_up_proj|split_heads|expert_fc1|linear_fc1|linear_fc2|linear_qkv|moe_router|qkv_linear|throughput|all_heads|attn_norm|attn_proj|blackwell|core_attn|each_head|layernorm|optimizer|alltoall|balanced|hybridep|linear_k|linear_q|linear_v|mlp_norm|out_proj|pretrain|unpadded|variable|eh_proj|in_proj|moe_act|natural|profile|ampere|deepep|hopper|packed|router|shared|static|mamba|mrope|mxfp8|nvfp4|rubin|scale|attn|best|bf16|dora|each|fp32|fsdp|full|high|lora|mock|none|peft|real|rope|yarn|fit|gqa|low|mla|mlp|moe|sft)%([A-Za-z0-9_.])@!'
 syntax match moeFunction '\v%(has_layout|segment|version|count|floor|ceil|log2|pow2|abs|max|min)\ze\s*\('
 syntax match moeNumber '\v[0-9][A-Za-z0-9_.]*%(%([eE])@1<=[+-][0-9]+)='
 syntax match moeNumber '\v[0-9]+%(\.[0-9]+)=%([eE][+-]=[0-9]+)=[kMG]=%(\s*%(PFLOPS|TFLOPS|GB/s|TB/s|GiB|TiB|GB|TB)%([A-Za-z0-9_.])@!|\%%([A-Za-z0-9_("\[])@!|\s+\%%(\s*%($|[#;}\]),]|%(because|confirm|worth|cite|when|fix)%([A-Za-z0-9_.])@!))@=)'
@@ -28,7 +28,7 @@ syntax region moeBrackets matchgroup=moeDelimiter start='[(\[]' end='[)\]]' cont
 syntax cluster moeExpression contains=moeName,moeAxis,moeValue,moeFunction,moeNumber,moeOperator,moeDelimiter,moeConstant,moeWordOperator,moeClause,moeString,moeComment,moeBrackets
 
 " Statements
-syntax match moeStatement '\v%(%(^|[;{])\s*)@<=%(micro_batch|precision|hardware|workflow|isolate|require|routing|prefer|target|allow|batch|model|sweep|data|risk|task|pin|seq|set|vlm)%([A-Za-z0-9_.])@!'
+syntax match moeStatement '\v%(%(^|[;{])\s*)@<=%(micro_batch|precision|hardware|workflow|adapter|isolate|require|routing|prefer|target|allow|batch|model|sweep|data|risk|task|pin|seq|set|vlm)%([A-Za-z0-9_.])@!'
 syntax match moeLink '\v%(%(%(^|[;{])\s*)@<=%(hardware\s+)=[A-Za-z_][A-Za-z0-9_]*%(\.[A-Za-z0-9_]+)*\s+)@<=x%([A-Za-z0-9_.-])@!'
 syntax match moeLink '\v%(%(%(^|[;{])\s*)@<=[A-Za-z_][A-Za-z0-9_]*%(\.[A-Za-z0-9_]+)*\s+)@<=first%([A-Za-z0-9_.])@!'
 syntax match moeStatement '\v%(%(^|[;{])\s*)@<=profile\ze\s+first%([A-Za-z0-9_.])@!%(\s*\{)@!'

@@ -140,6 +140,28 @@ class Policy(Record, first=axes.POLICY):
     freeze_language: bool
 
 
+class AdapterPlan(Record):
+    """What `task peft` trains instead of all weights."""
+
+    method: str
+    """lora, dora or canonical_lora."""
+    rank: int
+    alpha: int
+    dropout: float
+    targets: Sequence[str]
+    """Megatron's names of the modules that have an adapter."""
+    experts: str
+    """shared: one adapter for all experts of a layer; each: one for each; none: routed experts have none."""
+    normalized: bool
+    """Whether experts have the rank over the experts of a token."""
+    regather: bool
+    """Whether an input that TP gathers is gathered again in backward."""
+    params: int
+    """Parameters of the adapters, each counted once."""
+    share: float
+    """The same over all parameters of the model."""
+
+
 class Search(Record):
     """The extent of the search."""
 
@@ -174,13 +196,15 @@ class Plan(Record, kw_only=True):
     phase: str
     """fit, scale, profile or throughput."""
     task: str
-    """pretrain or sft."""
+    """pretrain, sft or peft."""
     target: Target
     needs: tuple[Need, ...]
     device: Device
     layout: Layout
     batch: Batch
     policy: Policy
+    adapter: AdapterPlan | None = None
+    """With `task peft`."""
     derived: Mapping[str, Any]
     """Bridge fields that follow from the layout."""
     env: Mapping[str, Any]

@@ -10,6 +10,7 @@ from moedsl.planner.memory_verdict import bounds_text
 from moedsl.planner.model.decisions import Alternative
 from moedsl.planner.model.estimate import Interval, Stage
 from moedsl.planner.model.plan import Layout, Need, Plan
+from moedsl.schema.adapter import OF_MLP
 from moedsl.schema.axes import ATTENTION, AXES, EXPERTS, pairs, show
 from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.versions import as_number
@@ -18,7 +19,17 @@ from moedsl.support.text import counted, short, table, tokens, wrapped
 
 def plan_text(p: Plan) -> str:
     """Print one plan: the layout, then its memory, its speed, and the reasons."""
-    layout = [_head(p), _meshes(p), _batch(p), _policy(p), _memory(p), _time(p), _decisions(p), _experiment(p)]
+    layout = [
+        _head(p),
+        _meshes(p),
+        _batch(p),
+        _policy(p),
+        _adapter(p),
+        _memory(p),
+        _time(p),
+        _decisions(p),
+        _experiment(p),
+    ]
     more = [_walls(p), _parts(p), _ladder(p), _steps(p), _alternatives(p), _shipped(p), _short_twin(p)]
     parts = [*layout, *more, _advice(p), _measured(p), _needs(p), _covers(p)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -81,6 +92,26 @@ def _policy(p: Plan) -> str:
         a.name for a in policies if a.quiet and a.kind == "flag" and getattr(q, a.name)
     ]
     return "Policy\n  " + ", ".join([*(f"{a.name} {show(getattr(q, a.name))}" for a in words), *flags])
+
+
+_OF_EXPERTS = {
+    "shared": "one adapter for all experts of a layer",
+    "each": "one adapter for each expert",
+    "none": "none on routed experts",
+}
+
+
+def _adapter(p: Plan) -> str:
+    a = p.adapter
+    if a is None:
+        return ""
+    rank = f"{a.method} of rank {a.rank}, alpha {a.alpha}" + (f", dropout {a.dropout:g}" if a.dropout else "")
+    rest = [", ".join(a.targets), *([_OF_EXPERTS[a.experts]] if not {*a.targets}.isdisjoint(OF_MLP) else [])]
+    rest += ["experts have the rank over the experts of a token"] if a.normalized else []
+    trained = (
+        f"{a.params / 1e6:,.1f}M parameters are trained, {100 * a.share:.2g}% of the model; all weights are frozen"
+    )
+    return "\n".join(["Adapter", wrapped(f"{rank}: {'; '.join(rest)}"), wrapped(trained)])
 
 
 def _memory(p: Plan) -> str:

@@ -1,0 +1,113 @@
+"""Read `adapter`: what `task peft` trains. What it leaves out is the default of Bridge's class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, suggest
+from moedsl.megatron import adapters
+from moedsl.rules.interpreter import evaluate
+from moedsl.schema.adapter import EXPERTS, METHODS, PARTS, TARGETS, Adapter
+from moedsl.syntax import ast
+
+MOST_RANK = 8192
+_FLAGS = {"on": True, "off": False}
+_FUSED = tuple(PARTS)
+_SPLIT = tuple(name for parts in PARTS.values() for name in parts)
+
+
+def read(stmt: ast.AdapterStmt | None, trains: bool, diagnostics: list[Diagnostic]) -> Adapter | None:
+    """Read the adapter of a run that `trains` one; errors go to `diagnostics`."""
+    if stmt is not None and not trains:
+        text, help = "only `task peft` trains an adapter", "write `task peft`, or drop `adapter`"
+        fixes = (Fix("Drop `adapter`", DROP, stmt.span),)
+        diagnostics.append(error("check.adapter", text, stmt.span, help=help, fixes=fixes))
+    method = stmt.method.id if stmt else METHODS[0]
+    if stmt is not None and method not in METHODS:
+        text = f"an adapter is one of {', '.join(METHODS)}, not `{method}`"
+        diagnostics.append(error("check.unknown_word", text, stmt.method.span, help=suggest(method, [*METHODS])))
+        return None
+    own = _options(stmt.bindings, method, diagnostics) if stmt else {}
+    options: dict[str, Any] = {**adapters.defaults(method), "method": method, **own}
+    return Adapter(**options) if trains else None
+
+
+def _options(bindings: tuple[ast.Binding, ...], method: str, diagnostics: list[Diagnostic]) -> dict[str, Any]:
+    own: dict[str, Any] = {}
+    for b in bindings:
+        name = b.name.id
+        found = [*_mistakes(b, method, own)]
+        diagnostics += found
+        if not found:
+            own[name] = _OPTIONS[name][0](b.value)
+    return own
+
+
+def _mistakes(b: ast.Binding, method: str, own: Mapping[str, Any]) -> Iterator[Diagnostic]:
+    name = b.name.id
+    if name not in _OPTIONS:
+        help = suggest(name, [*_OPTIONS]) or (f"one of {', '.join(_OPTIONS)}",)
+        yield error("check.adapter", f"an adapter has no `{name}`", b.name.span, help=help)
+    elif name in own:
+        fixes = (Fix("Drop this one", DROP, b.span),)
+        yield error("check.twice", f"`{name}` is stated twice", b.span, help="keep one of them", fixes=fixes)
+    elif _OPTIONS[name][0](b.value) is None:
+        yield error("check.type", f"`{name}` is {_OPTIONS[name][1]}", b.value.span, help=f"write `{_OPTIONS[name][2]}`")
+    elif not adapters.has(method, name):
+        yield error("check.adapter", f"{method} has no `{name}` in Bridge", b.span, help="use `adapter lora`")
+    elif name == "targets":
+        yield from _targets(b.value, method)
+
+
+def _targets(value: ast.Expr, method: str) -> Iterator[Diagnostic]:
+    """Report unknown modules, and modules that the method names in parts or as a whole."""
+    assert isinstance(value, ast.List)
+    refused = _FUSED if method == "canonical_lora" else _SPLIT
+    for item in value.items:
+        assert isinstance(item, ast.Name)
+        if item.id not in TARGETS:
+            text = f"no module that takes an adapter is called `{item.id}`"
+            help = suggest(item.id, [*TARGETS]) or (f"one of {', '.join(TARGETS)}",)
+            yield error("check.unknown_word", text, item.span, help=help)
+        elif item.id in refused:
+            right = ", ".join(PARTS.get(item.id) or [w for w, parts in PARTS.items() if item.id in parts])
+            text = f"{method} does not know `{item.id}`"
+            cites = ("bridge peft/canonical_lora.py:277",)
+            yield error("check.adapter", text, item.span, help=Instead(f"write `{right}`", right), cites=cites)
+
+
+def _whole(value: ast.Expr) -> int | None:
+    number = evaluate(value, {}) if isinstance(value, ast.Number) and value.unit is None else None
+    return number if isinstance(number, int) and 0 < number <= MOST_RANK else None
+
+
+def _share(value: ast.Expr) -> float | None:
+    number = evaluate(value, {}) if isinstance(value, ast.Number) and value.unit in (None, "%") else None
+    return float(number) if number is not None and 0 <= number < 1 else None
+
+
+def _flag(value: ast.Expr) -> bool | None:
+    return _FLAGS.get(value.id) if isinstance(value, ast.Name) else None
+
+
+def _experts(value: ast.Expr) -> str | None:
+    return value.id if isinstance(value, ast.Name) and value.id in EXPERTS else None
+
+
+def _names(value: ast.Expr) -> frozenset[str] | None:
+    names = [i.id for i in value.items if isinstance(i, ast.Name)] if isinstance(value, ast.List) else []
+    return frozenset(names) if names and len(names) == len(value.items) else None  # type: ignore[union-attr]
+
+
+_OPTIONS: Mapping[str, tuple[Callable[[ast.Expr], Any], str, str]] = {
+    "rank": (_whole, "a whole number from 1 to 8192", "rank=32"),
+    "alpha": (_whole, "a whole number from 1 to 8192", "alpha=32"),
+    "dropout": (_share, "a share below 1", "dropout=0.1"),
+    "targets": (_names, "a list of modules", "targets=[linear_qkv, linear_proj]"),
+    "experts": (_experts, f"one of {', '.join(EXPERTS)}", "experts=each"),
+    "normalized": (_flag, "on or off", "normalized=on"),
+    "regather": (_flag, "on or off", "regather=on"),
+}
+"""Each option with its reader, and what it takes."""
+OPTIONS = tuple(_OPTIONS)

@@ -1,0 +1,160 @@
+"""Count the adapters of `task peft` as Megatron Bridge 0.6.2 builds them: parameters, saved inputs, passes.
+
+An adapter is two products: from the input of its linear to the rank, and from the rank to the output (bridge
+peft/utils.py:896). TP splits one dimension of each, so a rank holds rank x (inputs + outputs) / TP of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Literal
+
+from moedsl.cost import mixers
+from moedsl.cost.blocks import in_mtp, kinds, products, routed_width
+from moedsl.cost.parameters import Parameters, built
+from moedsl.cost.pipeline import Layout
+from moedsl.schema.adapter import PARTS, Adapter
+from moedsl.schema.facts import Model
+from moedsl.schema.frozen import frozen
+
+IN_TOWER = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", *PARTS["linear_qkv"], *PARTS["linear_fc1"])
+"""The targets that the vision tower has too."""
+Split = Literal["outputs", "inputs", "neither"]
+
+
+@frozen
+class Linear:
+    """One linear module of a block."""
+
+    name: str
+    inputs: int
+    outputs: int
+    split: Split
+    """What TP splits of the module itself."""
+    at: str
+    """The part of the block: attention, mlp, shared, experts, mixer, router, latent, mtp or vision."""
+    parts: tuple[int, ...] = ()
+    """The outputs of the parts of a fused module, of which canonical LoRA adapts each by itself."""
+
+
+def _attention(m: Model) -> Iterator[Linear]:
+    if m.attention != "mla":
+        q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
+        fused = q * (1 + m.attention_gate) + 2 * kv
+        yield Linear("linear_qkv", m.hidden, fused, "outputs", "attention", (q, kv, kv))
+        yield Linear("linear_proj", q, m.hidden, "inputs", "attention")
+        return
+    qk = m.heads * (m.qk_nope_dim + m.qk_rope_dim)
+    if m.q_lora_rank:
+        yield Linear("linear_q_down_proj", m.hidden, m.q_lora_rank, "neither", "attention")
+        yield Linear("linear_q_up_proj", m.q_lora_rank, qk, "outputs", "attention")
+    else:
+        yield Linear("linear_q_proj", m.hidden, qk, "outputs", "attention")
+    latent, v = m.kv_lora_rank, m.heads * m.v_head_dim
+    yield Linear("linear_kv_down_proj", m.hidden, latent + m.qk_rope_dim, "neither", "attention")
+    yield Linear("linear_kv_up_proj", latent, m.heads * m.qk_nope_dim + v, "outputs", "attention")
+    yield Linear("linear_proj", v, m.hidden, "inputs", "attention")
+
+
+def _mlp(m: Model, around: int, width: int, at: str) -> Iterator[Linear]:
+    halves = width * (products(m) - 1)
+    # one adapter for both halves of experts (bridge peft/canonical_lora.py:45)
+    parts = (halves // 2, halves // 2) if at != "experts" else ()
+    yield Linear("linear_fc1", around, halves, "outputs", at, parts)
+    yield Linear("linear_fc2", width, around, "inputs", at)
+
+
+def _moe(m: Model) -> Iterator[Linear]:
+    yield Linear("router", m.hidden, m.experts, "neither", "router")
+    if m.moe_latent:
+        yield Linear("fc1_latent_proj", m.hidden, m.moe_latent, "neither", "latent")
+        yield Linear("fc2_latent_proj", m.moe_latent, m.hidden, "neither", "latent")
+    yield from _mlp(m, routed_width(m), m.expert_hidden, "experts")
+    if m.shared_expert_hidden:
+        yield from _mlp(m, m.hidden, m.shared_expert_hidden, "shared")
+
+
+def _mixer(m: Model, kind: mixers.Mixer) -> Iterator[Linear]:
+    yield Linear("in_proj", m.hidden, kind.projected, "outputs", "mixer")
+    yield Linear("out_proj", kind.inner, m.hidden, "inputs", "mixer")
+
+
+@lru_cache(maxsize=256)
+def linears(m: Model) -> Mapping[str, tuple[Linear, ...]]:
+    """List the linears of one of each feature of `profiles.held` that an adapter may be on."""
+    attention, dense, moe = (*_attention(m),), (*_mlp(m, m.hidden, m.ffn_hidden, "mlp"),), (*_moe(m),)
+    of = {kind: (*_mixer(m, one),) for kind, one in mixers.of(m).items()}
+    if m.hybrid:
+        out = {"dense": dense, "moe": moe, "attention": attention, **of}
+    else:
+        out = {"dense": attention + dense, "moe": attention + moe, **{kind: one + moe for kind, one in of.items()}}
+    return {**out, "mtp": (Linear("eh_proj", 2 * m.hidden, m.hidden, "outputs", "mtp"),), "vision": _vision(m)}
+
+
+def _vision(m: Model) -> tuple[Linear, ...]:
+    """List the linears of the whole tower with its mergers, whose names are those of the language model."""
+    v = m.vision
+    if v is None:
+        return ()
+    layer = (
+        Linear("linear_qkv", v.hidden, 3 * v.hidden, "outputs", "vision", (v.hidden,) * 3),
+        Linear("linear_proj", v.hidden, v.hidden, "inputs", "vision"),
+        Linear("linear_fc1", v.hidden, v.ffn_hidden, "outputs", "vision"),
+        Linear("linear_fc2", v.ffn_hidden, v.hidden, "inputs", "vision"),
+    )
+    wide = v.hidden * v.merge**2
+    merger = (
+        Linear("linear_fc1", wide, wide, "outputs", "vision"),
+        Linear("linear_fc2", wide, v.out_hidden, "inputs", "vision"),
+    )
+    return layer * v.layers + merger * (1 + len(v.deepstack))
+
+
+def adapted(m: Model, a: Adapter, feature: str) -> Iterator[tuple[Linear, tuple[int, ...]]]:
+    """List the linears of a feature that have adapters, each with the outputs of its adapters."""
+    for linear in linears(m).get(feature, ()):
+        if linear.at == "experts" and a.experts == "none":
+            continue
+        if a.method != "canonical_lora" or linear.name not in PARTS:
+            parts = (linear.outputs,) if linear.name in a.targets else ()
+        else:
+            wanted = [name in a.targets for name in PARTS[linear.name]]
+            parts = tuple(n for n, on in zip(linear.parts, wanted, strict=False) if on)
+            parts = (linear.outputs,) if not linear.parts and any(wanted) else parts
+        if parts:
+            yield linear, parts
+
+
+def rank_of(m: Model, a: Adapter, linear: Linear, etp: int) -> int:
+    """Return the rank of the adapter of a linear; a normalized one of experts is rounded up to a multiple of ETP
+    (bridge peft/utils.py:700)."""
+    if linear.at != "experts" or not a.normalized:
+        return a.rank
+    rank = a.rank // m.topk
+    return rank if linear.split == "inputs" else -(-rank // etp) * etp
+
+
+def count(m: Model, a: Adapter, feature: str, tp: int, ep: int, etp: int) -> Parameters:
+    """Count the adapters of one of a feature on a rank. DoRA adds the length of each row of the weight (bridge
+    peft/dora_layers.py:114)."""
+    total = Parameters()
+    for linear, parts in adapted(m, a, feature):
+        split, local = (etp, m.experts // ep) if linear.at == "experts" else (tp, 1)
+        n = rank_of(m, a, linear, etp) * (linear.inputs * len(parts) + sum(parts)) // split
+        n = n * local if a.experts == "each" else n
+        if a.method == "dora":
+            n = n + (linear.outputs // split if linear.split == "outputs" else linear.outputs)
+        total += Parameters(expert=n) if linear.at == "experts" else Parameters(n)
+    return total
+
+
+def stage(m: Model, a: Adapter, layout: Layout, rank: int, tp: int, ep: int, etp: int) -> Parameters:
+    """Count the adapters of pipeline rank `rank`."""
+    each, ahead, total = {f: count(m, a, f, tp, ep, etp) for f in linears(m)}, in_mtp(m), Parameters()
+    for c in layout.stage(rank):
+        depths = built(m, c.mtp)
+        total += each["mtp"] * depths + each["vision"] * c.embedding
+        for kind in kinds(m):
+            total += each[kind] * (c.of(kind) + depths * ahead[kind])
+    return total

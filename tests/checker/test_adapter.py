@@ -1,0 +1,111 @@
+"""`adapter`: its options, their mistakes, and the fields of Bridge that they are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
+from moedsl.megatron import adapters
+from moedsl.megatron.fields import lookup
+from moedsl.schema.adapter import METHODS, TARGETS, Adapter
+
+BASE = "qwen3_30b_a3b; h100 x 8; task peft; "
+
+
+def checked(text: str) -> tuple[Adapter | None, list[str]]:
+    result = compile_source(Source("run.moe", text), "check")
+    errors = [f"{d.id}: {d.message}" for d in result.diagnostics if d.is_error]
+    return (result.programs[0].adapter if not errors else None), errors
+
+
+def test_the_default_is_that_of_bridges_common_function() -> None:
+    made, _ = checked(BASE)
+    four = frozenset(("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"))
+    assert made == Adapter("lora", 32, 32, 0.0, four, "shared")
+
+
+def test_every_option_is_read() -> None:
+    made, _ = checked(
+        BASE
+        + "adapter lora rank=8 alpha=16 dropout=0.1 targets=[linear_qkv, router] experts=each normalized=on regather=on"
+    )
+    assert made == Adapter("lora", 8, 16, 0.1, frozenset(("linear_qkv", "router")), "each", True, True)
+    assert checked(BASE + "adapter lora dropout=5%")[0] == checked(BASE + "adapter lora dropout=0.05")[0]
+
+
+def test_another_method_has_its_own_defaults() -> None:
+    dora, canonical = (checked(BASE + f"adapter {m}")[0] for m in ("dora", "canonical_lora"))
+    assert dora is not None and dora.alpha == 64
+    assert canonical is not None and "linear_q" in canonical.targets and "linear_qkv" not in canonical.targets
+
+
+MISTAKES = {
+    "adapter lorax": "check.unknown_word: an adapter is one of lora, dora, canonical_lora, not `lorax`",
+    "adapter lora rang=8": "check.adapter: an adapter has no `rang`",
+    "adapter lora rank=8 rank=16": "check.twice: `rank` is stated twice",
+    "adapter lora rank=0": "check.type: `rank` is a whole number from 1 to 8192",
+    "adapter lora rank=8.5": "check.type: `rank` is a whole number from 1 to 8192",
+    "adapter lora rank=-1": "check.type: `rank` is a whole number from 1 to 8192",
+    "adapter lora dropout=1": "check.type: `dropout` is a share below 1",
+    "adapter lora targets=linear_qkv": "check.type: `targets` is a list of modules",
+    "adapter lora targets=[]": "check.type: `targets` is a list of modules",
+    "adapter lora targets=[linear_qkv, attn]": "check.unknown_word: no module that takes an adapter is called `attn`",
+    "adapter lora targets=[linear_q]": "check.adapter: lora does not know `linear_q`",
+    "adapter canonical_lora targets=[linear_qkv]": "check.adapter: canonical_lora does not know `linear_qkv`",
+    "adapter lora experts=all": "check.type: `experts` is one of shared, each, none",
+    "adapter lora normalized=yes": "check.type: `normalized` is on or off",
+    "adapter dora normalized=on": "check.adapter: dora has no `normalized` in Bridge",
+    "adapter canonical_lora regather=on": "check.adapter: canonical_lora has no `regather` in Bridge",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_has_one_message(text: str) -> None:
+    assert checked(BASE + text)[1] == [MISTAKES[text]]
+
+
+def test_an_adapter_needs_its_task() -> None:
+    _, errors = checked("qwen3_30b_a3b; h100 x 8; task sft; adapter lora")
+    assert errors == ["check.adapter: only `task peft` trains an adapter"]
+
+
+def test_a_field_of_an_adapter_needs_one() -> None:
+    path = "peft.dropout_position"
+    assert checked(BASE + f'set {path} = "post"')[1] == []
+    for text in (
+        f'qwen3_30b_a3b; h100 x 8; task sft; set {path} = "post"',
+        BASE + "adapter dora; set peft.lora_dtype = torch.float32",
+    ):
+        result = compile_source(Source("run.moe", text), "plan")
+        assert [d.id for d in result.diagnostics if d.is_error] == ["check.other_class"]
+
+
+@pytest.mark.parametrize("experts", ["shared", "each", "none"])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_object_for_bridge_reads_back(method: str, experts: str) -> None:
+    if method == "dora" and experts == "each":
+        return
+    a = Adapter(**{**adapters.defaults(method), "method": method, "experts": experts})
+    call = adapters.call(a)
+    assert adapters.read(call.name, {f"peft.{n}": v for n, v in call.kwargs.items()}) == a
+
+
+def test_patterns_of_others_are_not_guessed() -> None:
+    for targets in (
+        ["*.layers.0.*.linear_qkv"],
+        ["*.mlp.linear_fc1"],
+        ["linear_fc1", "*.mlp.linear_fc2", "*.shared_experts.linear_fc2"],
+        [],
+    ):
+        assert adapters.read("LoRA", {"peft.target_modules": targets}) is None
+    assert adapters.read("VLMLoRA", {}) is None
+
+
+def test_targets_cover_bridges_defaults() -> None:
+    field = lookup("peft.target_modules")
+    assert field is not None
+    named = {t for value in (field.default, *field.others.values()) for t in value}
+    assert named <= {*TARGETS}, json.dumps(sorted(named))
