@@ -40,7 +40,7 @@ def budget(t: Trace, steps: Steps, classes: Classes) -> Json:
         "step_s": step,
         "device": {n: mean[n] for n in ("busy_s", "idle_s", "compute_s", "compute_absent_s", "communication_s",
                                         "communication_exposed_s")},
-        "walls": _walls(mean, step),
+        **_walls(mean, step),
         "classes": _classes(mean, numbers, step),
         "collectives": _collectives(mean, t, numbers),
         "idle": {"total_s": mean["idle_s"], "by_cause": {c: mean[f"idle {c}"] for c in CAUSES}},
@@ -109,7 +109,7 @@ def _walls(mean: dict[str, float], step: float) -> Json:
     rest = max(step - sum(seconds.values()), 0.0)
     walls = {name: {"s": s, "share": s / step} for name, s in (seconds | {"unresolved": rest}).items()}
     lost = {name: seconds[name] for name in ("communication", "host", "memory")}
-    return walls | {"largest_loss": max(lost, key=lambda w: lost[w])}
+    return {"walls": walls, "largest_loss": max(lost, key=lambda w: lost[w])}
 
 
 def _absent(mean: dict[str, float]) -> dict[str, float]:

@@ -24,16 +24,14 @@ NEEDS = {
     SET: ("start", "end", "streamId", "correlationId"),
     GRAPH: ("start", "end", "streamId", "correlationId"),
     RUNTIME: ("start", "correlationId", "globalTid"),
-    NVTX: ("start", "end", "eventType", "text", "globalTid"),
+    NVTX: ("start", "end", "eventType", "globalTid"),
     STRINGS: ("id", "value"),
 }
 """The columns that are read of each table; others differ between versions."""
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 """CUPTI's kinds of copies (CUpti_ActivityMemcpyKind)."""
-RANGES = (59, 60, 70, 71)
-"""Nsight's types of ranges: pushed or started, and the same of NVTX 3 with a payload."""
-STACKED = (59, 70)
-"""Pushed ranges, which nest on their thread."""
+STARTED = (60, 71)
+"""Nsight's types of ranges with a start and an end of their own, of NVTX and with a payload; others nest on a thread."""
 NAMES = ("demangledName", "shortName", "mangledName")
 """The columns that may have a kernel's name, the best first."""
 ROWS = 1 << 16
@@ -111,17 +109,15 @@ class _Export:
         if NVTX not in self.tables:
             return spans, steps
         by_id = "textId" in self.tables[NVTX]
-        text = "COALESCE(e.text, s.value)" if by_id else "e.text"
+        said = ["e.text"] * ("text" in self.tables[NVTX]) + ["s.value"] * by_id
+        text = f"COALESCE({', '.join(said)}, NULL, '')"
         join = f"LEFT JOIN {STRINGS} s ON s.id = e.textId" if by_id else ""
-        query = (
-            f"SELECT e.start, e.end, {text}, e.globalTid, e.eventType FROM {NVTX} e {join} "
-            f"WHERE e.end IS NOT NULL AND e.eventType IN {RANGES}"
-        )
-        for start, end, said, thread, kind in self._rows(query):
-            short = _short(said or "")
+        query = f"SELECT e.start, e.end, {text}, e.globalTid, e.eventType FROM {NVTX} e {join} WHERE e.end IS NOT NULL"
+        for start, end, name, thread, kind in self._rows(query):
+            short = _short(name)
             if self.is_step(short):
                 steps.append(((thread or 0) >> 24 & PROCESS, Range(short, start, end)))
-            if kind in STACKED:
+            if kind not in STARTED:
                 spans.add(start, end, self.names(short), self.threads(thread))
         return spans, steps
 
@@ -168,7 +164,7 @@ class _Export:
         calls, ids = Spans(), array("q")
         if RUNTIME in self.tables:
             wanted = set(correlations.tolist())
-            query = f"SELECT correlationId, start, globalTid FROM {RUNTIME} WHERE (globalTid >> 24 & {PROCESS}) = ?"
+            query = f"SELECT correlationId, start, globalTid FROM {RUNTIME} WHERE ? IN (0, globalTid >> 24 & {PROCESS})"
             for correlation, start, thread in self._rows(query, (process >> 24 & PROCESS,)):
                 if correlation in wanted:
                     calls.add(start, start, 0, self.threads(thread))

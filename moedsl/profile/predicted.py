@@ -122,7 +122,7 @@ def _constant(line: Json, theirs: Seconds, moved: Mapping[str, Seconds], cost: C
 
 def _fixes(r: Json, chosen: Chosen, plan: Plan, theirs: Seconds, mine: Mapping[str, float | None]) -> Json | None:
     """Price what the rules know for the largest loss: each part changes as predicted, as often as it was measured."""
-    wall = r["walls"]["largest_loss"]
+    wall = r["largest_loss"]
     fix = plan.walls.fixes.get(wall)
     if fix is None:
         return None

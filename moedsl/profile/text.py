@@ -57,8 +57,8 @@ def _ranks(r: Json) -> Iterator[list[str]]:
 
 
 def _walls(r: Json) -> list[str]:
-    rows = [(name, _ms(w["s"]), _share(w["share"])) for name, w in r["walls"].items() if name != "largest_loss"]
-    return ["Walls", *table(rows, "lr"), f"  largest loss: {r['walls']['largest_loss']}"]
+    rows = [(name, _ms(w["s"]), _share(w["share"])) for name, w in r["walls"].items()]
+    return ["Walls", *table(rows, "lr"), f"  largest loss: {r['largest_loss']}"]
 
 
 def _classes(r: Json) -> list[str]:

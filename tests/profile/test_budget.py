@@ -85,7 +85,7 @@ def test_idle_time_has_causes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "launch": pytest.approx(100 + 60 + 100 * 2 / 3), "bubble": pytest.approx(20 + 50), "communication": 0,
         "dependency": 0, "unresolved": pytest.approx(100 / 3),
     }  # fmt: skip
-    walls = {n: w["s"] / 1e-6 for n, w in data["walls"].items() if n != "largest_loss"}
+    walls = {n: w["s"] / 1e-6 for n, w in data["walls"].items()}
     assert walls["compute"] == pytest.approx(500)
     assert walls["communication"] == pytest.approx(150 + 70)
     assert walls["memory"] == pytest.approx(20)

@@ -85,6 +85,10 @@ def test_older_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     """Columns and tables that only some versions have are not needed."""
     less = ("CUPTI_ACTIVITY_KIND_MEMCPY", "META_DATA_EXPORT", "TARGET_INFO_GPU", "NVTX_EVENTS.endGlobalTid")
     assert main(["profile", str(write(tmp_path / "a.sqlite", [three_steps()], drop=less))]) == 0
+    capsys.readouterr()
+    alone = ("CUPTI_ACTIVITY_KIND_KERNEL.globalPid", "CUPTI_ACTIVITY_KIND_MEMCPY.globalPid")
+    assert main(["profile", str(write(tmp_path / "c.sqlite", [three_steps()], drop=alone)), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["idle"]["by_cause"]["launch"] > 0
     bare = write(tmp_path / "b.sqlite", [three_steps()], drop=("CUPTI_ACTIVITY_KIND_RUNTIME",))
     assert main(["profile", str(bare)]) == 0
     assert "cause unknown" in capsys.readouterr().out

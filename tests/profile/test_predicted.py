@@ -42,7 +42,7 @@ def report(parts: predicted.Seconds, wall: str = "communication") -> Json:
     return {
         "step_s": sum(parts.values()), "classes": rows, "on_cpu": False, "device_name": "", "world": 16,
         "idle": {"by_cause": {"launch": parts["launches"], "bubble": 0.0}},
-        "walls": {"memory": {"s": parts["offloading"]}, "largest_loss": wall},
+        "walls": {"memory": {"s": parts["offloading"]}}, "largest_loss": wall,
     }  # fmt: skip
 
 
