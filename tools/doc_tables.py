@@ -275,6 +275,10 @@ LEFT = """### Left out
 
 Claims that no rule or behaviour carries, and why.
 """
+SUPERSEDED = """### Superseded
+
+Claims that a newer text contradicts, and what decides instead. The older advice stays with its reason, worth 0%.
+"""
 IGNORED = """### Lines that state nothing
 """
 REASONS = {
@@ -285,12 +289,12 @@ REASONS = {
     "damaged": "a damaged place of the copy, with no whole sentence",
     "prose": "the subject of the guide",
 }
-NOTES = """### How damaged places were read
+NOTES = """### Notes
 """
 
 
 def documents_page(library: Library) -> str:
-    """Write each document's claims with their rules and tests, what is left out, and how damaged places were read."""
+    """Write each document's claims with their rules and tests, what is superseded or left out, and notes."""
     found = documents.load(documents.rule_ids(library))
     parts = [
         "# The documents\n",
@@ -309,12 +313,16 @@ def _count(d: Document) -> list[str]:
 
 
 def _claims(d: Document) -> Iterable[str]:
-    yield "From " + ", ".join(code(c.file) for c in d.copies) + ".\n"
+    yield "From " + ", ".join(f"{code(c.file)} ({c.date})" for c in d.copies) + ".\n"
     borne = [c for c in d.claims if c.left is None]
     yield table(
-        ["Where", "Kind", "Says", "Carried by", "Shown by"],
-        ([c.where, c.kind, c.says, _carriers(c), _shown(c)] for c in borne),
+        ["Where", "Date", "Kind", "Says", "Carried by", "Shown by"],
+        ([c.where, d.dates(c), c.kind, c.says, _carriers(c), _shown(c)] for c in borne),
     )
+    superseded = [[c.where, d.dates(c), c.says, c.superseded] for c in d.claims if c.superseded is not None]
+    if superseded:
+        yield SUPERSEDED
+        yield table(["Where", "Date", "Says", "Instead"], superseded)
     left = [[c.where, c.kind, c.says, c.left] for c in d.claims if c.left is not None]
     if left:
         yield LEFT

@@ -61,15 +61,21 @@ def _rules(id: str, known: tuple[Rule, ...], sources: dict[str, Source]) -> Iter
 
 def _rule(r: Rule, sources: dict[str, Source]) -> str:
     line, _ = sources[r.span.file].position(r.span.start)
-    worth = f", worth {r.worth:.0%} of the step time" if r.kind == "prefer" else ""
+    worth = f", worth {r.worth * 100:g}% of the step time" if r.kind == "prefer" else ""
     lines = [f"{r.kind} {r.id}{worth}", f"  {print_expr(r.expr)}"]
     lines += [f"  when {print_expr(r.when)}"] if r.when is not None else []
     lines += [f"  because: {r.because}"] if r.because else []
     lines += [f"  confirm: {r.confirm}"] if r.confirm else []
     lines += [f"  fix: {r.fix}"] if r.fix else []
     lines += [f"  cite: {c}" for c in r.cites]
-    lines += [f"  carries: {c.says} ({d.title}, {c.where})" for d, c in documents.claims_of(r.id)]
+    lines += [f"  {_carried(d, c)}" for d, c in documents.claims_of(r.id)]
     return "\n".join([*lines, f"  declared at {r.span.file}:{line}", f"  {_STRENGTH[r.kind]}"])
+
+
+def _carried(d: documents.Document, c: documents.Claim) -> str:
+    """A claim with its place and the dates of the texts that have it, and what supersedes it."""
+    line = f"carries: {c.says} ({d.title}, {c.where}; {d.dates(c)})"
+    return line if c.superseded is None else f"{line}; superseded: {c.superseded}"
 
 
 _STRENGTH = {

@@ -25,9 +25,11 @@ KINDS = ("rule", "default", "number", "pitfall", "symptom")
 """The kinds of claims."""
 IGNORED = ("heading", "link", "licence", "duplicate", "damaged", "prose")
 """Reasons why a line of a text states nothing of its own."""
-_COPY = ("file", *IGNORED)
+UNDATED = "undated"
+"""For a text without a date of its own."""
+_COPY = ("file", "date", *IGNORED)
 _DOCUMENT = ("title", "sources", "claim")
-_CLAIM = ("says", "where", "kind", "lines", "carried", "behaviour", "shown", "note", "left")
+_CLAIM = ("says", "where", "kind", "lines", "carried", "behaviour", "shown", "note", "superseded", "left")
 
 Lines = Mapping[str, tuple[int, ...]]
 
@@ -38,6 +40,7 @@ class Copy:
 
     name: str
     file: str
+    date: str = UNDATED
     ignored: Lines = field(factory=dict)
 
 
@@ -58,6 +61,8 @@ class Claim:
     shown: tuple[str, ...] = ()
     """Tests, ``tests/FILE.py::NAME``."""
     note: str | None = None
+    superseded: str | None = None
+    """What a newer copy says instead, and the rule that follows it."""
     left: str | None = None
     """The reason if nothing implements it."""
 
@@ -71,6 +76,10 @@ class Document:
     copies: tuple[Copy, ...]
     claims: tuple[Claim, ...]
     span: Span
+
+    def dates(self, claim: Claim) -> str:
+        """The dates of the copies that have a claim, each once."""
+        return ", ".join(dict.fromkeys(c.date for c in self.copies if c.name in claim.lines))
 
 
 @frozen
@@ -136,8 +145,9 @@ class _Reader:
         for e in _entries(entry):
             facts = self._facts(_entries(e), _COPY, "a source")
             file = self._text(facts, "file", e.name)
-            if file is not None:
-                yield Copy(e.name.id, file, {n: self._lines(f.value) for n, f in facts.items() if n in IGNORED})
+            date = self._text(facts, "date", e.name) if "date" in facts else UNDATED
+            if file is not None and date is not None:
+                yield Copy(e.name.id, file, date, {n: self._lines(f.value) for n, f in facts.items() if n in IGNORED})
 
     def _claim(self, block: ast.FactEntry, copies: list[str]) -> Claim | None:
         facts = self._facts(_entries(block), _CLAIM, "a claim")
@@ -147,7 +157,7 @@ class _Reader:
             return None
         lines = self._lines_by_copy(facts.get("lines"), copies, block.name)
         carried, shown = self._carried(facts.get("carried")), self._tests(facts.get("shown"))
-        rest = {n: self._text(facts, n, block.name) for n in ("behaviour", "note", "left") if n in facts}
+        rest = {n: self._text(facts, n, block.name) for n in ("behaviour", "note", "superseded", "left") if n in facts}
         claim = Claim(says, where, kind, lines, block.name.span, carried, shown=shown, **rest)
         self._borne(claim)
         return claim

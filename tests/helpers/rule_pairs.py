@@ -48,6 +48,8 @@ def _adapter(options: str, **layout: Any) -> Run:
 
 _PAIRS: dict[str, Pair] = {
     # advice
+    "std.cuda_graph_advice.narrow_first": (run(cuda_graph=["moe_router", "moe_preprocess"]), run(cuda_graph=PARTIAL)),
+    "std.overlap_advice.plain_overlap_first": (run(ep_overlap=True), run(ep_overlap=True, delay_wgrad=True)),
     "std.cuda_graph_advice.partial_first": (run(cuda_graph=PARTIAL), run(cuda_graph=["attn"])),
     "std.captured_layers.mamba_exists": (run("nano", cuda_graph=["mamba"]), run(cuda_graph=["mamba"])),
     "std.hybrid_graphs.partial_first": (

@@ -8,7 +8,7 @@ from moedsl.diagnostics.model import Diagnostic
 from tests.helpers.programs import compiled
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first; risk oom; pin ep=16"
-ADVICE = "std.cuda_graph_advice.partial_first"
+ADVICE = "std.cuda_graph_advice.narrow_first"
 
 
 def noted(text: str) -> list[Diagnostic]:

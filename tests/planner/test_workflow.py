@@ -221,6 +221,28 @@ def test_defaults_by_platform(hardware: str, first: str, low: str) -> None:
     assert all(open_[a]["advice"] and open_[a]["cite"] for a in ("dispatcher", "precision", "cuda_graph"))
 
 
+def test_the_newer_text_decides_and_the_older_advice_is_told() -> None:
+    """The narrowest graph and plain overlap come first; what the older text advises is told with its reason."""
+    plan = plan_of("qwen3_30b_a3b; h100 x 32; throughput first")
+    assert plan.policy.cuda_graph == ["moe_router", "moe_preprocess"]
+    assert plan.policy.ep_overlap and not plan.policy.delay_wgrad
+    (older,) = (a for a in plan.advice if a.rule == "std.cuda_graph_advice.partial_first")
+    assert not older.followed and older.worth == 0
+    assert older.because is not None and "2026-08-03" in older.because
+
+
+@pytest.mark.parametrize("phase", ["fit", "profile", "retune"])
+def test_the_ladder_says_how_to_measure(phase: str, four: dict[str, Plan]) -> None:
+    rules = {
+        "fit": {"contract"},
+        "profile": {"hidden_communication"},
+        "retune": {"one_variable", "windows", "evidence"},
+    }
+    ladder = four[f"main.{phase}"].ladder
+    assert ladder is not None
+    assert {f"std.ladder.{name}" for name in rules[phase]} <= {n.rule for n in ladder.notes}
+
+
 # ---------------------------------------------------------------- what is emitted
 
 
