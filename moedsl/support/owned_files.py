@@ -135,7 +135,10 @@ def _unwritable(path: Path, refused: OSError) -> Diagnostic:
 
 
 def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Stage everything, keep existing files, then rename; undo it all unless the last rename is done."""
+    """Stage everything, keep existing files, then rename; undo it all unless the last rename is done.
+
+    The last file is renamed first: it has the hashes of the others, so a writer that is killed leaves none without it.
+    """
     from moedsl.support import folder_lock  # most commands write nothing
 
     folders = _folders(folder, contents)
@@ -151,7 +154,7 @@ def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
         for name, data in contents.items():
             _write(staged[name], data)
         with ExitStack() as undo:
-            for name, new in staged.items():
+            for name, new in reversed(staged.items()):
                 undo.callback(_put_back, folder / name, _keep(folder / name, new.with_suffix(".old")))
                 os.replace(new, folder / name)
             undo.pop_all()

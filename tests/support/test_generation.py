@@ -13,7 +13,7 @@ from moedsl.cli.main import main
 from moedsl.support.generation import LOCK, mixed
 
 RUN = "qwen3_30b_a3b; h100 x 16; fit first; seq {}"
-FILES = ("recipe.py", "overrides.txt", "plan.json", LOCK)
+FILES = (LOCK, "plan.json", "overrides.txt", "recipe.py")
 """In the order in which they are renamed into the folder."""
 
 
@@ -36,7 +36,7 @@ def between(compiles: tuple[Path, Path], new: int, at: Path) -> Path:
 def test_each_moment_between_two_compiles(compiles: tuple[Path, Path], new: int, tmp_path: Path) -> None:
     said = mixed(between(compiles, new, tmp_path))
     assert bool(said) == (0 < new < len(FILES))
-    assert all(name in said for name in FILES[:new] if said)
+    assert all(name in said for name in FILES[new:] if said)
 
 
 def test_the_files_are_written_in_this_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_diff_refuses_a_mixture(
 
 
 def test_an_edited_file_is_the_users(compiles: tuple[Path, Path], tmp_path: Path) -> None:
-    between(compiles, 1, tmp_path)
+    between(compiles, 3, tmp_path)
     with (tmp_path / "recipe.py").open("a") as recipe:
         recipe.write("# mine\n")
     assert not mixed(tmp_path)
@@ -82,4 +82,27 @@ def test_a_lock_of_another_kind_says_nothing(compiles: tuple[Path, Path], lock: 
 
 
 def test_the_lock_has_every_file(compiles: tuple[Path, Path]) -> None:
-    assert sorted(json.loads((compiles[0] / LOCK).read_text())["files"]) == sorted(FILES[:-1])
+    assert sorted(json.loads((compiles[0] / LOCK).read_text())["files"]) == sorted(FILES[1:])
+
+
+def test_no_writer_that_is_killed_leaves_files_without_the_lock(
+    compiles: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them, in an empty folder, each killed after some files."""
+    replace = os.replace
+
+    def compile_and_die(seq: str, out: Path, after: int) -> None:
+        names = iter(FILES[:after])
+        monkeypatch.setattr(os, "replace", lambda a, b: replace(a, b) if next(names, None) else os._exit(9))
+        pid = os.fork()
+        if pid == 0:
+            main(["compile", "-e", RUN.format(seq), "-o", str(out)])
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+
+    for first in (1, 2, 3):
+        for second in range(1, first):
+            out = tmp_path / f"{first}{second}"
+            compile_and_die("4k", out, first)
+            compile_and_die("8k", out, second)
+            assert mixed(out), (first, second)
