@@ -241,6 +241,13 @@ MISTAKES: dict[str, Mistake] = {
         (_NCCLEP, _BUDGET, "m.expert_model_parallel_size = 1"),
         (_NCCLEP, _BUDGET, "m.expert_model_parallel_size = 8"),
     ),
+    "NCCL EP on A100": Mistake(
+        "std.recipe_ncclep.gpu",
+        "ncclep",
+        (_NCCLEP, _BUDGET),
+        ('m.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "flex", "deepep"',),
+        gpu="a100_80gb",
+    ),
     "NCCL EP without a budget": Mistake(
         "std.recipe_ncclep.budget",
         "capacity_factor",
