@@ -12,6 +12,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moedsl.cli.commands.rehearse import SHIPPED
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.cost.pipeline import layout_for, parse_layout
@@ -24,6 +25,7 @@ from moedsl.rehearse.notes import KEPT, LEFT_OUT, SHRUNK
 from moedsl.rehearse.shrink import RANKS, Rehearsal, shrink
 from moedsl.schema import axes
 from moedsl.schema.facts import Model
+from moedsl.schema.symbols import ARCHS
 from moedsl.solver.solve import Chosen
 from moedsl.support.resources import stdlib_dir
 from tests.cli.test_imports import HEAVY, imported
@@ -328,3 +330,9 @@ def test_shipped_code_travels_with_its_configuration() -> None:
     folder = stdlib_dir() / "hf" / "moonshotai--Kimi-K2-Instruct"
     (case,) = cases("kimi_k2; h200 x 512; fit first")
     assert "configuration_deepseek.py" in hf.files(folder, case[2].model)
+
+
+def test_each_architecture_has_a_gpu_to_rehearse_for() -> None:
+    library = load_stdlib()
+    made = {arch: library.gpu(name)[0] for arch, name in SHIPPED.items()}
+    assert {arch: h.arch for arch, h in made.items() if h is not None} == {arch: arch for arch in ARCHS}
