@@ -65,8 +65,12 @@ def fingerprint(values: Mapping[str, Any], facts: str = "") -> str:
 
 
 def facts_of(model: Model) -> str:
-    """Write the architecture as text: models of the same name but different facts are different experiments."""
-    return json.dumps(attrs.asdict(model, filter=lambda a, _: a.name != "revision"), sort_keys=True, default=str)
+    """Write the architecture as text: models of the same name but different facts are different experiments.
+
+    Defaults are left out, so that a fact which the language gains changes no experiment of models without it.
+    """
+    said = attrs.asdict(model, filter=lambda a, value: a.name != "revision" and value != a.default)
+    return json.dumps(said, sort_keys=True, default=str)
 
 
 def experiment(

@@ -59,6 +59,7 @@ _MODELS = {
     "moonlight_16b": ("moonshotai/Moonlight-16B-A3B", "deepseek_v3"),
     "kimi_k2": ("moonshotai/Kimi-K2-Instruct", "kimi_k2"),
     "gpt_oss_120b": ("openai/gpt-oss-120b", "gpt_oss"),
+    "olmoe_7b": ("allenai/OLMoE-1B-7B-0125", "olmoe"),
     "nemotron_3_nano": ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron_h"),
     "nemotron_3_super": ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "nemotron_h"),
     "nemotron_3_ultra": ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "nemotron_h"),
