@@ -252,9 +252,6 @@ CASES: dict[str, Case] = {
     "adapters: rank 24 over 8 experts of a token, etp 2": _adapted(None, "lora rank=24 normalized=on", etp=2),
     "adapters: DoRA of experts": _adapted("dora_has_a_weight", "dora"),
     "adapters: DoRA without experts": _adapted(None, "dora experts=none", tp=2),
-    "adapters: DoRA of latents over tp 2": _adapted(
-        "dora_splits", "dora targets=[linear_kv_down_proj]", _MOONLIGHT, tp=2
-    ),
     "adapters: DoRA of latents": _adapted(None, "dora targets=[linear_kv_down_proj]", _MOONLIGHT),
     "adapters: canonical LoRA": _adapted(None, "canonical_lora experts=each", tp=2),
     "adapters of MTP, Mamba and latent experts": _adapted(

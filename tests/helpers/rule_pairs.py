@@ -59,6 +59,10 @@ _PAIRS: dict[str, Pair] = {
     "std.delta_net_mtp.model.mtp_num_layers": (run("next"), run()),
     "std.hybrid_mtp.model.mtp_num_layers": (run("super"), run("nano")),
     "std.squared_relu.model.use_fused_weighted_squared_relu": (run("nano"), run()),
+    "std.adapters.dora_splits": (  # torch refuses the sum of two shapes, which is no refusal of NVIDIA's
+        _adapter("dora targets=[linear_kv_down_proj]", base="moonlight"),
+        _adapter("dora targets=[linear_kv_down_proj]", base="moonlight", tp=2, ep=4),
+    ),
     "std.adapters.one_for_all_experts": (_adapter("lora experts=each"), _adapter("lora")),
     "std.adapters.qkv_exists": (_adapter("lora"), _adapter("lora", base="moonlight")),
     "std.adapters.recipe_runs": (_adapter("lora"), _adapter("lora", base="next")),
