@@ -31,7 +31,7 @@ NEEDS = {
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 """CUPTI's kinds of copies (CUpti_ActivityMemcpyKind)."""
 STARTED = (60, 71)
-"""Nsight's types of ranges with a start and an end of their own, of NVTX and with a payload; others nest on a thread."""
+"""Nsight's types of ranges with a start and an end of their own, with or without a payload; others nest on a thread."""
 NAMES = ("demangledName", "shortName", "mangledName")
 """The columns that may have a kernel's name, the best first."""
 ROWS = 1 << 16
