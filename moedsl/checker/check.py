@@ -61,7 +61,8 @@ def check(
         reader = _Reader(name, draft, library, known, scope, diagnostics)
         program = reader.program()
         if program is not None:
-            diagnostics.extend((*training_inputs.without_weights(program), *overrides.misplaced(program)))
+            diagnostics.extend(training_inputs.without_weights(program))
+            diagnostics.extend((*training_inputs.not_a_folder(program), *overrides.misplaced(program)))
             diagnostics.extend((*units.batch_of_tokens(program), *units.memory_in_bytes(program)))
             programs.extend(q for p in phases.phases(program) for q in _sweep(p))
     return tuple(programs), _unique(diagnostics)

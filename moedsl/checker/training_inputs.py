@@ -7,6 +7,7 @@ from typing import Any
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, error, warning
+from moedsl.megatron.families import dataset_class
 from moedsl.rules.ids import LetName
 
 _ID = "plan.sft_without_weights"
@@ -16,6 +17,8 @@ _HELP = (
     'or continue an earlier run: `set checkpoint.load = "PATH"`',
 )
 _CITES = ("bridge training/finetune.py:50", "bridge training/setup.py:185")
+_FILES = (".jsonl", ".json", ".jsonl.gz", ".parquet")
+_FOLDER = "bridge data/builders/gpt_sft.py:799"
 _PRETRAINED = "checkpoint.pretrained_checkpoint"
 _SOURCES = {"sft": (_PRETRAINED, "checkpoint.load"), "peft": (_PRETRAINED,)}
 """The fields that name the weights, by task; adapters need those below them (bridge training/config.py:1488)."""
@@ -26,6 +29,16 @@ def without_weights(p: Program) -> Iterator[Diagnostic]:
     named = {path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive")}
     if _needs_weights(p.task, named):
         yield warning(_ID, _TEXT.format(p.task), p.spans["task"], help=_help(p.task), cites=_CITES)
+
+
+def not_a_folder(p: Program) -> Iterator[Diagnostic]:
+    """Warn if a run fine-tunes a text model on what looks like one file: Bridge reads a folder."""
+    reads_folder = dataset_class(p.model.vision is not None, p.task, p.data == "mock") == "GPTSFTDatasetConfig"
+    folder, _, name = p.data.rpartition("/")
+    if reads_folder and name.endswith(_FILES):
+        text = f"`{p.data}` looks like a file, and Bridge fine-tunes on a folder with `training.jsonl`"
+        help = f'name the file `training.jsonl`, put a `validation.jsonl` beside it, and write `data "{folder or "."}"`'
+        yield warning("plan.not_a_folder", text, p.spans["data"], help=help, cites=(_FOLDER,))
 
 
 def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnostic]:

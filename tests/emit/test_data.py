@@ -63,6 +63,15 @@ def plain(value: Any) -> Any:
 # ---------------------------------------------------------------- weights
 
 
+@pytest.mark.parametrize(("data", "folder"), [("/data/chats.jsonl", "/data"), ("train.json", ".")])
+def test_a_file_is_no_folder(data: str, folder: str) -> None:
+    for task in ("sft", "peft"):
+        text = f'qwen3_30b_a3b; h100 x 16; task {task}; data "{data}"; set checkpoint.pretrained_checkpoint = "/w"'
+        (found,) = checked(text)
+        assert found.id == "plan.not_a_folder" and f'`data "{folder}"`' in found.help[0]
+    assert not checked(f'qwen3_30b_a3b; h100 x 16; data "{data}"')
+
+
 def test_fine_tuning_without_weights_is_a_warning() -> None:
     (found,) = (d for d in checked(SFT) if d.id == "plan.sft_without_weights")
     assert found.severity == "warning" and SFT[found.labels[0].span.start :].startswith("task sft")
