@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache, reduce
+from itertools import combinations
 from typing import Any
 
 import hypothesis.strategies as st
@@ -12,9 +13,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from moedsl.compiler import Result, compile_source
+from moedsl.cost import Cost
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.explainer import infeasible
+from moedsl.schema import axes
 from tests.helpers import rotation
 
 
@@ -211,6 +214,24 @@ def test_values_that_every_layout_has_need_no_search(
     assert x.values == x.near.values or len(x.laws) > 1
     if said is not None:
         assert x.values.by_name == said
+
+
+def test_many_policies_of_a_few_meshes_are_priced_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one call for each policy this refusal made 4,959, and now 781."""
+    calls = 0
+    spare = Cost.spare
+
+    def counted(self: Cost, cols: Any, *more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return spare(self, cols, *more)
+
+    monkeypatch.setattr(Cost, "spare", counted)
+    sets = [c for n in (1, 2, 3, 4) for c in combinations(axes.OFFLOAD_MODULES, n)][:96]
+    lists = ", ".join(f"[{', '.join(c)}]" for c in sets)
+    rule = f'rules of_lists {{ candidates offload_modules = [{lists}] because "a test" cite ours "here" }}'
+    solved.__wrapped__(f"deepseek_v3; h100 x 64; seq 4k; batch 64; fit first\n{rule}\n")
+    assert 0 < calls < 2000
 
 
 @pytest.fixture
