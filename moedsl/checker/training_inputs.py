@@ -37,7 +37,8 @@ def not_a_folder(p: Program) -> Iterator[Diagnostic]:
     folder, _, name = p.data.rpartition("/")
     if reads_folder and name.endswith(_FILES):
         text = f"`{p.data}` looks like a file, and Bridge fine-tunes on a folder with `training.jsonl`"
-        help = f'name the file `training.jsonl`, add a `validation.jsonl` to its folder, and write `data "{folder or "."}"`'
+        right = f'data "{folder or "."}"'
+        help = f"name the file `training.jsonl`, add a `validation.jsonl` to its folder, and write `{right}`"
         yield warning("plan.not_a_folder", text, p.spans["data"], help=help, cites=(_FOLDER,))
 
 
