@@ -129,7 +129,7 @@ def _fixes(c: Json) -> list[str]:
     if f is None:
         return []
     tried = [(f"{t['axis']}={show(t['value'])}", _ms(t["step_s"]), f"{t['change']:+.1%}") for t in f["tried"]]
-    return [f"What helps against {f['wall']}, from the measured step", *table(tried, "lr"), wrapped(f["fix"] or "")]
+    return [f"Fixes for {f['wall']}, priced from the measured step", *table(tried, "lr"), wrapped(f["fix"] or "")]
 
 
 def _ms(seconds: float) -> str:

@@ -392,7 +392,8 @@ def test_a_symptom_of_ones_own_may_be_a_lack_of_memory(run: Any, tmp_path: Path)
 @pytest.mark.parametrize(
     ("gpu", "total", "says"),
     [
-        ("gb200 x 16", "79.11", "has 79.11 GiB, like h100; the run file is for gb200 with 184 GiB"),
+        ("gb200 x 16", "79.11", "or a800 or h100 or h100_pcie or h800; the run file is for gb200 with 184 GiB"),
+        ("gb200 x 16", "139.8", "has 139.80 GiB, like h200 or h200_nvl; the run file is for gb200 with 184 GiB"),
         ("h100 x 16", "79.11", None),
         ("b200 x 16", "178.35", None),
         ("h100 x 16", "31.00", "has 31.00 GiB; the run file is for h100"),

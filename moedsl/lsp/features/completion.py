@@ -13,7 +13,7 @@ from moedsl.lsp.offers import offers
 from moedsl.lsp.place import Around, Offer, Place, place
 
 Written = Callable[[str], types.TextEdit | types.InsertReplaceEdit]
-MOST = 150
+MOST = 300
 """The most items of one answer; if there are more, the client asks again as the word grows."""
 
 
