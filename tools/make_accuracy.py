@@ -198,9 +198,9 @@ interval has to hold most of them.
 PAPERS = """No page of Bridge measures an A100. Ampere's constants are fitted to the four dense models of a paper on
 Megatron-LM (`stdlib/calibration/papers.jsonl`), and the launches to functional tests that ran on A100 and H100. An
 error is that of the step: `left out` is of constants fitted to the other three. The paper's figures are quoted from
-memory, since it could not be opened: compare them with it. No run with experts is known, so a plan's interval on A100 is
-wide. Two functional tests of Mixtral count as H100's although their platform is called A100: their steps would take more
-than an A100's peak.
+memory, since it could not be opened: compare them with it. No run with experts is known, so a plan's interval on A100
+is wide. Two functional tests of Mixtral count as H100's although their platform is called A100: their steps would take
+more than an A100's peak.
 """
 
 PROFILED = """
