@@ -2,7 +2,8 @@
 
 Every job includes this file unchanged and starts it as `python3 preflight.py preflight.json`; it needs no package, and
 nothing newer than Python 3.8. The exit code is 0, or 79 after a line `moedsl preflight: REASON` for each problem. The
-first process of every node prints, and all of them exit, so that no rank waits for another.
+first process of every node prints, and all of them exit, so that no rank waits for another; the others exit a little
+later, since Slurm ends a step with its first process that fails.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import re
 import runpy
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 WRONG = 79
 """The exit code of a job that this check ended."""
+LATER_S = 5
+"""Seconds for the process that prints to do so before the others end."""
 DISTRIBUTIONS = {
     "bridge": ("megatron-bridge", "megatron.bridge"),
     "core": ("megatron-core", "megatron.core"),
@@ -207,6 +211,8 @@ def main(file: str) -> int:
     if local_rank() == "0":
         for text in found:
             print("moedsl preflight: " + text, file=sys.stderr, flush=True)
+    elif found:
+        time.sleep(LATER_S)
     return WRONG if found else 0
 
 
