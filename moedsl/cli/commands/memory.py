@@ -7,29 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from moedsl.cli import talk
-from moedsl.cli.own_rules import library_of, plans_of
+from moedsl.cli.traced import judged_by
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Span
-from moedsl.profile import kinds
 from moedsl.snapshot import plain_pickle, replay
 from moedsl.snapshot.report import compare, report
 from moedsl.snapshot.text import text
 
 
 def run(a: Namespace) -> int:
-    library, source, found = library_of(a.run)
-    classes, wrong = kinds.read(library)
-    if found or wrong:
-        return talk.refused(a, [*found, *wrong], library.sources)
-    made = plans_of(source) if source else None
-    if made and made.failed:
-        return talk.refused(a, made.diagnostics, {**made.library.sources, made.source.name: made.source})
+    judged = judged_by(a)
+    if isinstance(judged, int):
+        return judged
+    classes, planned = judged
     memory = _read(Path(a.snapshot))
     if isinstance(memory, Diagnostic):
         return talk.refused(a, [memory])
     each = [report(Path(a.snapshot).name, one, classes) for one in memory]
-    for r in each if made else ():
-        r["plans"] = [compare(r, p) for p in made.plans] if made else []
+    for r in each if planned else ():
+        r["plans"] = [compare(r, p) for p in planned.plans] if planned else []
     _print(a, each)
     return 0
 

@@ -6,21 +6,18 @@ from argparse import Namespace
 from pathlib import Path
 
 from moedsl.cli import talk
-from moedsl.cli.own_rules import library_of, plans_of
+from moedsl.cli.traced import judged_by
 from moedsl.diagnostics.model import Diagnostic
-from moedsl.profile import kinds, report
+from moedsl.profile import report
 from moedsl.profile.predicted import compare
 from moedsl.profile.text import text
 
 
 def run(a: Namespace) -> int:
-    library, source, found = library_of(a.run)
-    classes, wrong = kinds.read(library)
-    if found or wrong:
-        return talk.refused(a, [*found, *wrong], library.sources)
-    planned = plans_of(source) if source else None
-    if planned and planned.failed:
-        return talk.refused(a, planned.diagnostics, {**planned.library.sources, planned.source.name: planned.source})
+    judged = judged_by(a)
+    if isinstance(judged, int):
+        return judged
+    classes, planned = judged
     each, progress = list[report.Json](), talk.Progress()
     problems = list[Diagnostic]()
     for path in a.traces:
