@@ -26,6 +26,8 @@ pytestmark = pytest.mark.bridge
 TABLE = [json.loads(line) for line in make_recipes.FILE.read_text(encoding="utf-8").splitlines()]
 ADAPTERS = [row for row in TABLE if row["task"] == "peft"]
 TAKEN = rotation.one_of_each("imported adapters", ADAPTERS, lambda row: row["hf"])
+REFUSED = {"gpt_oss_20b_peft_1gpu_h100_fp8mx_config": "std.precision.mxfp8_gpu"}
+"""Accepted until the first step: te/pytorch/quantization.py:168 asks the GPU, and an H100 has no MXFP8."""
 
 
 def of_peft(fields: Any) -> dict[str, Any]:
@@ -45,9 +47,12 @@ def test_the_adapter_comes_back(row: dict[str, Any], server: Server, tmp_path: P
     library = load_stdlib()
     draft = importing.draft(importing.of_bridge(asked, theirs, library), library)  # type: ignore[arg-type]
     assert isinstance(draft, Draft)
-    if draft.result.failed:
-        law = next(d for d in draft.result.diagnostics if d.is_error)
-        pytest.fail(f"{law.id}: {law.message}")
+    laws = {d.id for d in draft.result.diagnostics if d.is_error}
+    assert laws == ({REFUSED[row["name"]]} if row["name"] in REFUSED else set())
+    if laws:
+        text = importing.finished(draft, None).text or ""
+        assert f"#   the layout, which {REFUSED[row['name']]} refuses: " in text
+        return
     (answer,) = server.resolve([importing.written(draft, tmp_path / "words")])
     text = importing.finished(draft, importing.answered(answer)).text or ""
     result = compile_source(Source("recipe.moe", text + '\nset checkpoint.pretrained_checkpoint = "/weights"\n'))
