@@ -204,6 +204,17 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--gpus N", "the number of GPUs, if no plan gives it", type=_amount("whole")),
         _arg("--global-batch N", "sequences of a step, if no log or plan gives it", type=_amount("whole")),
         _arg("--warmup N", "iterations left out (default: 10, a third of a shorter run)", type=_amount("whole")),
+        _arg(
+            "--baseline OLD",
+            "older runs, as PATH: exit 1 if a run is slower than its namesake there, beyond the noise of their steps",
+            action="append",
+        ),
+        _arg(
+            "--tolerance SHARE",
+            "the least change that counts, as 0.02 or 2%% (default: 2%%)",
+            type=_amount("share"),
+            default=0.02,
+        ),
         _arg("--measured FILE", "also write lines that `moedsl calibrate` reads"),
         _flag("--force", "overwrite that file"),
         _JSON,

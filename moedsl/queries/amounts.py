@@ -67,6 +67,17 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def share(text: str) -> float:
+    """Read a share such as 0.02 or 2%."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise ArgumentTypeError(f"`{text}` is not a share from 0 to 1: write 2% or 0.02")
+    return value
+
+
 def ranks(text: str) -> int:
     """Read the number of processes of a rehearsal."""
     return _from_one(text, 64, "--ranks 8")

@@ -10,6 +10,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.results.gather import Run
 from moedsl.results.line import Step, is_number
 from moedsl.results.log import Attempt, Log, Sample, iterations, samples
+from moedsl.results.noise import error_of
 from moedsl.results.numbers import Numbers
 from moedsl.schema.units import GIB
 
@@ -73,13 +74,14 @@ def _from_step_times(log: Log, n: Numbers, warmup: int | None) -> tuple[list[flo
 
 
 def spread_of(values: Sequence[float]) -> Json | None:
-    """Median, quartiles, ends, and the quartiles' distance as a share of the median; None for no values."""
+    """Median, quartiles, ends, the quartiles' distance as a share of the median, and the median's standard error; None
+    for no values."""
     if not values:
         return None
     middle = statistics.median(values)
     low, high = (values[0], values[0]) if len(values) == 1 else _quartiles(values)
     ends = {"min": min(values), "q1": low, "median": middle, "q3": high, "max": max(values)}
-    return {**ends, "spread": (high - low) / middle}
+    return {**ends, "spread": (high - low) / middle, "error": error_of(values)}
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float]:

@@ -1,4 +1,5 @@
-"""`moedsl results PATH...`: measure runs. Exit 1 if an input is wrong or no run has a measurement."""
+"""`moedsl results PATH...`: measure runs. Exit 1 if an input is wrong, no run has a measurement, or one is slower than
+its baseline."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.diagnostics.model import Diagnostic
+from moedsl.results import regressions_text
 from moedsl.results.compare import comparisons
 from moedsl.results.gather import Run, gather
 from moedsl.results.log import read_all
 from moedsl.results.measure import measure
 from moedsl.results.names import told_apart
 from moedsl.results.numbers import Given, Numbers, numbers
+from moedsl.results.regressions import WORSE, regressions, told
 from moedsl.results.rows import lines
 from moedsl.results.text import text
 from moedsl.support.atomic_file import refusals
@@ -27,21 +30,31 @@ def run(a: Namespace) -> int:
     kept = refusals(Path(a.measured), "results", force=a.force) if a.measured else []
     if kept:
         return talk.refused(a, kept)
-    gathered, found = gather(a.paths)
-    runs = told_apart(gathered)
-    each = numbers(runs, Given(a.seq, a.gpus, a.global_batch))
-    found += [n for n in each if isinstance(n, Diagnostic)]
-    if found:
-        return talk.refused(a, found)
-    rows = _rows(runs, [n for n in each if isinstance(n, Numbers)], a.warmup)
+    runs, rows, found = _measured(a, a.paths)
+    before, old, more = _measured(a, a.baseline or [])
+    if found or more:
+        return talk.refused(a, [*found, *more])
     compared = comparisons(rows)
+    judged = regressions(told(runs, rows), told(before, old), a.tolerance) if a.baseline else []
     data = {"version": 1, "runs": rows, "comparisons": compared}
+    if a.baseline:
+        data |= {"baseline": old, "regressions": judged}
     if a.json:
         talk.print_json(data)
     else:
-        print(text(data), end="")
-    code = int(not any(c["winner"] for c in compared))
-    return code or _keep(a, runs, rows)
+        print(text(data) + (f"\n{regressions_text.text(judged)}" if a.baseline else ""), end="")
+    if not any(c["winner"] for c in compared):
+        return 1
+    return _keep(a, runs, rows) or int(any(r["verdict"] in WORSE for r in judged))
+
+
+def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[str, Any]], list[Diagnostic]]:
+    """Find and measure the runs of some paths."""
+    gathered, found = gather(paths)
+    runs = told_apart(gathered)
+    each = numbers(runs, Given(a.seq, a.gpus, a.global_batch))
+    found += [n for n in each if isinstance(n, Diagnostic)]
+    return runs, [] if found else _rows(runs, [n for n in each if isinstance(n, Numbers)], a.warmup), found
 
 
 def _rows(runs: Sequence[Run], each: Sequence[Numbers], warmup: int | None) -> list[dict[str, Any]]:
