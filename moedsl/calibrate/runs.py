@@ -114,7 +114,7 @@ def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
         span = Span(str(path), at, at + len(line.rstrip("\n")))
         at += len(line)
         if line.strip():
-            read = _one(line, number, path.parent, span)
+            read = of_line(line, number, path.parent, span)
             if isinstance(read, Measured):
                 out.append(read)
             else:
@@ -122,7 +122,8 @@ def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
     return source, out, found
 
 
-def _one(line: str, number: int, folder: Path, span: Span) -> Measured | Sequence[Diagnostic]:
+def of_line(line: str, number: int, folder: Path, span: Span) -> Measured | Sequence[Diagnostic]:
+    """Read one line, which stands at `span` in a file of `folder`."""
     try:
         data = foreign_json.loads(line)
     except ValueError as e:

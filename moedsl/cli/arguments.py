@@ -219,6 +219,13 @@ COMMANDS: Mapping[str, Command] = {
         _flag("--force", "overwrite that file"),
         _JSON,
     ),
+    "gap": _command(
+        "explain a measured speed: against the estimate, the nearest published run and NVIDIA's recipe",
+        _arg("target LOG", "a log in the folder of its plan.json, LOG=PLAN, a folder, or an experiment's id"),
+        _arg("--run FILE", "the run file of the log, in place of its plan.json"),
+        _arg("--warmup N", "iterations left out (default: 10, a third of a shorter run)", type=_amount("whole")),
+        _JSON,
+    ),
     "fmt": _command(
         "format .moe files; comments stay",
         _arg("files FILE", "files to rewrite, or - to filter standard input", nargs="+"),

@@ -45,5 +45,6 @@ def run_text(plan: Plan) -> str:
         f"routing {policy.routing}",
         *([f"vlm {' '.join(f'freeze_{w}' for w in frozen)}"] if frozen else []),
         "pin " + " ".join(f"{k}={written(values[k])}" for k in _PINNED),
+        *([f'pin pipeline_layout="{plan.layout.pipeline_layout}"'] if plan.layout.pipeline_layout else []),
     ]
     return "; ".join(words)

@@ -1,0 +1,77 @@
+"""`moedsl gap LOG|ID`: from measured to predicted and published. Exit 1 if an input is wrong or nothing is measured."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from attrs import evolve
+
+from moedsl.cli import talk
+from moedsl.cli.own_rules import library_of, plans_of
+from moedsl.compiler import load_stdlib
+from moedsl.diagnose.scan import symptoms
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.gap.report import report, state_of
+from moedsl.gap.settings import State
+from moedsl.gap.text import text
+from moedsl.planner.model.plan import Plan
+from moedsl.results.compare import RATE
+from moedsl.results.gather import Run, gather
+from moedsl.results.log import read_all
+from moedsl.results.measure import measure
+from moedsl.results.names import told_apart
+from moedsl.results.numbers import Given, Numbers, numbers
+
+
+def run(a: Namespace) -> int:
+    stated = _stated(a)
+    if isinstance(stated, int):
+        return stated
+    gathered, found = gather([a.target])
+    runs = told_apart(gathered)
+    pairs = [(evolve(r, plan=stated[0]) if stated else r, stated[1] if stated else None) for r in runs]
+    each = [] if found else [_one(r, s, a.warmup) for r, s in pairs]
+    wrong = [*found, *(d for one in each if isinstance(one, list) for d in one)]
+    if wrong:
+        return talk.refused(a, wrong)
+    reports = [one for one in each if isinstance(one, dict)]
+    if a.json:
+        talk.print_json({"version": 1, "runs": reports})
+    else:
+        print("\n".join(map(text, reports)), end="")
+    return 0
+
+
+def _stated(a: Namespace) -> tuple[Plan, State] | int | None:
+    """The plan of `--run`; the exit code if it has none, or several."""
+    library, source, found = library_of(a.run)
+    result = plans_of(source) if source and not found else None
+    if found or (result and result.failed):
+        sources = {**library.sources, **({source.name: source} if source else {})}
+        return talk.refused(a, found or (result.diagnostics if result else ()), sources)
+    if a.run and (result is None or len(result.plans) != 1):
+        help = "give a file with one run, which states what the job ran"
+        return talk.refused(a, [error("gap.runs", f"{a.run} has not one run", help=help)])
+    if result is None:
+        return None
+    chosen = result.chosen[0]
+    return result.plans[0], State(chosen.cost, chosen.solution.rows[0].codes)
+
+
+def _one(run: Run, state: State | None, warmup: int | None) -> dict[str, object] | list[Diagnostic]:
+    """Report one run, or say why it cannot be."""
+    if run.plan is None:
+        help = "give its program with --run run.moe, or LOG=PLAN"
+        return [error("gap.no_plan", f"{run.name} has no plan, so nothing is predicted for it", help=help)]
+    made = state or state_of(run.plan)
+    if not isinstance(made, State):
+        return [*made]
+    (sizes,) = numbers([run], Given())
+    assert isinstance(sizes, Numbers)  # a plan has them
+    log = read_all(run.logs, symptoms(load_stdlib()))
+    row = measure(run, log, sizes, warmup)
+    if not row[RATE]:
+        return [
+            error("gap.nothing", f"{run.name}: {row['status']}, {row['cause']}", help="`moedsl diagnose` reads why")
+        ]
+    return report(row, log, run.plan, made)

@@ -1,0 +1,92 @@
+"""Find in a log what the estimate leaves out: slow steps, data loading, clocks and stragglers.
+
+Megatron's timers print the least and the most of all ranks (core timers.py:339) if `logger.timing_log_level` is set;
+its straggler detector prints clocks and speeds of ranks (core utils.py:1770) if `straggler.log_straggler` is.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+SLOW = 1.2
+"""A step is slow above so many medians."""
+_TIMER = re.compile(r"^.*?([a-z][\w-]*) \.{2,}: (?:\(([\d.]+), )?([\d.]+)\)?\s*$")
+_RANKS = re.compile(r"(M[nx])(Rtt|Clk|Tmp|Pwr|DRtt|Etpt)/Rnk: ([\d.]+)(ms|us|C|W|MHz|TF)/(\d+)")
+LOADING = "batch-generator"
+Pairs = dict[str, list[tuple[float, float]]]
+
+
+def shown(paths: Sequence[Path], seconds: Sequence[float]) -> list[Json]:
+    """Return what the logs of a run show, each with its share of the step if that is known; `seconds` are the steps
+    after the warm-up."""
+    timers, ranks = _read(paths)
+    step = statistics.median(seconds) if seconds else None
+    every = (_slow(seconds), _loading(timers, step), _clocks(ranks), _stragglers(ranks), _heat(ranks))
+    return [one for one in every if one]
+
+
+def _read(paths: Sequence[Path]) -> tuple[Mapping[str, list[float]], Pairs]:
+    """Read the most of each timer in ms, and the (least, most) of each figure of the straggler detector."""
+    timers: dict[str, list[float]] = {}
+    ranks: Pairs = {}
+    for path in paths:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                if found := _TIMER.match(line):
+                    timers.setdefault(found[1], []).append(float(found[3]))
+                elif "Rtt/Rnk:" in line:
+                    for name, low, high in _pairs(line):
+                        ranks.setdefault(name, []).append((low, high))
+    return timers, ranks
+
+
+def _pairs(line: str) -> Iterator[tuple[str, float, float]]:
+    each: dict[str, dict[str, float]] = {}
+    for end, name, value, _, _ in _RANKS.findall(line):
+        each.setdefault(name, {})[end] = float(value)
+    yield from ((name, v["Mn"], v["Mx"]) for name, v in each.items() if len(v) == 2)
+
+
+def _slow(seconds: Sequence[float]) -> Json | None:
+    if len(seconds) < 2:
+        return None
+    middle = statistics.median(seconds)
+    over = [s - middle for s in seconds if s > SLOW * middle]
+    lost = sum(over) / sum(seconds)
+    return {"what": "slow steps", "share": lost, "steps": len(over), "of_steps": len(seconds)} if over else None
+
+
+def _loading(timers: Mapping[str, list[float]], step: float | None) -> Json | None:
+    """Data loading: of the rank that waits longest, all microbatches of a step."""
+    if not timers.get(LOADING) or not step:
+        return None
+    seconds = statistics.median(timers[LOADING]) / 1000
+    return {"what": "data loading", "share": seconds / step, "seconds": seconds}
+
+
+def _clocks(ranks: Pairs) -> Json | None:
+    """The slowest clock against the fastest: what bounds compute would gain at most."""
+    return _apart(ranks, "Clk", "clocks", "mhz")
+
+
+def _stragglers(ranks: Pairs) -> Json | None:
+    """The slowest rank against the fastest, by the speed that the detector estimates."""
+    return _apart(ranks, "Etpt", "stragglers", "tflops")
+
+
+def _apart(ranks: Pairs, name: str, what: str, unit: str) -> Json | None:
+    pairs = [(low, high) for low, high in ranks.get(name, ()) if high]
+    if not pairs:
+        return None
+    low, high = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return {"what": what, "share": 1 - low / high, f"least_{unit}": low, f"most_{unit}": high}
+
+
+def _heat(ranks: Pairs) -> Json | None:
+    most = [high for _, high in ranks.get("Tmp", ())]
+    return {"what": "temperature", "share": None, "most_celsius": max(most)} if most else None

@@ -1,0 +1,119 @@
+"""Make the report of one run: measured against predicted, the nearest published run and NVIDIA's recipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import evolve
+
+from moedsl.calibrate.runs import Measured, of_line
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.source import Span
+from moedsl.gap.log_shows import shown
+from moedsl.gap.published import nearest
+from moedsl.gap.settings import State, priced, tells
+from moedsl.megatron import recipes
+from moedsl.planner.model.plan import Plan
+from moedsl.planner.shipped import codes_of
+from moedsl.results.compare import RATE
+from moedsl.results.log import Log, samples
+from moedsl.results.rows import run_text
+from moedsl.solver import uncertainty
+from moedsl.solver.table import Row
+
+Json = dict[str, Any]
+
+
+def state_of(plan: Plan) -> State | Sequence[Diagnostic]:
+    """Return what the estimate sees of a plan, or why its program does not compile here."""
+    line = json.dumps({"run": run_text(plan), "id": plan.name})
+    made = of_line(line, 1, Path(), Span(plan.name, 0, 0))
+    return State(made.cost, made.row) if isinstance(made, Measured) else made
+
+
+def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
+    """Return the report of a measured run; `row` is its row of `moedsl results`."""
+    measured = row[RATE]["median"] / row["useful_share"]
+    step = row["step_time_s"]["median"]
+    return {
+        "name": row["name"],
+        "measured": _speed(here, step, measured, row["tflops_per_gpu"]),
+        "predicted": _predicted(here, step),
+        "published": _published(here, measured, plan),
+        "recipe": _recipe(here, plan),
+        "log": shown([*map(Path, log_.files)], _seconds(log_, row["warmup"])),
+        "unpriced": [{"field": n, "value": v} for n, v in plan.set.items()],
+    }
+
+
+def _seconds(log_: Log, warmup: int) -> list[float]:
+    return [s.step.seconds for a in log_.attempts for s in samples(a, warmup)]
+
+
+def _speed(here: State, step: float, rate: float, logged: float | None) -> Json:
+    tp = here.codes["tp"]
+    flops = float(here.cost.model_tflops_per_gpu(step, tp)) if logged is None else logged
+    return {"step_s": step, "tokens_per_s_per_gpu": rate, "tflops_per_gpu": flops}
+
+
+def _predicted(here: State, step: float) -> Json:
+    """The estimate of this run, its interval, and how far the measured step is from it."""
+    guess = here.step
+    cols = {n: np.array([c]) for n, c in here.codes.items()}
+    doubt = uncertainty.doubt(here.cost, uncertainty.leaning(here.cost, cols, np.array([guess]))[0])
+    return {
+        **_speed(here, guess, here.rate, None),
+        "lower_s": guess / doubt.factor,
+        "upper_s": guess * doubt.factor,
+        "speed": guess / step,
+        "inside": guess / doubt.factor <= step <= guess * doubt.factor,
+    }
+
+
+def _published(here: State, measured: float, plan: Plan) -> Json | None:
+    """The nearest published run: what differs with its price, and what no price explains."""
+    found = nearest(here)
+    if found is None:
+        return None
+    there, theirs = found.state, found.run.tokens
+    assert theirs is not None  # all have a speed
+    settings = priced(here, there)
+    explained = exp(sum(log(s["speed"]) for s in settings))
+    step = float(there.cost.global_batch * there.cost.seq / (theirs * there.cost.gpus))
+    return {
+        "id": found.line["id"],
+        "source": found.line["source"],
+        "release": {"here": plan.target.bridge, "there": found.run.release},
+        **_speed(there, step, theirs, None),
+        "speed": theirs / measured,
+        "settings": settings,
+        "explained": explained,
+        "unexplained": theirs / measured / explained,
+        "tells": tells(here, there),
+    }
+
+
+def _recipe(here: State, plan: Plan) -> Json | None:
+    """NVIDIA's recipe for this model, GPU and number of GPUs: what differs with its price."""
+    shipped = plan.shipped
+    known = recipes.named(shipped.target) if shipped else None
+    if shipped is None or known is None:
+        return None
+    codes = codes_of(known.layout, Row(here.codes, {}, ()))
+    there = State(evolve(here.cost, layout=known.layout.get("pipeline_layout")), codes)
+    if shipped.refused_by is not None:
+        return {"name": shipped.name, "refused_by": shipped.refused_by, "because": shipped.because}
+    settings = priced(here, there)
+    return {
+        "name": shipped.name,
+        "predicted_step_s": there.step,
+        "speed": exp(sum(log(s["speed"]) for s in settings)),
+        "settings": settings,
+        "written_for": dict(shipped.written_for),
+        "tells": tells(here, there),
+    }

@@ -1,0 +1,98 @@
+"""Print the report of a gap from its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from moedsl.schema.axes import show
+from moedsl.support.text import table, wrapped
+
+Json = Mapping[str, Any]
+_HEAD = ("", "s a step", "tokens/s/GPU", "TFLOPS/GPU", "against measured")
+
+_SHOWN = {
+    "slow steps": "slow steps: {steps} of {of_steps} steps, {share:.1%} of the time; the median step is none of them",
+    "data loading": "data loading: {seconds:.3f} s a step, {share:.1%}, on the rank that waits longest",
+    "clocks": "clocks: {least_mhz:.0f} to {most_mhz:.0f} MHz; the slowest GPU is {share:.1%} below the fastest",
+    "stragglers": "stragglers: {least_tflops:.0f} to {most_tflops:.0f} TFLOPS; the slowest rank is {share:.1%} below",
+    "temperature": "temperature: up to {most_celsius:.0f} °C",
+}
+
+
+def text(r: Json) -> str:
+    """Print the speeds, then each comparison, then what the log shows."""
+    published, recipe = r["published"], r["recipe"]
+    parts = [
+        [r["name"], *table([_HEAD, *_speeds(r)], "lr"), *_predicted(r)],
+        [*_published(published)] if published else ["No published run is of this model and GPU."],
+        [*_recipe(recipe)] if recipe else ["Bridge ships no recipe for this model, GPU and number of GPUs."],
+        ["The log shows", *(_line(s) for s in _shown(r["log"]))] if r["log"] else [],
+    ]
+    return "\n\n".join("\n".join(p) for p in parts if p) + "\n"
+
+
+def _speeds(r: Json) -> Iterator[tuple[str, ...]]:
+    measured = r["measured"]["tokens_per_s_per_gpu"]
+    for name in ("measured", "predicted", "published"):
+        one = r[name]
+        if one:
+            against = "" if name == "measured" else f"{one['tokens_per_s_per_gpu'] / measured - 1:+.1%}"
+            yield (name, f"{one['step_s']:.2f}", f"{one['tokens_per_s_per_gpu']:,.0f}",
+                   f"{one['tflops_per_gpu']:.0f}", against)  # fmt: skip
+
+
+def _predicted(r: Json) -> Iterator[str]:
+    p = r["predicted"]
+    where = "inside" if p["inside"] else "outside"
+    yield _line(f"the measured step is {where} of {p['lower_s']:.2f} to {p['upper_s']:.2f} s, in which nine of ten are")
+
+
+def _published(p: Json) -> Iterator[str]:
+    yield f"Published  {p['id']} of {p['source']}: {p['speed'] - 1:+.1%}"
+    yield from _settings(p["settings"])
+    yield _line(f"explained by settings: {p['explained'] - 1:+.1%}")
+    left = p["unexplained"] - 1
+    within = abs(left) <= p["tells"]
+    judged = "less than" if within else "more than"
+    yield _line(f"not explained: {left:+.1%}, {judged} the ±{p['tells']:.1%} that the estimate can tell here")
+    release = p["release"]
+    yield _line(f"without a price: release (Bridge {release['here']}, published with {release['there']}), "
+                "affinity and environment, which no published row states")  # fmt: skip
+
+
+def _recipe(r: Json) -> Iterator[str]:
+    yield f"NVIDIA's recipe  {r['name']}"
+    if "refused_by" in r:
+        yield _line(f"refused here by {r['refused_by']}: {r['because']}")
+        return
+    yield _line(f"predicted {r['predicted_step_s']:.2f} s a step, {r['speed'] - 1:+.1%} speed")
+    yield from _settings(r["settings"])
+    if r["written_for"]:
+        yield _line("written for " + ", ".join(f"{n} {show(v)}" for n, v in r["written_for"].items()))
+
+
+def _settings(settings: Sequence[Json]) -> Iterator[str]:
+    rows = [
+        (f"{s['speed'] - 1:+.1%}", s["setting"], f"{_values(s['here'])} -> {_values(s['there'])}") for s in settings
+    ]
+    yield from table(rows, "rll")
+
+
+def _values(values: Json) -> str:
+    """Write values; a single one without its name."""
+    if len(values) == 1:
+        return _word(next(iter(values.values())))
+    return " ".join(f"{n}={_word(v)}" for n, v in values.items())
+
+
+def _word(value: Any) -> str:
+    return "none" if value is None else show(value)
+
+
+def _shown(found: Sequence[Json]) -> Iterator[str]:
+    yield from (_SHOWN[s["what"]].format(**s) for s in found)
+
+
+def _line(text: str) -> str:
+    return wrapped(text, "  ", "    ", width=110)
