@@ -49,7 +49,8 @@ def _predicted(r: Json) -> Iterator[str]:
 
 
 def _published(p: Json) -> Iterator[str]:
-    yield f"Published  {p['id']} of NVIDIA's {p["source"].removeprefix("docs/")}: {p['speed'] - 1:+.1%}"
+    page = p["source"].removeprefix("docs/")
+    yield f"Published  {p['id']} of NVIDIA's {page}: {p['speed'] - 1:+.1%}"
     yield from _settings(p["settings"])
     yield _line(f"explained by settings: {p['explained'] - 1:+.1%}")
     left = p["unexplained"] - 1
