@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import WORD
@@ -105,6 +106,11 @@ def obeyed(laws: Iterable[Law], table: Table) -> Mask:
 def obeying(table: Table, laws: Iterable[Law]) -> Table:
     """Filter a table by laws; masks are joined first because copying columns is slower."""
     return table.take(obeyed(laws, table))
+
+
+def allowed(table: Table, name: str, domain: NDArray[np.int64], laws: Iterable[Law]) -> NDArray[np.int64]:
+    """The values of an axis that obey the laws on it alone; `table` has no axis."""
+    return np.asarray(obeying(table.grow(name, domain), laws).axes[name])
 
 
 def broken(laws: Iterable[Law], table: Table) -> list[Law]:

@@ -12,8 +12,8 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
-from moedsl.schema.axes import HELD, MESH, MOVED
-from moedsl.solver.laws import Compiled, Law, broken, obeying
+from moedsl.schema.axes import BY_NAME, HELD, MESH, MOVED
+from moedsl.solver.laws import Compiled, Law, allowed, broken, obeying
 from moedsl.solver.members import Member, inactive, without
 from moedsl.solver.problem import lower
 from moedsl.solver.table import Table
@@ -62,7 +62,8 @@ def satisfiable(c: Compiled, domains: Domains, laws: Sequence[Law]) -> bool:
     return all(_some(table, domains, sorted(open_, key=_ORDER.index), group) for open_, group in groups)
 
 
-_ORDER = (*MESH, *HELD, *MOVED)
+_ORDER = (*sorted(MESH, key=lambda a: BY_NAME[a].mesh == "experts"), *HELD, *MOVED)
+"""The mesh of attention with its batch before that of the experts, which few laws join with it."""
 
 
 Open = tuple[Law, frozenset[str]]
@@ -81,14 +82,16 @@ def _groups(laws: Sequence[Open]) -> list[tuple[frozenset[str], list[Open]]]:
 
 def _some(table: Table, domains: Domains, open_: list[str], laws: list[Open]) -> bool:
     """Search depth first: every axis in turn, each law as soon as its axes are bound."""
+    own = {a: [law for law, needs in laws if needs == {a}] for a in open_}
+    left = {a: allowed(table, a, np.sort(domains[a]), own[a]) for a in open_}
 
     def extend(t: Table, at: int, turn: int) -> bool:
         limits.go_on()
         if at == len(open_):
             return bool(t.rows)
-        t = t.grow(open_[at], np.sort(domains[open_[at]]))
+        t = t.grow(open_[at], left[open_[at]])
         bound, before = frozenset(open_[: at + 1]), frozenset(open_[:at])
-        t = obeying(t, [law for law, needs in laws if needs <= bound and not needs <= before])
+        t = obeying(t, [law for law, needs in laws if len(needs) > 1 and needs <= bound and not needs <= before])
         start = 0
         while start < t.rows:
             size = CHUNKS[min(turn, len(CHUNKS) - 1)]

@@ -43,6 +43,8 @@ SPREAD = 12
 """Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
 GROWTH = 4
 """Growth factor of blocks, and of each question's share of a chunk."""
+LEAST_TIME = "least_time"
+"""The column of meshes whose least seconds are known."""
 POLICIES = frozenset(HELD + MOVED)
 Policies = Sequence[Mapping[str, int]]
 """Values of some policies."""
@@ -188,8 +190,9 @@ class Search:
                 bounds[i, at] = _number(law.value(ideal), len(at), False)
 
     def _fitting(self, meshes: Table, at: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Filter positions of meshes by the bounds of memory."""
-        return at[self._could_fit(meshes.take(at).with_columns(mesh=np.arange(len(at)))).axes["mesh"]]
+        """Filter positions of meshes by the bounds of memory and time."""
+        known = {"mesh": np.arange(len(at)), LEAST_TIME: self._seconds[at]}
+        return at[self._could_fit(meshes.take(at).with_columns(**known)).axes["mesh"]]
 
     def _could_fit(self, meshes: Table, *prices: str) -> Table:
         """The meshes that fit with the policies that use the least memory; bounds of `prices` become columns."""
@@ -240,6 +243,8 @@ class Search:
 
     def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """The least seconds of each mesh with any policy."""
+        if LEAST_TIME in meshes.axes:
+            return np.asarray(meshes.axes[LEAST_TIME])
         priced = (self.prices.time(meshes.assume(**values)) for values in self._fastest(HELD + MOVED))
         return functools.reduce(np.minimum, priced)
 
@@ -341,12 +346,14 @@ class Search:
             k.add([self._row(table, keys, int(i)) for i in mine[np.sort(first)][: k.size]])
 
     def _held(self, part: Table, policies: Table) -> Table:
-        """Combine meshes with every policy of memory; `mesh` is the position of the mesh."""
-        return part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD))
+        """Combine meshes with every policy of memory that the laws allow; `mesh` is the position of the mesh."""
+        held = part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD))
+        return obeying(held, self._between(MESH, HELD))
 
     def _moved(self, held: Table, policies: Table, slowest: float = np.inf) -> Table:
         """Combine the rows of `_held` with every other policy, and price those that obey all laws in time."""
-        return self._priced(self._legal(held.times(combinations_of(policies, MOVED))), slowest)
+        table = held.times(combinations_of(policies, MOVED))
+        return self._priced(obeying(table, self._between(MESH + HELD, MOVED)), slowest)
 
     def _slowest(self, queries: Sequence[TopK]) -> float:
         """Seconds above which no row can enter a top k, if the first key is the time or the score."""
@@ -372,10 +379,10 @@ class Search:
         """The least seconds of each row with any policy of communication or launches."""
         return functools.reduce(np.minimum, (self.prices.time(held.assume(**some)) for some in self._fastest(MOVED)))
 
-    def _legal(self, table: Table) -> Table:
-        done = frozenset(MESH)
-        laws = [w for w in self.c.laws if not w.priced]
-        return obeying(table, [w for w in laws if not w.needs <= done and w.needs])
+    def _between(self, bound: Sequence[str], grown: Sequence[str]) -> list[Law]:
+        """The laws that rows may break after growing by axes of which every value obeys the laws on them alone."""
+        laws = [w for w in self.c.laws if not w.priced and w.needs <= {*bound, *grown}]
+        return [w for w in laws if not w.needs <= {*bound} and not w.needs <= {*grown}]
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
         """Price rows, and keep those that obey the laws on prices; memory first, because it refuses most."""
@@ -462,12 +469,13 @@ def _in_order(bounds: Floats, mask: Mask, size: int = FIRST_BLOCK) -> Iterator[N
     left = np.flatnonzero(mask)
     while len(left):
         first = bounds[0, left]
-        early = first <= np.partition(first, size)[size] if len(left) > size else np.ones(len(left), dtype=bool)
+        early = first <= np.partition(first, size - 1)[size - 1] if len(left) > size else np.ones(len(left), dtype=bool)
         part, left = left[early], left[~early]
         order = part[np.lexsort(bounds[::-1, part])]
-        for at in range(0, len(order), size):
-            yield order[at : at + size]
-        size = min(size * GROWTH, LARGEST_CHUNK)
+        while len(order):
+            block, order = order[:size], order[size:]
+            yield block
+            size = min(size * GROWTH, LARGEST_CHUNK)
 
 
 def _number(value: Column, rows: int, negate: bool) -> Floats:

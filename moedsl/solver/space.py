@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.schema.axes import HELD, MESH
-from moedsl.solver.laws import Compiled, Law, obeying
+from moedsl.solver.laws import Compiled, Law, allowed, obeying
 from moedsl.solver.table import Table
 from moedsl.support import limits
 
@@ -32,9 +32,11 @@ def _table(c: Compiled, domains: Mapping[str, NDArray[np.int64]], laws: Sequence
         bound |= {name}
         ready = [law for law in pending if law.needs <= bound]
         pending = [law for law in pending if not law.needs <= bound]
+        values = allowed(c.empty(), name, domain, [law for law in ready if law.needs <= {name}])
+        ready = [law for law in ready if not law.needs <= {name}]
         parts, rows = list[Table](), 0
-        for part in table.parts(max(1, MOST // len(domain))):
-            parts.append(_grown(part, name, domain, ready))
+        for part in table.parts(max(1, MOST // max(1, len(values)))):
+            parts.append(_grown(part, name, values, ready))
             rows += parts[-1].rows
             if rows > most:
                 raise limits.too_large(f"has more than {most:,} combinations of policies")

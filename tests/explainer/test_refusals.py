@@ -1,0 +1,41 @@
+"""A refusal looks at few rows: it shares what the tried sizes have in common, and judges the cheapest laws first."""
+
+from __future__ import annotations
+
+import pytest
+
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
+from moedsl.solver.table import Table
+from tests.helpers.small_programs import WHY
+
+OVERLAP = f"candidates ep_overlap = [false, true] {WHY}"
+CASES = [
+    ("qwen3_30b_a3b; b200 x 55440; seq 128; batch 1; throughput first; precision mxfp8", 3_000_000),
+    (
+        "glm45_355b; h100 x 55440; scale first; seq 1M; batch 1; prefer spare_memory > 20 GB\n"
+        f"rules r {{ candidates micro_batch = [8, 4, 17, 9] {WHY}\n candidates delay_wgrad = [false, true] {WHY} }}",
+        20_000_000,
+    ),
+    (
+        "kimi_k2; h200_nvl x 55440; scale first; seq 16k; batch 720720; require step_time < 60\n"
+        f"rules r {{ candidates tp = [4, 24, 2, 1, 38, 8] {WHY}\n candidates cp = [1, 2, 8, 4, 62, 26] {WHY}\n {OVERLAP} }}",
+        4_000_000,
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "most"), CASES, ids=["length and batch", "nearest layout", "time and memory"])
+def test_rows_of_a_refusal(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 0
+    grow, times = Table.grow, Table.times
+
+    def counted(table: Table) -> Table:
+        nonlocal rows
+        rows += table.rows
+        return table
+
+    monkeypatch.setattr(Table, "grow", lambda *a: counted(grow(*a)))
+    monkeypatch.setattr(Table, "times", lambda *a: counted(times(*a)))
+    assert compile_source(Source("run.moe", text), "solve").failed
+    assert rows < most, f"{rows:,}"
