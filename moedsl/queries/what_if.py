@@ -21,6 +21,12 @@ Json = dict[str, Any]
 Progress = Callable[[str], None]
 
 
+def profiles(c: Chosen) -> bool:
+    """Whether a run is profiling in a workflow, which has the layout of the phase before it."""
+    p = c.problem.program
+    return p.workflow is not None and p.phase == "profile"
+
+
 def what_if(
     chosen: Chosen, library: Library, budget: Budget | None = None, progress: Progress = lambda _: None
 ) -> Json:

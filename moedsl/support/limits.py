@@ -56,9 +56,9 @@ class _Clock:
     def turn(self, parts: Parts) -> None:
         """Count the time from now on for a part."""
         rest, _ = signal.setitimer(signal.ITIMER_PROF, 0)
-        self._left[self._key()] = rest or SECONDS
+        self._left[self._key()] = rest or _seconds
         self._parts = parts
-        left = self._left.setdefault(self._key(), SECONDS)
+        left = self._left.setdefault(self._key(), _seconds)
         signal.setitimer(signal.ITIMER_PROF, left, 1)  # again after 1 s, if an exception was lost in a callback
 
     def _key(self) -> tuple[str, ...]:
@@ -85,22 +85,24 @@ def _too_much() -> TooLarge:
 
 
 def _stop(*_: object) -> None:
-    raise _too_slow(SECONDS)
+    raise _too_slow(_seconds)
 
 
 _on = False
+_seconds = SECONDS
 _clock: _Clock | None = None
 
 
 @contextmanager
-def turned_on() -> Generator[None]:
-    """Let `bounded` have its effect: in a command, where a signal may end the work."""
-    global _on
-    before, _on = _on, True
+def turned_on(seconds: float = SECONDS) -> Generator[None]:
+    """Let `bounded` have its effect: in a command, where a signal may end the work. `seconds` are of a core."""
+    global _on, _seconds
+    before = _on, _seconds
+    _on, _seconds = True, seconds
     try:
         yield
     finally:
-        _on = before
+        _on, _seconds = before
 
 
 @contextmanager

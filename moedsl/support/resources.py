@@ -1,4 +1,4 @@
-"""Find the grammar and the stdlib: in an installed wheel in ``moedsl/_data``, in a checkout next to the package."""
+"""Find the grammar, the stdlib and the examples: in a wheel in ``moedsl/_data``, in a checkout next to the package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DOCUMENTS = "documents"
 
 
 def data_dir(name: str) -> Path:
-    """The directory of `name` (``grammar`` or ``stdlib``)."""
+    """The directory of `name` (``grammar``, ``stdlib`` or ``examples``)."""
     installed = PACKAGE / "_data" / name
     return installed if installed.is_dir() else PACKAGE.parent / name
 
@@ -34,6 +34,11 @@ def stdlib_files() -> list[Path]:
 def document_files() -> list[Path]:
     """The .moe files of the documents' claims, sorted by path."""
     return sorted((stdlib_dir() / DOCUMENTS).glob("*.moe"))
+
+
+def example_files() -> list[Path]:
+    """The .moe files of the examples, sorted by path."""
+    return sorted(data_dir("examples").glob("*.moe"))
 
 
 def code(*packages: str) -> bytes:

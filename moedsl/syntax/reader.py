@@ -18,6 +18,7 @@ from moedsl.syntax.tokens import brackets
 LIMIT = 1 << 18
 """The most bytes of a run file."""
 _NOTHING = re.compile(r"(?:\s|#[^\n]*)*")
+_HALF = re.compile("[\ud800-\udfff]")
 _BOMS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
@@ -125,5 +126,7 @@ def from_text(text: str, name: str = "<text>") -> Read:
         return _failed(
             name, "parse.encoding", f"is binary (a zero byte at {text.index(chr(0))})", "a .moe file is UTF-8 text"
         )
+    if half := _HALF.search(text):
+        return _failed(name, "parse.encoding", f"holds half a character at {half.start()}", "save it as UTF-8")
     deep = too_deep(source, brackets(source.text))
     return (None, (deep,)) if deep else (source, ())

@@ -66,6 +66,12 @@ def test_the_wrong_byte_is_named() -> None:
     assert "0xe9 on line 2" in diagnostic.message
 
 
+def test_half_a_character_is_named() -> None:
+    """As Python reads an invalid byte of a command line."""
+    _, (diagnostic,) = from_text('seq 4k; data "\udcff"')
+    assert diagnostic.id == "parse.encoding" and "at 14" in diagnostic.message
+
+
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
     (tmp_path / "near.moe").write_text("seq 4k")
     fifo = tmp_path / "fifo"

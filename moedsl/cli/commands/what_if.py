@@ -8,8 +8,7 @@ from typing import Any
 from moedsl.cli import answers, talk
 from moedsl.cli.talk import compiled
 from moedsl.queries.text import what_if_text
-from moedsl.queries.what_if import what_if
-from moedsl.solver.solve import Chosen
+from moedsl.queries.what_if import profiles, what_if
 from moedsl.support import limits
 
 
@@ -22,7 +21,7 @@ def run(a: Namespace) -> int:
     progress, budget = talk.Progress(), answers.budget_of(a)
     found: list[dict[str, Any]] = []
     for c in result.chosen:
-        if not _profiles(c):
+        if not profiles(c):
             with limits.of_part(c.problem.program):
                 found.append(what_if(c, result.library, budget, progress))
     if a.json:
@@ -30,9 +29,3 @@ def run(a: Namespace) -> int:
     else:
         print("\n".join(map(what_if_text, found)), end="")
     return 0
-
-
-def _profiles(c: Chosen) -> bool:
-    """Whether a run is profiling in a workflow, which has the layout of the phase before it."""
-    p = c.problem.program
-    return p.workflow is not None and p.phase == "profile"

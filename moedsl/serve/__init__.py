@@ -1,0 +1,1 @@
+"""Serve a page to plan on: an editor, and the plan of what is typed."""
