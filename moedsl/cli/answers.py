@@ -22,14 +22,14 @@ def run(a: Namespace) -> int:
     """Print the tables of `plan` with --top, --pareto or --tokens instead of the plans, with a budget below them."""
     if unpriced(a):
         return 1
-    result, code = compiled(a, "plan")
+    result, code = compiled(a, "plan", notes=not printing.is_page(a))
     if result is None or code:
         return code
     if a.ladder:
         printing.with_ladders(result)
     add(result, a.top, a.pareto, budget_of(a))
     if a.json or not (a.top or a.pareto):
-        printing.show(a, result)
+        printing.show(a, result, printing.after_plan(result))
     else:
         print("\n".join(tables(result)), end="")
     if a.tokens and not a.json:

@@ -61,7 +61,16 @@ _LIKE = _arg(
 )  # fmt: skip
 _PROGRAM = (_arg("file FILE", _FILE, nargs="?"), _TEXT, _LIKE)
 _STAGES = ("parse", "check", "lower", "solve", "plan")
-_PRINTED = (_JSON, _arg("--stop-after", "print the output of this stage and stop", choices=_STAGES))
+SECTIONS = (
+    "meshes", "batch", "policy", "adapter", "memory", "speed", "decisions", "environment", "experiment", "walls",
+    "parts", "ladder", "more-gpus", "next-best", "nvidia", "at-4k", "advice", "measured", "container", "covers",
+)  # fmt: skip
+_PRINTED = (
+    _flag("--full", "print the whole plan, not a page of it"),
+    _arg("--section NAME", f"print one section of the whole plan: {', '.join(SECTIONS)}", choices=SECTIONS),
+    _JSON,
+    _arg("--stop-after", "print the output of this stage and stop", choices=_STAGES),
+)
 _BUDGET = (
     _arg("--tokens N", "days and GPU-hours for a budget such as 10T or 500B", type=_amount("tokens")),
     _arg("--price P", "price of a GPU-hour: also print the cost of --tokens", type=_amount("price")),
@@ -91,6 +100,7 @@ COMMANDS: Mapping[str, Command] = {
         "print the plan and write nothing",
         *_PROGRAM,
         *_PRINTED,
+        _arg("--run NAME", "the run of a file that has several (default: a table of all)"),
         _flag(
             "--ladder", "also print what this phase may change, what the next phase would try, and the predicted gain"
         ),

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from moedsl.cli import too_large
 from moedsl.cli.arguments import COMMANDS, Command
-from moedsl.cli.terminal import UnwrittenError, shown
+from moedsl.cli.terminal import UnwrittenError, columns, shown
 
 _BLAS = "OPENBLAS_NUM_THREADS"
 
@@ -81,11 +81,7 @@ def _no_collections() -> Generator[None]:
 def _help(prog: str) -> argparse.HelpFormatter:
     """Make the formatter of a help text, as wide as the terminal: argparse makes one for each argument that it is told,
     and would import 3 ms of modules for the width."""
-    try:
-        columns = int(os.environ.get("COLUMNS") or os.get_terminal_size().columns)
-    except (ValueError, OSError):  # COLUMNS is not a number, or the output not a terminal
-        columns = 80
-    return argparse.HelpFormatter(prog, width=columns - 2)
+    return argparse.HelpFormatter(prog, width=columns(80) - 2)
 
 
 _CHOICE = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)")

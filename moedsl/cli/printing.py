@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import Any
 
-from moedsl.cli import talk
+from moedsl.cli import talk, terminal
 from moedsl.compiler import Result
+from moedsl.diagnostics.model import Diagnostic, error, suggest, to_json
 from moedsl.planner import sweep_table
 from moedsl.planner.model.ladder import Ladder
 from moedsl.planner.model.plan import Plan
-from moedsl.planner.text.plan import plan_text
+from moedsl.planner.text.page import Command, coloured, next_text, notes_text, page_text
+from moedsl.planner.text.plan import SECTIONS, head, plan_text
+from moedsl.planner.text.runs import runs_text
 from moedsl.solver.solve import Chosen
 from moedsl.support import limits
 
@@ -29,31 +34,87 @@ def _ladder(c: Chosen) -> Ladder:
         return ladder.of_run(c)
 
 
-def show(a: Namespace, result: Result) -> None:
-    """Print the plans, or the output of the requested stage."""
+def is_page(a: Namespace) -> bool:
+    """Whether the arguments ask for the page of a plan, which has the warnings too."""
+    whole = a.full or a.section or a.json or getattr(a, "top", None) or getattr(a, "pareto", False)
+    return a.stop_after in (None, "plan") and not whole
+
+
+def only(result: Result, run: str) -> Diagnostic | None:
+    """Keep one run of a file, or say that there is none of this name."""
+    names = [p.name for p in result.plans]
+    if run not in names:
+        help = suggest(run, names) or f"there are {', '.join(names)}"
+        return error("plan.unknown_run", f"no run is called `{run}`", help=help)
+    kept = [(c, p) for c, p in zip(result.chosen, result.plans, strict=True) if p.name == run]
+    result.chosen, result.plans = tuple(c for c, _ in kept), tuple(p for _, p in kept)
+    return None
+
+
+def after_plan(result: Result) -> list[Command]:
+    """The commands that come after a plan."""
+    name, plans = result.source.name, result.plans
+    file = "FILE" if name.startswith("<") else quote(name)
+    write = (f"moedsl compile {file} -o out", "write the recipe")
+    if len(plans) > 1:
+        return [(f"moedsl plan {file} --run {quote(plans[0].name)}", "one run on a page"), write]
+    return [write, (f"moedsl plan {file} --full", "every value with its reason")]
+
+
+def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
+    """Print the plans, or the output of the requested stage; `next` are the commands that come next."""
     if a.stop_after and a.stop_after != "plan":
         from moedsl.cli import stages
 
         talk.print_json(stages.dump(result, a.stop_after))
     elif a.json:
         talk.print_json(one(result.plans))
-    else:
+    elif a.full:
         print("\n".join(_texts(result.plans)), end="")
+    elif a.section:
+        print("\n".join(_sections(result.plans, a.section)), end="")
+    else:
+        text = page(result, next, terminal.width(sys.stdout))
+        print(coloured(text) if terminal.coloured(sys.stdout) else text, end="")
+        if getattr(a, "ladder", False):
+            print("", *_sections(result.plans, "ladder"), sep="\n", end="")
+
+
+def page(result: Result, next: Sequence[Command], width: int) -> str:
+    """The page of one plan; of several, a table first."""
+    sources = {**result.library.sources, result.source.name: result.source}
+    notes = [to_json(d, sources) for d in result.diagnostics]
+    if len(result.plans) == 1:
+        return page_text(result.plans[0], notes, next, width)
+    below = "\n".join([*notes_text(notes, width), *next_text(next, width)])
+    return "\n".join([runs_text(result.plans, width), *_comparisons(result.plans), f"{below}\n"])
+
+
+def _sections(plans: Sequence[Plan], name: str) -> Iterator[str]:
+    """Print one section of each plan."""
+    for p in plans:
+        text = SECTIONS[name](p) or f"the plan of {p.name} has no section `{name}`"
+        yield f"{text}\n" if len(plans) == 1 else f"{head(p)}\n\n{text}\n"
 
 
 def _texts(plans: Sequence[Plan]) -> Iterator[str]:
-    """Print every plan; of an isolation, only the first, then the variants side by side."""
+    """Print all of every plan; of an isolation only its first variant, because a table compares them."""
+    seen = set[tuple[str, str]]()
+    for p in plans:
+        group = (p.isolation.of, p.isolation.axis) if p.isolation else (p.name, "")
+        if group not in seen:
+            yield plan_text(p)
+        seen.add(group)
+    yield from _comparisons(plans)
+
+
+def _comparisons(plans: Sequence[Plan]) -> Iterator[str]:
+    """Compare the variants of each isolation, and the values of each sweep."""
     if any(p.isolation for p in plans):
         from moedsl.isolate import table  # it reads the fields of recipes
 
-        for group in table.groups(plans):
-            yield plan_text(group[0])
-            if group[0].isolation:
-                yield table.text(table.comparison(group))
-    else:
-        yield from map(plan_text, plans)
-    for compared in sweep_table.comparisons(plans):
-        yield sweep_table.text(compared)
+        yield from map(table.text, table.comparisons(plans))
+    yield from map(sweep_table.text, sweep_table.comparisons(plans))
 
 
 def one(plans: Sequence[Plan]) -> dict[str, Any]:

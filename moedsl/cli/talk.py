@@ -80,13 +80,15 @@ class Progress:
             print(f"  {text}", file=sys.stderr, flush=True)
 
 
-def compiled(a: Namespace, stop_after: str) -> tuple[Result | None, int]:
-    """Run the stages and print diagnostics; returns the result and the exit code so far."""
+def compiled(a: Namespace, stop_after: str, notes: bool = True) -> tuple[Result | None, int]:
+    """Run the stages and print diagnostics, without `notes` only if there is an error; returns the result and the exit
+    code so far."""
     source, diagnostics = source_of(a)
     if source is None:
         return None, refused(a, diagnostics)
     result = compile_source(source, stop_after, Progress(), a.like)
     if a.json and result.failed:
         print_json(failed_json(result.diagnostics, result.library.sources))
-    say(result.diagnostics, {**result.library.sources, source.name: source})
+    if notes or result.failed:
+        say(result.diagnostics, {**result.library.sources, source.name: source})
     return result, int(result.failed)

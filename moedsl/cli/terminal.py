@@ -14,6 +14,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, redire
 from typing import Any, TextIO, cast
 
 from moedsl.diagnostics.visible import visible
+from moedsl.support.text import WIDTH
+
+_NARROWEST = 60
 
 
 class UnwrittenError(Exception):
@@ -78,6 +81,20 @@ def shown() -> AbstractContextManager[Any]:
 def coloured(stream: TextIO) -> bool:
     """Whether to colour what goes to a stream: a terminal that shows colours, of a user who wants them."""
     return _below(stream).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def width(stream: TextIO) -> int:
+    """The columns of a page on a stream: those of its terminal or of COLUMNS, within reason."""
+    known = _below(stream).isatty() or "COLUMNS" in os.environ
+    return max(_NARROWEST, min(columns(WIDTH), WIDTH)) if known else WIDTH
+
+
+def columns(otherwise: int) -> int:
+    """The columns of the terminal, or `otherwise` if standard output is none."""
+    try:
+        return int(os.environ.get("COLUMNS") or os.get_terminal_size().columns)
+    except (ValueError, OSError):  # COLUMNS is not a number, or the output not a terminal
+        return otherwise
 
 
 def print_file(text: str) -> None:

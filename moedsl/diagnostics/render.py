@@ -18,9 +18,9 @@ from moedsl.diagnostics.visible import HIDDEN, visible
 WINDOW = 100
 """The most columns of a source line; a longer one is cut around the carets."""
 TAB = 4
-_COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "place": "2"}
+_COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "place": "2", "head": "1"}
 PAINT = rf"\x1b\[(?:0|{'|'.join(_COLOURS.values())})m"
-"""The pattern of the colours that diagnostics have."""
+"""The pattern of the colours that diagnostics and plans have."""
 
 
 def render(diagnostic: Mapping[str, Any], *, colour: bool = False) -> str:
@@ -42,14 +42,14 @@ def _count(many: list[Mapping[str, Any]]) -> list[str]:
 
 
 def _lines(d: Mapping[str, Any], colour: bool) -> Iterator[str]:
-    head = _paint(f"{d['severity']}[{d['id']}]", d["severity"], colour)
+    head = paint(f"{d['severity']}[{d['id']}]", d["severity"], colour)
     yield f"{head}: {printable(d['message'])}"
     yield from _labels(d.get("labels") or [], d["severity"], colour)
     if d.get("because"):
         yield f"   = because: {printable(d['because'])}"
     yield from (f"   = cite: {printable(cite)}" for cite in d.get("cites") or ())
     yield from (f"   = {name}: {printable(_value(v))}" for name, v in (d.get("values") or {}).items())
-    yield from (f"{_paint('help', 'help', colour)}: {printable(text)}" for text in d.get("help") or ())
+    yield from (f"{paint('help', 'help', colour)}: {printable(text)}" for text in d.get("help") or ())
 
 
 def _value(value: Any) -> str:
@@ -61,7 +61,8 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-def _paint(text: str, name: str, colour: bool) -> str:
+def paint(text: str, name: str, colour: bool = True) -> str:
+    """Colour a text as diagnostics are."""
     return f"\x1b[{_COLOURS.get(name, '1')}m{text}\x1b[0m" if colour else text
 
 
@@ -74,11 +75,11 @@ def _labels(labels: list[Mapping[str, Any]], severity: str, colour: bool) -> Ite
     """Render the first label and others of its file with their source, labels in other files in one line each."""
     for i, label in enumerate(labels):
         if i == 0 or (label["file"] == labels[0]["file"] and "line" in label):
-            yield f"  {_paint('-->', 'place', colour)} {_place(label)}"
+            yield f"  {paint('-->', 'place', colour)} {_place(label)}"
             yield from _source(label, severity, colour)
         else:
             text = printable(label["text"])
-            yield f"  {_paint(':::', 'place', colour)} {_place(label)}" + (f"  {text}" if text else "")
+            yield f"  {paint(':::', 'place', colour)} {_place(label)}" + (f"  {text}" if text else "")
 
 
 def _place(label: Mapping[str, Any]) -> str:
@@ -96,9 +97,9 @@ def _source(label: Mapping[str, Any], severity: str, colour: bool) -> Iterator[s
     shown, start, width = _cut(line, column, max(end, column + 1))
     until = f"to line {label['end_line']}" if several else ""
     note = ": ".join(t for t in (until, printable(label["text"])) if t)
-    bar = _paint("|", "place", colour)
+    bar = paint("|", "place", colour)
     yield f"   {bar}  {shown}"
-    yield f"   {bar}  {' ' * start}{_paint('^' * width, severity, colour)}{' ' + note if note else ''}"
+    yield f"   {bar}  {' ' * start}{paint('^' * width, severity, colour)}{' ' + note if note else ''}"
 
 
 def _cut(line: str, start: int, end: int) -> tuple[str, int, int]:

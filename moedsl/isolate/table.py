@@ -144,7 +144,7 @@ def _unset(value: Any) -> str:
 
 def text(c: Json) -> str:
     """Print a comparison."""
-    lines = [f"{c['of']}: {c['axis']} isolated, all else as in the plan above", *_rows(c)]
+    lines = [f"{c['of']}: {c['axis']} isolated, all else equal", *_rows(c)]
     lines += [f"  {k}: {_each(v)}" for k, v in c["follows"].items()]
     lines += [f"  not held fixed: {k} {_each(v)}" for k, v in c["also"].items()]
     lines += [_paragraph(f"the estimate does not tell {a} and {b} apart: measure them") for a, b in _alike(c)]

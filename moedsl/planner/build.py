@@ -250,7 +250,7 @@ def _axis(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, nea
 
 def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, near: list[Neighbour]) -> Decision:
     origin = chosen.problem.origins[axis.name]
-    alternatives = tuple(OtherValue(axis.decode(n.code), _effect(chosen, n, row)) for n in near)
+    alternatives = tuple(OtherValue(axis.decode(n.code), _effect(chosen, n, row), _slower(n, row)) for n in near)
     value = json_value(env[axis.name])
     if isinstance(origin, Pin):
         varied = chosen.problem.program.isolate
@@ -269,6 +269,10 @@ def _effect(chosen: Chosen, n: Neighbour, row: Row) -> str:
     reason = neighbours.outranked(chosen.compiled, n, row) if faster else ""
     farther = ", but farther from what has run" if faster and chosen.preference else ""
     return neighbours.effect(n, row) + (reason or farther)
+
+
+def _slower(n: Neighbour, row: Row) -> float | None:
+    return n.step_time / row.step_time - 1 if n.refused_by is None else None
 
 
 def _why_chosen(

@@ -27,6 +27,12 @@ def table(rows: Sequence[Sequence[str]], sides: str = "r") -> list[str]:
     return [("  " + "  ".join(r)).rstrip() for r in cells]
 
 
+def bar(share: float, width: int, upper: float = 0.0) -> str:
+    """Draw a share of 1 as a bar: `#` up to it, `=` from there up to `upper`."""
+    known, possible = (round(width * min(max(s, 0.0), 1.0)) for s in (share, upper))
+    return f"[{'#' * known}{'=' * (possible - known)}".ljust(width + 1, ".") + "]"
+
+
 def counted(n: int, noun: str, form: str = "d") -> str:
     """Count things: 1 line, 2 lines, 3 batches; `form` writes the number."""
     return f"{n:{form}} {noun}{'' if n == 1 else 'es' if noun.endswith(('s', 'ch')) else 's'}"

@@ -58,7 +58,7 @@ def test_another_name_is_none() -> None:
 
 def test_a_plan_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     made = moedsl.plan(RUN)
-    assert made.text == str(made) == printed(capsys, "plan", "-e", RUN)
+    assert made.text == str(made) == printed(capsys, "plan", "--full", "-e", RUN)
     assert made.plan is not None and made.plan.to_json() == json.loads(printed(capsys, "plan", "--json", "-e", RUN))
 
 

@@ -206,7 +206,7 @@ def test_standard_input(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "run.moe"
     file.write_text(GOOD, encoding="utf-8")
-    assert run("plan", str(file))[1] == run("plan", "-e", GOOD)[1]
+    assert run("plan", str(file), "--full")[1] == run("plan", "-e", GOOD, "--full")[1]
 
 
 BYTES = {

@@ -85,8 +85,8 @@ def answers(folder: Path) -> dict[str, Any]:
     (plan,), (chosen,) = done.plans, done.chosen
     return {
         "plan": plan.to_json(),
-        "text": _printed("plan", folder / "run.moe"),
-        "loud": _printed("plan", folder / "loud.moe"),
+        "text": _printed("plan", "--full", folder / "run.moe"),
+        "loud": _printed("plan", "--full", folder / "loud.moe"),
         "loud plan": json.loads(_printed("plan", "--json", folder / "loud.moe")),
         "wrong": _printed("check", folder / "wrong.moe"),
         "misspelt": _printed("check", folder / "misspelt.moe"),

@@ -84,9 +84,10 @@ def test_the_measured_case_stands_beside_the_table(example: Result) -> None:
 
 
 def test_the_table_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", str(EXAMPLE)]) == 0
-    out = capsys.readouterr().out
-    assert out.count("Meshes") == 1 and out.count("overlap isolated") == 1
+    for words, plans in ((["--full"], 1), ([], 0)):
+        assert main(["plan", str(EXAMPLE), *words]) == 0
+        out = capsys.readouterr().out
+        assert out.count("Meshes") == plans and out.count("overlap isolated") == 1
     assert all(f"main.overlap_{arm}" in out for arm in ARMS)
 
 

@@ -6,25 +6,38 @@ import json
 import sys
 from argparse import Namespace
 from pathlib import Path
+from shlex import quote
 
 from moedsl.cli import talk
-from moedsl.cli.printing import show
+from moedsl.cli.printing import is_page, show
 from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.emit.artifact import files_of_runs
+from moedsl.planner.text.page import Command
 from moedsl.support.owned_files import left_over, write_all
 
 
 def run(a: Namespace) -> int:
-    result, code = compiled(a, a.stop_after or "plan")
+    result, code = compiled(a, a.stop_after or "plan", notes=not is_page(a))
     if result is None or code:
         return code
     if a.stop_after is None:
         code = _write(a, result)
     if not code:
-        show(a, result)
+        show(a, result, _next(a, result))
     return code
+
+
+def _next(a: Namespace, result: Result) -> list[Command]:
+    """The commands that come after the files are written."""
+    plan = result.plans[0]
+    recipe = Path(a.output) / (plan.name if len(result.plans) > 1 else "") / "recipe.py"
+    ranks = min(plan.gpus, plan.device.gpus_per_node)
+    return [
+        (f"moedsl verify {quote(a.output)}", "ask the real Megatron Bridge"),
+        (f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node"),
+    ]
 
 
 def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], list[Diagnostic]]:

@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Any
 
 from moedsl.cli import talk
-from moedsl.cli.printing import show, with_ladders
+from moedsl.cli.printing import after_plan, is_page, only, show, with_ladders
 from moedsl.cli.talk import compiled
 
 
@@ -21,12 +21,16 @@ def run(a: Namespace) -> int:
     if a.lengths:
         return _lengths(a)
     stop = a.stop_after or "plan"
-    result, code = compiled(a, stop)
+    result, code = compiled(a, stop, notes=not is_page(a))
     if result is None or code:
         return code
+    if a.run is not None:
+        problem = only(result, a.run)
+        if problem is not None:
+            return talk.refused(a, [problem])
     if a.ladder:
         with_ladders(result)
-    show(a, result)
+    show(a, result, after_plan(result))
     return 0
 
 

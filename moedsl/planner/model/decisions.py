@@ -13,6 +13,8 @@ class OtherValue(Record):
 
     value: Any
     effect: str
+    step_time: float | None = None
+    """Change of the step as a share; absent if a law refuses the value."""
 
 
 class Decision(Record, kw_only=True):

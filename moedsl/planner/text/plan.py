@@ -1,8 +1,8 @@
-"""Print the plan, which a person reads before spending money on it."""
+"""Print all of a plan, section by section; `text/page.py` prints what fits on a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from moedsl.planner.experiment import summary, unstated
@@ -18,24 +18,13 @@ from moedsl.support.text import counted, short, table, tokens, wrapped
 
 
 def plan_text(p: Plan) -> str:
-    """Print one plan: the layout, then its memory, its speed, and the reasons."""
-    layout = [
-        _head(p),
-        _meshes(p),
-        _batch(p),
-        _policy(p),
-        _adapter(p),
-        _memory(p),
-        _time(p),
-        _decisions(p),
-        _experiment(p),
-    ]
-    more = [_walls(p), _parts(p), _ladder(p), _steps(p), _alternatives(p), _shipped(p), _short_twin(p)]
-    parts = [*layout, *more, _advice(p), _measured(p), _needs(p), _covers(p)]
+    """Print all of one plan: the layout, then its memory, its speed, and the reasons."""
+    parts = [head(p), *(text(p) for text in SECTIONS.values())]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _head(p: Plan) -> str:
+def head(p: Plan) -> str:
+    """Name the run, its model, its GPUs and what it is for."""
     task = "" if p.task == "pretrain" else f", {p.task}"
     what = f"{p.model} on {p.gpus} {p.hardware}, {tokens(p.batch.seq)} tokens"
     return f"{p.name}: {what}, {p.phase} first{task}"
@@ -50,28 +39,33 @@ def _experiment(p: Plan) -> str:
     return "\n".join(lines)
 
 
-def _meshes(p: Plan) -> str:
-    m = p.layout
+def meshes(m: Layout) -> dict[str, str]:
+    """Write both meshes, and the layers of each stage if they do not divide evenly."""
     shapes = (a.name for a in AXES if a.role == "shape" and a.section == "layout" and a.is_on(getattr(m, a.name)))
-    lines = [
-        "  attention  " + ", ".join([_product(m, ATTENTION), *(f"{n} {getattr(m, n)}" for n in shapes)]),
-        f"  experts    {_product(m, EXPERTS)}",
-    ]
-    if m.pipeline_layout:
-        lines.append(f"  layers     {m.pipeline_layout}")
-    return "Meshes\n" + "\n".join(lines)
+    attention = ", ".join([_product(m, ATTENTION), *(f"{n} {getattr(m, n)}" for n in shapes)])
+    layers = {"layers": m.pipeline_layout} if m.pipeline_layout else {}
+    return {"attention": attention, "experts": _product(m, EXPERTS), **layers}
+
+
+def _meshes(p: Plan) -> str:
+    return "Meshes\n" + "\n".join(f"  {name:<9}  {mesh}" for name, mesh in meshes(p.layout).items())
 
 
 def _product(m: Layout, names: Sequence[str]) -> str:
     return " x ".join(f"{n} {getattr(m, n)}" for n in names)
 
 
-def _batch(p: Plan) -> str:
+def batch(p: Plan) -> str:
+    """Write what a step trains on."""
     b = p.batch
     step = f"{b.global_batch} sequences ({b.global_batch * b.seq / 2**20:.3g} Mi tokens) a step"
     micro = f"{counted(b.num_microbatches, 'microbatch')} of {b.micro_batch}"
-    lines = [f"Batch\n  {step}: {micro} on each of {p.layout.dp} replicas"]
-    lines += [wrapped(b.against_4k.text)] if b.against_4k else []
+    return f"{step}: {micro} on {'each of ' * (p.layout.dp > 1)}{counted(p.layout.dp, 'replica')}"
+
+
+def _batch(p: Plan) -> str:
+    lines = [f"Batch\n  {batch(p)}"]
+    lines += [wrapped(p.batch.against_4k.text)] if p.batch.against_4k else []
     return "\n".join(lines)
 
 
@@ -84,14 +78,19 @@ def _short_twin(p: Plan) -> str:
     return "Differs from the plan at 4k\n" + "\n".join(lines)
 
 
-def _policy(p: Plan) -> str:
+def policy(p: Plan) -> list[str]:
+    """List the policies with their values; quiet ones only if they are on."""
     q = p.policy
     policies = sorted((a for a in AXES if a.section == "policy"), key=lambda a: (a.quiet, a.place, a.role != "moved"))
     words = [a for a in policies if not a.quiet or (a.kind != "flag" and a.is_on(getattr(q, a.name)))]
     flags = [n for n in VLM_WORDS if getattr(q, n)] + [
         a.name for a in policies if a.quiet and a.kind == "flag" and getattr(q, a.name)
     ]
-    return "Policy\n  " + ", ".join([*(f"{a.name} {show(getattr(q, a.name))}" for a in words), *flags])
+    return [*(f"{a.name} {show(getattr(q, a.name))}" for a in words), *flags]
+
+
+def _policy(p: Plan) -> str:
+    return f"Policy\n  {', '.join(policy(p))}"
 
 
 _OF_EXPERTS = {
@@ -223,18 +222,14 @@ def _with(changes: Mapping[str, Any]) -> str:
 
 
 def _decisions(p: Plan) -> str:
-    """Print the settings, then the environment variables."""
-    lines = table(
-        [
-            (d.name, show(d.value), d.origin + (" (advice)" if d.advice else ""), d.because or "")
-            for d in p.decisions
-            if d.name not in p.env
-        ],
-        "l",
-    )
-    shown = (d for d in p.decisions if d.name in p.env)
-    env = table([(d.name, show(d.value), d.because or "") for d in shown], "l")
-    return "Decisions\n" + "\n".join(lines) + ("\n\nEnvironment\n" + "\n".join(env) if env else "")
+    settings = (d for d in p.decisions if d.name not in p.env)
+    rows = [(d.name, show(d.value), d.origin + " (advice)" * bool(d.advice), d.because or "") for d in settings]
+    return "Decisions\n" + "\n".join(table(rows, "l"))
+
+
+def _environment(p: Plan) -> str:
+    rows = [(d.name, show(d.value), d.because or "") for d in p.decisions if d.name in p.env]
+    return "Environment\n" + "\n".join(table(rows, "l")) if rows else ""
 
 
 def _advice(p: Plan) -> str:
@@ -260,3 +255,28 @@ def _alternatives(p: Plan) -> str:
 def _against(alternative: Alternative) -> str:
     rules = [short(r) for r in alternative.against_advice]
     return f" (against {', '.join(rules)})" if rules else ""
+
+
+SECTIONS: Mapping[str, Callable[[Plan], str]] = {
+    "meshes": _meshes,
+    "batch": _batch,
+    "policy": _policy,
+    "adapter": _adapter,
+    "memory": _memory,
+    "speed": _time,
+    "decisions": _decisions,
+    "environment": _environment,
+    "experiment": _experiment,
+    "walls": _walls,
+    "parts": _parts,
+    "ladder": _ladder,
+    "more-gpus": _steps,
+    "next-best": _alternatives,
+    "nvidia": _shipped,
+    "at-4k": _short_twin,
+    "advice": _advice,
+    "measured": _measured,
+    "container": _needs,
+    "covers": _covers,
+}
+"""The sections of a plan in their order; `--section` takes their names."""

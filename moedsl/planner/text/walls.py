@@ -24,9 +24,9 @@ def walls_text(p: Plan) -> str:
     wires = w.communication
     lines = [
         f"  memory         {w.memory.share:6.1%} of capacity at the peak{_bought(w.memory)}",
-        f"  communication  {wires.share:6.1%} of the step exposed{_listed(wires.shares)}",
+        f"  communication  {wires.share:6.1%} of the step exposed{listed(wires.shares)}",
         f"  host           {w.host.share:6.1%} of the step waits for launches",
-        f"  compute        {w.compute.share:6.1%} of the step{_listed(w.compute.shares)}",
+        f"  compute        {w.compute.share:6.1%} of the step{listed(w.compute.shares)}",
         f"  {_dominant(w)}",
         *_fixes(w),
         *(_note(n) for n in w.notes),
@@ -49,9 +49,9 @@ def _by(b: BoughtBack) -> str:
     return f"{b.by} {'+'.join(value) if isinstance(value, list) else value}"
 
 
-def _listed(shares: Mapping[str, float]) -> str:
-    """Print the parts that matter, the largest first."""
-    parts = sorted(((s, k) for k, s in shares.items() if s >= SMALL), reverse=True)
+def listed(shares: Mapping[str, float], most: int | None = None) -> str:
+    """Print the parts that matter, the largest first, at most so many."""
+    parts = sorted(((s, k) for k, s in shares.items() if s >= SMALL), reverse=True)[:most]
     return "".join(f"{': ' if i == 0 else ', '}{_NAMES[k]} {s:.1%}" for i, (s, k) in enumerate(parts))
 
 

@@ -1,0 +1,103 @@
+"""The page of a plan is short and narrow and loses no number; several runs are a table first."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
+from moedsl.cli import talk
+from moedsl.cli.arguments import SECTIONS
+from moedsl.cli.main import main
+from moedsl.cli.printing import after_plan, page
+from moedsl.planner.text import plan
+from tests.cli.test_terminal import Terminal
+from tests.helpers import programs
+from tests.helpers.paths import EXAMPLES, ROOT
+
+SHOWN = (
+    "qwen3_235b_gb200_128k", "vlm_bring_up", "sft", "lora", "long_qwen3_235b_128k", "deepseek_v3_h100", "several_runs",
+    "overlap_ab", "sweep_micro_batch", "workflow_four_phases",
+)  # fmt: skip
+RUN = "qwen3_30b_a3b; h100 x 16"
+SEVERAL = str(ROOT / "examples/several_runs.moe")
+COMMAND = re.compile(r"^(Next)? +moedsl .*$", re.MULTILINE)
+Said = Callable[..., str]
+NUMBER = re.compile(r"\d[\d,.]*\d|\d")
+
+
+class Page(SingleFileSnapshotExtension):
+    _write_mode = WriteMode.TEXT
+    file_extension = "txt"
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Said:
+    """What `moedsl plan` prints at a width; on stderr nothing."""
+
+    def run(*words: str, width: int = 100) -> str:
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr(talk, "QUIET_FOR", float("inf"))
+        monkeypatch.chdir(ROOT)
+        assert main(["plan", *words]) == 0
+        out, err = capsys.readouterr()
+        assert not err
+        return out
+
+    return run
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
+def test_a_page_is_short_and_narrow_and_loses_no_number(example: Path) -> None:
+    result = programs.example(example)
+    wide, narrow = (page(result, after_plan(result), width) for width in (100, 80))
+    assert len(wide.splitlines()) <= 38 and len(narrow.splitlines()) <= 46
+    assert max(map(len, wide.splitlines())) <= 100
+    assert NUMBER.findall(COMMAND.sub("", wide)) == NUMBER.findall(COMMAND.sub("", narrow))
+    if not any(p.isolation for p in result.plans):  # whose comparison is a paragraph of 100 columns
+        assert max(map(len, COMMAND.sub("", narrow).splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_pages(name: str, said: Said, snapshot: SnapshotAssertion) -> None:
+    assert said(f"examples/{name}.moe") == snapshot(extension_class=Page)
+
+
+def test_the_options_name_every_section() -> None:
+    assert tuple(plan.SECTIONS) == SECTIONS
+
+
+def test_a_section_is_as_in_the_whole_plan(said: Said) -> None:
+    whole = said("-e", RUN, "--full")
+    for name in ("memory", "decisions", "covers"):
+        assert said("-e", RUN, "--section", name) in whole
+    assert said("-e", RUN, "--section", "adapter") == "the plan of main has no section `adapter`\n"
+
+
+def test_one_of_several_runs(said: Said, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(SEVERAL, "--run", "tuned").startswith("tuned: ")
+    assert main(["plan", SEVERAL, "--run", "tunex"]) == 1
+    assert "did you mean `tuned`?" in capsys.readouterr().err
+    assert said(SEVERAL, "--section", "meshes").count("Meshes") == 3
+
+
+def test_a_warning_is_said_once(said: Said) -> None:
+    text = said("examples/long_qwen3_235b_128k.moe")
+    assert text.count("no layout of this run FITS") == 1
+    assert "Warning " in text
+
+
+@pytest.mark.parametrize(("colours", "expected"), [("", True), ("1", False)])
+def test_colours(colours: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", colours)
+    assert main(["plan", "-e", RUN]) == 0
+    assert ("\x1b[1;32mFITS\x1b[0m" in out.getvalue()) == expected
+    assert ("\x1b" in out.getvalue()) == expected
