@@ -94,11 +94,11 @@ _clock: _Clock | None = None
 
 
 @contextmanager
-def turned_on(seconds: float = SECONDS) -> Generator[None]:
-    """Let `bounded` have its effect: in a command, where a signal may end the work. `seconds` are of a core."""
+def turned_on(seconds: float | None = None) -> Generator[None]:
+    """Let `bounded` have its effect: in a command, where a signal may end the work. `seconds` are of a core, `SECONDS` if none."""
     global _on, _seconds
     before = _on, _seconds
-    _on, _seconds = True, seconds
+    _on, _seconds = True, SECONDS if seconds is None else seconds
     try:
         yield
     finally:
