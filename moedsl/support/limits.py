@@ -95,7 +95,10 @@ _clock: _Clock | None = None
 
 @contextmanager
 def turned_on(seconds: float | None = None) -> Generator[None]:
-    """Let `bounded` have its effect: in a command, where a signal may end the work. `seconds` are of a core, `SECONDS` if none."""
+    """Let `bounded` have its effect: in a command, where a signal may end the work.
+
+    `seconds` are of a core; without them, a part has `SECONDS`.
+    """
     global _on, _seconds
     before = _on, _seconds
     _on, _seconds = True, SECONDS if seconds is None else seconds
