@@ -82,6 +82,10 @@ _RECIPE = (
 _READ_ONLY = _flag(
     "--read-only", "run nothing: read what the source states, and say what it leaves open (default: Bridge runs it)"
 )
+_STOP = _arg(
+    "--stop SHARE", "the expected gain below which no run is worth it (default: 1%%)", type=_amount("share"),
+    default=0.01,
+)  # fmt: skip
 _FOREIGN = _flag("--force", "overwrite a file that moedsl did not write, or that was edited")
 
 COMMANDS: Mapping[str, Command] = {
@@ -234,6 +238,18 @@ COMMANDS: Mapping[str, Command] = {
         _arg("target LOG", "a log in the folder of its plan.json, LOG=PLAN, a folder, or an experiment's id"),
         _arg("--run FILE", "the run file of the log, in place of its plan.json"),
         _arg("--warmup N", "iterations left out (default: 10, a third of a shorter run)", type=_amount("whole")),
+        _JSON,
+    ),
+    "next": _command(
+        "propose the next experiment from what was measured: one change, and what it should gain",
+        _arg(
+            "paths PATH",
+            "an experiment's id, a folder of runs, a log in the folder of its plan.json, or LOG=PLAN",
+            nargs="+",
+        ),
+        _arg("--run FILE", "the run file that is varied (default: the program of the fastest run's plan)"),
+        _arg("-o --output FILE", "write the run file of the next experiment; it must not exist"),
+        _STOP,
         _JSON,
     ),
     "fmt": _command(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,6 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
-from moedsl.calibrate.runs import Measured, of_line
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Span
 from moedsl.gap.log_shows import shown
 from moedsl.gap.published import nearest
 from moedsl.gap.settings import State, priced, tells
@@ -22,18 +18,10 @@ from moedsl.planner.model.plan import Plan
 from moedsl.planner.shipped import codes_of
 from moedsl.results.compare import RATE
 from moedsl.results.log import Log, samples
-from moedsl.results.rows import run_text
 from moedsl.solver import uncertainty
 from moedsl.solver.table import Row
 
 Json = dict[str, Any]
-
-
-def state_of(plan: Plan) -> State | Sequence[Diagnostic]:
-    """Return what the estimate sees of a plan, or why its program does not compile here."""
-    line = json.dumps({"run": run_text(plan), "id": plan.name})
-    made = of_line(line, 1, Path(), Span(plan.name, 0, 0))
-    return State(made.cost, made.row) if isinstance(made, Measured) else made
 
 
 def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:

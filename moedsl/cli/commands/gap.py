@@ -6,12 +6,13 @@ from argparse import Namespace
 
 from attrs import evolve
 
+from moedsl.calibrate.runs import Measured
 from moedsl.cli import talk
 from moedsl.cli.own_rules import library_of, plans_of
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.gap.report import report, state_of
+from moedsl.gap.report import report
 from moedsl.gap.settings import State
 from moedsl.gap.text import text
 from moedsl.planner.model.plan import Plan
@@ -21,6 +22,7 @@ from moedsl.results.log import read_all
 from moedsl.results.measure import measure
 from moedsl.results.names import told_apart
 from moedsl.results.numbers import Given, Numbers, numbers
+from moedsl.results.rows import priced
 
 
 def run(a: Namespace) -> int:
@@ -63,9 +65,11 @@ def _one(run: Run, state: State | None, warmup: int | None) -> dict[str, object]
     if run.plan is None:
         help = "give its program with --run run.moe, or LOG=PLAN"
         return [error("gap.no_plan", f"{run.name} has no plan, so nothing is predicted for it", help=help)]
-    made = state or state_of(run.plan)
-    if not isinstance(made, State):
-        return [*made]
+    if state is None:
+        made = priced(run.plan)
+        if not isinstance(made, Measured):
+            return [*made]
+        state = State(made.cost, made.row)
     (sizes,) = numbers([run], Given())
     assert isinstance(sizes, Numbers)  # a plan has them
     log = read_all(run.logs, symptoms(load_stdlib()))
@@ -74,4 +78,4 @@ def _one(run: Run, state: State | None, warmup: int | None) -> dict[str, object]
         return [
             error("gap.nothing", f"{run.name}: {row['status']}, {row['cause']}", help="`moedsl diagnose` reads why")
         ]
-    return report(row, log, run.plan, made)
+    return report(row, log, run.plan, state)

@@ -1,0 +1,89 @@
+"""`moedsl next ID|DIR...`: the next experiment. Exit 1 if an input is wrong or nothing was measured."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from moedsl.calibrate.runs import Measured
+from moedsl.cli import talk
+from moedsl.compiler import load_stdlib
+from moedsl.diagnose.scan import symptoms
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.results.gather import Run, gather
+from moedsl.results.log import read_all
+from moedsl.results.measure import measure
+from moedsl.results.names import told_apart
+from moedsl.results.numbers import Given, Numbers, numbers
+from moedsl.results.rows import priced
+from moedsl.syntax import reader
+from moedsl.tune import run_file
+from moedsl.tune.candidates import candidates
+from moedsl.tune.evidence import Tried, best, tried
+from moedsl.tune.report import report, text
+
+
+def run(a: Namespace) -> int:
+    if a.output and Path(a.output).exists():
+        help = "name another file with -o"
+        return talk.refused(a, [error("emit.exists", f"{a.output} exists, and `next` overwrites nothing", help=help)])
+    gathered, found = gather(a.paths)
+    runs = [r for r in told_apart(gathered) if r.plan]
+    made = [] if found else [_tried(r) for r in runs]
+    wrong = [*found, *(d for m in made if isinstance(m, list) for d in m)]
+    done = [(r, m) for r, m in zip(runs, made, strict=False) if isinstance(m, Tried)]
+    if wrong or not done:
+        return talk.refused(a, wrong or [_nothing(a.paths)])
+    base = _base(a.run, done)
+    if not isinstance(base, run_file.Base):
+        return talk.refused(a, base)
+    return _answer(a, base, done)
+
+
+def _answer(a: Namespace, base: run_file.Base, done: Sequence[tuple[Run, Tried]]) -> int:
+    mark = base.plan.experiment.fingerprint
+    same = [t for r, t in done if r.plan and r.plan.experiment.fingerprint == mark]
+    left = [t.name for r, t in done if r.plan and r.plan.experiment.fingerprint != mark]
+    found = candidates(base.chosen, base.start, same)
+    data = {"version": 1, **report(base.chosen, base.start, same, found, a.stop), "other_experiments": left}
+    if a.json:
+        talk.print_json(data)
+    else:
+        print(text(data) + "".join(f"left out, another experiment: {name}\n" for name in left), end="")
+    return _write(a, base, found[0].codes) if a.output and data["next"] else 0
+
+
+def _write(a: Namespace, base: run_file.Base, codes: run_file.Codes) -> int:
+    made = run_file.with_layout(base, codes, "The next experiment, by `moedsl next`")
+    if isinstance(made, Diagnostic):
+        return talk.refused(a, [made])
+    return talk.written(Path(a.output), made.text, "")
+
+
+def _base(file: str | None, done: Sequence[tuple[Run, Tried]]) -> run_file.Base | list[Diagnostic]:
+    """The program that is varied: of `--run`, else of the plan of the fastest run."""
+    if file is not None:
+        source, found = reader.read(file)
+        return [*found] if source is None else run_file.base(source)
+    fastest = best([t for _, t in done])
+    plans = [r.plan for r, t in done if fastest is None or t is fastest]
+    assert plans[0] is not None  # runs without a plan are left out
+    return run_file.base(run_file.of_plan(plans[0]))
+
+
+def _tried(r: Run) -> Tried | list[Diagnostic] | None:
+    """Measure one run."""
+    assert r.plan is not None
+    made = priced(r.plan)
+    if not isinstance(made, Measured):
+        return [*made]
+    (sizes,) = numbers([r], Given())
+    assert isinstance(sizes, Numbers)  # a plan has them
+    row = measure(r, read_all(r.logs, symptoms(load_stdlib())), sizes, None)
+    return tried(r.name, made.row, made.cost, row)
+
+
+def _nothing(paths: Sequence[str]) -> Diagnostic:
+    help = "`moedsl run` writes a plan.json for each job; `moedsl plan run.moe` is the first experiment"
+    return error("tune.nothing", f"no run with a plan has measured or failed in {' '.join(paths)}", help=help)

@@ -1,0 +1,72 @@
+"""Write the run file of an experiment with another layout, and check that it is the same experiment."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.source import Source
+from moedsl.megatron import recipes
+from moedsl.planner.model.plan import Plan
+from moedsl.recipes.program import literal
+from moedsl.results.rows import experiment
+from moedsl.schema import axes
+from moedsl.solver.solve import Chosen
+from moedsl.tune.evidence import Codes
+
+
+@frozen
+class Base:
+    """The program whose layout is varied: its text, its solution and its plan."""
+
+    source: Source
+    chosen: Chosen
+    plan: Plan
+
+    @property
+    def start(self) -> Codes:
+        """The layout that the plan chose."""
+        return self.chosen.solution.rows[0].codes
+
+
+@frozen
+class RunFile:
+    """A run file with its plan."""
+
+    text: str
+    plan: Plan
+
+
+def of_plan(plan: Plan) -> Source:
+    """Write the program of a plan, with the layout left open."""
+    lines = [*experiment(plan), *(f"set {n} = {literal(v)}" for n, v in plan.set.items())]
+    return Source(plan.name, "\n".join(lines) + "\n")
+
+
+def base(source: Source) -> Base | list[Diagnostic]:
+    """Compile the program that is varied; it has one run."""
+    result = compile_source(source)
+    if result.failed:
+        return [d for d in result.diagnostics if d.is_error]
+    if len(result.plans) != 1:
+        help = "give a file with one run"
+        return [error("tune.runs", f"{source.name} has {len(result.plans)} runs, and one layout is tuned", help=help)]
+    return Base(source, result.chosen[0], result.plans[0])
+
+
+def with_layout(b: Base, codes: Codes, remark: str) -> RunFile | Diagnostic:
+    """Write the program with that layout pinned, or say why it would not be the same experiment in that layout."""
+    p, domains = b.chosen.problem.program, b.chosen.problem.domains
+    pins = {a.name: a.decode(codes[a.name]) for a in axes.AXES if a.name not in p.pins and len(domains[a.name]) > 1}
+    text = f"{b.source.text.rstrip()}\n\n# {remark}\n{recipes.pins(pins)}"
+    made = base(Source(b.source.name, text))
+    if not isinstance(made, Base):
+        return made[0]
+    if made.start != codes:
+        return error("tune.layout", f"{b.source.name} does not take the layout: it states another one itself",
+                     help="take the pins of what is tuned out of the file")  # fmt: skip
+    if made.plan.experiment.fingerprint != b.plan.experiment.fingerprint:
+        return error("tune.experiment", f"with this layout {b.source.name} would be another experiment",
+                     help="`moedsl diff` of both files says what changes")  # fmt: skip
+    return RunFile(text, made.plan)
