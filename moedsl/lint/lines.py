@@ -16,6 +16,7 @@ from attrs import define, field
 from moedsl.diagnostics.model import Label
 from moedsl.diagnostics.source import Source, Span
 from moedsl.lint.recipe import Place, Recipe
+from moedsl.support import foreign_python
 
 _PACKAGES = "site-packages" + os.sep
 
@@ -112,22 +113,15 @@ class Lines:
     def _tree(self, file: str) -> ast.Module | None:
         if file not in self._trees:
             source = self.sources.get(self._read(file))
-            self._trees[file] = _parsed(source.text) if source else None
+            self._trees[file] = foreign_python.parse(source.text) if source else None
         return self._trees[file]
-
-
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError):
-        return None
 
 
 @lru_cache(maxsize=64)
 def _calls(text: str) -> list[tuple[int, int, list[tuple[int, str | None]]]]:
     """Return the first and last line of each call and dictionary, and the lines of its names. Many recipes start from
     the same file."""
-    tree = _parsed(text)
+    tree = foreign_python.parse(text)
     nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Call | ast.Dict)] if tree else []
     return [(n.lineno, n.end_lineno or n.lineno, _named(n)) for n in nodes]
 

@@ -11,6 +11,7 @@ from attrs import define, field, frozen
 
 from moedsl.lint.recipe import Place
 from moedsl.megatron.fields import field_names
+from moedsl.support import foreign_python
 
 CFG = "cfg"
 DEEPEST = 12
@@ -57,10 +58,10 @@ class Module:
     def of(path: Path) -> Module | None:
         """Read a file; None if it is not Python, or nested too deep for its parser."""
         try:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-        except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
+            tree = foreign_python.parse_file(path)
+        except OSError:
             return None
-        if _depth(tree) > MOST_NESTED:
+        if tree is None or _depth(tree) > MOST_NESTED:
             return None
         functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
         constants = {

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from moedsl.planner.model.plan import Plan
-from moedsl.support import foreign_json, limits
+from moedsl.support import foreign_json, foreign_python, limits
 from moedsl.support.generation import AGAIN, mixed
 from moedsl.verify.devices import choices, devices, unknown
 from moedsl.verify.gpu import Device, from_plan
@@ -107,10 +107,9 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
 
 def _function(path: Path) -> str | None:
     """The one public function ending in _config, else the only public one; None if there is not exactly one."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deep for the parser
-        return None
-    public = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+    tree = foreign_python.parse_file(path)
+    public = [
+        n.name for n in (tree.body if tree else ()) if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")
+    ]
     wanted = [n for n in public if n.endswith("_config")] or public
     return wanted[0] if len(wanted) == 1 else None

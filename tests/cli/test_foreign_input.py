@@ -17,7 +17,7 @@ import pytest
 from moedsl.cli.arguments import COMMANDS
 from moedsl.cli.main import main
 from moedsl.cli.too_large import LONG
-from moedsl.support import limits
+from moedsl.support import foreign_python, limits
 from moedsl.verify import client
 
 pytestmark = pytest.mark.usefixtures("no_collector_callbacks")
@@ -35,7 +35,8 @@ def _log(size: int) -> str:
 
 
 def _recipe(size: int) -> str:
-    return RECIPE.format(lines="".join(f"    cfg.model.a{i} = [{i}]\n" for i in range(size * 3)))
+    several = "[f'{a}', f'{a}', f'{a}']"  # the dearest to parse
+    return RECIPE.format(lines="".join(f"    cfg.model.a{i} = {several}\n" for i in range(size // 2)))
 
 
 def _config(size: int) -> str:
@@ -89,7 +90,7 @@ def test_a_file_that_takes_too_long(
 MUCH_MEMORY = """
 import resource
 from moedsl.cli.main import main
-from moedsl.support import limits
+from moedsl.support import foreign_python, limits
 
 main(["models", "add", "small.json"])  # imports what it needs
 limits.MEMORY = 4 << 20
@@ -106,7 +107,16 @@ def test_a_file_that_takes_too_much_memory(tmp_path: Path) -> None:
     run = [sys.executable, "-c", MUCH_MEMORY]
     ran = subprocess.run(run, check=False, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert "config.json needs more than 500 MB of memory to be read" in ran.stderr
+    assert "config.json needs more than 500 MB of memory; reading it was stopped" in ran.stderr
+
+
+@pytest.mark.parametrize("words", ["lint --read-only", "diff --read-only a.py", "verify --read-only"])
+def test_python_that_is_too_large(words: str, alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its parser is one call that no signal interrupts."""
+    (alone / "a.py").write_text("a;" * foreign_python.MOST)
+    assert main([*words.split(), "a.py"]) == 1
+    said = capsys.readouterr().err
+    assert "error[read.too_large]" in said and "a.py has more than 400 kB of Python; reading it was stopped" in said
 
 
 def test_the_commands_that_are_not_bounded_whole_exist() -> None:
