@@ -53,6 +53,7 @@ class _Named(argparse.Action):
 
 
 _JSON = _flag("--json", "print JSON")
+_SARIF = _flag("--sarif", "print SARIF 2.1.0, which code hosts show at the line")
 _FILE = "a .moe file, or - for standard input"
 _TEXT = _arg("-e --expression TEXT", "the program itself")
 _LIKE = _arg(
@@ -89,6 +90,13 @@ _STOP = _arg(
 _FOREIGN = _flag("--force", "overwrite a file that moedsl did not write, or that was edited")
 
 COMMANDS: Mapping[str, Command] = {
+    "init": _command(
+        "write a first run file: asks for model, GPUs and task",
+        _arg("file FILE", "where to write it (default: run.moe); an existing file stays", nargs="?", default="run.moe"),
+        _arg("--model", "the model, as `moedsl models` lists them"),
+        _arg("--machines 'GPU x N'", "the GPUs, as `moedsl hardware` lists them, and their number"),
+        _arg("--task", "pretrain, sft or peft", choices=("pretrain", "sft", "peft")),
+    ),
     "compile": _command(
         "write recipe.py, overrides.txt, plan.json and the lock, and print the plan",
         *_PROGRAM,
@@ -114,7 +122,7 @@ COMMANDS: Mapping[str, Command] = {
         *_BUDGET,
     ),
     "check": _command(
-        "print the errors and warnings of a file", _arg("files FILE", _FILE, nargs="*"), _TEXT, _LIKE, _JSON
+        "print the errors and warnings of a file", _arg("files FILE", _FILE, nargs="*"), _TEXT, _LIKE, _JSON, _SARIF
     ),
     "what-if": _command(
         "gain of other GPUs, lengths, number formats, freezing and sharding, with the same tokens a step",
@@ -157,6 +165,7 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--world", "the number of GPUs, if the function's name does not give it", type=int),
         _arg("--phase", "phase whose advice to give", choices=("fit", "scale", "throughput"), default="throughput"),
         _JSON,
+        _SARIF,
     ),
     "import": _command(
         "write the .moe program of an existing recipe",
@@ -191,8 +200,8 @@ COMMANDS: Mapping[str, Command] = {
         "compare two runs: do they differ in the experiment, or only in how it runs",
         _arg(
             "sides A B",
-            "a .moe file (FILE:run), a compiled folder, plan.json, overrides, or a recipe.py or module:function, which "
-            "run as you",
+            "a .moe file (FILE:run, or REV:FILE in a commit of git), a compiled folder, plan.json, overrides, or a "
+            "recipe.py or module:function, which run as you",
             nargs="*",
         ),
         _arg("-e --expression TEXT", "a program, placed after A and B", action="append"),
@@ -256,6 +265,7 @@ COMMANDS: Mapping[str, Command] = {
         "format .moe files; comments stay",
         _arg("files FILE", "files to rewrite, or - to filter standard input", nargs="+"),
         _flag("--check", "write nothing; exit 1 if a file would change"),
+        _JSON,
     ),
     "models": _command(
         "list the models that a run may name, or add one",
@@ -327,7 +337,7 @@ COMMANDS: Mapping[str, Command] = {
         _arg("job JOB", "one of its jobs", nargs="?"),
         _flag("-f --follow", "follow them until they end; exit code 1 if one fails"),
     ),
-    "cancel": _command("cancel the jobs of an experiment", _arg("id ID")),
+    "cancel": _command("cancel the jobs of an experiment", _arg("id ID"), _JSON),
     "hardware": _command("list the hardware that a run may name", _JSON),
     "schema": _command("print the JSON Schema of plan.json"),
     "explain": _command(
@@ -342,6 +352,10 @@ COMMANDS: Mapping[str, Command] = {
         _LIKE,
         _arg("--run NAME", "the run of a file that has several"),
         _JSON,
+    ),
+    "completion": _command(
+        "print the completion script of a shell",
+        _arg("shell SHELL", "bash, zsh or fish", choices=("bash", "zsh", "fish")),
     ),
     "lsp": _command(
         "serve editors: the language server on standard input and output",

@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from moedsl.cli import too_large
 from moedsl.cli.arguments import COMMANDS, Command
+from moedsl.cli.examples import EXAMPLES
 from moedsl.cli.terminal import UnwrittenError, columns, shown
 
 _BLAS = "OPENBLAS_NUM_THREADS"
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     try:
-        arguments = _parser(words[0] if words else "").parse_args(words)
+        arguments = parser_for(words[0] if words else "").parse_args(words)
         with _one_blas_thread(), _no_collections():
             module = importlib.import_module(f"moedsl.cli.commands.{arguments.module}")
         code = too_large.within(module.run, arguments)
@@ -81,7 +82,14 @@ def _no_collections() -> Generator[None]:
 def _help(prog: str) -> argparse.HelpFormatter:
     """Make the formatter of a help text, as wide as the terminal: argparse makes one for each argument that it is told,
     and would import 3 ms of modules for the width."""
-    return argparse.HelpFormatter(prog, width=columns(80) - 2)
+    return _Help(prog, width=columns(80) - 2)
+
+
+class _Help(argparse.HelpFormatter):
+    """Keep the lines of a text that has several, such as examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
 _CHOICE = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)")
@@ -118,7 +126,7 @@ def _bug() -> int:
     return 2
 
 
-def _parser(word: str) -> argparse.ArgumentParser:
+def parser_for(word: str) -> argparse.ArgumentParser:
     """Make the parser for a command line that begins with a word: of one command, or of all if it names none."""
     parser = _Parser(
         prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe.",
@@ -144,6 +152,8 @@ def _declare(parser: argparse.ArgumentParser, dest: str, commands: Mapping[str, 
     below = parser.add_subparsers(dest=dest, metavar=dest.upper() if dest == "command" else "|".join(commands))
     for name, command in commands.items():
         one = below.add_parser(name, help=command.help, description=command.help, formatter_class=_help)
+        if name in EXAMPLES and dest == "command":
+            one.epilog = "\n  ".join(["examples:", *EXAMPLES[name]])
         if dest == "command":
             one.set_defaults(module=name.replace("-", "_") + "_" * keyword.iskeyword(name))
         for words, options in command.arguments:

@@ -44,6 +44,14 @@ def print_json(value: Any) -> None:
     print(in_json(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
+def print_sarif(diagnostics: Iterable[Mapping[str, Any]]) -> None:
+    """Print diagnostics in their JSON form as SARIF."""
+    from moedsl.cli.own_version import own_version
+    from moedsl.diagnostics import sarif
+
+    print_json(sarif.log(diagnostics, own_version()))
+
+
 def failed_json(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> dict[str, Any]:
     """Make the JSON that a command with --json prints if there is no plan."""
     return {"version": 1, "diagnostics": [to_json(d, sources) for d in diagnostics]}

@@ -14,6 +14,7 @@ from attrs import field, frozen
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.model import Diagnostic, error, suggest
 from moedsl.diagnostics.source import Source
+from moedsl.diff import commits
 from moedsl.diff.fields import of_overrides, of_plan, of_recipe
 from moedsl.megatron.recipes import LIKE
 from moedsl.planner.model.plan import Plan
@@ -28,7 +29,7 @@ from moedsl.verify.client import Server, is_installed
 from moedsl.verify.report import Report
 from moedsl.verify.resolve import Resolved
 
-HELP = "give a .moe file (FILE:run), a compiled folder, plan.json, recipe.py, module:function or overrides"
+HELP = "give a .moe file (FILE:run, REV:FILE), a compiled folder, plan.json, recipe.py, module:function or overrides"
 _WORDS = "overrides are words such as `model.seq_length=4096`"
 
 
@@ -93,6 +94,9 @@ def one(target: str, options: Options) -> Found:
 
 
 def _one(target: str, options: Options) -> Found:
+    if old := commits.IN_COMMIT.fullmatch(target):
+        source, found = commits.read(old["commit"], old["file"])
+        return Wrong(found) if source is None else _of_source(source, target, old["run"] or "")
     path, _, name = target.partition(":")
     if path.endswith(".moe") or target == "-":
         source, found = reader.read(target if target == "-" else path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -382,3 +383,25 @@ def test_a_program_and_itself_like_a_recipe(capsys: pytest.CaptureFixture[str], 
 def test_like_needs_one_program_and_a_recipe(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
     assert main.main(["diff", *words, "--like", "nothing"]) == 1
     assert said in capsys.readouterr().err
+
+
+def test_two_commits_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for key, value in {"HOME": tmp_path, "GIT_CONFIG_NOSYSTEM": 1, "GIT_AUTHOR_NAME": "a"}.items():
+        monkeypatch.setenv(key, str(value))
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    for seq in ("4k", "8k"):
+        Path("run.moe").write_text(f"qwen3_30b_a3b; h100 x 16; seq {seq}\n", encoding="utf-8")
+        subprocess.run(["git", "add", "run.moe"], check=True)
+        subprocess.run(["git", *identity, "commit", "-qm", seq], check=True)
+    assert main.main(["diff", "HEAD~1:run.moe", "HEAD:run.moe:main"]) == 0
+    assert "4096 -> 8192" in capsys.readouterr().out
+    assert main.main(["diff", "HEAD~1:run.moe", "run.moe", "--exit-code"]) == 1
+    for wrong in ("HEAD~7:run.moe", "HEAD:other.moe"):
+        assert main.main(["diff", wrong, "run.moe"]) == 1
+        assert "error[diff.input]" in capsys.readouterr().err

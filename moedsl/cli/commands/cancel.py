@@ -12,11 +12,14 @@ from moedsl.launch import follow, store, submit
 def run(a: Namespace) -> int:
     opened = store.has_nemo_run() or store.find(a.id)
     if isinstance(opened, Diagnostic):
-        talk.say([opened], {})
-        return 1
+        return talk.refused(a, [opened])
     jobs = opened.cancel()
-    for job in jobs:
-        print(f"{job.name}  {job.number or '-'}  {follow.state(job)}")
     left = submit.not_cancelled(a.id, jobs)
+    if a.json:
+        rows = [{"job": j.name, "number": j.number, "state": follow.state(j)} for j in jobs]
+        talk.print_json({"version": 1, "jobs": rows, "cancelled": left is None})
+    else:
+        for job in jobs:
+            print(f"{job.name}  {job.number or '-'}  {follow.state(job)}")
     talk.say([left] if left else [], {})
     return int(left is not None)

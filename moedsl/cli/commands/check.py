@@ -14,7 +14,9 @@ def run(a: Namespace) -> int:
     """Check every file, even after errors in others; returns the worst exit code."""
     files: list[str | None] = [*a.files] or [None]
     checked = [_one(Namespace(file=f, expression=a.expression, like=a.like)) for f in files]
-    if a.json:
+    if a.sarif:
+        talk.print_sarif(d for _, found in checked for d in found["diagnostics"])
+    elif a.json:
         several = {"version": 1, "files": [{"file": f, **found} for f, (_, found) in zip(files, checked, strict=True)]}
         talk.print_json(checked[0][1] if len(files) == 1 else several)
     return max(code for code, _ in checked)

@@ -15,29 +15,35 @@ from moedsl.syntax.formatter import format_source
 
 
 def run(a: Namespace) -> int:
-    codes: list[int] = []
+    if a.json and "-" in a.files:
+        print("--json lists files, and standard output has the text of `-`", file=sys.stderr)
+        return 1
+    done: list[tuple[str, str]] = []
     for file in a.files:
         with limits.of_part(limits.File(file)):
-            codes.append(_one(file, a.check))
-    return max(codes)
+            done.append((file, _one(file, a.check)))
+    if a.json:
+        talk.print_json({"version": 1, "files": [{"file": f, "status": status} for f, status in done]})
+    return int(any(status in ("refused", "would change") for _, status in done))
 
 
-def _one(file: str, check: bool) -> int:
+def _one(file: str, check: bool) -> str:
+    """Format one file, and say what became of it: formatted, unchanged, would change or refused."""
     source, diagnostics = reader.read(file)
     if source is None:
         talk.say(diagnostics, {})
-        return 1
+        return "refused"
     text, diagnostics = format_source(source)
     talk.say(diagnostics, {source.name: source})
     if text is None:
-        return 1
+        return "refused"
     if file == "-" and not check:
         print_file(text)
     elif text != source.text and check:
         print(f"would change {file}", file=sys.stderr)
-        return 1
+        return "would change"
     elif text != source.text:
         diagnostics = write(Path(file), text)
         talk.say(diagnostics, {})
-        return int(bool(diagnostics))
-    return 0
+        return "refused" if diagnostics else "formatted"
+    return "unchanged"

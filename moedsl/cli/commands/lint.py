@@ -16,7 +16,9 @@ from moedsl.lint.run import lint
 
 def run(a: Namespace) -> int:
     found = lint(a.files, a.gpu, a.world, a.phase, a.read_only)
-    if a.json:
+    if a.sarif:
+        talk.print_sarif(d for x in found for d in x.to_json()["diagnostics"])
+    elif a.json:
         talk.print_json([x.to_json() for x in found])
     else:
         print("\n".join(filter(None, (*(text(x, a.read_only) for x in found), inherited(found)))))

@@ -8,7 +8,7 @@ import os
 import sys
 from argparse import Namespace
 
-from moedsl.cli.commands.version import own_version
+from moedsl.cli.own_version import own_version
 
 
 def run(_: Namespace) -> int:

@@ -9,17 +9,8 @@ def run(a: Namespace) -> int:
     if not a.version:
         a.parser.print_help()
         return 1
+    from moedsl.cli.own_version import own_version
     from moedsl.megatron import fields
 
     print(f"moedsl {own_version()}, for Megatron Bridge {', '.join(fields.versions())}")
     return 0
-
-
-def own_version() -> str:
-    """The installed version."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("moedsl")
-    except PackageNotFoundError:
-        return "(not installed)"

@@ -1,0 +1,76 @@
+"""`moedsl init`: write a first run file from three answers, with comments that say what comes next."""
+
+from __future__ import annotations
+
+import re
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from moedsl.cli import talk
+from moedsl.compiler import compile_source, load_stdlib
+from moedsl.diagnostics.model import error
+from moedsl.diagnostics.source import Source
+from moedsl.schema.symbols import FINE_TUNES, TASKS
+from moedsl.syntax.formatter import format_source
+
+_MACHINES = re.compile(r"(\w+) *x? *(\d+)")
+_HEAD = """\
+# moedsl plan {file}              the layout, its memory and its speed
+# moedsl explain {file} tp        why a value is what it is
+# moedsl compile {file} -o out    the recipe for Megatron Bridge
+model {model}
+{machines}   # without a number: the fewest GPUs that work
+seq 4k   # tokens of a sequence
+# batch 1024   # sequences of a step; without it a rule chooses
+fit first   # get it running; then `scale first`, then `throughput first`
+"""
+_PRETRAINING = """\
+# data "/data/tokens"   # without it mock data, which is for measuring speed only
+"""
+_TUNING = """\
+task {task}
+data "/data/conversations"   # a folder with training.jsonl and validation.jsonl
+set dataset.preprocessing = "chat"
+set checkpoint.pretrained_checkpoint = "/checkpoints/{model}"   # what AutoBridge.import_ckpt wrote
+"""
+_ADAPTER = "adapter lora rank=8 alpha=16 targets=[linear_qkv, linear_proj]\n"
+
+
+def run(a: Namespace) -> int:
+    path = Path(a.file)
+    if path.exists():
+        return talk.refused(
+            a, [error("init.exists", f"{path} exists", help="name another file: moedsl init other.moe")]
+        )
+    library = load_stdlib()
+    asked = (
+        ("model", a.model, "Which model?", sorted(library.models), "qwen3_30b_a3b"),
+        ("machines", a.machines, "Which GPUs, and how many?", sorted(library.hardware), "h100 x 16"),
+        ("task", a.task, "What for?", TASKS, TASKS[0]),
+    )
+    missing = [f"--{option}" for option, given, *_ in asked if given is None]
+    if missing and not sys.stdin.isatty():
+        text = f"there is no terminal to ask for {', '.join(missing)}"
+        return talk.refused(a, [error("init.unanswered", text, help="give them as options")])
+    answers = [given or _ask(question, known, usual) for _, given, question, known, usual in asked]
+    source = Source(str(path), _text(path, *answers))
+    result = compile_source(source, "check")
+    if result.failed:
+        return talk.refused(a, result.diagnostics, {**result.library.sources, source.name: source})
+    text, _ = format_source(source)
+    return talk.written(path, text or source.text, f"; next: moedsl plan {path}")
+
+
+def _ask(question: str, known: list[str] | tuple[str, ...], usual: str) -> str:
+    """Ask on the terminal; an empty answer is the usual one."""
+    print(f"{question} ({', '.join(known)})\n[{usual}] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() or usual
+
+
+def _text(path: Path, model: str, machines: str, task: str) -> str:
+    """Write the run file."""
+    machines = _MACHINES.sub(r"\1 x \2", machines)
+    more = _TUNING if task in FINE_TUNES else _PRETRAINING
+    text = (_HEAD + more).format(file=path, model=model, machines=machines, task=task)
+    return text + _ADAPTER * (task == "peft")

@@ -1,0 +1,67 @@
+"""`moedsl init` writes a run file that has a plan, from options or from answers, and never over another."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from pathlib import Path
+
+import pytest
+
+from moedsl.cli.examples import EXAMPLES
+from moedsl.cli.main import main, parser_for
+from moedsl.schema.symbols import TASKS
+from tests.cli.test_terminal import Terminal
+
+GIVEN = ["--model", "qwen3_30b_a3b", "--machines", "h100 x 16"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_options(task: str) -> None:
+    assert main(["init", *GIVEN, "--task", task]) == 0
+    text = Path("run.moe").read_text(encoding="utf-8")
+    assert "h100 x 16 " in text and text.count("# moedsl ") == 3
+    assert main(["check", "run.moe"]) == 0 and main(["fmt", "--check", "run.moe"]) == 0
+
+
+def test_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = Terminal("deepseek_v3\ngb200 256\n\n")
+    monkeypatch.setattr("sys.stdin", answers)
+    assert main(["init", "mine.moe"]) == 0
+    text = Path("mine.moe").read_text(encoding="utf-8")
+    assert "model deepseek_v3\ngb200 x 256 " in text and "\ntask " not in text
+    assert "What for? (pretrain, sft, peft)" in capsys.readouterr().err
+
+
+def test_a_file_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run.moe").write_text("mine", encoding="utf-8")
+    assert main(["init", *GIVEN, "--task", "sft"]) == 1
+    assert Path("run.moe").read_text(encoding="utf-8") == "mine"
+    assert "error[init.exists]" in capsys.readouterr().err
+
+
+def test_mistakes_write_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert main(["init", "--model", "qwen3_30b"]) == 1
+    assert "--machines, --task" in capsys.readouterr().err
+    assert main(["init", "--model", "qwen3_30b_a3", "--machines", "h100 x 16", "--task", "sft"]) == 1
+    assert "did you mean `qwen3_30b_a3b`?" in capsys.readouterr().err
+    assert not Path("run.moe").exists()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_command_has_examples_that_parse(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in EXAMPLES[name]:
+        words = shlex.split(line.split(" > ")[0].removeprefix('eval "$(').removesuffix(')"'))
+        assert words[:2] == ["moedsl", name]
+        parser_for(name).parse_args(words[1:])
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    out = capsys.readouterr().out
+    assert all(line in out for line in EXAMPLES[name])
