@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import evolve
 
-from moedsl.cost import adapters, mixers
+from moedsl.cost import adapters, mixers, sparse
 from moedsl.cost.adapters import Linear
 from moedsl.cost.blocks import products, routed_width, with_experts
 from moedsl.cost.cases import Case
@@ -156,9 +156,29 @@ def _mla(m: Model, s: Sizes) -> Floats:
     qk, v = m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim
     latents = (m.q_lora_rank + m.kv_lora_rank) * (BF16 + s.saved * s.learns) + m.qk_rope_dim * BF16
     entered = (m.hidden * s.saved * s.learns * s.keep["layernorm"] + latents) * s.here["qkv_linear"]
+    if m.sparse:
+        return s.split * (entered + m.heads * v * _projected(s)) + _sparse(m, s)
     up = BF16 * m.heads * (2 * qk + v) * s.keep["mla_up_proj"] * s.here["core_attn"]
     out = m.heads * v * _projected(s) + 4 * m.heads * s.keep["core_attn"]
     return s.split * (entered + up + out)
+
+
+def _sparse(m: Model, s: Sizes) -> Floats:
+    """Count what sparse attention keeps between its linears (core
+    transformer/experimental_attention_variant/dsa_cudnn_kernels.py:2264).
+
+    For each head the query of a full width and the compressed one, which `mla_up_proj` recomputes, the result in the
+    latent's width and a log-sum-exp. For each token, on every TP rank, the compressed key, the chosen keys (INT32), the
+    gradients of the indexer's loss, and its inputs where sequence parallelism has gathered them.
+    """
+    padded = s.split * sparse.heads(m, s.tp)
+    up = s.split * m.heads * (m.qk_nope_dim + m.qk_rope_dim) + padded * sparse.key(m)
+    out = padded * (BF16 * m.kv_lora_rank + 4)
+    learned = BF16 * ((m.indexer_heads + 2) * m.indexer_dim + m.indexer_heads)
+    chosen = s.tokens * (4 * m.indexer_topk + BF16 * sparse.key(m) + learned)
+    entered = BF16 * s.tokens * (s.tp > 1) * (m.hidden + m.q_lora_rank)
+    core = (out + chosen + entered) * s.keep["core_attn"]
+    return (BF16 * up * s.keep["mla_up_proj"] + core) * s.here["core_attn"]
 
 
 def dense_mlp(m: Model, s: Sizes) -> Floats:
@@ -328,7 +348,8 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) ->
     largest = np.maximum(moe, dense if m.dense_layers or "-" in m.layer_pattern else 0.0)
     scans = (again[kind] + BF16 * s.split * one.working for kind, one in mixers.of(m).items())
     attended = 2 * BF16 * s.pairs * (s.scores > 0)
-    return np.maximum.reduce([largest, attended, *scans])
+    indexed = sparse.scratch(s.pairs * s.tp / m.heads) * m.sparse
+    return np.maximum.reduce([largest, attended, *scans]) + indexed
 
 
 def vision(v: Vision, t: Table, trained: tuple[bool, bool]) -> Floats:

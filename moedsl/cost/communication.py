@@ -13,7 +13,7 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike
 
-from moedsl.cost import formats, mixers
+from moedsl.cost import formats, mixers, sparse
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import routed_width
 from moedsl.cost.parameters import Parameters
@@ -107,8 +107,13 @@ def tensor(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
 
 def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
-    """Estimate CP of one layer: keys and values go round the ring forward, they and their gradients backward."""
+    """Estimate CP of one layer: keys and values go round the ring forward, they and their gradients backward. Sparse
+    attention gathers its compressed keys and the indexer's first, whole on each TP rank, and sums the gradients of the
+    former (core transformer/experimental_attention_variant/dsa.py:1836, :1980)."""
     cp = t["cp"] * 1.0
+    if m.sparse:
+        each = t["micro_batch"] * (seq / cp) * 2.0 * (cp - 1)
+        return each * (2 * sparse.key(m) + m.indexer_dim) / ring(hw, cp, t["tp"] * 1.0)
     if m.attention == "mla":
         width = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim)
     else:

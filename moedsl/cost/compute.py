@@ -14,7 +14,7 @@ import numpy as np
 from attrs import astuple
 from numpy.typing import ArrayLike
 
-from moedsl.cost import activations, adapters, formats, mixers
+from moedsl.cost import activations, adapters, formats, mixers, sparse
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
 from moedsl.cost.mixers import Mixer
@@ -55,6 +55,10 @@ class Work:
     up: Floats
     """Of them, MLA's up-projections."""
     core: Floats
+    indexer: Floats
+    """The indexer of sparse attention: its linears, its scores, and the choice of the best keys."""
+    indexer_back: Floats
+    """Its loss and its gradients, which forward's other work has no part in."""
     norm: Floats
     """One norm with its residual."""
     residual: Floats
@@ -186,6 +190,8 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float, adapter: Adapt
     acted = 2.0 * products(m)
     mixer = next(iter(mixers.of(m).values()), None)
     mixed = _mixed(m, hw, t, mixer, split, rate, cast) if mixer else _NOTHING
+    pairs, widened = _attended(m, t, seq, exponential), 1 + k.softmax / WIDE
+    chosen, learned = _indexer(m, t, seq, split, bf16 * attended, rate, hbm)
     gate = 6 * m.heads * m.head_dim * m.attention_gate
     normed = SPLIT_NORM * (m.heads + m.query_groups) * m.head_dim * (m.qk_norm_over == "split_heads")
     return Work(
@@ -193,7 +199,9 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float, adapter: Adapt
         **{f"adapt_{name}": _adapters(m, hw, t, seq, adapter, parts) for name, parts in _ADAPTED.items()},
         linear=2 * split * attention / rate * narrow + moved * attention / tp,
         up=2 * split * up / rate * narrow,
-        core=2 * split * context(m, seq) * (qkv + m.heads * exponential) / (1 + k.softmax / WIDE) / (bf16 * attended),
+        core=2 * split * pairs / widened / (bf16 * attended),
+        indexer=chosen,
+        indexer_back=learned,
         norm=split * m.hidden * 6 / hbm,
         residual=split * m.hidden * 4 / hbm,
         rotary=split * (qkv * (2 if m.position_embedding_type == "none" else 10) + gate + normed) / hbm,
@@ -217,6 +225,25 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float, adapter: Adapt
         vision=encoder,
         merger=projector,
     )
+
+
+def _attended(m: Model, t: Table, seq: int, exponential: float) -> Floats:
+    """Count the products of a token in attention itself; an exponential counts as so many."""
+    if m.sparse:
+        return sparse.attention(m, t["tp"] * 1.0, seq, exponential)
+    width = m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else 2 * m.head_dim
+    return np.full(t.rows, context(m, seq) * m.heads * (width + exponential))
+
+
+def _indexer(
+    m: Model, t: Table, seq: int, split: Floats, attends: float, rate: Floats, hbm: float
+) -> tuple[Floats, Floats]:
+    """Return (forward, backward with its loss) of an indexer, for all tokens on each tensor-parallel rank."""
+    if not m.sparse:
+        return np.zeros(t.rows), np.zeros(t.rows)
+    tokens = split * t["tp"]
+    forward = 2 * sparse.projections(m) / rate + 2 * sparse.scores(m, seq) / attends + sparse.SCORED * seq / hbm
+    return tokens * forward, tokens * 2 * sparse.losses(m, t["tp"] * 1.0, seq) / attends
 
 
 _ADAPTED = {"attention": ("attention",), "mlp": ("mlp",), "moe": activations.OF_MOE, "mixer": ("mixer",)}
@@ -268,10 +295,12 @@ def joined(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
 
     The first step's output and gradients are copied (4 bytes a number). Each later one is added (6), on average over
     three quarters of the tokens: a causal mask leaves half of the steps only their second half (te
-    pytorch/attention/dot_product_attention/context_parallel.py:2159-2233, :2902-3031).
+    pytorch/attention/dot_product_attention/context_parallel.py:2159-2233, :2902-3031). Sparse attention has no ring.
     """
     qk, v = (m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim) if m.attention == "mla" else (m.head_dim, m.head_dim)
     kv = m.heads if m.attention == "mla" else m.query_groups
+    if m.sparse:
+        return np.zeros(t.rows)
     numbers = t["micro_batch"] * (seq / t["cp"]) / t["tp"] * (m.heads * (qk + v) + kv * (qk + v))
     return np.where(t["cp"] > 1, numbers * (4.0 + 0.75 * 6.0 * (t["cp"] - 1)) / stream(hw), 0.0)
 
@@ -323,7 +352,7 @@ def forward(m: Model, w: Work) -> ByKind:
     """Return the forward seconds by kind of layer."""
     routed = w.latent + w.experts + w.activation + w.cast + w.permute + w.shared
     routed, dense = routed + w.adapt_moe, w.dense + w.adapt_mlp
-    attention = w.linear + w.core + w.rotary + w.quantise + w.adapt_attention
+    attention = w.linear + w.core + w.indexer + w.rotary + w.quantise + w.adapt_attention
     mixed = w.mixer + w.scan + w.quantise_mixer + w.adapt_mixer
     if not m.hybrid:
         every = 2 * (w.norm + w.residual) + w.router
@@ -355,7 +384,7 @@ def backward(m: Model, k: Constants, w: Work) -> ByKind:
     for kind in with_experts(m):
         back[kind] = back[kind] - 2 * w.cast + w.cast_back
     core = k.attention_mla_back if m.attention == "mla" else k.attention_back
-    attended = w.quantise_back - 2 * w.quantise + (core - 2) * w.core
+    attended = w.quantise_back - 2 * w.quantise + (core - 2) * w.core + w.indexer_back - 2 * w.indexer
     mixed = w.quantise_mixer_back - 2 * w.quantise_mixer + (k.scan_back - 2) * w.scan
     more = {"attention": attended, "mamba": mixed} if m.hybrid else {"dense": attended, "moe": attended, "delta": mixed}
     return {kind: seconds + more.get(kind, 0.0) for kind, seconds in back.items()}
@@ -364,7 +393,7 @@ def backward(m: Model, k: Constants, w: Work) -> ByKind:
 def recomputed(m: Model, w: Work, t: Table) -> ByKind:
     """Return the forward seconds spent again in backward, by kind of layer. A superset never costs less."""
     on = {word: t.has("recompute", bit) * 1.0 for word, bit in BIT.items()}
-    attended = w.up * on["mla_up_proj"] + w.core * on["core_attn"]
+    attended = w.up * on["mla_up_proj"] + (w.core + w.indexer) * on["core_attn"]
     moe = w.norm * on["layernorm"] + np.where(
         on["moe"] > 0,
         w.latent + w.experts + w.activation + w.cast + w.permute + w.shared,

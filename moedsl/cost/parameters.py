@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from moedsl.cost import mixers
+from moedsl.cost import mixers, sparse
 from moedsl.cost.blocks import in_mtp, kinds, products, routed_width
 from moedsl.cost.pipeline import Chunk, Layout, layout_for
 from moedsl.schema.facts import Model, Vision
@@ -69,13 +69,13 @@ def _mla(m: Model, tp: int) -> int:
     no down projection.
 
     With QK norm the query's projection is then a norm over the hidden state and a linear, in addition to the layer's
-    norm.
+    norm. An indexer is whole on each rank.
     """
     qk = m.heads * (m.qk_nope_dim + m.qk_rope_dim) // tp
     query = m.q_lora_rank * (m.hidden + qk + m.qk_norm) if m.q_lora_rank else m.hidden * (qk + m.qk_norm)
     down = m.hidden * (m.kv_lora_rank + m.qk_rope_dim) + m.kv_lora_rank * m.qk_norm
     up = m.kv_lora_rank * m.heads * (m.qk_nope_dim + m.v_head_dim) // tp
-    return query + down + up + m.heads * m.v_head_dim * m.hidden // tp
+    return query + down + up + m.heads * m.v_head_dim * m.hidden // tp + sparse.parameters(m)
 
 
 def mlp(m: Model, tp: int) -> int:

@@ -132,9 +132,9 @@ def _exists(model: Model, pp: Any, vpp: Any) -> Any:
 
 def may_be_empty(model: Model) -> bool:
     """Tell whether a chunk may have no transformer layer. MTP takes the last layer of its chunk. If there is none,
-    Bridge uses the model's last layer, in a place that does not support delta nets (bridge
+    Bridge uses the model's last layer, in a place that supports neither delta nets nor sparse attention (bridge
     models/gpt_provider.py:mtp_block_spec, core models/gpt/gpt_layer_specs.py:572)."""
-    return not (model.linear and model.mtp_layers)
+    return not ((model.linear or model.sparse) and model.mtp_layers)
 
 
 def weights(model: Model) -> tuple[float, float]:

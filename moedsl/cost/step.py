@@ -8,7 +8,7 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
-from moedsl.cost import activations, adapters, communication, compute, formats
+from moedsl.cost import activations, adapters, communication, compute, formats, sparse
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import counted, kinds, with_experts
 from moedsl.cost.memory import Counts, Trained
@@ -111,7 +111,8 @@ def _wires(
 ) -> tuple[Floats, Floats, Prices]:
     """Return (one expert transfer, TP of a block, exposed CP by kind of layer with the joining of steps) by shape."""
     ring = communication.context(m, hw, shape, seq)
-    hidden = np.maximum(ring - 3 * w.core, hw.constants.cp_exposed * ring) + compute.joined(m, hw, shape, seq)
+    hides = 0.0 if m.sparse else 3 * w.core
+    hidden = np.maximum(ring - hides, hw.constants.cp_exposed * ring) + compute.joined(m, hw, shape, seq)
     if m.hybrid:
         none = np.zeros_like(hidden)
         across = {"attention": hidden, "mamba": communication.scanned(m, hw, shape, seq), "dense": none, "moe": none}
@@ -122,7 +123,8 @@ def _wires(
 
 
 def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
-    """Count the blocks of each kind of layer whose linears TP splits. A block has four transfers of the hidden state.
+    """Count the blocks of each kind of layer whose linears TP splits. A block has five transfers of the hidden state
+    (`communication.tensor`), an indexer those of what it gathers.
 
     The adapter of a linear that TP splits by inputs gathers its output in forward, and its gradient in backward (bridge
     peft/utils.py:1044 and :1238); one that it splits by outputs only reduces a gradient.
@@ -131,7 +133,8 @@ def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
     if m.hybrid:
         out = {"dense": 1.0, "moe": shared, "mamba": 1.0, "attention": 1.0}
     else:
-        out = {"dense": 2.0, "moe": 1.0 + shared, "delta": 1.0 + shared}
+        indexed = sparse.gathered(m) / m.hidden / 5 if m.sparse else 0.0
+        out = {"dense": 2.0 + indexed, "moe": 1.0 + shared + indexed, "delta": 1.0 + shared}
     if a is None:
         return out
     each = {"inputs": 0.5, "outputs": 0.25, "neither": 0.0}
@@ -273,7 +276,7 @@ def bubble(microbatch: Floats, pp: Ints, vpp: Ints) -> Floats:
 
 KINDS = {
     "matrix": ("linear", "mixer", "latent", "dense", "experts", "shared", "mtp", "loss"),
-    "attention": ("core",),
+    "attention": ("core", "indexer", "indexer_back"),
     "scan": ("scan",),
     "passes": (
         "norm", "residual", "rotary", "router", "quantise", "quantise_back", "quantise_mixer", "quantise_mixer_back",

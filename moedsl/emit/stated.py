@@ -49,6 +49,7 @@ def given(w: Words) -> dict[str, Any]:
     return {
         **COMMON[w.task].values,
         "model.moe_shared_expert_overlap": w.provided.get("moe_shared_expert_overlap", False),
+        "model.cross_entropy_loss_fusion": w.provided.get("cross_entropy_loss_fusion", True),
         "mixed_precision.bf16": True,
         "mixed_precision.fp8": precision.fp8,
         "mixed_precision.fp8_recipe": precision.fp8_recipe,

@@ -258,6 +258,16 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "deepseek_v2": Family(_mla("models/deepseek/deepseek_v2_bridge.py", 53, 54), _mla_only("softmax"), _MLA_NOTES),
     "deepseek_v3": Family(_mla("models/deepseek/deepseek_v3_bridge.py", 62, 63), _mla_only("sigmoid"), _MLA_NOTES),
+    "glm_moe_dsa": Family(
+        _mla("models/glm_moe_dsa/glm5_bridge.py", 87, 88)
+        | {
+            "indexer_heads": Int("index_n_heads"),
+            "indexer_dim": Int("index_head_dim"),
+            "indexer_topk": Int("index_topk"),
+        },
+        (*_mla_only("sigmoid"), Only("index_topk_freq", (1, None), "each layer picks keys of its own")),
+        _MLA_NOTES,
+    ),
     # The published configuration names DeepseekV3ForCausalLM, so Bridge builds it with DeepSeek-V3's bridge.
     "kimi_k2": Family(_mla("models/deepseek/deepseek_v3_bridge.py", 62, 63), _mla_only("sigmoid"), _MLA_NOTES),
     "gpt_oss": Family(
@@ -418,6 +428,8 @@ NAMES: Mapping[str, str] = {
     "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16": "nemotron_3_5_lightning",
     "openai/gpt-oss-20b": "gpt_oss_20b",
     "openai/gpt-oss-120b": "gpt_oss_120b",
+    "zai-org/GLM-5": "glm5_744b",
+    "zai-org/GLM-5.1": "glm51_744b",
     "zai-org/GLM-4.5": "glm45_355b",
     "zai-org/GLM-4.5-Air": "glm45_air_106b",
 }

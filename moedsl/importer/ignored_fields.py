@@ -20,7 +20,7 @@ _GROUPS = {
         attention_dropout hidden_dropout dropout resid_pdrop initializer_range""",
     "position encoding: no shape depends on it": """
         rope_theta rope_scaling rope_parameters rope_interleave partial_rotary_factor initial_context_length
-        rotary_dim mrope_section""",
+        rotary_dim mrope_section indexer_rope_interleave""",
     "norm epsilon": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps",
     "a state-space mixer's start, clamp, kernels and cache; its width is heads times their dimension": """
         time_step_min time_step_max time_step_floor time_step_limit rescale_prenorm_residual use_mamba_kernels
@@ -32,7 +32,9 @@ _GROUPS = {
         norm_topk_prob routed_scaling_factor topk_method router_aux_loss_coef aux_loss_alpha
         seq_aux output_router_logits router_jitter_noise scoring_func experts_per_token""",
     "inference, or repeated by another key": """
-        use_cache pretraining_tp ep_size max_window_layers sliding_window qk_head_dim num_logits_to_keep""",
+        use_cache pretraining_tp ep_size max_window_layers sliding_window qk_head_dim num_logits_to_keep
+        moe_router_dtype""",
+    "the width that latent attention does not use": "head_dim",
     "generation and library defaults": """
         bad_words_ids begin_suppress_tokens chunk_size_feed_forward cross_attention_hidden_size diversity_penalty
         do_sample early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty id2label is_decoder

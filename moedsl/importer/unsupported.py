@@ -22,7 +22,6 @@ class Unsupported:
 
 _UNCOMPARED = "no published configuration was compared yet with what Megatron Bridge builds of it"
 _TOWER = "its vision tower is not Qwen3-VL's, the only one whose parts have facts"
-_INDEXER = "its attention is sparse: what an indexer adds in parameters, memory and time has no facts"
 _SOUND = "it has an encoder of sound, for which there are no facts"
 
 UNSUPPORTED: Mapping[str, Unsupported] = {
@@ -47,7 +46,6 @@ UNSUPPORTED: Mapping[str, Unsupported] = {
     ),
     "glm4_moe_lite": Unsupported("GLM-4.7-Flash", _UNCOMPARED),
     "glm4v_moe": Unsupported("GLM-4.5V", _TOWER),
-    "glm_moe_dsa": Unsupported("GLM-5, 5.1 and 5.2", _INDEXER),
     "hy_v3": Unsupported("Hunyuan V3", _UNCOMPARED),
     "kimi_k25": Unsupported("Kimi-K2.5", _TOWER),
     "kimi_k3": Unsupported("Kimi-K3", "Megatron Bridge 0.6.2 has no bridge for KimiK3ForConditionalGeneration", False),

@@ -27,6 +27,7 @@ _LINES = (
     ("heads", "query_groups", "head_dim"),
     ("q_lora_rank", "kv_lora_rank"),
     ("qk_nope_dim", "qk_rope_dim", "v_head_dim"),
+    ("indexer_heads", "indexer_dim", "indexer_topk"),
     ("qk_norm", "qk_norm_over"),
     ("attention_gate",),
     ("qkv_bias",),

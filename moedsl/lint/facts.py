@@ -13,7 +13,7 @@ import attrs
 
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.words import graph_modules
-from moedsl.megatron.architecture import DELTA_NET, FLAGS, MIXER, OR_ZERO, PLAIN
+from moedsl.megatron.architecture import DELTA_NET, FLAGS, INDEXER, MIXER, OR_ZERO, PLAIN
 from moedsl.megatron.values import stages
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import known
@@ -34,7 +34,7 @@ def model_facts(r: Recipe) -> Facts:
     out |= {word: r.get(_M + name) or 0 for word, name in OR_ZERO.items() if r.knows(_M + name)}
     out |= {word: bool(r.get(_M + name)) for word, name in FLAGS.items() if r.knows(_M + name)}
     out |= _hybrid(r) if r.knows(_PATTERN) else {}
-    out |= _delta_nets(r) if r.knows(_VARIANT) else {}
+    out |= _delta_nets(r) | _indexer(r) if r.knows(_VARIANT) else {}
     if r.whole:
         out |= _whole(r)
     out.setdefault("model", "")
@@ -65,6 +65,13 @@ def _delta_nets(r: Recipe) -> Facts:
         return dict.fromkeys(("linear_every", *DELTA_NET), 0)
     said = {word: r.get(_M + name) for word, name in DELTA_NET.items() if r.knows(_M + name)}
     return said | {"linear_every": _every(r.get("model.linear_attention_freq"))}
+
+
+def _indexer(r: Recipe) -> Facts:
+    """The facts of sparse attention's indexer, 0 without one."""
+    if r.get(_VARIANT) != "dsa":
+        return dict.fromkeys(INDEXER, 0)
+    return {word: r.get(_M + name) for word, name in INDEXER.items() if r.knows(_M + name)}
 
 
 def _every(said: Any) -> int | None:

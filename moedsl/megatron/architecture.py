@@ -51,8 +51,15 @@ DELTA_NET = {
 }
 """Fields that every provider has; they are meaningful only with gated delta nets."""
 
+INDEXER = {
+    "indexer_heads": "dsa_indexer_n_heads",
+    "indexer_dim": "dsa_indexer_head_dim",
+    "indexer_topk": "dsa_indexer_topk",
+}
+"""Fields that every provider has; they are meaningful only with sparse attention."""
+
 FIELDS: Mapping[str, str] = {
-    word: _M + name for word, name in {**PLAIN, **OR_ZERO, **FLAGS, **MIXER, **DELTA_NET}.items()
+    word: _M + name for word, name in {**PLAIN, **OR_ZERO, **FLAGS, **MIXER, **DELTA_NET, **INDEXER}.items()
 } | {"query_groups": "model.num_query_groups", "expert_hidden": "model.moe_ffn_hidden_size"}
 """Fact -> its field, for the line that set it."""
 

@@ -78,7 +78,13 @@ def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
                 out.update(_blocks(rule, value, config))
             case _:
                 continue
-    return out
+    return out | _sums(config, m)
+
+
+def _sums(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
+    """Write the width of a latent head, from which Bridge takes the rotary part (bridge
+    models/glm_moe_dsa/glm5_bridge.py:120), if `config` has it."""
+    return {"qk_head_dim": m.qk_nope_dim + m.qk_rope_dim} if "qk_head_dim" in config else {}
 
 
 def _listed(rule: Leading | Every, number: int, layers: int, config: Mapping[str, Any]) -> dict[str, Any]:

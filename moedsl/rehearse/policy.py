@@ -34,6 +34,10 @@ DELTA_NETS = Note(
     "gated delta nets", LEFT_OUT, "fla's convolution, scan and norm of queries and keys",
     "Megatron-Core's own convolution and scan in PyTorch, and moedsl's own norm", "fla's kernels need a GPU",
 )  # fmt: skip
+SPARSE = Note(
+    "sparse attention", LEFT_OUT, "cuDNN's and FlashMLA's kernels", "Megatron-Core's own path in PyTorch",
+    "these kernels need a GPU",
+)  # fmt: skip
 """Parts of a model that a rehearsal on a CPU does not have."""
 ON_GPUS: tuple[Note, ...] = (
     Note("memory and speed", LEFT_OUT, "as estimated", None, "a small model shows neither"),

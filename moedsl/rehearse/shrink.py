@@ -129,6 +129,8 @@ def _with_notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Rehear
         own.append(Note("hardware", LEFT_OUT, plan.hardware, r.hardware, "its declaration is in the run file"))
     if model.linear and not on_gpus:
         own.append(policy.DELTA_NETS)
+    if model.sparse and not on_gpus:
+        own.append(policy.SPARSE)
     return evolve(r, notes=(*own, *policy.notes(plan, r.policy, on_gpus)))
 
 

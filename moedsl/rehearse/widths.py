@@ -20,7 +20,7 @@ SHRUNK = (
     "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
     "v_head_dim", "window", "window_every", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state",
     "mamba_groups", "linear_every", "linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim",
-    "moe_latent",
+    "moe_latent", "indexer_heads", "indexer_dim", "indexer_topk",
 )  # fmt: skip
 """Facts that may become smaller; `notes` lists each that the model has."""
 SAME = (
@@ -67,6 +67,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         **latent,
         **_mixer(m, sizes["tp"] * sizes["cp"]),
         **_delta_net(m, sizes["tp"] * sizes["cp"]),
+        **({"indexer_heads": 2, "indexer_dim": 2 * HEAD, "indexer_topk": seq // 2} if m.sparse else {}),
     )
 
 

@@ -194,7 +194,7 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
     if m.revision and not _COMMIT.fullmatch(m.revision):
         wrong.append("revision is a commit, 40 hexadecimal digits: a branch or a tag may move")
-    wrong += _of_gates(m)
+    wrong += _of_gates(m) + _of_indexer(m)
     wrong += _of_pattern(m) if m.hybrid else _without_pattern(m)
     wrong += _of_delta_nets(m) if m.linear else _without_delta_nets(m)
     return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
@@ -214,6 +214,17 @@ def _of_gates(m: Model) -> list[str]:
             "qk_norm_over all_heads needs as many query groups as heads: the norm of the keys is as wide as all heads",
         ),
         (not m.mtp_dense or (m.mtp_layers and not m.hybrid), "mtp_dense needs mtp_layers, and no layer_pattern"),
+    )
+    return [text for fine, text in asked if not fine]
+
+
+def _of_indexer(m: Model) -> list[str]:
+    """Check that an indexer is whole, and that the attention is one that it can serve."""
+    facts = {n: getattr(m, n) for n in ("indexer_heads", "indexer_dim", "indexer_topk")}
+    missing = [n for n, value in facts.items() if not value]
+    asked = (
+        (len(missing) in (0, len(facts)), f"an indexer needs {', '.join(missing)}"),
+        (m.attention == "mla" or not m.sparse, "an indexer needs attention mla: only latent attention can be sparse"),
     )
     return [text for fine, text in asked if not fine]
 

@@ -100,6 +100,12 @@ class Model:
     qk_nope_dim: int = 0
     qk_rope_dim: int = 0
     v_head_dim: int = 0
+    indexer_heads: int = 0
+    """Heads of the indexer of sparse attention (DSA), which picks the keys of each query; 0 attends to all keys."""
+    indexer_dim: int = 0
+    """Width of one of its heads."""
+    indexer_topk: int = 0
+    """The most keys that a query attends to."""
     qk_norm: bool = False
     qk_norm_over: str = "each_head"
     """each_head: a norm as wide as one head. all_heads: one as wide as all heads, whole on each rank (OLMoE).
@@ -134,6 +140,11 @@ class Model:
     def linear(self) -> bool:
         """Tell whether some layers have a gated delta net in place of attention."""
         return bool(self.linear_every)
+
+    @property
+    def sparse(self) -> bool:
+        """Tell whether an indexer picks the keys that a query attends to."""
+        return bool(self.indexer_heads)
 
     @property
     def kinds_said(self) -> str:

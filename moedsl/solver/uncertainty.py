@@ -87,6 +87,8 @@ def family(m: Model) -> str:
         return "Mamba-2"
     if m.linear:
         return "delta nets"
+    if m.sparse:
+        return "sparse attention"
     return "MLA" if m.attention == "mla" else "GQA"
 
 

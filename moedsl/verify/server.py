@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, TextIO
 from attrs import define, field
 
 from moedsl.verify import case as cases
-from moedsl.verify import hub, mamba, te
+from moedsl.verify import hub, mamba, sparse, te
 from moedsl.verify.report import failed
 
 PACKAGES = ("megatron-bridge", "megatron-core", "torch", "transformers", "transformer-engine")
@@ -73,6 +73,7 @@ def warm(stand_ins: str) -> dict[str, Any]:
     start = time.monotonic()
     engine = te.install()
     mamba.install()
+    sparse.install()
     for name in USED:
         importlib.import_module(name)
     import torch

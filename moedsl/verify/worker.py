@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from attrs import define, field
 
 from moedsl.emit.stated import stated
-from moedsl.verify import built, gpu, groups, load, mamba, runtime, stages, stand_ins, update, user_buffers
+from moedsl.verify import built, gpu, groups, load, mamba, runtime, sparse, stages, stand_ins, update, user_buffers
 from moedsl.verify.case import Case
 from moedsl.verify.groups import initialise
 from moedsl.verify.load import UnbuiltError
@@ -93,7 +93,7 @@ def _questions(case: Case, found: _Findings) -> None:
     found.mismatches += update.unknown_fields(config, code)
     written = {s.path for _, settings in stated(case.plan) for s in settings} if case.plan else set[str]()
     with stand_ins.checkpoint(config) as elsewhere:
-        found.stood_in = (*elsewhere, *mamba.stood_in(config.model))
+        found.stood_in = (*elsewhere, *mamba.stood_in(config.model), *sparse.stood_in(config.model))
         found.more["changed"] = found.ask("update", lambda: update.update(config, written))
     collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
     found.ask("overlap", lambda: user_buffers.initialise(config))

@@ -17,6 +17,7 @@ _OLMOE = {"model": "olmoe_7b", "hardware": "h100", "gpus": 8, "ep": 8}
 _VL = {"model": "qwen3_vl_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _NANO = {"model": "nemotron_3_nano", "hardware": "h100", "gpus": 16, "ep": 8}
 _SUPER = {"model": "nemotron_3_super", "hardware": "gb200", "gpus": 64, "ep": 64, "tp": 2}
+_GLM5 = {"model": "glm51_744b", "hardware": "gb200", "gpus": 64, "ep": 64}
 _NEXT = {"model": "qwen3_next_80b_a3b", "hardware": "h100", "gpus": 32, "ep": 16}
 _VL35 = {"model": "qwen35_vl_35b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _OVERLAP = {"ep_overlap": True}
@@ -306,6 +307,21 @@ ALSO: dict[str, list[str]] = {
 has no layout of virtual stages, whatever its layers."""
 
 LATER: dict[str, tuple[Case, str]] = {
+    "sparse attention on Ampere": (
+        _case("sparse.hopper", {**_GLM5, "hardware": "a100_80gb"}),
+        "core/transformer/experimental_attention_variant/dsa_cudnn_kernels.py:345 raises in the first forward",
+    ),
+    "sparse attention on Hopper": (_case(None, {**_GLM5, "hardware": "h100"}), "it has the kernels"),
+    "sparse attention with delayed weight gradients": (
+        _case("sparse.whole_wgrad", _GLM5, **_WGRAD),
+        "the queue of linear_kv_up_proj is empty in the first backward (te pytorch/module/_common.py:312)",
+    ),
+    "sparse attention with expert overlap": (_case(None, _GLM5, **_OVERLAP), "nothing is delayed"),
+    "sparse attention, projections recomputed in MXFP8": (
+        _case("sparse.up_proj_in_bf16", _GLM5, recompute=["mla_up_proj"], precision="mxfp8"),
+        "core/transformer/experimental_attention_variant/absorbed_mla.py:663 asserts in the first forward",
+    ),
+    "sparse attention, projections recomputed": (_case(None, _GLM5, recompute=["mla_up_proj"]), "it computes"),
     "norm over all heads: tp 2": (
         _case("qk_norm.no_tp", _OLMOE, tp=2),
         "the norm is twice as wide as a rank's queries (bridge models/olmoe/olmoe_provider.py:179), in the first forward",

@@ -57,6 +57,13 @@ _PAIRS: dict[str, Pair] = {
         run("nano", cuda_graph=["attn", "mamba"]),
     ),
     "std.delta_net_mtp.model.mtp_num_layers": (run("next"), run()),
+    "std.sparse_mtp.model.mtp_num_layers": (run("glm5"), run()),
+    "std.sparse.model.dsa_kernel_backend": (run("glm5"), run("glm5", facts={"kv_lora_rank": 256})),
+    **{
+        f"std.sparse.model.{fusion}": (run("glm5"), run())
+        for fusion in ("gradient_accumulation_fusion", "bias_activation_fusion", "bias_dropout_fusion")
+    },
+    "std.sparse.published_precision": (run("glm5"), run("glm5", precision="mxfp8")),
     "std.hybrid_mtp.model.mtp_num_layers": (run("super"), run("nano")),
     "std.squared_relu.model.use_fused_weighted_squared_relu": (run("nano"), run()),
     "std.adapters.dora_splits": (  # torch refuses the sum of two shapes, which is no refusal of NVIDIA's
@@ -206,8 +213,9 @@ _PAIRS: dict[str, Pair] = {
     "std.throughput.cuda_graph/1": (run("vl"), run()),
     "std.throughput.cuda_graph/2": (run("nano"), run()),
     "std.throughput.cuda_graph/3": (run("next"), run()),
-    "std.throughput.cuda_graph/4": (run(**FORCED), run(**{**FORCED, "precision": "bf16"})),
-    "std.throughput.cuda_graph/5": (run(), run("vl")),
+    "std.throughput.cuda_graph/4": (run("glm5"), run()),
+    "std.throughput.cuda_graph/5": (run(**FORCED), run(**{**FORCED, "precision": "bf16"})),
+    "std.throughput.cuda_graph/6": (run(), run("vl")),
     "std.throughput.micro_batch": (run(), run(phase="scale")),
     "std.throughput.throughput": (run(), run(phase="fit")),
     "std.choices.vpp": (run(), run(phase="fit")),

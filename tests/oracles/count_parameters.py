@@ -109,9 +109,14 @@ def _latent(m: Model) -> int:
     q, rank = m.heads * (m.qk_nope_dim + m.qk_rope_dim), m.q_lora_rank
     query = m.hidden * rank + rank + rank * q if rank else m.hidden * q
     latent = m.hidden * (m.kv_lora_rank + m.qk_rope_dim) + m.kv_lora_rank
-    return (
-        query + latent + m.kv_lora_rank * m.heads * (m.qk_nope_dim + m.v_head_dim) + m.heads * m.v_head_dim * m.hidden
-    )
+    out = m.kv_lora_rank * m.heads * (m.qk_nope_dim + m.v_head_dim) + m.heads * m.v_head_dim * m.hidden
+    return query + latent + out + _indexer(m)
+
+
+def _indexer(m: Model) -> int:
+    """The indexer of sparse attention: `wq_b`, `wk`, `k_norm` with a bias, and `weights_proj`."""
+    queries, key = m.q_lora_rank * m.indexer_heads * m.indexer_dim, m.hidden * m.indexer_dim + 2 * m.indexer_dim
+    return queries + key + m.hidden * m.indexer_heads
 
 
 def _mlp(m: Model, width: int, hidden: int = 0) -> int:

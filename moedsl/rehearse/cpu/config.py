@@ -55,7 +55,7 @@ def apply(config: Any) -> None:
     """Change a recipe's configuration; fields that it does not have are skipped."""
     from moedsl.rehearse.cpu import layers
 
-    linear = bool(getattr(config.model, "experimental_attention_variant", None))
+    linear = getattr(config.model, "experimental_attention_variant", None) == "gated_delta_net"
     if linear:
         os.environ.setdefault("NCCL_ALGO", "Ring")  # deterministic mode asks for one (bridge training/config.py:1057)
     for change in changes(linear):

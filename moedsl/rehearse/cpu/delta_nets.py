@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from moedsl.rehearse.cpu.modules import norm
+from moedsl.rehearse.cpu.modules import Norm
 
 _NET = "megatron.core.ssm.gated_delta_net.common"
 _VARIANTS = "megatron.core.models.gpt.experimental_attention_variant_module_specs"
@@ -53,18 +53,11 @@ def _with_delta_nets(ordinary: Specs) -> Specs:
     return layers
 
 
-class _Norm:
-    """Wrap `norm` in a class: Megatron-Core calls no function to build a module (core transformer/spec_utils.py:86)."""
-
-    def __new__(cls, **sizes: Any) -> Any:
-        return norm(**sizes)
-
-
 def _linear(layer: Any) -> Any:
     """Make an ordinary layer with a delta net as its attention; the norm before it stays a module."""
     nets: Any = importlib.import_module("megatron.core.ssm.gated_delta_net")
     specs: Any = importlib.import_module("megatron.core.transformer.spec_utils")
     attention = layer.submodules.self_attention.submodules
-    parts = nets.GatedDeltaNetSubmodules(in_proj=attention.linear_qkv, out_norm=_Norm, out_proj=attention.linear_proj)
+    parts = nets.GatedDeltaNetSubmodules(in_proj=attention.linear_qkv, out_norm=Norm, out_proj=attention.linear_proj)
     net = specs.ModuleSpec(module=nets.GatedDeltaNet, submodules=parts)
     return replace(layer, submodules=replace(layer.submodules, self_attention=net))

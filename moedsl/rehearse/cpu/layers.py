@@ -9,8 +9,8 @@ from typing import Any
 
 from megatron.core.transformer.identity_op import IdentityOp
 
-from moedsl.rehearse.cpu import delta_nets, experts
-from moedsl.rehearse.cpu.modules import Attention, Duplicated, NormedColumn, norm
+from moedsl.rehearse.cpu import delta_nets, experts, sparse
+from moedsl.rehearse.cpu.modules import Attention, Duplicated, Norm, NormedColumn
 
 _NORMS = {
     "megatron.core.transformer.torch_norm": ("WrappedTorchNorm",),
@@ -23,7 +23,7 @@ _ATTENTIONS = {"megatron.core.models.backends": ("DotProductAttention",)}
 
 def install() -> None:
     """Install each where Megatron-Core's local layers look for it, and local layers where Bridge requests TE's MTP."""
-    for names, new in ((_NORMS, norm), (_ATTENTIONS, Attention)):
+    for names, new in ((_NORMS, Norm), (_ATTENTIONS, Attention)):
         for module, attributes in names.items():
             for attribute in attributes:
                 setattr(importlib.import_module(module), attribute, new)
@@ -35,6 +35,7 @@ def install() -> None:
     provider: Any = importlib.import_module("megatron.bridge.models.gpt_provider")
     provider.mtp_block_spec = _mtp
     delta_nets.install()
+    sparse.install()
 
 
 def like(own: Any) -> Callable[..., Any]:
@@ -54,17 +55,10 @@ def like(own: Any) -> Callable[..., Any]:
     return layers
 
 
-class _Norm:
-    """`norm` as a class: Megatron-Core's build_module does not call a function."""
-
-    def __new__(cls, *words: Any, **named: Any) -> Any:
-        return norm(*words, **named)
-
-
 def _over_all_heads(attention: Any) -> None:
     """Normalise all heads at once, whole on each rank: bridge models/olmoe/olmoe_provider.py:44."""
     attention.module = importlib.import_module("megatron.bridge.models.olmoe.olmoe_provider").OLMoESelfAttention
-    attention.submodules.q_layernorm = attention.submodules.k_layernorm = _Norm
+    attention.submodules.q_layernorm = attention.submodules.k_layernorm = Norm
 
 
 def _split_over_heads(attention: Any) -> None:

@@ -27,6 +27,13 @@ def norm(config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> torch
     return module
 
 
+class Norm:
+    """`norm` as a class: Megatron-Core calls no function to build a module (core transformer/spec_utils.py:86)."""
+
+    def __new__(cls, *words: Any, **named: Any) -> Any:
+        return norm(*words, **named)
+
+
 class Attention(MegatronModule):
     """Causal attention of local queries over the keys and values of the whole context-parallel group.
 

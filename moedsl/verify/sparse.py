@@ -1,0 +1,32 @@
+"""Accept the kernels of sparse attention without FlashMLA and cuDNN's frontend, which a container has.
+
+Megatron-Core looks for both when a configuration names them (megatron/core/utils.py:497).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from moedsl.verify.te import installed
+
+_MISSING: list[str] = []
+
+
+def install() -> None:
+    """Answer that nothing is missing; call after `te.install`."""
+    if installed("megatron-core"):
+        utils: Any = importlib.import_module("megatron.core.utils")
+        _MISSING[:] = utils._missing_cudnn_dsa_kernel_dependencies()
+        utils._missing_cudnn_dsa_kernel_dependencies = _nothing
+
+
+def _nothing() -> Sequence[str]:
+    return ()
+
+
+def stood_in(model: Any) -> tuple[str, ...]:
+    """The packages that a model's layers would call and that are not installed."""
+    called = getattr(model, "dsa_kernel_backend", None) == "cudnn"
+    return tuple(f"{name} (no kernel of it computes)" for name in _MISSING) if called else ()
