@@ -1,4 +1,4 @@
-# make demo | test | test-all | lint | bench | accuracy | optimum | clean      Each sets everything up first; a second time that costs nothing.
+# make demo | test | test-all | lint | bench | accuracy | optimum | site | clean      Each sets everything up first; a second time that costs nothing.
 MAKEFLAGS += --no-print-directory
 PYTEST = -m pytest
 SPREAD = --dist loadfile -n
@@ -9,7 +9,7 @@ OLD = $(addprefix tests/, checker cli diagnostics/test_render.py emit/test_recip
       $(addprefix syntax/test_, bad_input.py foreign_syntax.py parse_recovery.py parser.py printer.py))
 DEMO = examples/qwen3_235b_gb200_128k.moe
 
-.PHONY: demo test test-all lint bench accuracy optimum setup clean
+.PHONY: demo test test-all lint bench accuracy optimum site setup clean
 
 demo: setup
 	@echo "moedsl compile $(DEMO) -o out/demo"
@@ -41,6 +41,9 @@ accuracy: setup
 
 optimum: setup
 	@PYTHONPATH=. .venv/bin/python tools/make_optimum.py
+
+site: setup  # the documents as pages, in out/site
+	@.venv/bin/python tools/make_site.py
 
 setup:
 	@tools/setup

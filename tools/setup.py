@@ -17,7 +17,7 @@ from steps import StepFailed, run, say, size
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / ".setup"
-WHOLE = ("bridge-0.6.2", "launch", "editors", "dev")
+WHOLE = ("bridge-0.6.2", "launch", "editors", "dev", "site")
 """The content of .venv, by the files in constraints/."""
 
 
