@@ -47,6 +47,7 @@ def fresh(name: str) -> Library:
         hardware={**base.hardware},
         clusters={**base.clusters},
         calibrations={**base.calibrations},
+        replaced={**base.replaced},
         documents={**base.documents},
         profiles={**base.profiles},
         own_rules=[*base.own_rules],

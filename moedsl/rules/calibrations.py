@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from moedsl.diagnostics.model import Diagnostic, error, suggest
 from moedsl.rules.declarations import Block, cited
@@ -16,14 +16,19 @@ EVERY = "any"
 """The calibration that declares each constant, and whose values hold where a generation states none."""
 
 
-def constants(calibrations: Mapping[str, ast.CalibrationDecl], arch: str) -> tuple[Constants | None, list[Diagnostic]]:
-    """Read the constants of an architecture, each in its range; of `EVERY`, those that are declared."""
+def constants(
+    calibrations: Mapping[str, ast.CalibrationDecl], arch: str, replaced: Mapping[str, ast.CalibrationDecl] = {}
+) -> tuple[Constants | None, list[Diagnostic]]:
+    """Read the constants of an architecture, each in its range; of `EVERY`, those that are declared, with units of the
+    same kind as in a declaration that it replaces."""
     every, own = calibrations[EVERY], calibrations.get(arch)
     found: list[Diagnostic] = []
-    known = _declared(every, found)
-    stated = _stated(own, known, found) if own and own is not every else {}
+    known = _declared(every, _declared(replaced[EVERY], {}, []) if EVERY in replaced else {}, found)
+    if found:
+        return None, found
     if missing := [name for name in calibration.NAMES if name not in known]:
         found.append(error("check.missing_fact", f"calibration {EVERY} needs {', '.join(missing)}", every.name.span))
+    stated = _stated(own, known, found) if own and own is not every else {}
     if found:
         return None, found
     made, at = calibration.made(known, stated), (own or every).name
@@ -31,7 +36,9 @@ def constants(calibrations: Mapping[str, ast.CalibrationDecl], arch: str) -> tup
     return made, [error("check.calibration", f"calibration {at.id}: {w}", at.span) for w in wrong]
 
 
-def _declared(every: ast.CalibrationDecl, found: list[Diagnostic]) -> dict[str, Constant]:
+def _declared(
+    every: ast.CalibrationDecl, replaced: Mapping[str, Constant], found: list[Diagnostic]
+) -> dict[str, Constant]:
     out: dict[str, Constant] = {}
     for e in every.facts:
         if not _known(e.name, calibration.NAMES, found):
@@ -46,7 +53,22 @@ def _declared(every: ast.CalibrationDecl, found: list[Diagnostic]) -> dict[str, 
         made = Block(Constant, f"constant {e.name.id}", found).read(entries, filled, e.name)
         if made is not None:
             out[e.name.id] = made
+            found += _wrong(made, replaced.get(e.name.id), entries, e.name)
     return out
+
+
+def _wrong(
+    c: Constant, before: Constant | None, entries: Sequence[ast.FactEntry], at: ast.Name
+) -> Iterator[Diagnostic]:
+    """Report units of another kind, and numbers that contradict each other."""
+    for e in entries:
+        if isinstance(e.value, ast.Number) and e.value.unit and not _percent(e.value, c.unit, e.name.id == "spread"):
+            yield error("check.type", f"`{e.name.id}` must be a number without a unit, in {c.unit}", e.value.span)
+    yield from (error("check.calibration", f"`{c.name}`: {text}", at.span) for text in calibration.wrong(c, before))
+
+
+def _percent(n: ast.Number, unit: str, spread: bool = False) -> bool:
+    return n.unit == "%" and (spread or unit in calibration.RATIOS)
 
 
 def _stated(decl: ast.CalibrationDecl, known: Mapping[str, Constant], found: list[Diagnostic]) -> dict[str, float]:
@@ -57,11 +79,12 @@ def _stated(decl: ast.CalibrationDecl, known: Mapping[str, Constant], found: lis
             continue
         if e.name.id in out:
             found.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span))
-        elif not isinstance(e.value, ast.Number):
-            message = f"`{e.name.id}` must be a number, in {known[e.name.id].unit}"
-            found.append(error("check.type", message, e.name.span))
+            continue
+        unit = known[e.name.id].unit
+        if not isinstance(e.value, ast.Number) or not (e.value.unit in (None, unit) or _percent(e.value, unit)):
+            found.append(error("check.type", f"`{e.name.id}` must be a number, in {unit}", e.name.span))
         else:
-            out[e.name.id] = e.value.value if e.value.unit == known[e.name.id].unit else float(number(e.value))
+            out[e.name.id] = e.value.value if e.value.unit == unit else float(number(e.value))
     return out
 
 

@@ -40,6 +40,8 @@ class Library:
     collected: Collected | None = None
     """The stdlib's cached and checked rules, if any; its blocks are then in `blocks` and not in `own_rules`."""
     blocks: Callable[[], Blocks] = tuple
+    replaced: dict[str, ast.CalibrationDecl] = field(factory=dict)
+    """The stdlib's calibrations that a user's replace."""
     made: dict[tuple[str, str], tuple[Any, list[Diagnostic]]] = field(factory=dict, repr=False)
     """The facts of used names, by kind and name, because several runs use the same."""
 
@@ -86,6 +88,8 @@ class Library:
         first = table.get(item.name.id)
         if first is not None and not first.span.file.startswith("stdlib/"):
             self._declare(table, item)
+        elif isinstance(first, ast.CalibrationDecl):
+            self.replaced[item.name.id] = first
         table[item.name.id] = item
 
     def _shadowing(self, item: ast.Item, table: dict[str, ast.Item]) -> tuple[dict[str, Any], ...]:
@@ -102,7 +106,7 @@ class Library:
 
     def constants(self, arch: str) -> tuple[Constants | None, list[Diagnostic]]:
         """The constants that the estimates use for an architecture."""
-        return self._made("calibration", arch, lambda: calibrations.constants(self.calibrations, arch))
+        return self._made("calibration", arch, lambda: calibrations.constants(self.calibrations, arch, self.replaced))
 
     def _made(self, kind: str, name: str, make: Callable[[], tuple[Any, list[Diagnostic]]]) -> Any:
         if (kind, name) not in self.made:

@@ -19,6 +19,15 @@ UNITS: Mapping[str, float] = {
     "ms": 1e-3, "us": 1e-6, "parameters/s": 1.0, "MiB": 2.0**20, **SCALES,
 }  # fmt: skip
 """The units of a constant, in seconds, bytes, FLOP/s, or one."""
+_ALIKE = (
+    ("share", "times", "passes"),
+    ("ms", "us"),
+    ("bytes", "MiB", "GiB", "TiB", "GB", "TB"),
+    ("GB/s", "TB/s"),
+    ("TFLOPS", "PFLOPS"),
+)
+RATIOS = ("share", "times")
+"""Units whose numbers may be written in percent."""
 
 
 @frozen
@@ -43,6 +52,14 @@ class Constant:
     def scale(self) -> float:
         """The unit in base units."""
         return UNITS[self.unit]
+
+    @property
+    def lowest(self) -> float:
+        return self.low * self.scale
+
+    @property
+    def highest(self) -> float:
+        return self.high * self.scale
 
 
 @frozen
@@ -188,6 +205,27 @@ def fitted(c: Constants) -> dict[str, Constant]:
 def first_guess(c: Constants) -> Constants:
     """Return the constants before any run is known: the declared value of each that a fit may move."""
     return attrs.evolve(c, **{name: known.value * known.scale for name, known in fitted(c).items()})
+
+
+def wrong(c: Constant, before: Constant | None = None) -> Iterator[str]:
+    """Write what is impossible in a declaration, or in one instead of another: a formula reads the constant."""
+    if before is not None and not _alike(c.unit, before.unit):
+        yield f"its unit is {before.unit}, not {c.unit}"
+    elif before is not None and not before.lowest <= c.lowest <= c.highest <= before.highest:
+        yield f"its range must be within {before.low:g} to {before.high:g} {before.unit}"
+    if c.low > c.high:
+        yield f"low {c.low:g} is above high {c.high:g}"
+    elif not c.low <= c.value <= c.high:
+        yield f"value {c.value:g} is not between low {c.low:g} and high {c.high:g}"
+    if c.spread > 1:
+        yield f"spread {c.spread:g} is above 1: it is a share of the value"
+    elif c.spread and not c.low:
+        yield "low is 0, and a fit moves the logarithm of a constant with a spread"
+
+
+def _alike(unit: str, other: str) -> bool:
+    """Whether two units are of the same kind."""
+    return unit == other or any(unit in units and other in units for units in _ALIKE)
 
 
 def outside(c: Constants) -> Iterator[str]:

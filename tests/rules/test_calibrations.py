@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from moedsl.compiler import compile_source
@@ -14,6 +16,7 @@ from moedsl.support.resources import stdlib_dir
 
 KNOWN = stdlib.load().constants(EVERY)[0]
 assert KNOWN is not None
+ODD = ("nan", "inf", "-inf", "-0.5", "-1e300", "none", "true", '"x"', "[1]")
 RUN = "qwen3_30b_a3b; h100 x 16; throughput first; seq 4096; batch 1024"
 
 
@@ -47,10 +50,62 @@ def test_a_user_states_one_number() -> None:
         ("calibration hopper { host_wait 1; host_wait 2 }", "check.twice", "host_wait"),
         ('calibration hopper { host_wait "long" }', "check.type", "a number, in ms"),
         ("calibration any { host_wait 1 }", "check.type", "a block"),
-        ("calibration any { host_wait { value 1 } }", "check.missing_fact", "gemm"),
+        ("calibration any { host_wait { value 1 } }", "check.missing_fact", "host_wait needs unit"),
+        ("calibration any { }", "check.missing_fact", "gemm"),
         ('calibration any { host_wait { value 1; unit "hours" } }', "check.unknown_word", "ms"),
+        *[(f"calibration hopper {{ gemm {odd} }}", "check.type", "in share") for odd in ODD],
+        ("calibration hopper { gemm 1e400 }", "parse.number", "too large"),
+        ("calibration hopper { gemm 5 GB }", "check.type", "in share"),
+        ("calibration hopper { host_wait 50% }", "check.type", "in ms"),
+        ("calibration hopper { driver 3 GB }", "check.type", "in GiB"),
     ],
 )
 def test_a_wrong_number_is_named(text: str, id: str, says: str) -> None:
+    found = errors(text)
+    assert any(d == id and says in message for d, message in found), found
+
+
+def errors(text: str) -> list[tuple[str, str]]:
     found = compile_source(Source("main.moe", f"{text}\n{RUN}"), "plan").diagnostics
-    assert any(d.id == id and says in d.message for d in found), [(d.id, d.message) for d in found]
+    return [(d.id, d.message) for d in found if d.is_error]
+
+
+def declared(**facts: str) -> str:
+    """The numbers of every generation, with other facts of `gemm`."""
+    before, name, after = (stdlib_dir() / "calibration/any.moe").read_text(encoding="utf-8").partition("  gemm {")
+    block, end, rest = after.partition("measure")
+    for fact, value in facts.items():
+        block = re.sub(rf"\b{fact} [^;\n]+", f"{fact} {value}", block, count=1)
+    return before + name + block + end + rest
+
+
+@pytest.mark.parametrize(
+    "facts, id, says",
+    [
+        *[({fact: odd}, "check.type", f"`{fact}`") for fact in ("value", "low", "high", "spread") for odd in ODD],
+        *[({fact: "1e400"}, "parse.number", "too large") for fact in ("value", "low", "high", "spread")],
+        *[({fact: "5 GB"}, "check.type", "without a unit") for fact in ("value", "low", "high", "spread")],
+        ({"low": "0.8", "high": "0.5"}, "check.calibration", "low 0.8 is above high 0.5"),
+        ({"low": "0.5", "high": "0.5"}, "check.calibration", "value 0.62 is not between"),
+        ({"value": "0"}, "check.calibration", "value 0 is not between"),
+        ({"low": "0"}, "check.calibration", "within 0.4 to 0.85 share"),
+        ({"high": "9"}, "check.calibration", "within 0.4 to 0.85 share"),
+        ({"spread": "2"}, "check.calibration", "spread 2 is above 1"),
+        ({"unit": '"ms"'}, "check.calibration", "its unit is share, not ms"),
+        ({"unit": '"GiB"'}, "check.calibration", "its unit is share, not GiB"),
+    ],
+    ids=str,
+)
+def test_a_wrong_declaration_is_named(facts: dict[str, str], id: str, says: str) -> None:
+    found = errors(declared(**facts))
+    assert any(d == id and says in message for d, message in found), found
+    assert "check.missing_fact" not in [d for d, _ in found]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{}, {"value": "62%", "low": "40%"}, {"low": "0.62", "high": "0.7"}, {"spread": "0"}, {"unit": '"times"'}],
+    ids=str,
+)
+def test_a_declaration_may_be_replaced_by_a_narrower_one(facts: dict[str, str]) -> None:
+    assert seconds(f"{declared(**facts)}\n{RUN}") > 0
