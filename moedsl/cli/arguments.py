@@ -261,6 +261,22 @@ COMMANDS: Mapping[str, Command] = {
         _STOP,
         _JSON,
     ),
+    "tune": _command(
+        "find a faster layout by itself: submit one job after the other, each a single change; resumable",
+        _arg("file FILE", "a .moe file with one run and its cluster"),
+        _arg(
+            "--cluster NAME",
+            "submit to this cluster; without a name to the file's only one",
+            default="",
+            nargs="?",
+            const="",
+        ),
+        _arg("--budget N", "the most jobs in all", type=_amount("jobs"), required=True),
+        _arg("-o --output DIR", "where the way is kept, and gone on from (default: FILE's name with _tune)"),
+        _flag("--no-preflight", "submit without the checks"),
+        _STOP,
+        _JSON,
+    ),
     "fmt": _command(
         "format .moe files; comments stay",
         _arg("files FILE", "files to rewrite, or - to filter standard input", nargs="+"),

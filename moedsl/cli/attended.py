@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,13 +17,19 @@ Plans = Mapping[str, Plan]
 
 
 def run(
-    tasks: Sequence[Task], title: str, home: Path, detach: bool = False, plans: Plans = MappingProxyType({})
+    tasks: Sequence[Task],
+    title: str,
+    home: Path,
+    detach: bool = False,
+    plans: Plans = MappingProxyType({}),
+    named: Callable[[str], None] | None = None,
 ) -> int:
     """Submit and wait. Exit code: 0 if all succeeded (or, detached, were submitted), 1 if not, 130 after Ctrl-C.
 
-    Only the id is on stdout, before the submission. `plans`, by the names of tasks, are stored with their logs.
+    `named` gets the id before the submission; without it, only the id is on stdout. `plans`, by the names of tasks, are
+    stored with their logs.
     """
-    done = submit(tasks, title, home, _name)
+    done = submit(tasks, title, home, named or _name)
     talk.say([done.why_not] if done.why_not else [], {})
     if done.signal and not done.why_not:
         print("all submitted jobs were cancelled", file=sys.stderr)

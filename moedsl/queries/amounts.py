@@ -51,6 +51,11 @@ def experiments(text: str) -> int:
     return _from_one(text, 10_000, "--last 10")
 
 
+def jobs(text: str) -> int:
+    """Read the number of jobs that may be submitted."""
+    return _from_one(text, 1_000, "--budget 10")
+
+
 def length(text: str) -> int:
     """Read a sequence length in tokens: 4096 or 128k, where k is 1024 as in a run file."""
     match = re.fullmatch(r"(\d{1,9})(k?)", text, re.ASCII)

@@ -28,8 +28,8 @@ def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[
         "tried": [_tried(t, base, float(s), chosen) for t, s in zip(done, steps, strict=True)],
         "fastest": fastest.name if fastest else None,
         "layout": {n: axes.json_value(axes.BY_NAME[n].decode(c)) for n, c in base.items() if n in axes.BY_NAME},
-        "candidates": [_candidate(c, base) for c in found],
-        "next": None if enough else _candidate(found[0], base),
+        "candidates": [_json(c, base) for c in found],
+        "next": None if enough else _json(found[0], base),
         "stop": _why(found, stop) if enough else None,
     }
 
@@ -46,7 +46,7 @@ def _tried(t: Tried, base: Codes, predicted: float, chosen: Chosen) -> Json:
     }
 
 
-def _candidate(c: Candidate, base: Codes) -> Json:
+def _json(c: Candidate, base: Codes) -> Json:
     axis = axes.BY_NAME[c.axis]
     return {"axis": c.axis, "from": axes.json_value(axis.decode(base[c.axis])), "to": axes.json_value(c.value),
             "gain": c.gain, "low": c.low, "high": c.high, "expected": c.expected}  # fmt: skip
@@ -68,7 +68,7 @@ def text(r: Mapping[str, Any]) -> str:
     if r["candidates"]:
         head = ("one change", "", "gain", "nine of ten", "expected")
         lines += ["", *table([head, *map(_cells, r["candidates"][:SHOWN])], "llrrr")]
-    last = f"stop: {r['stop']}" if r["next"] is None else f"next: {_change(r['next'])}"
+    last = f"stop: {r['stop']}" if r["next"] is None else f"next: {candidate(r['next'])}"
     return "\n".join([*lines, "", wrapped(last, "", "  ", width=110)]) + "\n"
 
 
@@ -86,6 +86,7 @@ def _cells(c: Json) -> tuple[str, ...]:
             f"{c['low']:+.1%} to {c['high']:+.1%}", f"{c['expected']:.2%}")  # fmt: skip
 
 
-def _change(c: Json) -> str:
+def candidate(c: Mapping[str, Any]) -> str:
+    """Write a candidate in one line."""
     return (f"{c['axis']} {show(c['from'])} -> {show(c['to'])}, {c['gain']:+.1%} "
             f"({c['low']:+.1%} to {c['high']:+.1%})")  # fmt: skip

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+
 from attrs import frozen
 
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source
+from moedsl.emit.stated import checkpoint_folder
 from moedsl.megatron import recipes
 from moedsl.planner.model.plan import Plan
 from moedsl.recipes.program import literal
 from moedsl.results.rows import experiment
+from moedsl.rules.library import Library, used_name
 from moedsl.schema import axes
 from moedsl.solver.solve import Chosen
+from moedsl.syntax import ast
+from moedsl.syntax.parse_cache import cached_parse
 from moedsl.tune.evidence import Codes
 
 
@@ -21,6 +27,7 @@ class Base:
     """The program whose layout is varied: its text, its solution and its plan."""
 
     source: Source
+    library: Library
     chosen: Chosen
     plan: Plan
 
@@ -52,14 +59,15 @@ def base(source: Source) -> Base | list[Diagnostic]:
     if len(result.plans) != 1:
         help = "give a file with one run"
         return [error("tune.runs", f"{source.name} has {len(result.plans)} runs, and one layout is tuned", help=help)]
-    return Base(source, result.chosen[0], result.plans[0])
+    return Base(source, result.library, result.chosen[0], result.plans[0])
 
 
-def with_layout(b: Base, codes: Codes, remark: str) -> RunFile | Diagnostic:
-    """Write the program with that layout pinned, or say why it would not be the same experiment in that layout."""
+def with_layout(b: Base, codes: Codes, remark: str, more: str = "") -> RunFile | Diagnostic:
+    """Write the program with that layout pinned and `more` statements, or say why it would not be the same experiment
+    in that layout."""
     p, domains = b.chosen.problem.program, b.chosen.problem.domains
     pins = {a.name: a.decode(codes[a.name]) for a in axes.AXES if a.name not in p.pins and len(domains[a.name]) > 1}
-    text = f"{b.source.text.rstrip()}\n\n# {remark}\n{recipes.pins(pins)}"
+    text = f"{_found_anywhere(b.source).rstrip()}\n\n# {remark}\n{recipes.pins(pins)}{more}"
     made = base(Source(b.source.name, text))
     if not isinstance(made, Base):
         return made[0]
@@ -70,3 +78,27 @@ def with_layout(b: Base, codes: Codes, remark: str) -> RunFile | Diagnostic:
         return error("tune.experiment", f"with this layout {b.source.name} would be another experiment",
                      help="`moedsl diff` of both files says what changes")  # fmt: skip
     return RunFile(text, made.plan)
+
+
+def _found_anywhere(source: Source) -> str:
+    """Write a program with absolute paths of the files that it uses, because it goes into another folder."""
+    module, _ = cached_parse(source)
+    text = source.text
+    for item in reversed(module.items if module else ()):
+        if isinstance(item, ast.UseDecl):
+            path = os.path.abspath(used_name(source, item))
+            text = f'{text[: item.path.span.start]}"{path}"{text[item.path.span.end :]}'
+    return text
+
+
+def checkpoints_of(b: Base, name: str) -> str | Diagnostic:
+    """Write the statement that gives a run a folder for its own checkpoints, if it writes any: it would go on from
+    those of another layout."""
+    folder = checkpoint_folder(b.plan)
+    if folder is None:
+        return ""
+    if {"checkpoint.save", "checkpoint.load"} & b.plan.set.keys():
+        help = "leave both out: each job gets a folder of its own"
+        text = f"{b.source.name} names the folder of its checkpoints, and each job would go on from the one before"
+        return error("tune.checkpoints", text, help=help)
+    return f'set checkpoint.save = "{folder}/{name}"\n'

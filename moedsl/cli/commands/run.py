@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import evolve, frozen
 
@@ -31,7 +31,11 @@ class Job:
     payload: Payload
 
 
-def run(a: Namespace) -> int:
+Named = Callable[[str], None]
+
+
+def run(a: Namespace, named: Named | None = None) -> int:
+    """Start the runs of a file; `named` gets the id of their experiment, which is printed without it."""
     result, code = compiled(a, "plan")
     if result is None or code:
         return code
@@ -49,7 +53,7 @@ def run(a: Namespace) -> int:
     if cluster is None or any(d.is_error for d in found):
         return 1
     source = result.source.name
-    return _dryrun(a, cluster, jobs, source) if a.dryrun else _start(a, cluster, jobs, source)
+    return _dryrun(a, cluster, jobs, source) if a.dryrun else _start(a, cluster, jobs, source, named)
 
 
 def _headed(job: Job, cluster: Cluster) -> Job:
@@ -149,16 +153,16 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
     return 0
 
 
-def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
+def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, named: Named | None) -> int:
     """Print the derived settings, then train here or submit."""
     for job in jobs:
         print(show.derived(job.launch), file=sys.stderr)
     if cluster.executor == "local":
         return next((code for code in (here.train(j.launch, cluster, j.payload) for j in jobs) if code), 0)
-    return _submit(a, cluster, jobs, source)
+    return _submit(a, cluster, jobs, source, named)
 
 
-def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
+def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, named: Named | None) -> int:
     """Submit all jobs as one experiment; returns the exit code when they have ended, or, detached, are submitted."""
     from moedsl.cli import attended
     from moedsl.launch.submit import Task, sequential
@@ -170,5 +174,5 @@ def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
         for j in jobs
     ]
     plans = {j.launch.name: j.plan for j in jobs}
-    named = homes.title([t.name for t in tasks], source)
-    return attended.run(sequential(tasks) if a.sequential else tasks, named, home, a.detach, plans)
+    title = homes.title([t.name for t in tasks], source)
+    return attended.run(sequential(tasks) if a.sequential else tasks, title, home, a.detach, plans, named)

@@ -1,0 +1,94 @@
+"""`moedsl tune FILE --cluster C --budget N`: the loop by itself. Exit 1 if a job cannot be submitted or measured."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+from moedsl.checker.clusters import known
+from moedsl.cli import talk
+from moedsl.cli.commands import run as run_command
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.results.gather import experiment_folder, job_logs
+from moedsl.syntax import reader
+from moedsl.tune import run_file, way
+from moedsl.tune.loop import LOST, Ends, tune
+
+
+def run(a: Namespace) -> int:
+    source, found = reader.read(a.file)
+    base = run_file.base(source) if source else [*found]
+    if not isinstance(base, run_file.Base):
+        return talk.refused(a, base, {source.name: source} if source else {})
+    wrong = _refused(a, base)
+    opened = wrong or way.opened(Path(a.output or f"{Path(a.file).stem}_tune"), base.plan.experiment.fingerprint)
+    if isinstance(opened, Diagnostic):
+        return talk.refused(a, [opened])
+    try:
+        ended = tune(base, opened, Cluster(a.cluster, a.no_preflight), Ends(a.budget, a.stop), _say)
+    except KeyboardInterrupt:
+        print("\nthe job goes on without this process; the same command goes on from here", file=sys.stderr)
+        return 130
+    if isinstance(ended, Diagnostic):
+        return talk.refused(a, [ended])
+    return ended or _print(a, opened)
+
+
+def _print(a: Namespace, done: way.Way) -> int:
+    if a.json:
+        print((done.folder / way.FILE).read_text(encoding="utf-8"), end="")
+    else:
+        print((done.folder / "tune.txt").read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def _refused(a: Namespace, base: run_file.Base) -> Diagnostic | None:
+    """Say why the cluster cannot run jobs one after the other from here."""
+    cluster, found = known.choose(base.library, a.cluster)
+    if cluster is None:
+        return found[0]
+    if cluster.executor != "local":
+        return None
+    help = "`moedsl run run.moe` trains here, and `moedsl next` reads its log"
+    return error("tune.local", "tune submits jobs, and this machine has no scheduler", help=help)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@frozen
+class Cluster:
+    """Jobs of `moedsl run` on one cluster."""
+
+    name: str
+    no_preflight: bool
+
+    def submit(self, file: Path, named: Callable[[str], None]) -> int:
+        """Submit as `moedsl run FILE --cluster --detach` does."""
+        options = {"expression": None, "like": "", "run": None, "dryrun": False, "json": False, "sequential": False}
+        words = Namespace(file=str(file), cluster=self.name, detach=True, no_preflight=self.no_preflight, **options)
+        return run_command.run(words, named)
+
+    def wait(self, id: str) -> Sequence[Path] | Diagnostic:
+        """Wait as `moedsl logs ID -f` does, and fetch the logs."""
+        from moedsl.launch import connections, follow, store
+
+        experiment = store.find(id)
+        if isinstance(experiment, Diagnostic):
+            return experiment
+        try:
+            jobs = follow.wait(experiment)
+        except connections.failures() as problem:
+            if not experiment.is_far:
+                raise
+            return experiment.disconnected(problem)
+        if all(job.state == store.NOT_SUBMITTED for job in jobs):
+            return error(LOST, f"{id} was not submitted", help="`moedsl jobs` lists what was")
+        folder = experiment_folder(id)
+        assert not isinstance(folder, Diagnostic) and folder is not None  # it was found above
+        return job_logs(folder)

@@ -1,0 +1,171 @@
+"""`moedsl tune`: the loop finds a better layout on a machine whose truth is other constants, and survives a kill."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from attrs import define, field
+
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.source import Source
+from moedsl.tune import run_file, way
+from moedsl.tune.loop import LOST, Ends, Launcher, evidence, tune
+from tests.helpers.simulated_cluster import Truth
+
+RUN = "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; precision bf16; routing balanced; throughput first"
+
+
+@define
+class Simulated:
+    """A launcher whose jobs end at once; it is killed before its n-th wait, if n is given."""
+
+    truth: Truth
+    folder: Path
+    killed_at: int | None = None
+    waits: int = 0
+    submitted: list[str] = field(factory=list)
+
+    def submit(self, file: Path, named: Callable[[str], None]) -> int:
+        id = f"job_{len(self.submitted)}"
+        named(id)
+        (plan,) = compile_source(Source(str(file), file.read_text())).plans
+        self.submitted.append(id)
+        self.truth.run(plan, self.folder / id, seed=len(self.submitted))
+        return 0
+
+    def wait(self, id: str) -> Sequence[Path] | Diagnostic:
+        self.waits += 1
+        if self.waits == self.killed_at:
+            raise KeyboardInterrupt
+        if id not in self.submitted:
+            return error(LOST, "it was never submitted")
+        return [self.folder / id / "train.log"]
+
+
+@pytest.fixture(scope="module")
+def base() -> run_file.Base:
+    made = run_file.base(Source("run.moe", RUN))
+    assert isinstance(made, run_file.Base)
+    return made
+
+
+def opened(folder: Path, base: run_file.Base) -> way.Way:
+    made = way.opened(folder, base.plan.experiment.fingerprint)
+    assert isinstance(made, way.Way)
+    return made
+
+
+def go(base: run_file.Base, folder: Path, launcher: Launcher, budget: int, stop: float = 0.01) -> way.Way:
+    mine = opened(folder, base)
+    assert tune(base, mine, launcher, Ends(budget, stop), lambda _: None) == 0
+    return mine
+
+
+def steps(base: run_file.Base, done: way.Way) -> list[float]:
+    return [t.step for t in evidence(base, done) if t.step]
+
+
+def test_it_finds_a_better_layout_in_few_jobs(base: run_file.Base, tmp_path: Path) -> None:
+    """On this machine HybridEP reaches a quarter of the network bandwidth that the estimate has for it."""
+    truth = Truth({"network_hybridep": 0.25})
+    done = go(base, tmp_path / "tune", Simulated(truth, tmp_path / "jobs"), budget=6)
+    found = steps(base, done)
+    assert min(found) < 0.97 * found[0]
+    assert len(done.tries) <= 6
+    marks = set()
+    for t in done.tries:
+        (plan,) = compile_source(Source("run.moe", done.file_of(t).read_text())).plans
+        marks.add(plan.experiment.fingerprint)
+    assert marks == {base.plan.experiment.fingerprint}
+    layouts = [tuple(sorted(t.codes.items())) for t in done.tries]
+    assert len(set(layouts)) == len(layouts)
+    table = (tmp_path / "tune" / "tune.txt").read_text()
+    assert "fastest" in table and "stop: " in table
+    svg = ElementTree.parse(tmp_path / "tune" / "tune.svg")
+    assert len([e for e in svg.iter() if e.tag.endswith("circle")]) == len(found)
+
+
+def test_a_killed_one_goes_on(base: run_file.Base, tmp_path: Path) -> None:
+    """Killed while it waits for its second job: that job is waited for, and not submitted again."""
+    launcher = Simulated(Truth({}), tmp_path / "jobs", killed_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        go(base, tmp_path / "tune", launcher, budget=3)
+    saved = json.loads((tmp_path / "tune" / "tune.json").read_text())
+    assert [(t["id"], t["row"] is not None) for t in saved["tries"]] == [("job_0", True), ("job_1", False)]
+    launcher.killed_at = None
+    done = go(base, tmp_path / "tune", launcher, budget=3, stop=0.0)
+    assert launcher.submitted == ["job_0", "job_1", "job_2"]
+    assert [t.name for t in done.tries] == ["01", "02", "03"]
+    assert done.stop == "the budget of 3 jobs is spent"
+
+
+def test_killed_before_the_submission(base: run_file.Base, tmp_path: Path) -> None:
+    """Its id was kept, and the scheduler has no such job: it is submitted."""
+    mine = opened(tmp_path / "tune", base)
+    launcher = Simulated(Truth({}), tmp_path / "jobs")
+    go(base, tmp_path / "tune", launcher, budget=1)
+    saved = json.loads((tmp_path / "tune" / "tune.json").read_text())
+    saved["tries"][0] |= {"id": "lost_1", "row": None}
+    (mine.folder / "tune.json").write_text(json.dumps(saved))
+    done = go(base, tmp_path / "tune", launcher, budget=1)
+    assert launcher.submitted == ["job_0", "job_1"]
+    assert done.tries[0].row
+
+
+def test_what_runs_out_of_memory_costs_a_job_and_no_more(base: run_file.Base, tmp_path: Path) -> None:
+    truth = Truth({}, fits_gib=base.plan.estimate.memory.peak_gib - 1)
+    done = go(base, tmp_path / "tune", Simulated(truth, tmp_path / "jobs"), budget=4)
+    first, *others = evidence(base, done)
+    assert first.out_of_memory
+    assert others and not any(t.out_of_memory for t in others)
+
+
+def test_a_first_job_that_fails_ends_it(base: run_file.Base, tmp_path: Path) -> None:
+    @define
+    class Broken(Simulated):
+        def wait(self, id: str) -> Sequence[Path] | Diagnostic:
+            (self.folder / id / "train.log").write_text("Traceback (most recent call last):\nValueError: no data\n")
+            return [self.folder / id / "train.log"]
+
+    done = go(base, tmp_path / "tune", Broken(Truth({}), tmp_path / "jobs"), budget=4)
+    assert len(done.tries) == 1
+    assert done.stop and "measured nothing" in done.stop
+
+
+def test_a_folder_of_something_else_is_refused(base: run_file.Base, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine\n")
+    found = way.opened(tmp_path, "abc")
+    assert isinstance(found, Diagnostic) and "holds no tuning" in found.message
+    go(base, tmp_path / "tune", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
+    other = way.opened(tmp_path / "tune", "another")
+    assert isinstance(other, Diagnostic) and "tunes experiment" in other.message
+    (tmp_path / "tune" / "tune.json").write_text("{")
+    assert isinstance(way.opened(tmp_path / "tune", "abc"), Diagnostic)
+
+
+def test_jobs_have_checkpoints_of_their_own(base: run_file.Base) -> None:
+    assert run_file.checkpoints_of(base, "01") == ""  # mock data saves none
+    real = run_file.base(Source("run.moe", RUN + '; data "/data/text_document"'))
+    assert isinstance(real, run_file.Base)
+    said = run_file.checkpoints_of(real, "01")
+    assert isinstance(said, str) and said.endswith('/01"\n')
+    made = run_file.with_layout(real, real.start, "tried", said)
+    assert isinstance(made, run_file.RunFile), made
+    named = run_file.base(Source("run.moe", RUN + '; data "/data/text_document"; set checkpoint.save = "/ckpt"'))
+    assert isinstance(named, run_file.Base)
+    assert isinstance(run_file.checkpoints_of(named, "01"), Diagnostic)
+
+
+def test_files_that_it_uses_are_found_from_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.moe").write_text('rules mine { prefer few: tp == 1 because "ours" cite ours "notes" }\n')
+    source = Source(str(tmp_path / "run.moe"), 'use "mine.moe"\n' + RUN.replace("; ", "\n"))
+    made = run_file.base(source)
+    assert isinstance(made, run_file.Base), made
+    written = run_file.with_layout(made, made.start, "tried")
+    assert isinstance(written, run_file.RunFile), written
+    assert f'use "{tmp_path / "mine.moe"}"' in written.text
