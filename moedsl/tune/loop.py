@@ -145,6 +145,6 @@ def _keep(way: Way, said: dict[str, Any]) -> None:
     way.save()
     if said["tried"]:
         atomic_file.replace(
-            way.folder / "tune.txt", text({**said, "stop": way.stop, "next": None} if way.stop else said)
+            way.folder / "table.txt", text({**said, "stop": way.stop, "next": None} if way.stop else said)
         )
-        atomic_file.replace(way.folder / "tune.svg", picture.of_way(said["tried"], [t.change for t in way.tries]))
+        atomic_file.replace(way.folder / "way.svg", picture.of_way(said["tried"], [t.change for t in way.tries]))

@@ -13,7 +13,7 @@ from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.support import atomic_file, foreign_json
 from moedsl.tune.evidence import Codes
 
-FILE = "tune.json"
+FILE = "way.json"
 
 
 @define

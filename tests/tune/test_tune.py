@@ -84,9 +84,9 @@ def test_it_finds_a_better_layout_in_few_jobs(base: run_file.Base, tmp_path: Pat
     assert marks == {base.plan.experiment.fingerprint}
     layouts = [tuple(sorted(t.codes.items())) for t in done.tries]
     assert len(set(layouts)) == len(layouts)
-    table = (tmp_path / "tune" / "tune.txt").read_text()
+    table = (tmp_path / "tune" / "table.txt").read_text()
     assert "fastest" in table and "stop: " in table
-    svg = ElementTree.parse(tmp_path / "tune" / "tune.svg")
+    svg = ElementTree.parse(tmp_path / "tune" / "way.svg")
     assert len([e for e in svg.iter() if e.tag.endswith("circle")]) == len(found)
 
 
@@ -95,7 +95,7 @@ def test_a_killed_one_goes_on(base: run_file.Base, tmp_path: Path) -> None:
     launcher = Simulated(Truth({}), tmp_path / "jobs", killed_at=2)
     with pytest.raises(KeyboardInterrupt):
         go(base, tmp_path / "tune", launcher, budget=3)
-    saved = json.loads((tmp_path / "tune" / "tune.json").read_text())
+    saved = json.loads((tmp_path / "tune" / "way.json").read_text())
     assert [(t["id"], t["row"] is not None) for t in saved["tries"]] == [("job_0", True), ("job_1", False)]
     launcher.killed_at = None
     done = go(base, tmp_path / "tune", launcher, budget=3, stop=0.0)
@@ -109,9 +109,9 @@ def test_killed_before_the_submission(base: run_file.Base, tmp_path: Path) -> No
     mine = opened(tmp_path / "tune", base)
     launcher = Simulated(Truth({}), tmp_path / "jobs")
     go(base, tmp_path / "tune", launcher, budget=1)
-    saved = json.loads((tmp_path / "tune" / "tune.json").read_text())
+    saved = json.loads((tmp_path / "tune" / "way.json").read_text())
     saved["tries"][0] |= {"id": "lost_1", "row": None}
-    (mine.folder / "tune.json").write_text(json.dumps(saved))
+    (mine.folder / "way.json").write_text(json.dumps(saved))
     done = go(base, tmp_path / "tune", launcher, budget=1)
     assert launcher.submitted == ["job_0", "job_1"]
     assert done.tries[0].row
@@ -144,7 +144,7 @@ def test_a_folder_of_something_else_is_refused(base: run_file.Base, tmp_path: Pa
     go(base, tmp_path / "tune", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
     other = way.opened(tmp_path / "tune", "another")
     assert isinstance(other, Diagnostic) and "tunes experiment" in other.message
-    (tmp_path / "tune" / "tune.json").write_text("{")
+    (tmp_path / "tune" / "way.json").write_text("{")
     assert isinstance(way.opened(tmp_path / "tune", "abc"), Diagnostic)
 
 
