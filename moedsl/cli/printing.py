@@ -10,13 +10,13 @@ from typing import Any
 
 from moedsl.cli import talk, terminal
 from moedsl.compiler import Result
-from moedsl.diagnostics.model import Diagnostic, error, suggest, to_json
+from moedsl.diagnostics.model import Diagnostic, error, suggest
 from moedsl.planner import sweep_table
 from moedsl.planner.model.ladder import Ladder
 from moedsl.planner.model.plan import Plan
-from moedsl.planner.text.page import Command, coloured, next_text, notes_text, page_text
-from moedsl.planner.text.plan import SECTIONS, head, plan_text
-from moedsl.planner.text.runs import runs_text
+from moedsl.planner.text.page import Command, coloured
+from moedsl.planner.text.plan import SECTIONS, head
+from moedsl.queries import pages
 from moedsl.solver.solve import Chosen
 from moedsl.support import limits
 
@@ -70,24 +70,14 @@ def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
     elif a.json:
         talk.print_json(one(result.plans))
     elif a.full:
-        print("\n".join(_texts(result.plans)), end="")
+        print("\n".join(pages.texts(result.plans)), end="")
     elif a.section:
         print("\n".join(_sections(result.plans, a.section)), end="")
     else:
-        text = page(result, next, terminal.width(sys.stdout))
+        text = pages.page(result, next, terminal.width(sys.stdout))
         print(coloured(text) if terminal.coloured(sys.stdout) else text, end="")
         if getattr(a, "ladder", False):
             print("", *_sections(result.plans, "ladder"), sep="\n", end="")
-
-
-def page(result: Result, next: Sequence[Command], width: int) -> str:
-    """The page of one plan; of several, a table first."""
-    sources = {**result.library.sources, result.source.name: result.source}
-    notes = [to_json(d, sources) for d in result.diagnostics]
-    if len(result.plans) == 1:
-        return page_text(result.plans[0], notes, next, width)
-    below = "\n".join([*notes_text(notes, width), *next_text(next, width)])
-    return "\n".join([runs_text(result.plans, width), *_comparisons(result.plans), f"{below}\n"])
 
 
 def _sections(plans: Sequence[Plan], name: str) -> Iterator[str]:
@@ -95,26 +85,6 @@ def _sections(plans: Sequence[Plan], name: str) -> Iterator[str]:
     for p in plans:
         text = SECTIONS[name](p) or f"the plan of {p.name} has no section `{name}`"
         yield f"{text}\n" if len(plans) == 1 else f"{head(p)}\n\n{text}\n"
-
-
-def _texts(plans: Sequence[Plan]) -> Iterator[str]:
-    """Print all of every plan; of an isolation only its first variant, because a table compares them."""
-    seen = set[tuple[str, str]]()
-    for p in plans:
-        group = (p.isolation.of, p.isolation.axis) if p.isolation else (p.name, "")
-        if group not in seen:
-            yield plan_text(p)
-        seen.add(group)
-    yield from _comparisons(plans)
-
-
-def _comparisons(plans: Sequence[Plan]) -> Iterator[str]:
-    """Compare the variants of each isolation, and the values of each sweep."""
-    if any(p.isolation for p in plans):
-        from moedsl.isolate import table  # it reads the fields of recipes
-
-        yield from map(table.text, table.comparisons(plans))
-    yield from map(sweep_table.text, sweep_table.comparisons(plans))
 
 
 def one(plans: Sequence[Plan]) -> dict[str, Any]:

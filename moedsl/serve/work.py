@@ -15,6 +15,7 @@ from typing import Any
 
 from lsprotocol import types
 
+from moedsl.compiler import Result
 from moedsl.diagnostics.model import Diagnostic, error, to_json
 from moedsl.diagnostics.source import Source, Span
 from moedsl.emit.artifact import files_of_runs
@@ -24,12 +25,13 @@ from moedsl.lsp.document import Analysis, Document, Solved
 from moedsl.lsp.features import completion
 from moedsl.lsp.place import place
 from moedsl.lsp.positions import Lines
-from moedsl.planner.text.plan import plan_text
+from moedsl.queries import pages
 from moedsl.queries.text import what_if_text
 from moedsl.queries.what_if import profiles, what_if
 from moedsl.report.page import page
 from moedsl.solver import too_large
 from moedsl.support import limits
+from moedsl.support.text import WIDTH
 from moedsl.syntax import reader
 
 Json = dict[str, Any]
@@ -48,7 +50,7 @@ def begin() -> None:
 
 
 def answer(what: str, text: str) -> Json:
-    """Answer `plan`, `report`, `what_if` or `recipe`: `diagnostics`, and a `text` if there is a plan."""
+    """Answer `plan`, `whole`, `report`, `what_if` or `recipe`: `diagnostics`, and a `text` if there is a plan."""
     return _bounded(lambda: _answer(what, text))
 
 
@@ -100,6 +102,11 @@ def _said(found: Sequence[Diagnostic], checked: Analysis | None) -> Json:
     return {"diagnostics": [to_json(d, sources) for d in found], "text": None}
 
 
+def _page(checked: Analysis, solved: Solved) -> str:
+    """Print the page without its notes and commands: diagnostics and tabs are next to it."""
+    return pages.page(Result(checked.source, library=checked.library, plans=solved.plans), (), WIDTH)
+
+
 def _what_if(checked: Analysis, solved: Solved) -> str:
     return "\n".join(what_if_text(what_if(c, checked.library)) for c in solved.chosen if not profiles(c))
 
@@ -110,7 +117,8 @@ def _recipe(checked: Analysis, solved: Solved) -> str:
 
 
 _MADE: dict[str, Callable[[Analysis, Solved], str]] = {
-    "plan": lambda _, solved: "\n".join(map(plan_text, solved.plans)),
+    "plan": _page,
+    "whole": lambda _, solved: "\n".join(pages.texts(solved.plans)),
     "report": lambda _, solved: page(solved.plans),
     "what_if": _what_if,
     "recipe": _recipe,

@@ -14,8 +14,9 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from moedsl.cli import talk
 from moedsl.cli.arguments import SECTIONS
 from moedsl.cli.main import main
-from moedsl.cli.printing import after_plan, page
+from moedsl.cli.printing import after_plan
 from moedsl.planner.text import plan
+from moedsl.queries.pages import page
 from tests.cli.test_terminal import Terminal
 from tests.helpers import programs
 from tests.helpers.paths import EXAMPLES, ROOT

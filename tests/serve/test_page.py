@@ -87,10 +87,10 @@ def test_words_are_offered_and_taken(page: Page) -> None:
 
 def test_every_tab_answers(page: Page) -> None:
     write(page, RUN)
-    for what, holds in (("recipe", "def qwen3_30b_a3b_pretrain"), ("what_if", "h200")):
+    for what, holds in (("whole", "Decisions"), ("recipe", "def qwen3_30b_a3b_pretrain"), ("what_if", "h200")):
         page.js(f"document.querySelector('#tab-{what}').click()")
         page.until(PLAN, lambda text, holds=holds: holds in text)
-    page.js("document.querySelector('#tab-plan').focus()")
+    page.js("document.querySelector('#tab-whole').focus()")
     page.press("ArrowRight")
     page.until("document.querySelector('#answer iframe')?.srcdoc ?? ''", lambda text: "moedsl report" in text)
     assert page.js("document.activeElement.id") == "tab-report"

@@ -1,0 +1,43 @@
+"""Print the plans of a file: on one page that a person reads before spending money, or whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from moedsl.compiler import Result
+from moedsl.diagnostics.model import to_json
+from moedsl.planner import sweep_table
+from moedsl.planner.model.plan import Plan
+from moedsl.planner.text.page import Command, next_text, notes_text, page_text
+from moedsl.planner.text.plan import plan_text
+from moedsl.planner.text.runs import runs_text
+
+
+def page(result: Result, next: Sequence[Command], width: int) -> str:
+    """The page of one plan; of several, a table first."""
+    sources = {**result.library.sources, result.source.name: result.source}
+    notes = [to_json(d, sources) for d in result.diagnostics]
+    if len(result.plans) == 1:
+        return page_text(result.plans[0], notes, next, width)
+    below = "\n".join([*notes_text(notes, width), *next_text(next, width)])
+    return "\n".join([runs_text(result.plans, width), *_comparisons(result.plans), f"{below}\n"])
+
+
+def texts(plans: Sequence[Plan]) -> Iterator[str]:
+    """Print all of every plan; of an isolation only its first variant, because a table compares them."""
+    seen = set[tuple[str, str]]()
+    for p in plans:
+        group = (p.isolation.of, p.isolation.axis) if p.isolation else (p.name, "")
+        if group not in seen:
+            yield plan_text(p)
+        seen.add(group)
+    yield from _comparisons(plans)
+
+
+def _comparisons(plans: Sequence[Plan]) -> Iterator[str]:
+    """Compare the variants of each isolation, and the values of each sweep."""
+    if any(p.isolation for p in plans):
+        from moedsl.isolate import table  # it reads the fields of recipes
+
+        yield from map(table.text, table.comparisons(plans))
+    yield from map(sweep_table.text, sweep_table.comparisons(plans))
