@@ -31,7 +31,6 @@ from moedsl.queries.what_if import profiles, what_if
 from moedsl.report.page import page
 from moedsl.solver import too_large
 from moedsl.support import limits
-from moedsl.support.text import WIDTH
 from moedsl.syntax import reader
 
 Json = dict[str, Any]
@@ -39,6 +38,8 @@ NAME = "page.moe"
 """The name of a program in diagnostics."""
 SECONDS = 15.0
 """Of a core, for one answer."""
+COLUMNS = 80
+"""Of the page of a plan; the editor is next to it."""
 GRACE = 5
 """Seconds of a core after which the kernel ends a process that did not stop."""
 CLIENT = Client(completion_markdown=True)
@@ -104,7 +105,7 @@ def _said(found: Sequence[Diagnostic], checked: Analysis | None) -> Json:
 
 def _page(checked: Analysis, solved: Solved) -> str:
     """Print the page without its notes and commands: diagnostics and tabs are next to it."""
-    return pages.page(Result(checked.source, library=checked.library, plans=solved.plans), (), WIDTH)
+    return pages.page(Result(checked.source, library=checked.library, plans=solved.plans), (), COLUMNS)
 
 
 def _what_if(checked: Analysis, solved: Solved) -> str:

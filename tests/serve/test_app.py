@@ -17,8 +17,7 @@ import pytest
 import moedsl
 from moedsl.planner.text.page import page_text
 from moedsl.planner.text.plan import plan_text
-from moedsl.serve import app
-from moedsl.support.text import WIDTH
+from moedsl.serve import app, work
 from moedsl.syntax import reader
 from tests.helpers.paths import EXAMPLES
 from tests.serve import ends
@@ -46,7 +45,7 @@ def ids(made: dict[str, Any]) -> list[str]:
 
 def test_the_answers_are_those_of_the_api(client: httpx.Client) -> None:
     (plan,) = moedsl.plan(RUN).plans
-    assert answer(client, RUN)["text"] == page_text(plan, (), (), WIDTH)
+    assert answer(client, RUN)["text"] == page_text(plan, (), (), work.COLUMNS)
     assert answer(client, RUN, "whole")["text"] == plan_text(plan)
     files = moedsl.compile(RUN).files
     assert files["recipe.py"] in answer(client, RUN, "recipe")["text"]
@@ -150,7 +149,7 @@ def test_ten_users_at_once(client: httpx.Client) -> None:
     runs = [f"qwen3_30b_a3b; h100 x {8 * n}; seq 4k; fit first" for n in range(1, 11)]
     with ThreadPoolExecutor(10) as users:
         texts = [made["text"] for made in users.map(lambda run: answer(client, run), runs)]
-    assert texts == [page_text(moedsl.plan(run).plans[0], (), (), WIDTH) for run in runs]
+    assert texts == [page_text(moedsl.plan(run).plans[0], (), (), work.COLUMNS) for run in runs]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory and of a core are the kernel's of Linux")

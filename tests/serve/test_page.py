@@ -52,6 +52,7 @@ def test_it_opens_with_a_plan(page: Page) -> None:
     assert page.js("document.querySelectorAll('#coloured .model, #coloured .keyword').length") > 2
     shots = os.environ.get("MOEDSL_SHOTS")
     if shots:
+        page.until("getComputedStyle(document.querySelector('#answer')).opacity == 1")
         page.picture(ROOT / shots / "serve.png")
 
 
