@@ -17,6 +17,7 @@ from moedsl.diagnose.scan import Symptom
 from moedsl.diagnostics.source import Source
 from tests.helpers import rotation
 from tests.helpers.diagnose_cases import HEALTHY, REFUSED, SEEN, TABLE
+from tests.helpers.paths import ROOT
 from tests.oracles.wheel_messages import near, path_of
 
 ALL = scan.symptoms(load_stdlib())
@@ -40,7 +41,7 @@ def code_of(s: Symptom) -> list[tuple[str, str, int]]:
 
 
 CITED = [pytest.param(s, *c, id=f"{s.rule.name}-{c[1]}:{c[2]}") for s in ALL for c in code_of(s)]
-LIBRARY = re.compile(r"(torch|cuda) (\S+)")
+LIBRARY = re.compile(r"(torch|cuda|nccl|hub) (\S+)")
 LIBRARIES = [(s.rule.name, m[1], m[2]) for s in ALL for c in s.rule.cites if (m := LIBRARY.fullmatch(c))]
 
 
@@ -54,9 +55,42 @@ def test_the_cited_code_prints_what_is_searched(s: Symptom, whose: str, file: st
 
 @pytest.mark.bridge
 @pytest.mark.parametrize(("name", "whose", "file"), LIBRARIES)
-def test_torch_and_cuda_hold_the_words(name: str, whose: str, file: str) -> None:
+def test_the_cited_library_holds_the_words(name: str, whose: str, file: str) -> None:
     text = path_of(whose, file).read_bytes()
     assert any(w in text for w in NAMED[name].words or ())
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize(
+    ("whose", "file", "format_", "line", "name"),
+    [
+        ("nccl", "lib/libnccl.so.2", "Cuda failure %d '%s'", "Cuda failure 2 'out of memory'", "nccl_memory"),
+        ("torch", "lib/libtorch_cuda.so", "SeqNum=", SEEN["collective_timeout"], "collective_timeout"),
+        ("torch", "lib/libtorch_cuda.so", "PG GUID ", SEEN["collective_timeout"], "collective_timeout"),
+    ],
+)
+def test_a_library_holds_the_format_of_a_message(whose: str, file: str, format_: str, line: str, name: str) -> None:
+    assert format_.encode() in path_of(whose, file).read_bytes()
+    assert found_in(line) == [name]
+
+
+PUBLISHED = (
+    "xid", "deepep_timeout", "time_limit", "host_memory", "graph_memory", "nsys_communication", "nsys_host",
+    "memory", "communication", "host", "compute", "vision_encoder",
+)  # fmt: skip
+"""Words of published texts, which no installed file holds; docs/diagnose.md lists them."""
+
+
+def test_the_document_lists_the_words_that_no_installed_file_holds() -> None:
+    text = (ROOT / "docs/diagnose.md").read_text(encoding="utf-8")
+    (row,) = (line for line in text.splitlines() if line.startswith("| `xid`"))
+    assert {*re.findall(r"`(\w+)`", row.split("|")[1])} == {*PUBLISHED}
+    held = {*REFUSED.values(), *(name for name, *_ in LIBRARIES)}
+    assert {n for n in PUBLISHED if n in held or code_of(NAMED[n])} == set()
+    others = [n for n in SEEN if n not in PUBLISHED and n not in held and not code_of(NAMED[n])]
+    assert sorted(n for n in others if not n.startswith("preflight_")) == sorted(
+        [*PROSE[:1], "graph_packed", "learning_rates", "nccl_memory"]
+    )
 
 
 def test_every_symptom_is_held_against_something_real() -> None:

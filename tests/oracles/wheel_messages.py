@@ -15,6 +15,8 @@ ROOTS = {
     "te": "transformer_engine",
     "torch": "torch",
     "cuda": "nvidia/cu13",
+    "nccl": "nvidia/nccl",
+    "hub": "huggingface_hub",
 }
 _FIELD = re.compile(r"\{(:[^{}]*)?\}")
 """A field of `str.format` without a name."""
