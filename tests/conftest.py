@@ -49,6 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if run_folder.VARIABLE not in os.environ:  # else this is a worker of a run that has one
         lock = run_folder.make()
         config.add_cleanup(lambda: run_folder.remove(lock))
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker and config.args == ["tests"] and not collect_ignore:
+        from tests.helpers import schedule
+
+        config.args = schedule.folders(worker)
     if core.global_force_seed is None:  # else --hypothesis-seed says it
         core.global_force_seed = rotation.hypothesis_seed()
 
