@@ -16,7 +16,7 @@ from moedsl.emit.stated import stated
 from moedsl.megatron.common import COMMON, VARIABLES
 from moedsl.megatron.values import normalise
 from moedsl.planner.model.plan import Plan
-from tests.helpers import bridge_process, programs
+from tests.helpers import bridge_process, programs, rotation
 from tests.helpers.paths import EXAMPLES, ROOT
 from tests.helpers.plans import PLANS, changed
 
@@ -32,6 +32,9 @@ def plans(example: Path) -> tuple[Plan, ...]:
     return tuple(result.plans)
 
 
+every = pytest.mark.parametrize("example", rotation.some("kept recipes", EXAMPLES, 12), ids=lambda p: p.stem)
+
+
 def comments(text: str) -> str:
     """Every comment of a recipe, as one line."""
     return " ".join(line.strip()[2:] for line in text.splitlines() if line.strip().startswith("# "))
@@ -42,7 +45,7 @@ def test_the_first_example_is_as_short_as_nvidias_recipes() -> None:
     assert len(recipe_text(plan).splitlines()) <= LONGEST
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
+@every
 def test_each_decision_has_its_whole_reason_once(example: Path) -> None:
     for plan in plans(example):
         text = recipe_text(plan)
@@ -55,13 +58,13 @@ def test_each_decision_has_its_whole_reason_once(example: Path) -> None:
         assert " ..." not in text
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
+@every
 def test_estimates_stay_in_the_plan(example: Path) -> None:
     for plan in plans(example):
         assert not FIGURES.search(recipe_text(plan))
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
+@every
 def test_no_field_is_assigned_twice(example: Path) -> None:
     for plan in plans(example):
         nodes = (n for n in ast.walk(ast.parse(recipe_text(plan))) if isinstance(n, ast.Assign))
@@ -92,14 +95,14 @@ def test_another_batch_changes_one_line() -> None:
 
 
 def test_another_batch_of_an_example_changes_one_line_where_the_layout_stays() -> None:
-    same = 0
-    for name, before, after in doubled():
+    same, asked = 0, rotation.some("twice the batch", [*doubled()], 8)
+    for name, before, after in asked:
         pairs = zip(programs.compiled(before, name).plans, programs.compiled(after, name).plans, strict=True)
         for few, many in pairs:
             if (few.layout, few.policy, few.batch.micro_batch) == (many.layout, many.policy, many.batch.micro_batch):
                 assert len(changed_lines(few, many)) == 2, name
                 same += 1
-    assert same > 5
+    assert same > 5 or not rotation.ALL
 
 
 # ---------------------------------------------------------------- what Bridge gives

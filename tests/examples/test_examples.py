@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.emit.artifact import files_of
 from moedsl.support.owned_files import write_all
-from tests.helpers import programs
+from tests.helpers import programs, rotation
 from tests.helpers.paths import EXAMPLES, ROOT
 
 
@@ -36,20 +33,12 @@ STATEMENTS = words(
 )
 
 every = pytest.mark.parametrize("file", EXAMPLES, ids=lambda p: p.stem)
+some = pytest.mark.parametrize("file", rotation.some("commands", EXAMPLES, 12), ids=lambda p: p.stem)
 
 
 def plans(file: Path) -> list[dict[str, Any]]:
-    """What `moedsl plan --json` prints of an example."""
-    data = json.loads(_printed(file))
-    return data.get("runs", [data])
-
-
-@cache
-def _printed(file: Path) -> str:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        assert main(["plan", str(file), "--json"]) == 0
-    return out.getvalue()
+    """The plans of an example as JSON."""
+    return [json.loads(json.dumps(plan.to_json())) for plan in programs.example(file).plans]
 
 
 def test_there_are_examples() -> None:
@@ -93,7 +82,15 @@ def test_fits_and_says_how_much(file: Path) -> None:
         assert len(memory["stages"]) == plan["layout"]["pp"]
 
 
-@every
+@some
+def test_plan_prints_its_plans(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(["plan", f"examples/{file.name}", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data.get("runs", [data]) == plans(file)
+
+
+@some
 def test_compiles_to_a_recipe_twice_alike(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command writes, byte for byte, what another compile of the file makes."""
     monkeypatch.chdir(ROOT)

@@ -14,6 +14,7 @@ from moedsl.lsp.client import Client
 from moedsl.lsp.features import completion, diagnostics, hints, hover
 from moedsl.lsp.workspace import Workspace
 from moedsl.syntax import keywords
+from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES
 from tests.lsp.lsp_ask import EVERYTHING, NAME, document, labels, shown
 from tests.lsp.lsp_texts import long_file
@@ -80,7 +81,7 @@ def test_every_keyword_of_the_grammar_is_explained() -> None:
     assert all(form.startswith("`") and meaning for form, meaning in describe.keywords().values())
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", rotation.some("hints", EXAMPLES, 12), ids=lambda p: p.stem)
 def test_hints_are_of_the_plan(path: Path) -> None:
     """Every example: one line of figures for each plan, and what accepting writes is what the plan has."""
     text = path.read_text(encoding="utf-8")
@@ -152,7 +153,7 @@ def test_three_mistakes_are_three_diagnostics() -> None:
     assert [d.range.start.line for d in everything("qwen3_30b_a3b\nh100 x\npin\nrequire tp <\n")] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", rotation.some("cut examples", EXAMPLES, 12), ids=lambda p: p.stem)
 def test_a_cut_example_breaks_nothing(path: Path) -> None:
     """Cut at many offsets, as if it were being typed: every feature answers, and few things are wrong."""
     text = path.read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from moedsl.lsp.legend import MODIFIERS, TYPES
 from moedsl.syntax.formatter import layout
 from moedsl.syntax.keywords import keywords
 from moedsl.syntax.parser import parse
+from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES
 from tests.lsp import lsp_nav as nav
 from tests.lsp.lsp_texts import long_file
@@ -334,7 +335,7 @@ def ask_everything(text: str, offset: int) -> None:
     actions_.answer(made, types.CodeActionParams(ident, types.Range(where, where), types.CodeActionContext([])))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", rotation.some("prefixes", EXAMPLES, 12), ids=lambda p: p.stem)
 def test_prefixes_of_the_examples(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     rng = random.Random(path.stem)
