@@ -32,7 +32,7 @@ from tests.helpers.programs import compiled
 
 pytestmark = pytest.mark.bridge
 ORACLE = ROOT / "tests/oracles/set_oracle.py"
-SAMPLE = 80
+SAMPLE = 40
 COUNTED = (*(field for field, _, _ in BY_FIELD), *(field for field, _ in SWITCHES.values()))
 """Fields with which another layout is chosen; tests of their laws set them."""
 PROGRAMS = {
@@ -176,7 +176,7 @@ def ask(name: str, cases: list[dict[str, Any]], folder: Path) -> list[dict[str, 
     return json.loads(ran.stdout)
 
 
-IDS = ("check.architecture", "check.type", "check.unknown_field", "plan.set_decided")
+IDS = ("check.architecture", "check.other_class", "check.type", "check.unknown_field", "plan.set_decided")
 """The errors that a field's own default, or a word of its annotation, may meet; laws are others."""
 
 

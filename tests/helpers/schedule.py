@@ -18,14 +18,16 @@ from tests.helpers.paths import ROOT
 
 SHARED = {
     "bridge": ("server: Server", "law_reports:"),
+    "examples": ("programs.example(", "import example,"),
     "slurm": ("slurm: Slurm", "login_node", "from tests.launch.slurm_launch import"),
 }
-"""A name of each process that several files share, and the words of a file that asks for it."""
+"""A name of each process, or of the compiled examples, that several files share, and the words of a file that asks for it."""
 WAITING = ("slurm", "tests/launch/", "tests/editors/")
 """How the names of pieces begin that mostly wait."""
 LONG = (
     "bridge",
     "slurm",
+    "examples",
     "tests/soak/test_soak.py",
     "tests/launch/test_kubeflow_life.py",
     "tests/rehearse/test_rehearsal.py",

@@ -13,9 +13,10 @@ from lsprotocol import types
 from lsprotocol.converters import get_converter
 from pytest_lsp import LanguageClient, client_capabilities, make_test_lsp_client
 
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
-PROFILES = ("visual-studio-code", "neovim", "emacs", "helix")
+PROFILES = rotation.some("clients", ("visual-studio-code", "neovim", "emacs", "helix"), 2)
 HELIX = {
     "general": {"positionEncodings": ["utf-8", "utf-32", "utf-16"]},
     "workspace": {"applyEdit": True, "workspaceFolders": True, "inlayHint": {"refreshSupport": False},

@@ -11,7 +11,6 @@ from moedsl.checker.check import check
 from moedsl.compiler import load_stdlib
 from moedsl.diagnostics.source import Source
 from moedsl.megatron import recipes
-from moedsl.megatron.recipes import Shipped
 from moedsl.megatron.values import stages
 from moedsl.schema import axes
 from moedsl.syntax import parse_cache
@@ -51,17 +50,16 @@ def expected(row: dict[str, Any], name: str) -> Any:
     return axis.decode(axis.encode(value))
 
 
-@pytest.mark.parametrize("recipe", EXTRACTED, ids=lambda r: r.target)
-def test_it_is_the_layout_that_was_extracted(recipe: Shipped) -> None:
-    row = LAYOUTS[recipe.target]
-    own = {**recipe.formats, **recipe.layout}
-    for axis in axes.AXES:
-        value = own.get(axis.name, axis.decode(axis.off))
-        assert axis.decode(axis.encode(value)) == expected(row, axis.name), axis.name
-    said = ("seq", "global_batch", "gpus", "task")
-    assert (recipe.seq, recipe.batch, recipe.gpus, recipe.task) == tuple(row[n] for n in said)
-    theirs, ours = row.get("pipeline_layout"), recipe.layout.get("pipeline_layout")
-    assert (theirs and stages(theirs)) == (ours and stages(ours))
+def test_each_is_the_layout_that_was_extracted() -> None:
+    for recipe in EXTRACTED:
+        row, own = LAYOUTS[recipe.target], {**recipe.formats, **recipe.layout}
+        for axis in axes.AXES:
+            value = own.get(axis.name, axis.decode(axis.off))
+            assert axis.decode(axis.encode(value)) == expected(row, axis.name), (recipe.target, axis.name)
+        said = ("seq", "global_batch", "gpus", "task")
+        assert (recipe.seq, recipe.batch, recipe.gpus, recipe.task) == tuple(row[n] for n in said), recipe.target
+        theirs, ours = row.get("pipeline_layout"), recipe.layout.get("pipeline_layout")
+        assert (theirs and stages(theirs)) == (ours and stages(ours)), recipe.target
 
 
 def test_none_is_missing() -> None:

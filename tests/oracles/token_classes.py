@@ -13,10 +13,11 @@ from moedsl.diagnostics.source import Source
 from moedsl.syntax import parser
 from moedsl.syntax.keywords import keywords
 from moedsl.syntax.tokens import Lexeme, brackets, lexemes
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
-FILES = sorted([*(ROOT / "examples").glob("*.moe"), *(ROOT / "stdlib").rglob("*.moe")])
-"""Every run file, model, machine, rule and document that there is."""
+FILES = rotation.some("files", sorted([*(ROOT / "examples").glob("*.moe"), *(ROOT / "stdlib").rglob("*.moe")]), 45)
+"""Run files, models, machines, rules and documents: those of this run, of all that there are."""
 TRICKY = """\
 model hardware
 seq 4k; batch 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -78,8 +79,9 @@ SPACES = [
 ]
 
 
-@pytest.mark.parametrize("fake", [True, False])
-@pytest.mark.parametrize("text", SPACES)
+@pytest.mark.parametrize(
+    "text, fake", rotation.one_of_each("fronts", [*product(SPACES, (True, False))], lambda case: case[0])
+)
 def test_the_front_is_that_of_every_row(text: str, fake: bool) -> None:
     points = compared(text, fake)
     assert points > 1 or "deepseek_v3" in text

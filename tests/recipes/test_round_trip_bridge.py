@@ -1,7 +1,7 @@
 """NVIDIA's recipes through `moedsl import` and `moedsl compile`: the real Bridge resolves every decided field alike.
 
 A decided field that differs is in `ALIKE`, which says why it changes nothing, or it is in `OTHERWISE`, and the program has
-a comment on it. A run takes one recipe of each model; `make test-all` takes all.
+a comment on it. A run takes one recipe of each of twelve models; `make test-all` takes all.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def differing(row: Mapping[str, Any], decided: Fields, ours: Fields, theirs: Fie
     return out
 
 
-TAKEN = rotation.one_of_each("imported recipes", ROWS, lambda row: row["model"])
+TAKEN = rotation.some("imported", rotation.one_of_each("imported recipes", ROWS, lambda row: row["model"]), 12)
 
 
 def same_stages(row: Mapping[str, Any], ours: list[list[str]], theirs: Fields) -> bool:

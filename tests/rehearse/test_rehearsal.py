@@ -190,25 +190,16 @@ def test_overlapped_experts_change_no_loss(host: Host, tmp_path: Path) -> None:
     assert "overlap_moe_expert_parallel_comm: True" in log
 
 
-def test_other_groups_than_planned_are_found(host: Host, tmp_path: Path) -> None:
-    """A recipe that has every expert on every rank trains well, and in other groups."""
-    found = trained(host, edited(prepared(QWEN, tmp_path), NO_EP))
-    assert found["loss"].ok and not found["groups"].ok
-    assert "rank 0: EP is [0], planned [0, 1]" in found["groups"].wrong
+NOT_FINITE = (
+    'cfg.optimizer.lr = cfg.optimizer.min_lr = float("inf"); cfg.rerun_state_machine.check_for_nan_in_loss = False; '
+    "cfg.ddp.check_for_nan_in_grad = False"
+)
 
 
-def test_other_parameters_than_counted_are_found(host: Host, tmp_path: Path) -> None:
-    found = trained(host, edited(prepared(QWEN, tmp_path), "cfg.model.moe_ffn_hidden_size = 64"))
-    assert found["groups"].ok and not found["parameters"].ok
+def test_other_parameters_than_counted_and_a_loss_that_is_not_finite_are_found(host: Host, tmp_path: Path) -> None:
+    found = trained(host, edited(prepared(QWEN, tmp_path), f"cfg.model.moe_ffn_hidden_size = 64; {NOT_FINITE}"))
+    assert found["groups"].ok and not found["parameters"].ok and not found["loss"].ok
     assert "rank 0: 196,608 expert parameters, counted 98,304" in found["parameters"].wrong
-
-
-def test_a_loss_that_is_not_finite_is_found(host: Host, tmp_path: Path) -> None:
-    line = (
-        'cfg.optimizer.lr = cfg.optimizer.min_lr = float("inf"); cfg.rerun_state_machine.check_for_nan_in_loss = False'
-    )
-    made = edited(prepared(QWEN, tmp_path), f"{line}; cfg.ddp.check_for_nan_in_grad = False")
-    assert not trained(host, made)["loss"].ok
 
 
 def test_a_rank_that_fails_ends_the_others_and_is_quoted(host: Host, tmp_path: Path) -> None:
@@ -231,16 +222,8 @@ assert l2norm(x).dtype == torch.bfloat16
 assert torch.allclose(l2norm(x).double(), want, rtol=1e-2), (l2norm(x), want)
 from megatron.core.ssm.gated_delta_net import common
 assert common.HAVE_FLA and common.l2norm is l2norm
-raise SystemExit("the norm is right")
 """
-
-
-def test_the_norm_of_delta_nets_is_the_one_of_its_name(host: Host, tmp_path: Path) -> None:
-    """In a rank, as the recipe finds it."""
-    outcome = host.run(edited(prepared(QWEN, tmp_path), f"exec({NORM!r})"), 300)
-    assert outcome.failure is not None and outcome.failure.lines[-1] == "SystemExit: the norm is right"
-
-
+"""The norm of delta nets is the one of its name."""
 MEASURED = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "tools")!r})
@@ -251,14 +234,16 @@ kinds = (("router", 4), ("attention", 0), ("dense", 0), ("moe", 2), ("moe", 4), 
 steps = [megatron.step(what, local, "bf16", 16, on_gpu=False) for what, local in kinds]
 counts = [host.traced(Bench("cpu", quick=True), step).number for step in steps]
 assert counts[:-1] == sorted(counts[:-1]) and counts[1] < counts[-1], counts
-raise SystemExit("more experts, more launches")
+raise SystemExit("the norm is right, and more experts are more launches")
 """
+"""tools/measure_gpu.py builds layers with Transformer Engine on a GPU; here its grouped products are PyTorch's."""
 
 
-def test_layers_whose_launches_are_measured_are_megatrons_own(host: Host, tmp_path: Path) -> None:
-    """tools/measure_gpu.py builds them with Transformer Engine on a GPU; here its grouped products are PyTorch's."""
-    outcome = host.run(edited(prepared(QWEN, tmp_path), f"exec({MEASURED!r}, {{}})"), 300)
-    assert outcome.failure is not None and outcome.failure.lines[-1] == "SystemExit: more experts, more launches"
+def test_the_norm_and_the_layers_that_are_measured_are_megatrons_own(host: Host, tmp_path: Path) -> None:
+    """In a rank, as the recipe finds them."""
+    outcome = host.run(edited(prepared(QWEN, tmp_path), f"exec({NORM!r}); exec({MEASURED!r}, {{}})"), 300)
+    said = "SystemExit: the norm is right, and more experts are more launches"
+    assert outcome.failure is not None and outcome.failure.lines[-1] == said
 
 
 def ranks_alive(made: Prepared) -> list[int]:
@@ -314,15 +299,15 @@ def test_the_command_and_its_folder(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.usefixtures("shared")
 def test_the_command_fails_where_a_check_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A recipe that has every expert on every rank trains well, and in other groups."""
     real = command.prepare
     monkeypatch.setattr(command, "prepare", lambda *words: edited(real(*words), NO_EP))
     assert main(["rehearse", "-e", QWEN, "--ranks", "4", "--iterations", "1"]) == 1
     out = capsys.readouterr().out
-    assert (
-        out.startswith("main: FAILED on 4 processes") and "WRONG  groups" in out and "EP is [0], planned [0, 1]" in out
-    )
+    assert out.startswith("main: FAILED on 4 processes") and "  ok     loss" in out
+    assert "WRONG  groups" in out and "rank 0: EP is [0], planned [0, 1]" in out
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from moedsl.diagnostics.source import Source
 from moedsl.rules import stdlib
 from moedsl.rules.calibrations import EVERY
 from moedsl.schema import calibration
-from moedsl.schema.calibration import Constant
 from moedsl.support.resources import stdlib_dir
 
 KNOWN = stdlib.load().constants(EVERY)[0]
@@ -20,11 +19,11 @@ ODD = ("nan", "inf", "-inf", "-0.5", "-1e300", "none", "true", '"x"', "[1]")
 RUN = "qwen3_30b_a3b; h100 x 16; throughput first; seq 4096; batch 1024"
 
 
-@pytest.mark.parametrize("constant", KNOWN.known.values(), ids=lambda c: c.name)
-def test_each_number_says_what_it_is(constant: Constant) -> None:
-    assert constant.low <= constant.value <= constant.high
-    assert constant.unit in calibration.UNITS
-    assert len(constant.about) > 10 and constant.measure and constant.source
+def test_each_number_says_what_it_is() -> None:
+    for constant in KNOWN.known.values():
+        assert constant.low <= constant.value <= constant.high, constant
+        assert constant.unit in calibration.UNITS, constant
+        assert len(constant.about) > 10 and constant.measure and constant.source, constant
 
 
 def test_a_number_in_python_is_declared() -> None:

@@ -15,6 +15,7 @@ from moedsl.rules import collect, library, stdlib
 from moedsl.rules.library import Library
 from moedsl.support import disk_cache, resources
 from moedsl.syntax import parse_cache
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
 WHY = 'because "of a test" cite docs "here"'
@@ -73,7 +74,7 @@ def test_what_is_kept_is_what_is_read() -> None:
             assert getattr(found, table) == getattr(read, table), table
 
 
-@pytest.mark.parametrize("name", MINE)
+@pytest.mark.parametrize("name", rotation.some("own rules", [*MINE], 5))
 def test_a_users_rules_are_checked_as_beside_rules_read_anew(name: str) -> None:
     """Whatever the user's block says, the rules and the diagnostics are those of one check of everything."""
     source = Source("mine.moe", f"qwen3_30b_a3b; h100 x 16\nrules mine {{\n {MINE[name]}\n}}")

@@ -107,7 +107,7 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
         assert np.all(key >= bound[rows["mesh"]] - 1e-12 * np.abs(key)), _worst(rows, key / bound[rows["mesh"]])
 
 
-@pytest.mark.parametrize("text", rotation.some("questions", WIDE[:5], 2))
+@pytest.mark.parametrize("text", rotation.some("questions", WIDE[:5], 1))
 def test_many_questions_in_one_pass_are_many_searches(text: str) -> None:
     """The best rows that obey one law more, of every advice and of laws that few rows or none obey."""
     search = _search(f"{text}; {FEW}")
@@ -126,7 +126,7 @@ def test_many_questions_in_one_pass_are_many_searches(text: str) -> None:
 WISHES = "; ".join(f"prefer {wish}" for wish in ("tp == 2", "pp >= 4", "cp == 1", "ep_overlap"))
 
 
-@pytest.mark.parametrize("text", rotation.some("dropped", WIDE[:5], 2))
+@pytest.mark.parametrize("text", rotation.some("dropped", WIDE[:5], 1))
 def test_questions_that_drop_advice_are_searches_without_it(text: str) -> None:
     """Asked together, and again with the answers of the first time as a start."""
     search = _search(f"{text}; {WISHES}")
