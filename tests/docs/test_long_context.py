@@ -5,6 +5,8 @@ from __future__ import annotations
 import long_context_table as table
 import pytest
 
+from tests.helpers import rotation
+
 
 def test_the_table_is_fresh() -> None:
     page = table.PAGE.read_text(encoding="utf-8")
@@ -18,7 +20,7 @@ PUBLISHED = {  # the long-context document's layouts
 }
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", rotation.some("long", [*PUBLISHED], 1))
 def test_an_example_is_the_documents_layout_and_is_left_where_it_is_unpinned(name: str) -> None:
     theirs, ours = table.plans(name)
     gpu, seq, gpus, mesh = PUBLISHED[name]

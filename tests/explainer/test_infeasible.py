@@ -182,7 +182,9 @@ def test_gpus_are_pointed_at_where_a_law_reads_them() -> None:
     assert not any("512" in label.text for label in error.labels)
 
 
-@pytest.mark.parametrize("pins", ["seq 100; pin tp=8", "pin tp=3", "pin ep_overlap=on recompute=full"])
+@pytest.mark.parametrize(
+    "pins", rotation.some("any number", ["seq 100; pin tp=8", "pin tp=3", "pin ep_overlap=on recompute=full"], 1)
+)
 def test_a_conflict_on_any_number_of_gpus_is_said_without_one(pins: str) -> None:
     """Not as a lack of memory, and with ways out that lead out."""
     text = f"deepseek_v3; h100; {pins}"

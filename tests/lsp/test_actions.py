@@ -20,6 +20,7 @@ from moedsl.lsp.workspace import Workspace
 from moedsl.planner.model.plan import Plan
 from moedsl.schema import axes
 from moedsl.syntax.parser import parse
+from tests.helpers import rotation
 from tests.lsp import lsp_nav as nav
 from tests.syntax.test_text_edits import BASE, BROKEN, INFEASIBLE
 
@@ -156,7 +157,7 @@ def plan_of(text: str, run: str) -> Plan:
     return plan
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", rotation.some("pinned", [*RUNS], 4))
 def test_pinning_keeps_the_plan(name: str) -> None:
     text = RUNS[name]
     made, found = opened(text)

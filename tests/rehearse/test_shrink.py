@@ -246,7 +246,7 @@ def test_an_even_layout_stays_even() -> None:
     assert {c.layers for c in shapes.shortened(layout, 2, 2, 0)} == {1}
 
 
-@pytest.mark.parametrize("name", GPUS)
+@pytest.mark.parametrize("name", rotation.some("small configurations", [*GPUS], 10))
 def test_the_small_configuration_is_the_small_model(name: str) -> None:
     """The importer reads from the written config.json what the rehearsal plans with."""
     (case,) = cases(f"{name}; gb200 x {GPUS[name]}; fit first")
