@@ -6,11 +6,14 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import core, settings
 
+from moedsl.cli.commands import rehearse
+from moedsl.rehearse.launch import Host, Outcome
+from moedsl.rehearse.prepare import Prepared
 from moedsl.verify.client import Server
 from moedsl.verify.report import Report
 from tests.helpers import law_recipes, rotation, run_folder
@@ -114,3 +117,31 @@ def law_reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("rules")
     wanted = [law_recipes.asked(folder / str(i), EVERY[name]) for i, name in enumerate(ASKED)]
     return dict(zip(ASKED, server.judge(wanted), strict=True))
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[Host]:
+    """Bridge imported once for all rehearsals."""
+    with Host() as process:
+        yield process
+
+
+class Shared(Host):
+    """The host of the tests where the command would start its own."""
+
+    current: Host
+
+    def __init__(self) -> None:
+        pass
+
+    def run(self, prepared: Prepared, timeout: float, progress: Callable[[str], object] = print) -> Outcome:
+        return self.current.run(prepared, timeout, progress)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def shared(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    Shared.current = host
+    monkeypatch.setattr(rehearse, "Host", Shared)

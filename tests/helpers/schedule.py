@@ -18,6 +18,7 @@ from tests.helpers.paths import ROOT
 
 SHARED = {
     "bridge": ("server: Server", "law_reports:"),
+    "rehearsals": ("host: Host,", 'usefixtures("shared")'),
     "examples": ("programs.example(", "import example,"),
     "slurm": ("slurm: Slurm", "login_node", "from tests.launch.slurm_launch import"),
 }
@@ -30,7 +31,7 @@ LONG = (
     "examples",
     "tests/soak/test_soak.py",
     "tests/launch/test_kubeflow_life.py",
-    "tests/rehearse/test_rehearsal.py",
+    "rehearsals",
     "tests/cost/test_memory_saved.py",
     "tests/solver/test_search.py",
     "tests/explainer/test_infeasible.py",

@@ -93,6 +93,7 @@ def test_the_report_of_both_ranks(folder: Path, capsys: pytest.CaptureFixture[st
     assert walls == pytest.approx(data["step_s"], rel=1e-6)
 
 
+@pytest.mark.usefixtures("shared")
 def test_a_rehearsal_of_two_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Megatron's own training loop with gloo: four ranks, TP 2 x PP 2 with experts on four."""
     program = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first; pin tp=2 pp=2 ep=4"

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from moedsl.diagnose import text as diagnose_text
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import result
 from moedsl.rehearse.checks import Check, checks
-from moedsl.rehearse.launch import Host, Outcome
+from moedsl.rehearse.launch import Host
 from moedsl.rehearse.prepare import Prepared, prepare
 from moedsl.rehearse.shrink import Rehearsal, shrink
 from moedsl.verify.gpu import from_plan
@@ -33,13 +32,6 @@ ITERATIONS = 2
 QWEN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; pin pp=2 vpp=2 ep=8 recompute=[layernorm, moe_act]; fit first"
 
 pytestmark = pytest.mark.bridge
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    """Bridge imported once for all rehearsals of this file."""
-    with Host() as process:
-        yield process
 
 
 def small(text: str, ranks: int = 4) -> tuple[Rehearsal, Plan, tuple[str, str]]:
@@ -264,27 +256,6 @@ def test_a_deadline_ends_every_rank(tmp_path: Path) -> None:
         outcome = own.run(made, 0.2)
         assert outcome.failure is not None and outcome.failure.kind == "timeout"
     assert ranks_alive(made) == []
-
-
-class Shared(Host):
-    """The host of this file where the command would start its own."""
-
-    current: Host
-
-    def __init__(self) -> None:
-        pass
-
-    def run(self, prepared: Prepared, timeout: float, progress: Callable[[str], object] = print) -> Outcome:
-        return self.current.run(prepared, timeout, progress)
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.fixture
-def shared(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    Shared.current = host
-    monkeypatch.setattr(command, "Host", Shared)
 
 
 @pytest.mark.usefixtures("shared")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from moedsl.launch import here
@@ -34,7 +36,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.bridge
 def test_verify_imports_the_torch_that_is_installed(folder: Path) -> None:
     with Server(1) as server:
-        assert server.first["ready"], server.first
+        process = psutil.Process(server._process.pid)
+        while not any("libtorch" in loaded.path for loaded in process.memory_maps()):
+            assert server._process.poll() is None
+            time.sleep(0.1)
     assert not (folder / "ran").exists()
 
 
