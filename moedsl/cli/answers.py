@@ -22,7 +22,7 @@ def run(a: Namespace) -> int:
     """Print the tables of `plan` with --top, --pareto or --tokens instead of the plans, with a budget below them."""
     if unpriced(a):
         return 1
-    result, code = compiled(a, "plan", notes=not printing.is_page(a))
+    result, code = compiled(a, "plan", notes=printing.prints_notes(a))
     if result is None or code:
         return code
     if a.ladder:

@@ -361,7 +361,7 @@ COMMANDS: Mapping[str, Command] = {
         _arg(
             "what WHAT",
             "a .moe file (or -) and names such as tp or model.tensor_model_parallel_size; or ids such as "
-            "std.mesh.heads, or `rules` for all of them",
+            "std.mesh.heads, words of a plan such as TIGHT, or `rules` for all of them",
             nargs="*",
         ),
         _TEXT,

@@ -34,10 +34,10 @@ def _ladder(c: Chosen) -> Ladder:
         return ladder.of_run(c)
 
 
-def is_page(a: Namespace) -> bool:
-    """Whether the arguments ask for the page of a plan, which has the warnings too."""
-    whole = a.full or a.section or a.json or getattr(a, "top", None) or getattr(a, "pareto", False)
-    return a.stop_after in (None, "plan") and not whole
+def prints_notes(a: Namespace) -> bool:
+    """Whether warnings and notes go to stderr: a page has them itself, and a section is only what was asked for."""
+    whole = a.full or a.json or getattr(a, "top", None) or getattr(a, "pareto", False)
+    return a.stop_after not in (None, "plan") or bool(whole)
 
 
 def only(result: Result, run: str) -> Diagnostic | None:

@@ -1,4 +1,4 @@
-"""Print the page of a rule, a symptom, an effect, a diagnostic, an axis, a fact or a function."""
+"""Print the page of a rule, a symptom, an effect, a diagnostic, an axis, a fact, a function or a word of a plan."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from moedsl.diagnostics.model import suggest
 from moedsl.diagnostics.pages import pages
 from moedsl.diagnostics.source import Source
+from moedsl.reference.words import words
 from moedsl.rules import collect as rules
 from moedsl.rules import documents
 from moedsl.rules.library import Library
@@ -41,14 +42,17 @@ def page(id: str, library: Library) -> str | None:
     """Print everything with a name or an id; None if there is nothing."""
     known = known_rules(library)
     name = ALIASES.get(id, id)
-    found = [*_rules(id, known, library.sources), *_names(name), *_diagnostic(id)]
+    found = [*_rules(id, known, library.sources), *_names(name), *_diagnostic(id), *_word(id)]
     return "\n\n".join(found) or None
 
 
 def hint(id: str, library: Library) -> str:
     """Suggest near names."""
     everything = [*(r.id for r in known_rules(library)), *BUILTIN, *FUNCTIONS, *pages()]
-    return " ".join(suggest(id, everything)) or "`moedsl explain rules` lists the rules"
+    return (
+        " ".join(suggest(id, everything) or suggest(id.casefold(), [*words()]))
+        or "`moedsl explain rules` lists the rules"
+    )
 
 
 def _rules(id: str, known: tuple[Rule, ...], sources: dict[str, Source]) -> Iterator[str]:
@@ -107,3 +111,8 @@ def _names(name: str) -> Iterator[str]:
 def _diagnostic(id: str) -> Iterator[str]:
     if found := pages().get(id):
         yield f"diagnostic {id}\n{textwrap.indent(found.text, '  ')}"
+
+
+def _word(id: str) -> Iterator[str]:
+    if found := words().get(id.casefold()):
+        yield f"{id} in a plan\n{textwrap.indent(found, '  ')}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 
 from moedsl.cli import talk
-from moedsl.cli.printing import is_page, show
+from moedsl.cli.printing import prints_notes, show
 from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
 from moedsl.diagnostics.model import Diagnostic
@@ -19,7 +19,7 @@ from moedsl.support.owned_files import left_over, write_all
 
 
 def run(a: Namespace) -> int:
-    result, code = compiled(a, a.stop_after or "plan", notes=not is_page(a))
+    result, code = compiled(a, a.stop_after or "plan", notes=prints_notes(a))
     if result is None or code:
         return code
     if a.stop_after is None:

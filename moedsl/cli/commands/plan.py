@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Any
 
 from moedsl.cli import talk
-from moedsl.cli.printing import after_plan, is_page, only, show, with_ladders
+from moedsl.cli.printing import after_plan, only, prints_notes, show, with_ladders
 from moedsl.cli.talk import compiled
 
 
@@ -21,7 +21,7 @@ def run(a: Namespace) -> int:
     if a.lengths:
         return _lengths(a)
     stop = a.stop_after or "plan"
-    result, code = compiled(a, stop, notes=not is_page(a))
+    result, code = compiled(a, stop, notes=prints_notes(a))
     if result is None or code:
         return code
     if a.run is not None:

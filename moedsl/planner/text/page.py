@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from moedsl.cost.bounds import NOT
 from moedsl.diagnostics.render import paint
 from moedsl.diagnostics.visible import visible
 from moedsl.planner.model.decisions import Decision
@@ -71,7 +72,8 @@ def _verdict(p: Plan, width: int) -> Iterator[str]:
     """Say whether the layout fits, and what this rests on."""
     m, i = p.estimate.memory, p.estimate.interval
     parts = f"{m.upper_gib:.1f} in torch, {m.unused_gib:.1f} unused in its allocator, {m.outside.upper_gib:.1f} outside"
-    yield _line(m.verdict, f"worst case {_worst(m):.1f} of {m.visible_gib:.1f} GiB: {parts}", width)
+    worst = f"worst case {_worst(m):.1f} of {m.visible_gib:.1f} GiB: {parts}"
+    yield _line(m.verdict, m.because if m.verdict == NOT else worst, width)
     if m.certain and m.certain.layout:
         safe = m.certain.layout
         yield _line("", f"nearest layout that FITS: {pairs(safe.changes)}, {safe.against_plan}", width)

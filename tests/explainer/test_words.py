@@ -1,0 +1,25 @@
+"""`moedsl explain` knows the words that a plan's page prints."""
+
+from __future__ import annotations
+
+import pytest
+
+from moedsl.cli.main import main
+from moedsl.cost import bounds
+from moedsl.reference.words import words
+
+
+@pytest.mark.parametrize("word", words())
+def test_a_word_has_an_entry(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", word.upper()]) == 0
+    assert f"{word.upper()} in a plan" in capsys.readouterr().out
+
+
+def test_every_verdict_and_origin_is_a_word() -> None:
+    verdicts = (bounds.FITS, bounds.TIGHT, bounds.NOT)
+    assert {*map(str.casefold, verdicts), "pinned", "chosen", "defaulted", "derived"} <= words().keys()
+
+
+def test_a_misspelt_word_has_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "TIHGT"]) == 1
+    assert "did you mean `tight`?" in capsys.readouterr().err
