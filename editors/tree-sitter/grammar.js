@@ -142,7 +142,11 @@ module.exports = grammar({
 
     vlm_stmt: $ => seq(scanned($._vlm_word, 'vlm'), repeat($.word)),
 
-    data_stmt: $ => seq(scanned($._data_word, 'data'), choice($.name, $.string)),
+    data_stmt: $ => seq(
+      scanned($._data_word, 'data'),
+      choice(seq($.name, optional($.string)), $.string),
+      repeat($.binding),
+    ),
 
     pin_stmt: $ => seq(scanned($._pin_word, 'pin'), repeat1($.binding)),
 

@@ -87,7 +87,8 @@ def _share(value: ast.Expr) -> float | None:
     return float(number) if number is not None and 0 <= number < 1 else None
 
 
-def _flag(value: ast.Expr) -> bool | None:
+def flag(value: ast.Expr) -> bool | None:
+    """Read `on` or `off`."""
     return _FLAGS.get(value.id) if isinstance(value, ast.Name) else None
 
 
@@ -106,8 +107,8 @@ _OPTIONS: Mapping[str, tuple[Callable[[ast.Expr], Any], str, str]] = {
     "dropout": (_share, "a share below 1", "dropout=0.1"),
     "targets": (_names, "a list of modules", "targets=[linear_qkv, linear_proj]"),
     "experts": (_experts, f"one of {', '.join(EXPERTS)}", "experts=each"),
-    "normalized": (_flag, "on or off", "normalized=on"),
-    "regather": (_flag, "on or off", "regather=on"),
+    "normalized": (flag, "on or off", "normalized=on"),
+    "regather": (flag, "on or off", "regather=on"),
 }
 """Each option with its reader, and what it takes."""
 OPTIONS = tuple(_OPTIONS)

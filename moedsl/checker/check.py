@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.checker import adapter_options, overrides, phases, training_inputs, units, vlm_options
+from moedsl.checker import adapter_options, data_options, overrides, phases, training_inputs, units, vlm_options
 from moedsl.checker import isolation as isolate
 from moedsl.checker.hidden_text import hidden
 from moedsl.checker.program import Allow, Isolation, Pin, Program
@@ -26,7 +26,8 @@ from moedsl.schema import axes
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
-from moedsl.schema.symbols import AXES, PRECISIONS, RISKS, ROUTINGS, RUN, TASKS, Type
+from moedsl.schema.samples import Samples
+from moedsl.schema.symbols import AXES, FINE_TUNES, PRECISIONS, RISKS, ROUTINGS, RUN, TASKS, Type
 from moedsl.schema.versions import PRODUCTS, as_number, is_version
 from moedsl.syntax import ast
 
@@ -142,6 +143,7 @@ class _Reader:
         self.diagnostics.extend(phases.misplaced(self.draft.fixed))
         model, hardware = self._model(), self._hardware()
         frozen, sharding = self._vlm(model)
+        data, samples = self._data(model)
         sets = overrides.read(self.draft.sets, model, self.diagnostics)
         built = None if model is None else overrides.as_set(model, sets)
         parts: dict[str, Any] = {
@@ -149,7 +151,7 @@ class _Reader:
             "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
             "routing": self._word("routing", ROUTINGS, "natural"), "risk": self._word("risk", RISKS, "none"),
             "precision": self._precision(hardware),
-            "data": self._data(), "vlm": frozen, "adapter": self._adapter(),
+            "data": data, "samples": samples, "vlm": frozen, "adapter": self._adapter(),
             "allows": self._allows(), "sweep": self._sweep(),
             "sets": sets, "target": self._target(), "pipeline_layout": self._layout(built), "isolate": self._isolate(),
             "versions": self._versions(),
@@ -163,6 +165,7 @@ class _Reader:
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
         if parts["adapter"] is not None:
             spans = {n: spans.get("adapter", spans["task"]) for n in RUN if n.startswith("adapter")} | spans
+        spans = {"pack": spans["data"]} | spans if samples is not None and "data" in spans else spans
         self._stages(parts["pipeline_layout"], pins, model)
         self._ahead(sets, model)
         if sum(d.is_error for d in self.diagnostics) > before:
@@ -261,21 +264,12 @@ class _Reader:
             self._error("check.unknown_word", f"`{key}` is one of {', '.join(words)}, not `{name.id}`", name.span, help)
         return name.id
 
-    def _data(self) -> str:
-        stmt = self.draft.fixed.get("data")
-        if not isinstance(stmt, ast.DataStmt):
-            return "mock"
-        if isinstance(stmt.value, ast.String):
-            if stmt.value.value in ("", "mock"):
-                self._error(
-                    "check.data",
-                    "a data path must not be empty or `mock`",
-                    stmt.value.span,
-                    'write `data mock` or `data "path"`',
-                )
-            self.diagnostics.extend(overrides.secret("data", stmt.value))
-            return stmt.value.value
-        return self._word("data", ("mock",), "mock")
+    def _data(self, model: Model | None) -> tuple[str, Samples | None]:
+        """The path or the name of the data, and what is known of its samples."""
+        task, stmt = self.draft.fixed.get("task"), self.draft.fixed.get("data")
+        tunes = isinstance(task, ast.TaskStmt) and task.value.id in FINE_TUNES
+        reads_samples = tunes and (model is None or model.vision is None)
+        return data_options.read(stmt if isinstance(stmt, ast.DataStmt) else None, reads_samples, self.diagnostics)
 
     def _vlm(self, model: Model | None) -> tuple[frozenset[str], dict[str, Pin]]:
         """The frozen parts, and the sharding of tower and decoder."""

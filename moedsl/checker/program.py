@@ -13,6 +13,7 @@ from moedsl.rules.rule import Let, Rule, Rules
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.frozen import frozen
+from moedsl.schema.samples import Samples
 
 
 @frozen
@@ -67,7 +68,9 @@ class Program:
     task: str
     routing: str
     data: str
-    """mock, or the path of real data."""
+    """mock, the path of real data, or its name on Hugging Face."""
+    samples: Samples | None
+    """What fine-tuning reads of a text; None for other runs."""
     vlm: frozenset[str]
     adapter: Adapter | None
     """What `task peft` trains."""

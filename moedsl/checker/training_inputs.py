@@ -35,7 +35,7 @@ def not_a_folder(p: Program) -> Iterator[Diagnostic]:
     """Warn if a run fine-tunes a text model on what looks like one file: Bridge reads a folder."""
     reads_folder = dataset_class(p.model.vision is not None, p.task, p.data == "mock") == "GPTSFTDatasetConfig"
     folder, _, name = p.data.rpartition("/")
-    if reads_folder and name.endswith(_FILES):
+    if reads_folder and p.samples is not None and p.samples.source == "folder" and name.endswith(_FILES):
         text = f"`{p.data}` looks like a file, and Bridge fine-tunes on a folder with `training.jsonl`"
         right = f'data "{folder or "."}"'
         help = f"name the file `training.jsonl`, add a `validation.jsonl` to its folder, and write `{right}`"

@@ -156,7 +156,7 @@ def attention_weights(m: Model) -> tuple[int, int]:
     return up + m.hidden * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_dim + v), up
 
 
-def context(m: Model, seq: int) -> float:
+def context(m: Model, seq: float) -> float:
     """Return the mean number of keys that a query attends to over the layers: half the sequence, or a window's part."""
     full = seq / 2
     window = min(full, m.window - m.window * (m.window - 1) / (2 * seq)) if m.window else full
@@ -171,8 +171,11 @@ def split_width(k: Constants, width: ArrayLike) -> Floats:
     return 1.0 + k.shallow / np.asarray(width, float) / 3
 
 
-def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float, adapter: Adapter | None = None) -> Work:
-    """Return the forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean."""
+def work(
+    m: Model, hw: Hardware, t: Table, seq: int, skew: float, adapter: Adapter | None = None, span: float = 0
+) -> Work:
+    """Return the forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean, and
+    `span` the tokens of a packed sample."""
     split = t["micro_batch"] * (seq / t["cp"]) / t["tp"]
     k, rate, bf16, hbm = hw.constants, flops_rate(hw, t), hw.tflops["bf16"] * 1e12 * clock(hw), stream(hw)
     attention, up = attention_weights(m)
@@ -190,7 +193,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float, adapter: Adapt
     acted = 2.0 * products(m)
     mixer = next(iter(mixers.of(m).values()), None)
     mixed = _mixed(m, hw, t, mixer, split, rate, cast) if mixer else _NOTHING
-    pairs, widened = _attended(m, t, seq, exponential), 1 + k.softmax / WIDE
+    pairs, widened = _attended(m, t, span or seq, exponential), 1 + k.softmax / WIDE
     chosen, learned = _indexer(m, t, seq, split, bf16 * attended, rate, hbm)
     gate = 6 * m.heads * m.head_dim * m.attention_gate
     normed = SPLIT_NORM * (m.heads + m.query_groups) * m.head_dim * (m.qk_norm_over == "split_heads")
@@ -227,7 +230,7 @@ def work(m: Model, hw: Hardware, t: Table, seq: int, skew: float, adapter: Adapt
     )
 
 
-def _attended(m: Model, t: Table, seq: int, exponential: float) -> Floats:
+def _attended(m: Model, t: Table, seq: float, exponential: float) -> Floats:
     """Count the products of a token in attention itself; an exponential counts as so many."""
     if m.sparse:
         return sparse.attention(m, t["tp"] * 1.0, seq, exponential)

@@ -73,6 +73,8 @@ class Cost:
     """`moe_paged_stash_buffer_size_factor_cuda` of a captured iteration."""
     capacity: float = cases.CAPACITY
     """`moe_expert_rank_capacity_factor` of a captured iteration."""
+    span: float = 0
+    """Tokens of the packed sample that a token attends to, in the mean; 0 is the whole sequence."""
 
     @property
     def covers(self) -> dict[str, str]:
@@ -276,9 +278,8 @@ class Cost:
 
     def model_tflops_per_gpu(self, seconds: ArrayLike, tp: int = 1) -> Floats:
         """Return the TFLOPS of one GPU as Bridge logs them."""
-        return flops.of_step(self.model, self.seq, self.global_batch, tp) / (
-            self.gpus * 1e12 * np.asarray(seconds, float)
-        )
+        of_step = flops.of_step(self.model, self.seq, self.global_batch, tp, self.span)
+        return of_step / (self.gpus * 1e12 * np.asarray(seconds, float))
 
     def _prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:
         at = evolve(at, unfused=not self.fused_activation, stash=self.stash, capacity=self.capacity)
@@ -290,7 +291,7 @@ class Cost:
 
     @property
     def _trained(self) -> memory.Trained:
-        return memory.trained(self.freeze, self.adapter)
+        return memory.trained(self.freeze, self.adapter, self.span)
 
     @property
     def _skew(self) -> float:

@@ -14,7 +14,7 @@ from moedsl.cost.parameters import padded_vocab
 from moedsl.schema.facts import Model
 
 
-def of_token(m: Model, seq: int, tp: int = 1) -> float:
+def of_token(m: Model, seq: float, tp: int = 1) -> float:
     """Count the FLOPs of one token, forward and backward. Bridge counts the padded vocabulary even if the model has
     none."""
     vocab = padded_vocab(m.vocab, 1280 if m.attention == "mla" else 128, tp)
@@ -22,7 +22,7 @@ def of_token(m: Model, seq: int, tp: int = 1) -> float:
     return 6.0 * (logits + (_hybrid(m, seq) if m.hybrid else _transformer(m, seq)))
 
 
-def _transformer(m: Model, seq: int) -> float:
+def _transformer(m: Model, seq: float) -> float:
     """Count the products of the layers as `transformer_flops` does."""
     moe_layers = m.layers - m.dense_layers + m.mtp_layers
     mlp = products(m) * m.hidden * m.ffn_hidden * m.dense_layers + _experts(m) * moe_layers
@@ -32,7 +32,7 @@ def _transformer(m: Model, seq: int) -> float:
     return mlp + attended + (delta * _delta_net(m) if delta else 0.0) + mtp
 
 
-def _hybrid(m: Model, seq: int) -> float:
+def _hybrid(m: Model, seq: float) -> float:
     """Count the products of the layers as `hybrid_flops` does: MTP once for each depth, without its projection of two
     hidden states, and a mixer twice as wide as the hidden state, whatever its heads."""
     wide, groups = 2 * m.hidden, m.mamba_groups * m.mamba_state
@@ -53,7 +53,7 @@ def _experts(m: Model) -> float:
     return routed + products(m) * m.hidden * m.shared_expert_hidden
 
 
-def _attention(m: Model, seq: int) -> float:
+def _attention(m: Model, seq: float) -> float:
     if m.attention != "mla":
         width = m.heads * m.head_dim
         projected = (2 + m.attention_gate) * width + 2 * m.query_groups * m.head_dim
@@ -65,7 +65,7 @@ def _attention(m: Model, seq: int) -> float:
     return query + latent + m.heads * m.v_head_dim * m.hidden + core
 
 
-def _ahead(m: Model, seq: int) -> float:
+def _ahead(m: Model, seq: float) -> float:
     """Count what attention of an MTP layer has above the mean layer's: no entry of the list of windowed layers is for
     it, so it counts as full (bridge training/utils/flop_utils.py:1053-1056)."""
     return 2 * m.heads * m.head_dim * (seq / 2 - context(m, seq)) if m.window_every else 0.0
@@ -78,6 +78,7 @@ def _delta_net(m: Model) -> float:
     return m.hidden * (mixer.projected + mixer.inner) + 4 * (2 * qk + mixer.inner) + scan
 
 
-def of_step(m: Model, seq: int, global_batch: int, tp: int = 1) -> float:
-    """Count the FLOPs of one optimizer step of `global_batch` sequences, without the vision tower."""
-    return of_token(m, seq, tp) * seq * global_batch
+def of_step(m: Model, seq: int, global_batch: int, tp: int = 1, span: float = 0) -> float:
+    """Count the FLOPs of one optimizer step of `global_batch` sequences, without the vision tower; of packed samples by
+    the `span` that a token attends to (bridge training/utils/flop_utils.py:306)."""
+    return of_token(m, span or seq, tp) * seq * global_batch

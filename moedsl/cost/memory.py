@@ -73,6 +73,8 @@ class Trained:
     projection: bool = True
     adapter: Adapter | None = None
     """What is trained instead of all weights (bridge peft/base.py:98)."""
+    span: float = 0
+    """Tokens of the packed sample that a token attends to, in the mean over the tokens; 0 is the whole sequence."""
 
     @property
     def passed(self) -> tuple[bool, bool]:
@@ -81,11 +83,12 @@ class Trained:
         return self.tower or inside, self.projection or inside
 
 
-def trained(freeze: frozenset[str], adapter: Adapter | None = None) -> Trained:
+def trained(freeze: frozenset[str], adapter: Adapter | None = None, span: float = 0) -> Trained:
     """Read the `vlm` words of a run, or its adapter."""
     if adapter is not None:
-        return Trained(language=False, tower=False, projection=False, adapter=adapter)
-    return Trained("freeze_language" not in freeze, "freeze_vision" not in freeze, "freeze_projection" not in freeze)
+        return Trained(language=False, tower=False, projection=False, adapter=adapter, span=span)
+    learns = ("freeze_language" not in freeze, "freeze_vision" not in freeze, "freeze_projection" not in freeze)
+    return Trained(*learns, span=span)
 
 
 @frozen

@@ -51,7 +51,7 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     """Return seconds by part of `MICROBATCH`, `ALONE` and feature of `profiles.of_time`, for each row of `LAYER`'s
     table."""
     shape = t.narrow(SHAPE)
-    w = compute.work(m, hw, shape, seq, skew, learns.adapter)
+    w = compute.work(m, hw, shape, seq, skew, learns.adapter, learns.span)
     out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {
         "compute": computed(m, hw.constants, shape, w, learns)
     }
@@ -297,7 +297,7 @@ def by_kind(
     kinds: Mapping[str, tuple[str, ...]] = KINDS,
 ) -> dict[str, Prices]:
     """Return the seconds of one microbatch by kind and feature; those of `KINDS` sum to the compute of `microbatch`."""
-    whole = compute.work(m, hw, shape, seq, skew, learns.adapter)
+    whole = compute.work(m, hw, shape, seq, skew, learns.adapter, learns.span)
     every = [part for parts in KINDS.values() for part in parts]
     nothing = {part: np.zeros(shape.rows) for part in every}
     return {

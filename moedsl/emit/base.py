@@ -7,7 +7,7 @@ from typing import Any
 
 from moedsl.emit import fields as emitted
 from moedsl.emit.dataset import is_mock
-from moedsl.emit.stated import checkpoint_folder, given, stated
+from moedsl.emit.stated import arguments, checkpoint_folder, given, stated
 from moedsl.megatron.common import COMMON, COPIED
 from moedsl.megatron.families import dataset_class, provider
 from moedsl.megatron.fields import Field, absent, fields, provided
@@ -75,7 +75,7 @@ def values(plan: Plan, model: Model) -> dict[str, Any]:
     folder = checkpoint_folder(plan)
     known |= {"checkpoint.save": folder, "checkpoint.load": folder, "logger.log_interval": 1}
     for path, call in built.items():
-        known |= {path: call.name} | {f"{path}.{name}": _plain(path, v) for name, v in call.kwargs.items()}
+        known |= {path: call.name} | {name: _plain(name, v) for name, v in arguments(path, call)}
     own = [s for s in settings if s.path not in built]
     known |= {s.path: _plain(s.path, s.value) if emitted.comparable(s) else "unknown" for s in own}
     return {path: value for path, value in known.items() if value not in _UNKNOWN}

@@ -1,7 +1,7 @@
 """Choose the dataset and the tokenizer of a run among Bridge's configurations.
 
 Mock data is Bridge's, for text and for images. A path is a Megatron blend (text for pretraining), a folder of JSONL
-(text for fine-tuning) or an Energon dataset (images).
+(text for fine-tuning) or an Energon dataset (images). A name is a data set of Hugging Face (text for fine-tuning).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.megatron.families import BUILDERS, CHOICES, PREPROCESSING, dataset_class, family
+from moedsl.megatron.families import BUILDERS, CHOICES, PREPROCESSING, PRESETS, dataset_class, family
 from moedsl.megatron.values import Call, Ref
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.model.plan import Plan, SamplesPlan
 
 _CONFIG = "megatron.bridge.training.config"
 
@@ -30,7 +30,7 @@ def dataset(plan: Plan) -> Call:
         case "EnergonDatasetConfig":
             return _energon(plan, seq, path)
         case "GPTSFTDatasetConfig":
-            return _jsonl(seq, path, plan.set.get(PREPROCESSING, "prompts"))
+            return _samples(plan, seq, path)
         case _:
             return _gpt(seq, None if is_mock(plan) else [path])
 
@@ -92,18 +92,39 @@ def _gpt(seq: int, paths: list[str] | None) -> Call:
     )
 
 
-def _jsonl(seq: int, path: str, preprocessing: str) -> Call:
+def _samples(plan: Plan, seq: int, path: str) -> Call:
     return Call(
         BUILDERS,
         "GPTSFTDatasetConfig",
         {
             "seq_length": seq,
-            "dataset_root": path,
-            "preprocessing": CHOICES[PREPROCESSING][preprocessing],
+            **(
+                _from_hub(plan.samples, path)
+                if plan.samples and plan.samples.source == "hf"
+                else {"dataset_root": path}
+            ),
+            "preprocessing": CHOICES[PREPROCESSING][plan.set.get(PREPROCESSING, PRESETS.get(path, "prompts"))],
             "dataset_kwargs": {"pad_to_max_length": True},
+            **(_packing(plan, plan.samples.multiple) if plan.samples and plan.samples.pack else {}),
             "do_test": False,
         },
     )
+
+
+def _from_hub(samples: SamplesPlan, name: str) -> Mapping[str, Any]:
+    """A data set of Bridge's own by its short name, which knows its columns, or any other by its full name."""
+    key = "path_or_dataset" if "/" in name else "dataset_name"
+    keywords = {key: name, "split": samples.split, "subset": samples.subset}
+    source = Call(BUILDERS, "HFDatasetSourceConfig", {k: v for k, v in keywords.items() if v is not None})
+    return {"hf_dataset": source, "hf_validation_proportion": 0.05}  # bridge recipes/utils/dataset_utils.py:182
+
+
+def _packing(plan: Plan, multiple: int) -> Mapping[str, Any]:
+    # what captures attention needs boundaries of one shape (bridge training/config.py:1181)
+    captured = not {"attn", "full_iteration"}.isdisjoint(plan.policy.cuda_graph)
+    keywords = {"packed_sequence_size": plan.batch.seq, "pad_seq_to_mult": multiple, "pad_cu_seqlens": captured}
+    specs = Call("megatron.bridge.data.packing", "PackedSequenceSpecs", keywords)
+    return {"enable_offline_packing": True, "offline_packing_specs": specs}
 
 
 def _mock_images(plan: Plan, seq: int) -> Call:

@@ -229,6 +229,16 @@ def _from_jsonl(w: Words) -> bool:
     return w.dataset.name == "GPTSFTDatasetConfig"
 
 
+def _of_packing(path: str) -> Value:
+    """A field of the packing, which is off where the dataset does not name it."""
+    section, _, name = path.rpartition(".")
+    return lambda w: w.dataset.kwargs[section].kwargs[name] if section else w.dataset.kwargs.get(name, False)
+
+
+def _packs(w: Words) -> bool:
+    return "offline_packing_specs" in w.dataset.kwargs
+
+
 def _validation_batch(w: Words) -> int:
     """One microbatch for each replica (bridge training/config.py:1335, training/eval.py:145); PP of them with virtual
     stages (core pipeline_parallel/schedules.py:1134).
@@ -295,6 +305,11 @@ SECTIONS = (
             Row("seq", "model.seq_length"),
             Row("data", "dataset", lambda w: w.dataset),
             Row("seq", "dataset.seq_length"),
+            Row("pack", "dataset.enable_offline_packing", _of_packing("enable_offline_packing"), _from_jsonl),
+            *(
+                Row("pack", f"dataset.offline_packing_specs.{n}", _of_packing(f"offline_packing_specs.{n}"), _packs)
+                for n in ("packed_sequence_size", "pad_seq_to_mult")
+            ),
             Row("micro_batch", "train.micro_batch_size"),
             Row("global_batch", "train.global_batch_size"),
             Row("data", "model.calculate_per_token_loss", _const(True), _per_token, _PER_TOKEN),

@@ -49,6 +49,8 @@ def _decided(p: Program, plan: Plan, path: str, value: Any) -> Diagnostic:
     """Refuse a `set` of a field that the plan decides: the recipe would contradict its estimate."""
     text = f"`{path}` follows from the plan, which makes it {value}"
     help: str = "pin the axis instead, as in `pin tp=2`; `set` is for fields that the plan does not decide"
+    if "offline_packing" in path:
+        help = "write `pack=on` or `pack=off` after the folder or name of `data`"
     owner = COPIED.get(path)
     if owner is not None and is_free(owner, plan):
         help = Instead(f"set `{owner}` instead, which Bridge writes over it", owner)

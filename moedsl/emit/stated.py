@@ -30,7 +30,7 @@ def stated(plan: Plan) -> Sections:
         for s in (_filled(inner, own) for outer in settings for inner in _inside(plan, outer)):
             if _states(plan, s, known):
                 found[-1][1].append(s)
-                known |= {f"{s.path}.{k}": v for k, v in s.value.kwargs.items()} if isinstance(s.value, Call) else {}
+                known |= dict(arguments(s.path, s.value))
     return [(title, settings) for title, settings in [*_together(plan, found), (SET, [*own.values()])] if settings]
 
 
@@ -64,6 +64,13 @@ def given(w: Words) -> dict[str, Any]:
         "comm_overlap.overlap_grad_reduce": many,
         "comm_overlap.overlap_param_gather": many,
     }
+
+
+def arguments(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields that a call states, and those of the calls in it."""
+    for name, inner in value.kwargs.items() if isinstance(value, Call) else ():
+        yield f"{path}.{name}", inner
+        yield from arguments(f"{path}.{name}", inner)
 
 
 def _inside(plan: Plan, s: Setting) -> Iterator[Setting]:

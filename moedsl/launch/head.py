@@ -66,7 +66,8 @@ def paths(plan: Plan) -> list[str]:
 
     A run that loads from the folder where it saves may start without it.
     """
-    data = [] if plan.policy.data == "mock" else [plan.policy.data]
+    named = plan.samples is not None and plan.samples.source == "hf"
+    data = [] if plan.policy.data == "mock" or named else [plan.policy.data]
     load, save, pretrained = (plan.set.get(f"checkpoint.{n}") for n in ("load", "save", "pretrained_checkpoint"))
     read = [str(p) for p in (load if load != save else None, pretrained) if p]
     return list(dict.fromkeys([*data, *read]))

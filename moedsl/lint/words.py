@@ -208,6 +208,7 @@ _READERS: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "adapter_experts": (_of_adapter("experts", "none"), ()),
     "adapter_normalized": (_of_adapter("normalized", False), ()),
     "adapter_regather": (_of_adapter("regather", False), ()),
+    "pack": (lambda r: bool(r.get("dataset.enable_offline_packing")), ()),
     "shapes": (lambda r: shapes(r.fields), tuple(field for field, _, _ in BY_FIELD)),
     **{
         word: (_switch(field, unset), (_MIXING if _MIXING in field else field,))
@@ -227,6 +228,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "sharding": ("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"),
     "etp": (_M + "expert_tensor_parallel_size",),
     "task": ("peft", "dataset"),
+    "pack": ("dataset.enable_offline_packing", "dataset"),
     "adapter": ("peft",),
     "adapter_rank": ("peft.dim", "peft"),
     "adapter_targets": ("peft.target_modules", "peft"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from moedsl.checker.adapter_options import OPTIONS
+from moedsl.checker.data_options import OPTIONS as DATA_OPTIONS
 from moedsl.lsp import describe
 from moedsl.lsp.document import Analysis
 from moedsl.lsp.place import Around, Offer
@@ -95,9 +96,13 @@ def adapter(a: Around) -> Iterator[Offer]:
 
 
 def data(a: Around) -> Iterator[Offer]:
-    """Offer `mock`, or a path."""
-    yield Offer("mock", "EnumMember", "random tokens")
-    yield Offer('"PATH"', "File", "a path on the cluster", insert='""', snippet='"$0"')
+    """Offer `mock`, a path or a name, then the options that are not stated yet."""
+    if len(a.said) == 1:
+        yield Offer("mock", "EnumMember", "random tokens")
+        yield Offer("hf", "EnumMember", "a data set of Hugging Face", insert='hf ""', snippet='hf "$0"')
+        yield Offer('"PATH"', "File", "a path on the cluster", insert='""', snippet='"$0"')
+    elif a.said[1] != "mock" and a.said[-1] not in ("=", "hf"):
+        yield from (Offer(o, "Property", "an option", insert=f"{o}=") for o in DATA_OPTIONS if o not in a.said)
 
 
 def target(a: Around) -> Iterator[Offer]:

@@ -96,3 +96,12 @@ CHOICES: Mapping[str, Mapping[str, Call]] = {
     }
 }
 """Fields that a run file sets by a word, with the dataset's value for each; the first word is the default."""
+PRESETS: Mapping[str, str] = {
+    "gsm8k": "prompts",
+    "openmathinstruct2": "prompts",
+    "openmathinstruct2_thinking": "chat",
+    "squad": "prompts",
+    "tulu3": "chat",
+}
+"""Bridge's own text data sets of Hugging Face, with the word of `dataset.preprocessing` that reads each (bridge
+recipes/utils/dataset_utils.py)."""

@@ -21,6 +21,7 @@ from moedsl.planner import (
     rebalance,
     risky,
     sweep_table,
+    useful,
     vlm_parts,
     walls,
 )
@@ -37,6 +38,7 @@ from moedsl.planner.model.plan import (
     Need,
     Plan,
     Policy,
+    SamplesPlan,
     Search,
     Target,
 )
@@ -93,6 +95,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         layout=layout,
         batch=batch.replace(against_4k=compare_4k.against(twin, layout, batch)) if twin else batch,
         policy=policy,
+        samples=_samples(p, env),
         adapter=_adapter(p),
         derived=derived,
         env={r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "env", env)},
@@ -182,6 +185,15 @@ def _policy(p: Program, env: Mapping[str, Any]) -> Policy:
     return Policy(**{n: json_value(env[n]) for n in axes.POLICY}, data=p.data, routing=p.routing, **frozen)
 
 
+def _samples(p: Program, env: Mapping[str, Any]) -> SamplesPlan | None:
+    s, held = p.samples, useful.held_by(p, env)
+    if s is None:
+        return None
+    known = {"per_sequence": held.samples if held else None, "span": held.span if held else None}
+    pack, multiple = bool(env["pack"]), int(env[LetName.SAMPLE_MULTIPLE])
+    return SamplesPlan(s.source, s.split, s.subset, pack, multiple, [axes.json_value(n) for n in s.lengths], **known)
+
+
 def _adapter(p: Program) -> AdapterPlan | None:
     """What is trained instead of all weights, each adapter of a shared expert counted once."""
     a, whole = p.adapter, pipeline.layout_for(p.model, 1, 1)
@@ -226,8 +238,8 @@ def _estimate(
         model_tflops_per_gpu=float(cost.model_tflops_per_gpu(row.step_time, int(env["tp"]))),
         breakdown={k: float(v) for k, v in cost.time_report(row.codes).items()},
         covers=Covers(cost.covers["time"]),
-        useful_share=vlm_parts.useful_share(chosen.problem.program.model, int(env["seq"])),
-        useful_tokens_per_s_per_gpu=vlm_parts.useful_rate(chosen, row),
+        useful_share=useful.share(chosen.problem.program, env),
+        useful_tokens_per_s_per_gpu=useful.rate(chosen, row),
     )
     return vlm_parts.with_parts(estimate, chosen, row, float(env[LetName.VISION_SHARE_FLOOR]))
 
@@ -236,7 +248,8 @@ def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any], near: Sequence[
     p, effects = chosen.problem.program, of_rules(chosen.problem.program.of("effect"))
     out = [_axis(chosen, a, env, row, [n for n in near if n.axis == a.name]) for a in axes.AXES]
     out += [_derived(p, n, env) for n in axes.DERIVED]
-    out += [_fixed(chosen, n, env) for n in ("seq", "global_batch")]
+    fixed = ("seq", "global_batch", *(["pack"] if p.samples else []))
+    out += [_fixed(chosen, n, env) for n in fixed]
     rules = [r for kind in ("derive", "env") for r in _applying(p, kind, env)]
     out += [_from_rule(r, json_value(evaluate(r.expr, env)), "derived") for r in rules]
     return tuple(d.replace(effect=experiment.decision_effect(d.name, d.value, p, effects)) for d in out)
@@ -379,5 +392,5 @@ def _rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
 def _alternative(chosen: Chosen, other: Row, row: Row, close: bool = False) -> Alternative:
     both = chosen.compiled.table([{**r.codes, **r.prices} for r in (row, other)])
     left = sorted(law.rule.id for law in chosen.compiled.advice if law.holds(both).tolist() == [True, False])
-    changes, rate, peak = _changes(chosen, other, row), vlm_parts.useful_rate(chosen, other), other.peak_memory / GIB
+    changes, rate, peak = _changes(chosen, other, row), useful.rate(chosen, other), other.peak_memory / GIB
     return Alternative(changes, tuple(left), other.step_time, rate, peak, against(other, row, close))

@@ -48,6 +48,11 @@ def values(
     return out | {n: v for n, v in fields.items() if effects.field(n) != EXECUTION}
 
 
+def packing(c: Chosen) -> dict[str, bool]:
+    """Whether the run packs its samples, if it reads any."""
+    return {"pack": c.problem.values["pack"]} if c.problem.program.samples else {}
+
+
 def settings(*sections: Layout | Batch | Policy) -> dict[str, Any]:
     """The values in sections of a plan whose names are keywords of the language; the rest is commentary."""
     return {n: v for s in sections for n, v in s.to_json().items() if n in WORDS}
@@ -78,7 +83,7 @@ def experiment(
 ) -> Experiment:
     """The experiment of a plan: values, fingerprint, origins, and the values that make it a benchmark."""
     p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
-    found = values(p, c.problem.gpus, words, derived, effects)
+    found = values(p, c.problem.gpus, {**words, **packing(c)}, derived, effects)
     decided = {d.name: d.origin for d in decisions}
     origins = {n: _origin(n, p, decided) for n in found}
     return Experiment(found, fingerprint(found, facts_of(p.model)), origins, benchmarks(found, effects))

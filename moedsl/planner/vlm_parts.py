@@ -9,7 +9,6 @@ from moedsl.cost import Cost, tower
 from moedsl.cost.memory import KINDS
 from moedsl.planner.model.estimate import Estimate, Freeze, Part, VisionNote
 from moedsl.rules.ids import RuleId
-from moedsl.schema.facts import Model
 from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen
@@ -25,18 +24,6 @@ def with_parts(estimate: Estimate, chosen: Chosen, row: Row, floor: float) -> Es
     freeze = tuple(_frozen(chosen.cost, row, word) for word in VLM_WORDS)
     parts = tuple(_part(f, row.step_time) for f in report)
     return estimate.replace(parts=parts, freeze=freeze, vision_note=_note(p, report, row.step_time, floor))
-
-
-def useful_share(m: Model, seq: int) -> float:
-    """The share of a sequence that trains the decoder; a VLM's sample has one image, whose tokens carry no loss."""
-    image = m.vision.image_tokens if m.vision else 0
-    return max(seq - image, 0) / seq
-
-
-def useful_rate(chosen: Chosen, row: Row) -> float:
-    """Useful tokens per second and GPU of one layout."""
-    share = useful_share(chosen.problem.program.model, int(chosen.problem.values["seq"]))
-    return share * float(chosen.cost.tokens_per_second_per_gpu(row.step_time))
 
 
 def _part(part: tower.Part, step_time: float) -> Part:

@@ -24,7 +24,13 @@ def values(c: Chosen) -> dict[str, Any]:
     env = c.environment(row.codes, row.prices)
     sizes = {n: int(env[n]) for n in ("global_batch", "seq")}
     fixed = {"data": p.data, "routing": p.routing, **{n: n in p.vlm for n in VLM_WORDS}}
-    return experiment.values(p, c.problem.gpus, sizes | fixed | row.layout, _derived(c, env), of_rules(p.of("effect")))
+    return experiment.values(
+        p,
+        c.problem.gpus,
+        sizes | fixed | experiment.packing(c) | row.layout,
+        _derived(c, env),
+        of_rules(p.of("effect")),
+    )
 
 
 def _derived(c: Chosen, env: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Numbers:
     global_batch: int | None
     """Sequences of a step; None if only the log has it."""
     useful_share: float
-    """The share of tokens that train the model (`vlm_parts.useful_share`); 1 without a plan."""
+    """The share of tokens that train the model (`useful.share`); 1 without a plan."""
     source: str
     """plan, recipe or given."""
 

@@ -19,7 +19,7 @@ from moedsl.syntax import ast
 DEFAULT_WORTH = 0.01
 """The worth of advice that states none."""
 
-DEFAULTED = ("seq", "global_batch", "torch_version", "te_version")
+DEFAULTED = ("seq", "global_batch", "pack", "torch_version", "te_version")
 """Names with a default that are not axes."""
 EFFECTS = ("experiment", "execution", "benchmark")
 """The effects of a change: on what is learned, only on how it runs, or a run that trains nothing useful."""

@@ -46,6 +46,7 @@ class LetName(StrEnum):
     """The name of a `let`."""
 
     FP8_HERE = "fp8_here"
+    SAMPLE_MULTIPLE = "sample_multiple"
     SHARED_MESH = "shared_mesh"
     TOKENIZER_ENTRIES = "tokenizer_entries"
     VISION_SHARE_FLOOR = "vision_share_floor"

@@ -86,6 +86,7 @@ RUN: dict[str, Type] = {
     "adapter_experts": Type("enum", adapter.EXPERTS),
     "adapter_normalized": FLAG,
     "adapter_regather": FLAG,
+    "pack": FLAG,
     "shapes": Type("enum", SHAPES),
     "torch_version": NUMBER,
     "te_version": NUMBER,

@@ -45,7 +45,7 @@ Values = dict[str, Any]
 def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
     """Lower a program on `gpus` GPUs; `overrides` replaces fixed values, for a relaxation."""
     values, rules = _defaulted(program, _fixed(program, gpus, overrides), overrides)
-    defaults = {name: rules[name] for name in ("seq", "global_batch")}
+    defaults = {name: rules[name] for name in ("seq", "global_batch", "pack")}
     domains: dict[str, NDArray[np.int64]] = {}
     origins: dict[str, Rule | Pin | None] = {}
     known = _Known(program, values)
@@ -98,14 +98,15 @@ def _vision(p: Program) -> Values:
 
 def _defaulted(p: Program, values: Values, overrides: Mapping[str, Any]) -> tuple[Values, dict[str, Rule | None]]:
     """Add the values that may have defaults, with the rules of the defaults; None for a value that the run states."""
-    run = {"seq": overrides.get("seq", p.seq), "global_batch": overrides.get("global_batch", p.batch)}
+    run = {"seq": overrides.get("seq", p.seq) or None, "global_batch": overrides.get("global_batch", p.batch)}
+    run |= {"pack": p.samples.pack if p.samples else False}
     run |= {name: p.versions.get(name) for name in versions.PRODUCTS.values()}
     known, origins = _Known(p, {**values, "gpus": p.batch_gpus or values["gpus"]}), dict[str, Rule | None]()
     for name, stated in run.items():
-        origins[name] = None if stated else first_of(p.named("default", name), known.env)
-        rule = origins[name]
-        assert stated or rule is not None, f"the stdlib gives no default for {name}"
-        value = stated if rule is None else int(evaluate(rule.expr, known.env))
+        rule = origins[name] = None if stated is not None else first_of(p.named("default", name), known.env)
+        assert stated is not None or rule is not None, f"the stdlib gives no default for {name}"
+        value = stated if rule is None else evaluate(rule.expr, known.env)
+        value = value if isinstance(value, bool) else int(value)
         known.add({name: value})
         values = {**values, name: value}
     return values, origins

@@ -12,6 +12,7 @@ from moedsl.cost import Cost
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.frozen import frozen
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
+from moedsl.schema.samples import filled
 from moedsl.schema.symbols import SWITCHES
 from moedsl.solver import familiar
 from moedsl.solver.familiar import Preference
@@ -130,8 +131,16 @@ def make_cost(problem: Problem) -> Cost:
     p = problem.program
     seq, batch, kernels = problem.values["seq"], problem.global_batch, _kernels(problem)
     return Cost(
-        p.model, p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.adapter, p.pipeline_layout, p.routing, **kernels
-    )
+        p.model, p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.adapter, p.pipeline_layout, p.routing,
+        span=_span(problem), **kernels,
+    )  # fmt: skip
+
+
+def _span(problem: Problem) -> float:
+    """The tokens of the sample that a token attends to; 0 is the whole sequence, also where lengths are not known."""
+    samples = problem.program.samples
+    known = problem.values["pack"] and samples is not None and samples.lengths
+    return filled(samples.lengths, problem.values["seq"], True, 1).span if known else 0
 
 
 def _kernels(problem: Problem) -> dict[str, Any]:

@@ -218,9 +218,11 @@ class VlmStmt(Node):
 
 @frozen
 class DataStmt(Node):
-    """``data mock`` has `value` Name("mock"); ``data "path"`` a String."""
+    """``data mock``, ``data "path" pack=off`` or ``data hf "ORG/NAME"``: `value` is a path, or with a `word` a name."""
 
-    value: Name | String
+    word: Name | None
+    value: String | None
+    bindings: tuple[Binding, ...]
     span: Span = field(eq=False, repr=False)
 
 

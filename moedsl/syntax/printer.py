@@ -92,6 +92,12 @@ def _counted(word: str) -> Callable[[Any, str], str]:
     return lambda n, _: word + n.name.id + (f" x {print_expr(n.count)}" if n.count else "")
 
 
+def _data(node: ast.DataStmt, _: str) -> str:
+    named = [node.word.id] if node.word else []
+    quoted = [quote(node.value.value)] if node.value else []
+    return " ".join(["data", *named, *quoted, *(_bindings((b,)) for b in node.bindings)])
+
+
 def _bindings(bindings: tuple[ast.Binding, ...]) -> str:
     return " ".join(f"{b.name.id}={print_expr(b.value, _SUM)}" for b in bindings)
 
@@ -174,7 +180,7 @@ _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
     ast.RiskStmt: _words("risk", "{value}"),
     ast.PhaseStmt: _words("{value}", "first"),
     ast.VlmStmt: lambda n, _: " ".join(["vlm", *(o.id for o in n.options)]),
-    ast.DataStmt: _words("data", "{value}"),
+    ast.DataStmt: _data,
     ast.PinStmt: lambda n, _: "pin " + _bindings(n.bindings),
     ast.Require: _claim,
     ast.Prefer: _claim,

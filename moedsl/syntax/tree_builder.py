@@ -185,6 +185,13 @@ def _named(cls: type[Any], first: int = 2) -> Rule:
     return lambda b, c: cls(c[first - 1], _nodes(c[first:]), b.span(c))
 
 
+def _data(b: Builder, c: Sequence[Any]) -> ast.DataStmt:
+    nodes = _nodes(c[1:])
+    found = {kind: next((n for n in nodes if isinstance(n, kind)), None) for kind in (ast.Name, ast.String)}
+    options = tuple(n for n in nodes if isinstance(n, ast.Binding))
+    return ast.DataStmt(found[ast.Name], found[ast.String], options, b.span(c))
+
+
 def _clause(b: Builder, c: Sequence[Any]) -> Clause:
     return Clause(str(c[0]).split()[-1], c[1], b.span(c))
 
@@ -262,7 +269,7 @@ RULES: dict[str, Rule] = {
     "phase_stmt": _phase,
     "first_name": _name,
     "vlm_stmt": _many(ast.VlmStmt, 1),
-    "data_stmt": _pick(ast.DataStmt, 1),
+    "data_stmt": _data,
     "pin_stmt": _many(ast.PinStmt, 1),
     **dict.fromkeys(("require", "law"), _member(ast.Require, "because")),
     **dict.fromkeys(("prefer", "advice"), _member(ast.Prefer, "worth", "because")),

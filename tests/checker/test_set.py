@@ -151,13 +151,13 @@ def test_a_field_of_a_section_that_the_recipe_builds_is_no_second_line() -> None
     assert text.count("tp_comm_overlap") == 1 and "CommOverlapConfig(tp_comm_overlap=True)" in text
 
 
-def test_offline_packing_needs_its_specs_and_the_specs_build_their_section() -> None:
-    (d,) = found(SFT + "set dataset.enable_offline_packing = true")
-    assert d.id == "std.recipe_packing.specs" and SPECS in (d.because or d.message)
-    text = f"{SFT}set dataset.enable_offline_packing = true\nset {SPECS} = "
-    assert found(text + "4096") == []
-    assert [x.id for x in found(text + "0")] == ["std.recipe_packing.packed_size"]
-    assert [x.id for x in found(f"{SFT}set {SPECS} = 4096")] == ["std.recipe_packing.enabled"]
+def test_packing_is_said_with_the_data() -> None:
+    (d,) = found(SFT + "set dataset.enable_offline_packing = false")
+    assert d.id == "plan.set_decided" and "pack=off" in d.help[0]
+    assert [x.id for x in found(f"{SFT}set {SPECS} = 8192")] == ["plan.set_decided"]
+    unpacked = SFT.replace('"/d"', '"/d" pack=off')
+    assert {x.id for x in found(f"{unpacked}set {SPECS} = 4096")} == {"std.recipe_packing.enabled"}
+    assert found(f"{SFT}set dataset.offline_packing_specs.num_tokenizer_workers = 4") == []
 
 
 def test_a_section_that_bridge_leaves_out_is_built_once_before_its_fields() -> None:

@@ -60,6 +60,9 @@ def _plan(case: Case) -> Plan:
     )  # fmt: skip
     if w["adapter"]:
         made = changed(made, task="peft", adapter=_adapter(w), set={"checkpoint.pretrained_checkpoint": "/weights"})
+    if w["data"]:
+        reads = {"task": w["task"], "policy": {"data": "/data/chats"}, "samples": _samples(w)}
+        made = changed(made, **reads, set={"checkpoint.pretrained_checkpoint": "/weights"})
     more = _OFFLOADING if w["offload_modules"] else _GRAPHS if w["cuda_graph"] else {}
     return changed(made, gpus=w["gpus"], **more)
 
@@ -70,6 +73,17 @@ def _adapter(w: dict[str, Any]) -> dict[str, Any]:
     assert program.adapter is not None
     options = {**asdict(program.adapter, recurse=False), "targets": sorted(program.adapter.targets)}
     return {**options, "params": 0, "share": 0.0}
+
+
+def _samples(w: dict[str, Any]) -> dict[str, Any]:
+    """How the plan fills its sequences, from the statement of the run."""
+    (program,) = checked(run_text(w)).programs
+    assert program.samples is not None
+    pack = program.samples.pack is not False
+    return {
+        **asdict(program.samples, recurse=False), "pack": pack, "multiple": 2 * w["cp"] if w["cp"] > 1 else 1,
+        "lengths": [], "per_sequence": None, "span": None,
+    }  # fmt: skip
 
 
 def _layout(w: dict[str, Any]) -> str | None:

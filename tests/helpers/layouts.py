@@ -18,7 +18,7 @@ DEFAULTS: dict[str, Any] = {
     "recompute": [], "dispatcher": "alltoall", "cuda_graph": [], "ep_overlap": False, "delay_wgrad": False,
     "moments": "fp32", "grad_reduce": "fp32", "sharding": "optimizer", "offload": "none", "offload_modules": [], "micro_batch": 1,
     "global_batch": 256, "seq": 4096, "vlm": [],
-    "adapter": "",
+    "adapter": "", "data": "",
 }  # fmt: skip
 _PINS = (
     "tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch", "dispatcher", "recompute", "cuda_graph", "ep_overlap",
@@ -38,6 +38,8 @@ def run_text(layout: Mapping[str, Any]) -> str:
         lines.append(f"vlm {' '.join(w['vlm'])}")
     if w["adapter"]:
         lines.append(f"adapter {w['adapter']}")
+    if w["data"]:
+        lines.append(f"data {w['data']}")
     if w["pipeline_layout"]:
         lines.append(f'pin pipeline_layout="{w["pipeline_layout"]}"')
     return "\n".join(lines) + "\n"

@@ -238,6 +238,12 @@ CASES: dict[str, Case] = {
     "hybrid with latent experts over etp": _case(None, _SUPER, ep=32, etp=2, build=True),
     "hybrid under FSDP": _case(None, _NANO, sharding="fsdp"),
     "hybrid, experts offloaded": _case(None, _NANO, recompute=["moe_act"], offload_modules=["expert_fc1"]),
+    # packed samples
+    "packed samples: microbatch of 2": _case(
+        "packed_samples.packed_micro_batch", task="sft", data='"/data/chats"', micro_batch=2
+    ),
+    "packed samples: microbatch of 1, cp 2": _case(None, task="sft", data='"/data/chats"', cp=2),
+    "padded samples: microbatch of 2": _case(None, task="sft", data='"/data/chats" pack=off', micro_batch=2),
     # adapters
     "adapters: rank 9 over tp 2": _adapted("rank_over_tp", "lora rank=9", tp=2),
     "adapters: rank 9 of row-parallel linears over tp 2": _adapted(None, "lora rank=9 targets=[linear_proj]", tp=2),

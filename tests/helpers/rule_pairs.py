@@ -77,6 +77,17 @@ _PAIRS: dict[str, Pair] = {
         _adapter("lora targets=[linear_qkv, in_proj, out_proj]", base="nano"),
         _adapter("lora", base="nano"),
     ),
+    "std.packing.pack/1": (run(also=_TEXT), run(task="sft", also=_TEXT)),
+    "std.packing.pack/2": (run("next", task="sft", also=_TEXT), run(task="sft", also=_TEXT)),
+    "std.packing.pack/3": (run(task="sft", also=_TEXT), run("next", task="sft", also=_TEXT)),
+    "std.packed_samples.without_captured_attention": (
+        run(task="sft", also=_TEXT, cuda_graph=["moe_router"]),
+        run(task="sft", also=_TEXT, cuda_graph=["attn", "moe_router"]),
+    ),
+    "std.packed_samples.published_families": (
+        run(task="sft", also=_TEXT),
+        run("next", task="sft", also=_TEXT.replace("\n", " pack=on\n")),
+    ),
     "std.adapters.regather_30b": (_adapter("lora", tp=4, ep=4), _adapter("lora", tp=4, ep=8)),
     "std.adapters.regather_oss": (_adapter("lora", base="oss", tp=2, ep=8), _adapter("lora", base="oss", tp=1, ep=8)),
     "std.dispatch_advice.hybridep_on_nvl72": (run("gb200", dispatcher="hybridep"), run("gb200", dispatcher="alltoall")),

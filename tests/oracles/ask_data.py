@@ -164,7 +164,16 @@ def mtp(folder: Path) -> Any:
     return {str(per_token): [rows(f, m, per_token) for f, m in asked] for per_token in (True, False)}
 
 
-QUESTIONS: tuple[Callable[[Path], Any], ...] = (corpus, lines, batches, tokenizers, mtp)
+def packs(folder: Path) -> Any:
+    """The packs that Bridge makes of samples of these lengths."""
+    import numpy
+    from megatron.bridge.data.packing.algorithms import first_fit_shuffle
+
+    numpy.random.seed(1)
+    return first_fit_shuffle(*json.loads((folder / "asked.json").read_text()))
+
+
+QUESTIONS: tuple[Callable[[Path], Any], ...] = (packs, corpus, lines, batches, tokenizers, mtp)
 
 
 def main() -> None:

@@ -74,8 +74,9 @@ STATEMENTS = {
     "vlm": ast.VlmStmt((), AT),
     "vlm freeze_vision freeze_language fsdp": ast.VlmStmt((n("freeze_vision"), n("freeze_language"), n("fsdp")), AT),
     "vlm 3d": ast.VlmStmt((n("3d"),), AT),
-    "data mock": ast.DataStmt(n("mock"), AT),
-    'data "path"': ast.DataStmt(s("path"), AT),
+    "data mock": ast.DataStmt(n("mock"), None, (), AT),
+    'data "path"': ast.DataStmt(None, s("path"), (), AT),
+    'data hf "squad" pack=off': ast.DataStmt(n("hf"), s("squad"), (ast.Binding(n("pack"), n("off"), AT),), AT),
     "adapter lora": ast.AdapterStmt(n("lora"), (), AT),
     "adapter dora rank=8": ast.AdapterStmt(n("dora"), (ast.Binding(n("rank"), num(8), AT),), AT),
     "routing balanced": ast.RoutingStmt(n("balanced"), AT),
@@ -292,7 +293,7 @@ def test_spans_cover_what_was_written() -> None:
 
 
 def test_strings() -> None:
-    assert parsed(r'data "a\"b\\c\nd#e"') == (ast.DataStmt(s('a"b\\c\nd#e'), AT),)
+    assert parsed(r'data "a\"b\\c\nd#e"') == (ast.DataStmt(None, s('a"b\\c\nd#e'), (), AT),)
     assert errors(r'data "a\qb"') == [("parse.string", 1, 8, r"\q")]
     assert errors('data "abc\nseq 4k') == [("parse.string", 1, 6, '"abc')]
 

@@ -140,6 +140,25 @@ class Policy(Record, first=axes.POLICY):
     freeze_language: bool
 
 
+class SamplesPlan(Record):
+    """How fine-tuning on text fills its sequences with samples."""
+
+    source: str
+    """folder: JSONL on the cluster; hf: a data set of Hugging Face."""
+    split: str | None
+    subset: str | None
+    pack: bool
+    """Whether a sequence holds several samples; otherwise one, padded to the full length."""
+    multiple: int
+    """A packed sample is padded to a multiple of as many tokens."""
+    lengths: Sequence[float]
+    """Tokens of a sample in equally large groups, as the run states them; empty if it does not."""
+    per_sequence: float | None
+    """Samples of a sequence in the mean; null without lengths."""
+    span: float | None
+    """Tokens of the sample that a token is in, in the mean over the tokens; null without lengths."""
+
+
 class AdapterPlan(Record):
     """What `task peft` trains instead of all weights."""
 
@@ -203,6 +222,8 @@ class Plan(Record, kw_only=True):
     layout: Layout
     batch: Batch
     policy: Policy
+    samples: SamplesPlan | None = None
+    """With `task sft` or `task peft` on the text of `data`."""
     adapter: AdapterPlan | None = None
     """With `task peft`."""
     derived: Mapping[str, Any]

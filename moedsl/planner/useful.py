@@ -1,0 +1,33 @@
+"""Estimate the share of a step's tokens that train the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from moedsl.checker.program import Program
+from moedsl.rules.ids import LetName
+from moedsl.schema.samples import Filled, filled
+from moedsl.solver.solve import Chosen
+from moedsl.solver.table import Row
+
+
+def share(p: Program, env: Mapping[str, Any]) -> float:
+    """The tokens that train; a VLM's sample has one image, whose tokens carry no loss, and a text has padding if the
+    lengths of its samples are known."""
+    held = held_by(p, env)
+    image, seq = p.model.vision.image_tokens if p.model.vision else 0, int(env["seq"])
+    return held.useful if held else max(seq - image, 0) / seq
+
+
+def rate(chosen: Chosen, row: Row) -> float:
+    """Tokens that train per second and GPU in one layout."""
+    here = share(chosen.problem.program, chosen.environment(row.codes))
+    return here * float(chosen.cost.tokens_per_second_per_gpu(row.step_time))
+
+
+def held_by(p: Program, env: Mapping[str, Any]) -> Filled | None:
+    """What a sequence of samples holds; None if the run does not say their lengths."""
+    lengths = p.samples.lengths if p.samples else ()
+    multiple = int(env[LetName.SAMPLE_MULTIPLE])
+    return filled(lengths, int(env["seq"]), bool(env["pack"]), multiple) if lengths else None

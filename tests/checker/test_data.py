@@ -1,0 +1,125 @@
+"""`data`: its options, their mistakes, and what a plan and a recipe make of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
+from moedsl.emit.dataset import dataset
+from moedsl.launch.head import paths
+from moedsl.megatron.families import PRESETS
+from moedsl.schema.samples import Samples
+from tests.helpers import bridge_process
+from tests.helpers.programs import plan_of
+
+WEIGHTS = 'set checkpoint.pretrained_checkpoint = "/w"\n'
+BASE = f"qwen3_30b_a3b; h100 x 16; task sft\n{WEIGHTS}"
+
+
+def checked(text: str) -> tuple[tuple[str, Samples | None] | None, list[str]]:
+    result = compile_source(Source("run.moe", text), "check")
+    errors = [f"{d.id}: {d.message}" for d in result.diagnostics if d.is_error]
+    return ((p := result.programs[0]).data, p.samples) if not errors else None, errors
+
+
+def test_every_option_is_read() -> None:
+    assert checked(BASE + 'data "/d"')[0] == ("/d", Samples())
+    made = Samples("hf", False, (4.0, 9.5), "train[:90%]", "main")
+    assert checked(BASE + 'data hf "a/b" pack=off lengths=[9.5, 4] split="train[:90%]" subset="main"')[0] == (
+        "a/b",
+        made,
+    )
+    assert checked(BASE + "data mock")[0] == ("mock", None)
+    assert checked('qwen3_30b_a3b; h100 x 16; data "/d"')[0] == ("/d", None)
+
+
+MISTAKES = {
+    "data hub": "check.unknown_word: `data` is one of mock, hf, not `hub`",
+    'data hub "a/b"': "check.unknown_word: `data` is one of mock, hf, not `hub`",
+    "data hf": "check.data: a data set of Hugging Face has a name",
+    'data hf "sqad"': "check.data: Bridge has no text data set of its own called `sqad`",
+    'data hf "squad" subset="x"': "check.data: Bridge's own `squad` has its subset already",
+    'data mock "x"': "check.data: mock data has no name",
+    "data mock pack=on": "check.data: `pack` is for samples, which only fine-tuning on text reads",
+    'data ""': "check.data: a data path must not be empty or `mock`",
+    'data "/d" packed=on': "check.data: `data` has no `packed`",
+    'data "/d" pack=on pack=off': "check.twice: `pack` is stated twice",
+    'data "/d" pack=yes': "check.type: `pack` is on or off",
+    'data "/d" lengths=[]': "check.type: `lengths` is a list of at most 1024 numbers of tokens",
+    'data "/d" lengths=[0]': "check.type: `lengths` is a list of at most 1024 numbers of tokens",
+    'data "/d" split="train"': "check.data: a folder has no `split`: it has training.jsonl and validation.jsonl",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_an_error(line: str) -> None:
+    assert checked(BASE + line)[1] == [MISTAKES[line]]
+
+
+def test_other_runs_have_no_samples() -> None:
+    text = "`pack` is for samples, which only fine-tuning on text reads"
+    assert checked('qwen3_30b_a3b; h100 x 16; data "/d" pack=on')[1] == [f"check.data: {text}"]
+    assert checked(f'qwen3_vl_30b_a3b; h100 x 16; task sft; data "/d" pack=on\n{WEIGHTS}')[1] == [f"check.data: {text}"]
+    text = "only fine-tuning on text reads a data set of Hugging Face"
+    assert checked('qwen3_30b_a3b; h100 x 16; data hf "squad"')[1] == [f"check.data: {text}"]
+
+
+def test_a_plan_packs_unless_bridges_recipes_do_not() -> None:
+    packed = plan_of(BASE + 'data "/d"\n')
+    assert packed.samples is not None and packed.samples.pack and packed.estimate.useful_share == 1
+    assert dataset(packed).kwargs["enable_offline_packing"] is True
+    (decided,) = (d for d in packed.decisions if d.name == "pack")
+    assert decided.origin == "defaulted" and "recipes/common.py" in str(decided.cite)
+    padded = plan_of(BASE + 'data "/d" pack=off\n')
+    assert "offline_packing_specs" not in dataset(padded).kwargs
+    assert packed.experiment.fingerprint != padded.experiment.fingerprint
+    next_ = plan_of(f'qwen3_next_80b_a3b; h100 x 32; task sft; data "/d"\n{WEIGHTS}')
+    assert next_.samples is not None and not next_.samples.pack
+    assert plan_of(BASE).samples is None
+
+
+def test_packing_follows_the_layout() -> None:
+    plan = plan_of(BASE + 'data "/d"\nseq 8k; throughput first\npin cp=2 cuda_graph=[attn, moe_router]\n')
+    specs = dataset(plan).kwargs["offline_packing_specs"].kwargs
+    assert specs == {"packed_sequence_size": 8192, "pad_seq_to_mult": 4, "pad_cu_seqlens": True}
+    assert plan.batch.micro_batch == 1
+
+
+def test_lengths_are_useful_tokens() -> None:
+    lengths = "lengths=[100, 300, 900, 2700]"
+    packed, padded = (plan_of(f'{BASE}data "/d" pack={pack} {lengths}\n') for pack in ("on", "off"))
+    assert padded.estimate.useful_share == pytest.approx(1000 / 4096)
+    assert packed.estimate.useful_share > 0.9
+    assert packed.samples is not None and packed.samples.per_sequence == pytest.approx(4, abs=0.3)
+    e = packed.estimate
+    assert e.useful_tokens_per_s_per_gpu == pytest.approx(e.useful_share * e.tokens_per_s_per_gpu)
+    whole = plan_of(BASE + 'data "/d"\n').estimate
+    assert e.model_tflops_per_gpu * e.step_time_s < whole.model_tflops_per_gpu * whole.step_time_s
+    assert e.step_time_s < whole.step_time_s == padded.estimate.step_time_s
+
+
+def test_a_data_set_by_name_is_no_path() -> None:
+    assert paths(plan_of(BASE + 'data hf "squad"\n')) == ["/w"]
+    assert paths(plan_of(BASE + 'data "/d"\n')) == ["/d", "/w"]
+    chat = dataset(plan_of(BASE + 'data hf "tulu3"\n')).kwargs
+    assert chat["preprocessing"].name == "ChatSFTPreprocessingConfig"
+    assert chat["hf_dataset"].kwargs == {"dataset_name": "tulu3"} and "dataset_root" not in chat
+    other = dataset(plan_of(BASE + 'data hf "a/b" split="train"\n')).kwargs
+    assert other["hf_dataset"].kwargs == {"path_or_dataset": "a/b", "split": "train"}
+
+
+@pytest.mark.bridge
+def test_bridge_has_these_data_sets() -> None:
+    code = (
+        "import json; from megatron.bridge.recipes.utils import dataset_utils as u\n"
+        "made = [u.default_squad_config(8), u.default_tulu3_config(), u.default_openmathinstruct2_config(),"
+        " u.default_gsm8k_config(), u.default_openmathinstruct2_thinking_config()]\n"
+        "print(json.dumps({m.hf_dataset.dataset_name: type(m.preprocessing).__name__ for m in made}))"
+    )
+    done = bridge_process.run("-c", code)
+    assert done.returncode == 0, done.stderr[-2000:]
+    names = {"prompts": "PromptCompletionSFTPreprocessingConfig", "chat": "ChatSFTPreprocessingConfig"}
+    assert json.loads(done.stdout.splitlines()[-1]) == {n: names[w] for n, w in PRESETS.items()}
