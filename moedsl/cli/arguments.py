@@ -303,6 +303,18 @@ COMMANDS: Mapping[str, Command] = {
             )
         },
     ),
+    "data": _command(
+        "measure the data of a fine-tuning run",
+        actions={
+            "stats": _command(
+                "the lengths of the samples of a JSONL file, and what they fill of a sequence",
+                _arg("file FILE", "a file of JSON lines, or the folder of its training.jsonl"),
+                _arg("--tokenizer NAME", "count with this tokenizer of Hugging Face, a folder or a name"),
+                _arg("--seconds N", "read at most this long (default: 60)", type=_amount("seconds"), default=60.0),
+                _JSON,
+            )
+        },
+    ),
     "calibrate": _command(
         "fit the constants of the speed estimate to measured runs",
         _arg("files RUNS", 'JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440}', nargs="+"),

@@ -11,6 +11,7 @@ UNITS = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 MOST_TOKENS = 10**18
 MOST_LAYOUTS = 100
 MOST_PRICE = 10**6
+MOST_SECONDS = 10**6
 MOST_WHOLE = 999_999_999
 _TOKENS = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([A-Za-z]*)", re.ASCII)
 
@@ -36,6 +37,17 @@ def price(text: str) -> float:
         raise ArgumentTypeError(f"`{text}` is not a price of a GPU-hour: write a number such as 2.5") from None
     if not (math.isfinite(value) and 0 <= value <= MOST_PRICE):
         raise ArgumentTypeError(f"`{text}` is not a price from 0 to {MOST_PRICE:,} a GPU-hour: write 2.5")
+    return value
+
+
+def seconds(text: str) -> float:
+    """Read a time in seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MOST_SECONDS:
+        raise ArgumentTypeError(f"`{text}` is not a number of seconds above 0: write --seconds 60")
     return value
 
 

@@ -25,6 +25,7 @@ from tests.helpers.programs import compiled, plan_of
 
 ASK = ROOT / "tests/oracles/ask_data.py"
 SFT = 'qwen3_30b_a3b; h100 x 16; task sft; data "/data/sft"; batch 64\n'
+PADDED = SFT.replace('"/data/sft"', '"/data/sft" pack=off')
 WEIGHTS = 'set checkpoint.pretrained_checkpoint = "/checkpoints/base"\n'
 CHAT = 'set dataset.preprocessing = "chat"\n'
 MOONLIGHT = SFT.replace("qwen3_30b_a3b", "moonlight_16b") + WEIGHTS
@@ -150,16 +151,28 @@ def test_bridge_reads_the_keys_that_the_documents_name(chat: bool, tmp_path: Pat
     turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     row = {"messages": turns} if chat else {"input": "2+2 is", "output": "4"}
     (tmp_path / "training.jsonl").write_text(json.dumps(row) + "\n")
-    plan = plan_of(SFT + WEIGHTS + (CHAT if chat else ""))
+    plan = plan_of(PADDED + WEIGHTS + (CHAT if chat else ""))
     read, learned = ask("lines", tmp_path, plain(dataset(plan)))
     assert (read, learned) == (("user:hi;assistant:hello;", "hello") if chat else ("2+2 is 4\1", " 4\1"))
+
+
+@pytest.mark.bridge
+def test_bridge_packs_as_the_plan_says(tmp_path: Path) -> None:
+    rows = [{"input": "x" * (1 + i % 7 * 40), "output": "y"} for i in range(40)]
+    for name in ("training", "validation"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plan = plan_of(SFT.replace("batch 64", "batch 8") + WEIGHTS + "seq 512\npin cp=2 dp=8\n")
+    width, bounds = ask("packed", tmp_path, plain(dataset(plan)))
+    assert width == 512 and {b % 4 for pack in bounds for b in pack} == {0}
+    samples = sum(b - a > 0 for pack in bounds for a, b in zip([0, *pack], pack, strict=False))
+    assert len(bounds) < 12 and samples >= len(rows)
 
 
 # ---------------------------------------------------------------- batches of validation
 
 
 @pytest.mark.parametrize(
-    ("text", "times"), [(SFT + WEIGHTS, 1), (SFT + WEIGHTS + "pin micro_batch=2\n", 2), (DEEPSEEK + REAL, 8)]
+    ("text", "times"), [(SFT + WEIGHTS, 1), (PADDED + WEIGHTS + "pin micro_batch=2\n", 2), (DEEPSEEK + REAL, 8)]
 )
 def test_validation_takes_the_smallest_batch(text: str, times: int) -> None:
     plan = plan_of(text)

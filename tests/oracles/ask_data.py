@@ -100,6 +100,19 @@ def lines(folder: Path) -> Any:
     return ["".join(map(chr, text)) for text in (ids, learned)]
 
 
+def packed(folder: Path) -> Any:
+    """What the dataset configuration makes of the folder: the width of its sequences, and where the samples of each
+    end."""
+    builders = importlib.import_module("megatron.bridge.data.builders.gpt_sft")
+    asked = json.loads((folder / "asked.json").read_text())
+    asked["kwargs"] |= {"dataset_root": str(folder)}
+    config = _made(asked)
+    config.finalize()
+    train = builders.GPTSFTDatasetBuilder(config, _letters(folder)).build()[0]
+    batch = train.collate_fn([train[i] for i in range(len(train))])
+    return [batch["tokens"].shape[1], batch["cu_seqlens_q_padded"].tolist()]
+
+
 def batches(folder: Path) -> Any:
     """Whole batches of a validation set of 40 rows for 8 replicas, by the batch that is asked; else the refusal."""
     from megatron.bridge.data.samplers import MegatronPretrainingBatchSampler
@@ -173,7 +186,7 @@ def packs(folder: Path) -> Any:
     return first_fit_shuffle(*json.loads((folder / "asked.json").read_text()))
 
 
-QUESTIONS: tuple[Callable[[Path], Any], ...] = (packs, corpus, lines, batches, tokenizers, mtp)
+QUESTIONS: tuple[Callable[[Path], Any], ...] = (packed, packs, corpus, lines, batches, tokenizers, mtp)
 
 
 def main() -> None:

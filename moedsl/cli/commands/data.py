@@ -1,0 +1,74 @@
+"""`moedsl data stats FILE`: how long the samples of a text are. Exit 1 if a line is no sample."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from moedsl.cli import talk
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.source import Span
+from moedsl.samples import tokens
+from moedsl.samples.measure import BadLine, Measured, Tokens, measure
+from moedsl.samples.report import report, text
+
+_HELP = (
+    'a line is {"input": "...", "output": "..."}',
+    'or {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}',
+)
+
+
+def run(a: Namespace) -> int:
+    if a.action is None:
+        print("give `moedsl data stats FILE`", file=sys.stderr)
+        return 1
+    path = Path(a.file)
+    path = path / "training.jsonl" if path.is_dir() else path
+    count = _counter(a.tokenizer)
+    measured = _measured(path, count, a.seconds) if not isinstance(count, Diagnostic) else count
+    if isinstance(measured, Diagnostic):
+        return talk.refused(a, [measured])
+    made = report(measured, str(path.parent), a.tokenizer)
+    if a.json:
+        talk.print_json(made)
+    else:
+        print(text(made, str(path)))
+    return 0
+
+
+def _counter(name: str | None) -> Tokens | Diagnostic:
+    if name is None:
+        return tokens.estimated
+    at = Label(Span(name, 0, 0))
+    try:
+        return tokens.of_tokenizer(name)
+    except ImportError:
+        help = "install transformers, or leave out `--tokenizer` for an estimate"
+        return error("data.tokenizer", "`--tokenizer` needs the package transformers", at, help=help)
+    except Exception as e:  # transformers raises errors of many kinds, and each is about the name
+        first = (str(e).strip() or type(e).__name__).splitlines()[0]
+        help = "name a folder with tokenizer.json, or a repository that this machine can reach"
+        return error("data.tokenizer", f"transformers cannot load the tokenizer `{name}`: {first}", at, help=help)
+
+
+def _measured(path: Path, count: Tokens, seconds: float) -> Measured | Diagnostic:
+    at = Label(Span(str(path), 0, 0))
+    try:
+        if path.exists() and not path.is_file():
+            return error("read.directory", f"{path} is not a regular file", at, help="name a file of JSON lines")
+        with path.open("rb") as file:
+            measured = measure(file, count, seconds, _progress)
+    except FileNotFoundError:
+        return error("read.missing", f"{path} does not exist", at, help="check the path")
+    except OSError as e:
+        return error("read.denied", f"{path} cannot be read: {e.strerror or e}", at, help="check its permissions")
+    except BadLine as e:
+        return error("data.line", f"line {e.number} of {path} {e.reason}", at, help=_HELP)
+    if not measured.counts:
+        return error("data.line", f"{path} has no sample", at, help=_HELP)
+    return measured
+
+
+def _progress(said: str) -> None:
+    print(f"  {said}", file=sys.stderr, flush=True)

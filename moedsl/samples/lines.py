@@ -1,0 +1,52 @@
+"""Read a line of JSONL as Bridge's data sets for fine-tuning do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from moedsl.schema.frozen import frozen
+
+TURNS = ("messages", "conversation", "conversations")
+"""The keys of a conversation (bridge data/sft_processing.py:142)."""
+PAIRS = (("input", "output"), ("prompt", "completion"))
+"""The keys of a prompt and its answer; a recipe reads the first pair (bridge data/builders/gpt_sft.py:71)."""
+
+
+class NotASample(ValueError):
+    """A line that is no sample, with the reason."""
+
+
+@frozen
+class Sample:
+    """The text of a line: a prompt and its answer, or the turns of a conversation."""
+
+    keys: tuple[str, ...]
+    text: str = ""
+    turns: tuple[Mapping[str, str], ...] = ()
+
+
+def read(line: bytes) -> Sample:
+    """Read one line; raises NotASample."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as e:
+        raise NotASample("is not JSON") from e
+    if not isinstance(row, dict):
+        raise NotASample("is not a JSON object")
+    for keys in PAIRS:
+        if all(isinstance(row.get(k), str) for k in keys):
+            return Sample(keys, " ".join(row[k] for k in keys))
+    for key in TURNS:
+        if isinstance(row.get(key), list):
+            return Sample((key,), turns=tuple(_turn(t) for t in row[key]))
+    raise NotASample(f"is no sample: its keys are {', '.join(map(str, row)) or 'none'}")
+
+
+def _turn(turn: Any) -> Mapping[str, str]:
+    found = turn if isinstance(turn, dict) else {}
+    role, text = found.get("role", found.get("from")), found.get("content", found.get("value"))
+    if not isinstance(role, str) or not isinstance(text, str):
+        raise NotASample("has a turn without `role` and `content`, which are texts")
+    return {"role": role.lower(), "content": text}

@@ -1,0 +1,98 @@
+"""Report the lengths of samples: percentiles, a histogram, what they fill of a sequence, and a run file's words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from moedsl.samples.lines import PAIRS
+from moedsl.samples.measure import Measured
+from moedsl.schema.samples import filled, groups
+from moedsl.support.text import counted, table, tokens
+
+_SHARES = (0.5, 0.9, 0.99)
+_SEQUENCES = tuple(1 << n for n in range(11, 18))
+_BAR = 40
+
+
+def report(m: Measured, folder: str, tokenizer: str | None) -> dict[str, Any]:
+    """Everything that is known of the samples, as JSON."""
+    total, lengths = m.counts.total(), groups(m.counts)
+    return {
+        "version": 1,
+        "samples": total,
+        "tokens": sum(n * c for n, c in m.counts.items()),
+        "tokenizer": tokenizer,
+        "read": m.share,
+        "keys": {"+".join(k): c for k, c in m.keys.items()},
+        "mean": sum(n * c for n, c in m.counts.items()) / total,
+        "percentiles": {f"{100 * s:g}": _percentile(m.counts, s) for s in _SHARES},
+        "longest": max(m.counts),
+        "histogram": _histogram(m.counts),
+        "sequences": [_sequence(lengths, m.counts, seq) for seq in _useful(m.counts)],
+        "lengths": lengths,
+        "statement": f'data "{folder}" lengths=[{", ".join(map(str, lengths))}]',
+    }
+
+
+def text(r: dict[str, Any], name: str) -> str:
+    """Write a report for people."""
+    how = f"by {r['tokenizer']}" if r["tokenizer"] else "estimated at 4 bytes each: `--tokenizer` counts them"
+    part = "" if r["read"] == 1 else f"; {r['read']:.0%} of the file was read, from all over it"
+    shares = ", ".join(f"{n}% {v:,}" for n, v in r["percentiles"].items())
+    most = max(r["histogram"].values())
+    bars = [(f"{int(n):,}", f"{c:,}", "#" * -(-c * _BAR // most)) for n, c in r["histogram"].items()]
+    held = [
+        (tokens(s["seq"]), f"{s['samples']:.1f}", f"{s['packed']:.0%}", f"{s['padded']:.0%}", f"{s['cut']:.1%}")
+        for s in r["sequences"]
+    ]
+    odd = [k for k in r["keys"] if k == "+".join(PAIRS[1])]
+    renamed = (
+        ["", f"A recipe reads `input` and `output`: rename the keys of {odd[0].replace('+', ' and ')}."] if odd else []
+    )
+    chat = any("+" not in k for k in r["keys"])
+    return "\n".join(
+        [
+            f"{name}: {counted(r['samples'], 'sample', ',')}, {r['tokens']:,} tokens ({how}){part}",
+            f"  mean {r['mean']:,.0f}, {shares}, longest {r['longest']:,}",
+            "",
+            *table([("up to", "samples", ""), *bars], "rrl"),
+            "",
+            *table([("seq", "in one", "packed", "padded", "cut"), *held]),
+            "",
+            "packed and padded: the share of the tokens that is theirs; cut: the samples that are longer",
+            *renamed,
+            "",
+            r["statement"],
+            *(['set dataset.preprocessing = "chat"'] if chat else []),
+        ]
+    )
+
+
+def _percentile(counts: Counter[int], share: float) -> int:
+    left = share * counts.total()
+    for n, count in sorted(counts.items()):
+        left -= count
+        if left <= 0:
+            return n
+    return max(counts)
+
+
+def _histogram(counts: Counter[int]) -> dict[str, int]:
+    """The number of samples up to each power of two, and above the one before."""
+    found = Counter[int]()
+    for n, count in counts.items():
+        found[1 << max(n - 1, 0).bit_length()] += count
+    return {str(n): found[n] for n in sorted(found)}
+
+
+def _useful(counts: Counter[int]) -> tuple[int, ...]:
+    """The sequences that are worth a look: up to the first that cuts no sample."""
+    whole = next((s for s in _SEQUENCES if s >= max(counts)), _SEQUENCES[-1])
+    return tuple(s for s in _SEQUENCES if s <= whole)
+
+
+def _sequence(lengths: list[int], counts: Counter[int], seq: int) -> dict[str, Any]:
+    packed, padded = (filled(lengths, seq, pack, 1) for pack in (True, False))
+    cut = sum(c for n, c in counts.items() if n > seq) / counts.total()
+    return {"seq": seq, "samples": packed.samples, "packed": packed.useful, "padded": padded.useful, "cut": cut}

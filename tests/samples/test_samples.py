@@ -1,0 +1,132 @@
+"""`moedsl data stats`: the lengths of samples, against Bridge's own data sets and by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.cli.main import main
+from moedsl.emit.dataset import dataset
+from moedsl.samples import measure as measuring
+from moedsl.samples import tokens
+from moedsl.samples.measure import BadLine, measure
+from tests.emit.test_data import CHAT, PADDED, WEIGHTS, ask, plain
+from tests.helpers.programs import compiled, plan_of
+
+PROMPT = {"input": "2+2 is", "output": "4"}
+TURNS = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
+OLD = {"conversations": [{"from": "User", "value": "hi"}, {"from": "Assistant", "value": "hello"}]}
+
+
+def lines(*rows: Any) -> io.BytesIO:
+    return io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+
+
+def counted(file: io.BytesIO, seconds: float = 60) -> Counter[int]:
+    return measure(file, tokens.estimated, seconds, lambda _: None).counts
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("row", [PROMPT, TURNS, OLD], ids=["prompts", "messages", "conversations"])
+def test_a_tokenizer_counts_what_bridge_trains_on(row: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "training.jsonl").write_text(json.dumps(row) + "\n")
+    plan = plan_of(PADDED + WEIGHTS + (CHAT if row is not PROMPT else ""))
+    read, _ = ask("lines", tmp_path, plain(dataset(plan)))
+    count = tokens.of_tokenizer(str(tmp_path / "letters"))
+    (only,) = measure(lines(row), count, 60, lambda _: None).counts
+    assert only == len(read)
+
+
+def test_an_estimate_is_a_token_for_four_bytes() -> None:
+    assert counted(lines({"input": "a" * 79, "output": "b" * 320})) == {101: 1}
+    assert counted(lines({"messages": [{"role": "user", "content": "é" * 20}]})) == {15: 1}
+    assert counted(lines(PROMPT, PROMPT, {"prompt": "2+2 is", "completion": "4"})) == {3: 3}
+
+
+MISTAKES = {
+    b"{": "is not JSON",
+    b"[1]": "is not a JSON object",
+    b"\xff": "is not JSON",
+    b'{"a": 1, "b": 2}': "is no sample: its keys are a, b",
+    b'{"input": 1, "output": "x"}': "is no sample: its keys are input, output",
+    b'{"messages": [{"role": "user"}]}': "has a turn without `role` and `content`, which are texts",
+    b'{"messages": ["hi"]}': "has a turn without `role` and `content`, which are texts",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_line_that_is_no_sample_has_its_number(line: bytes) -> None:
+    good = json.dumps(PROMPT).encode() + b"\n"
+    with pytest.raises(BadLine, match=f"^{re.escape(MISTAKES[line])}$") as found:
+        counted(io.BytesIO(good + b"\n" + good + line + b"\n" + good))
+    assert found.value.number == 4
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> tuple[io.BytesIO, Counter[int]]:
+    """A file of many parts, whose samples get longer towards its end."""
+    monkeypatch.setattr(measuring, "WHOLE", 1)
+    drawn = random.Random(5)
+    sizes = [4 * drawn.randint(1 + i // 10, 9 + i // 10) for i in range(4000)]
+    file = lines(*({"input": "", "output": "x" * (n - 5)} for n in sizes))
+    return file, Counter(n // 4 for n in sizes)
+
+
+def test_each_line_of_each_part_is_read_once(many: tuple[io.BytesIO, Counter[int]]) -> None:
+    file, expected = many
+    rows = file.getvalue().splitlines()
+    assert counted(file) == sum((counted(io.BytesIO(row)) for row in rows), Counter[int]())
+    assert counted(file).total() == expected.total()
+
+
+def test_a_file_that_takes_too_long_is_read_all_over(
+    many: tuple[io.BytesIO, Counter[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, _ = many
+    whole = counted(file)
+    clock = iter(range(10**6))
+    monkeypatch.setattr(measuring.time, "monotonic", lambda: next(clock))
+    said: list[str] = []
+    part = measure(file, tokens.estimated, 40, said.append)
+    mean = [sum(n * c for n, c in m.items()) / m.total() for m in (part.counts, whole)]
+    assert 0.1 < part.share < 0.9 and part.counts.total() < whole.total() and said
+    assert mean[0] == pytest.approx(mean[1], rel=0.2)
+
+
+def test_memory_does_not_grow_with_the_file() -> None:
+    def peak(times: int) -> int:
+        file = io.BytesIO(lines(PROMPT, TURNS).getvalue() * times)
+        tracemalloc.start()
+        counted(file)
+        return tracemalloc.get_traced_memory()[1], tracemalloc.stop()  # type: ignore[return-value]
+
+    assert peak(4000)[0] < 2 * peak(400)[0] + 10_000  # type: ignore[index]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "training.jsonl").write_bytes(lines(*[PROMPT] * 30, *[TURNS] * 30).getvalue())
+    assert main(["data", "stats", str(tmp_path), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["samples"] == 60 and made["keys"] == {"input+output": 30, "messages": 30} and made["read"] == 1
+    assert main(["data", "stats", str(tmp_path / "training.jsonl")]) == 0
+    out = capsys.readouterr().out
+    assert made["statement"] in out and "estimated" in out
+    run = compiled(f"qwen3_30b_a3b; h100 x 16; task sft; {made['statement']}\n{WEIGHTS}")
+    assert not run.failed and run.plans[0].samples is not None
+    assert main(["data", "stats", str(tmp_path / "none.jsonl")]) == 1
+    assert "read.missing" in capsys.readouterr().err
+    (tmp_path / "bad.jsonl").write_text('{"a": 1}\n')
+    assert main(["data", "stats", str(tmp_path / "bad.jsonl")]) == 1
+    assert "error[data.line]: line 1 of" in capsys.readouterr().err
+    (tmp_path / "empty.jsonl").write_text("")
+    assert main(["data", "stats", str(tmp_path / "empty.jsonl"), "--tokenizer", str(tmp_path / "none")]) == 1
+    assert "data.tokenizer" in capsys.readouterr().err
+    assert main(["data"]) == 1
