@@ -105,7 +105,7 @@ def _defaulted(p: Program, values: Values, overrides: Mapping[str, Any]) -> tupl
     for name, stated in run.items():
         rule = origins[name] = None if stated is not None else first_of(p.named("default", name), known.env)
         assert stated is not None or rule is not None, f"the stdlib gives no default for {name}"
-        value = stated if rule is None else evaluate(rule.expr, known.env)
+        value: Any = stated if rule is None else evaluate(rule.expr, known.env)
         value = value if isinstance(value, bool) else int(value)
         known.add({name: value})
         values = {**values, name: value}

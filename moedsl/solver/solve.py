@@ -139,8 +139,9 @@ def make_cost(problem: Problem) -> Cost:
 def _span(problem: Problem) -> float:
     """The tokens of the sample that a token attends to; 0 is the whole sequence, also where lengths are not known."""
     samples = problem.program.samples
-    known = problem.values["pack"] and samples is not None and samples.lengths
-    return filled(samples.lengths, problem.values["seq"], True, 1).span if known else 0
+    if samples is None or not samples.lengths or not problem.values["pack"]:
+        return 0
+    return filled(samples.lengths, problem.values["seq"], True, 1).span
 
 
 def _kernels(problem: Problem) -> dict[str, Any]:

@@ -187,9 +187,9 @@ def _named(cls: type[Any], first: int = 2) -> Rule:
 
 def _data(b: Builder, c: Sequence[Any]) -> ast.DataStmt:
     nodes = _nodes(c[1:])
-    found = {kind: next((n for n in nodes if isinstance(n, kind)), None) for kind in (ast.Name, ast.String)}
-    options = tuple(n for n in nodes if isinstance(n, ast.Binding))
-    return ast.DataStmt(found[ast.Name], found[ast.String], options, b.span(c))
+    word = next((n for n in nodes if isinstance(n, ast.Name)), None)
+    value = next((n for n in nodes if isinstance(n, ast.String)), None)
+    return ast.DataStmt(word, value, tuple(n for n in nodes if isinstance(n, ast.Binding)), b.span(c))
 
 
 def _clause(b: Builder, c: Sequence[Any]) -> Clause:
