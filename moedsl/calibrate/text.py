@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from moedsl.calibrate.fit import Fit, errors
+from moedsl.calibrate.memory import MemoryFit
 from moedsl.calibrate.runs import Measured
-from moedsl.schema.calibration import Constants, fitted
+from moedsl.schema.calibration import Constants
 
 
 def declaration(arch: str, found: Fit, runs: Sequence[Measured]) -> str:
@@ -31,12 +32,24 @@ def rounded(value: float) -> float:
 
 def changes(before: Constants, found: Fit) -> Iterator[str]:
     """Print one line for each constant that the runs moved."""
-    for name, c in fitted(before).items():
-        if name in found.moved:
-            yield f"  {name:<10} {before.stated(name):>8.3g} -> {found.constants.stated(name):>8.3g}   {c.about}"
+    for name in found.moved:
+        c = before.known[name]
+        yield f"  {name:<10} {before.stated(name):>8.3g} -> {found.constants.stated(name):>8.3g}   {c.about}"
 
 
 def verdict(runs: Sequence[Measured], before: Constants, found: Fit) -> str:
     """Print the median error over the runs, with the constants before and after."""
     was, now = (float(np.median(np.abs(np.expm1(-errors(runs, c))))) for c in (before, found.constants))
     return f"median error of the estimate {was:.1%} -> {now:.1%} over {len(runs)} runs (those of the fit)"
+
+
+def of_memory(f: MemoryFit) -> str:
+    """Print how far the estimate is from the measured peaks, or why nothing is fitted to them."""
+    if f.errors is None:
+        few = f"{f.runs} measured {'peak is' if f.runs == 1 else 'peaks are'} too few for {len(f.terms)} constants"
+        return f"memory: {few} ({', '.join(f.terms)}), so none is fitted; give at least {len(f.terms) + 1}"
+    before, fitted_, kept = f.errors
+    said = f"memory: median error {before:.1%} -> {fitted_:.1%} over {f.runs} runs, {kept:.1%} on runs kept back"
+    if not f.helps:
+        return f"{said}: no better than before, so none of its constants is stated"
+    return f"{said}; stated: {', '.join(f.moved) or 'none, because these runs determine none'}"

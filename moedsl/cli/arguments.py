@@ -317,8 +317,8 @@ COMMANDS: Mapping[str, Command] = {
         },
     ),
     "calibrate": _command(
-        "fit the constants of the speed estimate to measured runs",
-        _arg("files RUNS", 'JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440}', nargs="+"),
+        "fit the constants of the estimates to measured runs",
+        _arg("files RUNS", 'JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440, "peak_gb": 66.3}', nargs="+"),
         _arg("-o --output FILE", "the .moe file to write (default: standard output)"),
         _FOREIGN,
         _flag("--from-scratch", "start from the initial values, not from the stdlib's constants"),

@@ -7,7 +7,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from moedsl.calibrate import text
-from moedsl.calibrate.fit import fit
+from moedsl.calibrate.fit import Fit, fit
+from moedsl.calibrate.memory import fit_memory
 from moedsl.calibrate.runs import Measured, read
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
@@ -25,14 +26,15 @@ def run(a: Namespace) -> int:
         talk.say(diagnostics, {})
         return 1
     runs, failed = measured(a.files)
-    speed = [r for r in runs if r.tokens]
+    some = [r for r in runs if r.tokens or r.peak]
     if failed:
         return 1
-    if not speed:
-        print("no run measured its speed: a line needs tokens_per_s_per_gpu or step_time_s", file=sys.stderr)
+    if not some:
+        text = "no run measured its speed or its memory: a line needs tokens_per_s_per_gpu, step_time_s or peak_gb"
+        print(text, file=sys.stderr)
         return 1
     progress = talk.Progress()
-    said = "\n".join(_architecture(arch, speed, a.from_scratch, progress) for arch in sorted({r.arch for r in speed}))
+    said = "\n".join(_architecture(arch, some, a.from_scratch, progress) for arch in sorted({r.arch for r in some}))
     return _write(said, a.output)
 
 
@@ -51,12 +53,18 @@ def measured(files: list[str]) -> tuple[list[Measured], bool]:
 
 def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress: talk.Progress) -> str:
     some = [r for r in runs if r.arch == arch]
+    speed = [r for r in some if r.tokens]
     here = some[0].cost.hardware.constants
     before = first_guess(here) if from_scratch else here
-    fitted = fit(some, before, progress)
-    print(f"{arch}: {text.verdict(some, before, fitted)}", file=sys.stderr)
-    print("\n".join(text.changes(before, fitted)), file=sys.stderr)
-    return text.declaration(arch, fitted, some)
+    fitted = fit(speed, before, progress) if speed else Fit(before, ())
+    if speed:
+        print(f"{arch}: {text.verdict(speed, before, fitted)}", file=sys.stderr)
+    memory = fit_memory(some, fitted.constants)
+    if memory.runs:
+        print(f"{arch}: {text.of_memory(memory)}", file=sys.stderr)
+    both = Fit(memory.constants, (*fitted.moved, *memory.moved))
+    print("\n".join(text.changes(before, both)), file=sys.stderr)
+    return text.declaration(arch, both, some)
 
 
 def _write(said: str, output: str | None) -> int:
