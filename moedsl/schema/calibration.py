@@ -208,15 +208,15 @@ def first_guess(c: Constants) -> Constants:
 
 
 def wrong(c: Constant, before: Constant | None = None) -> Iterator[str]:
-    """Write what is impossible in a declaration, or in one instead of another: a formula reads the constant."""
-    if before is not None and not _alike(c.unit, before.unit):
-        yield f"its unit is {before.unit}, not {c.unit}"
-    elif before is not None and not before.lowest <= c.lowest <= c.highest <= before.highest:
-        yield f"its range must be within {before.low:g} to {before.high:g} {before.unit}"
+    """Write what is impossible in a declaration, or in one that replaces another, for which formulas were written."""
     if c.low > c.high:
         yield f"low {c.low:g} is above high {c.high:g}"
     elif not c.low <= c.value <= c.high:
         yield f"value {c.value:g} is not between low {c.low:g} and high {c.high:g}"
+    elif before is not None and not _alike(c.unit, before.unit):
+        yield f"its unit is {before.unit}, not {c.unit}"
+    elif before is not None and not before.lowest <= c.lowest <= c.highest <= before.highest:
+        yield f"its range must be within {before.low:g} to {before.high:g} {before.unit}"
     if c.spread > 1:
         yield f"spread {c.spread:g} is above 1: it is a share of the value"
     elif c.spread and not c.low:
