@@ -9,10 +9,13 @@ from typing import Any
 import jinja2
 
 from moedsl.diagnostics.visible import visible
+from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.estimate import Stage
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
 from moedsl.report import ranks, schedule, trades
+from moedsl.report.ticks import linear
+from moedsl.schema.axes import show
 
 MOST_RANKS = 1024
 """The most ranks to draw; of a larger world, the first NVLink domains."""
@@ -43,6 +46,8 @@ def _view(p: Plan) -> dict[str, Any]:
         "text": plan_text(p),
         "memory": memory(p),
         "time": bars(p.estimate.breakdown, p.estimate.step_time_s),
+        "time_ticks": _ticks(p.estimate.step_time_s),
+        "decisions": [_decision(d) for d in p.decisions],
         "timeline": timeline(p),
         "trades": trades.trades(p),
         "meshes": meshes(p),
@@ -52,14 +57,30 @@ def _view(p: Plan) -> dict[str, Any]:
 def memory(p: Plan) -> dict[str, Any]:
     """Stacked bars, one for each stage, as shares of the larger of capacity and peak."""
     m = p.estimate.memory
-    widest = max(m.visible_gib, *(s.total_gib for s in m.stages))
-    rows = [
-        {"stage": s.stage, "layers": _layers(s), "total": s.total_gib, "parts": [*_stack(s, widest)]} for s in m.stages
+    worst = m.upper_gib + m.unused_gib + m.outside.upper_gib
+    widest = max(m.visible_gib, worst, *(s.total_gib for s in m.stages))
+    rows: list[dict[str, Any]] = [
+        {"stage": s.stage, "layers": _layers(s), "total": s.total_gib, "parts": [*_stack(s, widest)], "worst": None}
+        for s in m.stages
     ]
+    most = max(rows, key=lambda row: row["total"])
+    most["worst"] = {
+        "gib": worst, "left": most["total"] / widest * 100, "width": (worst - most["total"]) / widest * 100,
+    }  # fmt: skip
     lines = {"capacity": m.visible_gib / widest * 100}
     legend = [{"name": k, "colour": c} for k, c in zip(MEMORY, COLOURS, strict=False)]
     sizes = {"peak": m.peak_gib, "capacity": m.visible_gib, "verdict": m.verdict}
-    return {"rows": rows, "lines": lines, "legend": legend, **sizes}
+    return {"rows": rows, "lines": lines, "legend": legend, "ticks": _ticks(widest), **sizes}
+
+
+def _ticks(whole: float) -> list[dict[str, Any]]:
+    """The ticks of a bar from 0, as shares of the whole."""
+    return [{"at": t / whole * 100, "text": f"{t:g}"} for t in linear(0, whole)]
+
+
+def _decision(d: Decision) -> dict[str, str]:
+    origin = d.origin + (" (advice)" if d.advice else "")
+    return {"name": d.name, "value": show(d.value), "origin": origin, "because": d.because or ""}
 
 
 def _layers(stage: Stage) -> str:

@@ -1,4 +1,4 @@
-"""Draw memory against speed and GPUs against time: points in a box of 1000 x 260, from the plan's `pareto`."""
+"""Draw memory against speed and GPUs against time: points with axes, from the plan's `pareto`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from attrs import frozen
 
 from moedsl.planner.model.answers import Priced
 from moedsl.planner.model.plan import Plan
+from moedsl.report.ticks import decades, doubles, linear
 from moedsl.schema.axes import pairs
 
 Point = tuple[Priced, Mapping[str, Any] | None]
 """A layout and what differs from the plan; None for the plan itself."""
-WIDTH, HEIGHT, MARGIN = 1000, 260, 12
+LEFT, RIGHT, TOP, BOTTOM = 60, 988, 12, 260
+"""The box of the points; labels are to the left of it and below."""
 
 
 @frozen
@@ -32,6 +34,12 @@ class Axis:
         """The position of a value on the axis, from 0 to 1; the middle if all values are equal."""
         low, high, v = (math.log(x) if self.log else x for x in (self.low, self.high, value))
         return 0.5 if high == low else (v - low) / (high - low)
+
+    def ticks(self) -> list[float]:
+        """The values with a tick; whole numbers double."""
+        if not self.log:
+            return linear(self.low, self.high)
+        return decades(self.low, self.high) if self.digits else doubles(self.low, self.high)
 
     def text(self, value: float) -> str:
         """The label of a value."""
@@ -55,16 +63,21 @@ def _drawing(title: str, points: Sequence[Point], key: str, unit: str, log: bool
     dots = [_dot(p, x.share(v), y.share(t), f"{x.text(v)} {unit}") for p, v, t in zip(points, xs, ys, strict=True)]
     front = sorted((d["x"], d["y"]) for d in dots if d["kind"] != "plan" or key == "gpus")
     line = " ".join(f"{a:.1f},{b:.1f}" for a, b in front)
-    return {"title": title, "dots": dots, "line": line, "x": _ends(x), "y": _ends(y)}
+    across = [{"at": _across(x.share(t)), "text": f"{t:,.6g}"} for t in x.ticks()]
+    upwards = [{"at": _upwards(y.share(t)), "text": f"{t:,.4g}"} for t in y.ticks()]
+    return {"title": title, "dots": dots, "line": line, "x": x.name, "y": y.name, "across": across, "upwards": upwards}
 
 
-def _ends(a: Axis) -> dict[str, str]:
-    return {"name": a.name, "low": a.text(a.low), "high": a.text(a.high)}
+def _across(share: float) -> float:
+    return LEFT + share * (RIGHT - LEFT)
+
+
+def _upwards(share: float) -> float:
+    return BOTTOM - share * (BOTTOM - TOP)
 
 
 def _dot(point: Point, x: float, y: float, what: str) -> dict[str, Any]:
     """A point with its tooltip; a slower step is further up."""
     f, changes = point
     kind, other = ("plan", "the plan") if changes is None else ("better", pairs(changes) or "as the plan")
-    at = {"x": MARGIN + x * (WIDTH - 2 * MARGIN), "y": HEIGHT - MARGIN - y * (HEIGHT - 2 * MARGIN)}
-    return {**at, "kind": kind, "title": f"{what}, {f.step_time_s:.2f} s a step: {other}"}
+    return {"x": _across(x), "y": _upwards(y), "kind": kind, "title": f"{what}, {f.step_time_s:.2f} s a step: {other}"}

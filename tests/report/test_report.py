@@ -5,18 +5,21 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from moedsl.cli import answers
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.planner.model.plan import Plan
-from moedsl.report import ranks, schedule
+from moedsl.report import ranks, schedule, ticks
 from moedsl.report.page import SIGN, memory, page
 from moedsl.schema import rank_groups
+from tests.editors.needs import program
 from tests.helpers import bridge_process
 
 SHAPES = [(1, 1, 3), (2, 1, 4), (4, 1, 3), (4, 1, 8), (2, 2, 4), (4, 3, 8), (8, 2, 16)]
@@ -75,7 +78,7 @@ def test_ranks_stand_where_the_meshes_say(sizes: tuple[int, ...]) -> None:
 class Balance(HTMLParser):
     """Open tags, to see that the page closes what it opens, and addresses that it would load."""
 
-    VOID = ("meta", "br", "rect")
+    VOID = ("meta", "br", "rect", "line")
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,3 +175,50 @@ def test_a_stage_says_its_layers_and_the_head_its_verdict() -> None:
     text = page([plan])
     assert f"rank: {plan.estimate.memory.verdict}</span>" in text
     assert f"3 dense, {stages[0]['moe']} MoE" in text and f"{stages[3]['moe']} MoE, 1 MTP" in text
+
+
+def test_every_reader_gets_the_numbers() -> None:
+    """Axes have ticks, points a name for the keyboard and a screen reader, the worst case is drawn once."""
+    result = compile_source(Source("run.moe", "qwen3_30b_a3b; h100 x 16; throughput first"))
+    answers.add(result, None, True, None)
+    (plan,) = result.plans
+    text = page([plan])
+    points = len(re.findall(r"<circle ", text))
+    assert points == len(re.findall(r'<circle [^>]*tabindex="0" role="img" aria-label="[^"]+"', text)) > 2
+    assert len(re.findall(r'class="grid"', text)) >= 8
+    assert text.count('<i class="worst"') == 1
+    assert all(f'<th scope="row">{d.name}</th>' in text for d in plan.decisions)
+    assert "prefers-color-scheme: dark" in text and "@media print" in text and 'name="viewport"' in text
+    assert "&lt;div" not in text and "&lt;span" not in text
+
+
+@pytest.mark.parametrize(
+    "low, high, expected", [(0, 185, [0, 50, 100, 150]), (0, 0.7, [0, 0.2, 0.4, 0.6]), (10, 10, [10]), (11, 19, [12, 14, 16, 18])]
+)  # fmt: skip
+def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
+    assert ticks.linear(low, high) == pytest.approx(expected)
+
+
+def test_ticks_of_equal_ratios_are_few() -> None:
+    assert ticks.doubles(1, 4096) == [1, 4, 16, 64, 256, 1024, 4096] and ticks.doubles(8, 8) == [8]
+    assert ticks.decades(18.77, 600) == [20, 50, 100, 200, 500]
+    assert ticks.decades(10, 19) == [10, 12, 14, 16, 18] and ticks.decades(0.3, 0.3) == [0.3]
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_browser_shows_it_without_scrolling_sideways(width: int, tmp_path: Path) -> None:
+    chromium = program("chromium", "chromium")
+    text = page(plans("deepseek_v3; gb200 x 256; throughput first; pin pp=4 vpp=4 ep=64 recompute=[mla_up_proj]"))
+    file = tmp_path / "r.html"
+    frame = f'<iframe src="r.html" style="border:0;width:{width}px;height:2000px"></iframe>'
+    tell = "onload = () => document.title = frames[0].document.documentElement.scrollWidth"
+    file.write_text(text, encoding="utf-8")
+    (tmp_path / "frame.html").write_text(f"<title></title>{frame}<script>{tell}</script>", encoding="utf-8")
+    words = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    shown = subprocess.run(
+        [chromium, *words, profile, "--virtual-time-budget=4000", f"file://{tmp_path}/frame.html"],
+        capture_output=True, text=True, check=True, timeout=120,
+    ).stdout  # fmt: skip
+    found = re.search(r"<title>(\d+)</title>", shown)
+    assert found and int(found[1]) <= width
