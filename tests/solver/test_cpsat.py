@@ -9,11 +9,17 @@ from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 from moedsl.solver.space import mesh_table
+from tests.helpers import rotation
 from tests.helpers.small_programs import program
 
 
 @pytest.mark.parametrize(
-    "text", ["qwen3_30b_a3b; h100 x 24; scale first", "deepseek_v3; gb200 x 16; throughput first; seq 8k; batch 48"]
+    "text",
+    rotation.some(
+        "other solver",
+        ["qwen3_30b_a3b; h100 x 24; scale first", "deepseek_v3; gb200 x 16; throughput first; seq 8k; batch 48"],
+        1,
+    ),
 )
 def test_cp_sat_finds_the_same_meshes(text: str) -> None:
     """The structural laws again, as products and divisions of a constraint solver."""
