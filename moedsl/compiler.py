@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from attrs import define, evolve, field
-
 from moedsl.checker import phases, training_inputs
 from moedsl.checker.check import check
 from moedsl.checker.program import Program
+from moedsl.classes.fields import define, evolve, field
 from moedsl.diagnostics.model import Diagnostic, warning
 from moedsl.diagnostics.source import Source
 from moedsl.planner import experiment

@@ -29,8 +29,10 @@ def read(stmt: ast.AdapterStmt | None, trains: bool, diagnostics: list[Diagnosti
         diagnostics.append(error("check.unknown_word", text, stmt.method.span, help=suggest(method, [*METHODS])))
         return None
     own = _options(stmt.bindings, method, diagnostics) if stmt else {}
+    if not trains:
+        return None
     options: dict[str, Any] = {**adapters.defaults(method), "method": method, **own}
-    return Adapter(**options) if trains else None
+    return Adapter(**options)
 
 
 def _options(bindings: tuple[ast.Binding, ...], method: str, diagnostics: list[Diagnostic]) -> dict[str, Any]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attrs import evolve
-
 from moedsl.checker import adapter_options, data_options, overrides, phases, training_inputs, units, vlm_options
 from moedsl.checker import isolation as isolate
 from moedsl.checker.hidden_text import hidden
 from moedsl.checker.program import Allow, Isolation, Pin, Program
 from moedsl.checker.run_draft import STATEMENTS, Draft, hardware_like, runs
+from moedsl.classes.fields import evolve, frozen
 from moedsl.cost import pipeline
 from moedsl.diagnostics.model import ADD, Diagnostic, Fix, Instead, error, note, suggest
 from moedsl.diagnostics.source import Span
@@ -25,7 +24,6 @@ from moedsl.rules.types import Inference
 from moedsl.schema import axes
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.facts import Hardware, Model
-from moedsl.schema.frozen import frozen
 from moedsl.schema.samples import Samples
 from moedsl.schema.symbols import AXES, FINE_TUNES, PRECISIONS, RISKS, ROUTINGS, RUN, TASKS, Type
 from moedsl.schema.versions import PRODUCTS, as_number, is_version

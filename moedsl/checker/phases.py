@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import evolve
-
 from moedsl.checker.program import Program
+from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.syntax import ast
 

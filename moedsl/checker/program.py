@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import field
-
+from moedsl.classes.fields import field, frozen
 from moedsl.diagnostics.source import Span
 from moedsl.megatron.recipes import LIKE
 from moedsl.rules.rule import Let, Rule, Rules
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.facts import Hardware, Model
-from moedsl.schema.frozen import frozen
 from moedsl.schema.samples import Samples
 
 

@@ -10,12 +10,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from attrs import evolve, field
-
+from moedsl.classes.fields import evolve, field, frozen
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, Label, error, suggest
 from moedsl.rules.library import Library
 from moedsl.schema import axes
-from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import ABSENT_HERE, PRECISIONS, ROUTINGS, TASKS, WORD_ELSEWHERE
 from moedsl.syntax import ast
 

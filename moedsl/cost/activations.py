@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import evolve
 
+from moedsl.classes.fields import evolve, frozen
 from moedsl.cost import adapters, mixers, sparse
 from moedsl.cost.adapters import Linear
 from moedsl.cost.blocks import products, routed_width, with_experts
@@ -23,7 +23,6 @@ from moedsl.cost.rows import Floats, Table
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
 from moedsl.schema.facts import Model, Vision
-from moedsl.schema.frozen import frozen
 
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 BIT = {word: i for i, word in enumerate(RECOMPUTE)}

@@ -8,6 +8,8 @@ without an FP8 recipe steps from the buffer itself. Bridge's optimizers have suc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from moedsl.cost import formats, memory
 from moedsl.cost.cases import Case
 from moedsl.cost.memory import Counts, Prices, Trained
@@ -32,9 +34,12 @@ def copies(n: Counts, t: Table, gpus: int) -> Prices:
     return {f"{name}_shard": each * (of.dense * dense + of.expert * expert) for name, of in n.learning.items()}
 
 
-def prices(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, case: Case) -> dict[str, Prices]:
-    """Return the bytes of each kind by feature, for every row of `t`; the copies count as buffers."""
+def prices(
+    m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, case: Case, before: Mapping[str, Prices] | None = None
+) -> dict[str, Prices]:
+    """Return the bytes of each kind by feature, for every row of `t`; the copies count as buffers. `before` are the
+    `memory.prices` of the rows, if they are known: all that is held besides is the same."""
     n = memory.counts(m, t, learns)
     transposes = hw.transposes if case.transposes is None else case.transposes
-    buffers = memory.added(copies(n, t, gpus), memory.always(m, hw, t, learns, case))
-    return {**memory.held(n, t, gpus, transposes), "buffers": buffers}
+    held = {kind: before[kind] for kind in memory.HELD} if before else memory.held(n, t, gpus, transposes)
+    return {**held, "buffers": memory.added(copies(n, t, gpus), memory.always(m, hw, t, learns, case))}

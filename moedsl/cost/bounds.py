@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from moedsl.classes.fields import frozen
 from moedsl.cost import cases, outside
 from moedsl.cost.estimate import Cost
 from moedsl.cost.outside import Part
-from moedsl.schema.frozen import frozen
 from moedsl.schema.units import GIB
 
 FITS, TIGHT, NOT = "FITS", "TIGHT", "DOES NOT FIT"

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import evolve
-
+from moedsl.classes.fields import evolve, frozen
 from moedsl.schema.calibration import Constants
-from moedsl.schema.frozen import frozen
 
 STASH = 1.2
 """A whole-iteration graph's paged stash over what the experts save at the mean, whatever the routing (core

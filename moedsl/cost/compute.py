@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import astuple
 from numpy.typing import ArrayLike
 
+from moedsl.classes.fields import frozen, values
 from moedsl.cost import activations, adapters, formats, mixers, sparse
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
@@ -23,7 +23,6 @@ from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, PRECISION
 from moedsl.schema.calibration import Constants
 from moedsl.schema.facts import Hardware, Model
-from moedsl.schema.frozen import frozen
 
 RATE = {"bf16": "bf16", "fp8_blockwise": "fp8", "fp8_current": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 """The peak of `Hardware.tflops` that a precision uses."""
@@ -37,7 +36,7 @@ square 8, their sum 4, the product with the scale 8, the copy in BF16 6, the pro
 models/minimax_m2/minimax_m2_provider.py:65-85)."""
 WIDE = 256.0
 """Numbers of the query, key and value of a head of 128, of which `attention` is stated."""
-FUSED = [PRECISION.index(p) for p in ("mxfp8", "nvfp4")]
+FUSED = np.array([p in ("mxfp8", "nvfp4") for p in PRECISION])
 """Precisions in which one kernel runs the experts."""
 WHOLE = CUDA_GRAPH.index("full_iteration")
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
@@ -105,7 +104,7 @@ class Work:
 
     def take(self, at: Ints) -> Work:
         """Select the rows `at`."""
-        return Work(*(seconds[at] for seconds in astuple(self, recurse=False)))
+        return Work(*(seconds[at] for seconds in values(self)))
 
 
 def clock(hw: Hardware) -> float:
@@ -130,7 +129,7 @@ def fused(precision: Ints, cuda_graph: Ints) -> Ints:
     Transformer Engine has it for MXFP8 and NVFP4 (te pytorch/ops/fused/grouped_mlp.py:408). It needs static shapes, so
     it is used with the captured iteration (bridge perf_recipes/deepseek/gb200/deepseek_v3.py:163).
     """
-    return np.isin(precision, FUSED) & (cuda_graph >> WHOLE & 1)
+    return FUSED[precision] & (cuda_graph >> WHOLE & 1)
 
 
 def stream(hw: Hardware) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-from attrs import evolve
 from numpy.typing import ArrayLike, NDArray
 
+from moedsl.classes.fields import evolve, frozen
 from moedsl.cost import (
     adapters,
     at_step,
@@ -30,7 +30,6 @@ from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Hardware, Model
-from moedsl.schema.frozen import frozen
 
 Columns = Mapping[str, ArrayLike]
 """Axis name to a column of codes (`moedsl.schema.axes`) or one number; what is missing takes its default."""
@@ -38,6 +37,16 @@ FSDP = BY_NAME["sharding"].words.index("fsdp")
 _PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3
 """More than DEEPEST x pp microbatches do not fill a pipeline further."""
+
+
+@frozen
+class Timed:
+    """Rows to time, with the unique ones by what each part of the time reads."""
+
+    full: dict[str, Ints]
+    shape: Table
+    layer: Table
+    once: Table
 
 
 @frozen
@@ -150,18 +159,25 @@ class Cost:
 
     def time(self, cols: Columns) -> Floats:
         """Return the seconds of one step, by row, in whole nanoseconds."""
-        full = self._keyed(cols)
-        return np.concatenate([self._time(part) for part in rows.chunks(full, rows.length(full))])
+        return self.time_of(self.timed(cols))
 
-    def _time(self, full: dict[str, Ints]) -> Floats:
-        n = rows.length(full)
-        levels = rows.Levels.of(full, (*step.LAYER, *step.ONCE))
-        shape, t = levels.table(("pp", "vpp"), n), levels.table(step.LAYER, n)
-        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
-        slowest, alone = self._slowest(shape, priced, t)
-        once = levels.table(step.ONCE, n)
-        wire, adam = self._once(once)
-        total = sum(self._outside(full, slowest, alone, wire[once.inverse]).values()) + adam[once.inverse]
+    def timed(self, cols: Columns) -> Iterator[Timed]:
+        """Yield the rows as `time_of` reads them, which do not depend on the machine's constants."""
+        full = self._keyed(cols)
+        for part in rows.chunks(full, rows.length(full)):
+            n, levels = rows.length(part), rows.Levels.of(part, (*step.LAYER, *step.ONCE))
+            yield Timed(part, *(levels.table(names, n) for names in (("pp", "vpp"), step.LAYER, step.ONCE)))
+
+    def time_of(self, parts: Iterable[Timed]) -> Floats:
+        """Return the `time` of rows that are read already."""
+        return np.concatenate([self._time(part) for part in parts])
+
+    def _time(self, part: Timed) -> Floats:
+        priced = step.microbatch(self.model, self.hardware, part.layer, self.seq, self._trained, self._skew)
+        slowest, alone = self._slowest(part.shape, priced, part.layer)
+        once = part.once.inverse
+        wire, adam = self._once(part.once)
+        total = sum(self._outside(part.full, slowest, alone, wire[once]).values()) + adam[once]
         return np.where(slowest > 0, np.round(total, 9), np.inf)
 
     def peaks(self, row: Mapping[str, int], ways: Sequence[cases.Case]) -> list[float]:
@@ -169,8 +185,12 @@ class Cost:
         full = self._keyed(row)
         profile = profiles.fullest(self.model, self._layout(full), int(full["deep"]))
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
-        both = [(self._prices(t, way), self._step_prices(t, way)) for way in ways]
-        return [max(float((profile @ memory.matrix(self.model, p, 1)).max()) for p in moments) for moments in both]
+        copied, peaks = bool(at_step.copied(t).any()), list[float]()
+        for way in ways:
+            priced = self._prices(t, way)
+            moments = [priced, self._step_prices(t, way, priced)] if copied else [priced]
+            peaks.append(max(float((profile @ memory.matrix(self.model, p, 1)).max()) for p in moments))
+        return peaks
 
     def memory_report(self, row: Mapping[str, int]) -> list[memory.StageMemory]:
         """Return every stage of one row in parts; raises ValueError if its (pp, vpp) have no layout."""
@@ -178,7 +198,8 @@ class Cost:
         layout = self._layout(full)
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
         best = self.uncertain.best
-        priced, stepping = self._prices(t, best), self._step_prices(t, best)
+        priced = self._prices(t, best)
+        stepping = self._step_prices(t, best, priced)
         counts = profiles.memory(self.model, layout, int(full["deep"]))
         tp, ep, etp = (int(full[name]) for name in ("tp", "ep", "etp"))
         report = list[memory.StageMemory]()
@@ -282,12 +303,16 @@ class Cost:
         return of_step / (self.gpus * 1e12 * np.asarray(seconds, float))
 
     def _prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:
-        at = evolve(at, unfused=not self.fused_activation, stash=self.stash, capacity=self.capacity)
-        at = evolve(at, scores=self.scores, accumulates=self.accumulates)
+        at = evolve(
+            at, unfused=not self.fused_activation, stash=self.stash, capacity=self.capacity, scores=self.scores,
+            accumulates=self.accumulates,
+        )  # fmt: skip
         return memory.prices(self.model, self.hardware, t, self.gpus, self.seq, self._trained, at)
 
-    def _step_prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:
-        return at_step.prices(self.model, self.hardware, t, self.gpus, self._trained, at)
+    def _step_prices(
+        self, t: Table, at: cases.Case, before: Mapping[str, memory.Prices] | None = None
+    ) -> dict[str, memory.Prices]:
+        return at_step.prices(self.model, self.hardware, t, self.gpus, self._trained, at, before)
 
     @property
     def _trained(self) -> memory.Trained:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import evolve, field
 
+from moedsl.classes.fields import evolve, field, frozen
 from moedsl.cost import activations, adapters, formats, mixers, parameters, sharded
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
 from moedsl.cost.cases import Case
@@ -22,11 +22,11 @@ from moedsl.cost.rows import Floats, Table
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH
 from moedsl.schema.facts import Hardware, Model
-from moedsl.schema.frozen import frozen
 
 Prices = Mapping[str, Floats]
 """Bytes by feature of `profiles.of_memory`."""
-KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
+HELD = ("weights", "gradients", "optimizer")
+KINDS = (*HELD, "activations", "buffers")
 COLUMNS = (
     "tp", "cp", "etp", "ep", "micro_batch", "recompute", "offload", "offload_modules", "dispatcher", "cuda_graph",
     "ep_overlap", "precision", "fp8_weights", "sharding", "moments", "grad_reduce",

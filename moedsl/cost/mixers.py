@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from moedsl.classes.fields import frozen
 from moedsl.schema.facts import Model
-from moedsl.schema.frozen import frozen
 
 MAMBA_CHUNK = 128
 """Tokens between two states that the scan of a Mamba-2 mixer keeps (core ssm/mamba_mixer.py:192; `chunk_size`)."""

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from moedsl.classes.fields import frozen
 from moedsl.cost.blocks import routed_width
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.calibration import Constants
 from moedsl.schema.facts import Hardware, Model
-from moedsl.schema.frozen import frozen
 
 COLUMNS = ("tp", "cp", "pp", "ep", "etp", "micro_batch", "dispatcher")
 """The axes that this memory depends on."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from moedsl.classes.fields import frozen
 from moedsl.cost import mixers, sparse
 from moedsl.cost.blocks import in_mtp, kinds, products, routed_width
 from moedsl.cost.pipeline import Chunk, Layout, layout_for
 from moedsl.schema.facts import Model, Vision
-from moedsl.schema.frozen import frozen
 
 
 @frozen

@@ -23,9 +23,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
+from moedsl.classes.fields import frozen
 from moedsl.cost import blocks, mixers, segments
 from moedsl.schema.facts import Model
 

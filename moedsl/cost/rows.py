@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from moedsl.classes.fields import frozen
 from moedsl.schema.axes import AXES
-from moedsl.schema.frozen import frozen
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
@@ -45,7 +46,14 @@ class Table:
 
     def narrow(self, names: Sequence[str]) -> Table:
         """Return the unique combinations of fewer columns; its inverse leads from this table's rows."""
-        return Levels.of(self.columns, names).table(names)
+        key = (*names,)
+        if key not in self._narrowed:
+            self._narrowed[key] = Levels.of(self.columns, names).table(names)
+        return self._narrowed[key]
+
+    @cached_property
+    def _narrowed(self) -> dict[tuple[str, ...], Table]:
+        return {}
 
 
 @frozen
@@ -108,7 +116,7 @@ def _levels(column: Ints) -> tuple[Ints, Index]:
 def _flagged(column: Ints, size: int) -> tuple[Ints, Index]:
     seen = np.zeros(size, bool)
     seen[column] = True
-    values, place = np.flatnonzero(seen), np.empty(size, np.intp)
+    values, place = seen.nonzero()[0], np.empty(size, np.intp)
     place[values] = np.arange(len(values))
     return values, place[column]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import evolve
 from numpy.typing import NDArray
 
+from moedsl.classes.fields import evolve
 from moedsl.cost import activations, adapters, communication, compute, formats, sparse
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import counted, kinds, with_experts

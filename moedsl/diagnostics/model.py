@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import field, frozen
-
+from moedsl.classes.fields import field, frozen
 from moedsl.diagnostics.pages import require_declared
 from moedsl.diagnostics.source import Source, Span
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from attrs import frozen
+from moedsl.classes.fields import frozen
 
 FILE = Path(__file__).with_name("pages.md")
 _HEADING = re.compile(r"## (\S+) \((.+)\)")

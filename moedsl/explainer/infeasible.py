@@ -8,12 +8,12 @@ from functools import cached_property
 from attrs import evolve
 
 from moedsl.checker.program import Program
+from moedsl.classes.fields import frozen
 from moedsl.explainer.nearest import NOTHING, Nearest, Values, anywhere, breaking, too_large, too_slow
 from moedsl.explainer.relax import Relaxation, relaxations, whatever_the_gpus
 from moedsl.explainer.together import Together, further, together
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
-from moedsl.schema.frozen import frozen
 from moedsl.schema.gpu_counts import counts
 from moedsl.schema.symbols import CASES
 from moedsl.solver.fits import fits, fits_where_legal

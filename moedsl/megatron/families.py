@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import frozen
-
+from moedsl.classes.fields import frozen
 from moedsl.megatron.values import Call
 from moedsl.schema.facts import Model
 from moedsl.schema.symbols import FINE_TUNES

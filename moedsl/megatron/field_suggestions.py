@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from moedsl.classes.fields import frozen
 from moedsl.diagnostics.model import Instead, suggest
 from moedsl.megatron.fields import field_names, sections
-from moedsl.schema.frozen import frozen
 
 SHOWN = 3
 """The most fields of one name to list."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from moedsl.schema.frozen import frozen
+from moedsl.classes.fields import frozen
 
 DATA = Path(__file__).resolve().parent
 LATEST = "0.6.2"
@@ -32,7 +33,8 @@ class Field:
 @cache
 def versions() -> tuple[str, ...]:
     """The Bridge versions whose fields are known."""
-    return tuple(sorted(f.stem.removeprefix("bridge_fields_") for f in DATA.glob("bridge_fields_*.json")))
+    stems = (name.removesuffix(".json") for name in os.listdir(DATA))
+    return tuple(sorted(s.removeprefix("bridge_fields_") for s in stems if s.startswith("bridge_fields_")))
 
 
 @lru_cache(maxsize=4)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from attrs import field, frozen
+from moedsl.classes.fields import field, frozen
 
 
 @frozen

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import evolve
-
 from moedsl.checker.program import Pin, Program
+from moedsl.classes.fields import evolve
 from moedsl.cost import adapters, parameters, pipeline
 from moedsl.cost.bounds import TIGHT, Bounds, bounds
 from moedsl.diagnostics.model import Diagnostic, to_json

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import evolve
-
 from moedsl.checker.program import Pin, Program
+from moedsl.classes.fields import evolve, frozen
 from moedsl.planner.model.decisions import Difference
 from moedsl.planner.model.plan import Against4k, Batch, Layout
 from moedsl.schema import axes
-from moedsl.schema.frozen import frozen
 from moedsl.solver.solve import Chosen, solve
 from moedsl.support.text import counted, tokens
 

@@ -7,16 +7,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import attrs
-
 from moedsl.checker.program import Program
+from moedsl.classes.fields import fields
 from moedsl.diagnostics.model import Diagnostic, note
 from moedsl.megatron import adapters
 from moedsl.planner.model.decisions import Benchmark, Decision, Experiment
 from moedsl.planner.model.plan import Batch, Layout, Policy
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
 from moedsl.schema import axes
-from moedsl.schema.facts import Model
+from moedsl.schema.facts import Model, Vision
 from moedsl.solver.solve import Chosen
 
 LENGTH = 12
@@ -74,8 +73,12 @@ def facts_of(model: Model) -> str:
 
     Defaults are left out, so that a fact which the language gains changes no experiment of models without it.
     """
-    said = attrs.asdict(model, filter=lambda a, value: a.name != "revision" and value != a.default)
-    return json.dumps(said, sort_keys=True, default=str)
+    return json.dumps(_stated(model), sort_keys=True, default=_stated)
+
+
+def _stated(facts: Model | Vision) -> dict[str, Any]:
+    every = {f: getattr(facts, f.name) for f in fields(facts.__class__)}
+    return {f.name: value for f, value in every.items() if f.name != "revision" and value != f.default}
 
 
 def experiment(

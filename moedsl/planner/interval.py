@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from moedsl.classes.fields import frozen
 from moedsl.cost import Cost
 from moedsl.planner.model.estimate import Interval, Leaning
 from moedsl.schema.axes import AXES
-from moedsl.schema.frozen import frozen
 from moedsl.solver import uncertainty
 from moedsl.solver.table import Row
 

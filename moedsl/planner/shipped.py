@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from math import isnan, log2
 from typing import Any
 
-from attrs import evolve
-
 from moedsl.checker.program import Pin, Program
+from moedsl.classes.fields import evolve
 from moedsl.cost.bounds import verdict
 from moedsl.megatron.recipes import Shipped
 from moedsl.megatron.values import stages

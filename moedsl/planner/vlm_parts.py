@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from attrs import evolve
-
 from moedsl.checker.program import Program
+from moedsl.classes.fields import evolve
 from moedsl.cost import Cost, tower
 from moedsl.cost.memory import KINDS
 from moedsl.planner.model.estimate import Estimate, Freeze, Part, VisionNote

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from moedsl.classes.fields import frozen
 from moedsl.cost.compute import RATE
 from moedsl.planner.model.estimate import Estimate
 from moedsl.planner.model.walls import (
@@ -30,7 +31,6 @@ from moedsl.rules.ids import Block, LetName
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.schema.frozen import frozen
 from moedsl.schema.units import GIB
 from moedsl.solver import neighbours
 from moedsl.solver.neighbours import Neighbour

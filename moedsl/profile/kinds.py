@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
+from moedsl.classes.fields import frozen
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.rules import collect
 from moedsl.rules.library import Library
 from moedsl.rules.patterns import Pattern, UnusablePattern, compiled
 from moedsl.rules.rule import Rule
-from moedsl.schema.frozen import frozen
 from moedsl.syntax import ast
 
 SUBJECT = "trace"

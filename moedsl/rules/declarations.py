@@ -6,14 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import attrs
-
+from moedsl.classes.fields import REQUIRED, fields, frozen, values
 from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
 from moedsl.rules.interpreter import number
 from moedsl.schema.calibration import UNITS as CONSTANT_UNITS
 from moedsl.schema.calibration import Constant, Constants
 from moedsl.schema.facts import Hardware, Model, Vision
-from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import ARCHS, ATTENTION, POSITIONS, QK_NORMS
 from moedsl.syntax import ast
 
@@ -60,20 +58,20 @@ class Block:
     def read(self, entries: tuple[ast.FactEntry, ...], filled: dict[str, Any], name: ast.Name) -> Any | None:
         """Make an instance of `cls`, or None with diagnostics."""
         before = len(self.diagnostics)
-        fields = {f.name: f for f in attrs.fields(self.cls)}
+        facts = {f.name: f for f in fields(self.cls)}
         seen: dict[str, ast.FactEntry] = {}
         values = dict(filled)
         for entry in entries:
-            self._entry(entry, fields, seen, values)
-        missing = [n for n, f in fields.items() if f.default is attrs.NOTHING and n not in values and n not in seen]
+            self._entry(entry, facts, seen, values)
+        missing = [n for n, f in facts.items() if f.default is REQUIRED and n not in values and n not in seen]
         if missing:
             self._error("check.missing_fact", f"{self.title} needs {', '.join(missing)}", name)
         return self.cls(**values) if len(self.diagnostics) == before else None
 
     def _entry(
-        self, e: ast.FactEntry, fields: Mapping[str, Any], seen: dict[str, ast.FactEntry], out: dict[str, Any]
+        self, e: ast.FactEntry, facts: Mapping[str, Any], seen: dict[str, ast.FactEntry], out: dict[str, Any]
     ) -> None:
-        known = [n for n in fields if n not in _FILLED]
+        known = [n for n in facts if n not in _FILLED]
         if e.name.id not in known:
             return self._error(
                 "check.unknown_fact", f"{self.title} has no fact `{e.name.id}`", e.name, suggest(e.name.id, known)
@@ -83,7 +81,7 @@ class Block:
             self.diagnostics.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
             return None
         seen[e.name.id] = e
-        value = self._value(e, str(fields[e.name.id].type))
+        value = self._value(e, str(facts[e.name.id].type))
         if value is not None:
             out[e.name.id] = value
         return None
@@ -186,7 +184,7 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append("sizes are at least 1")
     elif m.heads % m.query_groups:
         wrong.append(f"{m.heads} heads do not divide evenly into {m.query_groups} query groups")
-    largest = max(v for v in attrs.astuple(m, recurse=False) if isinstance(v, int))
+    largest = max(v for v in values(m) if isinstance(v, int))
     if m.layers > MOST_LAYERS or m.mtp_layers > MOST_MTP or largest > LARGEST:
         sizes = f"{MOST_LAYERS} layers, {MOST_MTP} MTP layers, and {LARGEST} of anything"
         wrong.append(f"a size is out of range: at most {sizes}")

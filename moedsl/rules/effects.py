@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from moedsl.classes.fields import frozen
 from moedsl.megatron import fields
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import RUN, VLM_WORDS
 
 EXPERIMENT, EXECUTION, BENCHMARK, UNKNOWN = "experiment", "execution", "benchmark", "unknown"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import field
-
+from moedsl.classes.fields import field, frozen
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.rules import calibrations, declarations
 from moedsl.rules.rule import Collected
 from moedsl.schema.calibration import Constants
 from moedsl.schema.facts import Hardware, Model
-from moedsl.schema.frozen import frozen
 from moedsl.syntax import ast, reader
 
 Parse = Callable[[Source], tuple[ast.Module | None, tuple[Diagnostic, ...]]]
@@ -27,12 +25,12 @@ Blocks = Sequence[tuple[str, ast.RulesDecl]]
 class Library:
     """Declarations by name; facts are built when a name is used, so that an unused model costs nothing."""
 
-    models: dict[str, ast.ModelDecl] = field(factory=dict)
-    hardware: dict[str, ast.HardwareDecl] = field(factory=dict)
-    clusters: dict[str, ast.ClusterDecl] = field(factory=dict)
-    calibrations: dict[str, ast.CalibrationDecl] = field(factory=dict)
-    documents: dict[str, ast.DocumentDecl] = field(factory=dict)
-    profiles: dict[str, ast.ProfileDecl] = field(factory=dict)
+    models: MutableMapping[str, ast.ModelDecl] = field(factory=dict)
+    hardware: MutableMapping[str, ast.HardwareDecl] = field(factory=dict)
+    clusters: MutableMapping[str, ast.ClusterDecl] = field(factory=dict)
+    calibrations: MutableMapping[str, ast.CalibrationDecl] = field(factory=dict)
+    documents: MutableMapping[str, ast.DocumentDecl] = field(factory=dict)
+    profiles: MutableMapping[str, ast.ProfileDecl] = field(factory=dict)
     own_rules: list[tuple[str, ast.RulesDecl]] = field(factory=list)
     """The blocks of the added files, each with the prefix of its rules' names: ``std`` or ``run``."""
     sources: dict[str, Source] = field(factory=dict)
@@ -42,6 +40,8 @@ class Library:
     blocks: Callable[[], Blocks] = tuple
     replaced: dict[str, ast.CalibrationDecl] = field(factory=dict)
     """The stdlib's calibrations that a user's replace."""
+    constants_known: Mapping[str, Constants] = field(factory=dict)
+    """The stdlib's cached constants by architecture."""
     made: dict[tuple[str, str], tuple[Any, list[Diagnostic]]] = field(factory=dict, repr=False)
     """The facts of used names, by kind and name, because several runs use the same."""
 
@@ -62,7 +62,7 @@ class Library:
             elif isinstance(item, ast.RulesDecl):
                 self.own_rules.append((prefix, item))
 
-    def _table(self, item: ast.Item) -> dict[str, ast.Item] | None:
+    def _table(self, item: ast.Item) -> MutableMapping[str, ast.Item] | None:
         tables = {
             ast.ModelDecl: self.models,
             ast.HardwareDecl: self.hardware,
@@ -73,7 +73,7 @@ class Library:
         }
         return tables.get(type(item))  # type: ignore[return-value, arg-type]
 
-    def _declare(self, table: dict[str, ast.Item], item: ast.Item) -> None:
+    def _declare(self, table: MutableMapping[str, ast.Item], item: ast.Item) -> None:
         name = item.name  # type: ignore[union-attr]
         assert isinstance(name, ast.Name)
         taken = next((t for t in self._shadowing(item, table) if name.id in t), None)
@@ -83,7 +83,7 @@ class Library:
             self.diagnostics.append(error("check.twice", text, name.span, Label(first, "first declared here")))
         table.setdefault(name.id, item)
 
-    def _instead(self, table: dict[str, ast.Item], item: ast.CalibrationDecl | ast.ClusterDecl) -> None:
+    def _instead(self, table: MutableMapping[str, ast.Item], item: ast.CalibrationDecl | ast.ClusterDecl) -> None:
         """Replace the stdlib's calibration or cluster by a user's; two of a user's are an error."""
         first = table.get(item.name.id)
         if first is not None and not first.span.file.startswith("stdlib/"):
@@ -92,7 +92,7 @@ class Library:
             self.replaced[item.name.id] = first
         table[item.name.id] = item
 
-    def _shadowing(self, item: ast.Item, table: dict[str, ast.Item]) -> tuple[dict[str, Any], ...]:
+    def _shadowing(self, item: ast.Item, table: MutableMapping[str, ast.Item]) -> tuple[Mapping[str, Any], ...]:
         """Report a profile with the name of a model, which is looked up first."""
         return (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
 
@@ -106,6 +106,8 @@ class Library:
 
     def constants(self, arch: str) -> tuple[Constants | None, list[Diagnostic]]:
         """The constants that the estimates use for an architecture."""
+        if arch in self.constants_known and not self.replaced.keys() & {calibrations.EVERY, arch}:
+            return self.constants_known[arch], []
         return self._made("calibration", arch, lambda: calibrations.constants(self.calibrations, arch, self.replaced))
 
     def _made(self, kind: str, name: str, make: Callable[[], tuple[Any, list[Diagnostic]]]) -> Any:

@@ -6,13 +6,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
-from attrs import astuple, field
-
+from moedsl.classes.fields import field, frozen
 from moedsl.diagnostics.source import Span
 from moedsl.rules.interpreter import holds
 from moedsl.rules.types import Inference
 from moedsl.rules.vectorizer import Compiler, calls, names
-from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import BUILTIN, NUMBER, Type
 from moedsl.syntax import ast
 
@@ -42,10 +40,6 @@ class Rule:
     """For a `symptom`: how to confirm the cause."""
     fix: str | None = None
     """For a `symptom`: the fix."""
-
-    def __reduce__(self) -> tuple[type[Rule], tuple[Any, ...]]:
-        """Pickle the arguments of the constructor, which are read twice as fast as a state by name."""
-        return Rule, astuple(self, recurse=False)
 
     def applies(self, env: Mapping[str, Any]) -> bool:
         """Whether its condition holds for one row of plain values."""

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import MutableMapping, Sequence
+from typing import TypeVar, cast
 
+from moedsl.classes.fields import frozen
 from moedsl.diagnostics.source import Source
 from moedsl.rules import collect, ids, library
+from moedsl.rules.calibrations import EVERY
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Collected
-from moedsl.schema.frozen import frozen
+from moedsl.schema.calibration import Constants
 from moedsl.support import disk_cache, resources
+from moedsl.support.packed import Packed
 from moedsl.syntax import ast, parse_cache
 
+V = TypeVar("V")
 PACKAGES = ("schema", "rules")
 """The packages that the cache depends on, besides those of a parsed module (`disk_cache.PACKAGES`)."""
 
@@ -26,11 +32,12 @@ PACKAGES = ("schema", "rules")
 class Kept:
     """The declarations by name, and the rules of a run with the scope that they see."""
 
-    models: dict[str, ast.ModelDecl]
-    hardware: dict[str, ast.HardwareDecl]
-    clusters: dict[str, ast.ClusterDecl]
-    calibrations: dict[str, ast.CalibrationDecl]
-    profiles: dict[str, ast.ProfileDecl]
+    models: Packed[ast.ModelDecl]
+    hardware: Packed[ast.HardwareDecl]
+    clusters: Packed[ast.ClusterDecl]
+    calibrations: Packed[ast.CalibrationDecl]
+    profiles: Packed[ast.ProfileDecl]
+    constants: Packed[Constants]
     collected: Collected
 
 
@@ -53,7 +60,12 @@ def _make(sources: Sequence[Source], name: str) -> Library:
     if wrong or found.diagnostics:
         return found
     collected = Collected(known, scope, collect.used(known, scope))
-    kept = Kept(found.models, found.hardware, found.clusters, found.calibrations, found.profiles, collected)
+    read = {arch: found.constants(arch) for arch in found.calibrations if EVERY in found.calibrations}
+    constants = {arch: made for arch, (made, mistakes) in read.items() if made and not mistakes}
+    kept = Kept(
+        Packed(found.models), Packed(found.hardware), Packed(found.clusters), Packed(found.calibrations),
+        Packed(found.profiles), Packed(constants), collected,
+    )  # fmt: skip
     disk_cache.save_value(name, kept)
     _remember(name, kept)
     return _made(sources, kept)
@@ -61,10 +73,15 @@ def _make(sources: Sequence[Source], name: str) -> Library:
 
 def _made(sources: Sequence[Source], kept: Kept) -> Library:
     return Library(
-        {**kept.models}, {**kept.hardware}, {**kept.clusters}, {**kept.calibrations}, profiles={**kept.profiles},
-        sources={s.name: s for s in sources}, collected=kept.collected,
-        blocks=functools.cache(lambda: _blocks(sources)),
+        _open(kept.models), _open(kept.hardware), _open(kept.clusters), _open(kept.calibrations),
+        profiles=_open(kept.profiles), sources={s.name: s for s in sources}, collected=kept.collected,
+        constants_known=kept.constants, blocks=functools.cache(lambda: _blocks(sources)),
     )  # fmt: skip
+
+
+def _open(kept: Packed[V]) -> MutableMapping[str, V]:
+    """The declarations, to which a file can add its own."""
+    return ChainMap({}, cast(dict[str, V], kept))
 
 
 def _blocks(sources: Sequence[Source]) -> list[tuple[str, ast.RulesDecl]]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import field
-
+from moedsl.classes.fields import field, frozen
 from moedsl.diagnostics.model import Diagnostic, Instead, error, suggest
 from moedsl.diagnostics.source import Span
-from moedsl.schema.frozen import frozen
 from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, SAME, SET, UNARY
 from moedsl.schema.symbols import ALIASES, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
 from moedsl.schema.versions import is_version

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from attrs import field
 
+from moedsl.classes.fields import field, frozen
 from moedsl.rules.interpreter import number
-from moedsl.schema.frozen import frozen
 from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, UNARY, Column, Operator
 from moedsl.schema.symbols import ALIASES, Type
 from moedsl.syntax import ast

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.schema.frozen import frozen
+from moedsl.classes.fields import frozen
 
 TURNS = ("messages", "conversation", "conversations")
 """The keys of a conversation (bridge data/sft_processing.py:142)."""

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
+from moedsl.classes.fields import frozen
 from moedsl.samples.lines import NotASample, Sample, read
-from moedsl.schema.frozen import frozen
 
 BLOCKS = 64
 """A file is read in as many parts, in an order that makes one which is not read to the end be read all over."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moedsl.schema.frozen import frozen
+from moedsl.classes.fields import frozen
 
 METHODS = ("lora", "dora", "canonical_lora")
 EXPERTS = ("shared", "each", "none")

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import attrs
-
-from moedsl.schema.frozen import frozen
+from moedsl.classes.fields import evolve, field, fields, frozen
 from moedsl.schema.units import SCALES
 
 UNITS: Mapping[str, float] = {
@@ -66,7 +64,7 @@ class Constant:
 class Constants:
     """The numbers of one generation, in base units; stdlib/calibration/any.moe has the meaning of each."""
 
-    known: Mapping[str, Constant] = attrs.field(eq=False, repr=False)
+    known: Mapping[str, Constant] = field(eq=False, repr=False)
 
     # rates of the GPU
     gemm: float
@@ -188,7 +186,7 @@ class Constants:
         return getattr(self, name) / self.known[name].scale
 
 
-NAMES = tuple(f.name for f in attrs.fields(Constants) if f.name != "known")
+NAMES = tuple(f.name for f in fields(Constants) if f.name != "known")
 
 
 def made(known: Mapping[str, Constant], stated: Mapping[str, float]) -> Constants:
@@ -204,7 +202,7 @@ def fitted(c: Constants) -> dict[str, Constant]:
 
 def first_guess(c: Constants) -> Constants:
     """Return the constants before any run is known: the declared value of each that a fit may move."""
-    return attrs.evolve(c, **{name: known.value * known.scale for name, known in fitted(c).items()})
+    return evolve(c, **{name: known.value * known.scale for name, known in fitted(c).items()})
 
 
 def wrong(c: Constant, before: Constant | None = None) -> Iterator[str]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import field, frozen
-
+from moedsl.classes.fields import field, frozen
 from moedsl.schema.calibration import Constants
 
 

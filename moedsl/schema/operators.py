@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from attrs import field
 
+from moedsl.classes.fields import field, frozen
 from moedsl.schema import axes
-from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import FLAG, NUMBER, TEXT, Type
 from moedsl.schema.versions import as_number
 

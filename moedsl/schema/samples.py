@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from moedsl.schema.frozen import frozen
+from moedsl.classes.fields import frozen
 
 SOURCES = ("folder", "hf")
 GROUPS = 32

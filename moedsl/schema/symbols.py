@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import attrs
-
+from moedsl.classes.fields import fields, frozen
 from moedsl.schema import adapter, axes
 from moedsl.schema.facts import Hardware, Model
-from moedsl.schema.frozen import frozen
 
 
 @frozen
@@ -100,7 +98,7 @@ _KINDS = {"int": NUMBER, "float": NUMBER, "bool": FLAG, "str": TEXT}
 
 def _facts(cls: type, skip: tuple[str, ...]) -> dict[str, Type]:
     out: dict[str, Type] = {}
-    for f in attrs.fields(cls):
+    for f in fields(cls):
         if f.name not in skip and str(f.type) in _KINDS:
             out[f.name] = Type("enum", _WORDS[f.name]) if f.name in _WORDS else _KINDS[str(f.type)]
     return out

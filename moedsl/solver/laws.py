@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from moedsl.classes.fields import frozen
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import WORD
 from moedsl.rules.vectorizer import LARGEST, Compiler, Evaluate, names
 from moedsl.schema import axes
-from moedsl.schema.frozen import frozen
 from moedsl.schema.operators import Column
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.problem import Problem
@@ -190,15 +190,19 @@ class _Maker:
         expr = r.expr
         if r.when is not None:
             when_needs = _axes(r.when_reads, self.needs)
-            if not when_needs and not np.all(self.compiler.compile(r.when)(self.fixed)):
+            if not when_needs and not self._holds(r.when):
                 return None
             expr = r.guarded if when_needs else expr
         return Law(r, expr, _axes(r.reads, self.needs), self.compiler.compile(expr))
 
+    def _holds(self, when: ast.Expr) -> bool:
+        """Whether a condition that reads no axis holds."""
+        return bool(np.asarray(self.compiler.compile(when)(self.fixed)).all())
+
     def keys(self, ranks: tuple[Rule, ...]) -> tuple[Law, ...]:
         """The keys of the first rank whose condition holds, one law each."""
         for r in sorted(ranks, key=lambda r: r.id.startswith("std.")):
-            if r.when is None or np.all(self.compiler.compile(r.when)(self.fixed)):
+            if r.when is None or self._holds(r.when):
                 items = r.expr.items if isinstance(r.expr, ast.List) else (r.expr,)
                 return tuple(Law(r, i, _axes(names(i), self.needs), self.compiler.compile(i)) for i in items)
         return ()

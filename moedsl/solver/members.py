@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import evolve
-
 from moedsl.checker.program import Program
+from moedsl.classes.fields import evolve, frozen
 from moedsl.diagnostics.source import Span
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.schema.frozen import frozen
 from moedsl.solver.laws import Compiled
 from moedsl.syntax.printer import print_expr
 

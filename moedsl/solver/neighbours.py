@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from math import log2
 
 import numpy as np
-from attrs import evolve
 
+from moedsl.classes.fields import evolve, frozen
 from moedsl.rules.ids import NEEDS
 from moedsl.schema import axes
-from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import COSTS
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Compiled, first_broken

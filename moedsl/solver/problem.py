@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.checker.program import Pin, Program
+from moedsl.classes.fields import frozen
 from moedsl.cost.pipeline import pieces
 from moedsl.rules.ids import LetName
 from moedsl.rules.interpreter import evaluate
@@ -16,7 +17,6 @@ from moedsl.rules.rule import Let, Rule
 from moedsl.rules.vectorizer import safe
 from moedsl.schema import axes, versions
 from moedsl.schema.batch_shapes import shapes
-from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import BUILTIN, CASES, HARDWARE, MODEL, SWITCHES, Type
 from moedsl.syntax import ast
 

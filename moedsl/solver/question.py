@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import field
 
+from moedsl.classes.fields import field, frozen
 from moedsl.schema import axes
 from moedsl.schema.axes import MESH
-from moedsl.schema.frozen import frozen
 from moedsl.solver.laws import Law
 from moedsl.solver.table import Mask, Row, Table, as_mask
 

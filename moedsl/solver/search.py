@@ -17,13 +17,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from attrs import evolve, field
 from numpy.typing import NDArray
 
+from moedsl.classes.fields import evolve, field, frozen
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
-from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
 from moedsl.solver.laws import TIME, Compiled, Law, obeyed, obeying

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import prod
 
 from moedsl.checker.program import Program
+from moedsl.classes.fields import frozen
 from moedsl.diagnostics.source import Span
 from moedsl.schema import axes
-from moedsl.schema.frozen import frozen
 from moedsl.schema.symbols import HARDWARE
 from moedsl.solver.laws import Compiled
 from moedsl.solver.members import Member

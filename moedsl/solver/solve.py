@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import evolve, field
-
 from moedsl.checker.program import Program
+from moedsl.classes.fields import evolve, field, frozen
 from moedsl.cost import Cost
 from moedsl.rules.interpreter import evaluate
-from moedsl.schema.frozen import frozen
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.schema.samples import filled
 from moedsl.schema.symbols import SWITCHES

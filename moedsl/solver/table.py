@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import field
 from numpy.typing import NDArray
 
+from moedsl.classes.fields import field, frozen
 from moedsl.rules.vectorizer import Evaluate
 from moedsl.schema import axes
-from moedsl.schema.frozen import frozen
 from moedsl.schema.operators import Column
 
 Mask = NDArray[np.bool_]
@@ -19,7 +18,8 @@ Mask = NDArray[np.bool_]
 
 def as_mask(value: Column, rows: int) -> Mask:
     """Broadcast the column of a condition to the rows."""
-    return np.broadcast_to(np.asarray(value, dtype=bool), (rows,))
+    mask = np.asarray(value, dtype=bool)
+    return mask if mask.shape == (rows,) else np.broadcast_to(mask, (rows,))
 
 
 class Table(dict[str, Column]):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from attrs import define, field
 from numpy.typing import NDArray
 
+from moedsl.classes.fields import define, field
 from moedsl.solver.question import Question
 from moedsl.solver.table import Mask, Row
 

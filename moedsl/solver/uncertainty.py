@@ -14,13 +14,12 @@ from math import exp
 from typing import Any
 
 import numpy as np
-from attrs import evolve, field
 
+from moedsl.classes.fields import evolve, field, frozen
 from moedsl.cost.estimate import Columns, Cost
 from moedsl.cost.rows import Floats
 from moedsl.schema.calibration import Constant
 from moedsl.schema.facts import Model
-from moedsl.schema.frozen import frozen
 from moedsl.support.resources import stdlib_dir
 
 FILE = "calibration/uncertainty.json"
@@ -109,11 +108,11 @@ def _seen(d: Mapping[str, Any]) -> Seen:
 
 def slopes(cost: Cost, cols: Columns, base: Floats, moves: Mapping[str, float]) -> Floats:
     """Return d log(step) / d log(constant) by row and constant, each moved so far; `base` are the steps."""
-    k, out = cost.hardware.constants, np.empty((len(base), len(moves)))
+    k, out, parts = cost.hardware.constants, np.empty((len(base), len(moves))), [*cost.timed(cols)]
     for i, (name, move) in enumerate(moves.items()):
         moved = evolve(k, **{name: getattr(k, name) * exp(move)})
         other = evolve(cost, hardware=evolve(cost.hardware, constants=moved))
-        out[:, i] = np.log(other.time(cols) / base) / move
+        out[:, i] = np.log(other.time_of(parts) / base) / move
     return out
 
 

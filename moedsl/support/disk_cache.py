@@ -18,7 +18,7 @@ from typing import Any
 
 from moedsl.support import resources
 
-PACKAGES = ("diagnostics", "support", "syntax")
+PACKAGES = ("classes", "diagnostics", "support", "syntax")
 """The packages that a parsed module depends on."""
 
 MOST = 500

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 SECONDS = 55.0
@@ -193,7 +192,8 @@ def unlimited_memory() -> Generator[None]:
 def _held() -> int | None:
     """The bytes that RLIMIT_DATA counts now; None if the system does not tell."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        with open("/proc/self/statm", encoding="ascii") as f:
+            return int(f.read().split()[5]) * resource.getpagesize()
     except OSError:
         return None
 

@@ -27,8 +27,9 @@ def stdlib_dir() -> Path:
 
 def stdlib_files() -> list[Path]:
     """Every .moe file of the stdlib that a plan needs, sorted by path."""
-    found = (Path(folder, f) for folder, _, names in os.walk(stdlib_dir()) for f in names if f.endswith(".moe"))
-    return sorted(p for p in found if p.parent.name != DOCUMENTS)
+    folders = (f.path for f in os.scandir(stdlib_dir()) if f.is_dir() and f.name != DOCUMENTS)
+    found = (Path(folder, name) for folder in folders for name in os.listdir(folder) if name.endswith(".moe"))
+    return sorted(found)
 
 
 def document_files() -> list[Path]:

@@ -8,22 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Union, cast
 
-import attrs
-from attrs import field
-
+from moedsl.classes.fields import compared, field, frozen
 from moedsl.diagnostics.source import Span
-from moedsl.schema.frozen import compared, frozen
 
 
 class Node:
     """A node of the tree."""
 
-    __slots__ = ()
     span: Span
-
-    def __reduce__(self) -> tuple[type[Node], tuple[Any, ...]]:
-        """Pickle the arguments of the constructor, which are read twice as fast as a state by name."""
-        return self.__class__, attrs.astuple(self, recurse=False)
 
 
 def children(node: Node) -> Iterator[Node]:

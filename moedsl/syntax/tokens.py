@@ -10,9 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from attrs import field
-
-from moedsl.schema.frozen import frozen
+from moedsl.classes.fields import field, frozen
 
 _LEXEME = re.compile(
     r"""

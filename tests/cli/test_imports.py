@@ -50,5 +50,11 @@ def test_a_warm_stdlib_needs_no_parser_generator() -> None:
     assert "lark" not in imported("hardware")
 
 
+@pytest.mark.parametrize("command", ["check", "plan"])
+def test_a_warm_run_compiles_no_classes(command: str) -> None:
+    imported(command, "-e", GOOD)
+    assert "attr" not in imported(command, "-e", GOOD)
+
+
 def test_compile_stays_light(tmp_path: Path) -> None:
     assert imported("compile", "-e", GOOD, "-o", str(tmp_path / "out")) & HEAVY == set()

@@ -6,11 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve
-
+from moedsl.classes.fields import evolve, frozen
 from moedsl.planner.model.decisions import Advice
 from moedsl.schema import axes
-from moedsl.schema.frozen import frozen
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Law
 from moedsl.solver.question import Question

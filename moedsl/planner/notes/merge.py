@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import evolve
-
 from moedsl.checker.program import Program
+from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import Diagnostic
 
 OfRun = tuple[Program, Diagnostic]

@@ -1,0 +1,1 @@
+"""Make frozen classes that cost a start little."""
