@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from attrs import evolve
-
 from moedsl.checker import overrides
 from moedsl.checker.adapter_options import flag
+from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, error, suggest
 from moedsl.megatron.families import PRESETS
 from moedsl.rules.interpreter import evaluate
