@@ -368,7 +368,10 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "cancel": _command("cancel the jobs of an experiment", _arg("id ID"), _JSON),
     "hardware": _command("list the hardware that a run may name", _JSON),
-    "schema": _command("print the JSON Schema of plan.json"),
+    "schema": _command(
+        "print the JSON Schema of plan.json, or of what `results --json` prints",
+        _arg("what WHAT", "plan (default) or results", nargs="?", choices=("plan", "results"), default="plan"),
+    ),
     "explain": _command(
         "explain the values of a run, a rule, a diagnostic or a name",
         _arg(

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from moedsl.calibrate.runs import read as read_calibration
@@ -93,7 +94,11 @@ def sweep(plans: Path, bridge_logs: dict[str, str], tmp_path: Path) -> Path:
 def results(*words: str, capsys: pytest.CaptureFixture[str]) -> Json:
     capsys.readouterr()
     main(["results", *words, "--json"])
-    return json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)
+    if "diagnostics" not in found:
+        main(["schema", "results"])
+        jsonschema.validate(found, json.loads(capsys.readouterr().out))
+    return found
 
 
 # ---------------------------------------------------------------- Bridge's lines

@@ -1,12 +1,14 @@
-"""`moedsl schema`: print the JSON Schema of plan.json, which tools/make_plan_schema.py makes from the plan's
-classes."""
+"""`moedsl schema`: print the JSON Schema of plan.json, which tools/make_plan_schema.py makes from the plan's classes,
+or that of `moedsl results --json`."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from importlib.resources import files
 
+_PACKAGES = {"plan": "moedsl.planner", "results": "moedsl.results"}
 
-def run(_: Namespace) -> int:
-    print(files("moedsl.planner").joinpath("plan.schema.json").read_text(encoding="utf-8"), end="")
+
+def run(a: Namespace) -> int:
+    print(files(_PACKAGES[a.what]).joinpath(f"{a.what}.schema.json").read_text(encoding="utf-8"), end="")
     return 0
