@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from moedsl.emit.bridge import recipe_text
 from moedsl.emit.fields import decided_fields
 from moedsl.megatron import architecture, fields
 from moedsl.megatron.families import CHOICES
+from tests.helpers import rotation
 from tests.helpers.programs import compiled, plan_of
 
 RUN = "qwen3_30b_a3b; h100 x 16\n"
@@ -189,8 +191,9 @@ WRONG: dict[str, tuple[Any, str]] = {
 BASES = (RUN, SFT, "qwen3_vl_30b_a3b; h100 x 16\n", "nemotron_3_nano; h100 x 16\n", "moonlight_16b; h100 x 16\n")
 
 
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize(
+    "base, kind", rotation.one_of_each("wrong values", [*product(BASES, WRONG)], lambda case: case[1])
+)
 def test_each_field_refuses_a_value_of_another_type(base: str, kind: str) -> None:
     """All fields in one program: each `set` has its error, at its value, and none ends in a traceback."""
     python = {"a word": "zzz", "a text": "z z", "a number": -0.5, "a flag": True, "a list": [["zzz"]]}[kind]
