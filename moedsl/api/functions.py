@@ -1,8 +1,8 @@
 """Provide the functions of the API: a program in, typed values out. A program is text, or the path of a .moe file.
 
 `like` names a recipe that Megatron Bridge ships: its layout is pinned where the program does not pin another. `seconds`
-is what the search may take of a core, in any thread; without it, the search takes what it needs. Memory has no limit: it
-could only be one of the whole process, and would stop the caller's own work. docs/python.md shows how to plan what
+is what the search may take of a core, in any thread; without it, the search takes what it needs. Memory has no limit:
+it could only be one of the whole process, and would stop the caller's own work. docs/python.md shows how to plan what
 somebody else wrote within both limits of the command line.
 """
 

@@ -42,12 +42,12 @@ def _points(chosen: Chosen, budget: Budget | None) -> Iterator[FrontPoint]:
 def behind(chosen: Chosen, row: Row) -> Behind | None:
     """The first key in which a layout differs from the plan.
 
-    A violated wish counts 1, and so does a condition that holds. None if other runs share the plan's layout, which may
-    not be the best by these keys then.
+    A violated wish counts 1, and so does a condition that holds. None if the keys do not decide: they are equal, or
+    other runs share the plan's layout, which may not be the best by these keys then.
     """
     if shared(chosen):
         return None
     laws = (*chosen.compiled.wishes, *chosen.compiled.ranks)
-    keys = zip(laws, row.keys, chosen.solution.rows[0].keys, strict=True)
+    keys = zip(laws, row.keys, chosen.solution.rows[0].keys, strict=False)
     law, value, own = next(((law, a, b) for law, a, b in keys if a != b), (None, 0.0, 0.0))
     return None if law is None or value < own else Behind(law.rule.id, print_expr(law.expr), value, own)

@@ -15,7 +15,7 @@ from moedsl.planner import experiment
 from moedsl.planner.model.answers import GpusTime, Pareto
 from moedsl.planner.model.plan import Plan
 from moedsl.queries.front import _Front, front
-from moedsl.queries.pareto import beats, pareto
+from moedsl.queries.pareto import beats, behind, pareto
 from moedsl.queries.text import pareto_text
 from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.laws import compile_problem
@@ -140,6 +140,15 @@ def test_the_plan_is_placed_beside_the_front() -> None:
         better = p.peak_gib <= plan.peak_gib and p.step_time_s <= plan.step_time_s
         assert (i in plan.beaten_by) == (better and p.layout != _layout(result.plans[0]))
     assert plan.on_front == (not plan.beaten_by)
+
+
+def test_a_layout_that_ranks_equal_is_behind_by_no_key() -> None:
+    """It needs less memory in the same time, which the ranking does not read."""
+    (chosen,) = compile_source(Source("run.moe", "deepseek_v3; gb200 x 256; profile first"), "solve").chosen
+    plan, keys = chosen.solution.rows[0], len(chosen.compiled.ranks)
+    ahead = [row for row in front(chosen) if beats(row, plan)]
+    equal = [row for row in ahead if row.keys[:keys] == plan.keys[:keys]]
+    assert equal and all(behind(chosen, row) is None for row in equal)
 
 
 @pytest.mark.parametrize(
