@@ -58,6 +58,8 @@ def _mistakes(b: ast.Binding, method: str, own: Mapping[str, Any]) -> Iterator[D
         yield error("check.type", f"`{name}` is {_OPTIONS[name][1]}", b.value.span, help=f"write `{_OPTIONS[name][2]}`")
     elif not adapters.has(method, name):
         yield error("check.adapter", f"{method} has no `{name}` in Bridge", b.span, help="use `adapter lora`")
+    elif name == "experts" and not adapters.has_experts(method, _experts(b.value)):
+        yield error("check.adapter", f"{method} has no `experts=outer` in Bridge", b.span, help="use `adapter lora`")
     elif name == "targets":
         yield from _targets(b.value, method)
 

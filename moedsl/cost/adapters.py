@@ -143,6 +143,9 @@ def count(m: Model, a: Adapter, feature: str, tp: int, ep: int, etp: int) -> Par
         split, local = (etp, m.experts // ep) if linear.at == "experts" else (tp, 1)
         n = rank_of(m, a, linear, etp) * (linear.inputs * len(parts) + sum(parts)) // split
         n = n * local if a.experts == "each" else n
+        if a.experts == "outer" and linear.at == "experts":  # without ETP (bridge peft/utils.py:2556)
+            inner = linear.inputs if linear.split == "inputs" else sum(parts)
+            n = n + rank_of(m, a, linear, etp) * inner * (local - 1)
         if a.method == "dora":
             n = n + (linear.outputs // split if linear.split == "outputs" else linear.outputs)
         total += Parameters(expert=n) if linear.at == "experts" else Parameters(n)

@@ -232,7 +232,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "adapter": ("peft",),
     "adapter_rank": ("peft.dim", "peft"),
     "adapter_targets": ("peft.target_modules", "peft"),
-    "adapter_experts": ("peft.share_expert_adapters", "peft"),
+    "adapter_experts": ("peft.share_expert_adapters", "peft.experts_shared_outer_loras", "peft"),
     "adapter_normalized": ("peft.normalize_moe_lora", "peft"),
     "adapter_regather": ("peft.sequence_parallel_input_regather", "peft"),
 }

@@ -20,6 +20,7 @@ _FIELDS = {
     "normalized": "normalize_moe_lora",
     "regather": "sequence_parallel_input_regather",
 }
+_OUTER = "experts_shared_outer_loras"
 _OUTSIDE = ("*.shared_experts.{}", "*.mlp.{}")
 """A module of the MLPs and of the shared experts, but not of the routed ones: a star is any text (bridge
 peft/utils.py:722)."""
@@ -34,6 +35,11 @@ def _field(option: str) -> Field:
 def has(method: str, option: str) -> bool:
     """Whether the class of a method has the field of an option. Any method leaves experts out by its targets."""
     return not (classes := _field(option).classes) or CLASSES[method] in classes or option == "experts"
+
+
+def has_experts(method: str, word: str | None) -> bool:
+    """Whether the class of a method can give experts their adapters in this way."""
+    return word != "outer" or lookup(f"peft.{_OUTER}").classes == (CLASSES[method],)
 
 
 def _default(method: str, option: str) -> Any:
@@ -56,6 +62,7 @@ def call(a: Adapter) -> Call:
     stated = ("targets", "rank", "alpha", "dropout")
     own = {o: values[o] for o in values if o not in stated and values[o] != _default(a.method, o)}
     kwargs = {_FIELDS[o]: v for o, v in ({o: values[o] for o in stated} | own).items()}
+    kwargs |= {_OUTER: True} if a.experts == "outer" else {}
     return Call(f"megatron.bridge.peft.{a.method}", CLASSES[a.method], kwargs)
 
 
@@ -76,7 +83,8 @@ def read(kind: str, fields: Mapping[str, Any]) -> Adapter | None:
     named, outside = _read_targets(values["targets"] or ())
     if named is None:
         return None
-    experts = "none" if outside else "shared" if values["experts"] else "each"
+    routed = "outer" if fields.get(f"peft.{_OUTER}") else "shared" if values["experts"] else "each"
+    experts = "none" if outside else routed
     own: dict[str, Any] = {**values, "method": method, "targets": named, "experts": experts}
     return Adapter(**own)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from moedsl.classes.fields import frozen
 
 METHODS = ("lora", "dora", "canonical_lora")
-EXPERTS = ("shared", "each", "none")
-"""One adapter for all experts of a layer, one for each, or none: only the other targets have adapters."""
+EXPERTS = ("shared", "each", "outer", "none")
+"""One adapter for all experts of a layer; one for each; one for each whose side at the hidden state all share; or none:
+only the other targets have adapters."""
 TARGETS = (
     "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "in_proj", "out_proj", "linear_q_proj",
     "linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj", "fc1_latent_proj",

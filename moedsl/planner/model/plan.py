@@ -170,7 +170,8 @@ class AdapterPlan(Record):
     targets: Sequence[str]
     """Megatron's names of the modules that have an adapter."""
     experts: str
-    """shared: one adapter for all experts of a layer; each: one for each; none: routed experts have none."""
+    """shared: one adapter for all experts of a layer; each: one for each; outer: one for each,
+    whose side at the hidden state all share; none: routed experts have none."""
     normalized: bool
     """Whether experts have the rank over the experts of a token."""
     regather: bool

@@ -114,6 +114,7 @@ def _samples(p: Plan) -> str:
 _OF_EXPERTS = {
     "shared": "one adapter for all experts of a layer",
     "each": "one adapter for each expert",
+    "outer": "one adapter for each expert, whose side at the hidden state all share",
     "none": "none on routed experts",
 }
 
