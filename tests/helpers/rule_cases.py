@@ -257,7 +257,7 @@ CASES: dict[str, Case] = {
     "adapters: rank 9 of experts' second product over etp 2": _adapted(None, "lora rank=9 targets=[linear_fc2]", etp=2),
     "adapters: rank 12 over 8 experts of a token": _adapted("rank_over_topk", "lora rank=12 normalized=on"),
     "adapters: rank 24 over 8 experts of a token, etp 2": _adapted(None, "lora rank=24 normalized=on", etp=2),
-    "adapters: sides that experts share": _adapted(None, "lora experts=outer", tp=2),
+    "adapters: sides that experts share": _adapted("outer_is_saved", "lora experts=outer", tp=2),
     "adapters: DoRA of experts": _adapted("dora_has_a_weight", "dora"),
     "adapters: DoRA without experts": _adapted(None, "dora experts=none", tp=2),
     "adapters: DoRA of latents": _adapted(None, "dora targets=[linear_kv_down_proj]", _MOONLIGHT),

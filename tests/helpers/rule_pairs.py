@@ -70,14 +70,6 @@ _PAIRS: dict[str, Pair] = {
         _adapter("dora targets=[linear_kv_down_proj]", base="moonlight"),
         _adapter("dora targets=[linear_kv_down_proj]", base="moonlight", tp=2, ep=4),
     ),
-    "std.adapters.outer_without_etp": (  # shapes differ in the first forward
-        _adapter("lora experts=outer"),
-        _adapter("lora experts=outer", etp=2),
-    ),
-    "std.adapters.outer_since_torch": (
-        _adapter("lora experts=outer", also="target torch 2.9.0\n"),
-        _adapter("lora experts=outer", also="target torch 2.8.0\n"),
-    ),
     "std.adapters.one_for_all_experts": (_adapter("lora experts=each"), _adapter("lora")),
     "std.adapters.qkv_exists": (_adapter("lora"), _adapter("lora", base="moonlight")),
     "std.adapters.recipe_runs": (_adapter("lora"), _adapter("lora", base="next")),
