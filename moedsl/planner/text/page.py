@@ -14,7 +14,7 @@ from moedsl.planner.model.estimate import Memory
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.model.walls import Walls
-from moedsl.planner.text.plan import batch, head, meshes, policy
+from moedsl.planner.text.plan import batch, head, meshes, policy, samples
 from moedsl.planner.text.walls import listed
 from moedsl.schema.axes import BY_NAME, pairs, show
 from moedsl.support.text import bar, counted, short, wrapped
@@ -91,6 +91,8 @@ def _layout(p: Plan, width: int) -> Iterator[str]:
     for name, mesh in meshes(p.layout).items():
         yield _line(name.capitalize(), mesh, width)
     yield _line("Batch", batch(p), width)
+    if p.samples:
+        yield _line("Samples", "; ".join(samples(p)), width)
     yield _line("Policy", ", ".join(w for w in policy(p) if not w.endswith((" none", " off"))), width)
     if p.adapter:
         a = p.adapter

@@ -94,21 +94,27 @@ def _policy(p: Plan) -> str:
 
 
 def _samples(p: Plan) -> str:
+    lines = samples(p)
+    return "\n".join(["Samples", *map(wrapped, lines)]) if lines else ""
+
+
+def samples(p: Plan) -> list[str]:
+    """Say how samples of a text are read; none for a run that reads none."""
     s, e, seq = p.samples, p.estimate, p.batch.seq
     if s is None:
-        return ""
+        return []
     padded = f", each padded to a multiple of {s.multiple} tokens" if s.multiple > 1 else ""
     packed = f"packed: as many in a sequence of {seq:,} tokens as fit{padded}"
-    lines = [wrapped(packed if s.pack else f"one in a sequence, padded to {seq:,} tokens")]
+    lines = [packed if s.pack else f"one in a sequence, padded to {seq:,} tokens"]
     if s.per_sequence is None:
         file = "FILE.jsonl" if s.source == "hf" else f"{p.policy.data.rstrip('/')}/training.jsonl"
         text = f"their lengths are not stated, so the speed counts padding: `moedsl data stats {file}` measures them"
-        return "\n".join(["Samples", *lines, wrapped(text)])
+        return [*lines, text]
     held = f"{s.per_sequence:.1f} in a sequence, {s.per_sequence * p.batch.global_batch:,.0f} in a step"
     share = f"{e.useful_share:.0%} of the tokens are theirs, {e.useful_tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
     cut = sum(n > seq for n in s.lengths) / len(s.lengths)
     lost = [f"{cut:.0%} of them are longer than a sequence, and Bridge cuts their ends"] if cut else []
-    return "\n".join(["Samples", *lines, wrapped(f"{held}; {share}"), *map(wrapped, lost)])
+    return [*lines, f"{held}; {share}", *lost]
 
 
 _OF_EXPERTS = {
