@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from moedsl.classes.fields import REQUIRED
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from moedsl.importer.families import FAMILIES
@@ -245,7 +246,7 @@ def _type(name: str) -> str:
 
 
 def _default(f: Any) -> str:
-    if f.default is attrs.NOTHING:
+    if f.default is REQUIRED:
         return "required"
     return "none" if f.default in (None, "", ()) or isinstance(f.default, attrs.Factory) else str(f.default).lower()  # type: ignore[arg-type]
 

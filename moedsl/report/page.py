@@ -57,15 +57,14 @@ def _view(p: Plan) -> dict[str, Any]:
 def memory(p: Plan) -> dict[str, Any]:
     """Stacked bars, one for each stage, as shares of the larger of capacity and peak."""
     m = p.estimate.memory
-    worst = m.upper_gib + m.unused_gib + m.outside.upper_gib
-    widest = max(m.visible_gib, worst, *(s.total_gib for s in m.stages))
+    widest = max(m.visible_gib, m.worst_gib, *(s.total_gib for s in m.stages))
     rows: list[dict[str, Any]] = [
         {"stage": s.stage, "layers": _layers(s), "total": s.total_gib, "parts": [*_stack(s, widest)], "worst": None}
         for s in m.stages
     ]
     most = max(rows, key=lambda row: row["total"])
     most["worst"] = {
-        "gib": worst, "left": most["total"] / widest * 100, "width": (worst - most["total"]) / widest * 100,
+        "gib": m.worst_gib, "left": most["total"] / widest * 100, "width": (m.worst_gib - most["total"]) / widest * 100,
     }  # fmt: skip
     lines = {"capacity": m.visible_gib / widest * 100}
     legend = [{"name": k, "colour": c} for k, c in zip(MEMORY, COLOURS, strict=False)]

@@ -109,6 +109,11 @@ class Memory(Record):
     faster: Faster | None = None
     """Only for a plan that FITS."""
 
+    @property
+    def worst_gib(self) -> float:
+        """The high case of all memory on the GPU: in torch, unused in its allocator, and outside."""
+        return self.upper_gib + self.unused_gib + self.outside.upper_gib
+
 
 class Covers(Record):
     """What the estimate of time includes."""

@@ -10,7 +10,6 @@ from moedsl.cost.bounds import NOT
 from moedsl.diagnostics.render import paint
 from moedsl.diagnostics.visible import visible
 from moedsl.planner.model.decisions import Decision
-from moedsl.planner.model.estimate import Memory
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.model.walls import Walls
@@ -72,19 +71,17 @@ def _verdict(p: Plan, width: int) -> Iterator[str]:
     """Say whether the layout fits, and what this rests on."""
     m, i = p.estimate.memory, p.estimate.interval
     parts = f"{m.upper_gib:.1f} in torch, {m.unused_gib:.1f} unused in its allocator, {m.outside.upper_gib:.1f} outside"
-    worst = f"worst case {_worst(m):.1f} of {m.visible_gib:.1f} GiB: {parts}"
+    worst = f"worst case {m.worst_gib:.1f} of {m.visible_gib:.1f} GiB: {parts}"
     yield _line(m.verdict, m.because if m.verdict == NOT else worst, width)
     if m.certain and m.certain.layout:
         safe = m.certain.layout
         yield _line("", f"nearest layout that FITS: {pairs(safe.changes)}, {safe.against_plan}", width)
     rank = f" by {p.search.ranks_by.rule.rpartition('.')[2]}" if p.search.ranks_by else ""
-    texts = ["estimates", f"best{rank} of {counted(p.search.legal_layouts, 'legal layout', ',d')}"]
+    similar = len({m.rule for m in p.measured})
+    known = f"estimates and {counted(similar, 'similar published run')}" if similar else "estimates"
+    texts = [known, f"best{rank} of {counted(p.search.legal_layouts, 'legal layout', ',d')}"]
     texts += [f"its speed has a wide range because there is {' and '.join(i.unlike)}"] if i and i.unlike else []
     yield _line("rests on", "; ".join(texts), width)
-
-
-def _worst(m: Memory) -> float:
-    return m.upper_gib + m.unused_gib + m.outside.upper_gib
 
 
 def _layout(p: Plan, width: int) -> Iterator[str]:
@@ -103,7 +100,7 @@ def _layout(p: Plan, width: int) -> Iterator[str]:
 def _memory(p: Plan, width: int) -> Iterator[str]:
     """Draw the best estimate, and up to the worst case, of what the GPU has."""
     m = p.estimate.memory
-    drawn = bar(m.peak_gib / m.visible_gib, BAR, _worst(m) / m.visible_gib)
+    drawn = bar(m.peak_gib / m.visible_gib, BAR, m.worst_gib / m.visible_gib)
     known = f"{m.peak_gib:.1f} ({m.lower_gib:.1f} to {m.upper_gib:.1f}) of {m.visible_gib:.1f} GiB"
     yield _line("Memory", f"{drawn} {known}", width)
 
