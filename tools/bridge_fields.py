@@ -1,13 +1,17 @@
 """Write every field of the installed Bridge's ConfigContainer to moedsl/megatron/bridge_fields_VERSION.json.
 
 usage: .venv/bin/python tools/bridge_fields.py [FILE]     needs the real Bridge, which .venv has
+Of an older release, run it with the Python of its environment (`moedsl targets` says where); its file has what differs
+from the newest release's (moedsl/megatron/differences.py).
 Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes], "others":
 {class: JSON}}}}, "absent": {section: "module:class" or null}, "words": {type: {"module", "names"}}, "overwritten":
-{field: field}, "provided": {model: {field: JSON}}}.
+{field: field}, "provided": {model: {field: JSON}}, "unbuilt": {model: reason}, "common": {task: {field: JSON}}}.
 A section that several classes may fill (the model's providers, the datasets) is their union. "in" is absent if all of
 them have the field, and "others" has the defaults that differ from the first class's. "absent" are the sections that
 are None by default; null is an abstract class. "overwritten" maps a field to the one whose value Bridge writes over it.
-"provided" are the fields to which AutoBridge gives another value than their default, for each model of the stdlib.
+"provided" are the fields to which AutoBridge gives another value than their default, for each model of the stdlib;
+"unbuilt" are those for which it has no bridge, with its words. "common" is what the common function of a task gives a
+field, where that is not what moedsl/megatron/common.py says.
 """
 
 from __future__ import annotations
@@ -27,18 +31,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from moedsl.megatron import differences
+from moedsl.megatron.common import COMMON, MODULE
+from moedsl.megatron.releases import BY_VERSION, NEWEST
+from moedsl.megatron.values import normalise
 from moedsl.support.resources import stdlib_dir
 from moedsl.verify import hub, mamba, te
 
-# List the providers that AutoBridge makes for the stdlib's models, and every dataset of a recipe.
-MODEL = (
-    "megatron.bridge.models.gpt_provider:GPTModelProvider",
-    "megatron.bridge.models.mla_provider:MLAModelProvider",
-    "megatron.bridge.models.hybrid.hybrid_provider:HybridModelProvider",
-    "megatron.bridge.models.qwen_vl.qwen3_vl_provider:Qwen3VLMoEModelProvider",
-)
-NESTED = {"dataset.offline_packing_specs": "megatron.bridge.data.packing.config:PackedSequenceSpecs"}
-"""Fields that hold a dataclass or None, and are a section of their own."""
+RELEASE = BY_VERSION[version("megatron-bridge")]
+MODEL = {
+    "GPTModelProvider": "megatron.bridge.models.gpt_provider:GPTModelProvider",
+    "MLAModelProvider": "megatron.bridge.models.mla_provider:MLAModelProvider",
+    "HybridModelProvider": "megatron.bridge.models.hybrid.hybrid_provider:HybridModelProvider",
+    "Qwen3VLMoEModelProvider": "megatron.bridge.models.qwen_vl.qwen3_vl_provider:Qwen3VLMoEModelProvider",
+}
+"""The providers that AutoBridge makes for the stdlib's models, by the newest release's names."""
+NESTED = {
+    "dataset.offline_packing_specs": "megatron.bridge.data.packing.config:PackedSequenceSpecs",
+    "dataset.packed_sequence_specs": "megatron.bridge.data.datasets.packed_sequence:PackedSequenceSpecs",
+}
+"""Fields that hold a dataclass or None, and are a section of their own, where a release has them."""
 COPIED = {"dataset.sequence_length": "dataset.seq_length"}
 """Fields that their own section copies from another (bridge training/config.py:304)."""
 LITERAL = re.compile(r"Literal(\[[^\]]*\])")
@@ -56,11 +68,18 @@ OPTIONAL = {
 def classes(section: str, annotation: str, config: Any) -> list[type]:
     """List the dataclasses that may fill a section, from the names in its annotation."""
     if section == "model":
-        return [_load(name) for name in MODEL]
+        return [_load(RELEASE.classes.get(name, place)) for name, place in MODEL.items()]
     if section in OPTIONAL:
         return [_load(name) for name in OPTIONAL[section]]
     named = [getattr(config, word, None) for word in re.findall(r"\w+", annotation)]
-    return [c for c in named if inspect.isclass(c) and dataclasses.is_dataclass(c)]
+    found = [c for c in named if inspect.isclass(c) and dataclasses.is_dataclass(c) and not inspect.isabstract(c)]
+    more = [_load(place) for name, place in RELEASE.classes.items() if name.endswith("DatasetConfig")]
+    return [*dict.fromkeys(found + more)] if section == "dataset" else found
+
+
+def _newest_name(kind: type) -> str:
+    """The name that the newest release has for a class."""
+    return next((n for n, place in RELEASE.classes.items() if place.endswith(f":{kind.__name__}")), kind.__name__)
 
 
 def _load(name: str) -> type:
@@ -76,9 +95,9 @@ def union(kinds: list[type]) -> dict[str, dict[str, Any]]:
             if not f.name.startswith("_"):
                 entry = out.setdefault(f.name, {"type": text(f.type), "default": default(f), "in": []})
                 entry["type"] = widened(entry["type"], text(f.type), default(f))
-                entry["in"].append(kind.__name__)
+                entry["in"].append(_newest_name(kind))
                 if default(f) != entry["default"]:
-                    entry.setdefault("others", {})[kind.__name__] = default(f)
+                    entry.setdefault("others", {})[_newest_name(kind)] = default(f)
     for entry in out.values():
         if len(entry["in"]) == len(kinds):
             del entry["in"]
@@ -157,17 +176,40 @@ def _inside(hint: Any) -> Iterator[Any]:
         yield from _inside(part)
 
 
-def provided(known: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Map each model of the stdlib to the fields that differ from their default in what AutoBridge makes of it."""
+def provided(known: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Map each model of the stdlib to the fields that differ from their default in what AutoBridge makes of it, or to
+    the words with which it refuses the model."""
     bridge: Any = importlib.import_module("megatron.bridge").AutoBridge
     out: dict[str, dict[str, Any]] = {}
+    refused: dict[str, str] = {}
     for folder in sorted(f.parent for f in (stdlib_dir() / "hf").glob("*/config.json")):
         name = folder.name.replace("--", "/")
         trusted = "moonshotai" in name  # its configuration class is in its repository
-        made = bridge.from_hf_pretrained(name, trust_remote_code=trusted).to_megatron_provider(load_weights=False)
+        try:
+            made = bridge.from_hf_pretrained(name, trust_remote_code=trusted).to_megatron_provider(load_weights=False)
+        except ValueError as error:
+            refused[name] = next(line.strip(" \u2717\n") for line in str(error).splitlines() if line.strip())
+            continue
         values = {f.name: _json(getattr(made, f.name)) for f in dataclasses.fields(made) if f.name in known}
         out[name] = {n: v for n, v in sorted(values.items()) if {v != d for d in _defaults(known[n])} != {False}}
+    return out, refused
+
+
+def common() -> dict[str, dict[str, Any]]:
+    """Map each task to the fields to which its common function gives another value than COMMON says."""
+    out: dict[str, dict[str, Any]] = {}
+    for task, said in COMMON.items():
+        made = getattr(importlib.import_module(MODULE), said.function)()
+        found = {path: _at(made, path) for path in said.values if not path.startswith("model.")}
+        out[task] = {p: v for p, v in found.items() if v != normalise(p, said.values[p])}
     return out
+
+
+def _at(config: Any, path: str) -> Any:
+    """The value of a field as `normalise` writes it; "absent" where the object has no such field."""
+    section, _, name = path.partition(".")
+    value = getattr(getattr(config, section), name, inspect.Parameter.empty)
+    return "absent" if value is inspect.Parameter.empty else normalise(path, value)
 
 
 def _defaults(entry: dict[str, Any]) -> list[Any]:
@@ -183,32 +225,47 @@ def generate() -> dict[str, Any]:
     mamba.install()
     config: Any = importlib.import_module("megatron.bridge.training.config")
     kinds: dict[str, list[type]] = {}
-    absent: dict[str, str | None] = dict(NESTED)
+    absent: dict[str, str | None] = {}
     for f in dataclasses.fields(config.ConfigContainer):
         found = classes(f.name, str(f.type), config)
         if found and not f.name.startswith("_"):
             kinds[f.name] = found
             if f.default is None:
                 absent[f.name] = None if inspect.isabstract(found[0]) else f"{found[0].__module__}:{found[0].__name__}"
-    kinds |= {path: [_load(name)] for path, name in NESTED.items()}
-    both = ("ddp", "model", "optimizer")
     sections = {name: union(kinds[name]) for name in sorted(kinds)}
+    nested = {path: place for path, place in NESTED.items() if _has(sections, path)}
+    absent |= nested
+    kinds |= {path: [_load(place)] for path, place in nested.items()}
+    sections = dict(sorted((sections | {path: union(kinds[path]) for path in nested}).items()))
+    both = ("ddp", "model", "optimizer")
+    made, refused = provided(sections["model"])
     return {
         "bridge": version("megatron-bridge"),
         "core": version("megatron-core"),
         "sections": sections,
         "absent": absent,
         "words": words(kind for found in kinds.values() for kind in found),
-        "provided": provided(sections["model"]),
-        "overwritten": COPIED | dict(pair for owner in OPTIONAL for pair in written(kinds[owner], both, kinds)),
+        "provided": made,
+        "unbuilt": refused,
+        "common": common(),
+        "overwritten": {a: b for a, b in COPIED.items() if _has(sections, a)} | dict(pair for owner in OPTIONAL for pair in written(kinds[owner], both, kinds)),
     }
+
+
+def _has(sections: dict[str, dict[str, Any]], path: str) -> bool:
+    section, _, name = path.rpartition(".")
+    return name in sections.get(section, {})
 
 
 def main() -> None:
     document = generate()
-    root = Path(__file__).resolve().parent.parent
-    file = Path(sys.argv[1]) if len(sys.argv) > 1 else root / f"moedsl/megatron/bridge_fields_{document['bridge']}.json"
-    file.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    folder = Path(__file__).resolve().parent.parent / "moedsl/megatron"
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else folder / f"bridge_fields_{document['bridge']}.json"
+    written = document
+    if RELEASE is not NEWEST:
+        newest = json.loads((folder / f"bridge_fields_{NEWEST.bridge}.json").read_text(encoding="utf-8"))
+        written = differences.of(document, newest)
+    file.write_text(json.dumps(written, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(f"{file}: {sum(map(len, document['sections'].values()))} fields in {len(document['sections'])} sections")
 
 
